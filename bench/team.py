@@ -14,7 +14,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from planner.domain.whatif.variations import Axis
-from planner.inputs.live.pushed_samples import of_rows
+from planner.inputs.live.samples import of_rows
 from planner.models import (
     ActivePlan,
     Channel,

@@ -30,11 +30,11 @@ def runs_sweep_task(queue: str = "short") -> None:
 @shared_task(name="planner.tasks.orphans_sweep")  # type: ignore[untyped-decorator]
 def orphans_sweep_task() -> None:
     """Remove orphaned files, expired sessions and old attempts."""
-    from planner.services import attempts, orphaned_files, sessions
+    from planner.services import login_limits, orphaned_files, sessions
 
     orphaned_files.orphans_sweep()
     sessions.sessions_sweep(now=timezone.now())
-    attempts.attempts_sweep(now=timezone.now())
+    login_limits.attempts_sweep(now=timezone.now())
 
 
 @shared_task(name="planner.tasks.retention_sweep")  # type: ignore[untyped-decorator]

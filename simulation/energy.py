@@ -57,7 +57,10 @@ def pool_energy(result: Replay, p: int) -> PoolEnergy:
     pool, series = result.fleet.pools[p], result.series
     region = next(region for region in result.fleet.regions if region.name == pool.region)
     after = result.after
-    seconds = _interval_seconds(result)
+    # The length of each interval in seconds; the last one ends with the window.
+    count = result.series.ready.shape[1]
+    edges = np.append(np.arange(count) * result.series.interval_s, result.duration_s)
+    seconds = np.diff(edges)
     window = (series.ready[p] + series.starting[p] + series.draining[p]) * seconds
     running = np.append(window, after.kept_s[p])
     busy = np.append(series.busy[p] * seconds, after.prefill_s[p] + after.decode_s[p])
@@ -139,10 +142,3 @@ def _g_per_kwh(region: Region, result: Replay, from_s: float, to_s: float) -> fl
     return float(
         np.mean([region.carbon_hourly_g_per_kwh[h % HOURS] for h in range(first, last + 1)])
     )
-
-
-def _interval_seconds(result: Replay) -> FloatArray:
-    """Return the length of each interval in seconds; the last one ends with the window."""
-    count = result.series.ready.shape[1]
-    edges = np.append(np.arange(count) * result.series.interval_s, result.duration_s)
-    return np.diff(edges)

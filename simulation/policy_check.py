@@ -53,7 +53,11 @@ def check(make: Factory, *, fleets: tuple[str, ...] = ("one", "two", "split")) -
     for name in fleets:
         fleet = FLEETS[name]()
         try:
-            _attributes(make())
+            policy = make()
+            if not isinstance(policy.name, str) or not policy.name:
+                raise ProtocolBroken("name must be a word.")
+            if not policy.interval_s > 0:
+                raise ProtocolBroken("interval_s must be above 0.")
             _check_answers(make, fleet, name)
             _check_replays(make, fleet, name)
         except ProtocolBroken:
@@ -114,14 +118,6 @@ def observations(fleet: Fleet) -> Iterator[Observation]:
         )
 
 
-def _attributes(policy: ScalingPolicy) -> None:
-    """Check the name and the interval of a policy."""
-    if not isinstance(policy.name, str) or not policy.name:
-        raise ProtocolBroken("name must be a word.")
-    if not policy.interval_s > 0:
-        raise ProtocolBroken("interval_s must be above 0.")
-
-
 def _check_answers(make: Factory, fleet: Fleet, name: str) -> None:
     """Check the form of all answers, and that they can be repeated."""
     policy, twin = make(), make()
@@ -132,7 +128,10 @@ def _check_answers(make: Factory, fleet: Fleet, name: str) -> None:
         before = deepcopy(observation)
         answer = policy.decide(observation)
         first.append(_checked_actions(answer, fleet, name, observation.time_s))
-        if not _equal_actions(before, observation):
+        if not all(
+            np.array_equal(x, y, equal_nan=x.dtype.kind == "f")
+            for x, y in zip(_arrays(before), _arrays(observation), strict=True)
+        ):
             raise ProtocolBroken(
                 f"On the fleet {name!r} at {observation.time_s:g} s it changed the observation. "
                 "Copy what is to be changed."
@@ -198,13 +197,6 @@ def _check_replays(make: Factory, fleet: Fleet, name: str) -> None:
             and np.array_equal(first.series.ready, second.series.ready)
         ):
             raise ProtocolBroken(f"A {kind} on the fleet {name!r} came out differently twice.")
-
-
-def _equal_actions(a: Observation, b: Observation) -> bool:
-    return all(
-        np.array_equal(x, y, equal_nan=x.dtype.kind == "f")
-        for x, y in zip(_arrays(a), _arrays(b), strict=True)
-    )
 
 
 def _arrays(observation: Observation) -> list[np.ndarray]:

@@ -4,6 +4,7 @@ interpreter."""
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections import defaultdict
@@ -149,6 +150,26 @@ def impurities(path: Path) -> Iterator[tuple[int, str]]:
                 hidden = IMPURE_ATTRIBUTES.get(owner.rpartition(".")[2], set())
             if node.attr in hidden:
                 yield node.lineno, f"{owner}.{node.attr}"
+
+
+def test_every_imported_name_is_in_the_module_that_it_is_imported_from() -> None:
+    """The type checker ignores a missing module, which may also be a library without types."""
+    packages = (*PRODUCT, "tests")
+    paths = {module_of(path, ROOT): path for package in packages for path in sources(package)}
+    words = {
+        module: {"*", *re.findall(r"\w+", path.read_text(encoding="utf-8"))}
+        for module, path in paths.items()
+    }
+    lost = [
+        f"{path.relative_to(ROOT)}:{line}: {name}"
+        for path in paths.values()
+        for line, name in imported(path)
+        for module, _, last in [name.rpartition(".")]
+        if name.partition(".")[0] in packages
+        and name not in paths
+        and last not in words.get(module, ())
+    ]
+    assert not lost
 
 
 @pytest.mark.parametrize("package", FORBIDDEN)

@@ -268,7 +268,7 @@ django.setup()
 from argparse import ArgumentParser
 from planner.api.serializers.options import UploadRequest
 from planner.management.commands.ingest import Command
-from planner.web.forms.upload import UploadForm
+from planner.web.views.traces import UploadForm
 print(dict(UploadForm().fields["format"].choices)["toylog"])
 print(UploadRequest().fields["format"].choices["toylog"])
 parser = ArgumentParser()

@@ -14,17 +14,44 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.reverse import reverse
 from rest_framework.serializers import BaseSerializer
-from rest_framework.throttling import BaseThrottle
+from rest_framework.throttling import BaseThrottle, UserRateThrottle
 from rest_framework.views import APIView
 
 from planner.api.authentication import TokenAuthentication
 from planner.api.parsers import BoundedJsonParser
-from planner.api.throttling import PersonThrottle
 from planner.errors import NotFound, Outdated
 from planner.models import ApiToken, OwnGpu, OwnModel, Run, Scenario, User
 from planner.models.workspace import current_workspace, enter
 from planner.selectors.workspaces import workspace_for
+from planner.services.client_address import client_network
+from planner.services.refused_requests import record_limit_reached
 from planner.services.second_factor import check_enrolled
+
+
+class PersonThrottle(UserRateThrottle):
+    """A limit on the requests of a person over all tokens and sessions."""
+
+    scope = "person"
+
+    def get_rate(self) -> str:
+        return f"{settings.HEADROOM_API_REQUESTS}/min"
+
+    def get_ident(self, request: Request) -> str:
+        return client_network(request._request)
+
+    def allow_request(self, request: Request, view: APIView) -> bool:
+        """Return whether the request is within the limit; a refusal is recorded."""
+        allowed = super().allow_request(request, view)
+        if not allowed:
+            who = str(request.user)
+            record_limit_reached(
+                f"Requests of {who} to the API are refused: more than "
+                f"{settings.HEADROOM_API_REQUESTS:,} a minute.",
+                key=f"requests of {who}",
+                name=request.user.get_username(),
+            )
+        return allowed
+
 
 KEY_HEADER = "Idempotency-Key"
 WORKSPACE_HEADER = "Headroom-Workspace"
@@ -137,15 +164,10 @@ def version_held(request: Request, row: Versioned) -> int | None:
     )
 
 
-def run_url(run: Run, request: Request) -> str:
-    """Return the address of a run."""
-    url: str = reverse("api:run", kwargs={"run_id": run.pk}, request=request)
-    return url
-
-
 def started(run: Run, body: Any, request: Request) -> Response:
     """Return 202 with the run to poll in Location, or 200 if the run is finished."""
-    headers = {"Location": run_url(run, request)}
+    url: str = reverse("api:run", kwargs={"run_id": run.pk}, request=request)
+    headers = {"Location": url}
     if run.finished:
         return Response(body, headers=headers)
     return Response(body, status.HTTP_202_ACCEPTED, headers={**headers, "Retry-After": "1"})

@@ -351,7 +351,7 @@ SPECTACULAR_SETTINGS = {
         "ChannelKind": "planner.models.notification.Channel.Kind",
         "NoticeEvent": "planner.models.notification.Event",
         "DeliveryState": "planner.models.notification.Delivery.State",
-        "TokenScope": "planner.models.token.ApiToken.Scope",
+        "TokenScope": "planner.models.user.ApiToken.Scope",
         "ProfileKind": "planner.models.profile.ProfileVersion.Kind",
         "CalibrationKind": "planner.models.profile.Calibration.Kind",
         "Precision": "planner.api.serializers.profiles.PRECISIONS",

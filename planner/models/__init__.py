@@ -1,27 +1,26 @@
 """Define the tables; ``planner.services`` write them and ``planner.selectors`` read them."""
 
-from planner.models.active_plan import ActivePlan
+from planner.models.active_plan import ActivePlan, DeploymentName
 from planner.models.audit import AuditHead, AuditRecord
 from planner.models.counter import Counter, Numbered, take_numbers
-from planner.models.deployment import DeploymentName
-from planner.models.external_identity import ExternalIdentity
 from planner.models.hardware import OwnGpu, OwnModel, PriceList
-from planner.models.login_attempt import AttemptWindow
 from planner.models.notification import Channel, Delivery, Event
 from planner.models.profile import Calibration, Profile, ProfileVersion
 from planner.models.proposal import Proposal, ProposalEntry, ReviewRules
-from planner.models.run import Run
-from planner.models.run_part import RunPart
-from planner.models.scenario import Scenario
+from planner.models.run import Run, RunPart
+from planner.models.scenario import Scenario, ScenarioVersion
 from planner.models.schedule import Firing, Outcome, Schedule
-from planner.models.second_factor import SecondFactor
-from planner.models.session import Session
 from planner.models.source import Source, SourceReading
 from planner.models.sweep import Sweep
-from planner.models.token import ApiToken
 from planner.models.trace import Trace
-from planner.models.user import User
-from planner.models.version import ScenarioVersion
+from planner.models.user import (
+    ApiToken,
+    AttemptWindow,
+    ExternalIdentity,
+    SecondFactor,
+    Session,
+    User,
+)
 from planner.models.workspace import Membership, Role, Workspace
 
 __all__ = [

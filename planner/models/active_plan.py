@@ -54,3 +54,23 @@ class ActivePlan(Numbered, InWorkspace):
     def why(self) -> str:
         """Return why it was activated: its message, else the title of its proposal."""
         return self.message or (self.proposal.title if self.proposal else "")
+
+
+class DeploymentName(InWorkspace):
+    """A chosen ``name`` for the deployment that an export would call ``rule``."""
+
+    rule = models.CharField(max_length=63)
+    name = models.CharField(max_length=63)
+    by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+"
+    )
+    changed_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        ordering = ["rule"]
+        constraints = [
+            models.UniqueConstraint(fields=["workspace", "rule"], name="deployment_rule_once")
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.rule}={self.name}"

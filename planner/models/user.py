@@ -1,14 +1,17 @@
-"""Store users, and what their roles allow."""
+"""Store users, what their roles allow, and how people and scripts sign in."""
 
 from __future__ import annotations
 
 from typing import Any, TypeAlias
 
+from django.conf import settings
 from django.contrib.auth.models import AbstractUser, UserManager
+from django.contrib.sessions.base_session import AbstractBaseSession
+from django.db import models
 from django.utils.functional import cached_property
 
 from planner.models import workspace as workspaces
-from planner.models.workspace import Membership, Workspace, current_workspace
+from planner.models.workspace import InWorkspace, Membership, Workspace, current_workspace
 
 
 class WorkspaceUserManager(UserManager["User"]):
@@ -118,3 +121,103 @@ class User(AbstractUser):
     def may_remove(self, owner_id: int | None) -> bool:
         """Return whether the user may delete a thing that ``owner_id`` made."""
         return self.may_administer or (self.may_plan and owner_id == self.pk)
+
+
+class SecondFactor(models.Model):
+    """The second factor of an account; it belongs to no workspace, as the password does not."""
+
+    user = models.OneToOneField(
+        settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="second_factor"
+    )
+    # the shared key, encrypted, so a copy of the database has no usable key
+    encrypted_key = models.TextField()
+    # None: not confirmed, so sign-ins do not ask for it
+    confirmed_at = models.DateTimeField(null=True, blank=True)
+    # 30 s steps of Unix time, so that no code works twice
+    last_step = models.BigIntegerField(default=0)
+    recovery = models.JSONField(default=list)  # SHA-256 of the unused codes
+
+    def __str__(self) -> str:
+        return f"of {self.user}"
+
+
+class ExternalIdentity(models.Model):
+    """An account's subject at an issuer, which stays the same when names change there."""
+
+    user = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="identities"
+    )
+    issuer = models.URLField(max_length=300)
+    subject = models.CharField(max_length=255)  # the limit of OpenID Connect
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["issuer", "subject"], name="identity_once")]
+
+    def __str__(self) -> str:
+        return f"{self.subject} of {self.issuer}"
+
+
+class AttemptWindow(models.Model):
+    """The attempts of the last minute at one name, from one network or on one account.
+
+    They are in the database, not in the cache: a locked row makes the count exact when attempts are
+    made in parallel, on SQLite as on PostgreSQL.
+    """
+
+    # SHA-256 of the kind of attempt and its target
+    key = models.CharField(max_length=64, primary_key=True)
+    moments = models.JSONField(default=list)  # s since the epoch, the oldest first
+    newest_at = models.DateTimeField(db_index=True)
+
+    def __str__(self) -> str:
+        return f"{len(self.moments)} attempts until {self.newest_at:%Y-%m-%d %H:%M:%S}"
+
+
+class Session(AbstractBaseSession):
+    """Django's session under a hash of the cookie's key.
+
+    A reader of the database therefore cannot use any session.
+    """
+
+    session_key = models.CharField(max_length=64, primary_key=True)  # SHA-256, in hexadecimal
+    user = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, on_delete=models.CASCADE, related_name="sessions"
+    )  # None: not signed in, or the second factor is missing
+    created_at = models.DateTimeField()
+    last_used_at = models.DateTimeField()  # rounded: see services.sessions.SEEN_EVERY
+    address = models.CharField(max_length=45, blank=True)  # last network address
+
+    class Meta:
+        ordering = ["-last_used_at"]
+
+    def __str__(self) -> str:
+        return f"Session of {self.created_at:%Y-%m-%d %H:%M} UTC, last used from {self.address}"
+
+
+class ApiToken(InWorkspace):
+    """A token of a person for one workspace and a limited time.
+
+    It allows reading only, or all that the person may do. The token is shown once. Only its hash is
+    stored.
+    """
+
+    class Scope(models.TextChoices):
+        ALL = "all", "Everything that I may do"
+        READ = "read", "Read-only"
+
+    user = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="api_tokens"
+    )
+    name = models.CharField(max_length=60)
+    scope = models.CharField(max_length=8, choices=Scope.choices, default=Scope.ALL)
+    sha256 = models.CharField(max_length=64, unique=True)  # of the token, in hexadecimal
+    created_at = models.DateTimeField(auto_now_add=True)
+    expires_at = models.DateTimeField()
+    last_used_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ["-created_at", "-pk"]
+
+    def __str__(self) -> str:
+        return self.name

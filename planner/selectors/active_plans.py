@@ -39,12 +39,7 @@ def active_plan_of_run(run: Run) -> ActivePlan | None:
 
     A saved scenario is found by its row, whatever its present name is. Otherwise its name counts.
     """
-    same = Q(scenario=scenario_name(run))
+    same = Q(scenario=str((run.result or {}).get("scenario") or run.name)[:120])
     if run.scenario_id is not None:
         same = Q(run__scenario=run.scenario_id) | (same & Q(run__scenario=None))
     return active_plans().filter(same).first()
-
-
-def scenario_name(run: Run) -> str:
-    """Return the name of the scenario that a run is of."""
-    return str((run.result or {}).get("scenario") or run.name)[:120]

@@ -3,13 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import reduce
+from operator import or_
 from typing import Any
 
-from django.db.models import Q, QuerySet
+from django.db.models import Count, Q, QuerySet
 
 from planner.models import AuditRecord, User
 from planner.models.workspace import current_workspace
 
+# Events for alerts, by their name in /metrics.
+EVENTS = {
+    "signed-in": Q(action="user.signed-in"),
+    "sign-in-refused": Q(action="user.refused"),
+    "refused-often": Q(action="user.refused-often"),
+    "password-changed": Q(action="user.password"),
+    "recovery-code-used": Q(action="user.recovery-code"),
+    "second-factor-ended": Q(action="user.second-factor", details__contains='"on": false'),
+    "token-made": Q(action="token.made"),
+    "installation-admin-made": Q(action="user.installation-admin", details__contains='"on": true'),
+    "audit-exported": Q(action="audit.exported"),
+}
 FIELDS = ("number", "at", "actor", "action", "key", "name", "details", "workspace")
 
 
@@ -44,3 +58,13 @@ def audit_rows(rows: Iterable[AuditRecord]) -> Iterator[dict[str, Any]]:
     """Yield each record as a dict; ``details`` is JSON as text."""
     for row in rows:
         yield {name: getattr(row, name) for name in FIELDS} | {"at": row.at.isoformat()}
+
+
+def security_events() -> dict[str, int]:
+    """Return how often each event is in the log."""
+    counts = {
+        f"event{n}": Count("pk", filter=condition) for n, condition in enumerate(EVENTS.values())
+    }
+    any_event = reduce(or_, EVENTS.values())
+    rows = AuditRecord.objects.filter(any_event).aggregate(**counts)
+    return {event: rows[f"event{n}"] for n, event in enumerate(EVENTS)}

@@ -5,7 +5,7 @@ The chain has demand, forecast, size, plan, provenance and error of each pool.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,7 +50,8 @@ def explanation_chains(run: Run) -> tuple[Chain, ...]:
     chains = []
     for (model, region, replica), count in counts.items():
         pool = {"model": model, "region": region, "arrangement": replica}
-        busiest = _busiest_period(plan["decisions"], pool)
+        rows = [row for row in plan["decisions"] if _matches(row, pool)]
+        busiest = max(rows, key=lambda row: row["target"], default=None)
         steps = (
             *_demand_steps(table, pool, busiest, (result.get("window") or {}).get("clock", "utc")),
             *_forecast_steps(result, pool),
@@ -81,12 +82,6 @@ def _largest_counts(result: Row) -> dict[tuple[str, str, str], int]:
 
 def _matches(row: Row, pool: Row) -> bool:
     return all(row.get(name, value) == value for name, value in pool.items())
-
-
-def _busiest_period(decisions: Sequence[Row], pool: Row) -> Row | None:
-    """Return the first period in which the plan has the most replicas of the pool."""
-    rows = [row for row in decisions if _matches(row, pool)]
-    return max(rows, key=lambda row: row["target"], default=None)
 
 
 def _planned_row(table: pl.DataFrame | None, pool: Row, peak: Row | None) -> Row | None:

@@ -67,6 +67,8 @@ def model_of(row: OwnModel) -> ModelSpec:
 
 def profile_columns(profile: Profile) -> Facts:
     """Return what a row of ProfileVersion stores of a profile."""
+    out = io.BytesIO()
+    np.savez_compressed(out, values=profile.curve.values)
     return {
         "kind": profile.kind,
         "limits": {
@@ -74,7 +76,7 @@ def profile_columns(profile: Profile) -> Facts:
             "max_batch_tokens": int(profile.max_batch_tokens),
             "kv_capacity_tokens": int(profile.kv_capacity_tokens),
         },
-        "curve": curve_bytes(profile.curve),
+        "curve": out.getvalue(),
         "checks": [asdict(check) for check in profile.checks],
         "provenance": profile.provenance.kind,
         "source": profile.provenance.source[:500],
@@ -109,7 +111,12 @@ def profile_of(version: ProfileVersion) -> Profile:
     A linear one becomes a LinearProfile, which gives access to its parameters.
     """
     row = version.profile
-    curve = curve_from_bytes(bytes(version.curve))
+    # The curve in an npz archive; older archives lack the limit of contexts.
+    with np.load(io.BytesIO(bytes(version.curve)), allow_pickle=False) as arrays:
+        values = arrays["values"]
+    if values[0] == LINEAR and values.size == OLD_LINEAR_SIZE:
+        values = np.append(values, NO_LIMIT)
+    curve = Curve(values)
     common: Facts = {
         "model": row.model,
         "gpu": row.gpu,
@@ -158,22 +165,6 @@ def rows_of(table: pl.DataFrame) -> BenchmarkRows:
         for name, column in ((name, table[name]) for name in names)
     }
     return BenchmarkRows(**columns)
-
-
-def curve_bytes(curve: Curve) -> bytes:
-    """Return a curve as the bytes of an npz archive."""
-    out = io.BytesIO()
-    np.savez_compressed(out, values=curve.values)
-    return out.getvalue()
-
-
-def curve_from_bytes(data: bytes) -> Curve:
-    """Return the curve in an npz archive; older archives lack the limit of contexts."""
-    with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
-        values = arrays["values"]
-    if values[0] == LINEAR and values.size == OLD_LINEAR_SIZE:
-        values = np.append(values, NO_LIMIT)
-    return Curve(values)
 
 
 def _known_fields(

@@ -228,8 +228,4 @@ def _parameters(profile: LinearProfile, fit: catalogue.ProfileFit) -> dict[str, 
 
 def _notes(fit: catalogue.ProfileFit, contradiction: str | None) -> list[str]:
     notes = [f"{contradiction[0].upper()}{contradiction[1:]}."] if contradiction else []
-    return [*notes, _limits(fit)]
-
-
-def _limits(fit: catalogue.ProfileFit) -> str:
-    return f"Limits of batch and tokens are {fit.limits.kind}: {fit.limits.source}."
+    return [*notes, f"Limits of batch and tokens are {fit.limits.kind}: {fit.limits.source}."]

@@ -8,7 +8,6 @@ from typing import Any
 import polars as pl
 from django.db.models import QuerySet
 
-from forecasting.demand import DemandSeries
 from planner.domain.trace_statistics.cache import stored_character, stored_rates, stored_total
 from planner.domain.traffic.window import UTC_CLOCK
 from planner.domain.traffic.window_rank import WindowRank, window_rank
@@ -80,12 +79,7 @@ def trace_window(trace: Trace, start: datetime, end: datetime) -> WindowRank:
             f"Trace {trace.name} has no calendar times, only seconds from its start; its days are "
             "in the list of days."
         )
-    return window_rank(trace_total(trace), start.timestamp(), end.timestamp())
-
-
-def trace_total(trace: Trace) -> DemandSeries:
-    """Return the total per bin, which is stored with the trace.
-
-    It ranks windows (planner.domain.traffic.window_rank) without reading ten million requests.
-    """
-    return stored_total(row_arrays.local_path(trace.store))
+    # It ranks windows (planner.domain.traffic.window_rank) without reading ten million requests.
+    return window_rank(
+        stored_total(row_arrays.local_path(trace.store)), start.timestamp(), end.timestamp()
+    )

@@ -72,7 +72,7 @@ def compare_versions(
     keys = [
         setting
         for setting in dict.fromkeys([*before, *after])
-        if not part or _is_in_section(part, setting)
+        if not part or (setting == part or setting.startswith((f"{part}.", f"{part}[")))
     ]
     rows = [Setting(key, (before.get(key), after.get(key))) for key in keys]
     different = tuple(row for row in rows if row.values[0] != row.values[1])
@@ -93,10 +93,6 @@ def _settings(version: ScenarioVersion, notes: list[str]) -> dict[str, Any]:
             "be read. Only the files are compared, not their settings."
         )
         return {}
-
-
-def _is_in_section(part: str, key: str) -> bool:
-    return key == part or key.startswith((f"{part}.", f"{part}["))
 
 
 def _lines(old: ScenarioVersion, new: ScenarioVersion, part: str) -> Iterator[str]:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from django.db import transaction
 from django.utils import timezone
 
 from planner.domain.options import options_of
 from planner.errors import NotAllowed, NotReady, PlannerError
-from planner.models import ActivePlan, Proposal, Run, User
+from planner.models import ActivePlan, Proposal, ReviewRules, Run, User
 from planner.outputs.options import ExportOptions
 from planner.selectors.review import approvals_of, authors_of, review_rules
 from planner.selectors.runs import run_result
-from planner.services.access import check_may_approve, may_administer
+from planner.services.access import check_may_administer, check_may_approve, may_administer
 from planner.services.active_plans import activatable_plan, plans_replaced_by
+from planner.services.audit import record
 
+MAX_APPROVALS = 9
 MONTH_S = 30 * 86_400.0
 
 
@@ -119,3 +122,29 @@ def check_may_approve_proposal(proposal: Proposal, by: User) -> None:
 def state_label(proposal: Proposal) -> str:
     """Return the state of a proposal in words."""
     return proposal.get_state_display().lower()
+
+
+@transaction.atomic
+def rules_change(
+    *,
+    by: User | None,
+    approvals: int,
+    self_approval: bool,
+    admin_above_usd_30d: float | None,
+    required: bool,
+) -> ReviewRules:
+    """Set the rules of review, as an admin; earlier approvals stay valid."""
+    check_may_administer(by)
+    if not 1 <= approvals <= MAX_APPROVALS:
+        raise PlannerError(f"approvals: {approvals} is not within 1 to {MAX_APPROVALS}.")
+    if admin_above_usd_30d is not None and not 0 <= admin_above_usd_30d < 1e15:
+        raise PlannerError("admin_above_usd_30d: give dollars in 30 days, 0 or more, or nothing.")
+    rules = review_rules()
+    rules.approvals, rules.self_approval = approvals, self_approval
+    rules.admin_above_usd_30d, rules.required, rules.by = admin_above_usd_30d, required, by
+    rules.save()
+    record(
+        "review-rules.changed", rules, by=by, approvals=approvals, self_approval=self_approval,
+        admin_above_usd_30d=admin_above_usd_30d, required=required,
+    )  # fmt: skip
+    return rules

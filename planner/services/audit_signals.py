@@ -15,7 +15,7 @@ from planner.errors import Malformed
 from planner.files.stored_text import unstorable_character
 from planner.models import User
 from planner.services.audit import create_triggers, record
-from planner.services.password_confirmation import mark_verified
+from planner.services.passwords import mark_verified
 from planner.services.sessions import session_touch
 
 

@@ -6,7 +6,6 @@ after it. Long prompts get a looser limit.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from math import ceil, floor
 from typing import Any
@@ -66,7 +65,9 @@ def scenario_draft(
     for each_serving in servings:
         gpu = each_serving.profile.gpu
         capacity[gpu] = capacity.get(gpu, 0) + _region_gpus(trace, each_serving.profile)
-    region = _priced_region(capacity)
+    # The built-in region that has prices of the most of these GPU types.
+    regions = catalogue.regions()
+    region = max(regions, key=lambda name: len(capacity.keys() & regions[name].usd_per_gpu_hour))
     data: dict[str, Any] = {
         "version": 1,
         "name": free_name(f"Plan for {trace.name}"),
@@ -93,12 +94,6 @@ def scenario_draft(
     document = dump_mapping(data)
     parse(document)  # a draft that does not parse is a bug of this module: find it here
     return document
-
-
-def _priced_region(capacity: Mapping[str, int]) -> str:
-    """Return the built-in region that has prices of the most of these GPU types."""
-    regions = catalogue.regions()
-    return max(regions, key=lambda name: len(capacity.keys() & regions[name].usd_per_gpu_hour))
 
 
 def _sources(trace: Trace, serving: Serving) -> list[dict[str, Any]]:

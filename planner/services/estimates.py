@@ -184,7 +184,7 @@ def estimate_many(
         indices, deployments, rated, estimates, measured_changes, strict=True
     ):
         if isinstance(estimate, RefusedEstimate):
-            answers[index] = _refused_row(estimate)
+            answers[index] = {"refused": estimate.reason}
             continue
         answer = _answer_row(deployed, estimate, fit, move)
         answers[index] = (
@@ -209,10 +209,6 @@ def _measured_changes(
         if measurements is None
         else list(changes(measurements, deployments, fit))
     )
-
-
-def _refused_row(refused: RefusedEstimate) -> Answer:
-    return {"refused": refused.reason}
 
 
 def _answer_row(

@@ -63,13 +63,12 @@ def _run_pipeline(run: Run, progress: Progress, parts: Parts) -> Outcome:
     if kind is None:
         raise ScenarioError(f"A {run.get_kind_display()} run cannot be made of a scenario.")
     # parsed again: the row may be older than this program
-    options = options_of(kind.options, run.options)
+    chosen = options_of(kind.options, run.options)
     scenario = parse(run.document, run.name or "scenario")
-    inputs = scenario, stored_traces(scenario), options
-    hardware = stored_hardware(run.resolved)
-    if kind.spread is not None:
-        return kind.spread(*inputs, known=hardware, progress=progress, parts=parts)
-    return kind.run(*inputs, known=hardware, progress=progress)
+    more = {"parts": parts} if kind.spread else {}
+    known = stored_hardware(run.resolved)
+    traces = stored_traces(scenario)
+    return kind.run(scenario, traces, chosen, known=known, progress=progress, **more)
 
 
 def stored_traces(scenario: Scenario) -> dict[str, StoredTrace]:

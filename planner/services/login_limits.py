@@ -6,23 +6,28 @@ signed cookie and has its own limit. A stranger's guesses thus do not lock the o
 
 from __future__ import annotations
 
+import hashlib
 import logging
+import math
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from datetime import datetime, timedelta
 
 from django.conf import settings
 from django.core import signing
+from django.db import transaction
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
+from django.utils import timezone
 
 from planner.errors import TooManyAttempts
-from planner.models import User
-from planner.services.attempts import failed_attempt
+from planner.models import AttemptWindow, User
 from planner.services.client_address import client_address, client_network
 from planner.services.refused_requests import record_limit_reached
 
+WINDOW_S = 65.0  # the minute that limits promise, and the time that an attempt may take
 logger = logging.getLogger(__name__)
-
 NAME_ATTEMPTS = 10  # wrong passwords of one name in a minute, against guesses at one account
 NETWORK_ATTEMPTS = 60  # of any names, against one password tried on every account
 KNOWN_ATTEMPTS = 10  # of one person, by all browsers that know them
@@ -100,3 +105,59 @@ def _known_user(request: HttpRequest, name: str) -> User | None:
     except signing.BadSignature:
         return None
     return User.objects.filter(pk=user_id, username=name).first()
+
+
+# An attempt is counted before it is made, under the lock of its row, so that parallel attempts
+# cannot pass the limit together.
+def attempt_count(kind: str, text: str, *, limit: int) -> float:
+    """Count an attempt at ``text`` and return its moment.
+
+    Raise TooManyAttempts, with the seconds to wait, if there were ``limit`` within the last minute.
+    """
+    with transaction.atomic():
+        window = _locked_window(_key(kind, text))
+        now = time.time()
+        # ``<= now``: if the clock was set back, moments in the future must not count.
+        recent = [moment for moment in window.moments if now - WINDOW_S < moment <= now]
+        if len(recent) >= limit:
+            raise TooManyAttempts(math.ceil(recent[-limit] + WINDOW_S - now))
+        window.moments = [*recent, now]
+        window.newest_at = timezone.now()
+        window.save()
+    return now
+
+
+@contextmanager
+def failed_attempt(kind: str, text: str, *, limit: int) -> Iterator[None]:
+    """Count the block as an attempt; forget it if the block succeeds.
+
+    It is forgotten too if another limit stops the block before it tries anything.
+    """
+    moment = attempt_count(kind, text, limit=limit)
+    try:
+        yield
+    except TooManyAttempts:
+        _forget(kind, text, moment)
+        raise
+    _forget(kind, text, moment)
+
+
+def attempts_sweep(*, now: datetime) -> int:
+    """Remove rows without a recent attempt; return how many."""
+    return AttemptWindow.objects.filter(newest_at__lt=now - timedelta(minutes=10)).delete()[0]
+
+
+def _forget(kind: str, text: str, moment: float) -> None:
+    with transaction.atomic():
+        window = _locked_window(_key(kind, text))
+        window.moments = [other for other in window.moments if other != moment]
+        window.save()
+
+
+def _locked_window(key: str) -> AttemptWindow:
+    rows = AttemptWindow.objects.select_for_update()
+    return rows.get_or_create(key=key, defaults={"newest_at": timezone.now()})[0]
+
+
+def _key(kind: str, text: str) -> str:
+    return hashlib.sha256(f"{kind} {text}".encode()).hexdigest()

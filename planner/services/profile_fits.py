@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 
 import numpy as np
@@ -13,6 +13,12 @@ from planner.inputs.catalogue.estimate_calibration import estimate_fit
 from planner.inputs.profiles.computed_profiles import computed_profile
 from planner.inputs.profiles.report import parameter_documents, range_of, residual_table
 from planner.inputs.profiles.spec import COMPUTED, KINDS, ProfileSpec
+from planner.inputs.profiles.tuning import (
+    observations_of,
+    observed_range,
+    tuned_profile,
+    tuning_table,
+)
 from planner.models import Calibration, ProfileVersion, User
 from planner.selectors.calibrations import KERNEL_FILE, calibration_rows
 from planner.selectors.hardware import gpu_get, model_get, model_in_precision
@@ -30,7 +36,7 @@ from simulation.performance.fitting.fit import MAX_BATCH_TOKENS, fit
 from simulation.performance.fitting.fit_linear import lacks_prefill
 from simulation.performance.fitting.fit_sweep import is_sweep
 from simulation.performance.kernel_tables import KernelRows, Kernels, kernels
-from simulation.performance.linear import kv_capacity_tokens
+from simulation.performance.linear import LinearProfile, kv_capacity_tokens
 from simulation.performance.rows import BenchmarkRows
 from simulation.performance.specs import Provenance
 
@@ -230,4 +236,57 @@ def _with_catalogue_names(rows: BenchmarkRows, spec: ProfileSpec) -> BenchmarkRo
         model=np.full(rows.rows, spec.model),
         gpu=np.full(rows.rows, spec.gpu),
         tp=np.full(rows.rows, float(spec.arrangement.gpus)),
+    )
+
+
+def profile_tune(
+    *,
+    user: User | None,
+    name: str,
+    observations: Sequence[Mapping[str, float]],
+    keep_as: str = "",
+    source: str = "",
+    idempotency_key: str = "",
+) -> ProfileVersion:
+    """Tune a profile by mean iteration times, and store it as the next version.
+
+    Each observation has ``at_s`` (when, seconds), ``decodes`` (sequences), ``prefill_tokens`` and
+    ``seconds``. A built-in profile is stored under ``keep_as``. The filter continues from the last
+    tuning of the name.
+    """
+    check_may_plan(user)
+    key = request_key(idempotency_key, ["tune", name, list(observations), keep_as, source])
+    if earlier := key.earlier_row(ProfileVersion.objects.filter(created_by=user)):
+        return earlier
+    stored = profile_get(name)
+    if not isinstance(stored.profile, LinearProfile):
+        raise CatalogueError(
+            f"{name} is a {stored.kind} profile; only linear ones are tuned by observations."
+        )
+    if not stored.own and not keep_as:
+        raise CatalogueError(f"{name} is built in. Say under which name to keep it (keep_as).")
+    base = f"{stored.name}, version {stored.version}" if stored.own else f"built-in {stored.name}"
+    covariance = stored.report.get("covariance")
+    observed = observations_of(observations)
+    tuned = tuned_profile(
+        stored.profile,
+        observed,
+        np.array(covariance) if covariance else None,
+        f"{source.strip() or 'observations of a running service'}; from {base}",
+    )
+    notes = [f"Tuned from {base} by {int(tuned.used.sum()):,} observations."]
+    if skipped := int((~tuned.used).sum()):
+        notes.append(f"{skipped} observations were ignored as outliers of the filter.")
+    return profile_save(
+        user=user,
+        name=keep_as or name,
+        profile=tuned.profile,
+        parameters=parameter_documents(tuned.parameters),
+        report={
+            "notes": notes,
+            "covariance": tuned.covariance.tolist(),
+            "range": observed_range(observed),
+        },
+        residuals=tuning_table(observed, tuned),
+        key=key,
     )

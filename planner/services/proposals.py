@@ -23,7 +23,6 @@ from planner.errors import NotAllowed, NotFound, NotReady, PlannerError
 from planner.models import Event, Proposal, ProposalEntry, Run, ScenarioVersion, User
 from planner.models.workspace import current_workspace
 from planner.outputs.options import ExportOptions
-from planner.outputs.plans import Plan
 from planner.selectors.review import UNDECIDED, authors_of
 from planner.services.access import check_may_approve, check_may_plan, may_administer, may_approve
 from planner.services.active_plans import (
@@ -239,7 +238,7 @@ def approve(
 
 def _set_subject(proposal: Proposal, run: Run, base_run: Run | None, by: User | None) -> None:
     """Set what the proposal is about, and the plan and runs that it is compared with."""
-    plan = _activatable_plan(run, proposal.options)
+    plan = activatable_plan(run, options_of(ExportOptions, dict(proposal.options)), timezone.now())
     current = next(iter(plans_replaced_by(plan, run)), None)
     proposal.run, proposal.scenario = run, run.scenario
     proposal.policy = plan.policy
@@ -257,10 +256,6 @@ def _set_subject(proposal: Proposal, run: Run, base_run: Run | None, by: User | 
     proposal.replay = None
     if current is not None and base_run is None and current.run_id != run.pk:
         proposal.replay = active_replay_start(current, run, proposal.base_run, by)
-
-
-def _activatable_plan(run: Run, options: Mapping[str, Any]) -> Plan:
-    return activatable_plan(run, options_of(ExportOptions, dict(options)), timezone.now())
 
 
 def _lock(proposal: Proposal) -> Proposal:

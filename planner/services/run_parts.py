@@ -30,15 +30,14 @@ from planner.domain.progress import Progress
 from planner.domain.run_parts import Part
 from planner.models import Run, RunPart
 from planner.services.database_retry import with_database_retries
-from planner.services.queues import LONG, notify_workers
-from planner.services.run_queue import queued_run_ids
+from planner.services.run_queue import LONG, notify_workers, queued_run_ids
 from planner.version import code_version
 
 T = TypeVar("T")
 POLL_S = 0.1
 MAX_HELPERS = 32  # most workers told of a set of parts
 # Kinds whose body calls ``map``. Free workers join them before their parts are known.
-SPREADING = tuple(name for name, kind in KINDS.items() if kind.spread is not None)
+SPREADING = tuple(name for name, kind in KINDS.items() if kind.spread)
 JOIN_WITHIN_S = 60.0  # after the start of such a run
 
 

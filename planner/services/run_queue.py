@@ -8,18 +8,26 @@ a sweep of hundreds of cells does not block other users. The order of messages d
 
 from __future__ import annotations
 
+import logging
 import math
 from collections import Counter, defaultdict
+from collections.abc import Callable
 from statistics import median
 from typing import Any, NamedTuple
 
+from celery import current_app
 from django.conf import settings
+from django.db import transaction
 from django.db.models import Q, QuerySet
+from kombu.exceptions import OperationalError as BrokerAway
 
 from planner.errors import NotReady
 from planner.models import Run, User
-from planner.services.queues import SHORT, SHORT_KINDS, queue_of
 
+logger = logging.getLogger(__name__)
+SHORT, LONG = "short", "long"
+SHORT_KINDS = (Run.Kind.INGEST, Run.Kind.SIZE, Run.Kind.FORECAST)
+EXECUTE = "planner.tasks.run_execute"  # by name, because services must not import tasks
 REMEMBERED_RUNS = 40  # last completed runs of a kind, from which durations are estimated
 
 
@@ -126,3 +134,32 @@ def _duration_words(seconds: float | None) -> str:
         return ", under a minute"
     minutes = math.ceil(seconds / 60)
     return f", about {minutes:,} min" if minutes < 120 else f", about {minutes / 60:.0f} h"
+
+
+# A message is a turn, not a run: its receiver takes the run whose turn it is
+# (``planner.services.run_queue``). A worker of the short queue never takes a long run.
+
+
+def queue_of(kind: str) -> str:
+    """Return the queue of a kind of run."""
+    return SHORT if kind in SHORT_KINDS else LONG
+
+
+def notify_workers(
+    run_id: int, queue: str, *, times: int = 1, on_failure: Callable[[], object] | None = None
+) -> None:
+    """Send messages to ``queue`` once the transaction is committed; too many do no harm.
+
+    ``on_failure`` is called if the broker does not answer.
+    """
+
+    def send() -> None:
+        try:
+            for _ in range(times):
+                current_app.send_task(EXECUTE, args=[run_id, queue], queue=queue)
+        except BrokerAway as problem:
+            logger.warning("run %s waits for the broker: %s", run_id, problem)
+            if on_failure is not None:
+                on_failure()
+
+    transaction.on_commit(send)

@@ -25,8 +25,13 @@ from planner.inputs.scenario.document import parse
 from planner.models import Proposal, Run, RunPart, Scenario, Sweep, Trace, User
 from planner.services.access import check_may_plan, check_may_remove
 from planner.services.audit import record
-from planner.services.queues import LONG, SHORT_KINDS, notify_workers, queue_of
-from planner.services.run_queue import check_waiting_limit
+from planner.services.run_queue import (
+    LONG,
+    SHORT_KINDS,
+    check_waiting_limit,
+    notify_workers,
+    queue_of,
+)
 from planner.services.scenario_hardware import resolve_scenario
 from planner.storage import row_arrays
 from planner.version import code_version

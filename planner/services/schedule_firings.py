@@ -287,7 +287,7 @@ def difference_from_active(plan: Plan, active: ActivePlan | None) -> Difference 
     """Return the difference between two plans, both in UTC; None if no plan is active."""
     if active is None:
         return None
-    prices = _replica_prices(active.run) | _replica_prices_of_run(plan.run)
+    prices = _replica_prices(active.run) | _replica_prices(Run.objects.filter(pk=plan.run).first())
     new = [
         PoolPlan(
             (pool.name, pool.region),
@@ -305,10 +305,6 @@ def difference_from_active(plan: Plan, active: ActivePlan | None) -> Difference 
         for pool in active.pools
     ]
     return plan_difference(new, old)
-
-
-def _replica_prices_of_run(number: int) -> Price:
-    return _replica_prices(Run.objects.filter(pk=number).first())
 
 
 def _replica_prices(run: Run | None) -> Price:

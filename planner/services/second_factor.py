@@ -25,8 +25,8 @@ from planner.errors import NotAllowed, NotReady, PlannerError, TooManyAttempts
 from planner.models import SecondFactor, User
 from planner.models.workspace import current_workspace
 from planner.services.access import check_may_administer
-from planner.services.attempts import failed_attempt
 from planner.services.audit import record
+from planner.services.login_limits import failed_attempt
 from planner.services.people import check_may_change_account
 from planner.services.refused_requests import record_limit_reached
 

@@ -16,8 +16,7 @@ from django.utils import timezone
 from planner.errors import NotReady, SourceError
 from planner.inputs.ingest.report import IngestReport
 from planner.inputs.live.publication import FORMAT, publish
-from planner.inputs.live.pushed_samples import PushedSamples, samples_of
-from planner.inputs.live.samples import Samples, no_histograms
+from planner.inputs.live.samples import PushedSamples, Samples, no_histograms, samples_of
 from planner.inputs.live.series_store import GrowingSeries
 from planner.inputs.live.settings import settings_of
 from planner.inputs.scenario import document as text
@@ -172,7 +171,10 @@ def reading_store(
         bins=samples.bins.height,
         requests=samples.requests,
     )
-    _trim_readings(source)
+    # Remove readings of spans beyond the last MOST_READINGS.
+    spans = source.readings.filter(sha256="")
+    if (old := spans[MAX_READINGS : MAX_READINGS + 1].first()) is not None:
+        spans.filter(pk__lte=old.pk).delete()
     Source.objects.filter(pk=source.pk).update(state=Source.State.READ, problem="", read_at=now)
     if span:
         source_publish(source=source)
@@ -201,9 +203,10 @@ def source_publish(*, source: Source) -> Trace | None:
             bytes=0,
             owner=locked.owner,
         )
-        _publish_trace(
-            trace, samples, locked.name, f"{TRACES}/{trace.pk}-{timezone.now():%Y%m%d%H%M%S%f}"
-        )
+        store = f"{TRACES}/{trace.pk}-{timezone.now():%Y%m%d%H%M%S%f}"
+        report = publish(samples, locked.name, row_arrays.folder(store))
+        row_arrays.keep(store)
+        _save_trace(trace, report, store)
         if locked.trace_id is None:
             locked.trace = trace
             locked.save(update_fields=["trace"])
@@ -278,12 +281,6 @@ def _samples_until(source: Source, until_s: float | None = None) -> Samples:
     return Samples(source.bin_s, bins, grown.histograms(until_s, since))
 
 
-def _publish_trace(trace: Trace, samples: Samples, name: str, store: str) -> None:
-    report = publish(samples, name, row_arrays.folder(store))
-    row_arrays.keep(store)
-    _save_trace(trace, report, store)
-
-
 def _save_trace(trace: Trace, report: IngestReport, store: str) -> None:
     trace.state, trace.problem = Trace.State.READY, ""
     trace.kind, trace.format = report.kind, FORMAT
@@ -292,13 +289,6 @@ def _save_trace(trace: Trace, report: IngestReport, store: str) -> None:
     trace.end_at = datetime.fromisoformat(report.end)
     trace.report, trace.store = report.as_dict(), store
     trace.save()
-
-
-def _trim_readings(source: Source) -> None:
-    """Remove readings of spans beyond the last MOST_READINGS."""
-    spans = source.readings.filter(sha256="")
-    if (old := spans[MAX_READINGS : MAX_READINGS + 1].first()) is not None:
-        spans.filter(pk__lte=old.pk).delete()
 
 
 def _check_times(source: Source) -> None:

@@ -116,7 +116,9 @@ def what_if_cells(
     base, answers = base_of(run), list[WhatIf | PlannerError | None]()
     begun, new = time.monotonic(), 0
     for chosen in cells:
-        key = _cache_key(run, chosen)
+        # The key of an answer: the stored inputs, the code, and the values.
+        content = [run.pk, run.store, str(run.finished_at), code_version(), dict(chosen)]
+        key = f"whatif-{sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()}"
         found = cache.get(key)
         if found is None and (not new or time.monotonic() - begun < within_s):
             new += 1
@@ -127,12 +129,6 @@ def what_if_cells(
             cache.set(key, found, KEPT_S)
         answers.append(found)
     return answers
-
-
-def _cache_key(run: Run, chosen: Mapping[str, Any]) -> str:
-    """Return the key of an answer: the stored inputs, the code, and the values."""
-    content = [run.pk, run.store, str(run.finished_at), code_version(), dict(chosen)]
-    return f"whatif-{sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()}"
 
 
 def what_if_scenario(*, run: Run, user: User, chosen: Mapping[str, Any]) -> Scenario:

@@ -33,10 +33,9 @@ from planner.services import kernel_compilation, runs
 from planner.services.database_retry import with_database_retries
 from planner.services.execution import run_body
 from planner.services.log_format import logging_run
-from planner.services.queues import LONG, notify_workers
 from planner.services.run_limits import ENDED_WITH_RUN, RunLimits
 from planner.services.run_parts import SPREADING, NothingToDo, SharedParts, run_to_help, worker_id
-from planner.services.run_queue import queued_run_ids
+from planner.services.run_queue import LONG, notify_workers, queued_run_ids
 from planner.version import code_version
 
 logger = logging.getLogger(__name__)
@@ -372,7 +371,9 @@ class _RunWatch:
             self._give_up(self._run)
         try:
             if self._give_up and self._limits.is_ignored():
-                self._end_run()
+                # The run is past a limit and does not react.
+                _fail(self._shared, PastLimit(self._limits.violation))
+                _end_worker(ENDED_WITH_RUN)
             self._write()
             if self._give_up and self._cancel_ignored():
                 self._end_cancelled_run()
@@ -391,14 +392,6 @@ class _RunWatch:
         if time.monotonic() - self._swept_at > SWEEP_S:
             self._swept_at = time.monotonic()
             runs.runs_sweep(confirm_s=runs.CONFIRM_S)
-
-    def _end_run(self) -> None:
-        """End the run and this worker.
-
-        The run is past a limit and does not react.
-        """
-        _fail(self._shared, PastLimit(self._limits.violation))
-        _end_worker(ENDED_WITH_RUN)
 
     def _cancel_ignored(self) -> bool:
         """Return whether the run was cancelled but goes on.

@@ -32,7 +32,7 @@ def merge_layers(phase: PhaseProblem, blocks: int = BLOCKS) -> PhaseProblem:
     layers = int(phase.layers.max())
     edges = np.linspace(0, layers, min(blocks, layers) + 1).round().astype(int)
     parts = [(repeated, (b - a) / layers) for a, b in pairwise(edges)]
-    names = [_block_name(a, b) for a, b in pairwise(edges)]
+    names = [f"layer {b}" if b == a + 1 else f"layers {a + 1} to {b}" for a, b in pairwise(edges)]
     if once.size:
         parts.append((once, 1.0))
         names.append("embedding and head")
@@ -81,10 +81,6 @@ def merge_layers(phase: PhaseProblem, blocks: int = BLOCKS) -> PhaseProblem:
         layers=np.ones(shape[0], np.int64),
         measured=np.stack([of_time(shares) for shares in phase.measured]),
     )
-
-
-def _block_name(first: int, end: int) -> str:
-    return f"layer {end}" if end == first + 1 else f"layers {first + 1} to {end}"
 
 
 def _critical_path(problem: OperatorProblem, group: IntArray) -> FloatArray:

@@ -38,7 +38,8 @@ def device_lower_bound(
     With ``latency=False`` the limit is ignored. The bound then also holds for whole replicas, which
     queue once for all operators.
     """
-    path = _longest_path(problem)
+    # The path with the longest minimum times; any path gives a valid bound.
+    path = critical_path(problem, problem.latency_s.min(axis=(1, 2)))[1]
     totals = np.zeros((len(WEIGHTS), len(PRICES) if latency else 1))
     for v in range(len(problem.names)):
         b, p, r = np.nonzero(np.isfinite(table[v]))
@@ -101,8 +102,3 @@ def _device_shares(
 def whole_devices(fills: float) -> int:
     """Return the number of whole devices."""
     return max(1, int(np.ceil(fills - 1e-6)))
-
-
-def _longest_path(problem: OperatorProblem) -> list[int]:
-    """Return the path with the longest minimum times; any path gives a valid bound."""
-    return critical_path(problem, problem.latency_s.min(axis=(1, 2)))[1]

@@ -11,20 +11,22 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simulation.arrays import IntArray
-from simulation.search.cost_fronts import cost_fronts
-from simulation.search.evaluation import rate_by_closed_forms, rate_by_simulation
-from simulation.search.screen import aggregated_loads, decode_loads, prefill_loads, speeds_of
+from simulation.arrays import FloatArray, IntArray
+from simulation.search.evaluation import at_rate, rate_by_closed_forms, rate_by_simulation
+from simulation.search.screen import Loads, aggregated_loads, decode_loads, prefill_loads, speeds_of
 from simulation.search.table import Table, table_of
 from simulation.search.values import Candidate, Instance, Rated, Requests
 
+ON_FRONT = 24  # most points of a front
+COSTLY = 10.0  # factor on the least cost; more expensive points are on no front
+PAIR_LOADS = 8  # decode loads per prefill-decode pair
+Fronts = tuple[tuple[Rated, ...], tuple[Rated, ...]]
+Points = tuple[IntArray, FloatArray, FloatArray, FloatArray]  # row, requests/s, TTFT, TBT
 CLOSED = 24  # candidates from the screen that closed forms judge
 # Factor on the number of simulated candidates, because simulation changes ranks a little.
 SPARE = 1.2
 ROWS_SCANNED = 20_000  # most screened candidates to search for CLOSED different ones
-
 MISSES_QUEUES = "misses the limits once requests queue"
-
 ReportProgress = Callable[[float, str], None]
 Kind = tuple[object, ...]
 
@@ -124,20 +126,16 @@ def _rated(judged: Sequence[Rated | None]) -> list[Rated]:
     return [rated for rated in judged if rated is not None]
 
 
-def _rows_by_cost(table: Table, requests: Requests) -> IntArray:
-    """Return the rows by ``cost_key``, cheapest first."""
-    many = 1.0 / table.rate
-    if requests.rps is not None:
-        many = np.maximum(np.ceil(requests.rps / table.rate - 1e-9), 1.0)
-    paid = table.usd_per_hour * many
-    return np.lexsort((table.gpus / table.rate, np.where(np.isfinite(paid), paid, np.inf)))
-
-
 def _best_candidates(
     table: Table, instances: Sequence[Instance], requests: Requests, count: int
 ) -> list[Candidate]:
     """Choose the best different candidates, and the best of every GPU type."""
-    order = _rows_by_cost(table, requests)
+    # The rows by ``cost_key``, cheapest first.
+    many = 1.0 / table.rate
+    if requests.rps is not None:
+        many = np.maximum(np.ceil(requests.rps / table.rate - 1e-9), 1.0)
+    paid = table.usd_per_hour * many
+    order = np.lexsort((table.gpus / table.rate, np.where(np.isfinite(paid), paid, np.inf)))
     by_kind: dict[Kind, Candidate] = {}
     for row in order[:ROWS_SCANNED].tolist():
         candidate = table.row(row, instances)
@@ -158,3 +156,79 @@ def _best_by_gpu(rated: Sequence[Rated], requests: Requests) -> tuple[Rated, ...
     for cheapest in sorted(rated, key=lambda rated: cost_key(rated, requests)):
         by_gpu.setdefault(cheapest.candidate.decode.gpu.name, cheapest)
     return tuple(by_gpu.values())
+
+
+def cost_fronts(
+    table: Table,
+    complete: Loads,
+    second: Loads,
+    instances: Sequence[Instance],
+    requests: Requests,
+    simulated: Sequence[Rated] = (),
+) -> Fronts:
+    """Return the fronts of request cost against TTFT and against TBT within the limits.
+
+    Points come from the screen and are judged by closed forms. Points of ``simulated`` are added.
+    Cost is in dollars, or in GPUs if no candidate has a price.
+    """
+    parts = zip(
+        _aggregated_points(table, complete, requests),
+        _pair_points(table, second, requests),
+        strict=True,
+    )
+    rows, rates, ttft, tbt = (np.concatenate(part) for part in parts)
+    priced = bool(np.isfinite(table.usd_per_hour[rows]).any())
+    paid = (table.usd_per_hour if priced else table.gpus)[rows] / rates
+    paid = np.where(paid <= COSTLY * np.nanmin(paid, initial=np.inf), paid, np.nan)
+    fronts_of = []
+    for seconds, measure in ((ttft, "ttft_s"), (tbt, "tbt_s")):
+        on_front = pareto_front(paid, seconds)
+        if len(on_front) > ON_FRONT:
+            # Closed forms judge every point, so thin long fronts evenly.
+            on_front = on_front[np.linspace(0, len(on_front) - 1, ON_FRONT).astype(np.int64)]
+        judged = [at_rate(table.row(int(rows[p]), instances), float(rates[p]), requests)
+                  for p in on_front]  # fmt: skip
+        sure = [*simulated, *(rated for rated in judged if rated is not None)]
+        cost = [(rated.candidate.usd_per_hour if priced else rated.candidate.gpus) / rated.rate
+                for rated in sure]  # fmt: skip
+        late = [getattr(rated, measure) for rated in sure]
+        fronts_of.append(tuple(sure[int(i)] for i in pareto_front(np.array(cost), np.array(late))))
+    return fronts_of[0], fronts_of[1]
+
+
+def _aggregated_points(table: Table, complete: Loads, requests: Requests) -> Points:
+    """Return the points of aggregated instances at every load within the limits."""
+    rows = np.flatnonzero(table.prefill < 0)
+    k = table.decode[rows]
+    row, load = np.nonzero(complete.within(requests)[k])
+    points = (k[row], load)
+    return rows[row], complete.rate[points], complete.ttft_s[points], complete.tbt_s[points]
+
+
+def _pair_points(table: Table, second: Loads, requests: Requests) -> Points:
+    """Return the points of prefill-decode pairs at some loads of their decode side.
+
+    Their TTFT is NaN here, so they are on the TBT front only.
+    """
+    rows = np.flatnonzero(table.prefill >= 0)
+    k = table.decode[rows]
+    loads = np.linspace(0, second.rate.shape[1] - 1, PAIR_LOADS).astype(np.int64)
+    rates = table.decodes[rows][:, None] * second.rate[k][:, loads]
+    row, load = np.nonzero(
+        second.within(requests)[k][:, loads] & (rates <= table.rate[rows][:, None])
+    )
+    nothing = np.full(len(row), np.nan)
+    return rows[row], rates[row, load], nothing, second.tbt_s[k][:, loads][row, load]
+
+
+def pareto_front(first: FloatArray, second: FloatArray) -> IntArray:
+    """Return the indices of undominated points, by rising ``first``; one index for equal points.
+
+    Points with NaN or infinite values are on no front.
+    """
+    finite = np.flatnonzero(np.isfinite(first) & np.isfinite(second))
+    order = finite[np.lexsort((second[finite], first[finite]))]
+    lowest = np.minimum.accumulate(second[order])
+    better = np.ones(len(order), np.bool_)
+    better[1:] = second[order][1:] < lowest[:-1]
+    return np.asarray(order[better], np.int64)

@@ -38,6 +38,11 @@ def admin(db: None) -> User:
 
 
 @pytest.fixture
+def approver(db: None) -> User:
+    return User.objects.create_user("anna", role=User.Role.APPROVER)
+
+
+@pytest.fixture
 def api(planner: User) -> APIClient:
     return client_of(planner)
 

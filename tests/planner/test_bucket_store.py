@@ -16,7 +16,7 @@ from django.core.exceptions import ImproperlyConfigured
 from planner.domain.run_parts import IN_PROCESS
 from planner.errors import Damaged, NotReady, Unreached
 from planner.inputs.ingest import IngestOptions
-from planner.inputs.live.pushed_samples import PushedSamples, Sample, samples_of
+from planner.inputs.live.samples import PushedSamples, Sample, samples_of
 from planner.models import Run, Source, Trace
 from planner.selectors.traces import trace_character
 from planner.services import arrays, backups, orphaned_files

@@ -19,7 +19,7 @@ from planner.inputs.demo.publish import files
 from planner.inputs.ingest import IngestOptions
 from planner.inputs.scenario.document import with_traces
 from planner.models import Run, RunPart
-from planner.services import queues, runs
+from planner.services import run_queue, runs
 from planner.services.traces import trace_ingest_path
 from planner.services.worker import run_execute
 from tests.conftest import _database_url
@@ -51,7 +51,7 @@ TIMES = (
 def document(tmp_path: Path, transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> str:
     # Workers that other tests left running would take part.
     monkeypatch.setattr(runs, "notify_workers", lambda *_, **__: None)
-    monkeypatch.setattr(queues, "notify_workers", lambda *_, **__: None)
+    monkeypatch.setattr(run_queue, "notify_workers", lambda *_, **__: None)
     path = tmp_path / "week.csv"
     files()["small-week.csv"].write_csv(path)
     trace = trace_ingest_path(path=path, options=IngestOptions(name=path.name))

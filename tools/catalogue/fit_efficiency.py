@@ -27,8 +27,7 @@ from scipy.optimize import least_squares
 from planner.inputs.catalogue import hardware
 from planner.inputs.profiles.kernel_files import read_kernels
 from planner.inputs.profiles.kernel_files.aic import experts
-from planner.inputs.profiles.kernel_files.plausibility import plausible
-from planner.inputs.profiles.kernel_files.reader import read_frame
+from planner.inputs.profiles.kernel_files.reader import plausible, read_frame
 from simulation.performance.efficiency import Efficiencies, Efficiency, combine
 from simulation.performance.kernel_tables import KernelRows, kernels
 from simulation.performance.profile import check

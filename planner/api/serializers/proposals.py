@@ -11,8 +11,8 @@ from planner.domain.options import options_in
 from planner.models import Proposal, ProposalEntry, ReviewRules
 from planner.outputs.options import ExportOptions
 from planner.selectors.review import proposal_entries, review_rules
+from planner.services.approval import MAX_APPROVALS
 from planner.services.approval import missing_approvals as missing
-from planner.services.review_rules import MAX_APPROVALS
 
 MOST_NUMBER = 2**31 - 1
 

@@ -8,7 +8,7 @@ from rest_framework import serializers
 from rest_framework.reverse import reverse
 
 from planner.api.serializers.strict_fields import FiniteField, StrictSerializer
-from planner.inputs.live.pushed_samples import HISTOGRAM_FIELDS
+from planner.inputs.live.samples import HISTOGRAM_FIELDS
 from planner.models import Source, SourceReading
 from planner.selectors.sources import source_gaps
 

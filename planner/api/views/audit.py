@@ -5,17 +5,41 @@ from __future__ import annotations
 from typing import Any
 
 from django.db.models import QuerySet
-from rest_framework import generics
+from rest_framework import generics, serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from planner.api.base import ApiView, valid
 from planner.api.filters import Pages
 from planner.api.schema import operation
-from planner.api.serializers.audit import AuditAsked, AuditItem
 from planner.models import AuditRecord
-from planner.selectors.audit import audit_list
+from planner.selectors.audit import FIELDS, audit_list
 from planner.services.access import check_may_administer
+
+
+class AuditAsked(serializers.Serializer[Any]):
+    """Filters of audit records; default: all records."""
+
+    actor = serializers.CharField(required=False, default="", allow_blank=True, max_length=200)
+    action = serializers.CharField(
+        required=False,
+        default="",
+        allow_blank=True,
+        max_length=40,
+        help_text="Such as proposal.approved, or proposal for all of its deeds.",
+    )
+    search = serializers.CharField(required=False, default="", allow_blank=True, max_length=200)
+    page = serializers.IntegerField(required=False, min_value=1, max_value=2**31 - 1)
+    cursor = serializers.CharField(required=False, allow_blank=True)
+    page_size = serializers.IntegerField(required=False, min_value=1, max_value=500)
+
+
+class AuditItem(serializers.ModelSerializer[AuditRecord]):
+    """An audit record; `details` is JSON as text."""
+
+    class Meta:
+        model = AuditRecord
+        fields = list(FIELDS)
 
 
 class AuditListView(ApiView, generics.ListAPIView[AuditRecord]):

@@ -2,21 +2,107 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from planner.api.base import ApiView, valid
 from planner.api.examples import CHOSEN, CONFIGURED
 from planner.api.schema import operation
-from planner.api.serializers.deployment_search import (
-    ConfigureAnswer,
-    ConfigureRequest,
-    IntoScenario,
-    ScenarioText,
+from planner.api.serializers.strict_fields import FiniteField, StrictSerializer
+from planner.domain.deployment_search.query import (
+    MOST_MS,
+    MOST_RPS,
+    MOST_TOKENS,
+    MOST_TOP,
+    PERCENTILE,
+    TOP,
+    DeploymentQuery,
 )
-from planner.domain.deployment_search.query import DeploymentQuery
+from planner.inputs.estimates.measured_corrections import MOST_ROWS
 from planner.services.deployment_search import scenario_with_deployments, search_deployments
 from planner.services.estimates import MeasurementSource
+from simulation.performance.estimate.calibration import ENGINES
+
+
+class ConfigureRequest(StrictSerializer):
+    """The search for a deployment, as in `bin/manage configure`."""
+
+    model = serializers.CharField(max_length=200, help_text="In the catalogue, or your own.")
+    isl = serializers.IntegerField(min_value=1, max_value=MOST_TOKENS, help_text="Input tokens.")
+    osl = serializers.IntegerField(min_value=1, max_value=MOST_TOKENS, help_text="Output tokens.")
+    ttft_ms = FiniteField(max_value=MOST_MS, required=False, allow_null=True)
+    tbt_ms = FiniteField(max_value=MOST_MS, required=False, allow_null=True)
+    percentile = FiniteField(
+        min_value=50, max_value=99.99, default=PERCENTILE, help_text="Of requests in the limits."
+    )
+    rps = FiniteField(
+        max_value=MOST_RPS, required=False, allow_null=True,
+        help_text="Requests/s that all instances carry.",
+    )  # fmt: skip
+    gpus = serializers.ListField(
+        child=serializers.CharField(max_length=80), required=False, max_length=100,
+        help_text="GPU types. Default: all.",
+    )  # fmt: skip
+    engines = serializers.ListField(
+        child=serializers.ChoiceField(ENGINES), required=False, help_text="Engines. Default: all."
+    )
+    prices = serializers.DictField(
+        child=FiniteField(), required=False,
+        help_text="Dollars of an hour of one GPU, by type; else the median of on-demand offers.",
+    )  # fmt: skip
+    top = serializers.IntegerField(min_value=1, max_value=MOST_TOP, default=TOP)
+    measured = serializers.ListField(
+        child=serializers.DictField(), required=False, max_length=MOST_ROWS,
+        help_text="Your own measured rows, as /estimates/ takes them, of this model unless they "
+        "name another: they move speeds and errors.",
+    )  # fmt: skip
+    kept = serializers.BooleanField(
+        required=False, default=True, help_text="Use measurements that were uploaded here too."
+    )
+
+
+class ConfigureAnswer(serializers.Serializer[Any]):
+    """Deployments ranked by cost; see docs/how-to/choose-a-gpu.md."""
+
+    model = serializers.CharField()
+    candidates = serializers.ListField(
+        child=serializers.DictField(),
+        help_text="Best first, each simulated, with its `profiles` for a scenario.",
+    )
+    pareto = serializers.ListField(
+        child=serializers.DictField(), help_text="Fronts of cost against TTFT and against TBT."
+    )
+    by_gpu = serializers.ListField(
+        child=serializers.DictField(), help_text="The best of each GPU type."
+    )
+    ruled_out = serializers.DictField(
+        child=serializers.IntegerField(), help_text="Candidates by the reason why not."
+    )
+    evaluated = serializers.IntegerField()
+    ranked_by = serializers.CharField()
+    assumptions = serializers.ListField(child=serializers.DictField())
+    seconds = serializers.FloatField()
+
+
+class IntoScenario(StrictSerializer):
+    """Chosen deployments and their destination: a stored scenario, or a draft from a trace."""
+
+    model = serializers.CharField(max_length=200)
+    profiles = serializers.ListField(
+        child=serializers.DictField(), min_length=1, max_length=20,
+        help_text="Rows of `profiles` of the candidates chosen.",
+    )  # fmt: skip
+    scenario = serializers.CharField(max_length=120, required=False, help_text="Its name or id.")
+    trace = serializers.CharField(max_length=200, required=False, help_text="Its name.")
+    ttft_ms = FiniteField(max_value=MOST_MS, required=False, allow_null=True)
+    tbt_ms = FiniteField(max_value=MOST_MS, required=False, allow_null=True)
+
+
+class ScenarioText(serializers.Serializer[Any]):
+    document = serializers.CharField(help_text="YAML, not kept yet: POST it to /scenarios/.")
 
 
 class ConfigureView(ApiView):

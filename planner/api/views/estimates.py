@@ -7,6 +7,7 @@ import io
 from typing import Any
 
 from drf_spectacular.utils import OpenApiResponse
+from rest_framework import serializers
 from rest_framework.parsers import BaseParser
 from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
@@ -17,18 +18,254 @@ from planner.api.examples import DEPLOYMENT
 from planner.api.parsers import BoundedJsonParser
 from planner.api.renderers import CsvRenderer
 from planner.api.schema import CSV, JSON, operation
-from planner.api.serializers.estimates import (
-    EstimateAnswer,
-    EstimateRequest,
-    EstimateRows,
-    QuickSizeAnswer,
-    QuickSizeRequest,
-    RowsRequest,
-)
+from planner.api.serializers.hardware import ProvenanceField
+from planner.api.serializers.strict_fields import FiniteField, StrictSerializer
 from planner.errors import IngestError
+from planner.inputs.estimates.measured_corrections import MOST_ROWS
 from planner.outputs.estimates import answer_table
 from planner.services import estimates
-from planner.services.quick_size import SizeQuestion, quick_size
+from planner.services.quick_size import MAX_USERS, SizeQuestion, quick_size
+from simulation.performance.estimate.calibration import ENGINES
+from simulation.performance.estimate.defaults import MOST_RECV
+from simulation.performance.specs import BYTES, WIDTHS
+
+MAX_ROWS = 20_000
+
+
+class EstimateRequest(StrictSerializer):
+    """One deployment with its requests in flight, as in `bin/manage estimate`."""
+
+    model = serializers.CharField(max_length=200, help_text="In the catalogue or on Hugging Face.")
+    gpu = serializers.CharField(max_length=80)
+    isl = FiniteField(min_value=1, max_value=1e7, help_text="Input tokens of a request.")
+    osl = FiniteField(min_value=1, max_value=1e7, help_text="Output tokens of a request.")
+    concurrency = FiniteField(
+        min_value=1, max_value=1e6, required=False, help_text="Requests in flight."
+    )
+    rate = FiniteField(
+        min_value=1e-6, max_value=1e6, required=False,
+        help_text="Requests/s, instead of concurrency. They are replayed one by one "
+        "on the profile of sizes and plans.",
+    )  # fmt: skip
+    precision = serializers.ChoiceField(tuple(BYTES), required=False, help_text="Of the weights.")
+    kv_cache = serializers.ChoiceField(tuple(BYTES), required=False)
+    engine = serializers.ChoiceField(ENGINES, required=False)
+    engine_version = serializers.CharField(max_length=60, required=False, allow_blank=True)
+    draft_tokens = FiniteField(
+        min_value=0, max_value=64, required=False,
+        help_text="Drafted and verified per sequence and iteration (speculative decoding).",
+    )  # fmt: skip
+    accepted_tokens = FiniteField(
+        min_value=0, max_value=64, required=False, help_text="Accepted draft tokens, on average."
+    )
+    rounds = FiniteField(
+        min_value=1, max_value=1e9, required=False,
+        help_text="Requests per user, as in a benchmark; 1000 for steady traffic. Default: 10.",
+    )  # fmt: skip
+    equal_lengths = serializers.ChoiceField(
+        ("yes", "no"), required=False,
+        help_text="Whether all requests have equal lengths. Default: yes in a benchmark (rounds up "
+        "to 100), except for lengths of InferenceMAX.",
+    )  # fmt: skip
+    recv_interval = FiniteField(
+        min_value=1, max_value=MOST_RECV, required=False,
+        help_text="Iterations between SGLang's polls for requests (--scheduler-recv-interval). "
+        "Default: 1; 10 or 30 for benchmarks with lengths of InferenceMAX.",
+    )  # fmt: skip
+    lora_rank = serializers.IntegerField(min_value=1, max_value=1024, required=False)
+    lora_active = serializers.IntegerField(
+        min_value=1, max_value=4096, required=False,
+        help_text="Different LoRA adapters among the requests under way, all of them in memory.",
+    )  # fmt: skip
+    mode = serializers.ChoiceField(("agg", "disagg"), required=False)
+    prefill_workers = FiniteField(min_value=1, max_value=1e5, required=False)
+    decode_workers = FiniteField(min_value=1, max_value=1e5, required=False)
+
+    measured = serializers.ListField(
+        child=serializers.DictField(), required=False, max_length=MOST_ROWS,
+        help_text="Your measured rows: the fields of this body, with ttft_ms and tbt_ms. Absent "
+        "fields are those of the body. They correct the estimate.",
+    )  # fmt: skip
+    kept = serializers.BooleanField(
+        required=False, default=True, help_text="Whether stored measurements are used too."
+    )
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        if ("rate" in attrs) == ("concurrency" in attrs):
+            raise serializers.ValidationError(
+                {"concurrency": ["Give the requests in flight, or rate instead, not both."]}
+            )
+        return attrs
+
+    def get_fields(self) -> dict[str, serializers.Field[Any, Any, Any, Any]]:
+        fields = super().get_fields()
+        for side in ("", "prefill_", "decode_"):
+            for width in WIDTHS:
+                fields[f"{side}{width}"] = serializers.IntegerField(
+                    min_value=1, max_value=1024, required=False
+                )
+        return fields
+
+
+class QuickSizeRequest(StrictSerializer):
+    """A question without a trace, as in `bin/manage quick-size`."""
+
+    model = serializers.CharField(max_length=200)
+    gpu = serializers.CharField(max_length=80, help_text="GPU type or cloud instance.")
+    users = serializers.IntegerField(
+        min_value=1, max_value=MAX_USERS, required=False, help_text="Requests in flight; or rps."
+    )
+    rps = FiniteField(
+        min_value=1e-6, max_value=1e6, required=False, help_text="Requests per second; or users."
+    )
+    isl = serializers.IntegerField(min_value=1, max_value=10_000_000, default=1000)
+    osl = serializers.IntegerField(min_value=1, max_value=10_000_000, default=500)
+    ttft_ms = FiniteField(min_value=0.001, max_value=1e8, default=2000.0)
+    tbt_ms = FiniteField(min_value=0.001, max_value=1e8, default=50.0)
+
+
+class QuickSizeAnswer(serializers.Serializer[Any]):
+    replicas = serializers.IntegerField()
+    gpus = serializers.IntegerField()
+    tp = serializers.IntegerField(help_text="GPUs of one replica.")
+    model = serializers.CharField()
+    gpu = serializers.CharField()
+    cost_usd_per_hour = serializers.FloatField(allow_null=True)
+    ttft_ms = serializers.FloatField()
+    tbt_ms = serializers.FloatField()
+    tokens_per_s = serializers.FloatField(help_text="Output tokens of all replicas.")
+    assumptions = serializers.ListField(child=serializers.CharField())
+
+
+class RowsRequest(StrictSerializer):
+    """Many deployments; a row that cannot be estimated does not stop the others."""
+
+    rows = serializers.ListField(
+        child=serializers.DictField(), min_length=1, max_length=MAX_ROWS,
+        help_text="Each as the body of /estimates/.",
+    )  # fmt: skip
+
+
+class OwnRows(serializers.Serializer[Any]):
+    """The effect of your own measurements on the estimate."""
+
+    rows = serializers.IntegerField(help_text="Of this deployment.")
+    alike = serializers.IntegerField(help_text="Of others, which share an engine, GPU or model.")
+    ttft_factor = serializers.FloatField()
+    tbt_factor = serializers.FloatField()
+    ttft_ms_before = serializers.FloatField()
+    tbt_ms_before = serializers.FloatField()
+    tokens_per_s_before = serializers.FloatField()
+    ttft_error_before = serializers.FloatField()
+    tbt_error_before = serializers.FloatField()
+    ttft_90_before = serializers.FloatField()
+    tbt_90_before = serializers.FloatField()
+
+
+class NextMeasurement(serializers.Serializer[Any]):
+    """The measurement that would reduce the error of this deployment's estimates most."""
+
+    concurrency = serializers.IntegerField()
+    isl = serializers.IntegerField()
+    osl = serializers.IntegerField()
+    error = serializers.ListField(
+        child=serializers.FloatField(),
+        help_text="Median errors of TTFT and TBT now, mean over loads from 1 to 256 in "
+        "flight and the estimate's load. expected_error is at that load alone.",
+    )
+    after = serializers.ListField(child=serializers.FloatField(), help_text="With that row.")
+    commands = serializers.ListField(
+        child=serializers.CharField(), help_text="vLLM's benchmark and GuideLLM's that make it."
+    )
+
+
+class Errors(serializers.Serializer[Any]):
+    """Absolute relative errors, as fractions.
+
+    Half of all measurements lie within `ttft` and `tbt`, nine of ten within `ttft_90` and `tbt_90`.
+    """
+
+    ttft = serializers.FloatField()
+    tbt = serializers.FloatField()
+    ttft_90 = serializers.FloatField()
+    tbt_90 = serializers.FloatField()
+
+
+class LeftOut(Errors):
+    """Errors for similar measured deployments, if the fit had not seen a part of them."""
+
+    what = serializers.CharField(help_text="That the fit had not seen.")
+    rows = serializers.IntegerField()
+
+
+class ExpectedError(Errors):
+    """The expected error of this estimate."""
+
+    basis = serializers.CharField(help_text="Measurements behind these errors.")
+    model_checked = serializers.BooleanField()
+    gpu_checked = serializers.BooleanField()
+    outside = serializers.ListField(
+        child=serializers.CharField(), help_text="Inputs outside the measured ranges."
+    )
+    newest_version = serializers.CharField(
+        allow_null=True, help_text="Newest measured version, if that of the engine is later."
+    )
+    data_age_days = serializers.IntegerField(help_text="Since the measurements were published.")
+
+
+class EstimateProvenance(ProvenanceField):
+    gpu = serializers.CharField(help_text="Source of the GPU's figures.")
+    power = serializers.CharField(help_text="Source of the power by load.")
+
+
+class RateAnswer(serializers.Serializer[Any]):
+    """Results at a request rate; the times of the answer itself are means of the same replay."""
+
+    rate_rps = serializers.FloatField()
+    most_rps = serializers.FloatField(help_text="That go through with an endless queue.")
+    in_flight = serializers.FloatField()
+    ttft_p99_ms = serializers.FloatField()
+    tbt_p99_ms = serializers.FloatField(allow_null=True)
+    closed_loop_ttft_ms = serializers.FloatField(help_text="With as many in flight at any time.")
+    closed_loop_tbt_ms = serializers.FloatField()
+    by = serializers.CharField()
+
+
+class EstimateAnswer(serializers.Serializer[Any]):
+    model = serializers.CharField()
+    gpu = serializers.CharField()
+    mode = serializers.CharField()
+    ttft_ms = serializers.FloatField()
+    tbt_ms = serializers.FloatField()
+    tokens_per_s = serializers.FloatField(help_text="Output tokens, of the whole deployment.")
+    power_w = serializers.FloatField(help_text="Of all its GPUs, servers and PUE not counted.")
+    j_per_token = serializers.FloatField(help_text="Joules of the GPUs per output token.")
+    j_per_request = serializers.FloatField(help_text="Joules of the GPUs per request.")
+    memory_gb = serializers.FloatField(help_text="Per GPU, weights and KV cache in use.")
+    gpus = serializers.FloatField()
+    engine = serializers.ChoiceField(ENGINES)
+    concurrency = serializers.FloatField(help_text="Requests in flight: asked for, or of the rate.")
+    batch = serializers.FloatField(help_text="Sequences that one decode worker holds.")
+    profile = serializers.CharField()
+    provenance = EstimateProvenance()
+    expected_error = ExpectedError()
+    assumptions = serializers.ListField(child=serializers.CharField())
+    own = OwnRows(allow_null=True)
+    at_rate = RateAnswer(required=False, help_text="Only for a rate.")
+    left_out = LeftOut(
+        many=True, help_text="Errors by the part of the data that the fit had not seen."
+    )
+    next_measurement = NextMeasurement()
+    notes = serializers.ListField(
+        child=serializers.CharField(), help_text="Measured rows that were not used, and why."
+    )
+
+
+class EstimateRows(serializers.Serializer[Any]):
+    rows = serializers.ListField(
+        child=serializers.DictField(),
+        help_text="In the order asked: answers, or {refused: reason}.",
+    )
 
 
 class CsvRows(BaseParser):

@@ -33,7 +33,7 @@ from planner.api.serializers.hardware import (
 from planner.errors import CatalogueError
 from planner.models import OwnGpu
 from planner.selectors import hardware as known
-from planner.services import hardware, imports, price_lists
+from planner.services import hardware, imports
 
 USUAL_GPU = "H100-SXM"
 MODELS = {"By its memory": MODEL, "By its config.json": CONFIG}
@@ -257,9 +257,9 @@ class PriceListsView(ApiView):
         """
         sent = valid(PriceListRequest(data=request.data))
         file = sent["file"]
-        row = price_lists.price_list_save(
+        row = hardware.price_list_save(
             user=self.user,
-            data=file.read(price_lists.MAX_BYTES + 1),
+            data=file.read(hardware.MAX_BYTES + 1),
             file_name=file.name,
             name=sent.get("name", ""),
         )
@@ -279,7 +279,7 @@ class PriceListDetailView(ApiView):
 
         It is refused while a scenario names the list.
         """
-        price_lists.price_list_delete(row=known.price_list_get(name), user=self.user)
+        hardware.price_list_delete(row=known.price_list_get(name), user=self.user)
         return Response(status=status.HTTP_204_NO_CONTENT)
 
 

@@ -9,14 +9,13 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
 from planner.errors import NotFound
-from planner.models import ApiToken
 from planner.models.workspace import MAIN, within
 from planner.outputs.active_plan_metrics import exposition
 from planner.outputs.queue_metrics import exposition as work_exposition
 from planner.outputs.security_metrics import exposition as doors_exposition
 from planner.selectors.active_plans import active_plans
+from planner.selectors.audit import security_events
 from planner.selectors.queue_statistics import work_statistics
-from planner.selectors.security_events import security_events
 from planner.services.refused_requests import refusal_counts
 from planner.services.tokens import token_of
 
@@ -36,7 +35,8 @@ def metrics(request: HttpRequest) -> HttpResponse:
     With HEADROOM_METRICS_OPEN no token is needed. Everybody then gets what such an admin gets, and
     the plans of ?workspace=SLUG.
     """
-    token = _token(request)
+    kind, _, key = request.headers.get("Authorization", "").partition(" ")
+    token = token_of(key) if kind in ("Bearer", "Token") else None
     if token is None and not settings.HEADROOM_METRICS_OPEN:
         headers = {"WWW-Authenticate": "Bearer"}
         return HttpResponse(REFUSAL, status=401, content_type="text/plain", headers=headers)
@@ -53,9 +53,3 @@ def metrics(request: HttpRequest) -> HttpResponse:
             return HttpResponse(text, content_type=TEXT)
     except NotFound as problem:
         return HttpResponse(str(problem), status=404, content_type="text/plain")
-
-
-def _token(request: HttpRequest) -> ApiToken | None:
-    """Return the token of the request, or None."""
-    kind, _, key = request.headers.get("Authorization", "").partition(" ")
-    return token_of(key) if kind in ("Bearer", "Token") else None

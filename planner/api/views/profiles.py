@@ -42,8 +42,12 @@ from planner.selectors import profiles as known
 from planner.selectors.calibrations import calibration_get, calibration_table, calibrations_list
 from planner.services import calibrations
 from planner.services.access import check_may_plan
-from planner.services.profile_fits import profile_compare, profile_compute, profile_fit
-from planner.services.profile_tuning import profile_tune
+from planner.services.profile_fits import (
+    profile_compare,
+    profile_compute,
+    profile_fit,
+    profile_tune,
+)
 from planner.services.profiles import profile_delete
 
 PREVIEW_ROWS = 20

@@ -33,7 +33,7 @@ from planner.selectors.people import person_get
 from planner.selectors.review import proposal_get, proposals_list
 from planner.selectors.runs import run_get
 from planner.services import proposals
-from planner.services.review_rules import rules_change
+from planner.services.approval import rules_change
 
 DECIDED = {200: ProposalDetail}
 REFUSALS = (400, 403, 404, 409, 413, 415)

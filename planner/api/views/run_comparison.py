@@ -2,15 +2,40 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from planner.api.base import ApiView, valid
 from planner.api.results import schema_of
 from planner.api.schema import operation
-from planner.api.serializers.run_comparison import BesideAsked
 from planner.domain.serialise import as_json
-from planner.selectors.run_comparison import RunComparison, compare_runs, runs_to_compare
+from planner.selectors.run_comparison import (
+    MAX_RUNS,
+    MIN_RUNS,
+    RunComparison,
+    compare_runs,
+    runs_to_compare,
+)
+
+
+class BesideAsked(serializers.Serializer[Any]):
+    """The runs to compare; the first is the base of the comparison."""
+
+    run = serializers.ListField(
+        child=serializers.IntegerField(min_value=1, max_value=2**31 - 1),
+        min_length=MIN_RUNS,
+        max_length=MAX_RUNS,
+        help_text="Number of a completed run. Give it once for each run.",
+    )
+    policy = serializers.CharField(
+        required=False,
+        default="",
+        max_length=161,
+        help_text="Policy to compare. Default: the recommended policy of each run.",
+    )
 
 
 class RunsBesideView(ApiView):

@@ -26,7 +26,7 @@ from planner.api.serializers.sources import (
     SourceRequest,
     SourceSeries,
 )
-from planner.inputs.live.pushed_samples import of_rows
+from planner.inputs.live.samples import of_rows
 from planner.models import Source, SourceReading
 from planner.selectors.sources import readings_list, source_get, source_series, sources_list
 from planner.services.source_reading import source_preview, source_request_reading

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from planner.domain.forecaster_backtest.equal_attainment import (
     EqualAttainment,
     Figures,
     match_attainment,
 )
-from planner.domain.forecaster_backtest.figures import Forecaster, errors_of
+from planner.domain.forecaster_backtest.figures import Baseline, Forecaster, errors_of
 from planner.domain.forecaster_backtest.oracle import OracleCost, covered_share, oracle_cost
 from planner.domain.forecaster_backtest.replay import (
     HIGH,
@@ -18,12 +20,21 @@ from planner.domain.forecaster_backtest.replay import (
     Heights,
     coverage_of_height,
     figures_of,
+    spare,
 )
-from planner.domain.planning.inputs import PlannedWindow
 from planner.domain.progress import Progress, part
+from planner.domain.recommend.search import bisect_first
+from planner.domain.recommend.trials import shortfall
+from planner.domain.replay.replay import run_policy
+from planner.domain.study import PolicyRun, Study
 from planner.domain.traffic.forecast_percentile import PlannedQuantile
 from planner.errors import Infeasible
+from planner.policies.base import Policy
+from planner.policies.choice import policy_of
 
+FLAT = {"flat-before": "", "flat-min": "sized in hindsight"}
+TUNED_LABEL = "turned in hindsight"
+UNTUNED_LABEL = "not turned"
 TRIES_BY_COVERAGE = 14  # more than with replays: a plan alone is cheap
 
 
@@ -93,26 +104,22 @@ def _figures(
     """Return the figures of a replay or of the plan; None: no feasible plan at ``heights``."""
     try:
         if not by_replay:
-            return planned_figures(driver, driver.planned(heights, progress))
+            planned = driver.planned(heights, progress)
+            plan = planned.plan
+            hours = plan.period_s / 3600
+            taken = [window.totals for window in plan.windows]
+            share = covered_share(driver, planned)
+            return Figures(
+                spare=share - max(group.wanted for group in driver.groups),
+                cost_usd=sum(totals.usd for totals in taken) * hours,
+                gpu_hours=sum(totals.gpu_hours for totals in taken) * hours,
+                starts=float(sum(totals.starts for totals in taken)),
+                stops=float(sum(totals.stops for totals in taken)),
+                attainment={tier: share for group in driver.groups for tier in sorted(group.tiers)},
+            )
         return figures_of(driver.study, driver.replayed(heights, progress))
     except Infeasible:
         return None
-
-
-def planned_figures(driver: Driver, planned: PlannedWindow) -> Figures:
-    """Return the figures of a plan without a replay; attainment is the demand it covers."""
-    plan = planned.plan
-    hours = plan.period_s / 3600
-    taken = [window.totals for window in plan.windows]
-    share = covered_share(driver, planned)
-    return Figures(
-        spare=share - max(group.wanted for group in driver.groups),
-        cost_usd=sum(totals.usd for totals in taken) * hours,
-        gpu_hours=sum(totals.gpu_hours for totals in taken) * hours,
-        starts=float(sum(totals.starts for totals in taken)),
-        stops=float(sum(totals.stops for totals in taken)),
-        attainment={tier: share for group in driver.groups for tier in sorted(group.tiers)},
-    )
 
 
 def _cheapest(
@@ -121,3 +128,53 @@ def _cheapest(
     if equal is None:
         return None
     return oracle_cost(driver, driver.planned(driver.heights(equal.at[-1]), progress), progress)
+
+
+def baseline_names(reactive: str, *, turn: bool) -> list[str]:
+    """Return the names of the policies to compare with.
+
+    These are the static fleet sized on history, the minimum static fleet, and ``reactive``. The
+    minimum static fleet is found by replays, so it is included only with ``turn``.
+    """
+    return [*(name for name in FLAT if turn or not FLAT[name]), reactive]
+
+
+def baseline_row(study: Study, name: str, seed: int, *, turn: bool, progress: Progress) -> Baseline:
+    """Return the row of one policy.
+
+    With ``turn``, the parameter of a reactive policy is tuned on the window itself, to the lowest
+    cost that meets the targets. Otherwise the policy runs with its default parameters. Errors of
+    the replay pass through.
+    """
+    goals = {tier.name: tier.attainment for tier in study.hardware.tiers}
+    policy, word, value = policy_of(name), FLAT.get(name, UNTUNED_LABEL), None
+    replay = partial(_replay, study, seed=seed, progress=progress)
+    if turn and name not in FLAT and policy.parameter_to_tune is not None:
+        values, untuned = policy.parameter_to_tune.values, policy
+
+        def passes(index: int) -> bool:
+            return not shortfall(replay(untuned.with_value(values[index])).summary, goals)
+
+        value = values[min(bisect_first(passes, 0, len(values)), len(values) - 1)]
+        policy, word = policy.with_value(value), TUNED_LABEL
+    return _row(study, name, policy, replay(policy), word, value)
+
+
+def _replay(study: Study, policy: Policy, *, seed: int, progress: Progress) -> PolicyRun:
+    return run_policy(study, policy, seed=seed, progress=progress)
+
+
+def _row(
+    study: Study, name: str, policy: Policy, run: PolicyRun, word: str, value: float | None
+) -> Baseline:
+    """Return the row of a replayed policy."""
+    pools: Sequence[int] = [pool.initial for pool in run.fleet.pools]
+    return Baseline(
+        name=name,
+        label=policy.title,
+        word=word,
+        figures=figures_of(study, run),
+        meets=spare(study, run.summary) >= 0,
+        value=value,
+        instances=sum(pools) if name in FLAT else None,
+    )

@@ -13,9 +13,13 @@ from functools import partial
 from pydantic import Field
 
 from forecasting.errors import ForecastError
-from planner.domain.forecaster_backtest.baselines import baseline_names, baseline_row
 from planner.domain.forecaster_backtest.equal_attainment import MAX_TRIALS
-from planner.domain.forecaster_backtest.evaluation import confirm_by_replay, evaluate_forecaster
+from planner.domain.forecaster_backtest.evaluation import (
+    baseline_names,
+    baseline_row,
+    confirm_by_replay,
+    evaluate_forecaster,
+)
 from planner.domain.forecaster_backtest.figures import (
     SAME_AS_NOW,
     Baseline,

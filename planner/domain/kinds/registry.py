@@ -6,8 +6,8 @@ and its command.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
 
 from planner.domain.kinds import (
     backtest,
@@ -23,64 +23,32 @@ from planner.domain.kinds import (
     size,
 )
 from planner.domain.options import RunOptions
-from planner.domain.outcome import Outcome, Traces
-from planner.domain.progress import Progress
-from planner.domain.run_parts import Parts
-from planner.inputs.scenario.schema import Scenario
-from planner.inputs.scenario.user_facts import UserFacts
-
-T = TypeVar("T", bound=RunOptions)
-T_contra = TypeVar("T_contra", bound=RunOptions, contravariant=True)
-
-
-class Body(Protocol[T_contra]):
-    """The function of a run."""
-
-    def __call__(
-        self,
-        scenario: Scenario,
-        traces: Traces,
-        options: T_contra,
-        *,
-        known: UserFacts,
-        progress: Progress,
-    ) -> Outcome: ...
-
-
-class SpreadBody(Protocol[T_contra]):
-    """The function of a run that several workers compute in parts."""
-
-    def __call__(
-        self,
-        scenario: Scenario,
-        traces: Traces,
-        options: T_contra,
-        *,
-        known: UserFacts,
-        progress: Progress,
-        parts: Parts,
-    ) -> Outcome: ...
+from planner.domain.outcome import Outcome
 
 
 @dataclass(frozen=True, slots=True)
-class Kind(Generic[T]):
-    """A kind of run: its options and its function."""
+class Kind:
+    """A kind of run: its options and its function.
 
-    options: type[T]
-    run: Body[T]
-    spread: SpreadBody[T] | None = None  # the same run, if several workers can compute its parts
+    The function takes a scenario, its traces and the options, and as keywords ``known`` (the
+    user's hardware), ``progress`` and, if the run is ``spread`` over workers, ``parts``.
+    """
+
+    options: type[RunOptions]
+    run: Callable[..., Outcome]
+    spread: bool = False
 
 
-KINDS: dict[str, Kind[Any]] = {
+KINDS: dict[str, Kind] = {
     "forecast": Kind(forecast.Options, forecast.run),
     "plan": Kind(plan.Options, plan.run),
     "simulate": Kind(simulate.Options, simulate.run),
-    "compare": Kind(compare.Options, compare.run, compare.run),
+    "compare": Kind(compare.Options, compare.run, spread=True),
     "provision": Kind(provision.Options, provision.run),
     "size": Kind(size.Options, size.run),
     "pd-ratio": Kind(pd_ratio.Options, pd_ratio.run),
-    "backtest": Kind(backtest.Options, backtest.run, backtest.run),
+    "backtest": Kind(backtest.Options, backtest.run, spread=True),
     "pareto": Kind(pareto.Options, pareto.run),
-    "outlook": Kind(outlook.Options, outlook.run, outlook.run),
+    "outlook": Kind(outlook.Options, outlook.run, spread=True),
     "place": Kind(place.Options, place.run),
 }

@@ -24,7 +24,7 @@ from simulation.arrays import IntArray
 from simulation.errors import SimulationError
 from simulation.performance.kernel_tables import Kernels, kernels
 from simulation.performance.memory import MEMORY_SHARE
-from simulation.performance.specs import GpuSpec, ModelShape
+from simulation.performance.specs import GpuSpec
 from simulation.provisioning import level_confirmation
 from simulation.provisioning.device_sharing import with_batch_wait
 from simulation.provisioning.interference import InterferenceTable
@@ -305,7 +305,8 @@ def problem_of(
     ScenarioError if the problem cannot be built.
     """
     gpu = service.gpu
-    spread = [p for p in PARALLEL if p <= gpu.gpus_per_node and fits_shape(service.shape, p)]
+    # Attention heads are divided evenly among the GPUs.
+    spread = [p for p in PARALLEL if p <= gpu.gpus_per_node and service.shape.heads % p == 0]
     try:
         return phase_problem(
             service,
@@ -324,8 +325,3 @@ def problem_of(
 def timing_of(gpu: GpuSpec, measured: Measurements = NO_MEASUREMENTS) -> OperatorTiming:
     """Return the operator times: measured kernels, or else published peaks times efficiency."""
     return OperatorTiming(gpu, efficiencies(), measured.kernels, measured.times)
-
-
-def fits_shape(shape: ModelShape, parallel: int) -> bool:
-    """Return whether the attention heads divide evenly among ``parallel`` GPUs."""
-    return shape.heads % parallel == 0

@@ -14,7 +14,6 @@ from planner.domain.provisioning.unit import Case, Sentences, groups
 from planner.domain.serialise import gpu_words
 from simulation.performance.memory import MEMORY_SHARE
 from simulation.provisioning.device_sharing import (
-    ChunkedPlan,
     best_chunked,
     chunked_service,
     place_on_common_devices,
@@ -100,7 +99,9 @@ def _service(prefill: Case, decode: Case) -> SharedService:
     shared = place_on_common_devices(
         [prefill.problem, decode.problem], [prefill.least, decode.least], room
     )
-    chunks = _best_chunked(prefill, decode, room)
+    service = chunked_service(prefill.service, decode.service)
+    of = partial(problem_of, service, prefill.weights, measured=prefill.measured)
+    chunks = best_chunked(with_ample_replicas(of()), room)
     ways = {
         APART: SharingWay(
             shared.devices_apart,
@@ -128,12 +129,6 @@ def _service(prefill: Case, decode: Case) -> SharedService:
 
 def _way_of_level(level: Level) -> SharingWay:
     return SharingWay(level.devices, level.power_w, level.memory_bytes / 1e9)
-
-
-def _best_chunked(prefill: Case, decode: Case, room: float) -> ChunkedPlan:
-    service = chunked_service(prefill.service, decode.service)
-    of = partial(problem_of, service, prefill.weights, measured=prefill.measured)
-    return best_chunked(with_ample_replicas(of()), room)
 
 
 def _models(group: list[Case]) -> SharedModels:

@@ -17,7 +17,7 @@ from planner.policies.base import Policy
 from planner.policies.context import BuiltPolicy
 from simulation.arrays import FloatArray
 from simulation.modules.parts import Module, modules_of
-from simulation.policies.modules import Event, ModuleLocations, ModuleScaling
+from simulation.policies.modules import Event, ModuleScaling
 from simulation.results import OUT_OF_MEMORY, Replay
 
 PLANNED_AT = 32.0  # batch size at which Algorithm 1 is compared with the exact plan
@@ -71,7 +71,9 @@ def _pool(
     layout, pool, events = rule.layouts[p], ready.fleet.pools[p], _events_of_pool(rule.events, p)
     assert layout is not None
     standings = [standing for standing in rule.standings if standing.pool == p]
-    spans = _spans(standings, result.duration_s)
+    # The seconds that each placement lasted.
+    edges = np.array([*(standing.time_s for standing in standings), result.duration_s])
+    spans = np.maximum(np.diff(edges), 0.0)
     copies = np.array([standing.copies.sum() for standing in standings])
     borrowed = np.array([standing.borrowed for standing in standings]) * pool.profile.tp
     greedy, exact = layout.plans(pool.profile, PLANNED_AT)
@@ -130,12 +132,6 @@ def _unused_memory_share(
 
 def _events_of_pool(events: Sequence[Event], p: int) -> list[Event]:
     return [event for event in events if event.pool == p]
-
-
-def _spans(standings: Sequence[ModuleLocations], duration_s: float) -> FloatArray:
-    """Return the seconds that each placement lasted."""
-    edges = np.array([*(standing.time_s for standing in standings), duration_s])
-    return np.maximum(np.diff(edges), 0.0)
 
 
 def _pool_columns(result: Replay, labels: Sequence[str], p: int) -> dict[str, str]:

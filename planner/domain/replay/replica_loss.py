@@ -9,13 +9,13 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from planner.domain.replay import reachable_regions
 from planner.domain.replay.smallest_counts import trimmed
 from planner.domain.study import Study
 from planner.inputs.scenario.settings import SpareSettings
 from planner.optimizer.pools import pool_capacity
 from simulation.arrays import BoolArray, FloatArray, IntArray
 
+MOST_SETS = 1_000
 ANY_ONE = SpareSettings(instances=1, by_pool=False)
 
 
@@ -45,7 +45,7 @@ def capacity_after_loss(study: Study, counts: IntArray) -> FloatArray:
 
 def open_region_sets(study: Study) -> tuple[BoolArray, BoolArray]:
     """Return the sets of regions over the routes that are open in the study."""
-    return reachable_regions.region_sets(np.isfinite(study.hardware.latency_s))
+    return region_sets(np.isfinite(study.hardware.latency_s))
 
 
 def _counts_after_losses(
@@ -163,3 +163,30 @@ def _fits_gpus(study: Study, counts: IntArray) -> bool:
         used[r, hardware.types[g]] += count * pool.gpus_per_instance
     most = np.array([pool.maximum for pool in pools])
     return bool((counts <= most).all() and (used <= hardware.capacity_gpus).all())
+
+
+def region_sets(open_ways: BoolArray) -> tuple[BoolArray, BoolArray]:
+    """Return sets of home regions ``[k, r]`` and the regions ``[k, r]`` that can serve each set.
+
+    All demand can be served if and only if no set's demand exceeds the joint capacity of its
+    regions (Hall). ``open_ways[home, region]`` says which routes are open; a region always serves
+    itself.
+
+    If every route is open there is one set, of all regions. Sets that share no region are not
+    combined. Above MOST_SETS sets, each region has to serve its own demand, which is stricter.
+    """
+    reach = {sum(1 << int(r) for r in np.flatnonzero(row)) for row in open_ways}
+    served_in, fresh = set(reach), list(reach)
+    while fresh:
+        regions = fresh.pop()
+        for other in reach:
+            if regions & other and regions | other not in served_in:
+                served_in.add(regions | other)
+                fresh.append(regions | other)
+        if len(served_in) > MOST_SETS:
+            alone = np.eye(len(open_ways), dtype=np.bool_)
+            return alone, alone
+    where = np.arange(len(open_ways))
+    into = np.array([[regions >> int(r) & 1 for r in where] for regions in sorted(served_in)], bool)
+    homes = ~(open_ways[None] & ~into[:, None]).any(axis=2)
+    return homes, into

@@ -32,6 +32,7 @@ from planner.domain.reports.frame import (
     profiles_section,
     window_title,
 )
+from planner.domain.reports.modules import modules_section
 from planner.domain.reports.over_time import Load, demand_chart, replicas_chart
 from planner.domain.reports.policies import (
     Outcome,
@@ -143,6 +144,7 @@ def report(result: CompareResult, tables: Tables, chosen: str = "") -> Report:
         *forecasts_section(result.forecast),
         *profiles_section(result.profile_error),
         *constraints_section(result.plan),
+        *modules_section(result.modules, result.frame, tables),
     )
     tests = Tests(result.test_days, result.assurance, result.alternatives or {})
     return comparison_report(

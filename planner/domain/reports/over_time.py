@@ -186,7 +186,7 @@ def replicas_chart(tables: Tables, frame: Frame, policy: str) -> Chart | None:
         kept, rest = pools[: MOST_POOLS - 1], pools[MOST_POOLS - 1 :]
         wide = wide.with_columns(pl.sum_horizontal(rest).alias(OTHER_POOLS)).drop(rest)
         pools = [*kept, OTHER_POOLS]
-    wide = _changes(to_end(wide.select("time", *pools), frame.window.end), pools)
+    wide = changes(to_end(wide.select("time", *pools), frame.window.end), pools)
     series = tuple(
         Series(pool, tuple(wide["time"]), tuple(wide[pool].round(2)), shape=Shape.AREA)
         for pool in pools
@@ -240,11 +240,11 @@ def _capacity_line(
         for part in rows.partition_by("model")
     ]
     total = pl.concat(parts).group_by("time").agg(pl.col("tps").sum()).sort("time")
-    total = _changes(to_end(total, frame.window.end), ["tps"])
+    total = changes(to_end(total, frame.window.end), ["tps"])
     yield Series(label, tuple(total["time"]), tuple(total["tps"].round(1)), role, Shape.STEP)
 
 
-def _changes(rows: pl.DataFrame, values: Sequence[str]) -> pl.DataFrame:
+def changes(rows: pl.DataFrame, values: Sequence[str]) -> pl.DataFrame:
     """Keep the rows at which a value changes, and the last; thin them if they are many."""
     changed = pl.any_horizontal(
         (pl.col(name) != pl.col(name).shift(1)).fill_null(value=True) for name in values

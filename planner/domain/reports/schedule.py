@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -75,7 +74,13 @@ def schedule_of(tables: Tables, policy: str) -> Schedule | None:
     for begins, replicas, *pool in rows.select("begins", "replicas", *columns).iter_rows():
         by_pool = counts.setdefault(begins, {})
         by_pool[SchedulePool(*pool)] = by_pool.get(SchedulePool(*pool), 0) + replicas
-    return Schedule(pools, _rows(pools, counts))
+    return Schedule(
+        pools,
+        tuple(
+            (begins, tuple(by_pool.get(pool, 0) for pool in pools))
+            for begins, by_pool in sorted(counts.items())
+        ),
+    )
 
 
 def schedule_from(timetable: ReplicaSchedule | None) -> Schedule | None:
@@ -88,16 +93,6 @@ def schedule_from(timetable: ReplicaSchedule | None) -> Schedule | None:
     )
     rows = tuple((row.begins, tuple(row.replicas)) for row in timetable.rows)
     return Schedule(pools, rows, timetable.by_itself)
-
-
-def _rows(
-    pools: tuple[SchedulePool, ...], counts: Mapping[datetime, Mapping[SchedulePool, int]]
-) -> tuple[tuple[datetime, tuple[int, ...]], ...]:
-    """Return the rows in the order of time."""
-    return tuple(
-        (begins, tuple(by_pool.get(pool, 0) for pool in pools))
-        for begins, by_pool in sorted(counts.items())
-    )
 
 
 def schedule_table(schedule: Schedule, clock: str) -> Table:

@@ -79,7 +79,8 @@ def cost_difference_words(run: PolicyRun, base: PolicyRun, *, usd: bool) -> str:
         return ""
     saved = base.summary.cost_usd - run.summary.cost_usd
     words = "as much as"
-    if abs(saved) > _negligible_usd(base):
+    # The dollars that count as no difference: half a cent, or a share rounded to 0%.
+    if abs(saved) > max(0.005, NOTHING * base.summary.cost_usd):
         share = f"{abs(saved) / base.summary.cost_usd:.0%}" if base.summary.cost_usd else ""
         dollars = f"${amount(abs(saved))}"
         words = (f"{dollars} ({share})" if share else dollars) if usd or not share else share
@@ -127,8 +128,3 @@ def _reasons_unequal(unequal: EqualSlo | None, base: PolicyRun) -> Iterator[str]
     else:
         than = "less" if unequal.saving >= 0 else "more"
         yield f"at equal service {abs(unequal.saving):.0%} {than}"
-
-
-def _negligible_usd(base: PolicyRun) -> float:
-    """Return the dollars that count as no difference: half a cent, or a share rounded to 0%."""
-    return max(0.005, NOTHING * base.summary.cost_usd)

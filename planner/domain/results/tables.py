@@ -146,11 +146,6 @@ def plan_table(plan: ScalingPlan, hardware: Hardware, sizes: Sizes) -> pl.DataFr
     return pl.DataFrame(rows)
 
 
-def replicas_table(comparison: PolicyComparison) -> pl.DataFrame:
-    """Return the series of every pool by interval, under every policy."""
-    return _by_policy([(run.name, run.detail.minutes) for run in comparison.runs])
-
-
 def capacity_table(comparison: PolicyComparison) -> pl.DataFrame:
     """Return the capacity of each model's serving replicas by region, under every policy."""
     parts = [(run.name, run.detail.capacity) for run in comparison.runs]
@@ -177,8 +172,9 @@ def planned_tables(study: Study, planned: PlannedWindow) -> dict[str, pl.DataFra
 
 
 def replayed_tables(comparison: PolicyComparison) -> dict[str, pl.DataFrame]:
+    # The series of every pool by interval, under every policy.
     return {
-        "replicas": replicas_table(comparison),
+        "replicas": _by_policy([(run.name, run.detail.minutes) for run in comparison.runs]),
         "capacity": capacity_table(comparison),
         "policies": policies_table(comparison.runs),
         "tiers": tiers_table(comparison.runs),

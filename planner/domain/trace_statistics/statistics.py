@@ -5,10 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 
 from forecasting.outages import Outage, find_outages, may_have_outages, outage_mask, unknown_sums
 from planner.domain.trace_statistics.days import days
-from planner.domain.trace_statistics.figures import LEVELS, Character, Characterisation, LostBins
+from planner.domain.trace_statistics.figures import (
+    LEVELS,
+    Character,
+    Characterisation,
+    LostBins,
+    Sessions,
+)
 from planner.domain.trace_statistics.grid import Grid, stored_grid
 from planner.domain.trace_statistics.lengths import mean_lengths, request_lengths
 from planner.domain.trace_statistics.periodicity import (
@@ -17,7 +24,6 @@ from planner.domain.trace_statistics.periodicity import (
     interarrival_cv,
     rhythm,
 )
-from planner.domain.trace_statistics.sessions import sessions_of
 from planner.domain.trace_statistics.volumes import (
     LISTED,
     cells,
@@ -28,7 +34,7 @@ from planner.domain.trace_statistics.volumes import (
 )
 from planner.domain.traffic.window import HOUR_S
 from planner.inputs.ingest.report import IngestReport
-from planner.inputs.ingest.store import LENGTHS, read_report
+from planner.inputs.ingest.store import LENGTHS, read_report, scan_requests, stored_sessions
 
 _LENGTHS = {"prompts": "input_tokens", "answers": "output_tokens"}
 MAX_OUTAGES = 100  # most outages in the list; all are counted
@@ -158,3 +164,42 @@ def _notes(report: IngestReport, grid: Grid, *, sampled: bool) -> tuple[str, ...
         if grid.bin_s > HOUR_S:
             notes.append("Bins are wider than an hour: nothing can be said of hours of the day.")
     return tuple(notes)
+
+
+def sessions_of(store: Path) -> Sessions | None:
+    """Return the figures of sessions with at least two requests; None if there are none."""
+    _, scan = scan_requests(store)
+    session = stored_sessions(scan)
+    if session is None:
+        return None
+    columns = scan.select("arrival_s", "input_tokens").collect()
+    order = np.argsort(session, kind="stable")
+    order = order[session[order] >= 0]
+    turns = pl.DataFrame(
+        {
+            "session": session[order],
+            "arrival_s": columns["arrival_s"].to_numpy()[order],
+            "prompt": columns["input_tokens"].to_numpy()[order],
+        }
+    )
+    counts = turns.group_by("session").len()["len"]
+    same = turns["session"].diff() == 0
+    gaps = turns["arrival_s"].diff().filter(same)
+    growth = turns["prompt"].cast(pl.Int64).diff().filter(same)
+
+    def quantile(values: pl.Series, level: float) -> float:
+        found = values.quantile(level, "nearest")
+        return 0.0 if found is None else float(found)
+
+    return Sessions(
+        sessions=counts.len(),
+        share=turns.height / len(session),
+        turns_mean=turns.height / counts.len(),
+        turns_p50=quantile(counts, 0.5),
+        turns_p95=quantile(counts, 0.95),
+        turns_most=int(np.max(counts.to_numpy())),
+        gap_s_p50=quantile(gaps, 0.5),
+        gap_s_p95=quantile(gaps, 0.95),
+        growing=float((growth >= 0).to_numpy().mean()),
+        growth_p50=quantile(growth, 0.5),
+    )

@@ -90,12 +90,8 @@ class Traffic:
     def expected(self, start_s: float, end_s: float) -> float:
         """Return the expected number of requests that arrive in ``[start_s, end_s)``."""
         binned = sum(source.expected(start_s, end_s) for source in self.binned)
-        return self.measured_count(start_s, end_s) + binned
-
-    def measured_count(self, start_s: float, end_s: float) -> int:
-        """Return the number of measured requests in ``[start_s, end_s)``."""
         in_window = self.measured.between(start_s, end_s)
-        return int(in_window.stop - in_window.start)
+        return int(in_window.stop - in_window.start) + binned
 
     @property
     def all_launched(self) -> bool:

@@ -154,7 +154,8 @@ def corrections_from(
         if isinstance(answer, RefusedEstimate):
             sentences.append(f"{row.place} is not used: {answer.reason}")
         else:
-            row = _checked(row, answer)
+            found = prefix_hits(row.ttft_s, answer.ttft_s, row.deployment.isl)
+            row = replace(row, defects=(*row.defects, *found))
             words = "; ".join(defect.words for defect in row.defects)
             if not row.weight:
                 sentences.append(f"{row.place} is not used: {words}.")
@@ -209,12 +210,6 @@ def _distinct(rows: Sequence[Measurement], sentences: list[str]) -> list[Measure
         else:
             sentences.append(f"{row.place} counts once: it is the same as {rows[first].place}.")
     return kept
-
-
-def _checked(row: Measurement, estimate: Estimate) -> Measurement:
-    """Return the measurement with the defects that only the estimate shows."""
-    found = prefix_hits(row.ttft_s, estimate.ttft_s, row.deployment.isl)
-    return replace(row, defects=(*row.defects, *found))
 
 
 def _contradiction(name: str, first: Measurement, second: Measurement, off: FloatArray) -> str:

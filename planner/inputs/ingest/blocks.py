@@ -89,14 +89,9 @@ def whole_records(data: bytes, quoted: bool) -> int:
     if not quoted or b'"' not in data:
         return data.rfind(b"\n") + 1
     buffer = np.frombuffer(data, np.uint8)
-    ends = record_ends(buffer, quoted=True)
-    return int(ends[-1]) + 1 if ends.size else 0
-
-
-def record_ends(buffer: ByteArray, *, quoted: bool) -> IntArray:
-    """Return the positions of the newlines that end a record."""
     newlines = np.flatnonzero(buffer == _NEWLINE)
-    return newlines[outside_quotes(buffer, newlines)] if quoted else newlines
+    ends = newlines[outside_quotes(buffer, newlines)]
+    return int(ends[-1]) + 1 if ends.size else 0
 
 
 def outside_quotes(buffer: ByteArray, positions: IntArray) -> BoolArray:

@@ -336,7 +336,13 @@ def read(frame: pl.DataFrame, clock: Clock, order: Order | None = None) -> Times
         return _read_numbers(frame, clock)
     series = _joined(frame, clock.columns)
     if series.dtype.is_temporal():
-        times = _read_typed(series)
+        # Their unit may reach beyond 64-bit nanoseconds, so the range is checked before scaling.
+        unit = series.dtype.time_unit if isinstance(series.dtype, pl.Datetime) else None
+        factor = UNITS_NS[unit or ("d" if series.dtype == pl.Date else "us")]
+        count = series.to_physical().cast(pl.Int64)
+        outside = ~count.is_between(0, _LAST_S * UNITS_NS["s"] // factor).fill_null(True)
+        refused = {MISSING: series.is_null().to_numpy(), OUT_OF_RANGE: outside.to_numpy()}
+        times = _times(count.set(outside, 0) * factor, refused, frozenset())
     elif clock.aware:
         return _read_aware(series, clock)
     else:
@@ -537,19 +543,6 @@ def _scale_to_integers(series: pl.Series, number: FloatArray, factor: int) -> In
     return np.where(
         is_whole, np.where(is_whole, exact.fill_null(0).to_numpy(), 0) * factor, rounded
     )
-
-
-def _read_typed(series: pl.Series) -> Times:
-    """Read typed moments, which count from 1970 in UTC.
-
-    Their unit may reach beyond 64-bit nanoseconds, so the range is checked before scaling.
-    """
-    unit = series.dtype.time_unit if isinstance(series.dtype, pl.Datetime) else None
-    factor = UNITS_NS[unit or ("d" if series.dtype == pl.Date else "us")]
-    count = series.to_physical().cast(pl.Int64)
-    outside = ~count.is_between(0, _LAST_S * UNITS_NS["s"] // factor).fill_null(True)
-    refused = {MISSING: series.is_null().to_numpy(), OUT_OF_RANGE: outside.to_numpy()}
-    return _times(count.set(outside, 0) * factor, refused, frozenset())
 
 
 def _read_naive(series: pl.Series, clock: Clock) -> Times:

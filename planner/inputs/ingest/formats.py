@@ -76,11 +76,6 @@ OFFERED: Mapping[str, OptionLabel] = {
 }
 
 
-def detect_format(probe: pl.DataFrame, written: str) -> Format:
-    """Return the format of a file with these first rows; ``written`` is csv, jsonl or parquet."""
-    return next((each for each in FORMATS.values() if each.known_by(probe, written)), CSV)
-
-
 def choose_format(probe: pl.DataFrame, options: IngestOptions, written: str) -> Format:
     """Return the caller's format, else the one that the mapping implies, else the detected one.
 
@@ -94,7 +89,8 @@ def choose_format(probe: pl.DataFrame, options: IngestOptions, written: str) -> 
     if options.format != AUTO:
         chosen = FORMATS[options.format]
     else:
-        chosen = detect_format(probe, written)
+        # The format of a file with these first rows; ``written`` is csv, jsonl or parquet.
+        chosen = next((each for each in FORMATS.values() if each.known_by(probe, written)), CSV)
         if mapped & (set(DEMAND_FIELDS) - set(REQUEST_FIELDS)) and chosen.fields != DEMAND_FIELDS:
             chosen = DEMAND
         elif "arrival" in mapped and chosen.fields != REQUEST_FIELDS:

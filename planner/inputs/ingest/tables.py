@@ -121,7 +121,7 @@ def open_table(source: Source, options: IngestOptions, scratch: Path) -> Table:
         pieces = log_rows(stream, pattern, source.name, options.chunk_bytes)
         head = _head_of(pieces)
         stream = itertools.chain([head], pieces)
-    is_json = _is_json(head, source.name)
+    is_json = head.lstrip()[:1] in (b"{", b"[") or ".jsonl" in source.name.lower()
     if is_json and (nested := _nested(head, source.name)) is not None:
         whole, path = nested
         rows = as_lines(documents(stream, source.name), path)
@@ -216,10 +216,6 @@ def _text_head(head: bytes, name: str) -> bytes:
     if not head.strip() and len(head) < PROBE_BYTES:
         raise IngestError(f"{name} is empty. Export it again.")
     return head
-
-
-def _is_json(head: bytes, name: str) -> bool:
-    return head.lstrip()[:1] in (b"{", b"[") or ".jsonl" in name.lower()
 
 
 def _sample(head: bytes, complete: bool, name: str, quoted: bool) -> Records:

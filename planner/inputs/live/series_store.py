@@ -71,8 +71,20 @@ class GrowingSeries:
 
     def bins(self, until_s: float | None = None, since_s: float | None = None) -> pl.DataFrame:
         """Return the bins of ``read``."""
-        return _joined_bins(
+        # A bin that one origin saw in part is known if another origin has the rest.
+        known = pl.col("whole").any() | (pl.len() > 1)
+        amounts = [
+            pl.when(known & pl.col(name).is_not_null().any())
+            .then(pl.col(name).sum().fill_nan(None))
+            .alias(name)
+            for name in AMOUNTS
+        ]
+        gauges = [pl.col(name).drop_nulls().last() for name in GAUGES]
+        return (
             _until(_latest_bins(self._read("bins", BINS, since_s)), self.bin_s, until_s)
+            .group_by(*_PLACE)
+            .agg(*amounts, *gauges)
+            .sort(*_PLACE)
         )
 
     def histograms(
@@ -179,22 +191,6 @@ def _latest_histograms(parts: pl.DataFrame) -> pl.DataFrame:
 
 def _until(table: pl.DataFrame, bin_s: int, until_s: float | None) -> pl.DataFrame:
     return table if until_s is None else table.filter(pl.col("bin_start") + bin_s <= until_s)
-
-
-def _joined_bins(bins: pl.DataFrame) -> pl.DataFrame:
-    """Add up the origins of each bin.
-
-    A bin that one origin saw in part is known if another origin has the rest.
-    """
-    known = pl.col("whole").any() | (pl.len() > 1)
-    amounts = [
-        pl.when(known & pl.col(name).is_not_null().any())
-        .then(pl.col(name).sum().fill_nan(None))
-        .alias(name)
-        for name in AMOUNTS
-    ]
-    gauges = [pl.col(name).drop_nulls().last() for name in GAUGES]
-    return bins.group_by(*_PLACE).agg(*amounts, *gauges).sort(*_PLACE)
 
 
 def _joined_histograms(counted: pl.DataFrame) -> pl.DataFrame:

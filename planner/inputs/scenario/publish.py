@@ -46,7 +46,11 @@ def with_tables(text: str) -> str:
     sections = {section.__name__: section for section in _sections(Scenario, [])}
     for mark in re.findall(r"<!-- (keys of \w+|policies|parameters) -->", text):
         if mark == "policies":
-            table = _policies()
+            rows = []
+            for name, traits in TRAITS.items():
+                line = traits.line + (" Oracle baseline." if traits.uses_future_data else "")
+                rows.append(f"| `{name}` | {traits.label} | {line} |\n")
+            table = POLICY_HEAD + "".join(rows)
         elif mark == "parameters":
             table = "\n".join(_parameters())
         else:
@@ -131,15 +135,6 @@ def _default(section: type[BaseModel], name: str) -> str:
     if isinstance(value, (int, float)):
         return f"{value:.10g}"
     return value if isinstance(value, str) else ""
-
-
-def _policies() -> str:
-    """Return the table of policies."""
-    rows = []
-    for name, traits in TRAITS.items():
-        line = traits.line + (" Oracle baseline." if traits.uses_future_data else "")
-        rows.append(f"| `{name}` | {traits.label} | {line} |\n")
-    return POLICY_HEAD + "".join(rows)
 
 
 def _parameters() -> Iterator[str]:

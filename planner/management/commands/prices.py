@@ -9,7 +9,7 @@ from typing import Any
 from planner.errors import CatalogueError
 from planner.management.base import HeadroomCommand
 from planner.models import PriceList
-from planner.services.price_lists import MAX_BYTES, price_list_save
+from planner.services.hardware import MAX_BYTES, price_list_save
 
 
 class Command(HeadroomCommand):

@@ -11,7 +11,6 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import plotly.graph_objects as go
 from plotly.io.json import to_json_plotly
 
 Figure = dict[str, Any]
@@ -112,13 +111,7 @@ def figure(
     ``layout`` override their settings. ``together``: the hover text covers all lines at a time.
     """
     looks = _layout(height, x, y, right, together, layout)
-    if all(isinstance(trace, dict) for trace in traces):
-        plain: Figure = json.loads(to_json_plotly({"data": list(traces), "layout": looks}))
-        return plain
-    chart = go.Figure(data=list(traces))
-    chart.update_layout(template=None, **looks)
-    plain = json.loads(chart.to_json())
-    plain["layout"].pop("template", None)
+    plain: Figure = json.loads(to_json_plotly({"data": list(traces), "layout": looks}))
     return plain
 
 

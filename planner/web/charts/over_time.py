@@ -6,10 +6,7 @@ from typing import Any
 
 import polars as pl
 
-from planner.outputs.render.figure import FEW_REPLICAS, MAX_POINTS, UTC
-
-BAND = "rgba(86, 180, 233, 0.25)"
-AREA = "rgba(138, 143, 152, 0.18)"
+from planner.outputs.render.figure import MAX_POINTS, UTC
 
 
 def times(table: pl.DataFrame, column: str, clock: str) -> list[Any]:
@@ -22,11 +19,6 @@ def times(table: pl.DataFrame, column: str, clock: str) -> list[Any]:
 
 def axis_title(clock: str) -> str:
     return "hours since the trace began" if clock == "relative" else UTC
-
-
-def whole_ticks(most: float) -> dict[str, int]:
-    """Return the tick settings of an axis of replicas: a short axis shows whole numbers only."""
-    return {"dtick": 1} if most <= FEW_REPLICAS else {}
 
 
 def steps(table: pl.DataFrame, time: str, value: str, every: str = "") -> pl.DataFrame:

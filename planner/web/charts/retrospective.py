@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 
+from planner.domain.report import Axis, Chart, Form, Role, Series, Shape
 from planner.models import Outcome
-from planner.outputs.render.figure import BLUE, GREY, ORANGE, UTC, Figure, figure, line
-
-PERCENT = "%{y:.1%}"
+from planner.outputs.render.figure import Figure
+from planner.outputs.render.plotly import figure_of
 
 
 def weeks_figure(outcomes: Sequence[Outcome]) -> Figure | None:
@@ -16,69 +17,53 @@ def weeks_figure(outcomes: Sequence[Outcome]) -> Figure | None:
     done = [outcome for outcome in reversed(outcomes) if outcome.figures]
     if len(done) < 2:
         return None
-    when = [judged.begins.isoformat() for judged in done]
-    off = [judged.figures["demand"]["wape"] for judged in done]
-    late = [_worst(judged.figures) for judged in done]
-    more = [_beyond(judged.figures) for judged in done]
-    lines = (
-        (off, "Demand off by", BLUE, "solid"),
-        (more, "Replica-hours beyond need", ORANGE, "dash"),
-        (late, "Late, of the worst tier", GREY, "dot"),
+    when = tuple(outcome.begins for outcome in done)
+    figures = [outcome.figures for outcome in done]
+    off = tuple(judged["demand"]["wape"] for judged in figures)
+    series = (
+        Series("Demand off by", when, off),
+        Series("Replica-hours beyond need", when, tuple(map(_beyond, figures))),
+        Series("Late, of the worst tier", when, tuple(map(_worst, figures)), Role.BASELINE),
     )
-    return figure(
-        [
-            line(when, values, name, colour, dash=dash, mode="lines+markers", hover=PERCENT)
-            for values, name, colour, dash in lines
-        ],
-        height=300,
-        x=UTC,
-        y="share",
-        together=True,
-        yaxis={"tickformat": ".0%"},
-    )
+    return figure_of(Chart("", Axis(), Axis("share", form=Form.SHARE), series, small=True))
 
 
 def hours_figure(figures: dict[str, Any]) -> Figure | None:
     """Draw held and needed replicas by hour; None if no hour is known."""
-    rows = figures.get("hours") or []
-    if not rows:
-        return None
-    when = [row["begins"] for row in rows]
     lines = (
-        ("held", "Held, as planned", BLUE, "solid"),
-        ("needed", "Would have done", ORANGE, "dash"),
+        ("held", "Held, as planned", Role.RECOMMENDED),
+        ("needed", "Would have done", Role.MEASURED),
     )
-    drawn = [
-        line(
-            when,
-            [row[key] for row in rows],
-            name,
-            colour,
-            dash=dash,
-            line_shape="hv",
-            hover="%{y:,.4~g} replicas",
-        )
-        for key, name, colour, dash in lines
-    ]
-    return figure(drawn, height=300, x=UTC, y="replicas", together=True)
+    return _by_hour(figures, "replicas", "replicas", Shape.STEP, lines)
 
 
 def demand_figure(figures: dict[str, Any]) -> Figure | None:
     """Draw actual and forecast demand in input tokens/s."""
+    lines = (
+        ("came_tps", "Came", Role.MEASURED),
+        ("forecast_tps", "Forecast", Role.OTHER),
+        ("planned_tps", "Planned for", Role.BASELINE),
+    )
+    return _by_hour(figures, "input tokens/s", "tokens/s", Shape.LINE, lines)
+
+
+def _by_hour(
+    figures: dict[str, Any],
+    title: str,
+    unit: str,
+    shape: Shape,
+    lines: Sequence[tuple[str, str, Role]],
+) -> Figure | None:
+    """Draw keys of the hours, each under a name."""
     rows = figures.get("hours") or []
     if not rows:
         return None
-    lines = (
-        ("came_tps", "Came", ORANGE, "solid"),
-        ("forecast_tps", "Forecast", BLUE, "dash"),
-        ("planned_tps", "Planned for", GREY, "dot"),
+    when = tuple(datetime.fromisoformat(row["begins"]) for row in rows)
+    series = tuple(
+        Series(name, when, tuple(row[key] for row in rows), role, shape)
+        for key, name, role in lines
     )
-    when = [row["begins"] for row in rows]
-    drawn = [
-        line(when, [row[key] for row in rows], name, colour, dash=dash, hover="%{y:,.4~g} tokens/s")
-        for key, name, colour, dash in lines
-    ]
-    return figure(drawn, height=300, x=UTC, y="input tokens/s", together=True)
+    return figure_of(Chart("", Axis(), Axis(title, unit), series, small=True))
 
 
 def _worst(figures: dict[str, Any]) -> float | None:

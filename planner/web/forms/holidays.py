@@ -52,12 +52,8 @@ def shown(value: Any) -> list[str] | None:
     """Return the holidays of a document with dates as text, or None if they are not a list."""
     if not isinstance(value, Sequence) or isinstance(value, str):
         return None
-    return [_text(day) for day in value]
-
-
-def _text(day: object) -> str:
-    """Return a date that YAML has parsed as ISO text."""
-    return day.isoformat() if isinstance(day, date) else str(day)
+    # A date that YAML has parsed as ISO text.
+    return [day.isoformat() if isinstance(day, date) else str(day) for day in value]
 
 
 def countries() -> list[tuple[str, str]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django import forms
 
-from planner.services.review_rules import MAX_APPROVALS
+from planner.services.approval import MAX_APPROVALS
 from planner.web.forms.widgets import DressedForm
 
 

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from planner.domain.report import Axis, Chart, Role, Series, Shape
 from planner.models import Run
-from planner.outputs.render.figure import BLUE, GREY, ORANGE, SKY, Figure, figure, line
+from planner.outputs.render.figure import Figure
+from planner.outputs.render.plotly import figure_of
 from planner.selectors.runs import run_result, run_table, run_tables
-from planner.web.charts.over_time import BAND, axis_title, times
 from planner.web.charts.traffic import week_figure
 
 KEYS = ("model", "region", "tier", "unit")
@@ -132,16 +133,15 @@ def moment_figure(foreseen: pl.DataFrame, history: pl.DataFrame, origin: Any, cl
     known = history.filter((pl.col("time") >= origin - BEFORE) & (pl.col("time") < origin))
     came = history.filter((pl.col("time") >= origin) & (pl.col("time") <= end))
 
-    def course(rows: pl.DataFrame, column: str, name: str, colour: str, **style: Any) -> Any:
-        hover = f"%{{y:,.4~g}} {unit}"
-        moments = times(rows, "time", clock)
-        return line(moments, rows[column].round(2), name, colour, hover=hover, **style)
+    def values(rows: pl.DataFrame, column: str) -> tuple[float | None, ...]:
+        return tuple(rows[column].round(2).fill_nan(None))
 
-    lines = [
-        course(foreseen, "p90", "90 %", SKY, width=0, showlegend=False),
-        course(foreseen, "p10", "10 to 90 % band", SKY, width=0, fill="tonexty", fillcolor=BAND),
-        course(known, "actual", "Known then", GREY, width=1.5),
-        course(foreseen, "mean", "Forecast then", BLUE, width=2),
-        course(came, "actual", "What came", ORANGE, width=1.5, dash="dot"),
-    ]
-    return figure(lines, height=320, x=axis_title(clock), y=unit, together=True)
+    ahead, band = tuple(foreseen["time"]), "10 to 90 % band"
+    high, low = values(foreseen, "p90"), values(foreseen, "p10")
+    series = (
+        Series(band, ahead, high, Role.FORECAST, Shape.BAND, low),
+        Series("Known then", tuple(known["time"]), values(known, "actual"), Role.BASELINE),
+        Series("Forecast then", ahead, values(foreseen, "mean"), Role.RECOMMENDED),
+        Series("What came", tuple(came["time"]), values(came, "actual"), Role.MEASURED),
+    )
+    return figure_of(Chart("", Axis(), Axis(unit, unit), series), clock)

@@ -9,15 +9,39 @@ from typing import Any
 
 from django.http import QueryDict
 
+from planner.domain.formats import figure
 from planner.models import Run
+from planner.outputs.manifests.kinds import MANIFESTS
+from planner.outputs.render.html import charts_shown, sections_shown
+from planner.outputs.reports import run_report
+from planner.selectors.explanation import explanation_chains
+from planner.selectors.runs import run_result, run_tables
 from planner.services.outlook_simulation import month_to_replay
 from planner.services.provisioning import SWEEPS
-from planner.web.pages import place, provision, report, whatif
-from planner.web.pages.explanation import why_context
+from planner.web.pages import place, provision, whatif
 from planner.web.pages.forecast import forecast_context, moment_context
-from planner.web.pages.modules import modules_context
 from planner.web.pages.replica_minutes import minutes_context
 from planner.web.pages.served_groups import groups_context
+
+
+def report_context(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
+    """Return the report of a run, with what the frame of its page shows."""
+    result, alternative = run_result(run), params.get("alternative", "")
+    report = run_report(run, alternative)
+    recommended = (result.get("recommended") or {}).get("policy", "")
+    return {
+        "run": run,
+        "result": result,
+        "tables": run_tables(run),
+        "report": report,
+        "charts": charts_shown(report, live=True),
+        "sections": sections_shown(report, live=True),
+        "clock": report.clock,
+        "alternative": alternative,
+        "policy": (result.get("alternatives") or {}).get(alternative, recommended),
+        "manifests": [(name, manifest.label) for name, manifest in MANIFESTS.items()],
+    }
+
 
 Context = Callable[[Run, QueryDict], dict[str, Any]]  # of a run and the user's choices
 
@@ -47,9 +71,9 @@ def next_decisions(result: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _planned(run: Run, params: QueryDict) -> dict[str, Any]:
-    context = report.page_context(run, params)
+    context = report_context(run, params)
     context |= groups_context(run, {}) | forecast_context(run, params)
-    context |= why_context(run) | modules_context(run) | next_decisions(context["result"])
+    context |= why_context(run) | next_decisions(context["result"])
     return context
 
 
@@ -70,7 +94,7 @@ def report_with(
     """Return the page of a kind whose report has something to ask or to do beside it."""
 
     def whole(run: Run, params: QueryDict) -> dict[str, Any]:
-        return report.page_context(run, params) | {"beside": template} | context(run, params)
+        return report_context(run, params) | {"beside": template} | context(run, params)
 
     return Page("report", whole, parts or {})
 
@@ -85,7 +109,7 @@ PROVISION_PARTS: dict[str, tuple[str, Context | None]] = {
     "sensitivity": ("web/_sensitivity.html", provision.sensitivity_context),
     **{by: ("web/_sweep.html", partial(provision.sweep_context, by)) for by in SWEEPS},
 }
-REPORT = Page("report", report.page_context)  # for kinds that a report shows in full
+REPORT = Page("report", report_context)  # for kinds that a report shows in full
 PAGES: dict[str, Page] = {
     Run.Kind.FORECAST: PLANNED,
     Run.Kind.PLAN: PLANNED,
@@ -101,3 +125,30 @@ PAGES: dict[str, Page] = {
     Run.Kind.OUTLOOK: report_with("web/_outlook_simulation.html", outlook_context),
     Run.Kind.PARETO: Page("what_if", whatif.page_context),
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Money:
+    usd: float
+    words: str
+
+
+def why_context(run: Run) -> dict[str, Any]:
+    return {"chains": explanation_chains(run), "money": _money(run_result(run))}
+
+
+def _money(result: dict[str, Any]) -> Money | None:
+    """Return the parts of the recommended cost."""
+    take = result.get("recommended") or {}
+    usd, hours = take.get("cost_usd"), take.get("gpu_hours")
+    if not usd or not hours:
+        return None
+    row = (result.get("policies") or {}).get(take.get("policy"))
+    basis = "replayed" if row else "planned"
+    words = f"{figure(hours)} GPU-hours, as {basis}, at ${usd / hours:,.2f} an hour at the mean."
+    if row and row.get("wasted_gpu_hours") is not None:
+        words += f" Of these {figure(row['wasted_gpu_hours'])} went into starts."
+    planned = ((result.get("plan") or {}).get("totals") or {}).get("usd")
+    if row and planned and take.get("follows_plan"):
+        words += f" Cost as planned: {figure(planned, '$')}."
+    return Money(float(usd), words)

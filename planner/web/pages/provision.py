@@ -5,16 +5,48 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from planner.domain.kinds.provision import Options
 from planner.domain.provisioning.figures import LEVEL_NAMES
+from planner.domain.report import Axis, Chart, Role, Series, Shape
+from planner.domain.serialise import clean
 from planner.models import Run
+from planner.outputs.render.figure import (
+    BLUE,
+    DASHES,
+    GREEN,
+    LOGARITHMIC,
+    ORANGE,
+    PALETTE,
+    Figure,
+    figure,
+    line,
+    plain_figure,
+    points,
+)
+from planner.outputs.render.plotly import figure_of
 from planner.selectors.runs import run_result, run_table
 from planner.services import provisioning as service
 from planner.web.forms.options import OptionsForm
-from planner.web.pages import provision_figures as figures
 
+COLOURS = (*PALETTE, "#F0E442", "#44AA99", "#882255", "#999933", "#AA4499", "#6699CC")
+MANY = 60  # most devices: more bars are illegible
+STRETCHES = 400  # most spans of a line over time
+SHOWN = 8  # operators in a plot of lines
+MEASURES = (("gpus", "GPUs", BLUE), ("energy", "power", ORANGE), ("memory", "memory", GREEN))
+# Operator-level autoscaling, section 4.3, figures 10 to 13 as the text gives them.
+SOURCE: dict[str, dict[str, list[tuple[Any, float]]]] = {
+    "length": {"gpus": [(4096, 0.30)], "energy": [(4096, 0.25)], "memory": [(32768, 0.60)]},
+    "rate": {"gpus": [(20, 0.0), (40, 0.30)], "energy": [(80, 0.25)], "memory": [(100, 0.50)]},
+    "size": {
+        "gpus": [("qwen2-0.5b", 0.15), ("qwen2-7b", 0.25)],
+        "energy": [("qwen2-7b", 0.25), ("qwen2-72b", 0.50)],
+        "memory": [("qwen2-7b", 0.35), ("qwen2-72b", 0.50)],
+    },
+}
+AXES = {"length": "prompt tokens", "rate": "requests/s", "size": "model"}
 KEYS = ("model", "region", "gpu", "phase", "weights")  # of a pool
 LEVELS = ("operator", "module", "model")
 
@@ -49,7 +81,7 @@ def pool_context(run: Run, result: dict[str, Any], params: Mapping[str, str]) ->
     if level:
         context |= plan_context(run, pool, level)
     if "over_time" in result and pool["chosen"]:
-        context["course_figure"] = figures.course_figure(_rows(run, "courses", pool))
+        context["course_figure"] = course_figure(_rows(run, "courses", pool))
     return context
 
 
@@ -69,14 +101,14 @@ def plan_context(run: Run, pool: dict[str, Any], level: str) -> dict[str, Any]:
     if not devices.is_empty():
         room = float((devices["memory_gb"] / devices["memory"].clip(1e-9)).median() or 0.0)  # type: ignore[arg-type]
         context |= {
-            "memory_figure": figures.memory_figure(shards, room),
-            "load_figure": figures.load_figure(devices),
-            "devices_shown": min(devices.height, figures.MANY),
+            "memory_figure": memory_figure(shards, room),
+            "load_figure": load_figure(devices),
+            "devices_shown": min(devices.height, MANY),
             "devices_all": devices.height,
         }
         if level == "module":
             order = [row["operator"] for row in nodes]
-            context["strip_figure"] = figures.strip_figure(shards, order)
+            context["strip_figure"] = strip_figure(shards, order)
     return context
 
 
@@ -102,13 +134,13 @@ def _chosen_pool(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
 def sensitivity_context(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
     pool = _chosen_pool(run, params)
     responses = service.operator_sensitivity(run, pool)
-    return {"pool": pool, "responses": figures.response_figures(responses)}
+    return {"pool": pool, "responses": response_figures(responses)}
 
 
 def sweep_context(by: str, run: Run, params: Mapping[str, str]) -> dict[str, Any]:
     pool = _chosen_pool(run, params)
     sweep = service.savings_sweep(run, pool, by)
-    return {"pool": pool, "by": by, "sweep": sweep, "sweep_figure": figures.sweep_figure(sweep)}
+    return {"pool": pool, "by": by, "sweep": sweep, "sweep_figure": sweep_figure(sweep)}
 
 
 def _rows(run: Run, table: str, pool: dict[str, Any]) -> pl.DataFrame:
@@ -118,3 +150,161 @@ def _rows(run: Run, table: str, pool: dict[str, Any]) -> pl.DataFrame:
     """
     rows = run_table(run, table)
     return rows.filter(pl.col(name) == pool[name] for name in KEYS if name in rows.columns)
+
+
+def memory_figure(shards: pl.DataFrame, room_gb: float) -> Figure:
+    """Draw the memory used on each device, stacked by operator, and its capacity."""
+    shown = shards.filter(pl.col("device") < MANY)
+    series = [
+        Series(
+            str(name).replace("_", " "),
+            tuple(rows["device"] + 1),
+            tuple(rows["memory_gb"].round(3)),
+            shape=Shape.BAR,
+            notes=tuple(f"{count} of them" for count in rows["shards"]),
+        )
+        for (name,), rows in shown.group_by("operator", maintain_order=True)
+    ]
+    last = int(shown["device"].max() or 0) + 1  # type: ignore[arg-type]
+    series.append(Series("memory there is", (0.4, last + 0.6), (room_gb, room_gb), Role.LIMIT))
+    x = Axis("GPU", ticks=_every_device(last))
+    return figure_of(Chart("", x, Axis("GB", "GB"), tuple(series), stacked=True))
+
+
+def _every_device(count: int) -> tuple[int, ...]:
+    """Return a tick for each of a few devices; for more, those of any axis."""
+    return tuple(range(1, count + 1)) if count <= 12 else ()
+
+
+def load_figure(devices: pl.DataFrame) -> Figure:
+    """Draw the shares of arithmetic and of memory bandwidth in use on each device."""
+    shown = devices.filter(pl.col("device") < MANY)
+    gpus = tuple(shown["device"] + 1)
+    series = tuple(
+        Series(name, gpus, tuple((100 * shown[column]).round(2)), shape=Shape.BAR)
+        for column, name in (("compute", "arithmetic"), ("bandwidth", "memory bandwidth"))
+    )
+    x = Axis("GPU", ticks=_every_device(len(gpus)))
+    return figure_of(Chart("", x, Axis("% in use", "%", top=100), series))
+
+
+def strip_figure(shards: pl.DataFrame, order: list[str]) -> Figure:
+    """Draw which GPU holds which layers: a row per GPU, a column per module."""
+    last = int(shards["device"].max() or 0) + 1  # type: ignore[arg-type]
+    rows = min(last, MANY)
+    grid = np.zeros((rows, len(order)))
+    for row in shards.filter(pl.col("device") < rows).iter_rows(named=True):
+        grid[row["device"], order.index(row["operator"])] = row["shards"]
+    cells = {
+        "type": "heatmap", "z": grid.tolist(), "x": order,
+        "y": [f"GPU {d + 1}" for d in range(rows)],
+        "colorscale": [[0, "rgba(138,143,152,0.12)"], [1, BLUE]], "zmin": 0,
+        "zmax": max(1.0, float(grid.max())), "showscale": False, "xgap": 3, "ygap": 3,
+        "hovertemplate": "%{x} on %{y}: %{z:.0f}<extra></extra>",
+    }  # fmt: skip
+    height = max(350, 120 + 22 * rows)
+    return plain_figure([cells], height=height, yaxis={"autorange": "reversed"})
+
+
+def response_figures(responses: dict[str, Any]) -> list[tuple[str, str, Figure]]:
+    """Return the title, description and figure of each sensitivity."""
+    plots = (
+        ("Latency by length", "times that of the shortest", "lengths", "latency_by_length",
+         "tokens of a request", True),
+        ("Memory by length", "GB of one request in flight, without weights", "lengths",
+         "memory_by_length", "tokens of a request", True),
+        ("Latency by batch", "times that of one request", "batches", "latency_by_batch",
+         "requests in a batch", True),
+        ("Queueing", "fewest stable replicas, batch 1", "rates", "replicas_by_rate",
+         "requests/s", True),
+        ("Waiting by rate", "mean seconds, fewest stable replicas", "rates", "wait_by_rate",
+         "requests/s", True),
+        ("Waiting by length", "mean seconds at this load, fewest stable replicas", "lengths",
+         "wait_by_length", "tokens of a request", True),
+        ("Arithmetic by length", "% of the rate that kernels reach", "lengths",
+         "arithmetic_by_length", "tokens of a request", True),
+        ("Memory bandwidth by length", "% of the rate that kernels reach", "lengths",
+         "bandwidth_by_length", "tokens of a request", True),
+        ("Data handed on", "GB per request", "lengths", "data_by_length",
+         "tokens of a request", True),
+        ("Transfer", "% of the time it computes, over the link", "lengths", "transfer_by_length",
+         "tokens of a request", False),
+        ("Share of the GPU", "latency, times that of the whole GPU", "shares", "latency_by_share",
+         "share of the multiprocessors", False),
+        ("Multiprocessors in use", "% of those given", "shares", "sm_use_by_share",
+         "share of the multiprocessors", False),
+    )  # fmt: skip
+    scale = {"memory_by_length": 1e-9, "data_by_length": 1e-9, "transfer_by_length": 100.0,
+             "arithmetic_by_length": 100.0, "bandwidth_by_length": 100.0,
+             "sm_use_by_share": 100.0}  # fmt: skip
+    names = responses["operators"]
+    out = []
+    for title, unit, axis, key, x, logarithmic in plots:
+        if key not in responses:
+            continue  # an older run without these results
+        values = np.asarray(responses[key]) * scale.get(key, 1.0)
+        most = np.argsort(-values.max(axis=1), kind="stable")[:SHOWN]
+        series = tuple(
+            Series(
+                names[v].replace("_", " "),
+                tuple(responses[axis]),
+                tuple(map(clean, values[v].tolist())),
+            )
+            for v in sorted(most)
+        )
+        chart = Chart(title, Axis(x, log=logarithmic), Axis(unit, unit), series)
+        out.append((title, unit, figure_of(chart)))
+    return out
+
+
+def sweep_figure(sweep: dict[str, Any]) -> Figure:
+    """Draw savings in percent: our results as lines, those of the source as crosses."""
+    by = sweep["by"]
+    rows = [row for row in sweep["rows"] if "gpus" in row]
+    traces: list[Any] = []
+    for (measure, name, colour), dash in zip(MEASURES, DASHES, strict=False):
+        traces.append(
+            line([row["at"] for row in rows], [round(100 * row[measure], 2) for row in rows],
+                 name, colour, dash=dash, mode="lines+markers")
+        )  # fmt: skip
+        source = SOURCE[by][measure]
+        traces.append(
+            points([x for x, _ in source], [100 * share for _, share in source],
+                   f"{name}, the source", colour, symbol="x", hover="%{x}: %{y:.3~g}%")
+        )  # fmt: skip
+    return figure(
+        traces, height=350, x=AXES[by], y="% saved against whole replicas",
+        xaxis={} if by == "size" else LOGARITHMIC, yaxis={"rangemode": "normal", "zeroline": True},
+    )  # fmt: skip
+
+
+def course_figure(courses: pl.DataFrame) -> Figure:
+    """Draw the GPUs of each level and the mean requests/s, over hours from the start.
+
+    Windows are grouped into equal spans. Each point is the largest number of GPUs of its span.
+    """
+    start = courses["time_s"].min() or 0.0
+    hours = (pl.col("time_s") - start) / 3600
+    end = float(courses["time_s"].max() or 0.0) - float(start)  # type: ignore[arg-type]
+    stretch = max(end / STRETCHES, 1.0)
+    course = (
+        courses.with_columns(((pl.col("time_s") - start) / stretch).floor().alias("stretch"))
+        .group_by("level", "stretch")
+        .agg(hours.first().alias("hours"), pl.col("gpus").max(), pl.col("requests_s").mean())
+        .sort("stretch")
+    )
+    series = []
+    for level, name in (
+        ("model", "whole replicas"),
+        ("module", "layers"),
+        ("operator", "operators"),
+    ):
+        rows = course.filter(pl.col("level") == level)
+        if not rows.is_empty():
+            at = tuple(rows["hours"].round(4))
+            series.append(Series(name, at, tuple(rows["gpus"]), shape=Shape.STEP))
+    load = course.filter(pl.col("level") == "model")
+    at, rate = tuple(load["hours"].round(4)), tuple(load["requests_s"].round(3))
+    series.append(Series("requests/s", at, rate, Role.LIMIT, right=True))
+    right = Axis("requests/s", "requests/s")
+    return figure_of(Chart("", Axis("hours"), Axis("GPUs", "GPUs"), tuple(series), right=right))

@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import polars as pl
 
+from planner.domain.report import Axis, Chart, Form, Series, Shape
 from planner.models import Run
-from planner.outputs.render.figure import (
-    BLUE,
-    GREEN,
-    GREY,
-    ORANGE,
-    PURPLE,
-    RED,
-    Figure,
-    figure,
-    line,
-)
+from planner.outputs.render.figure import FEW_REPLICAS, Figure
+from planner.outputs.render.plotly import figure_of
 from planner.selectors.policies import default_policy, policies_in_order
 from planner.selectors.runs import run_result, run_table, run_tables
-from planner.web.charts.over_time import axis_title, thin, times, whole_ticks
+from planner.web.charts.over_time import thin
 
 POOL = ("model", "region", "arrangement")
 
@@ -33,96 +25,83 @@ class Line:
 
     column: str  # column of the table; older runs may lack it
     name: str
-    colour: str
     value: pl.Expr
     note: str = ""  # explanation, shown below the chart if the line is shown
-    dash: str = "solid"
 
 
 @dataclass(frozen=True, slots=True)
-class Chart:
-    """A chart and its lines; ``stacked`` lines are areas that add up."""
+class MinuteChart:
+    """A chart and its lines; areas add up."""
 
     name: str
     title: str
-    unit: str
+    y: Axis
     note: str
     lines: tuple[Line, ...]
-    stacked: bool = False
-    hover: str = "%{y:,.3~g}"
+    shape: Shape = Shape.STEP
 
 
-def total(column: str, name: str, colour: str, note: str = "") -> Line:
-    return Line(column, name, colour, pl.col(column).sum(), note)
+def total(column: str, name: str, note: str = "") -> Line:
+    return Line(column, name, pl.col(column).sum(), note)
 
 
-def mean_over(column: str, weight: str, name: str, colour: str, note: str, dash: str) -> Line:
+def mean_over(column: str, weight: str, name: str, note: str) -> Line:
     """Return the mean of ``column`` weighted by ``weight``, or null without weights or values."""
     known = pl.when(pl.col(column).is_not_null()).then(pl.col(weight)).otherwise(0.0)
     over = (pl.col(column).fill_null(0.0) * known).sum() / known.sum()
-    return Line(column, name, colour, over.fill_nan(None), note, dash)
+    return Line(column, name, over.fill_nan(None), note)
 
 
 SERVING = pl.col("ready").sum() + pl.col("draining").sum()
 ITERATING = (pl.col("busy").sum() / SERVING).fill_nan(None)
 IN_BATCHES = (pl.col("batch") * pl.col("busy")).sum()
 CHARTS = (
-    Chart(
-        "states", "Replicas by state", "replicas", "Means over the interval.",
+    MinuteChart(
+        "states", "Replicas by state", Axis("replicas", "replicas"), "Means over the interval.",
         (
-            total("ready", "Serving", BLUE),
-            total("starting", "Starting", ORANGE),
+            total("ready", "Serving"),
+            total("starting", "Starting"),
             total(
-                "draining", "Draining", GREY,
+                "draining", "Draining",
                 "Draining replicas finish their requests and take no new ones.",
             ),
-            total("lent", "Lent as spot", GREEN),
+            total("lent", "Lent as spot"),
         ),
-        stacked=True,
+        Shape.AREA,
     ),
-    Chart(
-        "tokens", "Tokens per second", "tokens/s", "Prompt tokens computed and tokens given out.",
-        (
-            total("input_tps", "In", BLUE),
-            total("output_tps", "Out", ORANGE),
-        ),
+    MinuteChart(
+        "tokens", "Tokens per second", Axis("tokens/s", "tokens/s"),
+        "Prompt tokens computed and tokens given out.",
+        (total("input_tps", "In"), total("output_tps", "Out")),
     ),
-    Chart(
-        "requests", "Requests there", "requests", "",
+    MinuteChart(
+        "requests", "Requests there", Axis("requests", "requests"), "",
         (
+            total("waiting", "Waiting", "Waiting at a replica, at the end of the interval."),
             total(
-                "waiting", "Waiting", RED,
-                "Waiting at a replica, at the end of the interval.",
-            ),
-            total(
-                "held", "Held back", ORANGE,
+                "held", "Held back",
                 "Waiting: at the router, without a ready replica, or deferred.",
             ),
-            Line("batch", "In batches", BLUE, IN_BATCHES, "In batches on average over it."),
+            Line("batch", "In batches", IN_BATCHES, "In batches on average over it."),
         ),
     ),
-    Chart(
-        "shares", "How busy they are", "share", "Of serving replicas:",
+    MinuteChart(
+        "shares", "How busy they are", Axis("share", form=Form.SHARE), "Of serving replicas:",
         (
-            Line(
-                "busy", "Iterating", BLUE, ITERATING,
-                "the share of time with an iteration running;",
-            ),
-            mean_over("utilisation", "ready", "KV memory", ORANGE, "of KV memory in use;",
-                      "solid"),
+            Line("busy", "Iterating", ITERATING, "the share of time with an iteration running;"),
+            mean_over("utilisation", "ready", "KV memory", "of KV memory in use;"),
             mean_over(
-                "sm_activity", "ready", "SMs", GREEN,
+                "sm_activity", "ready", "SMs",
                 "of time their SMs compute, modelled by a full iteration of prompts.",
-                "dash",
             ),
-            mean_over("hit_rate", "input_tps", "Prefix cache", PURPLE,
-                      "of prompt tokens found in the prefix cache.", "dot"),
+            mean_over("hit_rate", "input_tps", "Prefix cache",
+                      "of prompt tokens found in the prefix cache."),
         ),
-        hover="%{y:.1%}",
     ),
-    Chart(
-        "power", "Power", "kW", "GPUs and the servers around them, cooling included (modelled).",
-        (total("power_kw", "Power", BLUE),),
+    MinuteChart(
+        "power", "Power", Axis("kW", "kW"),
+        "GPUs and the servers around them, cooling included (modelled).",
+        (total("power_kw", "Power"),),
     ),
 )  # fmt: skip
 FIRST = ("states", "tokens")  # charts shown at once; the others are folded
@@ -176,49 +155,40 @@ def minute_charts(table: pl.DataFrame, clock: str) -> list[dict[str, Any]]:
     for chart in CHARTS:
         lines = [line for line in chart.lines if line.column in table.columns]
         rows = table.group_by("time").agg(line.value.alias(line.name) for line in lines)
-        names = [line.name for line in lines if rows[line.name].null_count() < rows.height]
-        names = [n for n in names if n in _always(chart) or (rows[n].fill_null(0.0) != 0).any()]
-        if not names:
+        # The first line is shown even if it is 0 throughout.
+        drawn = [
+            line
+            for line in lines
+            if rows[line.name].null_count() < rows.height
+            and (line is chart.lines[0] or (rows[line.name].fill_null(0.0) != 0).any())
+        ]
+        if not drawn:
             continue
+        names = [line.name for line in drawn]
         rows = thin(rows.sort("time").select("time", *names), "time", *names)
-        drawn = [course for course in lines if course.name in names]
+        notes = " ".join(part for part in (chart.note, *(line.note for line in drawn)) if part)
         shown.append(
-            {"name": chart.name, "title": chart.title, "note": _note(chart, drawn),
-             "figure": _figure(chart, drawn, rows, clock), "first": chart.name in FIRST,
-             "label": f"{chart.title} over time, {chart.unit}"}
+            {"name": chart.name, "title": chart.title,
+             "note": f"{notes.rstrip(';.')}." if notes else "",
+             "figure": _figure(chart, rows, clock), "first": chart.name in FIRST,
+             "label": f"{chart.title} over time, {chart.y.title}"}
         )  # fmt: skip
     return shown
 
 
-def _note(chart: Chart, lines: list[Line]) -> str:
-    notes = " ".join(part for part in (chart.note, *(line.note for line in lines)) if part)
-    return f"{notes.rstrip(';.')}." if notes else ""
-
-
-def _always(chart: Chart) -> tuple[str, ...]:
-    """Return the lines that are shown even if they are 0 throughout: the first one."""
-    return (chart.lines[0].name,)
-
-
-def _figure(chart: Chart, lines: list[Line], rows: pl.DataFrame, clock: str) -> Figure:
-    moments = times(rows, "time", clock)
-    area = {"stackgroup": "one"} if chart.stacked else {}
-    hover = chart.hover if chart.unit == "share" else f"{chart.hover} {chart.unit}"
-    traces = [
-        line(
-            moments, rows[course.name].round(4), course.name, course.colour, dash=course.dash,
-            width=1.5, line_shape="hv", hover=hover, **area,
-        )
-        for course in lines
-    ]  # fmt: skip
-    axis: dict[str, Any] = {"tickformat": ".0%"} if chart.unit == "share" else {}
-    if chart.stacked:
-        total = rows.select(pl.sum_horizontal(course.name for course in lines).max()).item()
-        axis |= whole_ticks(total or 0.0)
-    return figure(
-        traces, height=260, x=axis_title(clock), y=chart.unit, together=True, yaxis=axis,
-        showlegend=len(lines) > 1,
-    )  # fmt: skip
+def _figure(chart: MinuteChart, rows: pl.DataFrame, clock: str) -> Figure:
+    """Draw the columns of ``rows`` over their time."""
+    moments = tuple(rows["time"].to_list())
+    series = tuple(
+        Series(column.name, moments, tuple(column.round(4).to_list()), shape=chart.shape)
+        for column in rows.drop("time")
+    )
+    y = chart.y
+    if chart.shape is Shape.AREA:
+        most = rows.select(pl.sum_horizontal(pl.exclude("time")).max()).item() or 0.0
+        # A short axis of replicas has whole numbers only.
+        y = replace(y, ticks=tuple(range(int(most) + 1)) if most <= FEW_REPLICAS else ())
+    return figure_of(Chart(chart.title, Axis(), y, series, small=True), clock)
 
 
 def _step_s(table: pl.DataFrame) -> float | None:

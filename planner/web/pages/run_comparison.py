@@ -54,7 +54,11 @@ def page_context(runs: Sequence[Run], params: Mapping[str, str]) -> dict[str, An
             if (rows := [figure_line(row) for row in group.rows])
         ],
         "policy": params.get("policy", ""),
-        "policies": policy_labels(results),
+        "policies": {
+            name: row.get("label", name)
+            for result in results
+            for name, row in policies_in_order(result).items()
+        },
         "clock": next(iter(clocks)) if len(clocks) == 1 else "utc",
         **charts(runs, beside, next(iter(clocks)), apart=len(windows) > 1 or len(clocks) > 1),
     }
@@ -63,14 +67,6 @@ def page_context(runs: Sequence[Run], params: Mapping[str, str]) -> dict[str, An
 def moved(group: Group) -> bool:
     """Return whether any figure of the group differs between the runs."""
     return any(value != row.values[0] for row in group.rows for value in row.values)
-
-
-def policy_labels(results: Sequence[dict[str, Any]]) -> dict[str, str]:
-    return {
-        name: row.get("label", name)
-        for result in results
-        for name, row in policies_in_order(result).items()
-    }
 
 
 def setting_line(row: Setting) -> Line:

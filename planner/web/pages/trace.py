@@ -36,6 +36,7 @@ def trace_context(trace: Trace, params: Mapping[str, str]) -> dict[str, Any]:
     volumes = [volume for volume in character["volumes"] if volume["by"] == by]
     lengths = [length for length in character["lengths"] if length["by"] in ("all", by)]
     series = largest(trace.report.get("series", ()), LISTED)
+    # The seconds over which each point of the charts is averaged.
     return {
         "said": character,
         "series": series,
@@ -44,7 +45,7 @@ def trace_context(trace: Trace, params: Mapping[str, str]) -> dict[str, Any]:
         "by": by,
         "stands_out": [*_model_limits(trace.report), *_stands_out(character)],
         "rates": _rates(trace, character, by),
-        "stretch_s": _stretch_s(trace, by),
+        "stretch_s": float(trace_rates(trace, by)["seconds"][0]),
         "week": _week(character),
         "lengths": _lengths(character, by, volumes),
         "length_rows": lengths[: 2 * ROWS],
@@ -86,11 +87,6 @@ def _rates(trace: Trace, character: Character, by: str) -> dict[str, Figure]:
         for field in AMOUNTS
         if field in rates.columns
     }
-
-
-def _stretch_s(trace: Trace, by: str) -> float:
-    """Return the seconds over which each point of the charts is averaged."""
-    return float(trace_rates(trace, by)["seconds"][0])
 
 
 def _week(character: Character) -> Figure | None:

@@ -1,32 +1,54 @@
 """Let people manage their own account."""
 
+from __future__ import annotations
+
 from typing import Any
 
+from django import forms
 from django.contrib import messages
+from django.contrib.auth.forms import AuthenticationForm
 from django.contrib.auth.views import LoginView, PasswordChangeView
+from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse_lazy
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_safe
 
-from planner.errors import PlannerError
+from planner.errors import PlannerError, TooManyAttempts
+from planner.models import ApiToken
 from planner.selectors.lookup import id_of
 from planner.services import tokens
 from planner.services.account_removal import account_data
 from planner.services.client_address import client_network
+from planner.services.login_limits import login_attempt
 from planner.services.notifications import mail_configured
 from planner.services.oidc import provider
-from planner.services.password_confirmation import check_verified, needs_password
-from planner.services.passwords import password_changed, password_forgotten
+from planner.services.passwords import (
+    check_verified,
+    needs_password,
+    password_changed,
+    password_forgotten,
+)
 from planner.services.second_factor import factor_of
 from planner.services.sessions import row_key_of
+from planner.services.tokens import DEFAULT_DAYS, MAX_DAYS
 from planner.web.form_responses import attempt
-from planner.web.forms.login import LoginForm
-from planner.web.forms.tokens import TokenForm
-from planner.web.forms.widgets import dress
+from planner.web.forms.widgets import DressedForm, dress
 from planner.web.request import Request
 from planner.web.views.second_factor import half_signed_in
+
+
+class LoginForm(AuthenticationForm):
+    """Django's sign-in form, with limits on attempts to guess a password."""
+
+    def clean(self) -> dict[str, Any]:
+        try:
+            assert self.request is not None  # argument of LoginView
+            with login_attempt(self.request, str(self.cleaned_data.get("username") or "")):
+                return super().clean()
+        except TooManyAttempts as refusal:
+            raise ValidationError(str(refusal)) from None
 
 
 class Login(LoginView):
@@ -113,3 +135,13 @@ def _tokens(
         "again": needs_password(request),
     }
     return render(request, "web/token.html", context, status=status)
+
+
+class TokenForm(DressedForm):
+    name = forms.CharField(
+        label="Name", max_length=60, help_text="What will use it, such as nightly-plan."
+    )
+    scope = forms.ChoiceField(label="For", choices=ApiToken.Scope.choices)
+    days = forms.IntegerField(
+        label="Works for, days", min_value=1, max_value=MAX_DAYS, initial=DEFAULT_DAYS
+    )

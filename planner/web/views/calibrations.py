@@ -3,29 +3,36 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
+import polars as pl
 from django.contrib import messages
 from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
+from planner.errors import CatalogueError, PlannerError
+from planner.inputs import catalogue
 from planner.models import Calibration
-from planner.selectors.calibrations import calibration_get, calibrations_list
+from planner.selectors.calibrations import calibration_get, calibration_table, calibrations_list
+from planner.selectors.evidence import evidence_of
 from planner.selectors.lookup import version_of
 from planner.services import calibrations
 from planner.services.profile_fits import profile_compare, profile_fit
 from planner.web.errors import planners_only, require_planner
 from planner.web.form_responses import attempt, go, refused
-from planner.web.forms.calibration import CompareForm, MeasurementsForm
-from planner.web.hardware_names import choice_names
-from planner.web.pages.calibration import compare_form, fit_form, page_context
+from planner.web.forms.calibration import CompareForm, FitForm, MeasurementsForm, arrangement_key
+from planner.web.hardware_names import choice_names, kernel_choices, profile_choices
 from planner.web.pages.profile import outliers
 from planner.web.pages.profile_figures import residual_figures
 from planner.web.paging import paged
 from planner.web.request import Request
 
+PREVIEW_ROWS = 12
+UNITS = {"isl": "tokens", "osl": "tokens", "throughput": "tokens/s", "power_share": "of TDP"}
+SECONDS = "_s"  # ending of the names of times, which the page shows in ms
 NEW = "web/calibration_new.html"
 
 
@@ -57,7 +64,15 @@ def detail(request: Request, pk: int) -> HttpResponse:
     calibration = calibration_get(pk)
     if request.method == "POST":
         require_planner(request)
-        return _fit(request, calibration)
+        form = fit_form(calibration, request.POST)
+        version, problem = attempt(
+            form,
+            lambda: profile_fit(user=request.user, calibration=calibration, spec=form.spec()),
+        )
+        if version is None:
+            return _show(request, calibration, fit=form, problem=problem, status=400)
+        messages.success(request, f"{version.profile.name}, version {version.version}, is made.")
+        return redirect("web:profile", version.profile.name)
     if "profile" in request.GET:
         return _compare(request, calibration)
     return _show(request, calibration)
@@ -80,18 +95,6 @@ def _keep(request: Request, form: MeasurementsForm) -> Calibration:
         options=form.reading(),
         source=form.cleaned_data["source"],
     )
-
-
-def _fit(request: Request, calibration: Calibration) -> HttpResponse:
-    form = fit_form(calibration, request.POST)
-    version, problem = attempt(
-        form,
-        lambda: profile_fit(user=request.user, calibration=calibration, spec=form.spec()),
-    )
-    if version is None:
-        return _show(request, calibration, fit=form, problem=problem, status=400)
-    messages.success(request, f"{version.profile.name}, version {version.version}, is made.")
-    return redirect("web:profile", version.profile.name)
 
 
 def _compare(request: Request, calibration: Calibration) -> HttpResponse:
@@ -125,3 +128,69 @@ def _show(
 ) -> HttpResponse:
     context = page_context(calibration) | more
     return render(request, "web/calibration.html", context, status=status)
+
+
+def page_context(calibration: Calibration) -> dict[str, Any]:
+    return {
+        "calibration": calibration,
+        "report": calibration.report,
+        **preview(calibration_table(calibration)),
+        "fit": fit_form(calibration),
+        "compare": compare_form(calibration),
+        "benchmark": calibration.kind == Calibration.Kind.BENCHMARK,
+        "evidence": evidence_of(calibration)
+        if calibration.kind == Calibration.Kind.BENCHMARK
+        else None,
+        **choice_names(),
+    }
+
+
+def preview(table: pl.DataFrame) -> dict[str, Any]:
+    """Return the columns that have values, each with its unit, and their first rows."""
+    filled = [name for name in table.columns if any(table[name].drop_nulls().to_list())]
+    rows = table.head(PREVIEW_ROWS).select(
+        pl.col(name) * (1000 if name.endswith(SECONDS) else 1)
+        if table[name].dtype.is_numeric()
+        else pl.col(name)
+        for name in filled
+    )
+    columns = [
+        (name.removesuffix(SECONDS), "ms" if name.endswith(SECONDS) else UNITS.get(name, ""))
+        for name in filled
+    ]
+    return {"columns": columns, "rows": rows.rows()}
+
+
+def fit_form(calibration: Calibration, posted: Any = None) -> FitForm:
+    """Return the form as posted, or filled in for the first arrangement of the rows."""
+    arrangements = calibration.report.get("arrangements", [])
+    first = suggested(arrangements[0]) if arrangements else {}
+    return FitForm(posted, initial=first, arrangements=arrangements, kernels=kernel_choices())
+
+
+def compare_form(calibration: Calibration, data: Any = None) -> CompareForm:
+    arrangements = calibration.report.get("arrangements", [])
+    return CompareForm(data, arrangements=arrangements, profiles=profile_choices())
+
+
+def suggested(arrangement: dict[str, Any]) -> dict[str, Any]:
+    """Suggest a profile for an arrangement, with the catalogue's names where it has them."""
+    model = _catalogued(catalogue.model_name, arrangement["model"])
+    gpu = _catalogued(catalogue.gpu_name, arrangement["gpu"])
+    tp = arrangement["tp"] or 1
+    name = " ".join(part for part in (model, gpu, f"tp{tp}") if part)
+    return {
+        "rows": arrangement_key(arrangement),
+        "model": model,
+        "gpu": gpu,
+        "tp": tp,
+        "precision": arrangement["precision"] or "bf16",
+        "name": name.replace("/", "-").replace(":", "-")[:80],
+    }
+
+
+def _catalogued(find: Callable[[str], str], name: str) -> str:
+    try:
+        return str(find(name)) if name else ""
+    except (CatalogueError, PlannerError):
+        return name

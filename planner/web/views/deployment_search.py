@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from django.core.cache import cache
@@ -12,14 +13,26 @@ from django.views.decorators.http import require_safe
 from planner.domain.progress import Progress
 from planner.errors import EXPECTED
 from planner.models import Trace
+from planner.outputs.render.figure import (
+    BLUE,
+    GREEN,
+    GREY,
+    LOGARITHMIC,
+    ORANGE,
+    PALETTE,
+    Figure,
+    figure,
+    points,
+)
 from planner.selectors.hardware import gpus_list, models_list
 from planner.selectors.scenarios import scenarios_list
 from planner.selectors.traces import traces_list
 from planner.services.deployment_search import search_deployments
 from planner.web.forms.deployment_search import ConfigureForm
-from planner.web.pages.deployment_search import page_context
 from planner.web.request import Request
 
+SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "x", "star", "hexagon")
+COLOURS = tuple(dict.fromkeys((BLUE, ORANGE, GREEN, *PALETTE)))
 MOST = 50  # scenarios and traces to choose from
 KEPT_S = 60  # how far a search is; it takes seconds
 STEP = 0.02  # of a search, not to write more often
@@ -73,3 +86,81 @@ def _kept_progress(request: Request) -> Progress:
 
 def _key(request: Request) -> str:
     return f"configure-{request.user.pk}"
+
+
+def deployment(row: dict[str, Any]) -> str:
+    """Describe a deployment: "9 × B200, fp4: 5 prefill and 4 decode instances"."""
+    name = f"{row['gpus']} × {row['gpu']}, {row['precision']}"
+    if row["mode"] == "agg":
+        return name
+    prefill, decode = (row[side]["instances"] for side in ("prefill", "decode"))
+    return f"{name}: {prefill} prefill and {decode} decode instances"
+
+
+def widths(row: dict[str, Any]) -> list[str]:
+    """Describe the parallelism of the instances, a line per side."""
+    sides = [("", row)]
+    if row["mode"] == "disagg":
+        sides = [("prefill ", row["prefill"]), ("decode ", row["decode"])]
+    names = {"tp": "tp", "pp": "pp", "attention_dp": "dp", "moe_tp": "moe tp", "moe_ep": "moe ep"}
+    return [
+        f"{side}{', '.join(spread) or 'of one GPU'}"
+        for side, width_of in sides
+        for spread in [
+            [f"{short} {width_of[name]}" for name, short in names.items() if width_of[name] > 1]
+        ]
+    ]
+
+
+def page_context(answer: dict[str, Any]) -> dict[str, Any]:
+    rows = [_row(row) for row in answer["candidates"]]
+    return {
+        "found": answer,
+        "rows": rows,
+        "best": rows[0] if rows else None,
+        "by_gpu": [_row(row) for row in answer["by_gpu"]],
+        "ruled_out": list(answer["ruled_out"].items()),
+        "speed_figure": _front(answer, "tokens_per_s_user", "tokens/s per user"),
+        "latency_figure": _front(answer, "ttft_ms", "TTFT, ms (95th percentile)"),
+    }
+
+
+def _row(row: dict[str, Any]) -> dict[str, Any]:
+    return row | {
+        "deployment": deployment(row),
+        "widths": widths(row),
+        "words": " or ".join(row["engines"]),
+        "chosen": json.dumps(row.get("profiles", [])),
+    }
+
+
+def _front(answer: dict[str, Any], key: str, label: str) -> Figure | None:
+    """Draw dollars per million tokens over a measure, by GPU type and mode; listed ones in grey."""
+    measure = "TTFT" if key == "ttft_ms" else "user"
+    priced = [row for row in answer["pareto"] if row["usd_per_mtok"] is not None]
+    on = [row for row in priced if any(measure in name for name in row["front"])]
+    if len(on) < 2:
+        return None
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for row in on:
+        apart = ", P/D" if row["mode"] == "disagg" else ""
+        groups.setdefault(f"{row['gpu']}{apart}", []).append(row)
+    listed = [row for row in answer["candidates"] if row["usd_per_mtok"] is not None]
+    traces = [_dots(listed, key, "Listed below", GREY, "circle-open")] if listed else []
+    for i, (name, rows) in enumerate(groups.items()):
+        colour, symbol = COLOURS[i % len(COLOURS)], SYMBOLS[i % len(SYMBOLS)]
+        traces.append(_dots(rows, key, name, colour, symbol))
+    return figure(
+        traces, height=340, x=label, y="$ per million tokens",
+        xaxis=LOGARITHMIC if key == "ttft_ms" else {"rangemode": "tozero"},
+        yaxis={"rangemode": "tozero"},
+    )  # fmt: skip
+
+
+def _dots(rows: list[dict[str, Any]], key: str, name: str, colour: str, symbol: str) -> Any:
+    return points(
+        [float(f"{row[key]:.4g}") for row in rows],
+        [float(f"{row['usd_per_mtok']:.4g}") for row in rows],
+        name, colour, symbol=symbol, size=9, text=[deployment(row) for row in rows],
+        hover="%{text}<br>%{x:,.4~g}, $%{y:,.4~g} per million tokens",
+    )  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+from django import forms
 from django.contrib import messages
 from django.core.files.uploadedfile import UploadedFile
 from django.http import HttpResponse
@@ -18,13 +19,13 @@ from planner.selectors import hardware as known
 from planner.selectors.lookup import version_of
 from planner.selectors.model_memory import fits_by_gpu, model_memory
 from planner.selectors.profiles import profiles_list
-from planner.services import hardware, imports, price_lists
+from planner.services import hardware, imports
 from planner.web.errors import planners_only
 from planner.web.form_responses import attempt, refused
-from planner.web.forms.hardware import GpuForm, ImportForm, ModelForm
+from planner.web.forms.widgets import DressedForm, dress
 from planner.web.paging import paged
 from planner.web.request import Request
-from simulation.performance.specs import BYTES, Provenance
+from simulation.performance.specs import BYTES, KINDS, Provenance
 
 SHOWN_PRICES = 12
 PRICE_FILTERS = ("search", "provider", "region", "gpu", "order")
@@ -92,9 +93,9 @@ def price_list_add(request: Request) -> HttpResponse:
     if not isinstance(file, UploadedFile):
         return _prices(request, "Choose a CSV or YAML file.")
     try:
-        row = price_lists.price_list_save(
+        row = hardware.price_list_save(
             user=request.user,
-            data=file.read(price_lists.MAX_BYTES + 1),
+            data=file.read(hardware.MAX_BYTES + 1),
             file_name=file.name or "",
             name=request.POST.get("name", ""),
         )
@@ -107,7 +108,7 @@ def price_list_add(request: Request) -> HttpResponse:
 
 @require_POST
 def price_list_delete(request: Request, name: str) -> HttpResponse:
-    price_lists.price_list_delete(row=known.price_list_get(name), user=request.user)
+    hardware.price_list_delete(row=known.price_list_get(name), user=request.user)
     messages.success(request, f"{name} is removed.")
     return redirect("web:prices")
 
@@ -266,4 +267,83 @@ def _taken_over(request: Request, form: ImportForm) -> list[Any]:
         data=file.read(imports.MAX_BYTES + 1),
         file_name=file.name,
         name=form.cleaned_data["name"],
+    )
+
+
+def quantity_field(q: user_hardware.Quantity) -> forms.Field:
+    """Return a number field that shows its unit."""
+    label = f"{q.label}, {q.unit}" if q.unit else q.label
+    kind: Any = forms.IntegerField if q.whole else forms.FloatField
+    widget = forms.NumberInput(attrs={"step": "1" if q.whole else "any"})
+    limits = {"min_value": q.low, "max_value": q.high}
+    field: forms.Field = kind(
+        label=label, required=q.required, widget=widget, help_text=q.hint, **limits
+    )
+    return field
+
+
+class _Described(forms.Form):
+    """A name, quantities and their source."""
+
+    quantities: tuple[user_hardware.Quantity, ...] = ()
+    words: tuple[str, ...] = ()
+
+    name = forms.CharField(max_length=80, label="Name")
+    kind = forms.ChoiceField(
+        choices=[(k, k) for k in KINDS], initial="published", label="The figures are"
+    )
+    source = forms.CharField(
+        max_length=500,
+        label="Source",
+        required=False,
+        widget=forms.TextInput(attrs={"placeholder": "data sheet, page, measurement"}),
+        help_text="Shown wherever a result rests on them.",
+    )
+
+    def __init__(self, *args: Any, counted: bool = False, **kwargs: Any) -> None:
+        """Create the form; ``counted``: the quantities follow from a shape and are read-only."""
+        super().__init__(*args, **kwargs)
+        for q in self.quantities:
+            self.fields[q.name] = quantity_field(q)
+            if counted:
+                self.fields[q.name].disabled = True
+                self.fields[q.name].help_text = "Follows from its shape"
+        dress(self)
+
+    def quantity_fields(self) -> list[Any]:
+        return [self[q.name] for q in self.quantities]
+
+    def given(self) -> dict[str, Any]:
+        """Return the filled fields in the form that catalogue.user_hardware takes."""
+        names = [*(q.name for q in self.quantities), *self.words]
+        values = {name: self.cleaned_data.get(name) for name in names}
+        return {name: value for name, value in values.items() if value not in (None, "")}
+
+
+class GpuForm(_Described):
+    quantities = user_hardware.GPU
+    words = ("family",)
+    family = forms.CharField(
+        max_length=40,
+        required=False,
+        label="Architecture",
+        widget=forms.TextInput(attrs={"placeholder": "hopper, ada, cdna3 ..."}),
+    )
+
+
+class ModelForm(_Described):
+    quantities = user_hardware.MODEL
+
+
+class ImportForm(DressedForm):
+    """A file that describes GPUs or models, or a model's config.json."""
+
+    file = forms.FileField(
+        label="File", error_messages={"empty": "The file is empty. Choose another."}
+    )
+    name = forms.CharField(
+        max_length=80,
+        required=False,
+        label="Name of the model",
+        help_text="For a config.json, which does not hold one.",
     )

@@ -15,7 +15,7 @@ from django.views.decorators.http import require_safe
 
 from planner.errors import NotAllowed, PlannerError
 from planner.services import oidc
-from planner.services.password_confirmation import mark_verified
+from planner.services.passwords import mark_verified
 from planner.services.second_factor import factor_of, provider_checks_factor
 from planner.web.errors import problem_response, status_of
 from planner.web.views.second_factor import BACKEND, half_signed_in

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from typing import Any
 
+from django import forms
 from django.contrib import messages
 from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST
 
+from planner.models import Channel, Event
 from planner.selectors.notifications import channels_of, deliveries_of
 from planner.services import notifications
 from planner.services.access import may_administer
-from planner.services.password_confirmation import check_verified, needs_password
-from planner.services.passwords import mailbox_set
+from planner.services.passwords import check_verified, mailbox_set, needs_password
 from planner.web.form_responses import attempt
-from planner.web.forms.notifications import ChannelForm, MailboxForm
+from planner.web.forms.widgets import DressedForm, dress
 from planner.web.request import Request
+
+WHOSE = (("mine", "Me"), ("ours", "The workspace"))
 
 
 @never_cache
@@ -89,3 +92,36 @@ def _shown(
         "deliveries": deliveries_of(request.user, shared=shared)[:20],
     }
     return render(request, "web/notices.html", context, status=status)
+
+
+class ChannelForm(forms.Form):
+    kind = forms.ChoiceField(label="By", choices=Channel.Kind.choices)
+    address = forms.CharField(
+        label="Address", max_length=500, help_text="A mailbox, or the address of a webhook."
+    )
+    events = forms.MultipleChoiceField(
+        label="Of",
+        choices=[choice for choice in Event.choices if choice[0] != Event.TEST],
+        required=False,
+        widget=forms.CheckboxSelectMultiple,
+        help_text="Nothing chosen is everything.",
+    )
+    whose = forms.ChoiceField(label="For", choices=WHOSE)
+
+    def __init__(self, *args: Any, shared: bool, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if not shared:
+            del self.fields["whose"]
+        dress(self)
+
+    def chosen(self) -> dict[str, Any]:
+        fields = dict(self.cleaned_data)
+        return fields | {"mine": fields.pop("whose", "mine") == "mine"}
+
+
+class MailboxForm(DressedForm):
+    email = forms.EmailField(
+        label="My mailbox",
+        required=False,
+        help_text="For a new password, when yours is forgotten.",
+    )

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from django import forms
 from django.contrib import messages
 from django.contrib.auth.views import PasswordResetConfirmView
+from django.db.models import QuerySet
 from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse, reverse_lazy
@@ -20,8 +22,7 @@ from planner.services.account_removal import account_remove, owned_row_count
 from planner.services.passwords import password_changed
 from planner.services.second_factor import factor_reset
 from planner.web.form_responses import attempt
-from planner.web.forms.people import InviteForm, RemovalForm
-from planner.web.forms.widgets import dress
+from planner.web.forms.widgets import DressedForm, dress
 from planner.web.paging import paged
 from planner.web.request import Request
 
@@ -146,3 +147,42 @@ def _shown(
         "here": reverse("web:people"),
     }
     return render(request, "web/people.html", context, status=status)
+
+
+class InviteForm(DressedForm):
+    name = forms.CharField(
+        label="User name",
+        max_length=150,
+        widget=forms.TextInput(attrs={"autocomplete": "off", "autocapitalize": "none"}),
+    )
+    role = forms.ChoiceField(
+        label="Role", choices=User.Role.choices, initial=User.Role.VIEWER.value
+    )
+
+    existing = forms.BooleanField(
+        label="Has an account already",
+        required=False,
+        help_text="In another workspace of this installation; no password is chosen then.",
+    )
+
+    def chosen(self) -> dict[str, str]:
+        return {"name": self.cleaned_data["name"], "role": self.cleaned_data["role"]}
+
+
+class RemovalForm(forms.Form):
+    to = forms.ModelChoiceField(
+        queryset=User.objects.none(),
+        label="New owner of their items",
+        required=False,
+        empty_label="nobody: they own nothing",
+    )
+    confirm = forms.CharField(
+        label="Their user name, once more",
+        max_length=150,
+        widget=forms.TextInput(attrs={"autocomplete": "off", "autocapitalize": "none"}),
+    )
+
+    def __init__(self, *args: Any, heirs: QuerySet[User], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["to"].queryset = heirs.filter(is_active=True)  # type: ignore[attr-defined]
+        dress(self)

@@ -13,8 +13,7 @@ from planner.models import ProfileVersion
 from planner.outputs import csv_text
 from planner.selectors import profiles as known
 from planner.services import profiles
-from planner.services.profile_fits import profile_compute
-from planner.services.profile_tuning import profile_tune
+from planner.services.profile_fits import profile_compute, profile_tune
 from planner.web.errors import planners_only
 from planner.web.form_responses import attempt
 from planner.web.forms.calibration import ComputedForm

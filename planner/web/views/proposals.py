@@ -29,7 +29,7 @@ from planner.selectors.runs import run_get
 from planner.services import proposals
 from planner.services.access import check_may_administer, may_administer, may_approve
 from planner.services.active_plans import activatable_plan, plans_replaced_by
-from planner.services.review_rules import rules_change
+from planner.services.approval import rules_change
 from planner.web.errors import planners_only, status_of
 from planner.web.forms.review_rules import RulesForm
 from planner.web.pages.proposal import STATE_COLOURS, proposal_context

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
+from django import forms
 from django.http import HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
 from planner.errors import EXPECTED
-from planner.services.quick_size import quick_size
-from planner.web.forms.quick_size import QuickSizeForm
+from planner.services.quick_size import MAX_USERS, SizeQuestion, quick_size
+from planner.web.forms.widgets import DressedForm
 from planner.web.hardware_names import choice_names
 from planner.web.request import Request
+
+MOST_TOKENS, MOST_MS, MOST_RPS = 10_000_000, 1e8, 1e6
+ANY = {"step": "any"}
 
 
 @require_safe
@@ -29,3 +33,48 @@ def page(request: Request) -> HttpResponse:
     if request.htmx and request.htmx.target == "answer":
         return render(request, "web/_quick_size.html", context)
     return render(request, "web/quick_size.html", context | choice_names())
+
+
+def _name(label: str, names: str, initial: str) -> forms.CharField:
+    widget = forms.TextInput(attrs={"list": names})
+    return forms.CharField(label=label, max_length=200, initial=initial, widget=widget)
+
+
+def _tokens(label: str, initial: int) -> forms.IntegerField:
+    return forms.IntegerField(label=label, min_value=1, max_value=MOST_TOKENS, initial=initial)
+
+
+def _limit(label: str, initial: float) -> forms.FloatField:
+    widget = forms.NumberInput(attrs=ANY)
+    return forms.FloatField(
+        label=label, min_value=0.001, max_value=MOST_MS, initial=initial, widget=widget
+    )
+
+
+class QuickSizeForm(DressedForm):
+    model = _name("Model", "model-names", "llama-3.1-70b")
+    gpu = _name("GPU or cloud instance", "gpu-names", "H100-SXM")
+    users = forms.IntegerField(
+        label="Users at once", required=False, min_value=1, max_value=MAX_USERS, initial=50
+    )
+    rps = forms.FloatField(
+        label="or requests/s",
+        required=False,
+        min_value=1e-6,
+        max_value=MOST_RPS,
+        widget=forms.NumberInput(attrs=ANY),
+    )
+    isl = _tokens("Input tokens", 1000)
+    osl = _tokens("Output tokens", 500)
+    ttft_ms = _limit("TTFT limit, ms", 2000)
+    tbt_ms = _limit("TPOT limit, ms", 50)
+
+    def clean(self) -> dict[str, Any]:
+        values = super().clean() or {}
+        given = [name for name in ("users", "rps") if values.get(name) is not None]
+        if len(given) != 1 and not self.errors:
+            self.add_error("users", "Give users at once or requests/s, one of them.")
+        return values
+
+    def question(self) -> SizeQuestion:
+        return SizeQuestion(**self.cleaned_data)

@@ -21,7 +21,14 @@ def compare(request: Request) -> HttpResponse:
     """Show the runs that the address names, or the runs to choose from if it names too few."""
     numbers = numbers_of(request.GET.getlist("run"))
     if len(numbers) < MIN_RUNS:
-        return _choose(request, numbers)
+        # Offer other runs, those of the same scenario and kind first.
+        first = run_get(numbers[0]) if numbers else None
+        rows = runs_list().filter(state=Run.State.COMPLETED).exclude(kind=Run.Kind.INGEST)
+        offered = list(rows.exclude(pk__in=numbers)[:OFFERED])
+        if first is not None:
+            offered.sort(key=lambda run: (run.name != first.name, run.kind != first.kind, -run.pk))
+        context = {"first": first, "runs": offered, "choose": True}
+        return render(request, "web/beside_choose.html", context)
     return render(request, "web/beside.html", page_context(runs_to_compare(numbers), request.GET))
 
 
@@ -35,14 +42,3 @@ def numbers_of(texts: list[str]) -> list[int]:
         if not (word.isascii() and word.isdecimal() and len(word) <= 9):
             raise PlannerError(f"run: {word[:40]!r} is not the number of a run.")
     return [int(word) for word in words]
-
-
-def _choose(request: Request, numbers: list[int]) -> HttpResponse:
-    """Offer other runs, those of the same scenario and kind first."""
-    first = run_get(numbers[0]) if numbers else None
-    rows = runs_list().filter(state=Run.State.COMPLETED).exclude(kind=Run.Kind.INGEST)
-    offered = list(rows.exclude(pk__in=numbers)[:OFFERED])
-    if first is not None:
-        offered.sort(key=lambda run: (run.name != first.name, run.kind != first.kind, -run.pk))
-    context = {"first": first, "runs": offered, "choose": True}
-    return render(request, "web/beside_choose.html", context)

@@ -31,7 +31,7 @@ from planner.services.draft_profiles import built_in_profiles, choose_serving, m
 from planner.services.draft_windows import DEFAULT_WINDOW, window_choices
 from planner.services.drafts import scenario_draft
 from planner.services.launch_drafts import launch_assumptions, launch_draft
-from planner.services.queues import SHORT_KINDS
+from planner.services.run_queue import SHORT_KINDS
 from planner.services.scenario_warnings import scenario_warnings
 from planner.web.errors import planners_only, require_planner
 from planner.web.forms.deployment_search import chosen_posted

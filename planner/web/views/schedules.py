@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
+from django import forms
 from django.contrib import messages
 from django.http import HttpResponse
 from django.shortcuts import redirect, render
@@ -12,8 +13,10 @@ from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from planner.errors import PlannerError
-from planner.models import Schedule
+from planner.models import Scenario, Schedule, User
+from planner.policies.registry import POLICIES
 from planner.selectors.active_plans import active_plans
+from planner.selectors.scenarios import scenarios_list
 from planner.selectors.schedules import (
     firings_list,
     outcome_get,
@@ -21,6 +24,7 @@ from planner.selectors.schedules import (
     schedule_get,
     schedules_list,
 )
+from planner.services.access import may_approve
 from planner.services.schedule_firings import schedule_fire
 from planner.services.schedules import (
     schedule_change,
@@ -32,10 +36,11 @@ from planner.services.schedules import (
 from planner.web.charts.retrospective import demand_figure, hours_figure, weeks_figure
 from planner.web.errors import planners_only
 from planner.web.form_responses import attempt
-from planner.web.forms.schedule import FIELDS, ScheduleForm
+from planner.web.forms.widgets import dress
 from planner.web.paging import paged
 from planner.web.request import Request
 
+FIELDS = ("name", "scenario", "cron", "zone", "kind", "policy")
 FIRST, LAST = 1970, 2261  # accepted years of a time
 SHOWN = 26  # outcomes shown: half a year of weeks
 
@@ -171,3 +176,51 @@ def _values(schedule: Schedule) -> dict[str, Any]:
     return plain | {
         name: None if share is None else round(100 * share, 6) for name, share in limits.items()
     }
+
+
+class ScheduleForm(forms.Form):
+    name = forms.CharField(label="Name", max_length=120)
+    scenario: forms.ModelChoiceField[Scenario] = forms.ModelChoiceField(
+        label="Scenario", queryset=None
+    )
+    cron = forms.CharField(
+        label="When",
+        max_length=120,
+        initial="0 6 * * 1",
+        help_text="Minute, hour, day of month, month, day of week: 0 6 * * 1 is Mondays at 6.",
+    )
+    zone = forms.CharField(label="Time zone", max_length=64, initial="UTC")
+    kind = forms.ChoiceField(label="Run", choices=Schedule.Kind.choices)
+    policy = forms.ChoiceField(
+        label="Timetable of",
+        required=False,
+        help_text="For a comparison: the policy to propose, if the scenario has it.",
+    )
+    replicas = forms.FloatField(
+        label="May differ unasked, % of replica-hours",
+        required=False,
+        min_value=0,
+        max_value=1000,
+        help_text="Left empty, with the next: every plan is reviewed.",
+    )
+    cost = forms.FloatField(
+        label="May cost more or less unasked, %", required=False, min_value=0, max_value=1000
+    )
+
+    def __init__(self, *args: Any, user: User, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["scenario"].queryset = scenarios_list()  # type: ignore[attr-defined]
+        policy = self.initial.get("policy", "")  # maybe one with a label, of the API
+        names = {"": "the recommended policy"} | POLICIES
+        self.fields["policy"].choices = [*({policy: policy} | names).items()]  # type: ignore[attr-defined]
+        if not may_approve(user):  # only approvers may let plans take effect without review
+            del self.fields["replicas"], self.fields["cost"]
+        dress(self)
+
+    def chosen(self) -> dict[str, Any]:
+        """Return the arguments of ``schedule_create``."""
+        sent = self.cleaned_data
+        limits = {"most_replicas": sent.get("replicas"), "most_cost": sent.get("cost")}
+        shares = {name: None if value is None else value / 100 for name, value in limits.items()}
+        plain = {name: sent[name] for name in FIELDS}
+        return {**plain, **shares}

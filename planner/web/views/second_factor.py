@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 import segno
+from django import forms
 from django.contrib import messages
 from django.contrib.auth import login
 from django.http import HttpRequest, HttpResponse
@@ -18,8 +19,8 @@ from django.views.decorators.http import require_http_methods
 from planner.errors import PlannerError
 from planner.models import User
 from planner.services import second_factor
-from planner.services.password_confirmation import check_verified, needs_password
-from planner.web.forms.second_factor import CodeForm
+from planner.services.passwords import check_verified, needs_password
+from planner.web.forms.widgets import DressedForm
 from planner.web.request import Request
 
 HALF = "half-signed-in"  # session key: user whose password was right, who is not signed in yet
@@ -115,3 +116,13 @@ def _shown(request: Request, *, status: int = 200, **context: Any) -> HttpRespon
         else "",
     }
     return render(request, "web/second_factor.html", context, status=status)
+
+
+class CodeForm(DressedForm):
+    code = forms.CharField(
+        label="Code",
+        max_length=64,
+        widget=forms.TextInput(
+            attrs={"autocomplete": "one-time-code", "inputmode": "text", "autocapitalize": "none"}
+        ),
+    )

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
+from django import forms
 from django.contrib import messages
+from django.forms import BoundField
 from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
+from planner.errors import IngestError
+from planner.inputs.ingest import IngestOptions, Preview
+from planner.inputs.ingest.clock import UNITS_NS
+from planner.inputs.ingest.formats import ARRIVALS, OFFERED
+from planner.inputs.ingest.options import AUTO, OptionLabel, column_mapping
 from planner.models import Run, Trace
 from planner.selectors.traces import trace_get, traces_list
 from planner.services import trace_removal, traces
@@ -17,11 +27,37 @@ from planner.services.retention import removal_sentence
 from planner.web.errors import planners_only
 from planner.web.form_responses import attempt, go
 from planner.web.form_responses import refused as form_refused
-from planner.web.forms.column_mapping import MappingForm
-from planner.web.forms.upload import UploadForm
+from planner.web.forms.widgets import dress
 from planner.web.pages.trace import trace_context
 from planner.web.paging import paged
 from planner.web.request import Request
+
+MAX_COLUMNS = 60
+FIELDS = (
+    ("", "not used"),
+    (
+        "One row per request",
+        (
+            ("arrival", "Arrival time"),
+            ("input_tokens", "Input tokens"),
+            ("output_tokens", "Output tokens"),
+            ("utility", "Utility of the request"),
+        ),
+    ),
+    (
+        "Counts per bin",
+        (
+            ("time", "Begin of the bin"),
+            ("requests", "Requests in the bin"),
+            ("rate", "Requests per second"),
+            ("total_tokens", "Tokens, input and output"),
+            ("series", "Name of the series"),
+        ),
+    ),
+    ("Either", (("model", "Model"), ("region", "Region"), ("tier", "Tier"))),
+)
+JOINED = {"arrival": "+", "time": "+", "requests": ","}  # fields that may use several columns
+UNITS = (("", "as it looks"), *((unit, unit) for unit in UNITS_NS))
 
 
 @require_safe
@@ -112,3 +148,114 @@ def _keep(request: Request, form: UploadForm) -> tuple[Trace, Run | None, bool]:
     return traces.trace_upload(
         owner=request.user, chunks=file.chunks(), file_name=file.name, options=form.options()
     )
+
+
+class UploadForm(forms.Form):
+    """The upload; bound data becomes IngestOptions, while the view streams the file."""
+
+    file = forms.FileField(
+        label="File", error_messages={"empty": "The file is empty. Export it again."}
+    )
+    mapping = forms.CharField(
+        required=False,
+        label="Columns",
+        widget=forms.Textarea(
+            attrs={
+                "rows": 4,
+                "spellcheck": "false",
+                "placeholder": "arrival=created:ms\ninput_tokens=prompt_len",
+            }
+        ),
+        help_text="One <code>field=column</code> a line. Requests: arrival, input_tokens, "
+        "output_tokens, cached_tokens, model, region, tier. Tokens may be sums: a+b. "
+        "Demand: time, requests, rate, series, "
+        "input_tokens, output_tokens.",
+    )
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields |= {name: _field(option) for name, option in OFFERED.items()}
+        dress(self)
+
+    def clean_mapping(self) -> dict[str, str]:
+        lines = self.cleaned_data["mapping"].splitlines()
+        try:
+            return column_mapping((line for line in lines if line.strip()), "Line ")
+        except IngestError as problem:
+            raise forms.ValidationError(str(problem)) from None
+
+    def options(self) -> IngestOptions:
+        """Return the options for reading the file; raise IngestError on contradictions."""
+        chosen = self.cleaned_data
+        return IngestOptions.of(chosen["file"].name, chosen, chosen["mapping"])
+
+
+def _field(option: OptionLabel) -> forms.Field:
+    if option.switch:
+        return forms.BooleanField(required=False, label=option.label)
+    if option.choices:
+        choices = list(option.choices.items())
+        return forms.ChoiceField(choices=choices, required=False, label=option.label)
+    return forms.CharField(max_length=option.longest, required=False, label=option.label)
+
+
+class MappingForm(forms.Form):
+    """The column choices; bound data becomes the options for reading the stored file again."""
+
+    unit = forms.ChoiceField(choices=UNITS, required=False, label="Unit of times that are numbers")
+
+    no_answers = forms.BooleanField(
+        required=False, label="It has no lengths of answers: count its requests by 10 s"
+    )
+
+    def __init__(self, preview: Preview, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.preview = preview
+        self.shown = preview.columns[:MAX_COLUMNS]
+        for place, column in enumerate(self.shown):
+            self.fields[f"column_{place}"] = forms.ChoiceField(
+                choices=FIELDS,
+                required=False,
+                label=f"What {column} is",
+                initial=preview.guess.get(column, ""),
+            )
+        dress(self)
+        for place in range(len(self.shown)):
+            self.fields[f"column_{place}"].widget.attrs["class"] += " column-choice"
+
+    def heads(self) -> Iterator[tuple[str, BoundField]]:
+        """Yield every column with its choice."""
+        for place, column in enumerate(self.shown):
+            yield column, self[f"column_{place}"]
+
+    @property
+    def rows(self) -> list[tuple[str, ...]]:
+        return [row[:MAX_COLUMNS] for row in self.preview.rows]
+
+    @property
+    def left_out(self) -> int:
+        return len(self.preview.columns) - len(self.shown)
+
+    def clean(self) -> dict[str, Any]:
+        chosen: dict[str, list[str]] = {}
+        for place, column in enumerate(self.shown):
+            if field := self.cleaned_data.get(f"column_{place}"):
+                chosen.setdefault(field, []).append(column)
+        if not chosen:
+            raise forms.ValidationError("Choose the meaning of at least one column.")
+        for field, columns in chosen.items():
+            if len(columns) > 1 and field not in JOINED:
+                raise forms.ValidationError(
+                    f"{' and '.join(columns)} are both said to be {field.replace('_', ' ')}. "
+                    "Keep one."
+                )
+        mapping = {field: JOINED.get(field, "").join(columns) for field, columns in chosen.items()}
+        for field in ("arrival", "time"):
+            if field in mapping and self.cleaned_data.get("unit"):
+                mapping[field] += f":{self.cleaned_data['unit']}"
+        self.cleaned_data["mapping"] = mapping
+        return self.cleaned_data
+
+    def options(self, file_name: str) -> IngestOptions:
+        counted = ARRIVALS.name if self.cleaned_data["no_answers"] else AUTO
+        return IngestOptions(name=file_name, format=counted, mapping=self.cleaned_data["mapping"])

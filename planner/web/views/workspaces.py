@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from django import forms
 from django.contrib import messages
 from django.http import HttpResponse
 from django.shortcuts import redirect, render
@@ -12,7 +13,7 @@ from planner.selectors.workspaces import workspace_for
 from planner.services import workspaces
 from planner.services.workspace_removal import workspace_remove
 from planner.web.form_responses import attempt
-from planner.web.forms.workspaces import WorkspaceForm
+from planner.web.forms.widgets import DressedForm
 from planner.web.request import Request
 
 
@@ -62,3 +63,13 @@ def _shown(
 ) -> HttpResponse:
     context = {"form": form, "problem": problem}
     return render(request, "web/workspaces.html", context, status=status)
+
+
+class WorkspaceForm(DressedForm):
+    name = forms.CharField(label="Name", max_length=80)
+    slug = forms.CharField(
+        label="Slug",
+        max_length=40,
+        required=False,
+        help_text="For addresses, headers and commands. Default: from the name. It stays.",
+    )

@@ -35,11 +35,6 @@ fleet: {{startup_s: 60}}
 """
 
 
-@pytest.fixture
-def approver(db: None) -> User:
-    return User.objects.create_user("anna", role=User.Role.APPROVER)
-
-
 def test_a_proposal_from_made_to_in_force(planner, api, approver, reader) -> None:
     first, second = planned_run(planner), planned_run(planner, (3, 5))
     anna = client_of(approver)

@@ -8,7 +8,7 @@ import pytest
 from django.test import Client
 
 from planner.errors import NotAllowed, NotReady
-from planner.models import ActivePlan, Run, Scenario, User
+from planner.models import ActivePlan, Run, Scenario
 from planner.outputs.active_plan_metrics import desired, exposition
 from planner.outputs.options import ExportOptions
 from planner.selectors.active_plans import active_plan, active_plan_of_run, active_plans
@@ -20,11 +20,6 @@ from tests.planner.web.study import DOCUMENT, completed_run
 
 NOW = datetime(2026, 6, 1, 12, tzinfo=UTC)
 URL = "/api/v1/plan-in-force/"
-
-
-@pytest.fixture
-def approver(db: None) -> User:
-    return User.objects.create_user("anna", role=User.Role.APPROVER)
 
 
 @pytest.fixture

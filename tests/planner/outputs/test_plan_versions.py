@@ -27,11 +27,6 @@ URL = "/api/v1/plans-in-force/"
 
 
 @pytest.fixture
-def approver(db: None) -> User:
-    return User.objects.create_user("anna", role=User.Role.APPROVER)
-
-
-@pytest.fixture
 def plans(planner: User, approver: User) -> list[ActivePlan]:
     """Two by night and five by day, from 8:00; then one and four, of another version."""
     scenario = scenario_create(owner=planner, document=DOCUMENT)

@@ -21,11 +21,6 @@ from tests.planner.web.study import DOCUMENT
 
 
 @pytest.fixture
-def approver(db: None) -> User:
-    return User.objects.create_user("anna", role=User.Role.APPROVER)
-
-
-@pytest.fixture
 def run(planner) -> Run:
     return planned_run(planner)
 

@@ -10,7 +10,7 @@ from planner.errors import NotReady, RunCancelled
 from planner.models import Run, Sweep, User
 from planner.models.workspace import Workspace, within
 from planner.services import run_limits, run_queue, runs, worker
-from planner.services.queues import LONG, SHORT
+from planner.services.run_queue import LONG, SHORT
 from planner.services.scenarios import document_run
 from planner.services.whatif import sweep_create
 from planner.tasks import run_execute_task

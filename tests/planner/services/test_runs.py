@@ -20,8 +20,8 @@ from planner.domain.whatif.variations import Axis
 from planner.errors import KeyReused, NotAllowed, NotReady, PlannerError, RunCancelled
 from planner.models import Run, User
 from planner.services import execution, orphaned_files, runs, worker
-from planner.services.queues import LONG, SHORT
 from planner.services.run_parts import SharedParts, worker_id
+from planner.services.run_queue import LONG, SHORT
 from planner.services.scenarios import document_run, scenario_run
 from planner.services.whatif import sweep_create
 from planner.storage import row_arrays

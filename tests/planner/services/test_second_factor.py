@@ -10,7 +10,7 @@ from planner.errors import NotAllowed, PlannerError
 from planner.models import SecondFactor, User, Workspace
 from planner.models.workspace import MAIN
 from planner.services import second_factor as factors
-from planner.services.attempts import WINDOW_S
+from planner.services.login_limits import WINDOW_S
 from tests.planner.samples import client_of
 from tests.planner.web.pages import signed_in, text_of
 

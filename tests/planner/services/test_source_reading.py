@@ -12,7 +12,7 @@ import pytest
 
 from planner.errors import NotReady, SourceError
 from planner.inputs.ingest import read_demand
-from planner.inputs.live.lengths import sample_of
+from planner.inputs.live.publication import sample_of
 from planner.models import Source
 from planner.services.source_reading import (
     source_preview,

@@ -11,7 +11,7 @@ import pytest
 
 from planner.errors import NotAllowed, NotReady, SourceError
 from planner.inputs.ingest import read_demand
-from planner.inputs.live.pushed_samples import of_rows
+from planner.inputs.live.samples import of_rows
 from planner.inputs.scenario import document as text
 from planner.models import Source, Trace
 from planner.services.scenarios import scenario_create

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from planner.inputs.live.pushed_samples import of_rows
+from planner.inputs.live.samples import of_rows
 from planner.models import ActivePlan, Channel, Delivery, Outcome, Run, Source, User
 from planner.models.notification import Event
 from planner.outputs.options import ExportOptions

@@ -15,8 +15,7 @@ from django.urls import reverse
 
 from planner.config.public_addresses import PUBLIC
 from planner.models import AttemptWindow, Run, Scenario, ScenarioVersion, Trace, User
-from planner.services.attempts import WINDOW_S
-from planner.services.login_limits import KNOWN_COOKIE, NAME_ATTEMPTS
+from planner.services.login_limits import KNOWN_COOKIE, NAME_ATTEMPTS, WINDOW_S
 from planner.web.urls import urlpatterns
 from tests.planner.objects import made
 from tests.planner.test_permissions import addresses as all_addresses

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import plotly
-import plotly.graph_objects as go
 import polars as pl
 import pytest
 from hypothesis import given
@@ -95,4 +94,3 @@ def test_lines_and_points_are_plain_data_as_plotly_takes_it() -> None:
     assert "hovertemplate" not in drawn
     (shown,) = chart([drawn], height=100)["data"]
     assert shown["y"] == [3.0, None]
-    assert chart([drawn, go.Bar(x=[1], y=[2])], height=100)["data"][0]["marker"] == drawn["marker"]

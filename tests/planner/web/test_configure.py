@@ -12,10 +12,9 @@ from django.urls import reverse
 from planner.api.examples import CONFIGURED
 from planner.errors import PlannerError
 from planner.inputs.scenario.document import parse
-from planner.models import Scenario, User
+from planner.models import Scenario
 from planner.services.deployment_search import replace_deployments
-from planner.services.scenarios import scenario_create
-from tests.planner.web.pages import json_in, signed_in, text_of
+from tests.planner.web.pages import json_in, text_of
 from tests.planner.web.study import DOCUMENT
 
 ASKED = {
@@ -26,16 +25,6 @@ CHOSEN = [
     {"model": "llama-3.1-8b", "gpu": "MI300X", "kind": "roofline", "engine": "vllm"},
     {"model": "llama-3.1-8b", "gpu": "H200", "kind": "roofline", "precision": "fp8", "tp": 2},
 ]
-
-
-@pytest.fixture
-def client(planner: User) -> Client:
-    return signed_in(planner)
-
-
-@pytest.fixture
-def pools(planner: User) -> Scenario:
-    return scenario_create(owner=planner, document=DOCUMENT)
 
 
 def test_a_search_answers_first_and_its_choice_opens_as_a_scenario(

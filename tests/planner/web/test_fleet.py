@@ -22,16 +22,6 @@ NOW = datetime(2026, 6, 1, 6, 30, tzinfo=UTC)
 
 
 @pytest.fixture
-def client(planner: User) -> Client:
-    return signed_in(planner)
-
-
-@pytest.fixture
-def approver(db: None) -> User:
-    return User.objects.create_user("anna", role=User.Role.APPROVER)
-
-
-@pytest.fixture
 def run(planner: User) -> Run:
     run = completed_run(planner)
     rows = [("2024-05-18T00:00:00Z", 2), ("2024-05-18T08:00:00Z", 5), ("2024-05-18T20:00:00Z", 3)]

@@ -10,13 +10,8 @@ from django.test import Client
 
 from planner.models import Run, User
 from planner.web.pages.forecast import missed_peaks, week_errors
-from tests.planner.web.pages import json_in, signed_in, text_of
+from tests.planner.web.pages import json_in, text_of
 from tests.planner.web.study import KEYS, MONDAY, completed_run, moments_of
-
-
-@pytest.fixture
-def client(planner: User) -> Client:
-    return signed_in(planner)
 
 
 @pytest.fixture

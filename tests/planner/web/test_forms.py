@@ -24,7 +24,7 @@ from planner.web.forms.fields import SCALARS, tidy
 from planner.web.forms.holidays import countries
 from planner.web.forms.options import OptionsForm
 from planner.web.forms.profile_choice import ProfileChoice, ProfileField
-from planner.web.forms.shares import SharesField
+from planner.web.forms.scenario import SharesField
 from tests.planner.web.study import DOCUMENT
 
 EMPTY_SOURCE = dict.fromkeys(

@@ -39,11 +39,6 @@ MEASURED = f"{HEAD}\n{ROWS}\n"
 
 
 @pytest.fixture
-def client(planner: User) -> Client:
-    return signed_in(planner)
-
-
-@pytest.fixture
 def calibration(planner: User, tmp_path: Path) -> Calibration:
     path = tmp_path / "bench.csv"
     path.write_text(MEASURED)

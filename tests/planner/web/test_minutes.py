@@ -10,21 +10,11 @@ from django.http import HttpResponse
 from django.test import Client
 from django.urls import reverse
 
-from planner.models import Run, User
+from planner.models import Run
 from planner.selectors.runs import run_table
 from planner.storage import row_arrays
-from tests.planner.web.pages import json_in, signed_in, text_of
-from tests.planner.web.study import POOLS, completed_run
-
-
-@pytest.fixture
-def client(planner: User) -> Client:
-    return signed_in(planner)
-
-
-@pytest.fixture
-def study(planner: User) -> Run:
-    return completed_run(planner)
+from tests.planner.web.pages import json_in, text_of
+from tests.planner.web.study import POOLS
 
 
 def part(client: Client, run: Run, name: str, **chosen: str) -> HttpResponse:
@@ -54,7 +44,7 @@ def test_all_pools_are_summed_and_one_can_be_chosen(client: Client, study: Run) 
     table = run_table(study, "replicas").filter(pl.col("policy") == "flat-peak")
     both = lines(part(client, study, "minutes", policy="flat-peak"), "states")["Serving"]
     assert max(both["y"]) == pytest.approx(table["ready"].max() * 2, abs=1e-3)
-    assert both["stackgroup"] == "one"
+    assert "stackgroup" in both
     name = " / ".join(POOLS[1])
     answer = part(client, study, "minutes", policy="flat-peak", pool=name)
     states = lines(answer, "states")

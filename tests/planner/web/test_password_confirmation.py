@@ -9,7 +9,7 @@ import pytest
 from django.test import Client
 
 from planner.models import ApiToken, AttemptWindow, SecondFactor, User
-from planner.services.password_confirmation import FRESH_S, MAX_WRONG, VERIFIED_KEY
+from planner.services.passwords import FRESH_S, MAX_WRONG, VERIFIED_KEY
 from tests.planner.samples import client_of
 from tests.planner.web.pages import signed_in, text_of
 

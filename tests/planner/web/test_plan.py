@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from django.test import Client
 
 from planner.inputs.scenario.document import parse
-from planner.models import Run, User
+from planner.models import Run
 from planner.outputs.reports import run_report
 from tests.planner.reports import rows_of, tables_of
-from tests.planner.web.pages import json_in, signed_in, text_of
-from tests.planner.web.study import completed_run
+from tests.planner.web.pages import json_in, text_of
 
 MORE: dict[str, Any] = {
     "minimise": "carbon", "unit": "kg CO2", "periods": "all", "limited": "Exact",
@@ -33,16 +31,6 @@ MORE: dict[str, Any] = {
          "saves": None, "doubt": 0.0, "per_unit": None, "relaxation": None, "basis": "again"},
     ]},
 }  # fmt: skip
-
-
-@pytest.fixture
-def client(planner: User) -> Client:
-    return signed_in(planner)
-
-
-@pytest.fixture
-def study(planner: User) -> Run:
-    return completed_run(planner)
 
 
 def test_a_plan_shows_what_it_takes_splits_leaves_and_what_more_is_worth(

@@ -7,17 +7,12 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 from django.urls import reverse
 
-from planner.models import PriceList, User
+from planner.models import PriceList
 from planner.services.scenario_warnings import scenario_warnings
 from tests.planner.samples import DOCUMENT
-from tests.planner.web.pages import signed_in, text_of
+from tests.planner.web.pages import text_of
 
 pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture
-def client(planner: User) -> Client:
-    return signed_in(planner)
 
 
 CSV = b"region,gpu,on_demand_usd,one_year_usd,provider\nhome,H100,0.01,0.005,ours\n"

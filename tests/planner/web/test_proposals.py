@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 
-import pytest
 from django.test import Client
 
 from planner.models import AuditRecord, Proposal, ReviewRules, Run, User
@@ -15,11 +14,6 @@ from planner.storage import row_arrays
 from tests.planner.plan_runs import planned_run
 from tests.planner.web.pages import json_in, signed_in, text_of
 from tests.planner.web.study import DOCUMENT
-
-
-@pytest.fixture
-def approver(db: None) -> User:
-    return User.objects.create_user("anna", role=User.Role.APPROVER)
 
 
 def in_force(planner: User, approver: User) -> Proposal:

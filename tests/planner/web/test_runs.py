@@ -28,18 +28,8 @@ from planner.storage import row_arrays
 from planner.web.pages.kinds import PAGES
 from planner.web.views import size_and_pd
 from tests.planner.reports import rows_of, tables_of
-from tests.planner.web.pages import json_in, signed_in, text_of
+from tests.planner.web.pages import json_in, text_of
 from tests.planner.web.study import DOCUMENT, LABELS, POOLS, completed_run
-
-
-@pytest.fixture
-def client(planner: User) -> Client:
-    return signed_in(planner)
-
-
-@pytest.fixture
-def study(planner: User) -> Run:
-    return completed_run(planner)
 
 
 def url(run: Run) -> str:

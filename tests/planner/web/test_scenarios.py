@@ -23,16 +23,6 @@ from tests.planner.web.study import DOCUMENT
 HTMX = {"HX-Request": "true", "HX-Target": "editor"}
 
 
-@pytest.fixture
-def client(planner: User) -> Client:
-    return signed_in(planner)
-
-
-@pytest.fixture
-def pools(planner: User) -> Scenario:
-    return scenario_create(owner=planner, document=DOCUMENT)
-
-
 def url(scenario: Scenario) -> str:
     return reverse("web:scenario", args=[scenario.pk])
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-import pytest
-
-from planner.models import ActivePlan, Firing, Outcome, Run, Schedule, User
+from planner.models import ActivePlan, Firing, Outcome, Run, Schedule
 from planner.services.weekly_digest import digest_text
 from tests.planner.samples import client_of
 from tests.planner.web.pages import signed_in, text_of
@@ -14,11 +12,6 @@ from tests.planner.web.pages import signed_in, text_of
 API = "/api/v1"
 MONDAY = datetime(2024, 5, 13, tzinfo=UTC)
 NEW = {"name": "Mondays", "cron": "0 6 * * 1"}
-
-
-@pytest.fixture
-def approver(db) -> User:
-    return User.objects.create_user("anna", role=User.Role.APPROVER)
 
 
 def outcome(week: int) -> Outcome:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from planner.inputs.live.pushed_samples import of_rows
+from planner.inputs.live.samples import of_rows
 from planner.models import Source
 from planner.services.sources import samples_store
 from tests.planner.web.pages import json_in, signed_in, text_of

@@ -28,11 +28,6 @@ ROWS = "\n".join(f"2023-11-16 18:15:{s:02d}.0000000,{100 + s},{10 + s}" for s in
 AZURE = f"TIMESTAMP,ContextTokens,GeneratedTokens\n{ROWS}\n2023-11-16 18:20:00,-5,1\n"
 
 
-@pytest.fixture
-def client(planner: User) -> Client:
-    return signed_in(planner)
-
-
 def send(client: Client, data: bytes | str, name: str = "hour.csv", **fields: str) -> object:
     """As upload.js sends it."""
     content = data.encode() if isinstance(data, str) else data

@@ -14,12 +14,17 @@ from simulation.performance.linear import LinearProfile
 from simulation.performance.roofline import roofline_profile
 from simulation.performance.specs import Arrangement, Provenance
 from simulation.search.evaluation import rate_by_closed_forms, rate_by_simulation
-from simulation.search.pairs import MOST_EACH, MOST_GPUS, SMALLER, best_ratios
-from simulation.search.pareto import pareto_front
 from simulation.search.screen import aggregated_loads, speeds_of
-from simulation.search.search import copies_needed, cost_key, search
+from simulation.search.search import copies_needed, cost_key, pareto_front, search
 from simulation.search.space import HEADS, arrangements
-from simulation.search.table import MISSES_TBT, MISSES_TTFT
+from simulation.search.table import (
+    MISSES_TBT,
+    MISSES_TTFT,
+    MOST_EACH,
+    MOST_GPUS,
+    SMALLER,
+    best_ratios,
+)
 from simulation.search.values import Candidate, Instance, Requests
 from simulation.sizing.batch_queue import saturated_rps
 from simulation.sizing.spread import Spread, thin

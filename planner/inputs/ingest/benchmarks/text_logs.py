@@ -23,7 +23,7 @@ _YAML = re.compile(r"^(results|metrics|scenario):\s*$", re.MULTILINE)
 def text_documents(text: str, name: str) -> list[dict[str, object]]:
     """Return the documents of MLPerf's logs or of a YAML report; empty for another file."""
     if _SUMMARY in text:
-        found = [_facts(part) for part in text.split(_SUMMARY)[1:]]
+        found = [dict(_LINE.findall(part)) for part in text.split(_SUMMARY)[1:]]
         return [_served(each, "Mean First Token latency (ns)", name) for each in found]
     if text.lstrip().startswith(_DETAIL):
         lines = (line.partition(_DETAIL)[2] for line in text.splitlines() if _DETAIL in line)
@@ -46,10 +46,6 @@ def text_documents(text: str, name: str) -> list[dict[str, object]]:
     if fault := fault_of_extent(documents):
         raise IngestError(f"{name}: {fault}.")
     return [document for document in documents if isinstance(document, dict)]
-
-
-def _facts(text: str) -> dict[str, object]:
-    return dict(_LINE.findall(text))
 
 
 def _metrics(text: str) -> dict[str, object]:

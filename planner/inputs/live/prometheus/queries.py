@@ -70,7 +70,10 @@ def query_of(
     settings: PrometheusSettings, engine: Engine, metric: Metric, name: str, bin_s: int
 ) -> str:
     """Return the PromQL query of a metric for bins of ``bin_s`` seconds."""
-    by = _group_labels(settings, engine)
+    model = "" if settings.model else settings.model_label or engine.model_label
+    region = "" if settings.region else settings.region_label or ""
+    tier = "" if settings.tier else settings.tier_label or ""
+    by = tuple(label for label in (model, region, tier) if label)
     if metric.kind in (Kind.COUNTER, Kind.MEAN):
         return f"last_over_time({name}{label_matchers(settings, engine)}[{open_bin(bin_s)}])"
     if metric.kind is Kind.HISTOGRAM:
@@ -94,13 +97,6 @@ def open_bin(bin_s: int) -> str:
 def power_query(settings: PrometheusSettings, bin_s: int) -> str:
     by = f" by ({settings.region_label})" if settings.region_label else ""
     return f"sum{by} (avg_over_time({POWER.names[0]}{label_matchers(settings, None)}[{bin_s}s]))"
-
-
-def _group_labels(settings: PrometheusSettings, engine: Engine) -> tuple[str, ...]:
-    model = "" if settings.model else settings.model_label or engine.model_label
-    region = "" if settings.region else settings.region_label or ""
-    tier = "" if settings.tier else settings.tier_label or ""
-    return tuple(label for label in (model, region, tier) if label)
 
 
 def label_matchers(settings: PrometheusSettings, engine: Engine | None) -> str:

@@ -16,6 +16,7 @@ the rest was measured in the same way.
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -31,16 +32,23 @@ from planner.inputs.ingest.source import Source
 from planner.inputs.ingest.tables import LIBRARY, open_table, refusals_of_libraries
 from planner.inputs.profiles.kernel_files import aic, layers, native_format
 from planner.inputs.profiles.kernel_files.frame import Frame
-from planner.inputs.profiles.kernel_files.plausibility import plausible
-from planner.inputs.profiles.kernel_files.published_tables import with_known_names
+from simulation.arrays import FloatArray
 from simulation.errors import SimulationError
+from simulation.performance.efficiency import COMPUTED_IN
 from simulation.performance.kernel_tables import KernelRows
 from simulation.performance.specs import GpuSpec, ModelShape
 
+_MEDIAN = re.compile(r"^time_stats\.(\w+)\.median$")
+_NAMES = {"num_tensor_parallel_workers": "tp", "latency": "latency_ms", "size": "size_bytes"}
+_DEVICES = {  # words of a driver's name to the system
+    "A100": "a100_sxm", "H100": "h100_sxm", "H200": "h200_sxm", "GB200": "gb200", "GB300": "gb300",
+    "B200": "b200_sxm", "B300": "b300_sxm", "L40S": "l40s",
+}  # fmt: skip
+_NODES = {"A100-80GB": "a100_dgx", "H100-SXM": "h100_dgx"}  # nodes of Vidur by GPU
+LIMIT = 0.02  # share of a table's rows above which the whole table is set aside
 LIMIT_BYTES = 1 << 30
 # Errors of computing with a cell that is no number or an impossible size.
 OF_CELLS = (TypeError, ValueError, LookupError, ArithmeticError)
-
 Shapes = Mapping[str, ModelShape]
 Reader = Callable[[Frame, Shapes], dict[str, list[KernelRows]]]
 # Columns that identify each format. The first format with all its columns present wins.
@@ -199,3 +207,89 @@ def _numeric_columns(data: pl.DataFrame) -> list[pl.Series]:
         if number.null_count() == text.null_count():
             columns.append(number)
     return columns
+
+
+def plausible(rows: list[KernelRows], gpu: GpuSpec, set_aside: Counter[str]) -> list[KernelRows]:
+    """Return ``rows`` without those that beat the peak FLOP/s of ``gpu``.
+
+    Rows that are removed are counted in ``set_aside``. Bytes are not checked, because a kernel that
+    is measured repeatedly finds its data in the cache.
+    """
+    kept = []
+    for kernel_rows in rows:
+        least = _least_seconds(kernel_rows, gpu)
+        if least is None:
+            kept.append(kernel_rows)
+            continue
+        bad = kernel_rows.seconds < least
+        if bad.mean() > LIMIT:
+            reason = (
+                f"{kernel_rows.op} {kernel_rows.precision} on {gpu.name}: {bad.mean():.0%} of the "
+                "rows are faster than the published peak, so the table is not used"
+            )
+            set_aside[reason] += kernel_rows.seconds.size
+            continue
+        if bad.any():
+            set_aside[
+                f"{kernel_rows.op} {kernel_rows.precision} on {gpu.name}: faster than the peak"
+            ] += int(bad.sum())
+        columns = {name: values[~bad] for name, values in kernel_rows.columns.items()}
+        kept.append(
+            KernelRows(kernel_rows.op, kernel_rows.precision, columns, kernel_rows.seconds[~bad])
+        )
+    return kept
+
+
+def _least_seconds(rows: KernelRows, gpu: GpuSpec) -> FloatArray | None:
+    """Return the time at the peak FLOP/s, or None if the operator or the peak is not known."""
+    c = rows.columns
+    if rows.op == "gemm":
+        flops = 2.0 * c["m"] * c["n"] * c["k"]
+        precision = rows.precision.removesuffix("_block")
+    elif rows.op == "attention_prefill":
+        keys = c["context"] + c["isl"] / 2.0
+        flops = 4.0 * c["batch"] * c["isl"] * keys * c["heads"] * c["head_dim"]
+        precision = "bf16"
+    else:
+        return None
+    for name in COMPUTED_IN.get(precision, ("bf16",)):
+        if gpu.peak_flops.get(name):
+            return flops / gpu.peak_flops[name]
+    return None
+
+
+# Vidur writes statistics as ``time_stats.OPERATOR.median`` and names GPU and model in the path of
+# the file alone. Newer files of aiconfigurator name the device as its driver does.
+def with_known_names(data: pl.DataFrame, gpu: str, name: str) -> pl.DataFrame:
+    """Return a table with the names that the readers know; ``gpu`` is the caller's, or empty."""
+    medians = {c: match[1] for c in data.columns if (match := _MEDIAN.match(c))}
+    renamed = {c: n for c, n in _NAMES.items() if c in data.columns and n not in data.columns}
+    if medians == {f"time_stats.{c}.median": c for c in ("all_reduce",)}:
+        data = data.rename({"time_stats.all_reduce.median": "median_ms"} | renamed)
+        return _with_gpu(data, "node_sku", _NODES.get(gpu, gpu), name)
+    if medians:
+        data = data.rename({c: f"{operator}_ms" for c, operator in medians.items()} | renamed)
+        data = _with_gpu(data, "gpu", gpu, name)
+        return data if "model" in data.columns else data.with_columns(model=pl.lit("unnamed"))
+    if "device" in data.columns and "system" not in data.columns:
+        data = data.rename(renamed).with_columns(
+            system=data["device"].map_elements(_system, return_dtype=pl.String)
+        )
+        if "backend" in data.columns and "kernel_source" in data.columns:
+            data = data.with_columns(kernel_source=pl.col("backend"))
+    return data
+
+
+def _with_gpu(data: pl.DataFrame, column: str, gpu: str, name: str) -> pl.DataFrame:
+    """Return the table with its GPU, which the file's path names and its columns do not."""
+    if column in data.columns:
+        return data
+    if not gpu:
+        raise IngestError(f"{name} names no GPU in its columns. Name the measured GPU.")
+    return data.with_columns(pl.lit(gpu).alias(column))
+
+
+def _system(device: str) -> str:
+    """Return the system of a driver's name such as ``NVIDIA H100 80GB HBM3``."""
+    words = re.split(r"[^A-Za-z0-9]+", device)
+    return next((_DEVICES[word] for word in words if word in _DEVICES), device)

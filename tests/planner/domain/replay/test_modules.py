@@ -6,16 +6,21 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 
 from planner.domain.progress import silent
 from planner.domain.replay.replay import prepare, run_policy
+from planner.domain.report import Chart
+from planner.domain.reports.modules import modules_section
+from planner.domain.results.basis import frame_of
 from planner.domain.sizing.sizing import size
 from planner.domain.study import PolicyRun, Study
 from planner.errors import ScenarioError
 from planner.inputs.scenario.settings import settings_of
 from planner.policies.choice import policy_of
 from tests.planner.domain import builders as make
+from tests.planner.reports import rows_of
 
 SPEED = {"alpha_ms": 12, "beta_ms": 0.3, "gamma_ms": 12, "delta_ms": 0.06}
 GPU = {"memory_gb": 40, "idle_w": 60, "prefill_w": 400, "decode_w": 250,
@@ -55,8 +60,13 @@ def played(toy: Study, **arguments: Any) -> PolicyRun:
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> PolicyRun:
-    return played(study(tmp_path_factory.mktemp("modules")))
+def lent(tmp_path_factory: pytest.TempPathFactory) -> Study:
+    return study(tmp_path_factory.mktemp("modules"))
+
+
+@pytest.fixture(scope="module")
+def run(lent: Study) -> PolicyRun:
+    return played(lent)
 
 
 def test_borrowed_gpus_are_held_and_paid_for(run: PolicyRun) -> None:
@@ -98,6 +108,24 @@ def test_what_stood_where_is_told(run: PolicyRun) -> None:
     assert parts["decoder layer"].memory_bytes == pytest.approx(605 * 2**20, rel=1e-3)
     assert 0 < pool.unused_memory < 1
     assert pool.speedup > 1
+
+
+def test_the_report_has_each_pool_with_its_course(lent: Study, run: PolicyRun) -> None:
+    assert run.modules is not None
+    figures = run.modules.figures
+    stored = run.modules.standings.with_columns(policy=pl.lit(figures.policy))
+    frame = frame_of(lent)
+    (section,) = modules_section([figures], frame, lambda _: stored)
+    operations, resources, parts = section.tables
+    (row,), (pool,) = rows_of(operations), figures.pools
+    assert (row["Operations"], row["Copied, most"]) == (pool.operations, pool.most_copies)
+    assert rows_of(resources)[0]["Borrowed GPUs, most"] == pool.most_borrowed_gpus
+    assert len(parts.rows) == len(figures.parts["m"])
+    (chart,) = (block for block in section.blocks if isinstance(block, Chart))
+    (borrowed,) = (series for series in chart.series if series.right)
+    assert max(borrowed.y) == stored["borrowed_instances"].max()
+    assert borrowed.x[-1] == frame.window.end
+    assert not list(modules_section(None, frame, lambda _: stored))
 
 
 def test_with_neither_copies_nor_moves_it_is_a_flat_fleet(tmp_path: Path) -> None:

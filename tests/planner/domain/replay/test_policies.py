@@ -14,7 +14,7 @@ from planner.domain.progress import silent
 from planner.domain.replay.policy_context import policy_context_of
 from planner.domain.replay.rated_signals import PressureTests, pressure_test
 from planner.domain.replay.replay import prepare, run_policy
-from planner.domain.results.notes import note_of
+from planner.domain.results.figures import note_of
 from planner.domain.sizing.sizing import size
 from planner.domain.study import Study
 from planner.errors import ScenarioError

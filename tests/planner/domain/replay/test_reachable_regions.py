@@ -7,7 +7,7 @@ import pytest
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import maximum_flow
 
-from planner.domain.replay.reachable_regions import region_sets
+from planner.domain.replay.replica_loss import region_sets
 from simulation.arrays import BoolArray, IntArray
 
 

@@ -10,7 +10,7 @@ import pytest
 from planner.domain.planning.planning import plan_window
 from planner.domain.progress import silent
 from planner.domain.results.basis import growth_noted
-from planner.domain.traffic.demand_paths import demand_paths
+from planner.domain.traffic.drawn_days import demand_paths
 from planner.domain.traffic.forecast_requests import requests_ahead
 from planner.domain.traffic.forecasts import roll_forecast
 from planner.inputs.scenario.settings import MONTH_S, Growth

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from planner.domain.trace_statistics.sessions import sessions_of
+from planner.domain.trace_statistics.statistics import sessions_of
 from planner.domain.traffic.prefixes import SESSION_TOKENS, blocks_of_sessions
 from planner.domain.traffic.sources import StoredTrace
 from planner.domain.traffic.traffic import Traffic, build_traffic, merge

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.domain.replay.policy_parameters import settings_of
+from planner.domain.replay.replay import settings_of
 from planner.inputs.fleet import read_fleet
 from planner.outputs.manifests.kinds import MANIFESTS
 from planner.outputs.plans import policy_of_settings, rule_of

@@ -10,10 +10,16 @@ import pytest
 
 from planner.errors import Damaged, IngestError, SourceError
 from planner.inputs.ingest import read_demand, read_report
-from planner.inputs.live.lengths import sample_of
-from planner.inputs.live.publication import publish
-from planner.inputs.live.pushed_samples import MOST_SAMPLES, of_rows, samples_of
-from planner.inputs.live.samples import HISTOGRAMS, Samples, bins_frame, no_histograms
+from planner.inputs.live.publication import publish, sample_of
+from planner.inputs.live.samples import (
+    HISTOGRAMS,
+    MOST_SAMPLES,
+    Samples,
+    bins_frame,
+    no_histograms,
+    of_rows,
+    samples_of,
+)
 from planner.inputs.live.series_store import MOST_PARTS, GrowingSeries
 
 NOW = datetime(2026, 5, 1, tzinfo=UTC)

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from planner.errors import NotAllowed, NotReady, PlannerError
-from planner.models import ActivePlan, Firing, ReviewRules, Run, Schedule, User
+from planner.models import ActivePlan, Firing, ReviewRules, Run, Schedule
 from planner.services.proposals import approve
 from planner.services.schedule_firings import schedule_fire, schedules_tick
 from planner.services.schedules import (
@@ -23,11 +23,6 @@ from planner.storage import row_arrays
 MONDAY = datetime(2024, 5, 13, 6, tzinfo=UTC)
 HOUR, WEEK = timedelta(hours=1), timedelta(days=7)
 LIMITS = {"most_replicas": 0.1, "most_cost": 0.1}
-
-
-@pytest.fixture
-def approver(db) -> User:
-    return User.objects.create_user("anna", role=User.Role.APPROVER)
 
 
 @pytest.fixture

@@ -1,0 +1,137 @@
+"""Report the policies that scale below the replica: modules that they copied, moved and lent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import polars as pl
+
+from planner.domain.module_figures import ModuleFigures, PoolModules
+from planner.domain.report import (
+    Axis,
+    Block,
+    Chart,
+    Form,
+    Head,
+    Note,
+    Role,
+    Section,
+    Series,
+    Shape,
+    table,
+)
+from planner.domain.reports.over_time import changes, to_end
+from planner.domain.reports.tables import Tables
+from planner.domain.results.basis import Frame
+
+POOLS = 4  # most pools with a chart: those with the most operations
+AWAY = {
+    "layers": "layers moved away",
+    "projections": "feed-forward parts away",
+    "caches": "KV caches away",
+}
+NOTES = (
+    Note("Replica counts stay. Algorithms 1 and 2 of CoCoServe copy and move layers, with the "
+         "durations of its table 2."),
+    Note("Cost, GPU-hours and energy include borrowed GPUs. Energy is an upper limit. Engines "
+         "with captured graphs cannot do this."),
+)  # fmt: skip
+Pool = tuple[ModuleFigures, PoolModules]
+
+
+def modules_section(
+    moved: Sequence[ModuleFigures] | None, frame: Frame, tables: Tables
+) -> Iterator[Section]:
+    """Yield the pools with module-level scaling, if any policy moved modules."""
+    pools = [(policy, pool) for policy in moved or () for pool in policy.pools]
+    if not pools:
+        return
+    pools.sort(key=lambda of: -of[1].operations)
+    places = (
+        (Head("Policy", wide=2), lambda row: row[0].label),
+        (Head("Model", wide=2), lambda row: row[1].model),
+        (Head("Region"), lambda row: row[1].region),
+        (Head("GPUs", wide=2), lambda row: row[1].arrangement),
+    )
+    operations = table(
+        pools,
+        *places,
+        (Head("Replicas", Form.COUNT), lambda row: row[1].instances),
+        (Head("Operations", Form.COUNT), lambda row: row[1].operations),
+        (Head("Their duration", Form.SECONDS), lambda row: row[1].acting_s),
+        (Head("Layers", Form.COUNT), lambda row: row[1].layers),
+        (Head("Copied, mean", Form.NUMBER), lambda row: row[1].mean_copies),
+        (Head("Copied, most", Form.COUNT), lambda row: row[1].most_copies),
+        (Head("Copies given up", Form.COUNT), lambda row: row[1].given_up),
+        (Head("Layers moved", Form.COUNT), lambda row: row[1].moved_layers),
+        (Head("Projections moved", Form.COUNT), lambda row: row[1].moved_projections),
+        (Head("KV caches moved", Form.COUNT), lambda row: row[1].moved_caches),
+        title="Operations",
+    )
+    resources = table(
+        pools,
+        *places,
+        (Head("Borrowed GPUs, mean", Form.NUMBER), lambda row: row[1].mean_borrowed_gpus),
+        (Head("Borrowed GPUs, most", Form.COUNT), lambda row: row[1].most_borrowed_gpus),
+        (Head("Speed, mean", Form.NUMBER, "x"), lambda row: row[1].mean_speed),
+        (Head("KV tokens at home", Form.COUNT), lambda row: row[1].kv_tokens),
+        (Head("KV tokens, most", Form.COUNT), lambda row: row[1].most_kv_tokens),
+        (Head("Sequences computed again", Form.COUNT), lambda row: row[1].preemptions),
+        (Head("Unused memory", Form.SHARE), lambda row: row[1].unused_memory),
+        (Head("Speedup of all idle GPUs", Form.NUMBER, "x"), lambda row: row[1].speedup),
+        (Head("Exact speedup", Form.NUMBER, "x"), lambda row: row[1].exact_speedup),
+        title="Resources",
+    )
+    parts = {
+        (model, part) for policy, _ in pools for model, parts_of in policy.parts.items()
+        for part in parts_of
+    }  # fmt: skip
+    memory = table(
+        sorted(parts, key=lambda row: (row[0], -row[1].memory_bytes)),
+        (Head("Model", wide=2), lambda row: row[0]),
+        (Head("Module of a layer", wide=2), lambda row: row[1].name),
+        (Head("In a layer", Form.COUNT), lambda row: row[1].each),
+        (Head("Memory", Form.NUMBER, "MiB"), lambda row: row[1].memory_bytes / 1048576),
+        (Head("256 tokens", Form.NUMBER, "GFLOP"), lambda row: row[1].flops / 1e9),
+        title="What the modules of a layer take",
+    )
+    charts = _charts(pools[:POOLS], frame, tables("modules"))
+    blocks: tuple[Block, ...] = (operations, resources, *charts, memory, *NOTES)
+    yield Section("Scaling below the replica", blocks, "Modules", folded=True)
+
+
+def _charts(pools: Sequence[Pool], frame: Frame, found: pl.DataFrame) -> Iterator[Chart]:
+    """Yield the modules of each pool over time, if it had operations."""
+    for policy, pool in pools:
+        if found.is_empty() or not pool.operations:
+            continue
+        rows = found.filter(
+            pl.col("policy") == policy.policy,
+            pl.col("model") == pool.model,
+            pl.col("region") == pool.region,
+            pl.col("arrangement") == pool.arrangement,
+        )
+        lent = rows.filter(pl.col("borrowed").any().over("device")).sort("device", "time")
+        series = [
+            _course(device, "copies", f"copies on device {number} ({gpu})", frame)
+            for (number, gpu), device in lent.group_by("device", "gpu", maintain_order=True)
+        ]
+        away = rows.filter("borrowed").group_by("time").agg(
+            pl.col(*AWAY).sum(), pl.col("borrowed_instances").first()
+        )  # fmt: skip
+        series += [
+            _course(away, name, words, frame) for name, words in AWAY.items() if away[name].sum()
+        ]
+        borrowed = _course(away, "borrowed_instances", "devices borrowed in all", frame)
+        series.append(replace(borrowed, role=Role.BASELINE, right=True))
+        yield Chart(
+            f"Modules over time: {pool.model} in {pool.region}, {policy.label}", Axis(),
+            Axis("modules of a replica"), tuple(series), right=Axis("devices"),
+        )  # fmt: skip
+
+
+def _course(rows: pl.DataFrame, column: str, label: str, frame: Frame) -> Series:
+    """Return a column over time as steps."""
+    shown = changes(to_end(rows.select("time", column).sort("time"), frame.window.end), [column])
+    return Series(label, tuple(shown["time"]), tuple(shown[column]), shape=Shape.STEP)
