@@ -40,7 +40,7 @@ def _of_section(section: Any, key: str) -> str:
         )
         algorithm = named.most_common(1)[0][0] if named else algorithm
         return _precision(algorithm, f"{key}.quantized_layers")
-    for field in ("quant_algo", "format", "qformat_weight", "quant_method"):
+    for field in ("quant_algo", "format", "qformat_weight", "moe_quant_type", "quant_method"):
         if found := _named(str(section.get(field) or "")):
             return found
     if isinstance(groups, Mapping):

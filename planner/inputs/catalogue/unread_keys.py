@@ -24,7 +24,7 @@ STATE_SPACE = (
 TOPICS = re.compile(
     rf"expert|moe|mixture|rout(?:e|ing)|topk|top_k_|dense_(?:replace|layer)|sparse_step|{STATE_SPACE}"
     r"|att(?:n|ention)|window|swa_|sparse|index_|indexer|latent|lora_rank|layer_type|block_config"
-    r"|pattern|kv_|_kv|head_dim|qk_|mla_|global_|compress|(?:^|_)cla_|cross_|encoder|is_decoder"
+    r"|pattern|kv_|_kv|head_dim|qk_|mla_|global_|compress|(?:^|_)cla(?:_|$)|cross_|encoder|is_decoder"
     r"|_tower|audio_config|speech"
     r"|bidirection|causal|pool|type_vocab|quant|(?:^|_)n?bits?(?:$|_)"
 )
@@ -38,7 +38,7 @@ WITHOUT_EFFECT = re.compile(
             r"\w*(?:temperature|sink)\w*",
             # which experts are chosen, not how many
             r"norm_topk_prob|topk_method|topk_group|num_expert_groups?|num_expert_groups_per_tok",
-            r"use_grouped_topk|moe_renormalize|moe_gate\w*|moe_use_\w+|latent_moe_use_norm",
+            r"use_grouped_topk|moe_renormalize|moe_gate\w*|moe_use_\w+|moe_norm_\w+|moe_group|latent_moe_use_norm",
             r"shared_moe_mode|use_mixed_mlp_moe|layernorm_\w+",
             r"(?:moe_)?router_(?!topk|top_k|layer)\w+|use_(?:moe_)?(?:router|routing)_bias",
             # positions: rotary angles, and layers without them

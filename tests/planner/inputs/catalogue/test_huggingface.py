@@ -80,6 +80,8 @@ def test_something_else_than_an_object_is_refused() -> None:
         ({"quant_method": "mxfp4"}, "fp4"),
         ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, "fp4"),
         ({"quant_method": "awq", "bits": 4}, "int4"),
+        ({"moe_quant_type": "block_wise_fp8", "quantization": "mix_quant"}, "fp8"),
+        ({"global_quant_config": {"weight": {"dtype": "fp8_e4m3"}}}, "fp8"),
         ({"quant_method": "compressed-tensors", "format": "float-quantized"}, "fp8"),
         ({"quant_method": "compressed-tensors", "format": "pack-quantized",
           "config_groups": {"group_0": {"weights": {"num_bits": 4}}}}, "int4"),
@@ -152,6 +154,7 @@ DENSE = CONFIGS["llama-3.1-8b"]
         ({"layers_block_type": ["mamba", "hybrid"] * 16}, ["layers_block_type"]),
         ({"num_kv_shared_layers": 15}, ["num_kv_shared_layers"]),
         ({"layer_group_size": 8}, ["layer_group_size"]),
+        ({"use_cla": True, "cla_share_factor": 2}, ["use_cla"]),
         ({"pooling": "avg"}, ["pooling"]),
         ({"audio_config": {"num_mel_bins": 128}}, ["audio_config"]),
         ({"mm_vision_tower": "clip-vit"}, ["mm_vision_tower"]),
@@ -177,6 +180,7 @@ def test_a_key_that_matters_and_is_not_read_is_named(
         {"router_aux_loss_coef": 0.001, "output_router_logits": True, "norm_topk_prob": True},
         {"num_nextn_predict_layers": 1, "image_token_index": 7, "top_k": 50, "use_flash_attn": 1},
         {"rope_scaling": {"attention_factor": 1.2}, "no_rope_layers": [1, 1, 0]},
+        {"moe_norm_min": 1e-12, "moe_z_loss_lambda": 1e-4, "use_cla": False, "pooler_type": "x"},
     ],
 )
 def test_a_key_without_effect_on_the_shape_changes_nothing(changes: dict[str, Any]) -> None:
