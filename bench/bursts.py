@@ -32,7 +32,7 @@ import polars as pl
 
 from planner.domain.preparation import study_of
 from planner.domain.progress import silent
-from planner.domain.replay.replay import run_policy
+from planner.domain.replay.replay import ReplayOptions, run_policy
 from planner.domain.sizing.sizing import size
 from planner.domain.study import PolicyRun, Study
 from planner.domain.traffic.sources import StoredTrace
@@ -144,7 +144,8 @@ def replayed(its: Study, name: str = "lt-i-perfect", **parameters: Any) -> Polic
     policy = policy_of(name, **parameters)
     bars = None if name == "lt-i-perfect" else {"chat": TARGET}
     try:
-        return run_policy(its, policy, seed=1, progress=silent, detailed=False, bars=bars)
+        options = ReplayOptions(detailed=False, bars=bars)
+        return run_policy(its, policy, seed=1, progress=silent, options=options)
     except TargetMissed:
         return None
 

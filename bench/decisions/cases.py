@@ -22,7 +22,9 @@ LIMITS = {
     "tight": {"ttft_ms": 1500, "tbt_ms": 100},
     "pd": {"ttft_ms": 2000, "tbt_ms": 60},
 }
-MODEL, GPU = "llama-3.1-70b", "H100-SXM"
+MODEL = "llama-3.1-70b"
+# 20 requests/s need 10 to 60 replicas. A100s have no FP8, which the disaggregated pools use.
+GPUS = {"loose": "A100-80GB", "tight": "A100-80GB", "pd": "H100-SXM"}
 POLICIES = ["reactive", "hpa", "lt-i", "lt-ua", "decode-tps"]
 
 
@@ -51,8 +53,8 @@ def _ingested(data: Data, folder: Path) -> StoredTrace:
 
 
 def scenario_of(data: Data, limits: str, rps: float) -> dict[str, Any]:
-    tier = LIMITS[limits]
-    profile: dict[str, Any] = {"model": MODEL, "gpu": GPU, "tp": 4}
+    tier, gpu = LIMITS[limits], GPUS[limits]
+    profile: dict[str, Any] = {"model": MODEL, "gpu": gpu, "tp": 4}
     apart = {**profile, "kind": "roofline", "precision": "fp8"}
     source: dict[str, Any] = {"trace": "t", "model": MODEL, **data.lengths}
     if data.lengths:
@@ -69,7 +71,7 @@ def scenario_of(data: Data, limits: str, rps: float) -> dict[str, Any]:
             if limits == "pd"
             else [profile]
         ),
-        "regions": [{"name": "east", "like": "us-east-1", "capacity": {GPU: 1024}}],
+        "regions": [{"name": "east", "like": "us-east-1", "capacity": {gpu: 1024}}],
         "tiers": [{**tier, "name": "chat", "ttft_ms": data.prompts * tier["ttft_ms"]}],
         "serving": [{"prefix_caching": data.prefixes}],
         "traffic": {"sources": [source]},

@@ -12,8 +12,9 @@ from planner.domain.recommend.rule import Candidate, Choice
 from planner.domain.recommend.search import choices as choices_of
 from planner.domain.recommend.test_days import TestDays, spared
 from planner.domain.recommend.trials import STATIC, Trials, shortfall
+from planner.domain.replay.policy_context import SharedInputs
 from planner.domain.replay.policy_selection import missing_baselines, policies_chosen
-from planner.domain.replay.replay import run_policy
+from planner.domain.replay.replay import BRIEF, ReplayOptions, run_policy
 from planner.domain.replay.static_search import smallest_flat
 from planner.domain.run_parts import IN_PROCESS
 from planner.domain.study import PolicyRun, Study
@@ -128,19 +129,20 @@ def _run(
     made = spared(study) if candidate.spare else study
     level = int(candidate.value or 0) if policy.name == STATIC else 0
     return run_policy(
-        made, trials.turned(policy, candidate), seed=seed, progress=silent, detailed=False,
-        static=partial(trials.static_fleet, level, candidate.spare), **rules,
+        made, trials.turned(policy, candidate), seed=seed, progress=silent,
+        shared=SharedInputs(static=partial(trials.static_fleet, level, candidate.spare)),
+        options=ReplayOptions(detailed=False, **rules),
     )  # fmt: skip
 
 
 def _static(study: Study, seed: int, counts: Any) -> PolicyRun:
-    return run_policy(study, policy_of(STATIC), seed=seed, progress=silent, detailed=False,
-                      static=lambda: counts)  # fmt: skip
+    return run_policy(study, policy_of(STATIC), seed=seed, progress=silent, options=BRIEF,
+                      shared=SharedInputs(static=lambda: counts))  # fmt: skip
 
 
 def _oracle_usd(study: Study, seed: int) -> float | None:
     """Return the cost of the cheapest plan on a perfect forecast that meets the SLO."""
-    run = run_policy(study, policy_of("lt-i-perfect"), seed=seed, progress=silent, detailed=False)
+    run = run_policy(study, policy_of("lt-i-perfect"), seed=seed, progress=silent, options=BRIEF)
     return run.summary.cost_usd if run.meets_slo else None
 
 

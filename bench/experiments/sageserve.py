@@ -36,6 +36,7 @@ from bench.experiments.sageserve_fleet import fleet, week
 from planner.domain.planning.planning import plan_window
 from planner.domain.progress import silent
 from planner.domain.replay import replay as played
+from planner.domain.replay.policy_context import SharedInputs
 from planner.domain.study import PolicyRun, Study
 from planner.policies.choice import policy_of
 
@@ -137,7 +138,7 @@ def schedulers(day: Day) -> dict[str, Any]:
 
 def _ran(study: Study, name: str, planned: Any = None, **settings: Any) -> PolicyRun:
     return played.run_policy(
-        study, policy_of(name, **settings), seed=1, progress=silent, planned=planned
+        study, policy_of(name, **settings), seed=1, progress=silent, shared=SharedInputs(planned)
     )
 
 

@@ -15,6 +15,7 @@ from planner.domain.forecaster_backtest.equal_attainment import Figures
 from planner.domain.planning.inputs import PlanInput, PlannedWindow, quantiles_of
 from planner.domain.planning.planning import load_of, plan_load
 from planner.domain.progress import Progress, part
+from planner.domain.replay.policy_context import SharedInputs
 from planner.domain.replay.replay import run_policy
 from planner.domain.study import PolicyRun, Study
 from planner.domain.traffic.forecast_percentile import (
@@ -118,7 +119,7 @@ class Driver:
         planned = self.planned(heights, part(progress, 0.0, 0.3))
         return run_policy(
             self.study, policy_of("lt-i"), seed=self.seed, progress=part(progress, 0.3, 1.0),
-            planned=planned,
+            shared=SharedInputs(planned),
         )  # fmt: skip
 
     def past(self) -> list[PastPeriods]:

@@ -35,6 +35,7 @@ from planner.domain.recommend.test_days import TestDays, spared
 from planner.domain.recommend.trials import STATIC, Trials
 from planner.domain.replay.equal_attainment import with_flat_costs
 from planner.domain.replay.module_report import module_figures
+from planner.domain.replay.policy_context import SharedInputs
 from planner.domain.replay.policy_selection import missing_baselines, policies_chosen
 from planner.domain.replay.rated_signals import PressureTests
 from planner.domain.replay.replay import run_policy
@@ -149,8 +150,8 @@ def run(
         static = partial(trials.static_fleet, at, spare)
         try:
             run = run_policy(
-                study, policy, seed=scenario.seed, progress=report, planned=planned, tests=tests,
-                static=static,
+                study, policy, seed=scenario.seed, progress=report,
+                shared=SharedInputs(planned, tests, static),
             )  # fmt: skip
         except Infeasible as problem:  # a baseline has no plan; the plan itself was made above
             return f"{policy.title} is left out: {problem}"
@@ -170,8 +171,10 @@ def run(
         at = 0 if candidate.value is None else int(candidate.value)
         try:
             run = run_policy(
-                its_study, policy, seed=scenario.seed, progress=report, tests=tests,
-                static=partial(trials.static_fleet, at, candidate.spare),
+                its_study, policy, seed=scenario.seed, progress=report,
+                shared=SharedInputs(
+                    tests=tests, static=partial(trials.static_fleet, at, candidate.spare)
+                ),
             )  # fmt: skip
         except EXPECTED as problem:
             return f"{key} is left out: {problem}"

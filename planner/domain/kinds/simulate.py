@@ -14,7 +14,7 @@ from planner.domain.preparation import study_of, with_seed
 from planner.domain.progress import Progress, part
 from planner.domain.replay.module_report import module_figures
 from planner.domain.replay.policy_selection import policy_chosen
-from planner.domain.replay.replay import run_policy
+from planner.domain.replay.replay import ReplayOptions, run_policy
 from planner.domain.results import tables
 from planner.domain.results.basis import Frame, frame_of
 from planner.domain.results.figures import POLICIES
@@ -76,7 +76,7 @@ def run(
         policy_chosen(scenario, options.policy),
         seed=scenario.seed,
         progress=part(progress, 0.3, 1.0),
-        requests=options.requests,
+        options=ReplayOptions(requests=options.requests),
     )
     comparison = compare([replay])
     requests_table = replay.detail.requests

@@ -23,9 +23,9 @@ from planner.domain.planning.planning import plan_window
 from planner.domain.progress import Progress, silent
 from planner.domain.recommend.rule import ROUNDING, Candidate, CaseResult
 from planner.domain.recommend.test_days import Case, TestDay, TestDays, spared
-from planner.domain.replay.policy_context import Loads
+from planner.domain.replay.policy_context import Loads, SharedInputs
 from planner.domain.replay.rated_signals import PressureTests
-from planner.domain.replay.replay import run_policy
+from planner.domain.replay.replay import ReplayOptions, run_policy
 from planner.domain.replay.replica_loss import with_spare
 from planner.domain.replay.serving_capacity import survives_static
 from planner.domain.replay.static_replay import Known, served_by
@@ -226,15 +226,19 @@ class Trials:
                 turned,
                 seed=self.seed,
                 progress=report,
-                planned=shared.planned if turned.traits.plan == Plan() else None,
-                tests=self._tests,
-                static=partial(self.static_fleet, level, trial.spare),
-                loads=shared.loads,
-                detailed=False,
-                spare=case is self.test_days.forecast_day,
-                changed=case.unexpected,
-                bars=None if whole else _targets(study),
-                cost_limit=limit,
+                shared=SharedInputs(
+                    shared.planned if turned.traits.plan == Plan() else None,
+                    self._tests,
+                    partial(self.static_fleet, level, trial.spare),
+                    shared.loads,
+                ),
+                options=ReplayOptions(
+                    detailed=False,
+                    spare=case is self.test_days.forecast_day,
+                    changed=case.unexpected,
+                    bars=None if whole else _targets(study),
+                    cost_limit=limit,
+                ),
             )
         except CostLimitExceeded:
             return CaseResult(float("inf"), {}, 1.0, cut=True, dear=limit)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from threading import RLock
 
@@ -55,25 +55,31 @@ class Loads:
             return self._known[key].times(plan.load_factor)
 
 
-def policy_context_of(
-    study: Study,
-    *,
-    seed: int,
-    progress: Progress,
-    planned: PlannedWindow | None = None,
-    tests: PressureTests | None = None,
-    static: Callable[[], IntArray] | None = None,
-    loads: Loads | None = None,
-) -> PolicyContext:
-    """Return the inputs of the policies of a study.
+@dataclass(frozen=True, slots=True, eq=False)
+class SharedInputs:
+    """What the policies of a study share, if it is known already; the rest is computed.
 
-    ``planned`` is the plan on the scenario's own forecast. It, ``tests`` and ``loads`` are computed
-    again if they are not given. ``static`` returns the static fleet that may be deployed,
-    ``[pools]``; by default the smallest that meets every tier on the past windows.
+    ``planned`` is the plan on the scenario's own forecast. ``static`` returns the static fleet that
+    may be deployed, ``[pools]``; by default the smallest that meets every tier on the past windows.
     """
-    tests = tests or PressureTests(study)
-    static = static or partial(static_before, study, seed)
-    loads_known = loads or Loads(study)
+
+    planned: PlannedWindow | None = None
+    tests: PressureTests | None = None
+    static: Callable[[], IntArray] | None = None
+    loads: Loads | None = None
+
+
+NOTHING_SHARED = SharedInputs()
+
+
+def policy_context_of(
+    study: Study, *, seed: int, progress: Progress, shared: SharedInputs = NOTHING_SHARED
+) -> PolicyContext:
+    """Return the inputs of the policies of a study."""
+    planned = shared.planned
+    tests = shared.tests or PressureTests(study)
+    static = shared.static or partial(static_before, study, seed)
+    loads_known = shared.loads or Loads(study)
     hardware = study.hardware
     means = [(float(isl.mean()), float(osl.mean())) for isl, osl in study.traffic.lengths]
     planning = part(progress, 0.0, 0.5)

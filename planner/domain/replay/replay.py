@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
 from planner.domain.placement.placing_policy import PlacingPolicy
-from planner.domain.planning.inputs import PlanInput, PlannedWindow, quantiles_of
+from planner.domain.planning.inputs import PlanInput, quantiles_of
 from planner.domain.planning.planning import static_at_peak, static_before
 from planner.domain.progress import Progress, part, silent
 from planner.domain.replay.detail import detail_of
 from planner.domain.replay.initial_fleet import fleet_from_today
 from planner.domain.replay.module_report import module_run
 from planner.domain.replay.oracle_plan import Oracle
-from planner.domain.replay.policy_context import Loads, policy_context_of
-from planner.domain.replay.rated_signals import PressureTests
+from planner.domain.replay.policy_context import (
+    NOTHING_SHARED,
+    Loads,
+    SharedInputs,
+    policy_context_of,
+)
 from planner.domain.replay.replica_loss import survival_gap
 from planner.domain.replay.serving_capacity import capacity_table, survives
 from planner.domain.sizing.sizing import Sizes
@@ -30,7 +34,6 @@ from planner.inputs.scenario.settings import Settings
 from planner.policies.base import Policy
 from planner.policies.context import BuiltPolicy, PolicyContext
 from planner.policies.registry import traits_of
-from simulation.arrays import IntArray
 from simulation.cells import simulate_cell
 from simulation.early_stop import LateCounter, TargetMissed
 from simulation.fleet import Fleet, Tier
@@ -64,58 +67,48 @@ def prepare(
     )  # fmt: skip
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class ReplayOptions:
+    """What a replay computes, and when it may end early.
+
+    Without ``detailed`` the tables are empty and the summary is brief. ``requests`` keeps one row
+    per request. ``spare`` computes ``survives`` too. ``changed`` modifies the fleet after the
+    policy was built. If ``bars`` are given, TargetMissed is raised as soon as a tier is sure to
+    stay below both its target and its bar. CostLimitExceeded is raised once the policy has cost
+    more than ``cost_limit``, in dollars.
+    """
+
+    detailed: bool = True
+    requests: bool = False
+    spare: bool = False
+    changed: Callable[[Fleet], Fleet] | None = None
+    bars: Mapping[str, float] | None = None
+    cost_limit: float = float("inf")
+
+
+IN_DETAIL = ReplayOptions()
+BRIEF = ReplayOptions(detailed=False)
+
+
 def run_policy(
     study: Study,
     policy: Policy,
     *,
     seed: int,
     progress: Progress,
-    planned: PlannedWindow | None = None,
-    tests: PressureTests | None = None,
-    static: Callable[[], IntArray] | None = None,
-    loads: Loads | None = None,
-    detailed: bool = True,
-    requests: bool = False,
-    spare: bool = False,
-    changed: Callable[[Fleet], Fleet] | None = None,
-    bars: Mapping[str, float] | None = None,
-    cost_limit: float = float("inf"),
+    shared: SharedInputs = NOTHING_SHARED,
+    options: ReplayOptions = IN_DETAIL,
 ) -> PolicyRun:
-    """Build a policy for the study and replay it.
-
-    ``planned``, ``tests``, ``static`` and ``loads`` are those of ``policy_context_of``.
-    Without ``detailed`` the tables are empty and the summary is brief. ``requests`` keeps one row
-    per request. ``spare`` computes ``survives`` too. ``changed`` modifies the fleet after the
-    policy was built. ``bars`` and ``cost_limit`` have the meaning of ``replayed``.
-    """
+    """Build a policy for the study and replay it."""
     check_policy(study, policy.name)
-    context = policy_context_of(
-        study,
-        seed=seed,
-        progress=progress,
-        planned=planned,
-        tests=tests,
-        static=static,
-        loads=loads,
-    )
+    context = policy_context_of(study, seed=seed, progress=progress, shared=shared)
     if policy.traits.reads_future and "load_factor" not in policy.model_fields_set:
-        ready = _oracle(study, policy, context, loads or Loads(study), seed, part(progress, 0, 0.9))
+        loads = shared.loads or Loads(study)
+        ready = _oracle(study, policy, context, loads, seed, part(progress, 0, 0.9))
     else:
         ready = policy.build(context)
     run = part(progress, ready.after, 1.0)
-    return replayed(
-        study,
-        policy,
-        ready,
-        seed=seed,
-        progress=run,
-        detailed=detailed,
-        requests=requests,
-        spare=spare,
-        changed=changed,
-        bars=bars,
-        cost_limit=cost_limit,
-    )
+    return replayed(study, policy, ready, seed=seed, progress=run, options=options)
 
 
 def replayed(
@@ -125,20 +118,14 @@ def replayed(
     *,
     seed: int,
     progress: Progress,
-    detailed: bool = True,
-    requests: bool = False,
-    spare: bool = False,
-    changed: Callable[[Fleet], Fleet] | None = None,
-    bars: Mapping[str, float] | None = None,
-    cost_limit: float = float("inf"),
+    options: ReplayOptions = IN_DETAIL,
 ) -> PolicyRun:
     """Replay a policy that was built already.
 
     ``study`` is the study it was built on, or one that differs in something that the policy does
-    not know. If ``bars`` are given, TargetMissed is raised as soon as a tier is sure to stay
-    below both its target and its bar. CostLimitExceeded is raised once the policy has cost more
-    than ``cost_limit``, in dollars.
+    not know.
     """
+    detailed, bars = options.detailed, options.bars
     fleet = replace(ready.fleet, faults=faults_of(study.hardware.faults, ready.fleet.pools))
     scale_in = study.settings.scale_in
     interval = max(60.0, float(np.ceil(study.window.duration_s / MAX_INTERVALS / 60) * 60))
@@ -149,11 +136,11 @@ def replayed(
     uncut = list(ready.source_pools) == list(range(len(study.hardware.pool_index)))
     if study.network is not None and uncut:
         rule = PlacingPolicy(rule, study.network, study.hardware)
-    if np.isfinite(cost_limit):
-        rule = CostLimit(rule, cost_limit)
+    if np.isfinite(options.cost_limit):
+        rule = CostLimit(rule, options.cost_limit)
     metered = SignalRecorder(rule)
     fleet = fleet_from_today(study, fleet, ready.source_pools, metered, lend=scale_in.lend)
-    fleet = changed(fleet) if changed is not None else fleet
+    fleet = options.changed(fleet) if options.changed is not None else fleet
     result = simulate_cell(
         study.trace,
         fleet,
@@ -164,7 +151,7 @@ def replayed(
         interval_s=interval,
         progress=lambda done: progress(done, f"Replaying: {policy.title}"),
         watch=None if bars is None else LateCounter(_lowest(fleet, bars), study.window.duration_s),
-        keep=requests,
+        keep=options.requests,
         carried=study.carried,
     )
     arranged = [study.hardware.arrangement(m, g) for m, _, g in study.hardware.pool_index]
@@ -175,10 +162,10 @@ def replayed(
     detail, lasting = NO_DETAIL, None
     if detailed:
         detail = replace(
-            detail_of(result, labels, requests=requests),
+            detail_of(result, labels, requests=options.requests),
             capacity=capacity_table(study, result.series, serving),
         )
-    if detailed or spare or study.settings.plan.spare:
+    if detailed or options.spare or study.settings.plan.spare:
         lasting = survives(study, result.series, serving)
     summary = summarise_replay(result, brief=not detailed)
     return PolicyRun(
@@ -214,11 +201,11 @@ def _oracle(
     targets = {tier.name: tier.attainment for tier in study.hardware.tiers}
     load = loads.of(policy.traits.plan, part(progress, 0.0, 0.1))
 
+    options = ReplayOptions(detailed=False, bars=targets)
+
     def judge(ready: BuiltPolicy) -> float | None:
         try:
-            run = replayed(
-                study, policy, ready, seed=seed, progress=silent, detailed=False, bars=targets
-            )
+            run = replayed(study, policy, ready, seed=seed, progress=silent, options=options)
         except TargetMissed:
             return None
         return run.summary.cost_usd if run.meets_slo else None

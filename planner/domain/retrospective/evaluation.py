@@ -16,7 +16,7 @@ from planner.domain.planning.inputs import Load
 from planner.domain.planning.planning import forecast_load, plan_load
 from planner.domain.preparation import study_of
 from planner.domain.progress import Progress, part
-from planner.domain.replay.replay import replayed
+from planner.domain.replay.replay import BRIEF, replayed
 from planner.domain.retrospective.demand_drift import length_drift
 from planner.domain.retrospective.figures import (
     DemandError,
@@ -126,7 +126,7 @@ def _replay_counts(
     )
     built = BuiltPolicy(rule, study.fleet(counts[0]), range(counts.shape[1]))
     return replayed(
-        study, policy, built, seed=study.settings.seed, progress=progress, detailed=False
+        study, policy, built, seed=study.settings.seed, progress=progress, options=BRIEF
     )
 
 

@@ -13,7 +13,8 @@ import numpy as np
 from planner.domain.planning.inputs import PlannedWindow
 from planner.domain.planning.planning import plan_load, plan_window
 from planner.domain.progress import Progress, part
-from planner.domain.replay.replay import run_policy
+from planner.domain.replay.policy_context import SharedInputs
+from planner.domain.replay.replay import ReplayOptions, run_policy
 from planner.domain.study import PolicyRun, Study
 from planner.domain.verification.correction_windows import PERFECT
 from planner.errors import Infeasible
@@ -116,8 +117,8 @@ def _replays(
             policy_of("lt-i"),
             seed=seed,
             progress=part(step, 0.3, 1.0),
-            planned=planned,
-            changed=changed,
+            shared=SharedInputs(planned),
+            options=ReplayOptions(changed=changed),
         )
         yield cause, _missed(study, run)
 

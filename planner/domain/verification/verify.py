@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 from planner.domain.planning.inputs import PlannedWindow
 from planner.domain.planning.planning import plan_load
 from planner.domain.progress import Progress, part
-from planner.domain.replay.replay import run_policy
+from planner.domain.replay.policy_context import SharedInputs
+from planner.domain.replay.replay import ReplayOptions, run_policy
 from planner.domain.study import PolicyRun, Study
 from planner.domain.verification.correction import DAMPING, Correction, TierStanding, tier_standings
 from planner.domain.verification.correction_rounds import Miss, Round, misses
@@ -306,8 +307,8 @@ def _replay(
         policy_of("lt-i"),
         seed=seed,
         progress=progress,
-        planned=planned,
-        requests=requests,
+        shared=SharedInputs(planned),
+        options=ReplayOptions(requests=requests),
     )
 
 

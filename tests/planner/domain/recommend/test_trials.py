@@ -15,7 +15,8 @@ from planner.domain.recommend.search import bisect_first
 from planner.domain.recommend.search import choices as choices_of
 from planner.domain.recommend.test_days import TestDays, spared
 from planner.domain.recommend.trials import Trials, by_capacity_left, values
-from planner.domain.replay.replay import run_policy
+from planner.domain.replay.policy_context import SharedInputs
+from planner.domain.replay.replay import BRIEF, ReplayOptions, run_policy
 from planner.domain.run_parts import IN_PROCESS
 from planner.domain.study import Study
 from planner.domain.traffic.changes import busier, longer_outputs
@@ -135,7 +136,7 @@ def test_the_static_fleet_is_the_smallest_that_passes(
     runs = [
         run_policy(
             case.study(), policy_of("flat-before"), seed=1, progress=silent,
-            static=lambda: fleet - 1, detailed=False,
+            shared=SharedInputs(static=lambda: fleet - 1), options=BRIEF,
         )
         for day in trials.days
         if day.required_at(0)
@@ -155,8 +156,9 @@ def test_the_replay_that_sized_a_static_fleet_gives_its_figures(
             continue
         result = trials.simulate(policy, trials.trial(policy, 0, 1, case), silent)
         run = run_policy(
-            case.study(), policy, seed=1, progress=silent, static=lambda: fleet, detailed=False,
-            spare=True,
+            case.study(), policy, seed=1, progress=silent,
+            shared=SharedInputs(static=lambda: fleet),
+            options=ReplayOptions(detailed=False, spare=True),
         )  # fmt: skip
         times = trials.study.window.duration_s / case.study().window.duration_s
         assert result.passes == run.meets_slo

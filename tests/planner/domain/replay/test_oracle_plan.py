@@ -11,7 +11,7 @@ from planner.domain.planning.planning import forecast_load
 from planner.domain.progress import silent
 from planner.domain.replay.oracle_plan import REPLAYS, Oracle
 from planner.domain.replay.policy_context import policy_context_of
-from planner.domain.replay.replay import run_policy
+from planner.domain.replay.replay import BRIEF, run_policy
 from planner.domain.study import PolicyRun, Study
 from planner.policies.choice import policy_of
 from planner.policies.context import BuiltPolicy
@@ -21,7 +21,7 @@ BEATEN_BY = 0.01  # share of the cost that a deployable policy may be below it
 
 
 def run(toy: Study, name: str, **parameters: Any) -> PolicyRun:
-    return run_policy(toy, policy_of(name, **parameters), seed=1, progress=silent, detailed=False)
+    return run_policy(toy, policy_of(name, **parameters), seed=1, progress=silent, options=BRIEF)
 
 
 @pytest.fixture(scope="module")

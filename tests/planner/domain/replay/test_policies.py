@@ -11,7 +11,7 @@ import pytest
 
 from planner.domain.preparation import planned_of
 from planner.domain.progress import silent
-from planner.domain.replay.policy_context import policy_context_of
+from planner.domain.replay.policy_context import SharedInputs, policy_context_of
 from planner.domain.replay.rated_signals import PressureTests, pressure_test
 from planner.domain.replay.replay import prepare, run_policy
 from planner.domain.results.figures import note_of
@@ -291,7 +291,9 @@ def test_a_plan_is_made_for_so_many_times_the_forecast(mixed: Study) -> None:
     made = policy_context_of(mixed, seed=1, progress=silent)
     once, twice = made.followed_plan(Plan()), made.followed_plan(Plan(load_factor=2.0))
     assert (twice.expected_tps == once.expected_tps).all()
-    shared = policy_context_of(mixed, seed=1, progress=silent, planned=planned_of(mixed, silent))
+    shared = policy_context_of(
+        mixed, seed=1, progress=silent, shared=SharedInputs(planned_of(mixed, silent))
+    )
     again = shared.followed_plan(Plan(load_factor=2.0))
     assert (again.plan().target == twice.plan().target).all()
     assert twice.plan().target.sum() > once.plan().target.sum()

@@ -15,7 +15,8 @@ from planner.domain.planning.inputs import ForecastLoad, PlanInput
 from planner.domain.planning.planning import forecast_load, plan_window
 from planner.domain.progress import Progress, silent
 from planner.domain.replay import policy_context
-from planner.domain.replay.replay import prepare, run_policy
+from planner.domain.replay.policy_context import SharedInputs
+from planner.domain.replay.replay import ReplayOptions, prepare, run_policy
 from planner.domain.replay.static_search import holds, smallest_flat
 from planner.domain.sizing.sizing import size
 from planner.domain.study import PolicyRun, Study
@@ -177,7 +178,7 @@ def test_what_a_plan_says_of_its_first_fleet_is_what_its_replay_pays(tmp_path: P
     ]
     toy = study(tmp_path, fleet={"startup_s": 120, "today": today})
     planned = plan_window(toy.plan_input, silent)
-    run = run_policy(toy, policy_of("lt-i"), seed=1, progress=silent, planned=planned)
+    run = run_policy(toy, policy_of("lt-i"), seed=1, progress=silent, shared=SharedInputs(planned))
     summary, says = run.summary, plan_figures(toy.plan_input, planned.plan).totals
     assert says.starts == sum(summary.starts.values()) >= 2
     assert summary.before_gpu_hours > 0
@@ -269,7 +270,8 @@ def test_a_replay_ends_early_only_where_a_bar_is_sure_to_be_missed(
 
     def played(bars: dict[str, float] | None, **how: Any) -> PolicyRun:
         policy = policy_of("flat-peak")
-        return run_policy(shared, policy, seed=1, progress=silent, detailed=False, bars=bars, **how)
+        options = ReplayOptions(detailed=False, bars=bars, **how)
+        return run_policy(shared, policy, seed=1, progress=silent, options=options)
 
     def late(fleet: Fleet) -> Fleet:
         return replace(fleet, tiers=tuple(replace(its, ttft_s=1e-9) for its in fleet.tiers))

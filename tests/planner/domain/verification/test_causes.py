@@ -12,6 +12,7 @@ import pytest
 from planner.domain.planning.inputs import PlannedWindow
 from planner.domain.planning.planning import plan_load, plan_window
 from planner.domain.progress import silent
+from planner.domain.replay.policy_context import SharedInputs
 from planner.domain.replay.replay import run_policy
 from planner.domain.study import Study
 from planner.domain.verification.miss_causes import (
@@ -34,7 +35,9 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Study:
 
 def found(shared: Study, planned: PlannedWindow) -> tuple[dict[str, float], float]:
     """The share of each cause, and all that was missed."""
-    run = run_policy(shared, policy_of("lt-i"), seed=1, progress=silent, planned=planned)
+    run = run_policy(
+        shared, policy_of("lt-i"), seed=1, progress=silent, shared=SharedInputs(planned)
+    )
     rows = causes(shared, planned, run, 1, silent)
     missed = 1.0 - (run.summary.slo_attainment["chat"] or 0.0)
     for before, after in pairwise(rows):
