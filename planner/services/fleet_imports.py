@@ -17,7 +17,7 @@ from planner.inputs.scenario.schema import Scenario
 from planner.inputs.scenario.user_facts import UserFacts
 from planner.models import Scenario as StoredScenario
 from planner.models import User
-from planner.policies.choice import policy_of
+from planner.policies.choice import USUAL, policy_of
 from planner.selectors.hardware import own_hardware
 from planner.services.deployment_search import add_missing_gpus
 from planner.services.scenarios import scenario_update
@@ -118,10 +118,8 @@ def with_fleet(document: str, text: str, name: str, given: Given = NOTHING_GIVEN
     policy, note = _policy([each.pool for each in placed])
     notes += [note] if note else []
     if policy:
-        others = [row for row in data.get("policies") or [] if _label(row) != LABEL]
-        changes["policies"] = [*others, policy] if others else None
-        if not others:
-            notes.append("its autoscaler is not added, because the scenario lists no policies")
+        others = [row for row in data.get("policies") or USUAL if _label(row) != LABEL]
+        changes["policies"] = [*others, policy]
     written = edit(document, {key: value for key, value in changes.items() if value is not None})
     parse(written, name)
     return Imported(written, tuple(pools), tuple(dict.fromkeys(notes)))

@@ -55,6 +55,8 @@ from planner.domain.results.basis import Frame
 from planner.domain.results.ranking import PolicyComparison
 from planner.domain.traffic.window import DAY_S
 from planner.inputs.scenario.schema.test_days import LEVELS
+from planner.policies.base import SEPARATOR
+from planner.policies.registry import traits_of
 
 STATIC = "static"
 TODAY = "today"
@@ -394,10 +396,31 @@ def _sections(its: Comparison, schedule: Schedule | None) -> Iterator[Section]:
         yield Section("Replica schedule", (table_of,), "Schedule")
     if reasons := tuple(_reasons(its)):
         yield Section(f"Why: {its.plan.outcome.label}", (Facts(reasons),), "Why")
+    yield from _autoscaler(its)
     yield from _test_days(its)
     yield from assumptions_section(its.frame)
     yield from _policies(its)
     yield from _assurance(its)
+
+
+def _autoscaler(its: Comparison) -> Iterator[Section]:
+    """Yield the cost and the SLO attainment of the autoscaler that runs today, and of the plan."""
+    today = next((key for key in its.outcomes if key.partition(SEPARATOR)[2] == TODAY), None)
+    if today is None or today == its.key:
+        return
+    both = ((f"Today: {traits_of(today).label}", its.outcomes[today]),
+            (f"Recommended: {its.plan.outcome.label}", its.plan.outcome))  # fmt: skip
+    facts = []
+    for label, outcome in both:
+        missed = [
+            f"{tier} {percent(outcome.slo_attainment[tier])}, target {percent(target, 0)}"
+            for tier, met in outcome.slo_met.items()
+            if not met and (target := outcome.target(tier)) is not None
+        ]
+        note = f"misses {'; '.join(missed)}" if missed else "meets every SLO"
+        meaning = Meaning.MISSED if missed else Meaning.MET
+        facts.append(Fact(label, outcome.cost_usd, "$", note=note, meaning=meaning))
+    yield Section("Today's autoscaler", (Facts(tuple(facts)),), "Autoscaler")
 
 
 def _basis(its: Comparison) -> Iterator[Section]:

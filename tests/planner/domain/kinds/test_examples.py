@@ -7,10 +7,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
 from planner.domain.kinds import compare
 from planner.domain.progress import silent
+from planner.domain.report import Facts, Meaning
+from planner.domain.reports.registry import REPORTS
 from planner.domain.traffic.sources import StoredTrace
 from planner.inputs.ingest import IngestOptions, ingest_file
 from planner.inputs.scenario.document import parse, with_traces
@@ -72,6 +75,22 @@ def test_example_runs(path: Path, carried_out: Callable[[Path], dict[str, Any]])
         assert figures["arrived"] == (
             figures["completed"] + figures["rejected"] + figures["unfinished"] + figures["not_due"]
         )
+
+
+def test_todays_autoscaler_is_next_to_the_plan(
+    carried_out: Callable[[Path], dict[str, Any]],
+) -> None:
+    document = carried_out(ROOT / "docs/examples/autoscalers.yml")
+    report = REPORTS["compare"].of(document, lambda _: pl.DataFrame())
+    (section,) = (each for each in report.sections if each.title == "Today's autoscaler")
+    (facts,) = section.blocks
+    assert isinstance(facts, Facts)
+    today, plan = facts.items
+    figures = document["policies"]["epp-inflight:today"]
+    assert today.value == figures["cost_usd"]
+    missed = not all(figures["slo_met"].values())
+    assert today.meaning == (Meaning.MISSED if missed else Meaning.MET)
+    assert plan.value in {row["cost_usd"] for row in document["policies"].values()}
 
 
 def test_prefill_and_decode_are_planned(carried_out: Callable[[Path], dict[str, Any]]) -> None:
