@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import cycle, islice
+from itertools import cycle, islice, pairwise
 from pathlib import Path
+from threading import Event, Thread
 
+from django.db import connection
 from django.test import Client
 from django.urls import reverse
 
@@ -29,6 +33,7 @@ USER, PASSWORD = "bench", "a bench of pages"
 # Not pages: what other pages fetch, a file, and the way out.
 PARTS = {"home-activity", "estimate-rows", "account-data", "login", "logout"}
 KINDS = (Run.Kind.COMPARE, Run.Kind.PLAN, Run.Kind.SIZE, Run.Kind.FORECAST, Run.Kind.PLACE)
+WATCH_S = 0.1  # between two looks at the progress of a run
 TEST_DAYS = [{"kind": "past", "windows": 1}]  # fewer than usual: only the pages count here
 
 
@@ -41,6 +46,7 @@ class Filled:
     scenario: Scenario
     runs: tuple[Run, ...]  # one of each kind, carried out
     team: tuple[str, ...] = ()  # addresses of what a team has beside
+    steps_back: int = 0  # how often the progress of a run went down
 
     @property
     def run(self) -> str:
@@ -54,12 +60,22 @@ class Filled:
         address = f"{reverse('web:run-what-if', args=[self.runs[0].pk])}?growth=1.3"
         return address if self.client.get(address).status_code == 200 else None
 
+    @property
+    def draft(self) -> str:
+        """Address of a new scenario from the trace."""
+        return f"{reverse('web:scenario-new')}?trace={self.trace.name}"
+
+    @property
+    def forms(self) -> tuple[str, str]:
+        """Addresses of the largest forms."""
+        return self.draft, reverse("web:scenario", args=[self.scenario.pk])
+
     def addresses(self) -> list[str]:
         edit = reverse("web:scenario", args=[self.scenario.pk])
         return [
             *plain_pages(self.client),
             reverse("web:trace", args=[self.trace.name]),
-            f"{reverse('web:scenario-new')}?trace={self.trace.name}",
+            self.draft,
             edit,
             f"{edit}?view=yaml",
             *(reverse("web:run", args=[run.pk]) for run in self.runs),
@@ -99,15 +115,37 @@ def fill(folder: Path, rows: int, scenarios: int, runs: int) -> Filled:
     ]
     document, name = load_scenario(str(EXAMPLE), lambda *_: None)
     document = edit(document, {"test_days": TEST_DAYS})
-    done = []
+    done, steps_back = [], 0
     for kind in KINDS:
         run = run_create(owner=user, kind=kind, document=document, name=name, enqueue=False)
-        done.append(run_execute(run_id=run.pk, raise_errors=True))
+        with progress_watched(run.pk) as seen:
+            done.append(run_execute(run_id=run.pk, raise_errors=True))
+        steps_back += sum(later < earlier for earlier, later in pairwise(seen))
     team = team_made(user, done[0], done[1], kept[0], document)
     _repeat(done, runs - len(done))
     client = Client(SERVER_NAME="localhost")
     client.force_login(user)
-    return Filled(client, trace, kept[0], tuple(done), team)
+    return Filled(client, trace, kept[0], tuple(done), team, steps_back)
+
+
+@contextmanager
+def progress_watched(run: int) -> Iterator[list[float]]:
+    """Collect the progress of a run as pages would show it, while it is carried out."""
+    seen: list[float] = []
+    done = Event()
+
+    def watch() -> None:
+        while not done.wait(WATCH_S):
+            seen.extend(Run.everywhere.filter(pk=run).values_list("progress", flat=True))
+        connection.close()
+
+    watcher = Thread(target=watch)
+    watcher.start()
+    try:
+        yield seen
+    finally:
+        done.set()
+        watcher.join()
 
 
 def _repeat(done: list[Run], count: int) -> None:

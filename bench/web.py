@@ -16,6 +16,15 @@ rest repeat those; a proposal with comments, a live source, a schedule, a sweep.
 - ``words_above_first_chart``: visible words in the main part of a comparison's page above its first
   chart, at 1280 px, with those of buttons and tiles.
 - ``chart_top_px`` and ``chart_top_px_390``: where that chart begins, at 1280 and at 390 px.
+- ``new_scenario_fields_in_view``: fields above "More" of a new scenario from a trace; 99 if its
+  primary button is out of view at 1280 x 800.
+- ``dead_controls``: controls over all pages that do nothing: links to pages that do not answer or
+  to parts that are not there, and buttons without a form or a script. One link of each kind of
+  page is opened.
+- ``progress_steps_back``: how often the progress of a run went down while it was carried out.
+- ``contradictions``: figures of the comparison that a page, an export or a command shows
+  otherwise (bench/contradictions.py).
+- ``forms_p95_ms``: the same as ``page_p95_ms`` of the pages with the largest forms.
 - ``clicks_to_any_job_max``: clicks from any page to the page of the job that takes most: one
   for a visible link, two for a link in a menu.
 """
@@ -36,14 +45,18 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from bench.pages import Filled
 
 ROOT = Path(__file__).parents[1]
 REPEATS = 20
 GOALS = {
     "page_p95_ms": 200, "first_visit_kb": 700, "whatif_p95_ms": 1000, "axe_serious": 0,
     "words_above_first_chart": 100, "chart_top_px": 350, "chart_top_px_390": 480,
-    "clicks_to_any_job_max": 2,
+    "clicks_to_any_job_max": 2, "new_scenario_fields_in_view": 12, "dead_controls": 0,
+    "progress_steps_back": 0, "contradictions": 0, "forms_p95_ms": 250,
 }  # fmt: skip
 WIDE, NARROW = {"width": 1280, "height": 800}, {"width": 390, "height": 844}
 UNREACHABLE = 99  # clicks to a job without a link
@@ -62,6 +75,32 @@ WORDS = """() => {
   }
   return words;
 }"""
+FIELDS = """() => {
+  const main = document.querySelector("main");
+  const fields = main.querySelectorAll("input:not([type=hidden]), select, textarea");
+  const seen = [...fields].filter((field) => field.checkVisibility({ visibilityProperty: true }));
+  const button = main.querySelector(".btn-primary").getBoundingClientRect();
+  return button.top >= 0 && button.bottom <= innerHeight ? seen.length : null;
+}"""
+DEAD = """() => {
+  const dead = [];
+  for (const link of document.querySelectorAll("a")) {
+    const address = link.getAttribute("href");
+    if (!address) dead.push(`link without address: ${link.textContent.trim()}`);
+    else if (/^#./.test(address) && !document.getElementById(decodeURIComponent(address.slice(1))))
+      dead.push(`link to a missing part: ${address}`);
+  }
+  for (const button of document.querySelectorAll("button")) {
+    const htmx = [...button.attributes].some((own) => own.name.startsWith("hx-"));
+    const sends = button.type === "submit" && button.form;
+    if (!sends && !htmx && !Object.keys(button.dataset).length)
+      dead.push(`button: ${button.textContent.trim()}`);
+  }
+  return dead;
+}"""
+LINKS = """() => [...document.querySelectorAll("a[href]")]
+  .filter((link) => link.origin === location.origin && !link.hasAttribute("download"))
+  .map((link) => link.pathname + link.search)"""
 TOP = "() => document.querySelector('main [data-figure]').getBoundingClientRect().top + scrollY"
 
 
@@ -82,8 +121,8 @@ def main() -> None:
         print(f"{ms:8.1f} ms  {page}")
     for name, goal in GOALS.items():
         print(f"{name:16} {figures[name]}  (goal: at most {goal})")
-    for sentence in figures["axe"]:
-        print(sentence)
+    for name in ("axe", "dead", "contradicting"):
+        print(*figures[name], sep="\n")
 
 
 def bench(folder: Path, args: argparse.Namespace) -> dict[str, Any]:
@@ -103,6 +142,7 @@ def bench(folder: Path, args: argparse.Namespace) -> dict[str, Any]:
 
     django.setup()
     from bench import pages
+    from bench.contradictions import contradictions
 
     filled = pages.fill(folder, args.rows, args.scenarios, args.runs)
     addresses = filled.addresses()
@@ -113,12 +153,16 @@ def bench(folder: Path, args: argparse.Namespace) -> dict[str, Any]:
         "page_p95_ms": times[worst], "worst_page": worst, "first_visit_kb": None,
         "whatif_p95_ms": None, "axe_serious": None, "pages": times, "axe": [],
         "words_above_first_chart": None, "chart_top_px": None, "chart_top_px_390": None,
-        "clicks_to_any_job_max": None,
+        "clicks_to_any_job_max": None, "new_scenario_fields_in_view": None, "dead_controls": None,
+        "dead": [], "progress_steps_back": filled.steps_back,
+        "forms_p95_ms": max(times[address] for address in filled.forms),
+        "contradicting": contradictions(filled.client, filled.runs[0]),
     }  # fmt: skip
+    figures["contradictions"] = len(figures["contradicting"])
     if filled.whatif:
         figures["whatif_p95_ms"] = p95_ms(filled.client, filled.whatif)
     if not args.no_browser:
-        figures |= browse(addresses, filled.run, pages.USER, pages.PASSWORD)
+        figures |= browse(filled, pages.USER, pages.PASSWORD)
     return figures
 
 
@@ -161,8 +205,9 @@ def served() -> Iterator[str]:
             server.wait()
 
 
-def browse(addresses: list[str], run: str, user: str, password: str) -> dict[str, Any]:
-    """What a browser fetches on a first visit, and what axe-core finds on every page."""
+def browse(filled: Filled, user: str, password: str) -> dict[str, Any]:
+    """What a browser fetches on a first visit, and what it finds on every page."""
+    addresses, run = filled.addresses(), filled.run
     from playwright.sync_api import sync_playwright
 
     from bench.access import violations
@@ -191,13 +236,48 @@ def browse(addresses: list[str], run: str, user: str, password: str) -> dict[str
             page.goto(url + address, wait_until="networkidle")
         first_visit_kb = round(fetched / 1e3, 1)
         first_screen = first_screen_of(page, url + run) | {"clicks_to_any_job_max": clicks_of(page)}
-        axe = []
+        first_screen["new_scenario_fields_in_view"] = fields_of(page, url + filled.draft)
+        axe, dead, links = [], [], {}
         for address in addresses:
             page.goto(url + address, wait_until="networkidle")
             axe += [f"{address}: {sentence}" for sentence in violations(page)]
+            dead += [f"{address}: {sentence}" for sentence in page.evaluate(DEAD)]
+            links |= dict.fromkeys(page.evaluate(LINKS), address)
         browser.close()
+    dead += broken(filled.client, links)
     found = {"first_visit_kb": first_visit_kb, "axe_serious": len(axe), "axe": axe}
-    return found | first_screen
+    return found | first_screen | {"dead_controls": len(dead), "dead": dead}
+
+
+def fields_of(page: Any, address: str) -> int:
+    """Return the fields in view of a new scenario, if its primary button is in view too."""
+    page.set_viewport_size(WIDE)
+    page.goto(address, wait_until="networkidle")
+    fields = page.evaluate(FIELDS)
+    return UNREACHABLE if fields is None else int(fields)
+
+
+def broken(client: Any, links: dict[str, str]) -> list[str]:
+    """Return a sentence per kind of page to which a link leads and that does not answer.
+
+    ``links`` are addresses with the page that they are on.
+    """
+    from urllib.parse import parse_qs, urlsplit
+
+    from django.urls import Resolver404, resolve
+
+    kinds: dict[tuple[str, ...], str] = {}
+    unknown = []
+    for link in links:
+        parts = urlsplit(link)
+        try:
+            name = resolve(parts.path).view_name
+        except Resolver404:
+            unknown.append(link)
+            continue
+        kinds.setdefault((name, *sorted(parse_qs(parts.query))), link)
+    failing = [link for link in kinds.values() if client.get(link).status_code >= 400]
+    return [f"{links[link]}: link to {link} is broken" for link in (*unknown, *failing)]
 
 
 def first_screen_of(page: Any, address: str) -> dict[str, int]:

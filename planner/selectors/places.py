@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
+
+from django.conf import settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +82,59 @@ PLACES = (
     ),
 )  # fmt: skip
 ACCOUNT = (
-    Job("glossary", "Glossary", "terms help"),
+    Job("glossary", "Glossary", "terms"),
+    Job("help", "Help", "how to guide documentation"),
     Job("notices", "Notifications", "alerts mail"),
     Job("token", "API tokens", "rest key"),
     Job("people", "People", "users roles"),
     Job("audit", "Audit log", "history"),
 )
+# How-to page of the pages whose names begin so; the longest beginning counts.
+HELP = {
+    "home": "plan-tomorrow",
+    "scenario": "plan-tomorrow",
+    "scenario-fleet": "import-your-fleet",
+    "run": "plan-tomorrow",
+    "run-export": "ship-to-keda",
+    "run-what-if": "ask-what-if",
+    "scenario-what-if": "ask-what-if",
+    "what-if": "ask-what-if",
+    "configure": "choose-a-gpu",
+    "estimate": "choose-a-gpu",
+    "size": "count-gpus",
+    "quick-size": "count-gpus",
+    "pd-ratio": "split-prefill-and-decode",
+    "proposal": "review-a-plan",
+    "review": "review-a-plan",
+    "plan": "review-a-plan",
+    "outcome": "plan-on-a-schedule",
+    "expectation": "plan-on-a-schedule",
+    "schedule": "plan-on-a-schedule",
+    "trace": "read-your-traffic",
+    "source": "connect-live-traffic",
+    "profile": "use-your-measurements",
+    "calibration": "measure-your-gpu",
+    "gpu": "choose-a-gpu",
+    "model": "choose-a-gpu",
+    "people": "manage-people",
+    "person": "manage-people",
+    "workspace": "manage-people",
+    "token": "use-the-api",
+}
 NEEDS_PLANNER = ("scenario-new", "trace-upload")
 NEEDS_ADMIN = ("people", "audit")
+
+
+@cache
+def how_tos() -> dict[str, str]:
+    """Return the titles of the how-to pages by name, in order of their titles."""
+    pages = (settings.BASE_DIR / "docs" / "how-to").glob("*.md")
+    titles = {page.stem: page.read_text(encoding="utf-8").partition("\n")[0] for page in pages}
+    named = {name: title.removeprefix("# ") for name, title in titles.items()}
+    return dict(sorted(named.items(), key=lambda item: item[1]))
+
+
+def help_of(page: str) -> str:
+    """Return the name of the how-to of a page, or "" if it has none."""
+    beginnings = [beginning for beginning in HELP if page.startswith(beginning)]
+    return HELP[max(beginnings, key=len)] if beginnings else ""

@@ -20,11 +20,14 @@ from planner.domain.formats import (
     when,
 )
 from planner.models import Run, User
+from planner.selectors.glossary import meaning_of
 from planner.version import VERSION
 
 register = template.Library()
 for formatter in (figure, percent, signed_percent, milliseconds, duration, when):
     register.filter(formatter)
+
+register.filter("meaning", meaning_of)
 
 PACE = 0.1  # share of a run after which the time left is estimated
 PENDING_LONG_S = 20.0  # an idle worker starts a run within seconds

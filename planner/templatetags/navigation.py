@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from django import template
+from django.urls import reverse
 
-from planner.selectors.places import PLACES, Job, Place
+from planner.selectors.places import PLACES, Job, Place, help_of
 from planner.services.access import jobs_of
 
 register = template.Library()
@@ -26,8 +27,7 @@ class Entry:
 @register.simple_tag(takes_context=True)
 def navigation(context: dict[str, Any]) -> list[Entry]:
     """Return the places of the menu, with the jobs that the user may do."""
-    match = context["request"].resolver_match
-    here = (match.url_name if match else None) or ""
+    here = _page(context)
     return [
         Entry(
             place,
@@ -37,3 +37,16 @@ def navigation(context: dict[str, Any]) -> list[Entry]:
         )
         for place in PLACES
     ]
+
+
+@register.simple_tag(takes_context=True)
+def help_address(context: dict[str, Any]) -> str:
+    """Return the address of the how-to of the current page, else of the list of all."""
+    name = help_of(_page(context))
+    return reverse("web:help-page", args=[name]) if name else reverse("web:help")
+
+
+def _page(context: dict[str, Any]) -> str:
+    """Return the name of the current page; "" without one."""
+    match = context["request"].resolver_match
+    return (match.url_name if match else None) or ""

@@ -13,6 +13,7 @@
   };
   const NARROW = 576; // px: on a phone fingers zoom, and a toolbar would hide the legend
   const ROWS = 500; // of the table behind a chart
+  const LEGEND = 5; // entries of a legend before the others are asked for
 
   // A variable may hold an expression, so let the browser resolve it to a colour.
   const colour = (name) => {
@@ -28,6 +29,25 @@
   const legendHeight = (frame, figure) => {
     if (frame.clientWidth >= NARROW || figure.layout.showlegend === false) return 0;
     return 19 * figure.data.filter((line) => line.showlegend !== false).length;
+  };
+
+  // A long legend hides the chart, so that its later entries wait for a button.
+  const shorten = (frame, figure) => {
+    const later = figure.data.filter((line) => line.showlegend !== false).slice(LEGEND);
+    if (!later.length || figure.layout.showlegend === false || frame.dataset.legend === "all") return;
+    for (const line of later) line.showlegend = false;
+    if (frame.nextElementSibling?.matches("[data-legend-more]")) return;
+    const button = document.createElement("button");
+    button.type = "button";
+    button.className = "btn btn-sm mb-1";
+    button.dataset.legendMore = "";
+    button.textContent = `${later.length} more in the legend`;
+    button.addEventListener("click", () => {
+      frame.dataset.legend = "all";
+      button.remove();
+      draw(frame);
+    });
+    frame.after(button);
   };
 
   const themed = (layout) => {
@@ -126,6 +146,7 @@
     const data = document.getElementById(frame.dataset.figure);
     if (!data || !window.Plotly) return;
     const figure = JSON.parse(data.textContent);
+    shorten(frame, figure);
     figure.layout.height += legendHeight(frame, figure);
     const config = { ...CONFIG, displayModeBar: frame.clientWidth < NARROW ? false : "hover" };
     Plotly.react(frame, figure.data, themed(figure.layout), config).then(() => {

@@ -111,6 +111,7 @@ def made(owner: User, mark: str) -> Objects:
             "people/": member.username,
             "users/": member.username,
             "notices/": channel.pk,
+            "help/": "plan-tomorrow",
             "workspaces/": current_workspace().slug,
             "me/tokens/": token.pk,
             "traces/": trace.name,

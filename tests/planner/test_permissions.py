@@ -60,6 +60,8 @@ NEEDS = {
     "web:home-activity": "get viewer",
     "web:find": "get viewer",
     "web:glossary": "get viewer",
+    "web:help": "get viewer",
+    "web:help-page": "get viewer",
     "web:traces": "get viewer",
     "web:trace-upload": "get planner, post planner",
     "web:trace": "get viewer",

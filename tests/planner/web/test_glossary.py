@@ -8,7 +8,7 @@ from django.conf import settings
 from django.urls import reverse
 
 from planner.models import User
-from planner.web.views.glossary import Term, glossary, parse_terms
+from planner.selectors.glossary import Term, glossary, parse_terms
 from tests.planner.web.pages import signed_in
 
 FILE = settings.BASE_DIR / "docs" / "glossary.md"

@@ -1,0 +1,97 @@
+"""Write the how-to pages as HTML: headings, paragraphs, lists, tables, code and links.
+
+The pages are our own files, and everything in them is escaped.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from itertools import groupby
+from textwrap import dedent
+
+from django.utils.html import escape
+from django.utils.safestring import SafeString, mark_safe
+from django.utils.text import slugify
+
+CODE = re.compile(r"`([^`]+)`")
+LINK = re.compile(r"\[([^\]]+)\]\(([^)]+)\)")
+STRONG, EMPHASIS = re.compile(r"\*\*([^*]+)\*\*"), re.compile(r"\*([^*]+)\*")
+ITEM = re.compile(r"^(?:[-*]|(\d+)\.) ")
+Address = Callable[[str], str]  # of a link's target; "": it has no page here
+
+
+def html_of(text: str, address: Address) -> SafeString:
+    """Return a page of Markdown as HTML; ``address`` maps the targets of links."""
+    return mark_safe("\n".join(_blocks(text, address)))  # noqa: S308 - every part is escaped
+
+
+def _blocks(text: str, address: Address) -> Iterator[str]:
+    parts = re.split(r"^ *```\w*\n(.*?)^ *```$", text, flags=re.M | re.S)
+    for i, part in enumerate(parts):
+        if i % 2:
+            yield f'<pre tabindex="0"><code>{escape(dedent(part).rstrip())}</code></pre>'
+            continue
+        for block in filter(None, (block.strip() for block in re.split(r"\n\s*\n", part))):
+            yield from _block(block.splitlines(), address)
+
+
+def _block(lines: list[str], address: Address) -> Iterator[str]:
+    """Yield the parts of a block: headings, a table, lists and paragraphs."""
+    for kind, group in groupby(lines, _kind):
+        rows = list(group)
+        match kind:
+            case "heading":
+                for row in rows:
+                    level, _, title = row.partition(" ")
+                    yield f'<h{len(level)} id="{slugify(title)}">{_words(title, address)}' \
+                          f"</h{len(level)}>"  # fmt: skip
+            case "table":
+                yield _table(rows, address)
+            case "ul" | "ol":
+                items = (f"<li>{_words(ITEM.sub('', row), address)}</li>" for row in rows)
+                first = ITEM.match(rows[0])
+                start = f' start="{first[1]}"' if first and first[1] else ""
+                yield f"<{kind}{start}>{''.join(items)}</{kind}>"
+            case _:
+                yield f"<p>{_words(' '.join(rows), address)}</p>"
+
+
+def _kind(line: str) -> str:
+    if line.startswith("#"):
+        return "heading"
+    if line.startswith("|"):
+        return "table"
+    item = ITEM.match(line)
+    return "" if item is None else "ol" if item[1] else "ul"
+
+
+def _table(rows: list[str], address: Address) -> str:
+    head, _, *body = ([cell.strip() for cell in row.strip("|").split("|")] for row in rows)
+    heads = "".join(f'<th scope="col">{_words(cell, address)}</th>' for cell in head)
+    cells = (
+        "<tr>" + "".join(f"<td>{_words(cell, address)}</td>" for cell in row) + "</tr>"
+        for row in body
+    )
+    return (
+        '<div class="table-responsive" tabindex="0" role="region" aria-label="Table">'
+        f'<table class="table"><thead><tr>{heads}</tr></thead>'
+        f"<tbody>{''.join(cells)}</tbody></table></div>"
+    )
+
+
+def _words(text: str, address: Address) -> str:
+    """Return a line as HTML; what is code stays as it is."""
+    parts = CODE.split(text)
+    return "".join(
+        f"<code>{escape(part)}</code>" if i % 2 else _marked(escape(part), address)
+        for i, part in enumerate(parts)
+    )
+
+
+def _marked(text: str, address: Address) -> str:
+    def link(match: re.Match[str]) -> str:
+        target = address(match[2])
+        return f'<a href="{escape(target)}">{match[1]}</a>' if target else match[1]
+
+    return EMPHASIS.sub(r"<em>\1</em>", STRONG.sub(r"<strong>\1</strong>", LINK.sub(link, text)))

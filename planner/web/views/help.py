@@ -1,0 +1,40 @@
+"""Show the how-to pages inside the product."""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.http import HttpResponse
+from django.shortcuts import render
+from django.urls import reverse
+from django.views.decorators.http import require_safe
+
+from planner.errors import NotFound
+from planner.selectors.places import how_tos
+from planner.web.markdown import html_of
+from planner.web.request import Request
+
+
+@require_safe
+def listing(request: Request) -> HttpResponse:
+    return render(request, "web/help.html", {"how_tos": how_tos()})
+
+
+@require_safe
+def page(request: Request, slug: str) -> HttpResponse:
+    """Show a page of docs/how-to."""
+    if slug not in how_tos():
+        raise NotFound(f"There is no how-to {slug[:60]!r}. The list has all of them.")
+    text = (settings.BASE_DIR / "docs" / "how-to" / f"{slug}.md").read_text(encoding="utf-8")
+    _, _, body = text.partition("\n")
+    context = {"how_tos": how_tos(), "slug": slug, "title": how_tos()[slug],
+               "body": html_of(body, _address)}  # fmt: skip
+    return render(request, "web/help.html", context)
+
+
+def _address(target: str) -> str:
+    """Return where a link of a how-to leads inside the product; "" if nowhere."""
+    name, _, part = target.partition("#")
+    name = name.removesuffix(".md")
+    if name in how_tos():
+        return reverse("web:help-page", args=[name])
+    return f"{reverse('web:glossary')}#{part}" if name == "../glossary" else ""
