@@ -6,20 +6,28 @@
 - ``planner_replica_agreement``: share of scaling decisions, over all cases, at which the replicas
   that follow our Planner and the real one differ by at most one. Each runs its own simulation of
   one trace. ``planner_exact_agreement`` is the share without any difference.
+- ``planner_configs_accepted``: share of exported PlannerConfigs that the real class takes.
 - ``planner_cases``: the same share of each target, topology and budget.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterator
+from importlib import import_module
+from itertools import product
 from math import ceil, floor, isnan
 from typing import Any
 
+import django
 import numpy as np
+from ruamel.yaml import YAML
 
 from bench.field import real_planner
 from planner.inputs.catalogue import profiles
+from planner.policies.builtin.dynamo_planner import TARGETS
+from planner.policies.choice import policy_of
 from simulation.arrays import IntArray
 from simulation.engine.run import simulate
 from simulation.fleet import Fleet, KvLink, Pool
@@ -67,10 +75,32 @@ def _planner() -> dict[str, Any]:
         "planner_replica_agreement": real_planner.share_within(ours, real, 1),
         "planner_exact_agreement": real_planner.share_within(ours, real, 0),
         "planner_decisions": len(ours),
+        "planner_configs_accepted": _configs_accepted(),
         "planner_cases": {
             name: real_planner.share_within(*case, 1) for name, case in cases.items()
         },
     }
+
+
+def _configs_accepted() -> float:
+    """Return the share of exports, of every target and topology, that the real config takes."""
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "planner.config.settings")
+    django.setup()
+    from planner.outputs.manifests import dynamo
+    from planner.outputs.plans import rule_of
+    from tests.planner.outputs.samples import asked, plan_of, pool_of
+
+    real = import_module("dynamo.planner.config.planner_config").PlannerConfig
+    taken = []
+    for target, roles in product(TARGETS, (("mixed",), ("prefill", "decode"))):
+        policy = policy_of(target, max_gpus=12, power_w=20_000, ttft_ms=900, itl_ms=90)
+        pools = [pool_of((), f"chat-{role}", role) for role in roles]
+        for document in dynamo.documents(asked(plan_of(*pools, rule=rule_of(policy, [])))):
+            if document.body["kind"] == "ConfigMap":
+                config = YAML(typ="safe").load(document.body["data"]["planner.yaml"])
+                known = config.keys() <= real.model_fields.keys()
+                taken.append(known and real.model_validate(config) is not None)
+    return sum(taken) / len(taken)
 
 
 def _cases() -> Iterator[tuple[str, dict[str, Any], tuple[Pool, ...]]]:

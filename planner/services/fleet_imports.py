@@ -358,7 +358,9 @@ def _opponent(pools: Sequence[RunningPool]) -> tuple[Row | None, str]:
         policy_of(**joined)
     except ValidationError:
         return None, f"no policy simulates its setting of {joined['name']}"
-    return {"label": LABEL, **joined}, ""
+    other = joined["name"] == "dynamo-sla" and "predictor" not in joined
+    note = "its predictor is simulated as a Kalman filter" if other else ""
+    return {"label": LABEL, **joined}, note
 
 
 def _policy_row(trigger: Trigger) -> Row | None:

@@ -150,8 +150,8 @@ def planner_row(body: Body) -> Row | None:
                    "max_throughput_scaling_replicas": "max_step",
                    "throughput_adjustment_interval_seconds": "interval_s"}  # fmt: skip
         row |= {"ttft_ms": 500.0, "itl_ms": 50.0}  # of a PlannerConfig that states none
-        if one_line(body.get("load_predictor")) == "constant":
-            row["predictor"] = "constant"
+        if (predictor := one_line(body.get("load_predictor"))) in ("constant", "kalman"):
+            row["predictor"] = predictor
     else:
         fields["load_adjustment_interval_seconds"] = "interval_s"
     if target == "load":

@@ -18,7 +18,7 @@ from planner.outputs.validation import faults
 from planner.outputs.yaml_text import yaml_text
 from planner.policies.base import Policy
 from planner.policies.choice import policy_of
-from planner.services.fleet_imports import with_fleet
+from planner.services.fleet_imports import Given, with_fleet
 from simulation.policies.static import Static
 from tests.planner.outputs.samples import asked, plan_of, pool_of
 from tests.simulation.builders import fleet
@@ -163,6 +163,16 @@ def test_the_setting_of_today_becomes_a_policy_of_the_scenario():
     assert "label: today" in imported.document and "epp-saturation" in imported.document
     odd = text.replace("threshold: '16'", "threshold: '-1'").replace('"16"', '"-1"')
     assert "epp-saturation" not in with_fleet(SCENARIO, odd, "keda.yaml").document
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(("predictor", "notes"), [("arima", 1), ("kalman", 0)])
+def test_a_predictor_that_is_not_simulated_is_noted(predictor, notes):
+    text = f"optimization_target: sla\nmode: agg\nload_predictor: {predictor}\n"
+    given = Given(model="llama-3.1-8b", gpu="H100-SXM", tp=2)
+    imported = with_fleet(SCENARIO, text, "planner.yaml", given)
+    assert sum("predictor" in note for note in imported.notes) == notes
+    assert "dynamo-sla" in imported.document
 
 
 def test_the_shape_of_the_published_scaled_object_is_read():
