@@ -43,12 +43,8 @@ fleet:
 
 policies:
   - today
-  - flat-peak
-  - flat-min
   - reactive
   - lt-i
-  - lt-i-last-value
-  - lt-i-perfect
 
 # The usual list is longer. This one keeps the first run short.
 test_days:
