@@ -27,13 +27,13 @@ from planner.domain.report import (
 from planner.domain.reports.frame import (
     assumptions_section,
     capacity_section,
-    constraints_section,
     forecasts_section,
     profiles_section,
     window_title,
 )
 from planner.domain.reports.modules import modules_section
 from planner.domain.reports.over_time import Load, demand_chart, replicas_chart
+from planner.domain.reports.plan_details import plan_sections
 from planner.domain.reports.policies import (
     Outcome,
     Row,
@@ -145,7 +145,7 @@ def report(result: CompareResult, tables: Tables, chosen: str = "") -> Report:
     accuracy = (
         *forecasts_section(result.forecast),
         *profiles_section(result.profile_error),
-        *constraints_section(result.plan),
+        *plan_sections(result.plan),
         *modules_section(result.modules, result.frame, tables),
     )
     tests = Tests(result.test_days, result.assurance, result.alternatives or {})

@@ -8,8 +8,7 @@ from datetime import timedelta
 from typing import Any, cast
 
 from planner.domain.formats import duration, when
-from planner.domain.planning.figures import PlanFigures
-from planner.domain.report import Fact, Facts, Form, Head, Section, sources_section, table
+from planner.domain.report import Form, Head, Section, sources_section, table
 from planner.domain.results.assumptions import Assumption
 from planner.domain.results.basis import Forecasts, Frame, WindowFacts
 from planner.domain.traffic.traffic import FORECAST
@@ -127,26 +126,6 @@ def profiles_section(errors: Sequence[ProfileError]) -> Iterator[Section]:
         note="Replicas at the peak, also if the profile is slower or faster by its error.",
     )
     yield Section("Profile errors", (rows,), "Profiles", folded=True)
-
-
-def constraints_section(plan: PlanFigures | None) -> Iterator[Section]:
-    """Yield the proof of the plan and its binding constraints."""
-    if plan is None:
-        return
-    solved = f"{plan.solver}, {duration(plan.solve_seconds)}"
-    proof = Facts(
-        (
-            Fact("Plan", plan.status, note=solved),
-            Fact("Gap to the proven bound", plan.gap, form=Form.SHARE, note="share of fleet cost"),
-        )
-    )
-    rows = table(
-        plan.binding,
-        (Head("Constraint", wide=5), lambda row: row.sentence),
-        (Head("Periods", Form.COUNT), lambda row: row.periods),
-    )
-    blocks = (proof, rows) if plan.binding else (proof,)
-    yield Section("Binding constraints", blocks, "Constraints", folded=True, printed=True)
 
 
 def capacity_section(frame: Frame) -> Iterator[Section]:

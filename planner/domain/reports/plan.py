@@ -23,12 +23,12 @@ from planner.domain.report import (
 from planner.domain.reports.frame import (
     assumptions_section,
     capacity_section,
-    constraints_section,
     forecasts_section,
     profiles_section,
     window_title,
 )
 from planner.domain.reports.over_time import demand_chart, replicas_chart
+from planner.domain.reports.plan_details import plan_sections
 from planner.domain.reports.schedule import Schedule, schedule_from, schedule_table
 from planner.domain.reports.tables import Tables
 from planner.domain.results.basis import Frame
@@ -142,7 +142,7 @@ def _sections(result: PlanResult, schedule: Schedule | None) -> Iterator[Section
     yield from assumptions_section(result.frame)
     yield from forecasts_section(result.forecast)
     yield from profiles_section(result.profile_error)
-    yield from constraints_section(result.plan)
+    yield from plan_sections(result.plan)
     yield from capacity_section(result.frame)
     yield from sources_section(result.frame.provenance, result.frame.notes)
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from planner.domain.deserialise import from_json
 from planner.domain.formats import digits, duration, percent
-from planner.domain.serialise import moment
+from planner.domain.reports.trace import trace_report
+from planner.domain.trace_statistics import figures
 from planner.domain.trace_statistics.volumes import LINES, LISTED
 from planner.models import Trace
 from planner.outputs.render.figure import Figure
+from planner.outputs.render.html import sections_shown
 from planner.selectors.traces import trace_character, trace_rates
 from planner.web.charts.traffic import days_figure, lengths_figure, rate_figure, week_figure
 
@@ -34,35 +37,23 @@ def trace_context(trace: Trace, params: Mapping[str, str]) -> dict[str, Any]:
     chosen = params.get("by", "")
     by = chosen if chosen in kinds else next(iter([*several, *kinds]), "all")
     volumes = [volume for volume in character["volumes"] if volume["by"] == by]
-    lengths = [length for length in character["lengths"] if length["by"] in ("all", by)]
+    report = trace_report(from_json(figures.Character, character), by)
     series = largest(trace.report.get("series", ()), LISTED)
-    # The seconds over which each point of the charts is averaged.
     return {
-        "said": character,
         "series": series,
         "more_series": len(trace.report.get("series", ())) > len(series),
         "kinds": kinds,
         "by": by,
         "stands_out": [*_model_limits(trace.report), *_stands_out(character)],
+        "sections": sections_shown(report, live=True),
         "rates": _rates(trace, character, by),
+        # seconds over which each point of the charts is averaged
         "stretch_s": float(trace_rates(trace, by)["seconds"][0]),
         "week": _week(character),
         "lengths": _lengths(character, by, volumes),
-        "length_rows": lengths[: 2 * ROWS],
         "days": days_figure(character["days"]["days"], character["unit"], character["clock"])
         if len(character["days"]["days"]) > 1
         else None,
-        "volumes": [character["total"], *volumes[:ROWS]],
-        "more_volumes": max(0, len(volumes) - ROWS),
-        "cells": character["cells"][:ROWS],
-        "more_cells": max(0, len(character["cells"]) - ROWS),
-        "outages": [
-            outage
-            | {"from": moment(outage["start_s"]), "lasts": outage["end_s"] - outage["start_s"]}
-            for outage in character["outages"][:ROWS]
-        ],
-        "more_outages": max(0, character["outages_found"] - ROWS),
-        "utility": character["total"]["utility"] is not None,
     }
 
 
@@ -105,7 +96,7 @@ def _lengths(character: Character, by: str, volumes: list[Any]) -> dict[str, Fig
     """Draw the lengths of the labels in the charts, in the colours of the other charts."""
     places = {volume["label"]: place for place, volume in enumerate(volumes)}
     few = len(places) if len(places) <= LINES else LINES - 1
-    figures = {}
+    charts = {}
     for field in ("input_tokens", "output_tokens"):
         lines = [
             length
@@ -117,8 +108,8 @@ def _lengths(character: Character, by: str, volumes: list[Any]) -> dict[str, Fig
         ]
         lines.sort(key=lambda line: places.get(line["label"], 0))
         if lines:
-            figures[field] = lengths_figure(lines, character["levels"], places)
-    return figures
+            charts[field] = lengths_figure(lines, character["levels"], places)
+    return charts
 
 
 def _model_limits(report: Mapping[str, Any]) -> Iterator[str]:

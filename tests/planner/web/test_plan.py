@@ -41,8 +41,8 @@ def test_a_plan_shows_what_it_takes_splits_leaves_and_what_more_is_worth(
     page = text_of(client.get(f"/runs/{study.pk}/"))
     for phrase in (
         "Not everything can be served", "us-east needs 9 GPUs and has 7: add 2.",
-        "chosen by Exact", "least carbon, all periods at once", "12 and 11", "17 GPU-hours",
-        "from us-east to us-west (25%", "1 x G", "40%", "Value of one more",
+        "chosen by Exact", "all periods at once", "12 and 11", "17 GPU-hours",
+        "us-east us-west 800 25.0%", "1 x G 40.0%", "Value of one more",
         "1 more G in us-east", "time limit reached", "drawn at the sized load", "Fleet, carbon",
     ):  # fmt: skip
         assert phrase in page, phrase

@@ -1,0 +1,127 @@
+"""Report what is behind a plan: its totals, what it cannot serve, and what limits it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, cast
+
+from planner.domain.formats import duration, figure
+from planner.domain.planning.figures import PlanFigures, PlanTotals
+from planner.domain.planning.marginal_values import MarginalValues
+from planner.domain.report import Block, Fact, Facts, Form, Head, Note, Section, table
+
+
+def plan_sections(plan: PlanFigures | None) -> Iterator[Section]:
+    """Yield the details of a plan."""
+    if plan is None:
+        return
+    if plan.conflicts:
+        yield _conflicts(plan)
+    if plan.totals is not None:
+        yield _totals(plan, plan.totals)
+    yield from _constraints(plan)
+    if plan.split:
+        rows = table(
+            plan.split,
+            (Head("Model", wide=2), lambda row: row.model),
+            (Head("Region"), lambda row: row.region),
+            (Head("Variant", wide=2), lambda row: row.arrangement),
+            (Head("Share, mean", Form.SHARE), lambda row: row.share),
+            (Head("From", Form.SHARE), lambda row: row.least),
+            (Head("To", Form.SHARE), lambda row: row.most),
+            (Head("Periods", Form.COUNT), lambda row: row.periods),
+            note="Split of a model's load by capacity.",
+        )
+        yield Section("Load split between variants", (rows,), "Variants", folded=True)
+    if plan.worth is not None:
+        yield _worth(plan.worth)
+
+
+def _conflicts(plan: PlanFigures) -> Section:
+    """Return what cannot be served, and why."""
+    limited = bool(plan.limited)
+    blocks: list[Block] = [Note(sentence) for sentence in plan.conflicts]
+    if limited:
+        blocks.append(Note(f"Whom to serve is chosen by {plan.limited}."))
+    if plan.unserved:
+        blocks.append(
+            table(
+                plan.unserved,
+                (Head("Left unserved"), lambda row: row.tier),
+                (Head("Model", wide=2), lambda row: row.model),
+                (Head("At most", Form.NUMBER, "input tokens/s"), lambda row: row.input_tps),
+                (Head("Total", Form.NUMBER, "input tokens"), lambda row: row.input_tokens),
+                (Head("Periods", Form.COUNT), lambda row: row.periods),
+            )
+        )
+    title = "Not everything can be served" if limited else "Periods without an answer"
+    return Section(title, tuple(blocks), "Conflicts", folded=not limited)
+
+
+def _totals(plan: PlanFigures, totals: PlanTotals) -> Section:
+    """Return cost, energy and changes over the window."""
+    spans = "all periods at once" if plan.periods == "all" else "period by period"
+    facts = [
+        Fact("Cost", totals.usd, "$"),
+        Fact("GPU-hours", totals.gpu_hours),
+        Fact("Energy", totals.kwh, "kWh", note=f"modelled: {totals.energy_basis}"),
+        Fact("Carbon", totals.carbon_kg, "kg"),
+        Fact("Starts and stops", f"{totals.starts:,} and {totals.stops:,}"),
+    ]
+    if plan.lent_gpu_hours is not None:
+        facts.append(Fact("Lent", plan.lent_gpu_hours, "GPU-hours"))
+    blocks: list[Block] = [Facts(tuple(facts)), Note(f"Least {plan.minimise}, {spans}.")]
+    if plan.spare is not None:
+        blocks.append(Note(plan.spare.sentence))
+    if plan.rerouted:
+        blocks.append(
+            table(
+                plan.rerouted,
+                (Head("From"), lambda row: row.home),
+                (Head("To"), lambda row: row.to),
+                (Head("At peak", Form.NUMBER, "input tokens/s"), lambda row: row.input_tps),
+                (Head("Share of its demand", Form.SHARE), lambda row: row.share),
+                title="Cross-region overflow",
+            )
+        )
+    return Section("Totals of the plan", tuple(blocks), "Totals", folded=True)
+
+
+def _constraints(plan: PlanFigures) -> Iterator[Section]:
+    """Yield the proof of the plan and its binding constraints."""
+    solved = f"{plan.solver}, {duration(plan.solve_seconds)}"
+    proof = Facts(
+        (
+            Fact("Plan", plan.status, note=solved),
+            Fact("Gap to the proven bound", plan.gap, form=Form.SHARE, note="share of fleet cost"),
+        )
+    )
+    rows = table(
+        plan.binding,
+        (Head("Constraint", wide=5), lambda row: row.sentence),
+        (Head("Periods", Form.COUNT), lambda row: row.periods),
+    )
+    blocks = (proof, rows) if plan.binding else (proof,)
+    yield Section("Binding constraints", blocks, "Constraints", folded=True, printed=True)
+
+
+def _worth(worth: MarginalValues) -> Section:
+    """Return what one more of each limit saves in the dearest period."""
+    unit = worth.unit
+    moved = cast(Sequence[Mapping[str, Any]], worth.rows)
+    rows = table(
+        moved,
+        (Head("Moved", wide=3), lambda row: row["what"]),
+        (Head("Saves per hour", wide=2),
+         lambda row: "time limit reached" if row["saves"] is None else figure(row["saves"], unit)),
+        (Head("Saves per unit and hour", wide=2),
+         lambda row: None if row["per_unit"] is None
+         else f"{figure(row['per_unit'], unit)} per {row['unit']}"),
+        (Head("With fractions of replicas", wide=2),
+         lambda row: None if row["relaxation"] is None else figure(row["relaxation"], unit)),
+        note="Planned again: exact for whole replicas, up to the gaps of both plans. With "
+        "fractions: the linear relaxation. Below zero: it costs so much.",
+    )  # fmt: skip
+    nothing = Note("No capacity is used up, and no tier has a limit to move.")
+    blocks = (rows,) if moved else (nothing,)
+    return Section("Value of one more", blocks, "Value", folded=True)

@@ -1,0 +1,169 @@
+"""Report what a trace is like: amounts, lengths, days, bursts, sessions and outages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from planner.domain.formats import duration
+from planner.domain.report import Form, Head, Note, Report, Section, table
+from planner.domain.serialise import moment
+from planner.domain.trace_statistics.figures import Character, LostBins, Sessions, Volume
+
+ROWS = 12  # largest labels in a table; the API has all
+TOKENS = "tokens"
+AMOUNTS = (
+    (Head("Requests", Form.NUMBER), lambda row: row.requests),
+    (Head("Input", Form.NUMBER, TOKENS), lambda row: row.input_tokens),
+    (Head("Output", Form.NUMBER, TOKENS), lambda row: row.output_tokens),
+)
+
+
+def trace_report(character: Character, by: str) -> Report:
+    """Return the tables of a trace; ``by`` selects how traffic is split."""
+    sections = (
+        *_amounts(character, by),
+        *_lengths(character, by),
+        *_days(character),
+        *_bursts(character),
+        *_sessions(character.sessions),
+        *_outages(character),
+        *_cells(character),
+    )
+    return Report(character.trace, "", sections, clock=character.clock)
+
+
+def _more(kept: Sequence[object], count: int) -> str:
+    """Return how many rows a table leaves out, or ""."""
+    return f"And {count - len(kept):,} smaller ones, in the API." if count > len(kept) else ""
+
+
+def _amounts(character: Character, by: str) -> Iterator[Section]:
+    """Yield the volume of the whole trace and of its largest labels."""
+    labels = [volume for volume in character.volumes if volume.by == by]
+    shown: list[Volume] = [character.total, *labels[:ROWS]]
+    unit = f"{character.unit.replace('_', ' ')}/s"
+    rows = table(
+        shown,
+        (Head(by.capitalize(), wide=3), lambda row: "All" if row.by == "all" else row.label),
+        (Head("Share", Form.SHARE), lambda row: row.share),
+        *AMOUNTS,
+        (Head("Mean", Form.NUMBER, unit), lambda row: row.mean),
+        (Head("Peak", Form.NUMBER, unit), lambda row: row.peak),
+        (Head("Repeats daily", Form.NUMBER), lambda row: row.autocorrelation_day),
+        (Head("Repeats weekly", Form.NUMBER), lambda row: row.autocorrelation_week),
+        (Head("Utility per request", Form.NUMBER), lambda row: row.utility_per_request),
+        note=_more(shown[1:], len(labels)),
+    )
+    note = Note(
+        f"The peak is the busiest {duration(character.bin_s)}. A day or week repeats the one "
+        "before where its autocorrelation is near 1."
+    )
+    title = "Amounts" if by == "all" else f"Amounts, by {by}"
+    yield Section(title, (rows, note), "Amounts")
+
+
+def _lengths(character: Character, by: str) -> Iterator[Section]:
+    """Yield the tokens of a request, of all requests and by label."""
+    lengths = [length for length in character.lengths if length.by in ("all", by)]
+    if not lengths:
+        return
+    rows = table(
+        lengths[: 2 * ROWS],
+        (Head("Tokens of a request", wide=2), lambda row: row.field.replace("_", " ").capitalize()),
+        (Head("Label", wide=2), lambda row: "All" if row.by == "all" else row.label),
+        (Head("Mean", Form.NUMBER), lambda row: row.mean),
+        (Head("CV", Form.NUMBER), lambda row: row.cv),
+        (Head("P50", Form.NUMBER), lambda row: row.p50),
+        (Head("P95", Form.NUMBER), lambda row: row.p95),
+        (Head("P99", Form.NUMBER), lambda row: row.p99),
+    )
+    yield Section("Length of requests", (rows,), "Lengths")
+
+
+def _days(character: Character) -> Iterator[Section]:
+    """Yield every day with its rank, if there are several."""
+    days = character.days.days
+    if len(days) < 2:
+        return
+    rows = table(
+        days,
+        (Head("Day", wide=2), lambda row: row.name),
+        (Head("Rank", Form.COUNT), lambda row: row.rank),
+        (Head("Of the busiest", Form.SHARE), lambda row: row.of_busiest),
+        *AMOUNTS,
+        (Head("Known", Form.SHARE), lambda row: row.seen),
+    )
+    yield Section(f"All {len(days):,} days, with their rank", (rows,), "Days", folded=True)
+
+
+def _bursts(character: Character) -> Iterator[Section]:
+    """Yield the variation of counts by the width of bins."""
+    if not character.burstiness:
+        return
+    rows = table(
+        character.burstiness,
+        (Head("Bins of", Form.SECONDS), lambda row: row.bin_s),
+        (Head("Variance / mean", Form.NUMBER), lambda row: row.dispersion),
+        (Head("Within 10 min", Form.NUMBER), lambda row: row.within_10_min),
+        (Head("Peak / mean", Form.NUMBER), lambda row: row.peak_to_mean),
+        (Head("Empty", Form.SHARE), lambda row: row.empty),
+        note="Variance over mean of counts per bin (Poisson: 1), without the daily cycle up to "
+        "ten minutes.",
+    )
+    yield Section("Bursts, by time scale", (rows,), "Bursts")
+
+
+def _sessions(sessions: Sessions | None) -> Iterator[Section]:
+    """Yield the sessions of two turns or more."""
+    if sessions is None:
+        return
+    rows = table(
+        [sessions],
+        (Head("Sessions", Form.COUNT), lambda row: row.sessions),
+        (Head("Share of requests", Form.SHARE), lambda row: row.share),
+        (Head("Turns, mean", Form.NUMBER), lambda row: row.turns_mean),
+        (Head("Turns, P95", Form.NUMBER), lambda row: row.turns_p95),
+        (Head("Turns, most", Form.COUNT), lambda row: row.turns_most),
+        (Head("Time between turns, P50", Form.SECONDS), lambda row: row.gap_s_p50),
+        (Head("Time between turns, P95", Form.SECONDS), lambda row: row.gap_s_p95),
+        (Head("Turns with a growing prompt", Form.SHARE), lambda row: row.growing),
+        (Head("Growth per turn, P50", Form.NUMBER, TOKENS), lambda row: row.growth_p50),
+        note="Sessions have two turns or more. In a simulation, a turn waits for the answer "
+        "before it and for its own time.",
+    )
+    yield Section("Sessions", (rows,))
+
+
+def _outages(character: Character) -> Iterator[Section]:
+    """Yield the largest outages."""
+    shown: tuple[LostBins, ...] = character.outages[:ROWS]
+    if not shown:
+        return
+    unit = character.unit.replace("_", " ")
+    rows = table(
+        shown,
+        (Head("Series", wide=2), lambda row: row.series),
+        (Head("From", Form.MOMENT, wide=2), lambda row: moment(row.start_s)),
+        (Head("Lasts", Form.SECONDS), lambda row: row.end_s - row.start_s),
+        (Head("Missing", Form.NUMBER, unit), lambda row: row.missing),
+        (Head("Next bin, of the usual", Form.SHARE), lambda row: row.after),
+        note=f"Empty bins that cannot be chance. {_more(shown, character.outages_found)}".strip(),
+    )
+    yield Section("Outages", (rows,))
+
+
+def _cells(character: Character) -> Iterator[Section]:
+    """Yield the largest combinations of model, region and tier."""
+    shown = character.cells[:ROWS]
+    if not shown:
+        return
+    rows = table(
+        shown,
+        (Head("Model", wide=2), lambda row: row.model),
+        (Head("Region", wide=2), lambda row: row.region),
+        (Head("Tier", wide=2), lambda row: row.tier),
+        (Head(character.unit.replace("_", " ").capitalize(), Form.NUMBER), lambda row: row.amount),
+        (Head("Share", Form.SHARE), lambda row: row.share),
+        note=_more(shown, len(character.cells)),
+    )
+    yield Section("Models, regions and tiers together", (rows,), "Cells")
