@@ -146,7 +146,7 @@ def _size_steps(result: Row, pool: Row) -> Iterator[Step]:
         f"One {size.get('arrangement', size['gpu'])} alone sustains {size['input_tps']:,.0f} "
         f"input tokens/s ({size['max_rps']:.3g} requests/s) within {size['tier']}, "
         f"bound by {size['bound_by'].upper()}, by simulation.",
-        "sizes",
+        "capacity",
     )
 
 
@@ -201,7 +201,7 @@ def _provenance_steps(result: Row, pool: Row) -> Iterator[Step]:
         ]
     if facts:
         words = "; ".join(facts)
-        yield Step("Where from", f"{words[:1].upper()}{words[1:]}.", "provenance")
+        yield Step("Where from", f"{words[:1].upper()}{words[1:]}.", "sources")
 
 
 def _error_steps(result: Row, pool: Row) -> Iterator[Step]:
@@ -223,5 +223,5 @@ def _error_steps(result: Row, pool: Row) -> Iterator[Step]:
             )
         words.append(f"its profile is off by {row['error']:.1%} ({row['basis']}){sensitivity}")
     yield Step(
-        "How sure", ". ".join(word[:1].upper() + word[1:] for word in words) + ".", "profile-error"
+        "How sure", ". ".join(word[:1].upper() + word[1:] for word in words) + ".", "profiles"
     )

@@ -60,6 +60,7 @@ NEEDS = {
     "web:home-activity": "get viewer",
     "web:find": "get viewer",
     "web:glossary": "get viewer",
+    "web:expectations": "get viewer",
     "web:help": "get viewer",
     "web:help-page": "get viewer",
     "web:traces": "get viewer",
