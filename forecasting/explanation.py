@@ -1,18 +1,20 @@
-"""Explain in one sentence why a method was chosen."""
+"""Say which methods were compared, and why one was chosen."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from forecasting.forecast import PanelForecast
+from forecasting.forecast import MethodScore, PanelForecast
 from forecasting.method_choice import MARGIN
-from forecasting.rules.registry import ENSEMBLE, NAIVE
+from forecasting.rules.registry import ARIMA, ENSEMBLE, NAIVE
 
 SMALLEST_SHARE = 0.05  # of an ensemble, that is named
 
 
-def ensemble_shares(forecast: PanelForecast, row: int) -> str:
-    """Return the methods of an ensemble with their shares, largest first; "" for other methods."""
+def order_in_words(forecast: PanelForecast, row: int) -> str:
+    """Return the order of an ARIMA, or the shares of an ensemble; "" for other methods."""
+    if forecast.methods[row] == ARIMA or forecast.candidates[0] == "arima-fourier":
+        return forecast.orders[row]
     if forecast.methods[row] != ENSEMBLE:
         return ""
     shares = forecast.shares[:, row]
@@ -20,24 +22,37 @@ def ensemble_shares(forecast: PanelForecast, row: int) -> str:
     return ", ".join(f"{forecast.candidates[m]} {shares[m]:.0%}" for m in order)
 
 
+def compared_methods(forecast: PanelForecast, row: int) -> tuple[MethodScore, ...]:
+    """Return the methods whose recent errors are known, best first."""
+    shares, end_shares = forecast.shares[:, row].tolist(), forecast.end_shares[:, row].tolist()
+    scores = [
+        MethodScore(name, error, share, end_share, name == forecast.methods[row])
+        for name, error, share, end_share in zip(
+            forecast.candidates,
+            forecast.errors[:, row].tolist(),
+            (*shares, 1.0),
+            (*end_shares, 1.0),
+            strict=True,
+        )
+        if np.isfinite(error)
+    ]
+    return tuple(sorted(scores, key=lambda score: score.error))
+
+
 def selection_reason(forecast: PanelForecast, row: int) -> str:
     """Return a sentence with the recent errors of the chosen and of the naive methods."""
-    errors = dict(zip(forecast.candidates, forecast.errors[:, row], strict=True))
     chosen = forecast.methods[row]
-    finite_errors = {name: error for name, error in errors.items() if np.isfinite(error)}
-    if chosen not in finite_errors:
+    scores = {score.method: score for score in compared_methods(forecast, row)}
+    if chosen not in scores:
         return f"{chosen}: too little was seen to try any method."
-    naive = [
-        f"{name} {finite_errors[name]:.1%}"
-        for name in NAIVE
-        if name in finite_errors and name != chosen
-    ]
-    compared = f" ({', '.join(naive)})" if naive else ""
     if chosen == ENSEMBLE:
         why = f"no single method was {MARGIN:.0%} better"
     else:
         why = f"at least {MARGIN:.0%} better than all together"
+    best = next((name for name in scores if name != chosen), "")
+    rivals = dict.fromkeys((best, *(name for name in NAIVE if name in scores and name != chosen)))
+    compared = ", ".join(f"{name} {scores[name].error:.1%}" for name in rivals if name)
     return (
-        f"{chosen}: lately its peaks were off by {finite_errors[chosen]:.1%} of mean demand; "
-        f"{why}{compared}."
+        f"{chosen}: lately its peaks were off by {scores[chosen].error:.1%} of mean demand; {why}"
+        f"{f' ({compared})' if compared else ''}."
     )

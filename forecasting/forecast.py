@@ -15,6 +15,17 @@ from forecasting.past_forecasts import PastPeaks
 QUANTILES = (0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95)
 
 
+@dataclass(frozen=True, slots=True)
+class MethodScore:
+    """A method that was compared for a series."""
+
+    method: str
+    error: float  # of recent peaks, over mean demand
+    share: float  # weight in the ensemble, for the window
+    end_share: float  # the same, for the last step
+    chosen: bool
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Forecast:
     """Expected demand of one series over the coming bins, never negative.
@@ -39,6 +50,7 @@ class Forecast:
     tops: FloatArray | None = None  # [steps]
     peaks: FloatArray | None = None  # [len(levels), steps]
     past: PastPeaks | None = None
+    compared: tuple[MethodScore, ...] = ()  # best first, for "auto" and "ensemble"
 
     def __post_init__(self) -> None:
         for name in ("mean", "quantiles", "tops", "peaks"):
@@ -88,7 +100,9 @@ class PanelForecast:
     methods: tuple[str, ...]  # [series] the chosen one
     candidates: tuple[str, ...]  # [methods]
     errors: FloatArray  # [methods, series] recent error of peaks over mean demand; inf: unknown
-    shares: FloatArray  # [methods, series] weights of the ensemble
+    shares: FloatArray  # [methods, series] weights of the ensemble, for the window
+    end_shares: FloatArray  # [methods, series] the same, for the last step
+    orders: tuple[str, ...]  # [series] of ARIMA; "" where it was not fitted
     past: tuple[PastPeaks, ...]  # [series]
     limit: FloatArray  # [series, 1] largest amount that is forecast; infinite from a week on
     scores: FloatArray  # [series, o, steps] errors of past forecasts by lead; NaN: not known

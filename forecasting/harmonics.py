@@ -11,11 +11,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from forecasting.arrays import FloatArray
+from forecasting.arrays import FloatArray, IntArray
 
 DAY_S, WEEK_S = 86_400.0, 604_800.0
 AR_LAGS = 5  # autoregression that replaces the ARMA errors while harmonics are compared
-RSS_FLOOR = 1e-18  # for values around 1: below it a fit is exact
+RSS_FLOOR = 1e-14  # for values around 1: below it there is only rounding
+RIDGE = 1e-12  # of the mean square of a regressor, added to it
+SMALLEST = 1e-30  # added to it too, for regressors of zeros
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,11 @@ class Harmonics:
             angle = 2 * np.pi * np.mod(time_s, period) / period
             columns += [np.sin(angle), np.cos(angle)]
         return np.column_stack(columns)
+
+    def columns(self, most: Harmonics) -> IntArray:
+        """Return the columns of these harmonics in the design of ``most``."""
+        weekly = 1 + 2 * most.daily
+        return np.asarray(np.r_[0 : 1 + 2 * self.daily, weekly : weekly + 2 * self.weekly])
 
     def __str__(self) -> str:
         named = [(self.daily, "daily"), (self.weekly, "weekly")]
@@ -66,32 +73,41 @@ def candidate_harmonics(
 
 
 def choose_harmonics(
-    values: FloatArray, d: int, start_s: float, bin_s: float, options: Sequence[Harmonics]
+    values: FloatArray, d: int, design: FloatArray, options: Sequence[Harmonics]
 ) -> Harmonics:
     """Return the option with the least AIC of a regression with autoregressive errors.
 
-    With ``w`` the ``d``-times differenced values, each option is the least-squares fit of
+    ``design`` is that of the last option, which has the most harmonics. With ``w`` the ``d``-times
+    differenced values, each option is the least-squares fit of
     ``w[t] = c + sum_i phi_i w[t - i] + X[t] gamma + e[t]``. A lag only shifts the phase of a
     sinusoid, so this equals the regression on ``X`` with AR(AR_LAGS) errors.
-    ``AIC = n log(RSS / n) + 2 k``. All options use the same bins. Gaps are interpolated as
-    regressors and dropped as targets.
+    ``AIC = n log(RSS / n) + 2 k``. All options use the same bins. Gaps have the value before them
+    as regressors and are dropped as targets.
     """
     observed = ~np.isnan(values)
-    index = np.arange(values.size)
-    w = np.diff(np.interp(index, index[observed], values[observed]), n=d)
+    w = np.diff(carry_forward(values), n=d)
     target = observed[d:] & observed[: values.size - d]
     target[:AR_LAGS] = False
     rows = np.flatnonzero(target)
     lags = np.column_stack([w[rows - lag] for lag in range(1, AR_LAGS + 1)])
+    regressors = np.hstack([lags, _difference_columns(design, d)[rows]])
+    normal, moments = regressors.T @ regressors, regressors.T @ w[rows]
+    normal += RIDGE * np.trace(normal) / len(normal) * np.eye(len(normal))
+    square, n, first = float(w[rows] @ w[rows]), max(1, rows.size), AR_LAGS + 1 - d
+    explained: dict[int, FloatArray] = {}  # by weekly harmonics: square of each column in turn
 
     def aic(option: Harmonics) -> float:
-        design = _difference_columns(option.design(start_s, bin_s, values.size), d)[rows]
-        regressors = np.hstack([lags, design])
-        n, k = regressors.shape
+        k = first + 2 * (option.daily + option.weekly)
         if n < 3 * k:
             return np.inf
-        coefficients = np.linalg.lstsq(regressors, w[rows])[0]
-        rss = float(np.sum((w[rows] - regressors @ coefficients) ** 2))
+        if option.weekly not in explained:
+            # With the daily columns last, one factorisation serves every number of them.
+            end = first + 2 * options[-1].daily
+            weekly = np.arange(end, end + 2 * option.weekly)
+            order = np.concatenate([np.arange(first), weekly, np.arange(first, end)])
+            factor = np.linalg.cholesky(normal[np.ix_(order, order)])
+            explained[option.weekly] = np.linalg.solve(factor, moments[order]) ** 2
+        rss = max(0.0, square - float(explained[option.weekly][:k].sum()))
         return float(n * np.log(rss / n + RSS_FLOOR) + 2 * k)
 
     return min(options, key=aic)
@@ -107,8 +123,25 @@ def regress(values: FloatArray, d: int, design: FloatArray) -> FloatArray:
     w = np.diff(values, n=d)
     rows = ~np.isnan(w)
     coefficients = np.zeros(design.shape[1])
-    coefficients[d:] = np.linalg.lstsq(_difference_columns(design, d)[rows], w[rows])[0]
+    coefficients[d:] = least_squares(_difference_columns(design, d)[rows], w[rows])
     return coefficients
+
+
+def carry_forward(values: FloatArray) -> FloatArray:
+    """Replace each gap of ``values [bins]`` by the value before it, the first by the one after it.
+
+    An interpolation would tell a regression the value after the gap.
+    """
+    seen = ~np.isnan(values)
+    last = np.maximum.accumulate(np.where(seen, np.arange(values.size), np.argmax(seen)))
+    return np.asarray(values[last])
+
+
+def least_squares(regressors: FloatArray, values: FloatArray) -> FloatArray:
+    """Return the coefficients by the normal equations, which take a fifth of the time of an SVD."""
+    normal = regressors.T @ regressors
+    normal += (RIDGE * np.trace(normal) / max(1, len(normal)) + SMALLEST) * np.eye(len(normal))
+    return np.asarray(np.linalg.solve(normal, regressors.T @ values))
 
 
 def _difference_columns(design: FloatArray, d: int) -> FloatArray:

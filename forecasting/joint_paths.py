@@ -8,7 +8,6 @@ errors of one past origin: the ranks of its errors among those of all past origi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -18,31 +17,13 @@ from forecasting.demand import DemandSeries
 from forecasting.forecast import PanelForecast, interpolate_quantiles
 from forecasting.panel import Panel
 from forecasting.panel_forecaster import PanelForecaster
-from forecasting.rules.registry import AUTO, PANEL_METHODS
-from forecasting.selection import forecaster
 
 
 def panel_forecast(
     series: Sequence[DemandSeries], method: str, horizon_bins: int, steps: int
 ) -> PanelForecast:
-    """Forecast ``series`` on the same bins, for ``joint_paths``.
-
-    A method that forecasts one series at a time gives the quantiles; the dependence is then that of
-    the errors of "auto".
-    """
-    together = method if method in PANEL_METHODS else AUTO
-    panel = PanelForecaster(together, horizon_bins).fit(Panel.of(series)).predict(steps)
-    if together == method:
-        return panel
-    alone = [
-        forecaster(method, horizon_bins=horizon_bins).fit(one).predict(steps) for one in series
-    ]
-    return replace(
-        panel,
-        mean=np.stack([forecast.mean for forecast in alone]),
-        quantiles=np.stack([forecast.quantiles for forecast in alone]),
-        limit=np.full((len(series), 1), np.inf),
-    )
+    """Forecast ``series`` on the same bins, for ``joint_paths``."""
+    return PanelForecaster(method, horizon_bins).fit(Panel.of(series)).predict(steps)
 
 
 def joint_paths(forecast: PanelForecast, count: int, seed: int) -> FloatArray:

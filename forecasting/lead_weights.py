@@ -92,14 +92,15 @@ class LeadWeights:
 
     def mix(
         self, rows: IntArray, paths: FloatArray, number: IntArray, near: FloatArray, age: int
-    ) -> FloatArray:
+    ) -> tuple[FloatArray, FloatArray]:
         """Return the weighted mean of ``paths [methods, rows, o, steps]``, ``[rows, o, steps]``.
 
-        ``number`` is the index of each origin among all. ``near`` holds the weights of the first
-        block, which stand in until an error at a longer lead is known. The last observed bin lies
-        ``age`` bins before the origins, which adds to the lead. Steps of the first block are NaN.
+        The second array holds the weights of the last step, ``[methods, rows, o]``. ``number`` is
+        the index of each origin among all. ``near`` holds the weights of the first block, which
+        stand in until an error at a longer lead is known. The last observed bin lies ``age`` bins
+        before the origins, which adds to the lead. Steps of the first block are NaN.
         """
-        weights = near
+        weights = at_end = near
         mixed = np.full(paths.shape[1:], np.nan)
         steps = paths.shape[3]
         for means, (start, end) in zip(self.errors, self.blocks, strict=True):
@@ -111,4 +112,5 @@ class LeadWeights:
             if part.stop > part.start:
                 each = np.nan_to_num(paths[..., part])
                 mixed[..., part] = np.einsum("mso,msok->sok", weights, each)
-        return mixed
+                at_end = weights
+        return mixed, at_end

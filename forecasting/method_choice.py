@@ -10,7 +10,7 @@ from forecasting.arrays import FloatArray, IntArray
 
 HALF_LIFE = 48  # windows after which an error counts half: two days of hours
 MARGIN = 0.1  # share by which a method must be better than the ensemble to be chosen alone
-POWER = 8  # of the inverse errors: a method that is twice as wrong hardly counts
+POWER = 12  # of the inverse errors: a method that is twice as wrong hardly counts
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -16,6 +16,7 @@ from forecasting.cleaning import clean, newly_cleaned
 from forecasting.harmonics import DAY_S
 from forecasting.holidays import HolidayRatio
 from forecasting.panel import Panel, windows_at
+from forecasting.rules.arima import FittedArima
 from forecasting.rules.registry import RULES
 from forecasting.rules.rule import FittedRule
 
@@ -67,6 +68,14 @@ class MethodFits:
                 paths[m, :, start:until] = rule.paths(usual, origins_of_fit, steps) * ratio
             start = until
         return paths
+
+    def orders(self, name: str) -> tuple[str, ...]:
+        """Return the orders that the method ``name`` was last fitted with, by series."""
+        series = len(self.latest.values) if self.latest else 0
+        if self.latest is None or name not in self.names:
+            return ("",) * series
+        fitted = self.latest.methods[self.names.index(name)]
+        return fitted.labels if isinstance(fitted, FittedArima) else ("",) * series
 
     def _fit_bins(self, panel: Panel, origin: int) -> tuple[int, int]:
         """Return after how many bins the fit for ``origin`` is made, and the one after it."""

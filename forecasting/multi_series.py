@@ -7,14 +7,12 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
-from forecasting.backtest import Backtest, backtest, evaluate, last_origins, rolling_forecasts
+from forecasting.backtest import Backtest, evaluate, last_origins
 from forecasting.demand import DemandSeries
 from forecasting.errors import SeriesTooShort
 from forecasting.forecast import Forecast
 from forecasting.holidays import Holidays
 from forecasting.models.rule_forecaster import MultiSeriesForecaster
-from forecasting.rules.registry import PANEL_METHODS
-from forecasting.selection import forecaster
 
 T = TypeVar("T")
 
@@ -94,17 +92,12 @@ def _by_group(
 
 
 def _forecast(method: str, series: Sequence[DemandSeries], steps: int) -> list[Forecast]:
-    if method in PANEL_METHODS:
-        return MultiSeriesForecaster(method, steps).fit(series).predict(steps)
-    return [forecaster(method, horizon_bins=steps).fit(demand).predict(steps) for demand in series]
+    return MultiSeriesForecaster(method, steps).fit(series).predict(steps)
 
 
 def _backtest(
     method: str, origins: int, series: Sequence[DemandSeries], steps: int
 ) -> list[Backtest]:
-    if method not in PANEL_METHODS:
-        make = partial(forecaster, method, horizon_bins=steps)
-        return [backtest(demand, make, steps, origins) for demand in series]
     origin_bins = last_origins(series[0], steps, origins, steps)
     forecasts = _rolling_forecasts_by_series(method, origin_bins.tolist(), steps, steps, series)
     return [
@@ -135,16 +128,6 @@ def _rolling_forecasts_by_series(
 
     ``method`` is judged on windows of ``window`` bins.
     """
-    if method not in PANEL_METHODS:
-        return [
-            rolling_forecasts(
-                demand,
-                forecaster(method, horizon_bins=window),
-                [demand.start_s + origin * demand.bin_s for origin in origins],
-                steps,
-            )
-            for demand in series
-        ]
     model, seen = MultiSeriesForecaster(method, window), 0
     forecasts: list[list[Forecast]] = []
     for origin in origins:

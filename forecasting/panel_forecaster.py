@@ -24,13 +24,13 @@ from forecasting.method_choice import DiscountedMeans, choose_method, ensemble_w
 from forecasting.method_fits import MethodFits
 from forecasting.panel import Panel, mean_scale, windows_at
 from forecasting.past_forecasts import PastForecasts, PastPeaks, RecentErrors, SelectedForecast
-from forecasting.rules.registry import AUTO, ENSEMBLE, LAST_VALUE, RULES
-from forecasting.rules.scales import OFFSET
+from forecasting.rules.registry import ARIMA, AUTO, ENSEMBLE, LAST_VALUE, MEMBERS, RULES
 from forecasting.threads import map_in_two_threads, single_blas_thread
 
 ORIGINS = 336  # most past origins that methods are judged from
 BAND_WINDOWS = 168  # latest windows that quantiles rest on: a week of hours
 FIRST = 0.25  # share of the history before the first origin
+SETTLED_DAYS = 2  # of history, from which on methods know the day: bands far ahead rest on these
 LARGEST_BIAS = 1.0  # log ratio: a larger miss says nothing of the next peak
 PEAK_MULTIPLE = 2.0  # of the observed peak: limit of forecasts on less than a week of history
 PART_SIZE = 2000  # series times bins of the window at a time, to bound memory
@@ -98,6 +98,8 @@ class PanelForecaster:
             growth_share=max(piece.growth_share for piece in pieces),
             errors=np.concatenate([piece.errors for piece in pieces], axis=1),
             shares=np.concatenate([piece.shares for piece in pieces], axis=1),
+            end_shares=np.concatenate([piece.end_shares for piece in pieces], axis=1),
+            orders=tuple(order for piece in pieces for order in piece.orders),
         )
 
 
@@ -111,7 +113,7 @@ class _PanelPart:
     def __init__(self, forecaster: PanelForecaster, panel: Panel) -> None:
         self.method = forecaster.method
         judged = self.method in (AUTO, ENSEMBLE)
-        self.names = tuple(RULES) if judged else (self.method,)
+        self.names = MEMBERS if judged else (self.method,)
         self.horizon, self.lead = forecaster.horizon_bins, forecaster.lead_bins
         self.window = self.lead + self.horizon
         self.peak_multiple = forecaster.peak_multiple
@@ -181,6 +183,8 @@ class _PanelPart:
             candidates=(*self.names, ENSEMBLE),
             errors=_smaller_of_both(errors, len(self.names)) / self.scale[:, 0],
             shares=_sum_of_both(_weights(both, recent.errors))[:, :, 0],
+            end_shares=selected.end_shares[:, :, 0],
+            orders=self.fits.orders(ARIMA),
             past=self._past_peaks(),
             limit=limit,
             scores=scores,
@@ -305,7 +309,7 @@ class _PanelPart:
 
     def _with_corrected(self, tops: FloatArray, bias: FloatArray) -> FloatArray:
         """Append peaks that are corrected by their recent bias, ``[2 methods, ...]``."""
-        offset = OFFSET * self.scale
+        offset = conformal.OFFSET * self.scale
         corrected = np.maximum(0.0, (tops + offset) * np.exp(bias) - offset)
         return np.concatenate([tops, corrected])
 
@@ -349,14 +353,17 @@ class _PanelPart:
         path_top = self._tops(path)
         has_peaks = (path_top > 0) & ~np.isnan(top)
         lift = np.where(has_peaks, top / np.where(path_top > 0, path_top, 1), 1)
+        near = _sum_of_both(_weights(both, recent.errors))
+        end_shares = near.copy()
         if self.method in (AUTO, ENSEMBLE):
-            near = _sum_of_both(_weights(both, recent.errors))
             has_weight = near.sum(axis=0)[..., None] > 0
             for age in np.unique(ages):
                 rows = np.flatnonzero(ages == age)
-                later = self.leads.mix(rows, paths[:, rows], number, near[:, rows], int(age))
+                later, end_shares[:, rows] = self.leads.mix(
+                    rows, paths[:, rows], number, near[:, rows], int(age)
+                )
                 path[rows] = np.where(has_weight[rows] & ~np.isnan(later), later, path[rows])
-        return SelectedForecast(path, lift, chosen)
+        return SelectedForecast(path, lift, chosen, end_shares)
 
     @property
     def _windows(self) -> IntArray:
@@ -375,9 +382,13 @@ class _PanelPart:
         """
         steps = forecast.shape[1] // 2
         values, scale = self.panel.values[rows], self.scale[rows]
-        known = self.record.origins[self._windows] < self.panel.bins - age
-        prior = conformal.growth_prior(self._days_known(age), int(known.sum()))
+        day = self.panel.season_bins(DAY_S)
+        origins = self.record.origins[self._windows]
+        known = origins < self.panel.bins - age
+        growth = conformal.day_growth(values[:, : self.panel.bins - age], day)
+        prior = conformal.growth_prior(self._days_known(age), int(known.sum()), growth)
         near = np.tile(np.arange(age, age + steps) < self.window, 2)
+        settled = origins >= min(SETTLED_DAYS * day, (self.panel.bins - age) // 2)
         result = np.empty((len(rows), len(QUANTILES), 2 * steps))
         result[:, :, near] = conformal.quantiles(
             forecast[:, near], past[:, -BAND_WINDOWS:, near], values, scale, QUANTILES
@@ -385,7 +396,7 @@ class _PanelPart:
         # Forecasts further ahead than a window overlap. Levels would adapt to one streak of errors.
         result[:, :, ~near] = conformal.quantiles(
             forecast[:, ~near],
-            past[:, :, ~near],
+            past[:, settled][:, :, ~near],
             values,
             scale,
             QUANTILES,
@@ -411,9 +422,11 @@ class _PanelPart:
         forecasts = paths[:, :, :reach]
         lifts = self.record.lifts[rows][:, windows, None]
         forecast_tops = lifts * running_max(forecasts, self.horizon)
+        near = np.arange(reach) < self.window
+        offset = np.where(near, conformal.OFFSET, conformal.FAR_OFFSET)
         return np.concatenate([
-            conformal.log_ratio_scores(actual, forecasts, scale)[:, :, age:],
-            conformal.log_ratio_scores(tops, forecast_tops, scale)[:, :, age:],
+            conformal.log_ratio_scores(actual, forecasts, scale, offset)[:, :, age:],
+            conformal.log_ratio_scores(tops, forecast_tops, scale, offset)[:, :, age:],
         ], axis=2)  # fmt: skip
 
 

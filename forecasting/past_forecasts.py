@@ -51,6 +51,7 @@ class SelectedForecast:
     path: FloatArray  # [series, o, steps]
     lift: FloatArray  # [series, o]
     chosen: IntArray  # [series, o]
+    end_shares: FloatArray  # [methods, series, o] weights of the last step in the ensemble
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -9,8 +9,8 @@ from forecasting.models.oracle import Perfect
 from forecasting.models.rule_forecaster import RuleForecaster
 from forecasting.rules.registry import PANEL_METHODS
 
-ARIMA, ARIMA_FOURIER, PERFECT = "arima", "arima-fourier", "perfect"
-METHODS = (*PANEL_METHODS, ARIMA, ARIMA_FOURIER, PERFECT)
+PERFECT = "perfect"
+METHODS = (*PANEL_METHODS, PERFECT)
 
 
 def forecaster(
@@ -27,10 +27,6 @@ def forecaster(
     """
     if method in PANEL_METHODS:
         return RuleForecaster(method, horizon_bins, lead_bins)
-    if method in (ARIMA, ARIMA_FOURIER):
-        from forecasting.models.arima import Arima  # statsmodels takes a second to import
-
-        return Arima(horizon_bins, lead_bins, always=method == ARIMA_FOURIER)
     if method == PERFECT:
         if truth is None:
             raise ForecastError("perfect: the truth is missing. Pass the series to come as truth.")

@@ -10,12 +10,13 @@ import numpy as np
 
 from forecasting.demand import DemandSeries
 from forecasting.errors import ForecastError, SeriesTooShort
-from forecasting.explanation import ensemble_shares, selection_reason
+from forecasting.explanation import compared_methods, order_in_words, selection_reason
 from forecasting.forecast import Forecast, PanelForecast
 from forecasting.harmonics import DAY_S
 from forecasting.models.series_end import SeriesEnd, check_steps, require_fitted
 from forecasting.panel import Panel
 from forecasting.panel_forecaster import PanelForecaster
+from forecasting.rules.arima import MIN_OBSERVED, Arima
 from forecasting.rules.naive import Seasonal, ShapeTimesLevel
 from forecasting.rules.registry import AUTO, ENSEMBLE, RULES
 
@@ -74,13 +75,14 @@ class MultiSeriesForecaster:
                 levels=panel.levels,
                 quantiles=panel.quantiles[row],
                 method=panel.methods[row],
-                order=ensemble_shares(panel, row),
+                order=order_in_words(panel, row),
                 fit_seconds=self._fit_seconds,
                 reason=selection_reason(panel, row) if self.requested == AUTO else "",
                 window_bins=self._forecaster.horizon_bins,
                 tops=panel.top[row],
                 peaks=panel.peaks[row],
                 past=panel.past[row],
+                compared=compared_methods(panel, row) if self.requested in (AUTO, ENSEMBLE) else (),
             )
             for row, end in enumerate(ends)
         ]
@@ -130,8 +132,9 @@ def _check_length(method: str, series: DemandSeries) -> None:
                 f"{series.key}: {method} needs {what}, {needed} bins, and 2 observed "
                 f"bins; it has {series.bins} bins, {observed} of them observed."
             )
-    if observed < FEWEST:
+    fewest = MIN_OBSERVED if isinstance(rule, Arima) else FEWEST
+    if observed < fewest:
         raise SeriesTooShort(
-            f"{series.key}: {method} needs at least {FEWEST} observed bins and has "
-            f"{observed}. Give a longer history."
+            f"{series.key}: {method} needs at least {fewest} observed bins and has "
+            f"{observed}. Give a longer history or use narrower bins."
         )

@@ -12,8 +12,6 @@ from forecasting.errors import ForecastError
 
 T = TypeVar("T")
 
-MIN_OBSERVED = 24  # bins for ARIMA: three for each of eight parameters, (3, d, 2) with a mean
-
 
 @dataclass(frozen=True, slots=True)
 class SeriesEnd:

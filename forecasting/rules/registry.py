@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from forecasting.harmonics import DAY_S, WEEK_S
+from forecasting.rules.arima import Arima
 from forecasting.rules.kalman import Kalman
 from forecasting.rules.naive import LastValue, MovingMaximum, Seasonal, ShapeTimesLevel
 from forecasting.rules.regression import Regression
@@ -10,7 +11,7 @@ from forecasting.rules.rule import Rule
 from forecasting.rules.smoothing import SeasonalSmoothing, Smoothing
 
 HOUR_S = 3600.0
-LAST_VALUE, SEASONAL_NAIVE = "last-value", "seasonal-naive"
+LAST_VALUE, SEASONAL_NAIVE, ARIMA = "last-value", "seasonal-naive", "arima"
 RULES: dict[str, Rule] = {
     LAST_VALUE: LastValue(),
     SEASONAL_NAIVE: Seasonal(DAY_S),
@@ -23,7 +24,10 @@ RULES: dict[str, Rule] = {
     "regression": Regression(),
     "regression-root": Regression(scale="root"),
     "autoregression": Regression(cycles=False),
+    ARIMA: Arima(),
+    "arima-fourier": Arima(always=True),
 }
+MEMBERS = tuple(name for name in RULES if name != "arima-fourier")  # that "auto" compares
 NAIVE = (LAST_VALUE, SEASONAL_NAIVE, "seasonal-naive-week", "moving-maximum")
 ENSEMBLE, AUTO = "ensemble", "auto"
 PANEL_METHODS = (AUTO, ENSEMBLE, *RULES)

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from math import ceil, floor
 from typing import Any
 
-from forecasting.models.series_end import MIN_OBSERVED
+from forecasting.rules.arima import MIN_OBSERVED
 from planner.errors import NotReady
 from planner.inputs import catalogue
 from planner.inputs.scenario.document import dump_mapping, parse

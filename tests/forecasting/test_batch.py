@@ -10,7 +10,7 @@ from forecasting import conformal
 from forecasting.cleaning import Reason, clean
 from forecasting.errors import ForecastError
 from forecasting.lead_weights import LeadWeights, block_edges
-from forecasting.method_choice import DiscountedMeans, choose_method, ensemble_weights
+from forecasting.method_choice import POWER, DiscountedMeans, choose_method, ensemble_weights
 from forecasting.panel import Panel
 from forecasting.panel_forecaster import PanelForecaster, running_max
 from forecasting.rules.registry import PANEL_METHODS
@@ -143,7 +143,7 @@ class TestChoice:
 
     def test_weights_are_inverse_powers(self):
         weights = ensemble_weights(np.array([1.0, 2.0, np.inf]))
-        np.testing.assert_allclose(weights, [256 / 257, 1 / 257, 0])
+        np.testing.assert_allclose(weights, np.array([2.0**POWER, 1, 0]) / (2.0**POWER + 1))
         assert ensemble_weights(np.array([np.inf, np.inf])).sum() == 0
 
     def test_one_method_has_to_be_a_tenth_better(self):
@@ -259,17 +259,18 @@ class TestLead:
         leads.follow(values, origins, paths)
         here = np.array([[10.0, 10, 10, 10], [20, 20, 20, 20]])[:, None, None]
         even = np.full((2, 1, 1), 0.5)
-        mixed = leads.mix(np.array([0]), here, np.array([len(origins)]), even, age=0)[0, 0]
+        mixed = leads.mix(np.array([0]), here, np.array([len(origins)]), even, age=0)[0][0, 0]
         assert np.isnan(mixed[0])
         np.testing.assert_allclose(mixed[1:], [10, 20, 20])
-        late = leads.mix(np.array([0]), here, np.array([len(origins)]), even, age=1)[0, 0]
+        late = leads.mix(np.array([0]), here, np.array([len(origins)]), even, age=1)[0][0, 0]
         np.testing.assert_allclose(late, [10, 20, 20, np.nan])
 
     def test_without_errors_at_a_lead_nearer_weights_stand_in(self):
         leads = LeadWeights(2, 1, (1, 2), stride=1, horizon=1)
         paths = np.array([[0.0, 10.0], [0.0, 20.0]])[:, None, None]
         near = np.array([0.25, 0.75])[:, None, None]
-        mixed = leads.mix(np.array([0]), paths, np.array([0]), near, age=0)
+        mixed, at_end = leads.mix(np.array([0]), paths, np.array([0]), near, age=0)
+        np.testing.assert_array_equal(at_end, near)
         assert mixed[0, 0, 1] == pytest.approx(17.5)
 
     def test_a_day_ahead_the_band_holds_its_share_on_days_not_seen(self):
@@ -306,11 +307,21 @@ class TestShortHistory:
         assert forecast.predict(24).quantiles.max() > values.max()
 
     def test_the_prior_fades_over_a_week(self):
-        one, six = conformal.growth_prior(1.0, 40), conformal.growth_prior(6.0, 240)
-        assert (one.size, six.size) == (240, 40)
-        assert conformal.growth_prior(7.0, 300) is None
+        usual = np.array([conformal.DAY_GROWTH])
+        one = conformal.growth_prior(1.0, 40, usual)[0]
+        assert (one.size, conformal.growth_prior(6.0, 240, usual).size) == (240, 40)
+        assert conformal.growth_prior(7.0, 300, usual) is None
         assert one.mean() == pytest.approx(0.0, abs=1e-12)
         assert np.quantile(one, 0.95) == pytest.approx(1.645 * conformal.DAY_GROWTH, rel=0.02)
+
+    def test_days_that_hardly_differ_narrow_the_prior(self):
+        calm, wild = np.full(72, 10.0), 10.0 * np.repeat([1.0, 3.0, 1.0], 24)
+        first, second, unknown = conformal.day_growth(np.stack([calm, wild, 0 * calm]), 24)
+        ratios = conformal.PRIOR_RATIOS
+        assert first == pytest.approx(conformal.DAY_GROWTH * np.sqrt(ratios / (ratios + 2)))
+        squares = ratios * conformal.DAY_GROWTH**2 + 2 * np.log(3) ** 2
+        assert second == pytest.approx(np.sqrt(squares / (ratios + 2)))
+        assert unknown == pytest.approx(conformal.DAY_GROWTH)
 
     def test_two_exact_days_do_not_promise_a_third(self, daily_demand):
         values = daily_demand(3, bin_s=HOUR_S)[None]

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from forecasting.drift import ALARMS, _alarm_limit, _cusum, _normal_scores, detect_drift
-from forecasting.models.arima import Arima, Limits
 from forecasting.panel import Panel
 from forecasting.panel_forecaster import PanelForecaster
 from forecasting.past_forecasts import PastPeaks
+from forecasting.selection import forecaster
 
 RNG = np.random.default_rng(7)
 HOUR_S = 3600.0
@@ -86,7 +86,7 @@ def test_arima_tells_of_its_past_windows_too(series) -> None:
     """Errors that grow ninefold a day and a half before the end, of which it is told bin by bin."""
     noise = np.random.default_rng(3).normal(0, 1, 240)
     values = 100.0 + np.where(np.arange(240) < 204, 2.0, 18.0) * noise
-    model = Arima(1, limits=Limits(p=1, q=0)).fit(series(values[:200], bin_s=HOUR_S))
+    model = forecaster("arima", horizon_bins=1).fit(series(values[:200], bin_s=HOUR_S))
     for bin_ in range(200, 240):
         model.update(series(values[bin_ : bin_ + 1], bin_s=HOUR_S, start_s=bin_ * HOUR_S))
     past = model.predict(1).past
@@ -96,7 +96,7 @@ def test_arima_tells_of_its_past_windows_too(series) -> None:
     assert report.flagged and report.since_s is not None
     assert abs(report.since_s - 204 * HOUR_S) <= 12 * HOUR_S
     steady = (
-        Arima(1, limits=Limits(p=1, q=0)).fit(series(100.0 + 2 * noise, bin_s=HOUR_S)).predict(1)
+        forecaster("arima", horizon_bins=1).fit(series(100.0 + 2 * noise, bin_s=HOUR_S)).predict(1)
     )
     assert steady.past is not None and not detect_drift(steady.past).flagged
 
@@ -104,7 +104,7 @@ def test_arima_tells_of_its_past_windows_too(series) -> None:
 @pytest.mark.parametrize("horizon", [1, 4])
 def test_arima_says_of_a_past_window_what_it_said_then(series, horizon: int) -> None:
     values = np.random.default_rng(4).poisson(80.0, 120).astype(float)
-    model = Arima(horizon, limits=Limits(p=1, q=0)).fit(series(values[:100]))
+    model = forecaster("arima", horizon_bins=horizon).fit(series(values[:100]))
     highest = model.predict(horizon).mean.max()
     model.update(series(values[100:], start_s=100 * 900.0))
     past = model.predict(horizon).past

@@ -9,7 +9,7 @@ from forecasting.forecast import QUANTILES
 from forecasting.selection import METHODS as ALL
 from forecasting.selection import forecaster
 
-# Told the truth; as arima, slower; two that need more than these histories.
+# Told the truth; as arima; two that need more than these histories.
 LEFT_OUT = ("perfect", "arima-fourier", "seasonal-naive-week", "week-shape")
 METHODS = tuple(method for method in ALL if method not in LEFT_OUT)
 HOUR_S = 3600.0

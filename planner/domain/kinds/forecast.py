@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 
@@ -11,8 +11,8 @@ from pydantic import Field
 
 from forecasting.backtest import Backtest
 from forecasting.cleaning import clean
-from forecasting.demand import DemandSeries
-from forecasting.forecast import Forecast
+from forecasting.demand import INPUT_TOKENS, DemandSeries, SeriesKey
+from forecasting.forecast import Forecast, MethodScore
 from forecasting.multi_series import backtest_each, backtest_each_or_none, forecast_each, steps_of
 from planner.domain.columns import NUMBER, SECONDS, TEXT, Column
 from planner.domain.options import RunOptions
@@ -110,6 +110,40 @@ class TimedForecast(Forecasts):
     seconds: float = 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class ComparedMethod:
+    """A method that was compared for one series."""
+
+    model: str
+    region: str
+    tier: str
+    unit: str
+    method: str
+    error: float  # of recent peaks, over mean demand
+    over_chosen: float | None  # the error over that of the chosen method
+    share: float  # weight in the ensemble, for the next window
+    end_share: float  # the same, for the last bin
+    chosen: bool
+
+
+def compared_methods(
+    series: Iterable[tuple[SeriesKey, str, Sequence[MethodScore]]],
+) -> tuple[ComparedMethod, ...]:
+    """Return the methods of each series (key, unit, scores), best first."""
+    rows = []
+    for key, unit, scores in series:
+        chosen = next((score.error for score in scores if score.chosen), 0.0)
+        rows += [
+            ComparedMethod(
+                key.model, key.region, key.tier, unit, score.method, score.error,
+                score.error / chosen if chosen > 0 else None,
+                score.share, score.end_share, score.chosen,
+            )
+            for score in scores
+        ]  # fmt: skip
+    return tuple(rows)
+
+
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class ForecastResult:
     """The forecast for the plan of a scenario."""
@@ -119,6 +153,7 @@ class ForecastResult:
     headline: str  # its error, compared with the naive forecast
     window: WindowFacts
     series: tuple[SeriesForecast, ...] = field(metadata={COLUMNS: SERIES})
+    methods: tuple[ComparedMethod, ...]
     forecast: TimedForecast
     notes: tuple[str, ...]
     seconds: float
@@ -140,6 +175,7 @@ class SeriesResult:
 
     kind: str = "forecast"
     series: tuple[SeriesAhead, ...] = field(metadata={COLUMNS: AHEAD})
+    methods: tuple[ComparedMethod, ...]
     notes: tuple[str, ...]
     seconds: float
 
@@ -189,6 +225,7 @@ def run(
             headline=headline,
             window=window_facts(window, traffic),
             series=forecasts,
+            methods=compared_methods((row.key, INPUT_TOKENS, row.compared) for row in forecasts),
             forecast=TimedForecast(forecasts, quantiles, seconds),
             notes=(*gaps_noted(traffic, window), *traffic.notes),
             seconds=seconds,
@@ -258,6 +295,7 @@ def run_series(
     return Outcome(
         SeriesResult(
             series=tuple(listed),
+            methods=compared_methods((row.key, row.unit, row.compared) for row in ahead),
             notes=(
                 *uncounted_units_sentence(series),
                 *([holidays_named] if holidays_named else []),

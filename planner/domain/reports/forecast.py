@@ -51,6 +51,7 @@ def report(result: ForecastResult, tables: Tables) -> Report:
         sections=(
             Section("Forecast of each series", (_series(rows),), "Series"),
             *_planned_for(result),
+            *_compared(result),
             *((Section("Notes", notes, folded=True),) if notes else ()),
         ),
         clock=window.clock if window else "utc",
@@ -139,6 +140,27 @@ def _drift(row: Mapping[str, Any]) -> str:
     """Return the sentence on a forecast that has become worse, if it has."""
     drift = row.get("drift") or {}
     return str(drift.get("sentence") or "") if drift.get("flagged") else ""
+
+
+def _compared(result: ForecastResult) -> Iterator[Section]:
+    """Yield the methods that "auto" compared."""
+    methods = getattr(result, "methods", ())
+    if methods:
+        rows = table(
+            methods,
+            (Head("Model"), lambda row: row.model),
+            (Head("Region"), lambda row: row.region),
+            (Head("Tier"), lambda row: row.tier),
+            (Head("Unit"), lambda row: row.unit.replace("_", " ")),
+            (Head("Method", wide=2), lambda row: row.method),
+            (Head("Chosen"), lambda row: "yes" if row.chosen else ""),
+            (Head("Peak error", Form.SHARE), lambda row: row.error),
+            (Head("Over the chosen", Form.NUMBER), lambda row: row.over_chosen),
+            (Head("Weight, next window", Form.SHARE), lambda row: row.share),
+            (Head("Weight, last bin", Form.SHARE), lambda row: row.end_share),
+            note="Errors of recent peaks over mean demand.",
+        )
+        yield Section("Methods compared", (rows,), "Methods", folded=True)
 
 
 def _planned_for(result: ForecastResult) -> Iterator[Section]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from forecasting.backtest import bias, coverage, mase, peak_wape, rolling_forecasts, wape
 from forecasting.demand import DemandSeries, SeriesKey
-from forecasting.forecast import Forecast
+from forecasting.forecast import Forecast, MethodScore
 from forecasting.past_forecasts import PastPeaks
 from forecasting.selection import forecaster
 from planner.domain.progress import Progress
@@ -64,6 +64,7 @@ class SeriesForecast:
     past: PastPeaks | None  # peaks before the last decision; None if unknown
     levels: tuple[float, ...]  # levels of ``quantiles``
     quantiles: FloatArray  # [levels, bins of the window]
+    compared: tuple[MethodScore, ...] = ()  # best first, at the last decision
 
 
 def forecast_window(
@@ -151,6 +152,7 @@ class RolledForecast:
             past=self.pieces[-1].past,
             levels=first.levels,
             quantiles=np.stack([self.level(level) for level in first.levels]),
+            compared=self.pieces[-1].compared if self.described is None else (),
         )
 
     def planned(self, height: Height) -> FloatArray:

@@ -25,6 +25,20 @@ def test_a_forecast_worse_than_naive_says_so() -> None:
     assert row_of(DAY, origins=24)["note"] == ""
 
 
+def test_methods_are_compared_by_their_errors() -> None:
+    noisy = DAY * np.random.default_rng(0).uniform(0.8, 1.2, 240)
+    series = DemandSeries(SeriesKey("m", "east", "chat"), 0.0, 3600.0, noisy, REQUESTS)
+    result = run_series([series], TraceOptions(horizon_s=86_400.0), progress=silent).document
+    methods = result["methods"]
+    (chosen,) = [row for row in methods if row["chosen"]]
+    assert chosen["method"] == result["series"][0]["method"] and chosen["over_chosen"] == 1.0
+    errors = {row["method"]: row["error"] for row in methods}
+    assert list(errors.values()) == sorted(errors.values())
+    assert errors["arima"] < errors["last-value"]
+    named = run_series([series], TraceOptions(method="arima"), progress=silent).document
+    assert named["methods"] == [] and "harmonic" in named["series"][0]["order"]
+
+
 def test_cleaned_bins_are_listed() -> None:
     values = np.full(120, 50.0)
     values[60:62], values[62] = 0.0, 160.0

@@ -166,14 +166,13 @@ def test_nothing_after_the_first_decision_is_looked_at(stored: StoredTrace) -> N
 def test_a_tier_that_asks_for_more_is_planned_for_no_lower(stored: StoredTrace) -> None:
     def at(percentile: float) -> PlannedQuantile:
         tier = {"name": "chat", "ttft_ms": 1000, "tbt_ms": 100, "percentile": percentile}
-        # ARIMA's bands are too narrow here for 99.9%, which is what is asked about
         return quantile(plan_input(asked(tiers=[tier], forecast__method="arima"), stored))
 
     loose, usual, strict = at(60), at(90), at(99.9)
     order = [HEIGHTS.index(planned.height) for planned in (loose, usual, strict)]
     assert order == sorted(order)
     assert usual.covered is not None and usual.covered >= 0.9
-    assert strict.quantile == 0.95 and strict.times > usual.times
+    assert strict.quantile == 0.95 and order[2] > order[1]
 
 
 def test_the_plan_stands_on_what_was_chosen(stored: StoredTrace) -> None:
@@ -196,7 +195,7 @@ def test_late_requests_at_a_price_move_it(stored: StoredTrace) -> None:
         return quantile(plan_input(arima, stored)).height
 
     assert at(1e-9) == HEIGHTS[0]
-    assert at(1e3).times > 1.0
+    assert HEIGHTS.index(at(1e3)) >= HEIGHTS.index(Height(0.95))
 
 
 def test_too_little_history_is_said_and_the_tiers_share_stands_in(stored: StoredTrace) -> None:

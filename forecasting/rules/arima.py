@@ -1,0 +1,212 @@
+"""ARIMA with daily and weekly harmonics, orders by AIC: the forecast of SageServe (methods E6).
+
+Of the square root of demand, which keeps forecasts positive, evens out the variance of counts and
+is defined at zero. Each series is fitted alone (``arima_fit``). All series are forecast together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import scipy
+
+from forecasting import harmonics
+from forecasting.arrays import BoolArray, FloatArray, IntArray
+from forecasting.harmonics import Harmonics
+from forecasting.panel import Panel, mean_scale, windows_at
+from forecasting.rules.arima_fit import FittedOrder, choose_differences, fit_orders
+from forecasting.rules.scales import Root
+
+MIN_OBSERVED = 24  # bins: three for each of eight parameters, (3, d, 2) with a mean
+SMALLEST_SPREAD = 1e-9  # of a series around 1: below it there is only rounding
+MEMORY = 512  # bins: an older one weighs less than 1e-11 (``arima_fit.LARGEST_MA_ROOT``)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Largest orders and history of a fit."""
+
+    p: int = 3
+    q: int = 2
+    daily: int = 6  # harmonics
+    weekly: int = 3
+    bins: int = 4032  # six weeks of 15 min, two of 5 min: bounds the time of a fit
+
+
+DEFAULT_LIMITS = Limits()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Row:
+    """``root = cycles + level + spread * u``, with ``u`` an ARMA, or an ARIMA from 0 on."""
+
+    cycles: FloatArray  # [columns of the most harmonics]
+    ar: FloatArray  # of the root around its cycles, differences included
+    ma: FloatArray
+    label: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FittedArima:
+    """An ARIMA around harmonics for every series; NaN in ``ar`` where the history is too short."""
+
+    scale: Root
+    harmonics: Harmonics
+    cycles: FloatArray  # [series, columns of the harmonics' design]
+    ar: FloatArray  # [series, lags] differences included
+    ma: FloatArray  # [series, lags]
+    labels: tuple[str, ...]  # [series] orders in words
+
+    def paths(self, panel: Panel, origins: IntArray, steps: int) -> FloatArray:
+        bins = int(origins[-1])
+        first = max(0, int(origins[0]) - MEMORY)
+        start_s = panel.start_s + first * panel.bin_s
+        design = self.harmonics.design(start_s, panel.bin_s, bins - first + steps)
+        cycle = self.cycles @ design.T
+        root = self.scale.transform(panel.values[:, first:bins])
+        rest, shocks = self._filter(root - cycle[:, : bins - first])
+        ahead = np.zeros((len(root), len(origins), steps))
+        since = origins - first
+        for step in range(steps):
+            for lag, weight in enumerate(self.ar.T, start=1):
+                if lag <= step:
+                    before = ahead[:, :, step - lag]
+                else:
+                    before = rest[:, self.ar.shape[1] + since + step - lag]
+                ahead[:, :, step] += weight[:, None] * before
+            for lag, weight in enumerate(self.ma.T, start=1):
+                if lag > step:
+                    shock = shocks[:, self.ma.shape[1] + since + step - lag]
+                    ahead[:, :, step] += weight[:, None] * shock
+        amounts = self.scale.inverse(ahead + windows_at(cycle, since, steps))
+        seen = np.logical_or.accumulate(panel.observed[:, :bins], axis=1)[:, origins - 1]
+        return np.where(seen[:, :, None], amounts, np.nan)
+
+    def _filter(self, rest: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return ``rest [series, bins]`` without gaps, and its shocks.
+
+        Both begin with the bins before the first one that a lag needs. A gap gets the value that
+        was expected, without a shock.
+        """
+        known, ar, ma = ~np.isnan(rest), self.ar.T, self.ma.T
+        # A walk begins where it was first seen, a stationary series at its mean.
+        begin = np.where(known.any(axis=1), _first_known(rest, known), 0.0)
+        is_walk = np.isclose(self.ar.sum(axis=1), 1.0)
+        filled = np.empty((len(ar) + rest.shape[1], len(rest)))
+        filled[: len(ar)] = np.where(is_walk, begin, 0.0)
+        shocks = np.zeros((len(ma) + rest.shape[1], len(rest)))
+        whole = known.all(axis=1)
+        for row in np.flatnonzero(whole):  # a compiled filter does for rows without gaps
+            filled[len(ar) :, row] = rest[row]
+            over, under = np.r_[1.0, -self.ar[row]], np.r_[1.0, self.ma[row]]
+            before = scipy.signal.lfiltic(
+                over, under, shocks[: len(ma), row], filled[: len(ar), row]
+            )
+            shocks[len(ma) :, row] = scipy.signal.lfilter(over, under, rest[row], zi=before)[0]
+        gappy = np.flatnonzero(~whole)
+        if gappy.size:
+            self._filter_by_bin(rest[gappy], gappy, filled, shocks)
+        return filled.T, shocks.T
+
+    def _filter_by_bin(
+        self, rest: FloatArray, rows: IntArray, filled: FloatArray, shocks: FloatArray
+    ) -> None:
+        """Set columns ``rows`` of ``filled`` and ``shocks [lags and bins, series]``."""
+        ar, ma = self.ar[rows, ::-1].T, self.ma[rows, ::-1].T  # [lags, rows], the oldest bin first
+        values, errors = filled[:, rows], shocks[:, rows]
+        for t, value in enumerate(np.ascontiguousarray(rest.T)):
+            expected = (ar * values[t : t + len(ar)]).sum(axis=0)
+            expected += (ma * errors[t : t + len(ma)]).sum(axis=0)
+            known = ~np.isnan(value)
+            values[t + len(ar)] = np.where(known, value, expected)
+            errors[t + len(ma)] = np.where(known, value - expected, 0.0)
+        filled[:, rows], shocks[:, rows] = values, errors
+
+
+@dataclass(frozen=True, slots=True)
+class Arima:
+    """ARIMA(p, d, q) around harmonics; ``d`` by a KPSS test, then harmonics and orders by AIC.
+
+    Only the latest ``limits.bins`` bins are used. With ``always`` there is at least one harmonic of
+    the day and of the week if the history can identify them ("arima-fourier").
+    """
+
+    always: bool = False
+    limits: Limits = DEFAULT_LIMITS
+
+    def fit(self, panel: Panel) -> FittedArima:
+        first = max(0, panel.bins - self.limits.bins)
+        values = panel.values[:, first:]
+        start_s = panel.start_s + first * panel.bin_s
+        options = self._options(panel.bin_s, values.shape[1])
+        scale = Root(mean_scale(values))
+        most = options[-1]
+        design = most.design(start_s, panel.bin_s, values.shape[1])
+        rows = [self._fit_series(root, design, options) for root in scale.transform(values)]
+        suffix = f", on the last {self.limits.bins} bins" if first else ""
+        return FittedArima(
+            scale=scale,
+            harmonics=most,
+            cycles=np.stack([row.cycles for row in rows]),
+            ar=np.stack([row.ar for row in rows]),
+            ma=np.stack([row.ma for row in rows]),
+            labels=tuple(row.label + suffix for row in rows),
+        )
+
+    def _options(self, bin_s: float, bins: int) -> tuple[Harmonics, ...]:
+        """Return the harmonics to choose among, simplest first."""
+        options = harmonics.candidate_harmonics(bin_s, bins, self.limits.daily, self.limits.weekly)
+        if self.always:
+            day, week = min(1, options[-1].daily), min(1, options[-1].weekly)
+            options = tuple(
+                option for option in options if option.daily >= day and option.weekly >= week
+            )
+        return options
+
+    def _fit_series(
+        self,
+        root: FloatArray,
+        design: FloatArray,
+        options: Sequence[Harmonics],
+    ) -> _Row:
+        """Fit one series ``root [bins]`` on columns of ``design [bins, columns]``."""
+        seen = ~np.isnan(root)
+        cycles = np.zeros(design.shape[1])
+        ar, ma = np.zeros(self.limits.p + 1), np.zeros(self.limits.q)
+        if seen.sum() < MIN_OBSERVED:
+            return _Row(cycles, np.full_like(ar, np.nan), ma, "")
+        if np.ptp(root[seen]) < SMALLEST_SPREAD:  # a constant: repeat it
+            ar[0] = 1.0
+            return _Row(cycles, ar, ma, "(0, 1, 0)")
+        d = choose_differences(root, design)
+        if d and (seen[1:] & seen[:-1]).sum() < MIN_OBSERVED:  # hardly a difference is known
+            root = harmonics.carry_forward(root)
+        chosen = harmonics.choose_harmonics(root, d, design, options)
+        columns = chosen.columns(options[-1])
+        cycles[columns] = harmonics.regress(root, d, design[:, columns])
+        rest = root - design @ cycles
+        spread = _spread(rest, d)
+        best = FittedOrder.white_noise(d)
+        if spread > SMALLEST_SPREAD:
+            best = fit_orders((rest - rest[seen][0] * d) / spread, d, self.limits.p, self.limits.q)
+        p, _, q = best.order
+        ma[:q] = best.parameters[p:]
+        ar[: p + d] = -np.convolve([1.0, *-best.parameters[:p]], [1.0, -1.0][: 1 + d])[1:]
+        name = str(chosen)
+        return _Row(cycles, ar, ma, f"{best.order} + {name}" if name else str(best.order))
+
+
+def _first_known(values: FloatArray, known: BoolArray) -> FloatArray:
+    """Return the first value of each row that is not NaN."""
+    return np.asarray(values[np.arange(len(values)), np.argmax(known, axis=1)])
+
+
+def _spread(values: FloatArray, d: int) -> float:
+    """Return the root mean square of the values or differences, at least SMALLEST_SPREAD."""
+    squares = np.diff(values, n=d) ** 2
+    squares = squares[~np.isnan(squares)]
+    if squares.size == 0:  # gaps between all observed bins: no difference is known
+        return _spread(values, 0)
+    return max(SMALLEST_SPREAD, float(np.sqrt(squares.mean())))

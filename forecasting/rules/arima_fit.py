@@ -1,0 +1,164 @@
+"""Fit an ARIMA to one series: d by a unit-root test, then p and q by AIC.
+
+Candidates are estimated by Hannan and Rissanen's regressions (1982, Biometrika 69), whose shocks
+are those of a long autoregression. The best of them are improved by Gauss-Newton steps, which makes
+them as good as maximum likelihood (Brockwell and Davis 1991, section 8.11). statsmodels then
+computes the exact likelihood, and so the AIC, of each.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import scipy
+from numpy.lib.stride_tricks import sliding_window_view
+
+from forecasting.arrays import BoolArray, FloatArray
+from forecasting.harmonics import RIDGE, carry_forward, least_squares
+
+Order = tuple[int, int, int]  # (p, d, q)
+
+FINALISTS = 4  # orders whose exact likelihood is computed
+STEPS = 2  # of Gauss-Newton
+LARGEST_MA_ROOT = 0.95  # inverse; closer to 1, shocks would be remembered for too long
+LARGEST_AR_ROOT = 0.999  # inverse; 1 is a unit root, which ``d`` is for
+KPSS_CRITICAL = 0.463  # at 5%, level stationarity (Kwiatkowski et al. 1992, table 1)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FittedOrder:
+    """One order with its parameters; ``aic`` is that of values with a mean square around 1."""
+
+    order: Order
+    parameters: FloatArray  # [p + q] AR then MA coefficients
+    aic: float
+
+    @classmethod
+    def white_noise(cls, d: int) -> FittedOrder:
+        return cls((0, d, 0), np.empty(0), np.inf)
+
+
+def choose_differences(values: FloatArray, design: FloatArray) -> int:
+    """Return 1 if a KPSS test rejects level stationarity around ``design`` at 5%, else 0.
+
+    AIC cannot choose ``d``, since models of different ``d`` explain different data. Gaps are
+    dropped. The bandwidth is the longer one of Kwiatkowski et al. 1992 (l12): the short one
+    mistakes strong stationary autocorrelation for a unit root.
+    """
+    seen = ~np.isnan(values)
+    residual = values[seen] - design[seen] @ least_squares(design[seen], values[seen])
+    n = residual.size
+    sums = np.cumsum(residual)
+    lags = min(int(np.ceil(12 * (n / 100) ** 0.25)), n - 1)
+    variance = float(residual @ residual)
+    for lag in range(1, lags + 1):
+        variance += 2 * (1 - lag / (lags + 1)) * float(residual[lag:] @ residual[:-lag])
+    return int(sums @ sums > KPSS_CRITICAL * n * max(variance, np.finfo(float).tiny))
+
+
+def fit_orders(values: FloatArray, d: int, max_p: int, max_q: int) -> FittedOrder:
+    """Return the fit with the least AIC over ``p <= max_p``, ``q <= max_q``.
+
+    ``values`` are standardised: deviations (``d = 0``) or differences (``d = 1``) of mean square
+    1. Gaps have the value before them as regressors and are dropped as targets. Orders that are
+    not stationary and invertible are skipped. (0, d, 0) always remains.
+    """
+    seen = ~np.isnan(values)
+    w = np.diff(carry_forward(values), n=d)
+    target = seen[d:] & seen[: values.size - d]
+    finalists = _hannan_rissanen(w, target, d, max_p, max_q)[:FINALISTS]
+    refined = [_with_exact_aic(_refine(fit, w, target), w) for fit in finalists]
+    return min(refined, key=lambda fit: fit.aic)
+
+
+def _hannan_rissanen(
+    w: FloatArray, target: BoolArray, d: int, max_p: int, max_q: int
+) -> list[FittedOrder]:
+    """Return all orders, least AIC first, by regressions on values and on estimated shocks."""
+    long = min(round(10 * np.log10(w.size)), w.size // 4)
+    shocks = np.zeros_like(w)
+    lagged, rows = _lagged(w, long), target[long:]
+    residual = w[long:] - lagged @ least_squares(lagged[rows], w[long:][rows])
+    shocks[long:] = np.where(rows, residual, 0.0)
+    first = max(max_p, max_q) + (long if max_q else 0)
+    first = min(first, w.size // 2)
+    rows = target[first:]
+    regressors = np.hstack([
+        _lagged(w, max_p)[first - max_p:], _lagged(shocks, max_q)[first - max_q:],
+    ])[rows]  # fmt: skip
+    y = w[first:][rows]
+    normal, moments = regressors.T @ regressors, regressors.T @ y
+    normal += RIDGE * np.trace(normal) / max(1, len(normal)) * np.eye(len(normal))
+    square, n = float(y @ y), max(1, y.size)
+    fits = []
+    for p in range(max_p + 1):
+        for q in range(max_q + 1):
+            kept = [*range(p), *range(max_p, max_p + q)]
+            parameters = np.asarray(
+                np.linalg.solve(normal[np.ix_(kept, kept)], moments[kept]), np.float64
+            )
+            if not is_regular(parameters, p):
+                continue
+            rss = max(square - float(parameters @ moments[kept]), np.finfo(float).tiny)
+            aic = n * float(np.log(rss / n)) + 2 * (p + q + 1)
+            fits.append(FittedOrder((p, d, q), parameters, aic))
+    return sorted(fits, key=lambda fit: fit.aic)
+
+
+def _refine(fit: FittedOrder, w: FloatArray, target: BoolArray) -> FittedOrder:
+    """Take Gauss-Newton steps towards the least sum of squared shocks."""
+    p, d, q = fit.order
+    parameters = fit.parameters
+    for _ in range(STEPS if q else 0):  # without MA terms the regression is the least already
+        ma = np.concatenate([[1.0], parameters[p:]])
+        shocks = scipy.signal.lfilter(np.concatenate([[1.0], -parameters[:p]]), ma, w)
+        # Derivatives of the shocks by the coefficients, with the sign changed.
+        of_ar, of_ma = scipy.signal.lfilter([1.0], ma, w), scipy.signal.lfilter([1.0], ma, shocks)
+        first = max(p, q)
+        rows = target[first:]
+        slopes = np.hstack([_lagged(of_ar, p)[first - p :], _lagged(of_ma, q)[first - q :]])
+        step = least_squares(slopes[rows], shocks[first:][rows])
+        if not is_regular(parameters + step, p):
+            break
+        parameters = parameters + step
+    return FittedOrder((p, d, q), parameters, fit.aic)
+
+
+def _with_exact_aic(fit: FittedOrder, w: FloatArray) -> FittedOrder:
+    """Compute the AIC with the exact likelihood, whose variance has its own maximum."""
+    from statsmodels.tsa.innovations.arma_innovations import arma_innovations  # slow to import
+
+    p, _, q = fit.order
+    shocks, variances = arma_innovations(w, fit.parameters[:p], fit.parameters[p:])
+    mean_square = max(float(np.mean(shocks**2 / variances)), np.finfo(float).tiny)
+    double = w.size * (np.log(2 * np.pi * mean_square) + 1) + float(np.log(variances).sum())
+    return FittedOrder(fit.order, fit.parameters, double + 2 * (p + q + 1))
+
+
+def is_regular(parameters: FloatArray, p: int) -> bool:
+    """Return whether the inverse roots of AR and MA terms are below their limits."""
+    return _roots_within(LARGEST_AR_ROOT, [-phi for phi in parameters[:p].tolist()]) and (
+        _roots_within(LARGEST_MA_ROOT, parameters[p:].tolist())
+    )
+
+
+def _roots_within(radius: float, coefficients: list[float]) -> bool:
+    """Return whether all roots of ``z^n + c1 z^(n - 1) + ... + cn`` are within ``radius``.
+
+    By Schur and Cohn's recursion on the roots over ``radius``.
+    """
+    scaled = [c / radius**i for i, c in enumerate(coefficients, start=1)]
+    while scaled:
+        last = scaled.pop()
+        if abs(last) >= 1:
+            return False
+        scaled = [(c - last * r) / (1 - last**2) for c, r in zip(scaled, scaled[::-1], strict=True)]
+    return True
+
+
+def _lagged(values: FloatArray, lags: int) -> FloatArray:
+    """Return the ``lags`` bins before each bin from the bin ``lags`` on, the latest first."""
+    if not lags:
+        return np.empty((values.size, 0))
+    return sliding_window_view(values[:-1], lags)[:, ::-1]
