@@ -62,10 +62,11 @@ def _totals(plan: PlanFigures, totals: PlanTotals) -> Section:
     """Return cost, energy and changes over the window."""
     spans = "all periods at once" if plan.periods == "all" else "period by period"
     facts = [
-        Fact("Cost", totals.usd, "$"),
-        Fact("GPU-hours", totals.gpu_hours),
-        Fact("Energy", totals.kwh, "kWh", note=f"modelled: {totals.energy_basis}"),
-        Fact("Carbon", totals.carbon_kg, "kg"),
+        # Other names than the simulated figures of the same plan, which differ a little.
+        Fact("Planned cost", totals.usd, "$"),
+        Fact("Planned GPU-hours", totals.gpu_hours),
+        Fact("Energy at rated load", totals.kwh, "kWh", note=f"modelled: {totals.energy_basis}"),
+        Fact("Carbon at rated load", totals.carbon_kg, "kg"),
         Fact("Starts and stops", f"{totals.starts:,} and {totals.stops:,}"),
     ]
     if plan.lent_gpu_hours is not None:
