@@ -2,7 +2,8 @@
 
     python -m bench.accuracy [NAME ...] [--json] [--data DIR]
 
-NAME is one of tables, operators, silicon, families, power, speed, consistent; without any, all.
+NAME is one of silicon, tables, families, power, speed, consistency, laws, operators; without any,
+all. The errors on groups that the fit left out come first.
 Each has a function ``figures(data)`` that returns its figures, computed in that run: errors and
 shares as fractions.
 What lacks its data is named on stderr, and its figures are absent.
@@ -22,7 +23,7 @@ from tools.catalogue import DATA
 
 MODULES = {
     name: f"bench.accuracy.{name}"
-    for name in ("tables", "silicon", "families", "power", "speed", "consistent")
+    for name in ("silicon", "tables", "families", "power", "speed", "consistency", "laws")
 }
 MODULES["operators"] = "tools.catalogue.operator_checks"  # which fitting needs too
 

@@ -1,6 +1,6 @@
 """Whether the product contradicts itself.
 
-    python -m bench.accuracy consistent
+    python -m bench.accuracy consistency
 
 ``monotone_in_gpus``: pairs of estimates of one deployment of which the one on more GPUs of a kind
 gives fewer tokens per second, the GPUs in the best of the ways that an operator has: as one

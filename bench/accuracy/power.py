@@ -89,6 +89,7 @@ def figures(data: Path) -> dict[str, Any]:
     error = share / rows.share - 1.0
     by_name, _ = left_out(rows, rows.model)
     return {
+        "power_error": float(np.abs(error).mean()),
         **summary("power_mape", error),
         "power_mape_by_name": float(np.abs(by_name / rows.share - 1.0).mean()),
         **summary("power_mape_planned", blind / rows.share - 1.0),

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.accuracy import coverage, few_rows, versions
+from bench.accuracy import coverage, few_rows, left_out, versions
 from simulation.arrays import FloatArray
 from simulation.performance.estimate.calibration import Calibration
 from simulation.performance.estimate.closed_loop import steady_state
@@ -38,12 +38,14 @@ def figures(data: Path) -> dict[str, Any]:
     rows = served(data, energy=(data / ENERGY).exists())
     kept = np.flatnonzero(rows.silicon)
     alone = rows.take(kept)
-    errors: dict[str, Any] = {"silicon_rows": alone.size, "silicon_refused": len(rows.refused)}
     every = {
         "before": _steady(rows, Calibration()),
         "seen": _steady(rows, fit(rows)),
         **{name: held_out(rows, split(rows), fit) for name, split in BASES.items() if split},
     }
+    errors: dict[str, Any] = left_out.figures(rows, every)
+    errors |= {"silicon_rows": alone.size, "silicon_refused": len(rows.refused)}
+    del every["vendor"]  # of a few rows only, and part of the figures above
     scored = {n: Predicted(p.tbt_s[kept], p.ttft_s[kept]) for n, p in every.items()}
     for name, predicted in scored.items():
         errors[f"silicon_tpot_error_{name}"] = _median(_errors(predicted.tbt_s, alone.tbt_s))
@@ -65,7 +67,7 @@ def figures(data: Path) -> dict[str, Any]:
 
 def _mlenergy(rows: Served, predicted: Predicted) -> dict[str, float]:
     """ML.ENERGY's rows, each by a fit that had not seen its model."""
-    other = ~rows.silicon
+    other = ~rows.silicon & ~rows.peak
     if not other.any():
         return {}
     off = predicted.tbt_s[other] / rows.tbt_s[other] - 1.0

@@ -56,6 +56,7 @@ BASIS = {
     "model": "models that the fit had not seen, as this one",
     "gpu": "GPU types that the fit had not seen, as this one",
     "both": "models on GPU types, both unseen by the fit, as here",
+    "vendor": "GPUs of a vendor that the fit had not seen",
 }
 # What each fit had not seen. The page compares the errors of these fits.
 UNSEEN = {
@@ -65,6 +66,7 @@ UNSEEN = {
     "model": "the model",
     "gpu": "the GPU type",
     "both": "model and GPU type",
+    "vendor": "the GPU's vendor",
 }
 
 
@@ -217,7 +219,7 @@ def _answer_row(
     """Return one estimate with the keys of docs/interfaces.md, corrected by ``change``."""
     split = before.arranged.split  # also if the estimate chose the split itself
     version = deployed.version and f"{deployed.engine} {deployed.version}"
-    basis = fit.basis(deployed.shape.name, deployed.gpu.name, version)
+    basis = fit.basis(deployed.shape.name, deployed.gpu, version)
     later = fit.later_version(deployed.engine, deployed.version)
     age = (timezone.localdate() - fit.published).days
     estimate = corrected_estimate(before, change, deployed.osl) if change else before

@@ -76,7 +76,7 @@ COMPUTED_IN: Mapping[str, tuple[str, ...]] = {
     "bf16": ("bf16",),
     "fp8": ("fp8", "bf16"),
     "int8": ("int8", "fp8", "bf16"),
-    "fp4": ("fp4", "fp8", "bf16"),
+    "fp4": ("fp4", "bf16"),  # without 4-bit units the weights are unpacked to 16 bits
     "int4": ("bf16",),  # weights only
 }
 
@@ -113,6 +113,8 @@ class Efficiencies:
     across: Mapping[str, float]  # by kind: spread of ln(predicted / measured) on other families
     checks: tuple[Check, ...] = ()  # of whole iterations with these factors, on served deployments
     unpacked: float = 1.0  # factor on 16-bit kernels of experts with 4-bit integer weights
+    imbalance: float = 1.0  # factor on expert layers, whose tokens spread unevenly
+    foreign: float = 1.0  # factor on kernels of vendors without measured kernels
 
     def find(self, kind: str, family: str, precision: str) -> Efficiency:
         """Return the factors of the nearest measured family and precision.
@@ -127,9 +129,11 @@ class Efficiencies:
                         return entry
         raise SimulationError(f"No efficiency factors for {kind}; they are part of the catalogue.")
 
-    def slower(self, operator: Operator) -> float:
-        """Return the factor on the time of ``operator`` if its own kernel was not measured."""
-        return self.unpacked if unpacks(operator) else 1.0
+    def slower(self, operator: Operator, gpu: GpuSpec) -> float:
+        """Return the factor on the time of ``operator`` where serving differs from its kernel."""
+        factor = self.imbalance if isinstance(operator, Experts) else 1.0
+        factor *= self.unpacked if unpacks(operator) else 1.0
+        return factor + (self.foreign - 1.0 if gpu.family not in NEAREST else 0.0)
 
     def spread(self, entry: Efficiency, family: str) -> float:
         """Return the spread of ``entry`` on ``family``, wider if fitted to another family."""

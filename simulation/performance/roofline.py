@@ -79,7 +79,7 @@ def estimated_s(
 ) -> FloatArray:
     """Return the seconds of one call of ``operator`` by the factors of the nearest family."""
     entry = efficiencies.find(kind_of(operator), gpu.family, precision_of(operator))
-    return efficiencies.slower(operator) * modelled_s(operator, it, gpu, entry)
+    return efficiencies.slower(operator, gpu) * modelled_s(operator, it, gpu, entry)
 
 
 def spread_of(

@@ -41,7 +41,7 @@ class OperatorTiming:
         operators.
         """
         entry = self.efficiencies.find(kind_of(operator), self.gpu.family, precision_of(operator))
-        times = self.times * self.efficiencies.slower(operator)
+        times = self.times * self.efficiencies.slower(operator, self.gpu)
         return min(entry.compute / times, 1.0), min(entry.bandwidth / times, 1.0)
 
     def measured(self, operator: Operator, it: Iteration) -> FloatArray:

@@ -1,4 +1,10 @@
-"""Summarize the errors of served deployments in the cells that an estimate reads its error from."""
+"""Calibrate the stated errors of estimates on whole groups of measurements that a fit left out.
+
+This is split conformal prediction with groups as its units (Lee, Barber and Willett,
+*Distribution-free inference with hierarchical data*, 2023): a new deployment belongs to a new group
+(model, GPU type, engine, precision, mode and version), so groups count and not rows. A group weighs
+the square root of its rows.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +15,9 @@ import numpy as np
 from simulation.arrays import BoolArray, FloatArray, TextArray
 from simulation.performance.estimate.errors import Cell, CellSelector, ErrorTable
 
+LEVELS = (0.5, 0.9)
 LEAST = 40  # fewest rows of a cell with its own errors
+FEWEST_GROUPS = 8  # fewest groups of a cell; with fewer, one of them decides the tail
 
 
 def error_table(
@@ -17,9 +25,7 @@ def error_table(
 ) -> ErrorTable:
     """Return the table of absolute relative errors of measured deployments.
 
-    Each of the modes agg and disagg has a cell with any number of rows. Rows of one of ``groups``
-    (one measurement campaign, for example) have correlated errors, so a few groups decide the tail.
-    The 9-of-10 error is therefore the largest one without any single group (a jackknife).
+    Each of the modes agg and disagg has a cell with any number of rows and groups.
     """
     names: dict[str, list[int]] = {}
     for i, where in enumerate(wheres):
@@ -27,21 +33,23 @@ def error_table(
             names.setdefault(key, []).append(i)
     cells = {}
     for key, rows in sorted(names.items()):
-        if len(rows) >= LEAST or key in ("agg", "disagg"):
-            half = [float(np.quantile(part[rows], 0.5)) for part in (tbt, ttft)]
-            nine = [_tail(part[rows], groups[rows]) for part in (tbt, ttft)]
-            cells[key] = Cell(half[0], nine[0], half[1], nine[1], len(rows))
+        _, member, sizes = np.unique(groups[rows], return_inverse=True, return_counts=True)
+        enough = len(rows) >= LEAST and sizes.size >= FEWEST_GROUPS
+        if enough or key in ("agg", "disagg"):
+            weights = sizes[member] ** -0.5
+            errors = [_quantiles(part[rows], weights) for part in (tbt, ttft)]
+            cells[key] = Cell(*errors[0], *errors[1], len(rows))
     for missing in {"agg", "disagg"} - cells.keys():  # no deployment of that mode was measured
         (other,) = {"agg", "disagg"} & cells.keys()
         cells[missing] = cells[other]
     return ErrorTable(cells)
 
 
-def _tail(errors: FloatArray, groups: TextArray) -> float:
-    """Return the 90th percentile of the errors, or the largest one without any single group."""
-    without = [errors[groups != name] for name in np.unique(groups)]
-    parts = [errors, *(part for part in without if part.size >= LEAST // 2)]
-    return max(float(np.quantile(part, 0.9)) for part in parts)
+def _quantiles(errors: FloatArray, weights: FloatArray) -> list[float]:
+    """Return the smallest errors with at least ``LEVELS`` of the weight up to them."""
+    order = np.argsort(errors)
+    reached = np.cumsum(weights[order]) / weights.sum()
+    return [float(value) for value in errors[order][np.searchsorted(reached, LEVELS)]]
 
 
 def wheres_of(

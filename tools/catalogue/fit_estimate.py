@@ -9,8 +9,8 @@ determine twenty factors.
 
 Rows that repeat a measurement count once. A group of rows (model, GPU, mode, engine, precision)
 counts by the square root of its size, so that the most measured model does not dominate. Rows that
-may hide speculative decoding say nothing about the time of an iteration, so the fit of TBT omits
-them. ML.ENERGY's rows add 20 models to the fit of TBT, and show the host time of vLLM. Errors are
+may hide speculative decoding say little about the time of an iteration, so they weigh less.
+ML.ENERGY's rows add 20 models to the fit of TBT, and show the host time of vLLM. Errors are
 those of aiconfigurator's rows.
 """
 
@@ -44,13 +44,14 @@ Rows = npt.NDArray[np.int64]
 
 # Day on which aiconfigurator first published the rows: the age of the data on engine versions.
 PUBLISHED = "2026-05-06"
+UNSURE = 0.1  # weight of a row that may hide speculative decoding
 FOLDS = 6  # groups of engine versions for cross-validation
 WIDTH = 0.2  # width of the loss: smaller errors count by their square, larger ones by their size
 FARTHEST = 0.7  # logarithm of an error at which its pull saturates
 # The same for TTFT. Runs that include loading, and runs that keep all users in step, differ from
 # the rest by factors. A mean of both would be right for neither.
 TTFT_FARTHEST = 0.4
-TTFT_ONLY = ("start_s", "start", "order", "gather", "polls", "train",
+TTFT_ONLY = ("start_s", "start", "order", "gather", "polls", "train", "median",
              "split_order", "split_start")  # fmt: skip
 # Distance in logarithms from the assumed value that costs as much as one row.
 FREEDOM = 0.5
@@ -58,10 +59,11 @@ FREEDOMS = {
     "unpacked": 0.3, "iteration_s": 0.3, "far_s": 0.7, "mix": 0.1, "split_decode": 0.15,
     "split_order": 0.5, "split_start": 0.5,
     "start_s": 0.7, "eager_s": 1.0, "order": 0.2, "gather": 0.7, "polls": 0.3, "train": 0.7,
-    "sequence_s": 0.7,
+    "sequence_s": 0.7, "imbalance": 0.3, "foreign": 0.5, "acceptance": 0.15, "median": 0.5,
     **{f"mix.{engine}": 0.1 for engine in ENGINES},
     **{f"start.{engine}": 0.3 for engine in ENGINES},
     **{f"order.{engine}": 0.2 for engine in ENGINES},
+    **{f"sequence.{engine}": 0.5 for engine in ENGINES},
 }  # fmt: skip
 
 
@@ -71,7 +73,8 @@ def weights(rows: Served) -> FloatArray:
         zip(rows.shape, rows.gpu, rows.loop.split, rows.engine, rows.precision, strict=True)
     )
     size = Counter(keys)
-    weight = 1.0 / np.sqrt(np.maximum([size[key] for key in keys], 10.0))
+    weight = np.where(rows.unsure, UNSURE, 1.0)
+    weight /= np.sqrt(np.maximum([size[key] for key in keys], 10.0))
     return np.asarray(weight / weight.mean())
 
 
@@ -82,7 +85,7 @@ def fit(rows: Served, assumed: Calibration | None = None) -> Calibration:
     """
     once = rows.take(first(rows))
     base = assumed or Calibration()
-    return _fit_ttft(once, _fit_tbt(once.take(np.flatnonzero(~once.unsure)), base))
+    return _fit_ttft(once, _fit_tbt(once, base))
 
 
 def first(rows: Served) -> Rows:
@@ -178,6 +181,11 @@ def without_both(rows: Served) -> dict[str, tuple[Rows, Rows]]:
     return splits
 
 
+def without_vendor(rows: Served) -> dict[str, tuple[Rows, Rows]]:
+    """Split so that the fit sees no GPU of the vendors of the scored rows."""
+    return {"foreign": (np.flatnonzero(~rows.foreign), np.flatnonzero(rows.foreign))}
+
+
 def without_version(rows: Served) -> dict[str, tuple[Rows, Rows]]:
     """Split by engine version: each group leaves out one of FOLDS parts of the versions."""
     known = np.unique(rows.version[rows.silicon])
@@ -208,6 +216,7 @@ BASES = {
     "model": without_model,
     "gpu": without_gpu,
     "both": without_both,
+    "vendor": without_vendor,
 }
 
 
@@ -217,15 +226,22 @@ def predictions(rows: Served, fitter: Fitter) -> dict[str, Predicted]:
     by_basis = {}
     for basis, groups in BASES.items():
         split = groups(rows) if groups else {"all": (every, every)}
-        scored = {k: v for k, v in split.items() if rows.silicon[v[1]].any()}
-        by_basis[basis] = held_out(rows, scored, fitter)
+        of_served = {k: v for k, v in split.items() if rows.silicon[v[1]].any()}
+        by_basis[basis] = held_out(rows, of_served, fitter)
     return by_basis
 
 
 def errors(rows: Served, predicted: Mapping[str, Predicted]) -> dict[str, ErrorTable]:
     """Return the errors of the served rows for each basis."""
-    kept = np.flatnonzero(rows.silicon)
-    return {basis: table_of(rows, prediction, kept) for basis, prediction in predicted.items()}
+    return {
+        basis: table_of(rows, prediction, scored(rows, basis))
+        for basis, prediction in predicted.items()
+    }
+
+
+def scored(rows: Served, basis: str) -> Rows:
+    """Return the served rows of a basis: other vendors have errors of their own."""
+    return np.flatnonzero(rows.silicon & (rows.foreign == (basis == "vendor")))
 
 
 def table_of(rows: Served, predicted: Predicted, kept: Rows) -> ErrorTable:
@@ -244,7 +260,7 @@ def table_of(rows: Served, predicted: Predicted, kept: Rows) -> ErrorTable:
 def alike(rows: Served, predicted: Predicted) -> dict[str, tuple[Traits, FloatArray]]:
     """Return the errors and traits of the served rows, one row for each measurement."""
     kept = first(rows)
-    kept = kept[rows.silicon[kept]]
+    kept = kept[rows.silicon[kept] & ~rows.foreign[kept]]
     part = rows.take(kept)
     return {
         name: (
@@ -278,7 +294,9 @@ def document(rows: Served) -> str:
         "# (simulation/performance/estimate/errors.py), and what was measured.",
         "source: >-",
         f"  {silicon.sum()} served deployments of aiconfigurator silicon_sample.csv @ 095f58a",
-        f"  (Apache-2.0); TBT also to {(~silicon).sum()} runs of ML.ENERGY's leaderboard @ 0cd52da",
+        "  (Apache-2.0) and SemiAnalysis InferenceX of DeepSeek-R1, 2025-10 to 2026-06; TBT also",
+        f"  to {(~silicon).sum()} runs of ML.ENERGY's leaderboard @ 0cd52da and of NVIDIA's",
+        "  TensorRT-LLM performance overview",
         f"published: {PUBLISHED}",
         f"models: [{', '.join(sorted(set(rows.known[silicon])))}]",
         f"gpus: [{', '.join(sorted(set(rows.gpu[silicon])))}]",

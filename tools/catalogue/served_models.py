@@ -1,8 +1,11 @@
 """Read measured deployments in a closed loop, to which estimates are fitted and compared.
 
-There are two sources. aiconfigurator's served deployments have TTFT and TPOT. ML.ENERGY's steady
+aiconfigurator's served deployments and InferenceMAX's runs of DeepSeek-R1 have TTFT and TPOT.
+InferenceMAX states whether a run drafts tokens, and so labels the rows of aiconfigurator's file
+that are the same runs. ML.ENERGY's steady
 state of vLLM has the time per output token of a batch, but no TTFT and no input lengths, so these
-are assumed. Models of one architecture and size are one ``shape``: DeepSeek-R1, V3 and V3.1 differ
+are assumed. NVIDIA's published peaks of TensorRT-LLM give a time per output token at the largest
+batch. Models of one architecture and size are one ``shape``: DeepSeek-R1, V3 and V3.1 differ
 in training only and compute the same.
 """
 
@@ -21,7 +24,7 @@ from planner.errors import EXPECTED
 from planner.inputs.catalogue.efficiency import efficiencies
 from planner.inputs.estimates.deployment_rows import DRAFTING, deployment
 from simulation.arrays import BoolArray, FloatArray
-from simulation.performance.efficiency import Efficiencies
+from simulation.performance.efficiency import NEAREST, Efficiencies
 from simulation.performance.estimate.closed_loop import ClosedLoop
 from simulation.performance.estimate.defaults import DRAWN
 from simulation.performance.estimate.estimate import fit_into_memory, loop_of
@@ -31,6 +34,13 @@ Rows = npt.NDArray[np.int64]
 
 SILICON = "profiles/silicon_measured.csv.gz"
 ENERGY = "power/mlenergy_llm_inference.csv"
+LABELLED = "profiles/inferencex_deepseek_r1.csv"
+PEAKS = "profiles/trtllm_max_throughput.csv"
+# Draft tokens of the InferenceMAX recipes with multi-token prediction, which its rows omit.
+DRAFTED = 3
+SAME_RUN, SIMILAR = 0.005, 0.05  # relative differences of TPOT: of copies, of one configuration
+MOST_SEQUENCES = 2048.0  # of a rank; TensorRT-LLM's default max_batch_size
+ENGINES = {"dynamo-sglang": "sglang", "sglang": "sglang", "dynamo-trt": "trtllm", "trt": "trtllm"}
 # Assumed input tokens of ML.ENERGY's tasks: typical of LMArena prompts, and of GPQA questions with
 # their instructions. Text tasks only: images and videos add an unknown number of tokens.
 TASK_INPUT = {"lm-arena-chat": 300.0, "gpqa": 300.0}
@@ -49,7 +59,10 @@ class Served:
     engine: npt.NDArray[np.str_]
     precision: npt.NDArray[np.str_]
     users: FloatArray
-    silicon: BoolArray
+    silicon: BoolArray  # has TTFT and TPOT of a served deployment
+    speculative: BoolArray  # measured with speculative decoding
+    peak: BoolArray  # a published maximum of throughput
+    foreign: BoolArray  # on a GPU of a vendor without measured kernels
     unsure: BoolArray  # may have used speculative decoding, which the source does not state
     copies: FloatArray  # rows with the same measured figures
     traits: Traits
@@ -79,7 +92,8 @@ def served(data: Path, energy: bool = True, factors: Efficiencies | None = None)
     Without ``factors``, the catalogue's efficiency factors of kernels are used.
     """
     factors = factors or efficiencies()
-    rows = silicon_rows(data) + (energy_rows(data) if energy else [])
+    rows = silicon_rows(data) + labelled_rows(data)
+    rows += energy_rows(data) + peak_rows(data) if energy else []
     placed, kept, refused = [], [], []
     for row in rows:
         try:
@@ -110,12 +124,15 @@ def served(data: Path, energy: bool = True, factors: Efficiencies | None = None)
         precision=np.array([p.arranged.decode.weights for p in placed]),
         users=loop.users,
         silicon=silicon,
+        speculative=loop.drafted > 0.0,
+        peak=np.array([row["source"] == "TensorRT-LLM" for row in kept]),
+        foreign=np.array([p.deployment.gpu.family not in NEAREST for p in placed]),
         unsure=_unsure(shape, silicon, figures, kept),
         copies=np.array([count[str(f)] for f in figures], np.float64),
         traits=traits,
         drafts=np.array([p.deployment.shape.name.startswith(DRAFTING) for p in placed]),
         version=np.where(version == "", np.char.add(engine, " ?"), version),
-        source=np.array([_source(row) for row in kept]),
+        source=np.array([row["source"] for row in kept]),
         refused=tuple(refused),
     )
 
@@ -123,18 +140,101 @@ def served(data: Path, energy: bool = True, factors: Efficiencies | None = None)
 def silicon_rows(data: Path) -> list[dict[str, Any]]:
     """Return aiconfigurator's rows: the given traits and the measured values."""
     frame = pl.read_csv(data / SILICON, infer_schema_length=None)
-    rows = []
+    rows, labels = [], _labels(data)
     for row in frame.iter_rows(named=True):
         traits = {k: v for k, v in row.items() if not k.startswith("silicon_")}
         traits["model"] = traits.pop("model_path")
+        drawn = (traits["isl"], traits["osl"]) in DRAWN
+        label = None
+        if "DeepSeek-R1" in traits["model"] or "DeepSeek-V3" in traits["model"]:
+            key = (row["system"].removesuffix("_sxm"), row["backend"], row["precision"],
+                   row["mode"] == "disagg", row["isl"], row["osl"], row["concurrency"])  # fmt: skip
+            near = {
+                speculative
+                for tpot, speculative in labels.get(key, [])
+                if abs(tpot / row["silicon_tpot_ms"] - 1.0) < SIMILAR
+            }
+            label = near.pop() if len(near) == 1 else None
+        if label == "mtp":
+            traits["draft_tokens"] = DRAFTED
         rows.append(
             {
                 "given": traits,
+                "source": "InferenceMAX" if drawn else "aiconfigurator",
+                "labelled": label is not None,
                 "tbt_s": row["silicon_tpot_ms"] / 1e3,
                 "ttft_s": row["silicon_ttft_ms"] / 1e3,
                 "silicon": True,
             }
         )
+    return rows
+
+
+def _labels(data: Path) -> dict[tuple[Any, ...], list[tuple[float, str]]]:
+    """Return TPOT in milliseconds and the label of each labelled run, by its configuration."""
+    labels: dict[tuple[Any, ...], list[tuple[float, str]]] = {}
+    for row in pl.read_csv(data / LABELLED, infer_schema_length=None).iter_rows(named=True):
+        key = (row["gpu"], ENGINES[row["engine"]], row["precision"], row["disaggregated"],
+               row["isl"], row["osl"], row["concurrency"])  # fmt: skip
+        tpot = row["tpot_mean_ms"] or row["tpot_median_ms"]
+        labels.setdefault(key, []).append((tpot, row["speculative"]))
+    return labels
+
+
+def labelled_rows(data: Path) -> list[dict[str, Any]]:
+    """Return InferenceMAX's runs of DeepSeek-R1, without those that aiconfigurator's file has."""
+    copied = np.sort(
+        pl.read_csv(data / SILICON, infer_schema_length=None)["silicon_tpot_ms"].to_numpy()
+    )
+    rows = []
+    for row in pl.read_csv(data / LABELLED, infer_schema_length=None).iter_rows(named=True):
+        statistic = "mean" if row["tpot_mean_ms"] else "median"
+        tpot, ttft = row[f"tpot_{statistic}_ms"], row[f"ttft_{statistic}_ms"]
+        nearest = np.abs(copied / tpot - 1.0).min()
+        if statistic == "mean" and nearest < SAME_RUN / 50:
+            continue
+        image = row["engine_image"] or ""
+        traits = {
+            "model": "deepseek-ai/DeepSeek-R1",
+            "gpu": row["gpu"],
+            "engine": ENGINES[row["engine"]],
+            "engine_version": image.rpartition(":")[2].lstrip("v").split("-")[0],
+            "precision": row["precision"],
+            "mode": "disagg" if row["disaggregated"] else "agg",
+            "ttft_statistic": statistic,
+            "draft_tokens": DRAFTED if row["speculative"] == "mtp" else 0,
+            **{name: row[name] for name in ("isl", "osl", "concurrency")},
+        }
+        sides = ("prefill_", "decode_") if row["disaggregated"] else ("decode_",)
+        for side in sides:
+            spread, tp, ep = row[f"{side}dp_attention"], row[f"{side}tp"], row[f"{side}ep"]
+            to = side if row["disaggregated"] else ""
+            traits |= {f"{to}tp": 1 if spread else tp, f"{to}attention_dp": tp if spread else 1,
+                       f"{to}moe_ep": ep, f"{to}moe_tp": max(tp // ep, 1)}  # fmt: skip
+            if to:
+                traits[f"{to}workers"] = row[f"{side}workers"]
+        rows.append({"given": traits, "tbt_s": tpot / 1e3, "ttft_s": ttft / 1e3, "silicon": True,
+                     "source": "InferenceMAX", "labelled": True})  # fmt: skip
+    return rows
+
+
+def peak_rows(data: Path) -> list[dict[str, Any]]:
+    """Return the published peaks: the time per output token at the largest batch."""
+    rows = []
+    for row in pl.read_csv(data / PEAKS, infer_schema_length=None).iter_rows(named=True):
+        spread, gpus = row["parallelism"] == "dep", row["gpus"]
+        traits = {
+            "model": row["model"], "gpu": row["gpu"], "engine": "trtllm",
+            "precision": row["precision"], "isl": row["isl"], "osl": row["osl"],
+            "rounds": 1000, "equal_lengths": "yes",
+            "tp": 1 if spread else gpus, "attention_dp": gpus if spread else 1,
+            "moe_tp": 1 if spread else gpus, "moe_ep": gpus if spread else 1,
+        }  # fmt: skip
+        most = {"max_num_seqs": MOST_SEQUENCES, "concurrency": MOST_SEQUENCES * gpus}
+        traits["concurrency"] = fit_into_memory(deployment(traits | most)).batch
+        tbt = traits["concurrency"] / (row["max_output_tokens_per_s_per_gpu"] * gpus)
+        rows.append({"given": traits, "tbt_s": tbt, "ttft_s": np.nan, "silicon": False,
+                     "source": "TensorRT-LLM", "labelled": True})  # fmt: skip
     return rows
 
 
@@ -161,7 +261,8 @@ def energy_rows(data: Path) -> list[dict[str, Any]]:
             "concurrency": max(1.0, row["avg_batch_size"]),
         }
         tbt = row["avg_batch_size"] / row["output_throughput_tokens_per_sec"]
-        rows.append({"given": traits, "tbt_s": tbt, "ttft_s": np.nan, "silicon": False})
+        rows.append({"given": traits, "tbt_s": tbt, "ttft_s": np.nan, "silicon": False,
+                     "source": "ML.ENERGY", "labelled": True})  # fmt: skip
     return rows
 
 
@@ -176,26 +277,16 @@ def _shape(name: str) -> str:
     return name.replace("-thinking", "").replace("-instruct", "")
 
 
-def _source(row: dict[str, Any]) -> str:
-    """Return who measured a row.
-
-    aiconfigurator's file also has InferenceMAX's runs, which their lengths identify.
-    """
-    if not row["silicon"]:
-        return "ML.ENERGY"
-    traits = row["given"]
-    return "InferenceMAX" if (traits["isl"], traits["osl"]) in DRAWN else "aiconfigurator"
-
-
 def _unsure(
     shape: npt.NDArray[np.str_], silicon: BoolArray, figures: list[Any], rows: list[dict[str, Any]]
 ) -> BoolArray:
     """Return which rows may hide speculative decoding.
 
-    These are rows of models that draft tokens themselves. A row does not count if the same
-    measurement is also listed under DeepSeek-V3, since those rows ran without it.
+    These are rows of models that draft tokens themselves. A row does not count if a label says so,
+    or if the same measurement is also listed under DeepSeek-V3, since those rows ran without it.
     """
     measured = zip(figures, rows, silicon, strict=True)
     plain = {f for f, row, served in measured if served and "V3" in row["given"]["model"]}
     speculative = np.isin(shape, ["deepseek-v3", "qwen3.5-397b-a17b"]) & silicon
-    return np.asarray(speculative & ~np.array([f in plain for f in figures]))
+    known = [row["labelled"] or f in plain for f, row in zip(figures, rows, strict=True)]
+    return np.asarray(speculative & ~np.array(known))

@@ -26,7 +26,7 @@ from planner.outputs.estimates import answer_table
 from planner.services import estimates
 from planner.services.quick_size import MAX_USERS, SizeQuestion, quick_size
 from simulation.performance.estimate.calibration import ENGINES
-from simulation.performance.estimate.defaults import MOST_RECV
+from simulation.performance.estimate.defaults import MOST_HITS, MOST_RECV, MOST_TOKENS
 from simulation.performance.specs import BYTES, WIDTHS
 
 MAX_ROWS = 20_000
@@ -57,6 +57,25 @@ class EstimateRequest(StrictSerializer):
     )  # fmt: skip
     accepted_tokens = FiniteField(
         min_value=0, max_value=64, required=False, help_text="Accepted draft tokens, on average."
+    )
+    acceptance = FiniteField(
+        min_value=0, max_value=1, required=False,
+        help_text="Share of the draft tokens that is accepted, instead of accepted_tokens.",
+    )  # fmt: skip
+    max_num_seqs = FiniteField(
+        min_value=1, max_value=1e6, required=False,
+        help_text="Sequences that a rank decodes at once, at most. Default: what memory holds.",
+    )  # fmt: skip
+    chunk_tokens = FiniteField(
+        min_value=1, max_value=MOST_TOKENS, required=False,
+        help_text="Prompt tokens of an iteration, at most. Default: 8192.",
+    )  # fmt: skip
+    prefix_hit_rate = FiniteField(
+        min_value=0, max_value=MOST_HITS, required=False,
+        help_text="Share of a prompt that the prefix cache holds. Default: 0.",
+    )  # fmt: skip
+    ttft_statistic = serializers.ChoiceField(
+        ("mean", "median"), required=False, help_text="Of TTFT. Default: mean."
     )
     rounds = FiniteField(
         min_value=1, max_value=1e9, required=False,

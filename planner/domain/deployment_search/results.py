@@ -20,7 +20,7 @@ from simulation.performance.graph import operator_graph
 from simulation.performance.memory import gpu_kv_bytes, gpu_weight_bytes
 from simulation.performance.power import load, watts
 from simulation.performance.profile import iteration_s
-from simulation.performance.specs import WIDTHS, Arrangement, ModelShape
+from simulation.performance.specs import WIDTHS, Arrangement, GpuSpec, ModelShape
 from simulation.search.search import SearchResult, copies_needed
 from simulation.search.values import Instance, Rated
 
@@ -229,7 +229,7 @@ def row_of(rated: Rated, query: DeploymentQuery, shape: ModelShape, fit: Estimat
         bound_by=rated.bound_by,
         checked=rated.judged,
         expected_error=expected_error(
-            fit, _cell_selector(rated, query, shape), shape, decode.gpu.name
+            fit, _cell_selector(rated, query, shape), shape, decode.gpu
         ),
         instances=many,
         fleet_gpus=None if many is None else many * candidate.gpus,
@@ -253,7 +253,7 @@ def _cell_selector(rated: Rated, query: DeploymentQuery, shape: ModelShape) -> C
 
 
 def expected_error(
-    fit: EstimateFit, where: CellSelector, shape: ModelShape, gpu: str
+    fit: EstimateFit, where: CellSelector, shape: ModelShape, gpu: GpuSpec
 ) -> ExpectedError:
     """Return the expected errors, by whether the fit had data of this model and this GPU type."""
     basis = fit.basis(shape.name, gpu)
@@ -272,6 +272,7 @@ BASIS = {
     "model": "models that were not measured, as this one",
     "gpu": "GPU types that were not measured, as this one",
     "both": "models on GPU types that were not measured, as here",
+    "vendor": "GPUs of vendors that the fit did not see",
 }
 
 

@@ -14,11 +14,12 @@ from simulation.performance.profile import Check
 def efficiencies() -> Efficiencies:
     """Return the factors by kind of operator, GPU family and precision.
 
-    They include spread, source and checks of resulting profiles. The cost of unpacking 4-bit
-    integers comes from the fit of estimates, because served deployments show it and kernels do not.
+    They include spread, source and checks of resulting profiles. Factors that served deployments
+    show and kernels do not come from the fit of estimates.
     """
     content = read("efficiency")
     entries = tuple(Efficiency(**entry) for entry in content["entries"])
     checks = tuple(Check(**check) for check in content["checks"])
-    unpacked = estimate_fit().calibration.unpacked
-    return Efficiencies(entries, content["across"], checks, unpacked)
+    fit = estimate_fit().calibration
+    factors = fit.unpacked, fit.imbalance, fit.foreign
+    return Efficiencies(entries, content["across"], checks, *factors)

@@ -9,9 +9,11 @@ from datetime import date
 from functools import cache
 
 from planner.inputs.catalogue.files import read
+from simulation.performance.efficiency import NEAREST
 from simulation.performance.estimate.calibration import Calibration
 from simulation.performance.estimate.errors import Cell, ErrorTable
 from simulation.performance.estimate.measured_corrections import ErrorCovariance, ErrorQuantiles
+from simulation.performance.specs import GpuSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +29,8 @@ class EstimateFit:
     """The content of ``estimate.yaml``.
 
     ``errors`` has a table for each kind of data that a scored fit had not seen. The keys are "seen"
-    (all was seen), "version" (of the engine), "source" (of the measurements), "model", "gpu" and
-    "both" (model and GPU).
+    (all was seen), "version" (of the engine), "source" (of the measurements), "model", "gpu",
+    "both" (model and GPU) and "vendor" (the vendor's kernels were not measured).
     """
 
     calibration: Calibration
@@ -41,12 +43,14 @@ class EstimateFit:
     ranges: Mapping[str, tuple[float, float]]  # measured ranges of isl, osl and concurrency
     alike: Mapping[str, CorrectionModel]  # by "tbt" and "ttft"
 
-    def basis(self, model: str, gpu: str, version: str = "") -> str:
+    def basis(self, model: str, gpu: GpuSpec, version: str = "") -> str:
         """Return the key of ``errors`` for a model on a GPU.
 
         ``version`` includes the engine's name, such as "vllm 0.19.0".
         """
-        missing = (model not in self.models, gpu not in self.gpus)
+        if gpu.family not in NEAREST:
+            return "vendor"
+        missing = (model not in self.models, gpu.name not in self.gpus)
         basis = {(0, 0): "seen", (1, 0): "model", (0, 1): "gpu", (1, 1): "both"}[missing]
         new = version and version not in self.versions
         return "version" if new and basis == "seen" else basis

@@ -58,11 +58,8 @@ def batch_limits(
 
 
 def sequence_s(engine: str) -> float:
-    """Return the host's seconds per sequence that lengthen an iteration.
-
-    They were measured for vLLM. In other engines the host works while the GPU does.
-    """
-    return estimate_fit().calibration.sequence_s if engine == "vllm" else 0.0
+    """Return the host's seconds per sequence that lengthen an iteration."""
+    return estimate_fit().calibration.of("sequence", engine)
 
 
 def start_seconds(

@@ -35,6 +35,7 @@ ANSWERS = {"": None, **dict.fromkeys(("yes", "true", "1"), True),
 # Models published with layers that predict further tokens (DeepSeek-V3, arXiv 2412.19437, section
 # 2.2; Qwen3-Next and Qwen3.5, GLM-4.5 and MiMo, their model cards).
 DRAFTING = ("deepseek-v3", "deepseek-r1", "qwen3.5", "qwen3-next", "glm-4.5", "mimo")
+STATISTICS = {"mean": False, "median": True}
 VERSION = 60  # most characters of an engine's version
 ALIASES = {
     "model_path": "model", "model_name": "model", "system": "gpu", "backend": "engine",
@@ -97,6 +98,10 @@ def _deployment(
 def _engine_options(fields: Mapping[str, Any], shape: ModelShape) -> dict[str, Any]:
     """Return version, rounds and speculative decoding, with a note on models with draft layers."""
     drafted = number(fields.get("draft_tokens", 0), "draft_tokens")
+    accepted = number(fields["accepted_tokens"], "accepted_tokens") if (
+        "accepted_tokens" in fields) else math.nan if drafted else 0.0  # fmt: skip
+    if "acceptance" in fields:
+        accepted = drafted * number(fields["acceptance"], "acceptance")
     ships = shape.name.startswith(DRAFTING) and not drafted
     return {
         "version": str(fields.get("engine_version", "")).strip()[:VERSION],
@@ -106,7 +111,10 @@ def _engine_options(fields: Mapping[str, Any], shape: ModelShape) -> dict[str, A
         if "recv_interval" in fields
         else None,
         "drafted": drafted,
-        "accepted": number(fields.get("accepted_tokens", 0), "accepted_tokens"),
+        "accepted": accepted,
+        **{name: number(fields[name], name)
+           for name in ("max_num_seqs", "chunk_tokens", "prefix_hit_rate") if name in fields},
+        "median_ttft": _choice(fields, "ttft_statistic", STATISTICS, "mean", tuple(STATISTICS)),
         "notes": (f"without speculative decoding: {shape.name} has layers that draft tokens (MTP); "
                   "served with them decode takes about half to two thirds of the time. Give "
                   "draft_tokens and accepted_tokens",) if ships else (),

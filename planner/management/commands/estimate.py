@@ -55,6 +55,19 @@ class Command(HeadroomCommand):
             "--accepted-tokens", type=float, help="accepted draft tokens, on average"
         )
         engine.add_argument(
+            "--acceptance", type=float, help="share of the draft tokens that is accepted"
+        )
+        engine.add_argument(
+            "--max-num-seqs", type=float, help="sequences that a rank decodes at once, at most"
+        )
+        engine.add_argument(
+            "--chunk-tokens", type=float, help="prompt tokens of an iteration. Default: 8192"
+        )
+        engine.add_argument(
+            "--prefix-hit-rate", type=float, help="share of a prompt in the prefix cache"
+        )
+        engine.add_argument("--ttft-statistic", help="mean or median. Default: mean")
+        engine.add_argument(
             "--rounds",
             type=float,
             help="requests per user; 1000 for steady traffic. Default: 10, as in benchmarks",
@@ -185,6 +198,7 @@ def within(error: dict[str, Any], name: str) -> str:
 FIELDS = (
     *(f"{s}{w}".replace("-", "_") for s in ("", "prefill-", "decode-") for w in WIDTHS),
     "model", "gpu", "prefill_workers", "decode_workers", "precision", "kv_cache", "engine",
-    "engine_version", "draft_tokens", "accepted_tokens", "rounds", "equal_lengths",
+    "engine_version", "draft_tokens", "accepted_tokens", "acceptance", "max_num_seqs",
+    "chunk_tokens", "prefix_hit_rate", "ttft_statistic", "rounds", "equal_lengths",
     "recv_interval", "lora_rank", "lora_active", "mode", "isl", "osl", "concurrency", "rate",
 )  # fmt: skip

@@ -28,12 +28,12 @@ from planner.web.forms.widgets import DressedForm, dress
 from planner.web.pages.profile_figures import sweep_figure
 from planner.web.request import Request
 from simulation.performance.estimate.calibration import ENGINES
-from simulation.performance.estimate.defaults import MOST_DRAFTED, MOST_RECV
+from simulation.performance.estimate.defaults import MOST_DRAFTED, MOST_HITS, MOST_RECV, MOST_TOKENS
 from simulation.performance.specs import BYTES
 
 OPTIONS = (
     "kv_cache", "equal_lengths", "draft_tokens", "accepted_tokens", "lora_rank", "lora_active",
-    "rounds", "recv_interval",
+    "rounds", "recv_interval", "max_num_seqs", "chunk_tokens", "prefix_hit_rate", "ttft_statistic",
 )  # fmt: skip
 COLUMNS = ("concurrency", "isl", "osl", "ttft_ms", "tbt_ms")
 SWEEP = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
@@ -207,6 +207,14 @@ class EstimateForm(forms.Form):
     )
     draft_tokens = _some("Tokens drafted", 0, MOST_DRAFTED, "Per step, by speculative decoding.")
     accepted_tokens = _some("of them accepted", 0, MOST_DRAFTED, "On average.")
+    max_num_seqs = _some("Max sequences of a rank", 1, 1e6)
+    chunk_tokens = _some("Prompt tokens of an iteration", 1, MOST_TOKENS, "Default: 8192.")
+    prefix_hit_rate = _some("Prefix hit rate", 0, MOST_HITS, "Share of a prompt's tokens.")
+    ttft_statistic = forms.ChoiceField(
+        label="TTFT statistic",
+        required=False,
+        choices=[("", "mean"), ("median", "median")],
+    )
     lora_rank = _count("Rank of LoRA adapters")
     lora_active = _count("Adapters in use at once", high=4096)
     recv_interval = _some(

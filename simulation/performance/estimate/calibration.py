@@ -28,9 +28,15 @@ class Calibration:
     # servers than on one with half the GPUs (Vidur's A100 servers, median).
     far_s: float = 95e-6
     iteration_s: float = 0.3e-3  # scheduling, sampling
-    # Host time of vLLM per sequence that one rank decodes. The hosts of the other engines work
-    # while the GPU works.
-    sequence_s: float = 10e-6
+    # Host time per sequence that one rank decodes, in each iteration: scheduling, sampling, output.
+    sequence_s: float = 20e-6
+    # Factor on expert layers, whose tokens spread unevenly over experts and GPUs. The kernels were
+    # measured with even routing.
+    imbalance: float = 1.3
+    # Factor on kernels of vendors without measured kernels, beyond their published peaks.
+    foreign: float = 1.5
+    acceptance: float = 0.6  # probability that a drafted token is accepted after those before it
+    median: float = 0.3  # share of the wait for others of the first round that a median TTFT shows
     mix: float = 0.9  # share of other users' prompts that falls between a request's tokens
     start_s: float = 0.03  # from arrival to the first iteration
     # Host time per operator of an iteration with prompts. An operator may be many kernels.
@@ -52,8 +58,9 @@ class Calibration:
     engines: Mapping[str, float] = field(default_factory=dict)  # factors by "mix.vllm" and so on
 
     def of(self, what: str, engine: str) -> float:
-        """Return ``mix``, ``start`` (seconds) or ``order`` of an engine."""
-        base = {"mix": self.mix, "start": self.start_s, "order": self.order}[what]
+        """Return ``mix``, ``start`` (seconds), ``order`` or ``sequence`` (seconds) of an engine."""
+        base = {"mix": self.mix, "start": self.start_s, "order": self.order,
+                "sequence": self.sequence_s}[what]  # fmt: skip
         return base * self.engines.get(f"{what}.{engine}", 1.0)
 
     def values(self) -> dict[str, float]:
@@ -68,4 +75,4 @@ class Calibration:
         return replace(self, **numbers, engines={**self.engines, **engines})
 
 
-ENGINE_FACTORS = tuple(f"{w}.{e}" for w in ("mix", "start", "order") for e in ENGINES)
+ENGINE_FACTORS = tuple(f"{w}.{e}" for w in ("mix", "start", "order", "sequence") for e in ENGINES)

@@ -29,6 +29,7 @@ import numpy as np
 
 from simulation.arrays import BoolArray, FloatArray, IntArray
 from simulation.performance.efficiency import (
+    NEAREST,
     Efficiencies,
     kind_of,
     link_bytes_s,
@@ -39,14 +40,16 @@ from simulation.performance.efficiency import (
 from simulation.performance.estimate.calibration import ENGINES, ROUNDS, Calibration
 from simulation.performance.graph import OperatorGraph
 from simulation.performance.specs import GpuSpec
-from simulation.performance.work import Collective, Iteration
+from simulation.performance.work import Collective, Experts, Iteration
 
 Demands = Mapping[str, FloatArray]
 
 # Seconds of kernels, or counts, of one GPU's part of an iteration.
 DEMANDS = (
-    "busy",  # all operators except "unpacked"
+    "busy",  # all operators except "experts" and "unpacked"
+    "experts",  # expert layers
     "unpacked",  # experts with 4-bit integer weights; no such kernel was measured
+    "foreign",  # the part of all these of a vendor without measured kernels
     "far",  # number of collectives between nodes
     "kernels",  # number of operators
 )
@@ -69,7 +72,9 @@ def demands(
             out["far"] += running * (link_bytes_s(op, gpu) != gpu.link_bytes_s)
         else:
             out["kernels"] += running
-        out["unpacked" if unpacks(op) else "busy"] += seconds
+        part = "experts" if isinstance(op, Experts) else "busy"
+        out["unpacked" if unpacks(op) else part] += seconds
+        out["foreign"] += seconds * (gpu.family not in NEAREST)
     return out
 
 
@@ -95,7 +100,9 @@ class ClosedLoop:
     abreast: FloatArray  # prompts per rank in one iteration if many wait
     decode_ranks: FloatArray  # attention ranks that share a decode worker's sequences
     rounds: FloatArray  # requests of each user, all starting together; inf: steady traffic
-    accepted: FloatArray  # accepted draft tokens per sequence and iteration
+    drafted: FloatArray  # draft tokens per sequence and iteration
+    accepted: FloatArray  # accepted ones of them; nan: unknown
+    median: BoolArray  # TTFT is a median of requests, not the mean
     equal: BoolArray  # all requests have the same lengths
     recv_interval: FloatArray  # decode iterations between two polls for requests
     decode: Demands  # an iteration of ``batch`` decodes with their draft tokens
@@ -116,7 +123,8 @@ class ClosedLoop:
 
 def iteration_s(work: Demands, c: Calibration) -> FloatArray:
     """Return the seconds of iterations with the demands ``work``."""
-    moved = work["busy"] + c.unpacked * work["unpacked"] + c.far_s * work["far"]
+    moved = work["busy"] + c.imbalance * (work["experts"] + c.unpacked * work["unpacked"])
+    moved = moved + (c.foreign - 1.0) * work["foreign"] + c.far_s * work["far"]
     return np.asarray(moved + c.iteration_s)
 
 
@@ -141,7 +149,7 @@ def steady_state(loop: ClosedLoop, c: Calibration) -> SteadyState:
     """Return TTFT, TBT and throughput in the closed loop."""
     decode = iteration_s(loop.decode, c)
     decode = decode * np.where(loop.split, c.split_decode, 1.0)
-    sequence = np.where(loop.engine == VLLM, c.sequence_s, 0.0)
+    sequence = np.choose(loop.engine, [c.of("sequence", e) for e in ENGINES])
     decode = decode + sequence * loop.batch / loop.decode_ranks
     prompt = iteration_s(loop.prefill, c)
     # A prompt among others rides on an iteration that takes place anyway.
@@ -165,7 +173,10 @@ def steady_state(loop: ClosedLoop, c: Calibration) -> SteadyState:
     prompts = mix * loop.batch / loop.osl
     carrying = decode + np.maximum(prompts, 1.0) * riding
     late = np.minimum(prompts, 1.0) * (overlapped(carrying, launched) - decode)
-    tbt = decode / (1.0 + loop.accepted) + np.where(loop.split, 0.0, late)
+    # A drafted token counts only if all before it are accepted.
+    chain = c.acceptance * (1.0 - c.acceptance**loop.drafted) / (1.0 - c.acceptance)
+    accepted = np.where(np.isnan(loop.accepted), chain, loop.accepted)
+    tbt = decode / (1.0 + accepted) + np.where(loop.split, 0.0, late)
     # Each user with a place in the batch sends a prompt every osl tokens.
     in_service = np.minimum(loop.users, loop.batch * loop.decode_workers)
     enough = np.maximum(in_service * each / (loop.osl * tbt), 1.0)
@@ -174,6 +185,7 @@ def steady_state(loop: ClosedLoop, c: Calibration) -> SteadyState:
     start = np.choose(loop.engine, [c.of("start", e) for e in ENGINES])
     order = np.choose(loop.engine, [c.of("order", e) for e in ENGINES])
     order = order * np.where(loop.split, c.split_order, 1.0)
+    order = order * np.where(loop.median, c.median, 1.0)
     start = start * np.where(loop.split, c.split_start, 1.0)
     ttft = start + overlapped(prompt, eager) + np.where(loop.split, 0.0, decode)
     passing = gathered(loop.engine, loop.decode_ranks, c) + c.polls * loop.recv_interval

@@ -10,8 +10,9 @@ import math
 from dataclasses import dataclass, replace
 
 from simulation.errors import SimulationError
-from simulation.performance.efficiency import COMPUTED_IN
+from simulation.performance.efficiency import COMPUTED_IN, NEAREST
 from simulation.performance.estimate.calibration import ENGINES, ROUNDS
+from simulation.performance.memory import MAX_BATCH_TOKENS
 from simulation.performance.specs import Arrangement, GpuSpec, ModelShape
 
 # Defaults of disaggregated deployments, from the InferenceMAX recipes of DeepSeek-R1 that state
@@ -20,6 +21,7 @@ from simulation.performance.specs import Arrangement, GpuSpec, ModelShape
 SPREAD_ABOVE = {"vllm": 128.0, "sglang": 128.0, "trtllm": 450.0}
 DECODE_WORKERS = {"vllm": 4.0, "sglang": 1.0, "trtllm": 4.0}
 MOST_DRAFTED = 64
+MOST_TOKENS, MOST_HITS = 1e6, 0.99
 # Input and output lengths of InferenceMAX, which draws each request from 0.8 to 1 times them. The
 # engines' own benchmarks give all requests one length by default.
 DRAWN = frozenset({(1024.0, 1024.0), (1024.0, 8192.0), (8192.0, 1024.0)})
@@ -54,9 +56,13 @@ class Deployment:
     # steady traffic.
     rounds: float = ROUNDS
     drafted: float = 0.0  # tokens drafted and verified per sequence and iteration (speculation)
-    accepted: float = 0.0  # mean number of drafted tokens that are accepted
+    accepted: float = math.nan  # mean number of them that are accepted; nan: unknown
     equal: bool | None = None  # all requests have the same lengths; None: unknown
     recv_interval: float | None = None  # decode iterations between SGLang's polls for requests
+    max_num_seqs: float = math.inf  # sequences that one attention rank decodes at once, at most
+    chunk_tokens: float = MAX_BATCH_TOKENS  # prompt tokens of one iteration, at most
+    prefix_hit_rate: float = 0.0  # share of a prompt's tokens that a prefix cache holds
+    median_ttft: bool = False  # TTFT is the median of requests, not their mean
 
     def __post_init__(self) -> None:
         for name, minimum in (("isl", 1), ("osl", 1), ("concurrency", 1)):
@@ -75,7 +81,15 @@ class Deployment:
             )
         if not self.rounds >= 1:
             raise SimulationError(f"rounds is {self.rounds:g}. Give at least 1.")
-        if not 0 <= self.accepted <= self.drafted <= MOST_DRAFTED:
+        limits = {"max_num_seqs": (1, math.inf), "chunk_tokens": (1, MOST_TOKENS),
+                  "prefix_hit_rate": (0, MOST_HITS)}  # fmt: skip
+        for name, (minimum, maximum) in limits.items():
+            if not minimum <= getattr(self, name) <= maximum:
+                raise SimulationError(
+                    f"{name} is {getattr(self, name):g}. Give {minimum} to {maximum:g}."
+                )
+        accepted = 0.0 if math.isnan(self.accepted) else self.accepted
+        if not 0 <= accepted <= self.drafted <= MOST_DRAFTED:
             raise SimulationError(
                 f"{self.accepted:g} of {self.drafted:g} drafted tokens cannot be accepted. Give "
                 f"draft_tokens from 0 to {MOST_DRAFTED} and at most as many accepted."
@@ -151,8 +165,9 @@ def _recv_interval(deployment: Deployment) -> float:
         return 0.0
     if deployment.recv_interval is not None:
         return deployment.recv_interval
-    if deployment.rounds > STEADY or (deployment.isl, deployment.osl) not in DRAWN:
-        return 1.0
+    drawn = (deployment.isl, deployment.osl) in DRAWN
+    if deployment.rounds > STEADY or not drawn or deployment.gpu.family not in NEAREST:
+        return 1.0  # the recipes for GPUs of other vendors keep the default
     return RECV_MANY if deployment.concurrency >= MANY else RECV_FEW
 
 

@@ -20,7 +20,6 @@ from simulation.performance.estimate.closed_loop import DEMANDS, ClosedLoop, dem
 from simulation.performance.estimate.defaults import ArrangedDeployment, Deployment, arrange
 from simulation.performance.graph import operator_graph
 from simulation.performance.memory import (
-    MAX_BATCH_TOKENS,
     MEMORY_SHARE,
     OVERHEAD_BYTES,
     gpu_kv_bytes,
@@ -137,13 +136,14 @@ def fit_into_memory(deployment: Deployment) -> PlacedDeployment:
             "smaller precision."
         )
     # No factor for pipeline stages: each stage holds its layers' cache of every sequence.
-    max_sequences = max(1.0, np.floor(room / cache)) * ranks
+    max_sequences = min(max(1.0, np.floor(room / cache)), deployment.max_num_seqs) * ranks
     per_worker = deployment.concurrency / arranged.decode_workers
     notes: tuple[str, ...] = ()
     if per_worker > max_sequences:
         notes = (
-            f"memory holds {max_sequences:.0f} of {per_worker:.0f} sequences per decode worker "
-            "at a time; the rest wait",
+            f"{'memory' if room / cache < deployment.max_num_seqs else 'max_num_seqs'} holds "
+            f"{max_sequences:.0f} of {per_worker:.0f} sequences per decode worker at a time; the "
+            "rest wait",
         )
     batch = float(np.clip(per_worker, min(1.0, deployment.concurrency), max_sequences))
     return PlacedDeployment(deployment, arranged, batch, weights, cache, notes)
@@ -166,13 +166,17 @@ def loop_of(placed: Sequence[PlacedDeployment], efficiencies: Efficiencies) -> C
     ranks = np.array([float(p.arranged.prefill.attention_dp) for p in placed])
     none = np.zeros_like(isl)
     context = batch * (isl + osl / 2.0)
-    drafted = batch * np.array([p.deployment.drafted for p in placed])
+    each = np.array([p.deployment.drafted for p in placed])
+    drafted = batch * each
+    hits = np.array([p.deployment.prefix_hit_rate for p in placed])
+    tokens, pairs = (1.0 - hits) * isl, (1.0 - hits**2) * isl * isl / 2.0
     decode = iteration(batch, context, drafted, none)
-    prefill = iteration(none, none, ranks * isl, ranks * isl * isl / 2.0)
-    mixed = iteration(batch, context, drafted + ranks * isl, ranks * isl * isl / 2.0)
-    abreast = np.clip(MAX_BATCH_TOKENS / isl, 1.0, np.maximum(batch / ranks - 1.0, 1.0))
+    prefill = iteration(none, none, ranks * tokens, ranks * pairs)
+    mixed = iteration(batch, context, drafted + ranks * tokens, ranks * pairs)
+    chunk = np.array([p.deployment.chunk_tokens for p in placed])
+    abreast = np.clip(chunk / tokens, 1.0, np.maximum(batch / ranks - 1.0, 1.0))
     many = abreast * ranks
-    crowd = iteration(none, none, many * isl, many * isl * isl / 2.0)
+    crowd = iteration(none, none, many * tokens, many * pairs)
     return ClosedLoop(
         engine=np.array([ENGINES.index(p.deployment.engine) for p in placed]),
         split=np.array([p.arranged.split for p in placed]),
@@ -186,7 +190,9 @@ def loop_of(placed: Sequence[PlacedDeployment], efficiencies: Efficiencies) -> C
         abreast=abreast,
         decode_ranks=np.array([float(p.arranged.decode.attention_dp) for p in placed]),
         rounds=np.array([p.deployment.rounds for p in placed]),
+        drafted=each,
         accepted=np.array([p.deployment.accepted for p in placed]),
+        median=np.array([p.deployment.median_ttft for p in placed]),
         equal=np.array([p.arranged.equal for p in placed]),
         recv_interval=np.array([p.arranged.recv_interval for p in placed]),
         decode=demands_of([p.arranged.decode for p in placed], placed, efficiencies, decode),

@@ -11,7 +11,6 @@ from simulation.performance.efficiency import Efficiencies
 from simulation.performance.estimate.calibration import ENGINES, Calibration
 from simulation.performance.estimate.closed_loop import (
     SGLANG,
-    VLLM,
     demands,
     gathered,
     iteration_s,
@@ -56,7 +55,6 @@ def starts_s(
     return [
         c.of("start", engine)
         + launches
-        + float(decode) * (1.0 + float(passed))
-        + (c.sequence_s / where.attention_dp if engine == ENGINES[VLLM] else 0.0)
+        + (float(decode) + c.of("sequence", engine) / where.attention_dp) * (1.0 + float(passed))
         for engine, passed in zip(engines, passing, strict=True)
     ]
