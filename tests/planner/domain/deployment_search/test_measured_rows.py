@@ -97,7 +97,7 @@ def test_every_candidate_there_was_is_there_once(measured: MeasuredCorrections) 
         assert served(_instances(measured), {mode, "any"}) == served(_instances(None), {"any"})
 
 
-def test_a_slower_server_carries_less_and_its_error_is_smaller(
+def test_a_slower_server_carries_less_and_its_error_is_not_larger(
     both: tuple[DeploymentSearchResult, DeploymentSearchResult],
 ) -> None:
     before, after = both
@@ -109,7 +109,6 @@ def test_a_slower_server_carries_less_and_its_error_is_smaller(
         assert known.rows == 5 and known.decode_factor > 1.0
         assert row.expected_error.tbt <= known.tbt_before
         assert row.expected_error.basis.startswith("5 rows of your own of this deployment")
-    assert any(row.expected_error.tbt < known.tbt_before for row, known in aggregated)
     apart = after.candidates[0].own  # nothing of it was measured; it shares engine, GPU and model
     assert apart is not None and (apart.rows, apart.alike) == (0, 5)
     assert apart.decode_factor > 1.0
