@@ -123,7 +123,7 @@ def test_a_past_is_read_planned_decided_and_scraped(
             other.goto(history)
             other.get_by_role("link", name=f"proposal {firing.proposal_id}").click()
             expect(other.locator("#pools")).to_contain_text("m-g-east")
-            other.get_by_label("What you say").fill("Good.")
+            other.get_by_label("Comment").fill("Good.")
             other.get_by_role("button", name="Approve", exact=True).click()
             expect(other.locator("#standing")).to_contain_text("It is the active plan")
             # The second compares, and says whose timetable it took.

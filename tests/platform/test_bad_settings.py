@@ -100,6 +100,8 @@ ANY_TEXT = {
     "HEADROOM_OIDC_CLAIM",
     "HEADROOM_OIDC_LABEL",
     "AWS_SESSION_TOKEN",
+    "NO_COLOR",
+    "XDG_DATA_HOME",
     "HEADROOM_SOURCE_...",
 }
 
@@ -271,7 +273,11 @@ def names_in(path: Path) -> Iterator[str]:
         if isinstance(text, str) and OURS.fullmatch(text):
             yield text
         asked: ast.expr | None = None
-        if isinstance(node, ast.Subscript) and ast.unparse(node.value) == "os.environ":
+        if (
+            isinstance(node, ast.Subscript)
+            and isinstance(node.ctx, ast.Load)
+            and ast.unparse(node.value) == "os.environ"
+        ):
             asked = node.slice
         elif isinstance(node, ast.Call) and ast.unparse(node.func) in (
             "os.environ.get",
