@@ -109,12 +109,17 @@ def _level(
         "met_slower": slower.meets_slo,
         "expected_usd": None if expected is None else [expected.mean, expected.low, expected.high],
         "cost_in_interval": (
-            None if expected is None else expected.low <= run.summary.cost_usd <= expected.high
+            None
+            if expected is None or expected.low is None or expected.high is None
+            else expected.low - 0.01 <= run.summary.cost_usd <= expected.high + 0.01
         ),
         "attainment_in_interval": [
             its.low - 1e-9 <= share <= its.high + 1e-9
             for tier, its in intervals.items()
-            if its is not None and (share := run.summary.slo_attainment.get(tier)) is not None
+            if its is not None
+            and its.low is not None
+            and its.high is not None
+            and (share := run.summary.slo_attainment.get(tier)) is not None
         ],
         "over_static": (
             candidate.expected(trials.days) / static[0].expected(trials.days) if static else None

@@ -10,6 +10,7 @@ from planner.models import Run
 
 NEWEST = 200  # comparisons that are read
 COST = "Cost"
+CENT = 0.01  # dollars, of rounding: a static fleet always costs the same
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,7 @@ class Expectation:
     @property
     def inside(self) -> bool:
         """Return whether the interval contains the outcome."""
-        slack = 1e-9 * max(1.0, abs(self.high))
+        slack = CENT if self.what == COST else 1e-9
         return self.low - slack <= self.outcome <= self.high + slack
 
 
@@ -78,6 +79,6 @@ def _of(
         out += [
             Expectation(pk, name, tuple(levels), what, interval["low"], interval["high"], outcome)
             for what, interval, outcome in pairs
-            if interval is not None and outcome is not None
+            if interval is not None and interval["low"] is not None and outcome is not None
         ]
     return out

@@ -56,11 +56,11 @@ class DayResult:
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """Mean of a figure, and the ends of its 80% interval."""
+    """Mean of a figure, and the ends of its 80% interval; None: one case tells no interval."""
 
     mean: float
-    low: float
-    high: float
+    low: float | None
+    high: float | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -143,6 +143,8 @@ class Candidate:
                     weights.append(day.weight * case.weight / of_day)
         if not values:
             return None
+        if len(values) == 1:
+            return Interval(float(values[0]), None, None)
         order = np.argsort(values, kind="stable")
         sorted_values, share = np.array(values)[order], np.array(weights)[order]
         middle = (np.cumsum(share) - share / 2) / share.sum()

@@ -440,10 +440,10 @@ def _reasons(its: Comparison) -> Iterator[Fact]:
         yield Fact("Required test days passed", f"{passed} of {len(required)}", meaning=meaning)
     expected = level.expected.cost_usd if level is not None else None
     if expected is not None:
-        yield Fact(
-            "Expected cost", expected.mean, "$",
-            note=f"80% interval {figure(expected.low, '$')} to {figure(expected.high, '$')}",
-        )  # fmt: skip
+        low, high = expected.low, expected.high
+        interval = f"80% interval {figure(low, '$')} to {figure(high, '$')}"
+        note = "from one test day" if low is None else interval
+        yield Fact("Expected cost", expected.mean, "$", note=note)
     following = _next_policy(its)
     if following is not None:
         label, more = following
