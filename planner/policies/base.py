@@ -76,7 +76,7 @@ class Traits:
     reads_future: bool = False  # reads the future demand, so it cannot be deployed
     needs_current_fleet: bool = False  # needs the fleet that runs now
     always: bool = False  # in every comparison, even if the scenario does not list it (X1)
-    reference: bool = False  # ... but then only on the window; not searched on the test days
+    reference: bool = False  # on the test days only if the scenario lists it
     style: Style | None = None
 
     @property

@@ -45,7 +45,9 @@ def expectations() -> list[Expectation]:
             :NEWEST
         ]
     )
-    return [its for pk, name, *result in rows for its in _of(pk, name, *result)]
+    return [
+        its for pk, name, *result in rows for its in _of(pk, name, *(part or {} for part in result))
+    ]
 
 
 def coverage(stated: Sequence[Expectation]) -> dict[str, tuple[int, int]]:
@@ -60,18 +62,18 @@ def coverage(stated: Sequence[Expectation]) -> dict[str, tuple[int, int]]:
 def _of(
     pk: int,
     name: str,
-    assurance: Mapping[str, Any] | None,
-    alternatives: Mapping[str, str] | None,
-    policies: Mapping[str, Any] | None,
+    assurance: Mapping[str, Any],
+    alternatives: Mapping[str, str],
+    policies: Mapping[str, Any],
 ) -> list[Expectation]:
     by_policy: dict[str, list[str]] = {}
-    for level, policy in (alternatives or {}).items():
-        if level in (assurance or {}) and policy in (policies or {}):
+    for level, policy in alternatives.items():
+        if level in assurance and policy in policies:
             by_policy.setdefault(policy, []).append(level)
     out = []
     for policy, levels in by_policy.items():
-        expected = (assurance or {})[levels[0]]["expected"]
-        came = (policies or {})[policy]
+        expected = assurance[levels[0]]["expected"]
+        came = policies[policy]
         pairs = [(COST, expected["cost_usd"], came["cost_usd"])] + [
             (tier, interval, came["slo_attainment"].get(tier))
             for tier, interval in expected["attainment"].items()

@@ -258,12 +258,12 @@ def run(
 
 
 def _first_answer(study: Study, planned: PlannedWindow) -> str:
-    """Return the sizes of the plan and of a static fleet by closed forms, in words."""
+    """Return the replicas and the cost of the plan by closed forms, in words."""
     counts = planned.plan.target.sum(axis=(1, 2, 3))
     usd = plan_figures(study.plan_input, planned.plan).totals.usd
     return (
-        f"First answer, not simulated: {counts.min():,} to {counts.max():,} replicas for "
-        f"${usd:,.0f}; static {int(study.before.counts.sum()):,}"
+        f"First answer, not simulated: {counts.min():,} to {counts.max():,} replicas, "
+        f"${usd:,.0f} in the window"
     )
 
 
