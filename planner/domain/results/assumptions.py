@@ -146,7 +146,9 @@ def _lengths(traffic: Traffic, m: int, model: str) -> Iterator[Assumption]:
         if there:
             mean, deviation = _moments(getattr(traffic.measured, field), traffic.measured.model, m)
             value = f"mean {mean:,.0f} tokens, cv {deviation / mean:.2f}"
-            yield Assumption(whose, value, OBSERVED, "each request's own, as the trace has it", key)
+            yield Assumption(
+                whose, value, OBSERVED, "the lengths of each request in the trace", key
+            )
         for source in traffic.binned:
             if source.model == m:
                 yield _lengths_of_counts(whose, source, field, key)
@@ -244,9 +246,7 @@ def _speeds(study: Study) -> Iterator[Assumption]:
         yield Assumption(
             f"Speed of {name}", value, source.kind, source.source, "profiles", words, effect
         )
-        source_words = (
-            "the profile's own" if section.name else "scenario, bf16 where it says nothing"
-        )
+        source_words = "the profile's own" if section.name else "scenario; default bf16"
         value = _precision(profile, section.precision, section.kv_precision)
         yield Assumption(f"Precision of {name}", value, ASSUMED, source_words, "profiles.precision")
 
@@ -279,7 +279,7 @@ def _serving(hardware: Hardware) -> Iterator[Assumption]:
             value = _latency_words(
                 home.name, other, hardware.latency_s[i, j], hardware.latency_s[j, i]
             )
-            source_words = "scenario, 30 ms where it says nothing"
+            source_words = "scenario; default 30 ms"
             what = f"Latency between {home.name} and {other}"
             yield Assumption(what, value, ASSUMED, source_words, "regions.latency_ms")
 
@@ -328,18 +328,18 @@ def _fleet(study: Study) -> Iterator[Assumption]:
         source, kind = today_stands_in(study.before.seconds), ASSUMED
     else:
         source, kind = "scenario", ASSUMED
-    value = f"{int(study.today.sum()):,} instances as the window begins"
+    value = f"{int(study.today.sum()):,} replicas at the start of the window"
     yield Assumption("Today's fleet", value, kind, source, "fleet.today")
-    value, source_words = f"{hardware.startup_s:,.6g} s from asked for to serving", "scenario"
+    value, source_words = f"{hardware.startup_s:,.6g} s", "scenario"
     starts = hardware.starts
     if starts is not None:
-        value += f"; {starts.reclaim_s:,.6g} s of one lent out, {starts.remote_s:,.6g} s where "
+        value += f"; {starts.reclaim_s:,.6g} s for one lent out, {starts.remote_s:,.6g} s where "
         value += "weights are fetched"
     elif hardware.startup_s == 600:
-        source_words = "600 s where weights are at hand (SageServe section 4), or so the scenario"
-    yield Assumption("Start of an instance", value, ASSUMED, source_words, "fleet.startup_s")
+        source_words = "scenario, or the default for weights at hand (SageServe, section 4)"
+    yield Assumption("Cold start of a replica", value, ASSUMED, source_words, "fleet.startup_s")
     value = f"{len(hardware.faults)} stated" if hardware.faults else "none"
-    source_words = "nothing fails but what the scenario states"
+    source_words = "only the faults of the scenario"
     yield Assumption("Faults", value, ASSUMED, source_words, "faults")
 
 
@@ -363,9 +363,10 @@ def _plan(study: Study) -> Iterator[Assumption]:
     lost = plan.spare.instances, plan.spare.region
     if any(lost):
         value = " and ".join(
-            [f"any {lost[0]} instances"] * bool(lost[0]) + ["any one region"] * lost[1]
+            [f"any {lost[0]} replica{'s' * (lost[0] > 1)}"] * bool(lost[0])
+            + ["any one region"] * lost[1]
         )
-        yield Assumption("May be lost", value, ASSUMED, "scenario", "objective.spare")
+        yield Assumption("Spare for the loss of", value, ASSUMED, "scenario", "objective.spare")
     else:
         value, source_words = (
             "no instance beyond what demand asks for",

@@ -69,8 +69,8 @@ def no_spare(runs: Sequence[PolicyRun]) -> list[str]:
     if not names:
         return []
     return [
-        f"objective.spare: in this window {', '.join(names)} met every SLO without "
-        "the required spare replicas."
+        f"In this window {', '.join(names)} met every SLO, but without the spare replicas of "
+        "objective.spare."
     ]
 
 
