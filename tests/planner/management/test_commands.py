@@ -373,7 +373,8 @@ def test_compare(folder: Path) -> None:
     chosen = result["assurance"][take["assurance"]]
     assert (chosen["policy"], chosen["expected"]) == (take["policy"], take["expected"])
     interval = chosen["expected"]["cost_usd"]
-    assert interval["low"] <= interval["mean"] <= interval["high"]
+    assert interval["mean"] > 0
+    assert interval["low"] is None is interval["high"]  # one simulated day tells no interval
     for figures in result["policies"].values():
         assert figures.keys() >= POLICY
     some = answer("compare", folder / "plan.yml", "--policies", "reactive, flat-min")
