@@ -23,7 +23,7 @@ from bench.provision.services import (
     problem,
     trace,
 )
-from simulation.provisioning.levels import model_level, operator_level
+from simulation.provisioning.levels import model_level, plan_level
 from simulation.provisioning.savings import savings
 from simulation.provisioning.workload import PhaseProblem, at_rate
 
@@ -66,7 +66,7 @@ def compared(phase: PhaseProblem) -> dict[str, float]:
     whole_model = model_level(phase, room)
     if whole_model is None:
         return {}
-    fine = operator_level(phase, room, proofs=True)
+    fine = plan_level("operator", phase, room, proofs=True)
     if fine is None:
         return {}
     return {
@@ -151,7 +151,9 @@ def throughput() -> list[dict[str, object]]:
             phase_at = at_rate(base, rate)
             room = device_bytes(gpu)
             level_plan = (
-                model_level(phase_at, room) if level == "model" else operator_level(phase_at, room)
+                model_level(phase_at, room)
+                if level == "model"
+                else plan_level("operator", phase_at, room)
             )
             watts[level] = level_plan.power_w / rate if level_plan else float("nan")
         rows.append(
@@ -177,7 +179,7 @@ def highest(base: PhaseProblem, level: str, devices: int) -> float:
         level_plan = (
             model_level(phase_at, room)
             if level == "model"
-            else operator_level(phase_at, room, quick=True)
+            else plan_level("operator", phase_at, room, quick=True)
         )
         return level_plan is not None and level_plan.devices <= devices
 

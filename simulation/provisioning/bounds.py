@@ -1,8 +1,8 @@
 """Compute a lower bound on the devices of any operator plan and its placement.
 
-A device has limited memory, arithmetic and memory traffic. Take any weights w of the three (sum 1),
-and any price of latency y >= 0. Every plan that keeps the limit along a path of the graph needs at
-least this many devices:
+A device has limited memory, arithmetic, memory traffic and power. Take any weights w of them
+(sum 1), and any price of latency y >= 0. Every plan that keeps the limit along a path of the graph
+needs at least this many devices:
 
     sum over v of min over choices (w . needs(v, choice) + y sojourn(v, choice) [v on path]) - y SLO
 
@@ -14,14 +14,17 @@ from __future__ import annotations
 import numpy as np
 
 from simulation.arrays import FloatArray, IntArray
+from simulation.provisioning.frontier import Frontier
 from simulation.provisioning.interference import Demand
 from simulation.provisioning.problem import OperatorPlan, OperatorProblem, critical_path
 
 WEIGHTS = (
-    (1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0), (0.5, 0.5, 0.0), (0.5, 0.0, 0.5),
-    (0.75, 0.25, 0.0), (0.25, 0.75, 0.0), (0.75, 0.0, 0.25), (0.25, 0.0, 0.75),
+    (1.0, 0.0, 0.0, 0.0), (0.0, 1.0, 0.0, 0.0), (0.0, 0.0, 1.0, 0.0), (0.0, 0.0, 0.0, 1.0),
+    (0.5, 0.5, 0.0, 0.0), (0.75, 0.25, 0.0, 0.0), (0.25, 0.75, 0.0, 0.0),
+    (0.5, 0.0, 0.5, 0.0), (0.75, 0.0, 0.25, 0.0), (0.25, 0.0, 0.75, 0.0),
 )  # fmt: skip
-"""Of memory, arithmetic and traffic."""
+"""Of memory, arithmetic, traffic and power."""
+TOLERANCE = 1e-6  # of the limit: sojourns that differ by less are equal
 PRICES = (0.0, *np.geomspace(0.01, 100.0, 25))  # price of the whole latency limit, in devices
 
 
@@ -82,7 +85,7 @@ def _device_shares(
     chosen: tuple[IntArray, ...],
     replicas: IntArray | int,
 ) -> FloatArray:
-    """Return memory, arithmetic and traffic of choices in units of a device, ``[3, ...]``.
+    """Return memory, arithmetic, traffic and power of choices in devices, ``[4, ...]``.
 
     The choices are indices v, b, p of the arrays.
     """
@@ -95,8 +98,43 @@ def _device_shares(
             held / device_bytes,
             busy * demand.compute[v, b, p],
             busy * demand.bandwidth[v, b, p],
+            busy * (0.0 if demand.board is None else demand.board[v, b, p]),
         ]
     )
+
+
+def device_options(
+    problem: OperatorProblem,
+    demand: Demand,
+    table: FloatArray,
+    device_bytes: float,
+    max_devices: float,
+) -> tuple[Frontier, ...]:
+    """Return each operator's choices that no other choice beats in slots, sojourn and all needs.
+
+    Choices that alone need more than ``max_devices`` are left out, and so are replicas that
+    shorten the sojourn by next to nothing.
+    """
+    options = []
+    for v in range(len(problem.names)):
+        shorter = table[v, :, :, 1:] < table[v, :, :, :-1] - TOLERANCE * problem.slo_s
+        useful = np.isfinite(table[v]) & (table[v] <= problem.slo_s)
+        useful[:, :, 1:] &= shorter
+        b, p, r = np.nonzero(useful)
+        needs = _device_shares(problem, demand, device_bytes, (np.full(b.size, v), b, p), r + 1)
+        some = np.flatnonzero((needs <= max_devices).all(axis=0))
+        figures = np.column_stack(
+            [problem.parallel[p] * (r + 1), table[v, b, p, r], needs.T]
+        )[some]  # fmt: skip
+        order = np.lexsort(figures.T[::-1])
+        keep: list[int] = []
+        for i in order.tolist():
+            if not keep or not (figures[keep] <= figures[i]).all(axis=1).any():
+                keep.append(i)
+        choice = np.stack([b, p, r + 1], axis=1)[some[keep]]
+        kept = figures[keep]
+        options.append(Frontier(kept[:, 0], kept[:, 1], choice, kept[:, 2:]))
+    return tuple(options)
 
 
 def whole_devices(fills: float) -> int:

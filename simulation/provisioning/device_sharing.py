@@ -20,7 +20,7 @@ import numpy as np
 
 from simulation.provisioning.interference import Demand
 from simulation.provisioning.level import Level
-from simulation.provisioning.levels import model_level, operator_level
+from simulation.provisioning.levels import model_level, plan_level
 from simulation.provisioning.placement import Placement, place_services
 from simulation.provisioning.problem import OperatorPlan, OperatorProblem
 from simulation.provisioning.workload import (
@@ -115,7 +115,7 @@ def _plans(phase: PhaseProblem, device_bytes: float) -> list[Level]:
         tighter = replace(
             phase, problem=replace(phase.problem, slo_s=fraction * phase.problem.slo_s)
         )
-        level = operator_level(tighter, device_bytes, quick=True)
+        level = plan_level("operator", tighter, device_bytes, quick=True)
         if level is None or level.plan is None:
             continue
         if all(_plan_key(level) != _plan_key(other) for other in levels):
@@ -174,8 +174,12 @@ def best_chunked(phase: PhaseProblem, device_bytes: float) -> ChunkedPlan:
         coarse = model_level(batched, device_bytes)
         if coarse is not None and (model is None or _uses_less(coarse, model)):
             model, batch = coarse, int(size)
-        fine = operator_level(
-            batched, device_bytes, coarser=[] if coarse is None else [coarse], quick=True
+        fine = plan_level(
+            "operator",
+            batched,
+            device_bytes,
+            coarser=[] if coarse is None else [coarse],
+            quick=True,
         )
         if fine is not None and (operator is None or _uses_less(fine, operator)):
             operator = fine

@@ -12,7 +12,7 @@ from simulation.performance.power import Load, PowerModel
 from simulation.performance.power import watts as power_by_load
 from simulation.performance.specs import GpuSpec
 from simulation.performance.work import Experts, Iteration, Operator
-from simulation.provisioning.problem import OperatorProblem
+from simulation.provisioning.problem import OperatorPlan, OperatorProblem
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,6 +59,20 @@ def operator_watts(
     )
     # No gap between kernels while one runs.
     return power_by_load(replace(model, gap=0.0), gpu, load)
+
+
+def energy_of_pass(problem: OperatorProblem, power: PhasePower, plan: OperatorPlan) -> FloatArray:
+    """Return the joules of each operator while a batch waits and runs, ``[V]`` (equation 9).
+
+    alpha is the idle power of a GPU. All GPUs of the operator draw it for the wait and the service.
+    beta is the power above idle of the GPUs that run the batch.
+    """
+    chosen = problem.chosen(plan.batch, plan.parallel)
+    held_s = plan.sojourn_s - problem.transfer_s[chosen]
+    beta_w = plan.parallel * (power.floor_w - power.idle_w + power.above_w[chosen])
+    return np.asarray(
+        power.idle_w * plan.slots_of * held_s + beta_w * problem.latency_s[chosen], np.float64
+    )
 
 
 def fleet_watts(

@@ -19,6 +19,7 @@ class Frontier:
     slots: IntArray | FloatArray  # [n] the price: P x R, or shares of a GPU
     sojourn_s: FloatArray  # [n]
     choice: IntArray  # [n, 3]: batch index, parallelism index, replicas
+    needs: FloatArray | None = None  # [n, K] devices' worth of each resource
 
 
 def frontiers(problem: OperatorProblem, fewest: IntArray | None = None) -> tuple[Frontier, ...]:

@@ -50,7 +50,6 @@ class ReplayedLatency:
 class Level:
     """The result of one granularity for a phase.
 
-    ``gap_slots`` is the distance of the plan's slots to the proven optimum (eq. 8).
     ``least_devices`` is a proven lower bound for this granularity.
     """
 
@@ -62,7 +61,6 @@ class Level:
     latency_s: float
     slo_s: float
     seconds: float  # planning time
-    gap_slots: float | None = None
     least_devices: int | None = None
     plan: OperatorPlan | None = None
     placement: Placement | None = None
@@ -139,7 +137,7 @@ def best_level(name: str, levels: Sequence[Level], coarser: Sequence[Level]) -> 
     )
     if best is None:
         fallback = "module" if best_coarser.replicas is None else "model"
-        best = replace(best_coarser, level=name, method=FALLBACK_METHODS[fallback], gap_slots=None)
+        best = replace(best_coarser, level=name, method=FALLBACK_METHODS[fallback])
     fewest = fewest_devices(levels)
     trade = fewest if fewest is not None and fewest.devices < best.devices else None
     return replace(best, trade=trade)

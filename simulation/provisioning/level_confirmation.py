@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 
 from simulation.provisioning.level import FALLBACK_METHODS, Level, fewest_devices
-from simulation.provisioning.levels import fewest_of_load, level_of
+from simulation.provisioning.levels import least_devices, level_of
 from simulation.provisioning.replay import LevelReplay
 from simulation.provisioning.replicas import ReplicaPlan, under_load, whole_replicas
 from simulation.provisioning.sm_shares import confined_to_shares
@@ -60,7 +60,7 @@ def confirmed_whole_replicas(
             break
     if best is None:
         return None
-    fewest = min(fewest_of_load(phase, room), best.devices)
+    fewest = min(least_devices("model", phase, room), best.devices)
     return replace(best, least_devices=fewest, seconds=time.perf_counter() - begun)
 
 
@@ -95,9 +95,7 @@ def confirmed_level(
     if best_coarser is None:
         return None
     fallback = "module" if best_coarser.replicas is None else "model"
-    return replace(
-        best_coarser, level=name, method=FALLBACK_METHODS[fallback], gap_slots=None, trade=trade
-    )
+    return replace(best_coarser, level=name, method=FALLBACK_METHODS[fallback], trade=trade)
 
 
 def confirmed_sm_shares(

@@ -24,6 +24,7 @@ from simulation.provisioning.algorithm1 import algorithm1
 from simulation.provisioning.blocks import merge_layers
 from simulation.provisioning.bounds import (
     device_lower_bound,
+    device_options,
     devices_filled_by,
     filled_devices,
     whole_devices,
@@ -42,7 +43,12 @@ from simulation.provisioning.level import (
     no_worse,
 )
 from simulation.provisioning.placement import algorithm2, with_memory_of
-from simulation.provisioning.problem import OperatorPlan, OperatorProblem, sojourns
+from simulation.provisioning.problem import (
+    OperatorPlan,
+    OperatorProblem,
+    critical_path,
+    sojourns,
+)
 from simulation.provisioning.replicas import ReplicaPlan, watts_of, whole_replicas
 from simulation.provisioning.topology import output_traffic, renumber_by_affinity
 from simulation.provisioning.workload import PhaseProblem, reserve_kv_cache
@@ -50,7 +56,10 @@ from simulation.provisioning.workload import PhaseProblem, reserve_kv_cache
 LevelName = Literal["operator", "module", "model"]
 LEVELS: tuple[LevelName, ...] = get_args(LevelName)
 Method = Literal["greedy", "exact", "algorithm1", "algorithm1-printed"]
-PRINTED = "algorithm1-printed"
+ALGORITHM1, PRINTED = "algorithm1", "algorithm1-printed"
+SLO_SHARES, SLOT_PRICES = (1.0, 0.85, 0.7), (0.0, 0.02, 0.1)
+"""Of the exact method: shares of the limit, and prices of a slot in devices."""
+MOST_DEVICES = 1_000_000
 MEMORY_PRICES = (0.0, 0.25, 1.0, 4.0)
 """Weights of memory against load in the price of a choice; the best placed plan is kept."""
 SHORTEST_S = 1e-3  # base of the pass lengths to plan for: this times powers of two
@@ -81,13 +90,13 @@ def level_of(phase: PhaseProblem, plan: ReplicaPlan) -> Level:
         latency_s=plan.latency_s,
         slo_s=phase.problem.slo_s,
         seconds=0.0,
-        gap_slots=0.0,
         least_devices=plan.devices,
         replicas=plan,
     )
 
 
-def operator_level(
+def plan_level(
+    name: str,
     phase: PhaseProblem,
     device_bytes: float,
     *,
@@ -98,62 +107,124 @@ def operator_level(
     quick: bool = False,
     epsilon: float = 0.0,
 ) -> Level | None:
-    """Scale operators one by one and place them by Algorithm 2; None if no plan meets the limit.
+    """Plan ``phase`` at one of ``LEVELS``; None if no plan meets the limit.
 
-    ``greedy`` is our greedy at several prices of memory; the plan with fewest devices after
-    placement wins. ``exact_plan`` places a plan with the proven fewest slots. ``algorithm1`` is the
-    source's algorithm as methods.md A4 reads it, or as printed, to within a share ``epsilon`` of
-    the limit.
+    Every method goes this way: choose replicas, batch and parallelism (``_choices``), place them by
+    Algorithm 2, and take the plan with the fewest devices. Runs of layers have one batch and one
+    parallelism for all, and every pair of them is tried.
 
     ``coarser`` are levels of the same phase. If no finer plan is better, one of them is returned.
-    ``proofs`` adds the gap in slots and the bound on devices; ``quick`` tries fewer prices.
+    ``proofs`` adds the bound on devices, ``quick`` tries fewer prices. Raises SimulationError for
+    an unknown level.
     """
+    if name == "model":
+        return model_level(phase, device_bytes)
+    if name not in LEVELS:
+        raise SimulationError(f"There is no level {name!r}. Use {', '.join(LEVELS)}.")
     begun = time.perf_counter()
     levels: list[Level] = []
     max_devices = None if proofs else min((level.devices for level in coarser), default=None)
-    for phase_variant in _phases_by_pass_length(phase, device_bytes, coarser, levels):
-        fitting = fewest_replicas(phase_variant, device_bytes)
-        options = frontiers(phase_variant.problem, fitting)
-        if any(not option.slots.size for option in options):
-            continue
-        plans: list[OperatorPlan | None]
-        if method == "exact":
-            plans = [exact_plan(phase_variant.problem, options)]
-        else:
-            table = sojourns(phase_variant.problem)
-            table[np.arange(1, phase_variant.problem.max_replicas + 1) < fitting[..., None]] = (
-                np.inf
-            )
-            if method == "greedy":
-                plans = [greedy_plan(phase_variant.problem, options)]
-                plans += _plans_by_price(phase_variant, table, device_bytes, quick=quick)
-            else:
-                plans = list(by_algorithm1(phase_variant.problem, method, epsilon, table))
-        placed = _place_plans(
-            phase_variant,
-            plans,
-            device_bytes,
-            phase.problem.slo_s,
-            shared=shared,
-            max_devices=max_devices,
-        )
-        if proofs and placed:
-            fewest = exact_plan(phase_variant.problem, options)
-            placed = [_with_gap(level, fewest) for level in placed]
-        levels += placed
-    by = ", by devices" if method == "greedy" else ""
-    best = best_level(
-        "operator",
-        [replace(placed_level, method=placed_level.method + by) for placed_level in levels],
-        coarser,
-    )
+    for variant in _phases_by_pass_length(phase, device_bytes, coarser, levels):
+        for part, cut, fills in _parts(name, variant, device_bytes):
+            if cut is not None and max_devices is not None and fills > max_devices:
+                break  # sorted by ``fills``: all later ones need as many or more
+            plans = _choices(part, device_bytes, method, epsilon, by_price=cut is None, quick=quick)
+            placed = _place_plans(
+                part, plans, device_bytes, phase.problem.slo_s, shared=shared,
+                max_devices=max_devices,
+            )  # fmt: skip
+            levels += [replace(level, level=name, cut=cut) for level in placed]
+            if cut is not None and not proofs and levels:
+                max_devices = min(level.devices for level in levels)
+    bound = least_devices(name, phase, device_bytes) if proofs or method == "exact" else None
+    if method == "exact" and name == "operator":
+        bound = _search_devices(phase, device_bytes, levels, bound or 1, shared=shared)
+    best = best_level(name, levels, coarser)
     if best is None:
         return None
-    seconds = time.perf_counter() - begun
-    if proofs:
-        bound = fewest_of_load(phase, device_bytes)
+    if bound is not None:
         best = replace(best, least_devices=min(bound, best.devices))
-    return replace(best, seconds=seconds)
+    return replace(best, seconds=time.perf_counter() - begun)
+
+
+def _parts(
+    name: str, phase: PhaseProblem, device_bytes: float
+) -> Iterator[tuple[PhaseProblem, LayerRuns | None, int]]:
+    """Yield the problems of a level, with the devices that each fills at least, in this order."""
+    if name == "operator":
+        yield phase, None, 1
+        return
+    cut = merge_layers(phase)
+    fills = filled_devices(cut.problem, cut.demand, device_bytes)
+    for index in np.argsort(fills, axis=None, kind="stable"):
+        b, p = (int(i) for i in np.unravel_index(index, fills.shape))
+        if np.isfinite(cut.problem.latency_s[:, b, p]).all():
+            alike = has_uniform_choices(cut, b, p)
+            yield alike, LayerRuns(b, p), whole_devices(float(fills[b, p]))
+
+
+def _choices(
+    phase: PhaseProblem, device_bytes: float, method: str, epsilon: float, *,
+    by_price: bool, quick: bool,
+) -> list[OperatorPlan | None]:  # fmt: skip
+    """Return the plans of a method, before placement.
+
+    ``greedy`` is our greedy by slots, and at several prices of memory. ``exact`` adds the plan with
+    the proven fewest slots. ``algorithm1`` is the source's algorithm as methods.md A4 reads it, or
+    as printed, to within a share ``epsilon`` of the limit.
+    """
+    fitting = fewest_replicas(phase, device_bytes)
+    options = frontiers(phase.problem, fitting)
+    if any(not option.slots.size for option in options):
+        return []
+    if method in (ALGORITHM1, PRINTED):
+        table = _fitting_sojourns(phase, fitting)
+        return list(by_algorithm1(phase.problem, method, epsilon, table))
+    plans = [greedy_plan(phase.problem, options)]
+    if method == "exact":
+        plans.append(exact_plan(phase.problem, options))
+    if by_price:
+        table = _fitting_sojourns(phase, fitting)
+        plans += _plans_by_price(phase, table, device_bytes, quick=quick)
+    return plans
+
+
+def _fitting_sojourns(phase: PhaseProblem, fitting: IntArray) -> FloatArray:
+    """Return the sojourns of every choice; inf where a replica does not fit on a device."""
+    table = sojourns(phase.problem)
+    table[np.arange(1, phase.problem.max_replicas + 1) < fitting[..., None]] = np.inf
+    return table
+
+
+def _search_devices(
+    phase: PhaseProblem, device_bytes: float, levels: list[Level], bound: int, *, shared: bool
+) -> int:
+    """Search plans by operators on fewer devices than ``levels``; return the proven bound.
+
+    Plans that are found are added to ``levels``. The first has the proven fewest devices by what
+    its operators need. Algorithm 2 may need more to place it, so plans with fewer slots and some of
+    the limit to spare are tried too.
+    """
+    least = _with_least_cache(phase)
+    table = _fitting_sojourns(least, fewest_replicas(least, device_bytes))
+    found = min((level.devices for level in levels), default=MOST_DEVICES)
+    options = device_options(least.problem, least.demand, table, device_bytes, found)
+    for slo_share in SLO_SHARES:
+        for slot_price in SLOT_PRICES:
+            if found <= bound:
+                return bound
+            plan = exact_plan(least.problem, options, slo_share=slo_share, slot_price=slot_price)
+            if plan is None:
+                break
+            if plan.bound is not None and (slo_share, slot_price) == (1.0, 0.0):
+                bound = max(bound, plan.bound)
+            placed = _place_plans(
+                _phase_within(phase, phase.problem.slo_s), [plan], device_bytes,
+                phase.problem.slo_s, shared=shared, max_devices=found - 1,
+            )  # fmt: skip
+            levels += placed
+            found = min([found, *(level.devices for level in placed)])
+    return bound
 
 
 def by_algorithm1(
@@ -170,72 +241,6 @@ def by_algorithm1(
         )  # fmt: skip
         if plan is not None and plan.feasible:
             yield plan
-
-
-def module_level(
-    phase: PhaseProblem,
-    device_bytes: float,
-    *,
-    method: str = "greedy",
-    shared: bool = True,
-    coarser: Sequence[Level] = (),
-    proofs: bool = False,
-    epsilon: float = 0.0,
-) -> Level | None:
-    """Scale runs of layers, at the best batch and parallelism for all of them.
-
-    Every batch and parallelism is tried. Replicas come from our greedy, the exact method or
-    Algorithm 1. Algorithm 2 places them.
-    """
-    begun = time.perf_counter()
-    levels: list[Level] = []
-    max_devices = None if proofs else min((level.devices for level in coarser), default=None)
-    for phase_variant in _phases_by_pass_length(phase, device_bytes, coarser, levels):
-        cut = merge_layers(phase_variant)
-        fills = filled_devices(cut.problem, cut.demand, device_bytes)
-        for index in np.argsort(fills, axis=None, kind="stable"):
-            b, p = (int(i) for i in np.unravel_index(index, fills.shape))
-            if not np.isfinite(cut.problem.latency_s[:, b, p]).all():
-                continue
-            if max_devices is not None and whole_devices(float(fills[b, p])) > max_devices:
-                break  # sorted by ``fills``: all later ones need as many or more
-            alike = has_uniform_choices(cut, b, p)
-            options = frontiers(alike.problem, fewest_replicas(alike, device_bytes))
-            if any(not option.slots.size for option in options):
-                continue
-            plans: list[OperatorPlan | None]
-            if method in ("greedy", "exact"):
-                plans = [
-                    (greedy_plan if method == "greedy" else exact_plan)(alike.problem, options)
-                ]
-            else:
-                plans = list(by_algorithm1(alike.problem, method, epsilon))
-            placed = _place_plans(
-                alike,
-                plans,
-                device_bytes,
-                phase.problem.slo_s,
-                shared=shared,
-                max_devices=max_devices,
-            )
-            if proofs and placed:
-                fewest = exact_plan(alike.problem, options)
-                placed = [_with_gap(level, fewest) for level in placed]
-            levels += [replace(level, level="module", cut=LayerRuns(b, p)) for level in placed]
-            if not proofs and levels:
-                max_devices = min(level.devices for level in levels)
-    best = best_level("module", levels, coarser)
-    if best is None:
-        return None
-    if proofs:
-        cut = merge_layers(phase)
-        bounds = [
-            fewest_of_load(has_uniform_choices(cut, *index), device_bytes)
-            for index in np.ndindex(cut.problem.latency_s.shape[1:])
-            if np.isfinite(cut.problem.latency_s[:, *index]).all()
-        ]
-        best = replace(best, least_devices=min(*bounds, best.devices))
-    return replace(best, seconds=time.perf_counter() - begun)
 
 
 def _phases_by_pass_length(
@@ -272,22 +277,27 @@ def _phase_within(phase: PhaseProblem, seconds: float) -> PhaseProblem:
     return replace(phase_variant, problem=replace(phase_variant.problem, slo_s=seconds))
 
 
-def _with_gap(level: Level, fewest: OperatorPlan | None) -> Level:
-    if fewest is None or level.plan is None:
-        return level
-    return replace(level, gap_slots=1.0 - fewest.slots / level.plan.slots)
+def _with_least_cache(phase: PhaseProblem) -> PhaseProblem:
+    """Return ``phase`` with the KV cache of the fastest passes; no plan needs less."""
+    fastest = phase.problem.latency_s.min(axis=(1, 2))
+    return reserve_kv_cache(phase, critical_path(phase.problem, fastest)[0])
 
 
-def fewest_of_load(phase: PhaseProblem, device_bytes: float) -> int:
-    """Return a lower bound on the devices of any plan of the phase, whatever its latency.
+def least_devices(name: str, phase: PhaseProblem, device_bytes: float) -> int:
+    """Return a lower bound on the devices of any plan of a level.
 
-    KV cache is not counted, because the amount in flight depends on the plan.
+    For operators, it is a bound on plans that meet the limit on average. Other levels queue less
+    often, so their bound ignores the limit.
     """
-    empty = replace(phase, demand=replace(phase.demand, kept_bytes=None))
-    table = sojourns(empty.problem)
-    fitting = fewest_replicas(empty, device_bytes)
-    table[np.arange(1, empty.problem.max_replicas + 1) < fitting[..., None]] = np.inf
-    return device_lower_bound(empty.problem, empty.demand, table, device_bytes, latency=False)
+    least = _with_least_cache(phase)
+    if name != "module":
+        table = _fitting_sojourns(least, fewest_replicas(least, device_bytes))
+        return device_lower_bound(
+            least.problem, least.demand, table, device_bytes, latency=name == "operator"
+        )
+    cut = merge_layers(least)
+    fills = filled_devices(cut.problem, cut.demand, device_bytes)
+    return whole_devices(float(fills.min()))
 
 
 def fewest_replicas(phase: PhaseProblem, device_bytes: float) -> IntArray:
@@ -404,29 +414,3 @@ def _gpu_shares(phase: PhaseProblem, device_bytes: float, memory_price: float) -
         kept = np.maximum(demand.compute * problem.parallel, load / problem.max_replicas)
         return np.asarray((kept + memory_price * memory)[..., None] * replicas)
     return np.asarray(load[..., None] + memory_price * memory[..., None] * replicas)
-
-
-def plan_level(
-    level: str,
-    phase: PhaseProblem,
-    device_bytes: float,
-    *,
-    method: str = "greedy",
-    shared: bool = True,
-    coarser: Sequence[Level] = (),
-    proofs: bool = False,
-    epsilon: float = 0.0,
-) -> Level | None:
-    """Plan ``phase`` at one of ``LEVELS``, never worse than the ``coarser`` levels.
-
-    Raises SimulationError for an unknown level.
-    """
-    if level == "model":
-        return model_level(phase, device_bytes)
-    if level not in LEVELS:
-        raise SimulationError(f"There is no level {level!r}. Use {', '.join(LEVELS)}.")
-    finer = operator_level if level == "operator" else module_level
-    return finer(
-        phase, device_bytes, method=method, shared=shared, coarser=coarser, proofs=proofs,
-        epsilon=epsilon,
-    )  # fmt: skip

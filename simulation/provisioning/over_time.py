@@ -25,7 +25,7 @@ from simulation.arrays import BoolArray, FloatArray, IntArray
 from simulation.errors import SimulationError
 from simulation.provisioning.energy import fleet_watts
 from simulation.provisioning.level import LayerRuns, Level
-from simulation.provisioning.levels import model_level, module_level, operator_level
+from simulation.provisioning.levels import model_level, plan_level
 from simulation.provisioning.placement import latency_at
 from simulation.provisioning.replicas import latency_of
 from simulation.provisioning.window_replay import SampledWindows
@@ -124,9 +124,9 @@ class _PlanCache:
             if level == "operator":
                 layers = self.plan("module", key)
                 coarser = coarser if layers is None else [*coarser, layers]
-                best = operator_level(phase, self.device_bytes, coarser=coarser, quick=True)
+                best = plan_level("operator", phase, self.device_bytes, coarser=coarser, quick=True)
             elif level == "module":
-                best = module_level(phase, self.device_bytes, coarser=coarser)
+                best = plan_level("module", phase, self.device_bytes, coarser=coarser)
             self.plans[level, key] = best
         return self.plans[level, key]
 

@@ -171,21 +171,6 @@ def longest_path(s: Any, graph: Graph, ends: Any) -> float:
     return float(longest)
 
 
-@cached_kernel
-def join_parts(left: Any, right: Any, branches: bool, best: Any, taken: Any) -> None:
-    """Compute the best split of slots between two parts in series or in parallel branches.
-
-    ``best`` gets the latency for each total, ``taken`` the slots of the left part.
-    """
-    for total in range(best.size):
-        for k in range(total + 1):
-            x, y = left[k], right[total - k]
-            latency = max(x, y) if branches else x + y
-            if latency < best[total]:
-                best[total] = latency
-                taken[total] = k
-
-
 @kernel
 def _cheapest_choice(
     u: int, pick: int, choices: Choices, s: Any, slo: float, graph: Graph, ends: Any

@@ -14,19 +14,16 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import Field
 
 from planner.domain.options import RunOptions
 from planner.domain.outcome import Outcome, Traces
 from planner.domain.progress import Progress, part
 from planner.domain.provisioning import figures, sharing, sources
 from planner.domain.provisioning import window_report as over_time
-from planner.domain.provisioning.block import BlockOptions
 from planner.domain.provisioning.levels import (
-    BATCHES,
     COUNTED,
     FREE,
-    PARALLEL,
     BatchWait,
     Orders,
     Rules,
@@ -43,6 +40,7 @@ from planner.domain.provisioning.pools import (
     unknown_models,
     variants,
 )
+from planner.domain.provisioning.source_methods import methods_of
 from planner.domain.provisioning.tables import tables_of
 from planner.domain.provisioning.unit import MODEL, OPERATOR, Case, Sentences
 from planner.domain.provisioning.windows import METHOD, OFF, PlannedOn, TrackedTraffic
@@ -59,7 +57,6 @@ from planner.inputs.scenario.schema import Scenario
 from planner.inputs.scenario.settings import settings_of
 from planner.inputs.scenario.user_facts import NO_USER_FACTS, UserFacts
 from simulation.provisioning.levels import LEVELS, LevelName, Method
-from simulation.provisioning.operator_block import Choices
 from simulation.provisioning.savings import Savings
 
 IMAGE_TOKENS = 1024.0
@@ -86,8 +83,8 @@ class Options(RunOptions):
     method: Method = Field(
         "greedy",
         title="Method",
-        description="greedy (default); exact: fewest slots, proven; algorithm1: the source's "
-        "greedy, as read here or as printed.",
+        description="greedy (default); exact: fewest GPUs, with a proven bound; algorithm1: the "
+        "source's greedy, as read here or as printed.",
     )
     epsilon: float = Field(
         0.0,
@@ -143,52 +140,6 @@ class Options(RunOptions):
         title="GPUs run one stream",
         description="GPUs run one stream at a time, so that operators share no GPU.",
     )
-
-    block: str = Field(
-        "",
-        title="Block of operators",
-        max_length=400,
-        description="Names of operators, comma-separated. Every method plans them.",
-    )
-    block_batches: str = Field(
-        "1,8,64",
-        title="Batches of the block",
-        max_length=60,
-        description=f"Batch sizes from 1 to {BATCHES[-1]}. Default: 1,8,64.",
-    )
-    block_gpus: str = Field(
-        "1,2",
-        title="GPUs of a replica in the block",
-        max_length=20,
-        description=f"GPUs per replica: {', '.join(map(str, PARALLEL))}. Default: 1,2.",
-    )
-    block_shares: str = Field(
-        "100",
-        title="SM shares in the block",
-        max_length=60,
-        description="Percent of a GPU's multiprocessors, such as 25,50,100. Default: 100.",
-    )
-
-    @field_validator("block_batches", "block_gpus", "block_shares")
-    @classmethod
-    def _numbers(cls, value: str, info: ValidationInfo) -> str:
-        most = {"block_batches": BATCHES[-1]}.get(str(info.field_name), 100)
-        able = PARALLEL if info.field_name == "block_gpus" else range(1, most + 1)
-        parts = [part.strip() for part in value.split(",")]
-        if not all(part.isdecimal() and int(part) in able for part in parts):
-            some = f"1 to {most}" if isinstance(able, range) else ", ".join(map(str, able))
-            raise ValueError(f"give whole numbers of {some}, with commas")
-        return ",".join(map(str, sorted({int(part) for part in parts})))
-
-    @property
-    def asked(self) -> BlockOptions | None:
-        """Return the options of the block; None: no block was chosen."""
-        names = tuple(name.strip() for name in self.block.split(",") if name.strip())
-        batches, gpus, shares = (
-            tuple(map(int, text.split(",")))
-            for text in (self.block_batches, self.block_gpus, self.block_shares)
-        )
-        return BlockOptions(names, Choices(batches, gpus, shares)) if names else None
 
     @property
     def levels(self) -> tuple[str, ...]:
@@ -269,7 +220,6 @@ def run(
                 rules=options.rules,
                 images=Images(options.images, options.image_tokens),
                 by_profile=options.speeds == "profile",
-                block=options.asked,
                 seed=scenario.seed,
             ),
             part(progress, 0.1, 0.1 + share),
@@ -281,6 +231,15 @@ def run(
             "No model meets its limits on any GPU type, whatever the granularity: "
             + " ".join(figures.refusal_notes(cases))
         )
+    if OPERATOR in options.levels:
+        progress(0.1 + share, "Planning operators as the source does")
+        cases = [
+            replace(case, methods=methods_of(case.problem, case.judge, options.epsilon))
+            if case.chosen
+            else case
+            for case in cases
+        ]
+        chosen = [case for case in cases if case.chosen]
     tables = tables_of(cases)
     shared = courses = None
     shared_words = course_words = Sentences()

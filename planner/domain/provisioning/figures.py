@@ -6,8 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from planner.domain.provisioning import sources
-from planner.domain.provisioning.algorithm1_comparison import Method
-from planner.domain.provisioning.block import BlockFigures
+from planner.domain.provisioning.source_methods import Method
 from planner.domain.provisioning.unit import MODEL, OPERATOR, WORDS, Case, groups
 from planner.domain.serialise import MERGED, OPTIONAL, gpu_words
 from simulation.provisioning.level import FALLBACK_METHODS, Level
@@ -89,7 +88,6 @@ class LevelFigures:
     """One phase at one level: whole replicas, or a plan with its bottleneck."""
 
     needs: Needs = field(metadata={MERGED: True})
-    gap_slots: float | None
     request_j: float  # board energy per request (equation 9)
     method: str
     timing: sources.Timing
@@ -162,7 +160,6 @@ def level_figures(case: Case, level: Level) -> LevelFigures:
         bottleneck = level.seen(case.problem).problem.names[slowest]
     return LevelFigures(
         needs=_total_needs([level_documents(case, level)]),
-        gap_slots=level.gap_slots,
         request_j=level.power_w / case.service.requests_s,
         method=level.method,
         timing=sources.timing_words(case.problem, level),
@@ -224,8 +221,7 @@ class PoolFigures:
     times: float  # duration of operators relative to their kernels
     levels: dict[str, LevelFigures]
     savings: dict[str, Savings]  # against whole replicas
-    methods: tuple[Method, ...]  # at operator level
-    block: BlockFigures | None
+    methods: tuple[Method, ...]  # as the source plans operators
 
     @classmethod
     def of(cls, case: Case) -> PoolFigures:
@@ -252,7 +248,6 @@ class PoolFigures:
             levels={name: level_figures(case, level) for name, level in case.levels.items()},
             savings=_savings(case),
             methods=case.methods,
-            block=case.block,
         )
 
 
@@ -262,7 +257,7 @@ def headline(totals: Mapping[str, Total], saved: Mapping[str, Savings]) -> str:
     if not saved:
         return f"Whole replicas need {gpu_words(gpus)}"
     if not saves_gpus(saved):
-        return f"No savings below the replica: {gpu_words(gpus)} at every level"
+        return f"No savings below the replica: whole replicas need {gpu_words(gpus)}"
     best = min(saved, key=lambda name: totals[name].needs.amounts[:2])
     return (
         f"{LEVEL_NAMES[best]}: {gpu_words(totals[best].needs.gpus)} instead of {gpus}, "

@@ -29,7 +29,13 @@ from simulation.provisioning import level_confirmation
 from simulation.provisioning.device_sharing import with_batch_wait
 from simulation.provisioning.interference import InterferenceTable
 from simulation.provisioning.level import Level
-from simulation.provisioning.levels import LEVELS, model_level, plan_level
+from simulation.provisioning.levels import (
+    ALGORITHM1,
+    LEVELS,
+    PRINTED,
+    model_level,
+    plan_level,
+)
 from simulation.provisioning.replay import LevelReplay, Requests, can_replay, draw_requests
 from simulation.provisioning.timing import OperatorTiming
 from simulation.provisioning.workload import Order, PhaseLoad, PhaseProblem, phase_problem
@@ -271,11 +277,19 @@ def _level_chain(
         wanted_level = name in rules.levels
         if not wanted_level and not (name == "module" and "operator" in rules.levels):
             continue
+        method = rules.method if wanted_level else "greedy"
+        own = method in (ALGORITHM1, PRINTED)  # the source's plan, as it is
         plan = partial(
-            plan_level, name, device_bytes=room, method=rules.method if wanted_level else "greedy",
-            shared=rules.shared, coarser=tuple(coarser), proofs=rules.proofs and wanted_level,
+            plan_level, name, device_bytes=room, method=method, shared=rules.shared,
+            coarser=() if own else tuple(coarser), proofs=rules.proofs and wanted_level,
             epsilon=rules.epsilon,
         )  # fmt: skip
+        if own:
+            level = plan(phase)
+            if level is not None:
+                came = None if judge is None else judge[0].of(level)
+                levels[name] = replace(level, replayed=came)
+            continue
         level = (
             plan(phase)
             if judge is None

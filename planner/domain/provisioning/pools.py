@@ -5,15 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 
 from planner.domain.progress import Progress
-from planner.domain.provisioning.algorithm1_comparison import methods_of
-from planner.domain.provisioning.block import BlockOptions, block_figures, check_operators
 from planner.domain.provisioning.levels import Judge, Measurements, Rules, problem_of, solve_levels
 from planner.domain.provisioning.load import Limit, Peak
 from planner.domain.provisioning.speeds import profile_ratio, start_of
-from planner.domain.provisioning.unit import MODEL, OPERATOR, Case
+from planner.domain.provisioning.unit import MODEL, Case
 from planner.errors import ScenarioError
 from planner.inputs.scenario.build import Hardware
 from simulation.arrays import IntArray
@@ -98,7 +95,6 @@ class SolveSettings:
     rules: Rules
     images: Images
     by_profile: bool  # operator times are scaled to match the scenario's own profiles
-    block: BlockOptions | None  # operators that are planned by every method
     seed: int  # of replays
 
 
@@ -115,7 +111,7 @@ def solve_variants(
 
     Replays draw requests from ``lengths``, which is by model and region.
     """
-    rules, block = settings.rules, settings.block
+    rules = settings.rules
     cases = []
     for done, variant in enumerate(variants):
         model, gpu = hardware.models[variant.m], variant.gpu
@@ -143,9 +139,6 @@ def solve_variants(
                 bare = problem_of(service, variant.weights, measured=measurements)
                 measurements = replace(measurements, times=profile_ratio(bare, variant.profiles))
             problem, levels = solve_levels(service, variant.weights, rules, measurements, judge)
-            with_weights = partial(
-                problem_of, problem.service, variant.weights, measured=measurements
-            )
             cases.append(
                 Case(
                     model=model.name,
@@ -161,17 +154,9 @@ def solve_variants(
                     measured=measurements,
                     capacity=variant.capacity,
                     profiles=variant.profiles,
-                    methods=methods_of(problem, rules.epsilon)
-                    if OPERATOR in rules.levels and levels
-                    else (),
-                    block=None
-                    if block is None
-                    else block_figures(
-                        with_weights(batches=block.batches), block, judge, rules.epsilon
-                    ),
+                    judge=judge,
                 )
             )
-    check_operators(block, [case.problem for case in cases])
     return cases
 
 

@@ -6,10 +6,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from planner.domain.provisioning.algorithm1_comparison import Method
-from planner.domain.provisioning.block import BlockFigures
-from planner.domain.provisioning.levels import Measurements
+from planner.domain.provisioning.levels import Judge, Measurements
 from planner.domain.provisioning.load import Limit
+from planner.domain.provisioning.source_methods import Method
 from simulation.performance.profile import Profile
 from simulation.provisioning.level import Level
 from simulation.provisioning.workload import Phase, PhaseLoad, PhaseProblem
@@ -38,9 +37,9 @@ class Case:
     measured: Measurements
     capacity: int  # GPUs of the type in the region
     profiles: tuple[Profile, ...]  # from the scenario
+    judge: Judge | None  # of replays
     chosen: bool = False  # counts in the totals
-    methods: tuple[Method, ...] = ()  # comparison of methods at operator level
-    block: BlockFigures | None = None  # plans of some operators by every method
+    methods: tuple[Method, ...] = ()  # as the source plans operators
 
     @property
     def least(self) -> Level:

@@ -7,10 +7,9 @@ from functools import partial
 
 from planner.domain.formats import when
 from planner.domain.kinds.provision import ProvisionResult
-from planner.domain.provisioning.algorithm1_comparison import Method
-from planner.domain.provisioning.block import BlockChoice, BlockMethod
 from planner.domain.provisioning.figures import LEVEL_NAMES, PoolFigures
 from planner.domain.provisioning.sharing import SharedService, SharingWay
+from planner.domain.provisioning.source_methods import Method, OperatorChoice
 from planner.domain.provisioning.window_report import LevelFiguresOverTime, PoolOverTime
 from planner.domain.report import (
     Fact,
@@ -20,7 +19,6 @@ from planner.domain.report import (
     Report,
     Section,
     Table,
-    Value,
     sources_section,
     table,
 )
@@ -52,7 +50,6 @@ def report(result: ProvisionResult, _: Tables) -> Report:
             *_over_time(result),
             *_latencies(pools),
             *_methods(pools),
-            *_blocks(pools),
             *sources_section(result.provenance, result.notes),
         ),
         clock=window.clock,
@@ -208,67 +205,46 @@ def _over_time(result: ProvisionResult) -> Iterator[Section]:
 
 
 def _methods(pools: list[PoolFigures]) -> Iterator[Section]:
-    """Yield the plans of all methods at operator level."""
+    """Yield the plans of operators by the source's algorithm, our greedy and the exact optimum."""
     rows: list[tuple[PoolFigures, Method]] = [
         (pool, method) for pool in pools for method in pool.methods
     ]
-    if rows:
-        methods = table(
-            rows,
-            (Head("Pool", wide=2), lambda row: pool_name(row[0])),
-            (Head("Method", wide=2), lambda row: row[1].method),
-            (Head("Slots", Form.COUNT), lambda row: row[1].slots),
-            (Head("Mean latency", Form.NUMBER, "ms"), lambda row: row[1].latency_ms),
-            (Head("Above the fewest", Form.SHARE), lambda row: row[1].above),
-            note="Before placement. A method without slots found no plan.",
-        )
-        yield Section("Methods at operator level", (methods,), "Methods", folded=True)
-
-
-def _blocks(pools: list[PoolFigures]) -> Iterator[Section]:
-    """Yield the plans of all methods on the block that was enumerated."""
-    rows: list[tuple[PoolFigures, BlockMethod]] = [
-        (pool, method) for pool in pools if pool.block for method in pool.block.methods
+    if not rows:
+        return
+    methods = table(
+        rows,
+        (Head("Pool", wide=2), lambda row: pool_name(row[0])),
+        (Head("Method", wide=2), lambda row: row[1].method),
+        (Head("Slots", Form.COUNT), lambda row: row[1].slots),
+        (Head("After placement", Form.COUNT, "GPUs"), lambda row: row[1].gpus),
+        (Head("Proven bound", Form.COUNT, "GPUs"), lambda row: row[1].least_gpus),
+        (Head("Power", Form.COUNT, "W"), lambda row: row[1].power_w),
+        (Head("Planned latency", Form.NUMBER, "ms"), lambda row: row[1].latency_ms),
+        (Head("Replay: mean", Form.NUMBER, "ms"), lambda row: row[1].mean_ms),
+        (Head("Replay: p95", Form.NUMBER, "ms"), lambda row: row[1].p95_ms),
+        (Head("Replay: within limit", Form.SHARE), lambda row: row[1].attainment),
+        note="A method without slots found no plan. Slots are GPU places before placement.",
+        title="Methods",
+    )
+    choices: list[tuple[PoolFigures, Method, OperatorChoice]] = [
+        (pool, method, choice) for pool, method in rows for choice in method.operators
     ]
-    refused = [(pool, pool.block.refused) for pool in pools if pool.block and pool.block.refused]
-    blocks: list[Table] = []
-    if rows:
-        blocks.append(
-            table(
-                rows,
-                (Head("Pool", wide=2), lambda row: pool_name(row[0])),
-                (Head("Method", wide=2), lambda row: row[1].method),
-                (Head("Used", Form.NUMBER, "GPUs"), lambda row: row[1].gpus),
-                (Head("Above the fewest", Form.SHARE), lambda row: row[1].above),
-                (Head("After placement", Form.COUNT, "GPUs"), lambda row: row[1].devices),
-                (Head("Planned latency", Form.NUMBER, "ms"), lambda row: row[1].latency_ms),
-                (Head("Simulated p95", Form.NUMBER, "ms"), lambda row: row[1].p95_ms),
-                (Head("Within limit", Form.SHARE), lambda row: row[1].attainment),
-                (Head("Replicas", wide=3), lambda row: _choices(row[1].operators)),
-                note="Every plan of the block was tried. A method without GPUs found no plan.",
-            )
-        )
-    if refused:
-        blocks.append(
-            table(
-                refused,
-                (Head("Pool", wide=2), lambda row: pool_name(row[0])),
-                (Head("Not tried", wide=3), lambda row: row[1]),
-            )
-        )
-    if blocks:
-        yield Section("Every plan of the block", tuple(blocks), "Block", folded=True)
+    operators = table(
+        choices,
+        (Head("Pool", wide=2), lambda row: pool_name(row[0])),
+        (Head("Method", wide=2), lambda row: row[1].method),
+        (Head("Operator", wide=2), lambda row: row[2].operator.replace("_", " ")),
+        (Head("Replicas", Form.COUNT), lambda row: row[2].replicas),
+        (Head("Batch", Form.COUNT), lambda row: row[2].batch),
+        (Head("Of a replica", Form.COUNT, "GPUs"), lambda row: row[2].gpus),
+        (Head("Energy of a pass", Form.NUMBER, "J"), lambda row: row[2].pass_j),
+        note="Energy follows equation 9: idle power of all its GPUs, plus power of the batch.",
+        title="Operators",
+    )
+    title = "Operators as the source plans them"
+    yield Section(title, (methods, operators), "Source", folded=True)
 
 
 def pool_name(pool: PoolFigures) -> str:
     """Return the phase, the model and the GPU type of a pool."""
     return f"{pool.phase} of {pool.model} in {pool.region} on {pool.gpu}"
-
-
-def _choices(choices: tuple[BlockChoice, ...]) -> Value:
-    """Return the configuration of each operator."""
-    return "; ".join(
-        f"{choice.operator}: {choice.replicas} x {choice.gpus} GPU, batch {choice.batch}"
-        + (f", {choice.sm_share:.0%} of SMs" if choice.sm_share < 1 else "")
-        for choice in choices
-    )

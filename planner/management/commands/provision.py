@@ -24,6 +24,4 @@ class Command(RunCommand):
         "model of speed": ("kernels", "interference", "speeds", "batch_wait", "order",
                            "single_stream"),
         "encoder": ("images", "image_tokens"),
-        "comparison of methods on a few operators": ("block", "block_batches", "block_gpus",
-                                                     "block_shares"),
     }  # fmt: skip

@@ -21,7 +21,6 @@ from tests.single_run import once
 
 EXAMPLE = Path(__file__).parents[3] / "docs/examples/first-plan.yml"
 BUSY = ("scale: 2", "scale: 12")  # so that operators pay
-BLOCK = "attention_prefill, output_projection"
 AN_HOUR = "horizon: {start: 2024-05-21T14:00:00Z, duration_s: 3600}\n"
 
 
@@ -53,12 +52,12 @@ def provisioned(
 
 
 def provisioned_once(owner: User, tmp_path: Path) -> Run:
-    """``provisioned`` with a block tried in every way, carried out once for all processes and
-    copied for who asks again: rows and files as they were when it ended."""
+    """``provisioned``, carried out once for all processes and copied for who asks again: rows and
+    files as they were when it ended."""
     made: list[Run] = []
 
     def make() -> tuple[dict[str, Any], dict[str, bytes]]:
-        run = provisioned(owner, tmp_path, block=BLOCK, block_shares="50,100")
+        run = provisioned(owner, tmp_path)
         made.append(run)
         there = row_arrays.data_dir() / run.store
         files = {file.name: file.read_bytes() for file in there.iterdir() if file.is_file()}

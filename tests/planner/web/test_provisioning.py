@@ -52,10 +52,12 @@ def test_the_page_says_what_the_document_says(planner: User, run: Run) -> None:
     ]
     assert "Decode of llama-3.1-8b" in page(planner, run, phase="decode")
     assert "Layers and their replicas" in page(planner, run, phase="prefill", level="module")
-    (block,) = tables_of(report, "Block")
-    tried = [method for pool in chosen if pool["block"] for method in pool["block"]["methods"]]
-    assert [row["Method"] for row in rows_of(block)] == [method["method"] for method in tried]
-    assert [row["Used"] for row in rows_of(block)] == [method["gpus"] for method in tried]
+    methods, operators = tables_of(report, "Source")
+    planned = [method for pool in chosen for method in pool["methods"]]
+    assert [row["Method"] for row in rows_of(methods)] == [method["method"] for method in planned]
+    assert [row["Replicas"] for row in rows_of(operators)] == [
+        choice["replicas"] for method in planned for choice in method["operators"]
+    ]
     # A choice that is not there falls back to the first.
     assert "Prefill of llama-3.1-8b" in page(planner, run, pool="nobody", phase="x", level="y")
 

@@ -9,15 +9,17 @@ from bench.provision.exact_placement import fewest_devices
 from simulation.provisioning.blocks import merge_layers
 from simulation.provisioning.bounds import (
     device_lower_bound,
+    device_options,
     devices_filled_by,
     filled_devices,
     whole_devices,
 )
-from simulation.provisioning.energy import PhasePower, fleet_watts
+from simulation.provisioning.energy import PhasePower, energy_of_pass, fleet_watts
+from simulation.provisioning.exact import exact_plan
 from simulation.provisioning.frontier import frontiers, priced_frontier
 from simulation.provisioning.greedy import greedy_plan
 from simulation.provisioning.interference import Demand
-from simulation.provisioning.levels import model_level, operator_level, plan_level
+from simulation.provisioning.levels import model_level, plan_level
 from simulation.provisioning.placement import algorithm2
 from simulation.provisioning.problem import sojourns
 from simulation.provisioning.replicas import latency_of, watts_of, whole_replicas
@@ -36,8 +38,8 @@ def test_operators_never_need_more_devices_than_whole_replicas(phase, requests_s
     problem = phase_problem(service(phase, requests_s, limit), timing)
     replicas = model_level(problem, DEVICE)
     for method in ("greedy", "exact"):
-        fine = operator_level(
-            problem, DEVICE, method=method, coarser=[replicas] if replicas else []
+        fine = plan_level(
+            "operator", problem, DEVICE, method=method, coarser=[replicas] if replicas else []
         )
         assert fine.devices <= replicas.devices
         assert fine.latency_s <= limit
@@ -52,7 +54,7 @@ def test_operators_never_need_more_devices_than_whole_replicas(phase, requests_s
 def test_an_impossible_limit_has_no_level():
     problem = phase_problem(service(slo_s=1e-4), timing)
     assert model_level(problem, DEVICE) is None
-    assert operator_level(problem, DEVICE) is None
+    assert plan_level("operator", problem, DEVICE) is None
 
 
 def test_power_of_a_fleet_by_hand():
@@ -63,6 +65,26 @@ def test_power_of_a_fleet_by_hand():
     assert fleet_watts(by_hand(), power, 3, ones, ones) == pytest.approx(expected)
     # One device cannot run more than all the time.
     assert fleet_watts(by_hand(), power, 1, ones, ones) == pytest.approx(50 + 10 + 0.8 + 2.4)
+
+
+def test_energy_of_a_pass_by_hand():
+    """Equation 9 with one replica of each: 50 W idle, and 60 - 50 + 2 (3) W above it."""
+    power = PhasePower(50.0, 60.0, np.array([2.0, 3.0])[:, None, None])
+    plan = exact_plan(by_hand())
+    joules = energy_of_pass(by_hand(), power, plan)
+    sojourn = [1 / 6, 0.2 / 0.84]
+    assert joules == pytest.approx([50 * sojourn[0] + 12 * 0.1, 50 * 2 * sojourn[1] + 13 * 0.2])
+
+
+@pytest.mark.parametrize("rate", [2.0, 8.0])
+def test_the_exact_method_has_a_certificate_in_devices(rate):
+    phase = phase_problem(service("prefill", rate, 1.0), timing)
+    greedy, exact = (
+        plan_level("operator", phase, DEVICE, method=method, proofs=True)
+        for method in ("greedy", "exact")
+    )
+    assert greedy.least_devices <= exact.least_devices <= exact.devices <= greedy.devices
+    assert exact.placement.feasible and exact.latency_s <= 1.0
 
 
 def test_whole_replicas_of_equal_devices_draw_hardly_more_than_any():
@@ -117,8 +139,6 @@ def test_no_plan_needs_fewer_devices_than_the_proven_bound(phase, level):
             )
             assert fine.least_devices <= fine.devices <= replicas.devices
             assert fine.least_devices > 0
-            if method == "exact" and fine.plan is not None:
-                assert fine.gap_slots == 0
 
 
 def test_the_bound_on_devices_holds_for_the_optimum_of_small_cases():
@@ -134,7 +154,10 @@ def test_the_bound_on_devices_holds_for_the_optimum_of_small_cases():
             continue
         bound = device_lower_bound(problem, demand, sojourns(problem), 1.0)
         loose = device_lower_bound(problem, demand, sojourns(problem), 1.0, latency=False)
+        options = device_options(problem, demand, sojourns(problem), 1.0, 99)
+        program = exact_plan(problem, options, slot_price=0.0)
         assert loose <= bound <= best[1].devices
+        assert program.feasible and bound <= program.bound <= best[1].devices
 
 
 def test_no_placement_needs_fewer_devices_than_its_plan_fills():

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from simulation.provisioning.level import no_worse
-from simulation.provisioning.levels import model_level, operator_level, plan_level
+from simulation.provisioning.levels import model_level, plan_level
 from simulation.provisioning.replicas import latency_of, whole_replicas
 from simulation.provisioning.workload import at_rate, phase_problem
 from simulation.sizing.queueing import mmc_mean_wait
@@ -79,7 +79,9 @@ def test_a_looser_limit_or_less_load_never_needs_more(phase):
             needed.append(plan_level(level, problem, DEVICE, coarser=coarser).devices)
         assert needed == sorted(needed, reverse=True), level
     problem = phase_problem(service(phase, 30.0, limits[2]), timing, parallel=(1, 2))
-    rates = [operator_level(at_rate(problem, r), DEVICE, quick=True).devices for r in (5, 30, 90)]
+    rates = [
+        plan_level("operator", at_rate(problem, r), DEVICE, quick=True).devices for r in (5, 30, 90)
+    ]
     assert rates == sorted(rates)
 
 

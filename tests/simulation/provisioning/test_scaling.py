@@ -16,7 +16,7 @@ from simulation.sizing.queueing import mmc_mean_wait
 from tests.simulation.provisioning.brute_force import brute
 from tests.simulation.provisioning.cases import by_hand, random_problem
 
-CASES = range(500)
+CASES = range(200)
 
 
 def small(seed):
@@ -98,7 +98,7 @@ def test_branches_take_the_longer_one():
         topological_order(2, ((0, 1), (1, 0)))
 
 
-def test_a_graph_that_is_not_series_parallel_is_solved_too():
+def test_a_crossed_graph_is_solved_too():
     crossed = replace(
         random_problem(3, operators=4, dag=False), edges=((0, 2), (0, 3), (1, 3), (1, 2), (2, 3))
     )

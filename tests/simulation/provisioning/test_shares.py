@@ -8,7 +8,7 @@ import pytest
 from simulation.performance.curves import evaluate
 from simulation.provisioning import level_confirmation
 from simulation.provisioning.level import no_worse
-from simulation.provisioning.levels import model_level, operator_level
+from simulation.provisioning.levels import model_level, plan_level
 from simulation.provisioning.replay import LevelReplay, draw_requests
 from simulation.provisioning.sm_shares import SHARES, confined_to_shares, slowdown_at_share
 from simulation.provisioning.workload import phase_problem
@@ -42,7 +42,7 @@ def test_the_smallest_share_that_is_not_too_slow(most):
 
 def test_shares_of_a_device_come_to_all_of_it_and_the_replay_takes_as_long_as_planned():
     phase = phase_of(requests_s=200.0, slo_s=0.5)
-    level = operator_level(confined_to_shares(phase, 1.5), ROOM)
+    level = plan_level("operator", confined_to_shares(phase, 1.5), ROOM)
     plan, placed = level.plan, level.placement
     level = replace(level, confined=1.5)
     seen = level.seen(phase)
@@ -69,7 +69,7 @@ def test_shares_are_kept_only_where_they_are_worse_in_nothing():
     replay = LevelReplay(phase, [draw_requests(isl, np.full(500, 20), phase)], ROOM)
 
     def plan(within, *, coarser=(), proofs=False):
-        return operator_level(within, ROOM, coarser=coarser)
+        return plan_level("operator", within, ROOM, coarser=coarser)
 
     undivided = level_confirmation.confirmed_whole_replicas(phase, replay, 0.9)
     least = model_level(phase, ROOM)

@@ -14,7 +14,7 @@ from simulation.provisioning.device_sharing import (
     with_batch_wait,
 )
 from simulation.provisioning.interference import Demand
-from simulation.provisioning.levels import model_level, operator_level
+from simulation.provisioning.levels import model_level, plan_level
 from simulation.provisioning.placement import algorithm2, place_services
 from simulation.provisioning.problem import OperatorProblem, evaluate
 from simulation.provisioning.workload import phase_problem, reserve_kv_cache
@@ -52,7 +52,7 @@ def test_two_services_share_a_device_within_their_own_limits():
 
 def test_one_service_alone_is_placed_as_ever():
     problem = phase_problem(service("decode", 60.0, 0.08), timing)
-    level = operator_level(problem, DEVICE)
+    level = plan_level("operator", problem, DEVICE)
     problem, plan = reserve_kv_cache(problem, level.latency_s), level.plan
     alone = algorithm2(problem.problem, problem.demand, plan, DEVICE)
     same = place_services([(problem.problem, problem.demand, plan)], DEVICE)
@@ -67,7 +67,8 @@ def test_sharing_is_never_worse_than_devices_apart(rate):
         for phase, limit in (("prefill", 1.0), ("decode", 0.08))
     ]
     apart = [
-        operator_level(phase, DEVICE, coarser=[model_level(phase, DEVICE)]) for phase in phases
+        plan_level("operator", phase, DEVICE, coarser=[model_level(phase, DEVICE)])
+        for phase in phases
     ]
     shared = place_on_common_devices(phases, apart, DEVICE)
     assert shared.devices <= shared.devices_apart

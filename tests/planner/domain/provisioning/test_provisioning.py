@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from pydantic import ValidationError
 
 from planner.domain.kinds import provision
 from planner.domain.kinds.provision import Options
@@ -150,31 +149,23 @@ def test_one_level_and_the_exact_method(stored: StoredTrace) -> None:
             level="operator",
             method="exact",
             speeds="operators",
-            block="gate_up_projection, attention_decode",
-            block_shares="100,50",
         ),
         progress=silent,
     ).document
     assert list(document["levels"]) == ["operator"] and list(document["savings"]) == ["operator"]
-    assert all(pool["levels"]["operator"]["gap_slots"] in (0, None) for pool in document["pools"])
     for pool in document["pools"]:  # the source's algorithm stands beside ours and the optimum
-        by_name = {row["method"]: row for row in pool["methods"]}
-        assert list(by_name) == [
-            "algorithm 1, as read here", "algorithm 1, as printed", "greedy", "exact",
-        ]  # fmt: skip
-        fewest = by_name["exact"]
-        assert fewest["above"] == 0
-        for row in by_name.values():
-            if row["slots"] is not None:
-                assert row["slots"] >= fewest["slots"] and row["latency_ms"] <= pool["slo_ms"]
-        level = pool["levels"]["operator"]
-        block = pool["block"]
-        best = block["methods"][-1]
-        assert best["method"] == "exact" and best["above"] == 0
-        assert best["latency_ms"] <= block["slo_ms"] < pool["slo_ms"]
-        assert len(block["operators"]) == (1 if pool["phase"] == "prefill" else 2)
-        for row in block["methods"]:
-            assert row["gpus"] is None or best["gpus"] <= row["gpus"] <= row["devices"]
+        level, methods = pool["levels"]["operator"], pool["methods"]
+        assert len(methods) == 4 and len({row["method"] for row in methods}) == 4
+        fewest = methods[-1]
+        assert fewest["least_gpus"] <= fewest["gpus"]
+        for row in methods:
+            if row["slots"] is None:
+                assert not row["operators"] and row["gpus"] is None
+                continue
+            assert fewest["gpus"] <= row["gpus"] and row["latency_ms"] <= pool["slo_ms"]
+            assert sum(each["replicas"] * each["gpus"] for each in row["operators"]) == row["slots"]
+            assert all(each["pass_j"] > 0 for each in row["operators"])
+            assert 0 <= row["attainment"] <= 1 and row["mean_ms"] > 0
         assert level["request_j"] == pytest.approx(level["energy_w"] / pool["requests_s"])
     by_profile = Options(level="model")
     alone = provision.run(small(), {"t": stored}, by_profile, progress=silent).document
@@ -190,12 +181,16 @@ def test_one_level_and_the_exact_method(stored: StoredTrace) -> None:
         assert there == here
     assert all(pool["times"] == 1.0 for pool in document["pools"])
     assert sum("uses the profile" in note for note in document["notes"]) == 2
-    with pytest.raises(ScenarioError, match="block: no operator is named 'nothing'"):
-        provision.run(
-            small(), {"t": stored}, Options(level="model", block="nothing"), progress=silent
-        )
-    with pytest.raises(ValidationError, match="whole numbers of 1 to 100"):
-        Options(block_shares="0,100")
+
+
+def test_algorithm_1_answers_with_its_own_plan(stored: StoredTrace) -> None:
+    options = Options(level="operator", method="algorithm1")
+    document = provision.run(small(), {"t": stored}, options, progress=silent).document
+    for pool in document["pools"]:
+        level, (own, *_) = pool["levels"]["operator"], pool["methods"]
+        assert "replicas" not in level and level["bottleneck"]
+        assert (level["gpus"], level["latency_ms"]) == (own["gpus"], own["latency_ms"])
+        assert 0 <= level["replayed"]["attainment"] <= 1
 
 
 def test_every_precision_on_a_gpu_type_stands_for_itself(stored: StoredTrace) -> None:

@@ -1,0 +1,102 @@
+"""Plan operators by the source's Algorithm 1, our greedy and the exact optimum (A4, A5, A7)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+
+from planner.domain.provisioning.levels import Judge, draws_of
+from simulation.performance.memory import MEMORY_SHARE
+from simulation.provisioning.energy import energy_of_pass
+from simulation.provisioning.level import Level, ReplayedLatency
+from simulation.provisioning.levels import ALGORITHM1, PRINTED, plan_level
+from simulation.provisioning.replay import LevelReplay, can_replay
+from simulation.provisioning.workload import PhaseProblem
+
+WORDS = {
+    ALGORITHM1: "Algorithm 1",
+    PRINTED: "Algorithm 1, as printed",
+    "greedy": "our greedy",
+    "exact": "exact optimum",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorChoice:
+    """The configuration of one operator."""
+
+    operator: str
+    replicas: int
+    batch: int
+    gpus: int  # of each replica
+    pass_j: float  # energy of a pass of its batch (equation 9)
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """The plan of one method, and its replay; None: the method found no plan, or no replay."""
+
+    method: str
+    slots: int | None = None  # equation 8
+    gpus: int | None = None  # after placement
+    least_gpus: int | None = None  # proven bound
+    latency_ms: float | None = None
+    power_w: float | None = None
+    mean_ms: float | None = None  # this and the next two: of requests in the replay
+    p95_ms: float | None = None
+    attainment: float | None = None
+    operators: tuple[OperatorChoice, ...] = ()
+
+
+def methods_of(phase: PhaseProblem, judge: Judge | None, epsilon: float) -> tuple[Method, ...]:
+    """Return the plan of every method by operators, placed and replayed.
+
+    Nothing is put in the place of a method's plan, also if whole replicas need fewer GPUs.
+    """
+    room = MEMORY_SHARE * phase.service.gpu.memory_bytes
+    replay = None
+    if judge is not None and can_replay(phase):
+        replay = LevelReplay(phase, draws_of(phase, judge)[:1], room)
+    replayed: dict[bytes, ReplayedLatency] = {}  # methods often find the same plan
+    methods = []
+    for name in WORDS:
+        level = plan_level("operator", phase, room, method=name, epsilon=epsilon)
+        if level is not None and level.plan is not None and replay is not None:
+            plan = level.plan
+            key = np.stack([plan.replicas, plan.batch, plan.parallel]).tobytes()
+            if key not in replayed:
+                replayed[key] = replay.of(level)
+            level = replace(level, replayed=replayed[key])
+        methods.append(_figures(WORDS[name], phase, level))
+    return tuple(methods)
+
+
+def _figures(name: str, phase: PhaseProblem, level: Level | None) -> Method:
+    if level is None or level.plan is None:
+        return Method(name)
+    plan, came = level.plan, level.replayed
+    row = partial(Method, name)
+    if came is not None:
+        row = partial(
+            row, mean_ms=1e3 * came.mean_s, p95_ms=1e3 * came.p95_s, attainment=came.attainment
+        )
+    joules = energy_of_pass(phase.problem, phase.power, plan)
+    return row(
+        slots=plan.slots,
+        gpus=level.devices,
+        least_gpus=level.least_devices,
+        latency_ms=1e3 * (level.latency_s + phase.service.start_s),
+        power_w=level.power_w,
+        operators=tuple(
+            OperatorChoice(
+                operator,
+                int(plan.replicas[v]),
+                int(plan.batch[v]),
+                int(plan.parallel[v]),
+                float(joules[v]),
+            )
+            for v, operator in enumerate(phase.problem.names)
+        ),
+    )
