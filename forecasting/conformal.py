@@ -8,6 +8,9 @@ share while errors drift.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from statistics import NormalDist
+
 import numpy as np
 import scipy
 
@@ -165,3 +168,17 @@ def _sample_quantiles(ordered: FloatArray, count: IntArray, levels: FloatArray) 
     left = np.take_along_axis(ordered, low, axis=1)
     right = np.take_along_axis(ordered, np.minimum(low + 1, last), axis=1)
     return np.where(count[:, None] > 0, left + (right - left) * (position - low), 0.0)
+
+
+def widened(
+    middle: FloatArray, quantiles: FloatArray, levels: Sequence[float], errors: FloatArray
+) -> FloatArray:
+    """Return quantiles ``[series, levels, steps]`` that include an error of the level.
+
+    ``errors [series]`` is the standard error over ``middle [series, steps]``. It is independent of
+    the errors of past forecasts, so that squares add up.
+    """
+    z = np.array([NormalDist().inv_cdf(level) for level in levels])[None, :, None]
+    further = z * errors[:, None, None] * middle[:, None]
+    away = np.abs(quantiles - middle[:, None])
+    return np.asarray(np.maximum(quantiles + np.sign(z) * (np.hypot(away, further) - away), 0.0))

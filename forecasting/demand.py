@@ -43,6 +43,8 @@ class DemandSeries:
     values: FloatArray
     unit: str
     holidays: Holidays = NO_HOLIDAYS
+    # Standard error of the level over the level, where values come from a sample of requests.
+    level_error: float = 0.0
 
     def __post_init__(self) -> None:
         if self.bin_s <= 0:

@@ -23,6 +23,7 @@ class Panel:
     bin_s: float
     values: FloatArray
     holidays: Holidays = NO_HOLIDAYS
+    level_errors: FloatArray | None = None  # [series], see DemandSeries.level_error
 
     @classmethod
     def of(cls, series: Sequence[DemandSeries]) -> Panel:
@@ -42,7 +43,8 @@ class Panel:
                     "gaps (NaN) for missing ones."
                 )
         values = np.stack([demand.values for demand in series])
-        return cls(first.start_s, first.bin_s, values, first.holidays)
+        errors = np.array([demand.level_error for demand in series])
+        return cls(first.start_s, first.bin_s, values, first.holidays, errors)
 
     @property
     def bins(self) -> int:

@@ -60,6 +60,7 @@ class PanelForecaster:
             )
         self.method, self.horizon_bins, self.lead_bins = method, horizon_bins, lead_bins
         self.peak_multiple = peak_multiple
+        self._level_errors: FloatArray | None = None
         self._parts: list[_PanelPart] = []
         self._rows: list[slice] = []
 
@@ -68,6 +69,7 @@ class PanelForecaster:
         if not panel.bins:  # an empty history is one bin that was not observed
             unknown = np.full((len(panel.values), 1), np.nan)
             panel = replace(panel, start_s=panel.start_s - panel.bin_s, values=unknown)
+        self._level_errors = panel.level_errors
         size = max(1, PART_SIZE // (self.lead_bins + self.horizon_bins))
         self._rows = [slice(start, start + size) for start in range(0, len(panel.values), size)]
         with single_blas_thread():
@@ -85,7 +87,7 @@ class PanelForecaster:
         """Forecast the next ``steps`` bins of every series."""
         with single_blas_thread():
             pieces = map_in_two_threads(partial(_PanelPart.predict, steps=steps), self._parts)
-        return replace(
+        whole = replace(
             pieces[0],
             mean=np.concatenate([piece.mean for piece in pieces]),
             top=np.concatenate([piece.top for piece in pieces]),
@@ -100,6 +102,14 @@ class PanelForecaster:
             shares=np.concatenate([piece.shares for piece in pieces], axis=1),
             end_shares=np.concatenate([piece.end_shares for piece in pieces], axis=1),
             orders=tuple(order for piece in pieces for order in piece.orders),
+        )
+        errors = self._level_errors
+        if errors is None or not errors.any():
+            return whole
+        return replace(
+            whole,
+            quantiles=conformal.widened(whole.mean, whole.quantiles, whole.levels, errors),
+            peaks=conformal.widened(whole.top, whole.peaks, whole.levels, errors),
         )
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from simulation.arrays import FloatArray
 from simulation.engine.result_tables import reject_reasons
 from simulation.results import AfterWindow, RequestLog, SimulationResult
-from simulation.trace import CachedTokens, Trace, joined_cached, joined_sessions
+from simulation.trace import CachedTokens, Trace, joined_cached, joined_sessions, joined_think
 
 
 def in_flight(before: Trace, ttft_s: FloatArray, tbt_s: FloatArray, start_s: float) -> Trace:
@@ -39,6 +39,7 @@ def in_flight(before: Trace, ttft_s: FloatArray, tbt_s: FloatArray, start_s: flo
         if isinstance(before.blocks, CachedTokens)
         else None,
         session=None,
+        think_s=None,
     ).rows(still)
     return replace(rest, arrival_s=np.zeros(len(rest)), start_s=start_s)
 
@@ -58,6 +59,7 @@ def with_carried(trace: Trace, carried: Trace) -> Trace:
         tier=np.concatenate([carried.tier, trace.tier]),
         blocks=joined_cached([carried, trace]),
         session=joined_sessions([carried, trace]),
+        think_s=joined_think([carried, trace]),
     )
 
 

@@ -106,6 +106,8 @@ class Trace:
     # Session of each request; -1: none. The requests of a session are its turns: each is sent when
     # the one before has its answer, and not before its arrival. None: no request has a session.
     session: Int32Array | None = None
+    # Seconds between the answer before a turn and the turn: think time of a user, gap of a tool.
+    think_s: FloatArray | None = None
 
     def __post_init__(self) -> None:
         kinds = {
@@ -130,6 +132,12 @@ class Trace:
             object.__setattr__(self, "session", session)
             if len(session) != len(self.arrival_s):
                 raise SimulationError("Trace column session must have one value per request.")
+        if self.think_s is not None:
+            think = np.ascontiguousarray(self.think_s, dtype=np.float64).view()
+            think.setflags(write=False)
+            object.__setattr__(self, "think_s", think)
+            if len(think) != len(self.arrival_s) or not np.all(think >= 0):
+                raise SimulationError("Trace column think_s must be at least 0 for every request.")
         if self.blocks is not None and len(self.blocks) != len(self.arrival_s):
             raise SimulationError("A trace's blocks must have one list per request.")
         if np.any(self.arrival_s[1:] < self.arrival_s[:-1]):
@@ -148,16 +156,24 @@ class Trace:
 
     def rows(self, keep: slice | BoolArray) -> Trace:
         """Return the requests that ``keep`` selects, in the same order and on the same clock."""
+        session = None if self.session is None else self.session[keep]
+        return self.repeated(keep, self.arrival_s[keep], session)
+
+    def repeated(
+        self, keep: slice | npt.NDArray[Any], arrival_s: FloatArray, session: Int32Array | None
+    ) -> Trace:
+        """Return the requests that ``keep`` selects, with new arrivals in order and sessions."""
         return replace(
             self,
-            arrival_s=self.arrival_s[keep],
+            arrival_s=arrival_s,
             input_tokens=self.input_tokens[keep],
             output_tokens=self.output_tokens[keep],
             model=self.model[keep],
             region=self.region[keep],
             tier=self.tier[keep],
             blocks=None if self.blocks is None else self.blocks.rows(keep),
-            session=None if self.session is None else self.session[keep],
+            session=session,
+            think_s=None if self.think_s is None else self.think_s[keep],
         )
 
     def window(self, start_s: float, end_s: float) -> Trace:
@@ -214,3 +230,12 @@ def joined_sessions(parts: Sequence[Trace]) -> Int32Array | None:
         columns.append(np.where(session < 0, -1, session + free))
         free = max(free, int(columns[-1].max(initial=-1)) + 1)
     return np.concatenate(columns).astype(np.int32)
+
+
+def joined_think(parts: Sequence[Trace]) -> FloatArray | None:
+    """Return the think times of several traces, one after the other; None if none has any."""
+    if all(part.think_s is None for part in parts):
+        return None
+    return np.concatenate(
+        [np.zeros(len(part)) if part.think_s is None else part.think_s for part in parts]
+    )

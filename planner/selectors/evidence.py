@@ -26,6 +26,7 @@ from planner.selectors.measured_corrections import (
     REQUIRED_COLUMNS,
     Row,
     deployment_rows,
+    facts_of,
     measurements_of_files,
 )
 from simulation.performance.estimate.defaults import Deployment
@@ -33,6 +34,8 @@ from simulation.performance.estimate.defaults import Deployment
 LOAD = {"isl": 1024, "osl": 256, "concurrency": 16}  # of deployments that were not measured
 LEAST = 0.005  # smallest relative change that is listed
 LISTED = 50
+FACTS = ("model", "gpu", "tp", "engine", "engine_version", "ttft_statistic", "loop")
+ASKED = FACTS[:-1]  # the loop follows from the load, which every row needs
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +66,14 @@ class Effect:
 
 
 @dataclass(frozen=True, slots=True)
+class StatedFact:
+    """A fact of the rows: one of FACTS, and its values."""
+
+    name: str
+    values: str
+
+
+@dataclass(frozen=True, slots=True)
 class Evidence:
     """What estimates make of a file."""
 
@@ -70,6 +81,8 @@ class Evidence:
     effects: tuple[Effect, ...]  # the largest first
     changed: int  # deployments with a changed estimate, of ``compared``
     compared: int
+    stated: tuple[StatedFact, ...]  # from the file or the caller
+    missing: tuple[str, ...]  # facts that no row has
 
     @property
     def used(self) -> int:
@@ -86,8 +99,18 @@ def evidence_of(calibration: Calibration) -> Evidence:
     kept = tuple(row for row in (after.rows if after else ()) if row.source == own["name"])
     deployments = _compared([row.deployment for row in kept], hardware)
     effects = _effects(before, after, deployments, fit)
+    facts = facts_of(calibration)
+    stated = {
+        name: ", ".join(dict.fromkeys(str(row[name]) for row in facts if row.get(name)))
+        for name in FACTS
+    }
     return Evidence(
-        _row_uses(calibration, after, kept), tuple(effects[:LISTED]), len(effects), len(deployments)
+        rows=_row_uses(calibration, after, kept),
+        effects=tuple(effects[:LISTED]),
+        changed=len(effects),
+        compared=len(deployments),
+        stated=tuple(StatedFact(name, words) for name, words in stated.items() if words),
+        missing=tuple(name for name in ASKED if not stated[name]),
     )
 
 

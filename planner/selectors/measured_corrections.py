@@ -79,6 +79,15 @@ def measurements_of_files(files: Sequence[Row], hardware: UserFacts) -> Measured
 
 def deployment_rows(calibration: Calibration) -> list[Row]:
     """Return the rows of a file with a number of requests in flight, as estimates take them."""
+    return [
+        row
+        for row in facts_of(calibration)
+        if all(name in row for name in REQUIRED_COLUMNS) and set(MS_COLUMNS.values()) & row.keys()
+    ]
+
+
+def facts_of(calibration: Calibration) -> list[Row]:
+    """Return what is known of every row of a file, with times in milliseconds."""
     table = calibration_table(calibration).to_dicts()
     serving: list[Row] = [{}] * len(table)
     if SERVING_TABLE in row_arrays.tables_list(calibration.store):
@@ -92,11 +101,7 @@ def deployment_rows(calibration: Calibration) -> list[Row]:
             served["e2e_ms"] = row["e2e_s"] * 1e3
         served |= {name: row[name] for name in COUNTS if row.get(name) is not None}
         served = {**engine, **served, **{k: v for k, v in serving_row.items() if v is not None}}
-        if (
-            all(name in served for name in REQUIRED_COLUMNS)
-            and set(MS_COLUMNS.values()) & served.keys()
-        ):
-            rows.append(served | {"row": number})
+        rows.append(served | {"row": number})
     return rows
 
 

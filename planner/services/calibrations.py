@@ -35,7 +35,10 @@ KERNELS = "kernels"  # any kernel format, recognized by its columns
 CALIBRATION_FORMATS = (*BENCHMARK_FORMATS, KERNELS, *KERNEL_FORMATS)
 MAX_UPLOAD_BYTES = 50_000_000  # the file is read while the user waits
 AUTO = "auto"
+GIVEN_FACTS = ("engine", "engine_version", "ttft_statistic")  # of every row, from the caller
 EXTRA_COLUMNS = (
+    "ttft_statistic", "max_num_seqs", "chunk_tokens", "prefix_hit_rate", "draft_tokens",
+    "accepted_tokens", "acceptance",
     "engine", "engine_version", "mode", "kv_cache", "workers", "prefill_workers", "decode_workers",
     *WIDTHS[1:], *(f"{side}_{width}" for side in ("prefill", "decode") for width in WIDTHS),
 )  # fmt: skip
@@ -53,6 +56,7 @@ class CalibrationOptions:
     isl: int | None = None  # input tokens, for logs without them
     engine: str = ""  # engine that served the rows, and its version
     engine_version: str = ""
+    ttft_statistic: str = ""  # mean or median, of files that do not state it
 
 
 def calibration_upload(
@@ -140,7 +144,7 @@ def _read_and_save(
         )
         return _save(row, {ROWS: _kernel_table(kernels)}, path)
     read_options = asdict(options)
-    engine = {name: read_options.pop(name) for name in ("engine", "engine_version")}
+    engine = {name: read_options.pop(name) for name in GIVEN_FACTS}
     file = read_benchmarks(path, name=file_name, max_bytes=MAX_UPLOAD_BYTES, **read_options)
     row = Calibration(
         kind=Calibration.Kind.BENCHMARK,
@@ -149,10 +153,13 @@ def _read_and_save(
         report=_report(file) | {"engine": {k: v for k, v in engine.items() if v}},
         **columns,
     )
-    extra = _serving_columns(path, file_name, file)
-    return _save(
-        row, {ROWS: rows_table(file.rows), **({} if extra is None else {SERVING_TABLE: extra})}
-    )
+    facts = {name: values for name, values in file.facts.items() if any(values)}
+    extra = pl.DataFrame(facts).with_columns(pl.all().replace("", None))
+    if (columns_of_file := _serving_columns(path, file_name, file)) is not None:
+        extra = pl.concat(
+            [columns_of_file, extra.drop(columns_of_file.columns, strict=False)], how="horizontal"
+        )
+    return _save(row, {ROWS: rows_table(file.rows), SERVING_TABLE: extra})
 
 
 def _serving_columns(path: Path, name: str, file: BenchmarkFile) -> pl.DataFrame | None:

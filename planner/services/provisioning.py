@@ -169,6 +169,7 @@ def service_of_pool(run: Run, pool: dict[str, Any]) -> tuple[PhaseLoad, Measurem
         phase=pool["phase"],
         requests_s=pool["requests_s"],
         isl=pool["isl"],
+        cached=float(pool.get("cached_tokens") or 0.0),
         osl=pool["osl"],
         slo_s=pool["slo_ms"] / 1e3,
         image_tokens=images * float(pool.get("image_tokens") or 0.0),

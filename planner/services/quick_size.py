@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import ceil, isfinite
 from typing import Any
@@ -31,6 +31,7 @@ class SizeQuestion:
     osl: int = 500  # output tokens
     ttft_ms: float = 2000.0
     tbt_ms: float = 50.0
+    cached_share: float = 0.0  # of input tokens that a prefix cache has
 
     def __post_init__(self) -> None:
         if (self.users is None) == (self.rps is None):
@@ -47,7 +48,10 @@ def quick_size(question: SizeQuestion) -> dict[str, Any]:
 
     Raises PlannerError if no replica meets the limits.
     """
-    answer = _of_users(question) if question.users is not None else _of_rate(question)
+    if question.users is not None:
+        answer = _of_users(question)
+    else:
+        answer = _of_cached_rate(question) if question.cached_share else _of_rate(question)
     price = price_of(answer["gpu"], {})
     lengths = f"Every request has {question.isl:,} input and {question.osl:,} output tokens."
     cost = answer["gpus"] * price.usd if isfinite(price.usd) else None
@@ -57,6 +61,11 @@ def quick_size(question: SizeQuestion) -> dict[str, Any]:
         "tpot_ms": answer["tbt_ms"],
         "assumptions": [
             lengths,
+            *(
+                [f"A prefix cache has {question.cached_share:.0%} of the input tokens."]
+                if question.cached_share
+                else []
+            ),
             f"Limits: TTFT {question.ttft_ms:g} ms, TPOT {question.tbt_ms:g} ms.",
             "No replica is spare.",
             f"Price of a GPU-hour: {f'${price.usd:,.2f}, ' * (cost is not None)}"
@@ -80,18 +89,50 @@ def loads_of(users: int) -> list[int]:
 def _of_users(question: SizeQuestion) -> dict[str, Any]:
     """Return the fewest GPUs on which every user meets both limits in the mean."""
     users = question.users or 1
+    replicas, answer = _fewest(question, loads_of(users), lambda load, _: users / load)
+    return {
+        **answer,
+        "users_per_replica": users / replicas,
+        "tokens_per_s": answer["tokens_per_s"] * replicas,
+        "assumptions": [f"{users:,} requests are in flight at any time.", *answer["assumptions"]],
+    }
+
+
+def _of_cached_rate(question: SizeQuestion) -> dict[str, Any]:
+    """Return the fewest GPUs whose replicas carry a rate of prompts that are cached in part."""
+    rps, loads = question.rps or 0.0, loads_of(MAX_PER_REPLICA)
+
+    def wanted(_: int, answer: dict[str, Any]) -> float:
+        return rps * question.osl / float(answer["tokens_per_s"])
+
+    _, answer = _fewest(question, loads, wanted)
+    return {
+        **answer,
+        "rps_per_replica": answer["tokens_per_s"] / question.osl,
+        "tokens_per_s": rps * question.osl,
+        "assumptions": [f"{rps:g} requests arrive per second.", *answer["assumptions"]],
+    }
+
+
+def _fewest(
+    question: SizeQuestion, loads: Sequence[int], wanted: Callable[[int, dict[str, Any]], float]
+) -> tuple[int, dict[str, Any]]:
+    """Return replicas and figures of one, on the fewest GPUs that meet both limits in the mean.
+
+    ``wanted`` gives the replicas needed at a number of requests in flight and its estimate.
+    """
     name, gpu_type = catalogue.model_name(question.model), catalogue.gpu_name(question.gpu)
     rows: list[dict[str, Any]] = [
         {
             "model": name, "gpu": gpu_type, "tp": width, "isl": question.isl, "osl": question.osl,
-            "concurrency": load, "rounds": STEADY_ROUNDS,
+            "concurrency": load, "rounds": STEADY_ROUNDS, "prefix_hit_rate": question.cached_share,
         }
         for width in WIDTHS
-        for load in loads_of(users)
+        for load in loads
     ]  # fmt: skip
     answers = estimate_many(rows)
     fits = [
-        (ceil(users / row["concurrency"]) * int(row["tp"]), int(row["tp"]), answer)
+        (ceil(wanted(row["concurrency"], answer)) * int(row["tp"]), int(row["tp"]), answer)
         for row, answer in zip(rows, answers, strict=True)
         if "refused" not in answer
         and answer["ttft_ms"] <= question.ttft_ms
@@ -103,23 +144,15 @@ def _of_users(question: SizeQuestion) -> dict[str, Any]:
             f"{_nearest(answers, question)}. Loosen a limit, or choose another GPU or model."
         )
     gpus, width, answer = min(fits, key=lambda fit: fit[:2])
-    replicas = gpus // width
-    return {
+    figures = ("ttft_ms", "tbt_ms", "tokens_per_s", "expected_error")
+    return gpus // width, {
         "gpus": gpus,
-        "replicas": replicas,
+        "replicas": gpus // width,
         "tp": width,
         "gpu": gpu_type,
         "model": name,
-        "users_per_replica": users / replicas,
-        "ttft_ms": answer["ttft_ms"],
-        "tbt_ms": answer["tbt_ms"],
-        "tokens_per_s": answer["tokens_per_s"] * replicas,
-        "expected_error": answer["expected_error"],
-        "assumptions": [
-            f"{users:,} requests are in flight at any time.",
-            "Limits hold for the mean of steady traffic.",
-            *answer["assumptions"],
-        ],
+        **{figure: answer[figure] for figure in figures},
+        "assumptions": ["Limits hold for the mean of steady traffic.", *answer["assumptions"]],
     }
 
 

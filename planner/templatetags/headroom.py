@@ -55,6 +55,15 @@ PROVENANCE_COLOURS = {
 }
 
 
+FACTS = {"gpu": "GPU", "tp": "GPUs of a replica", "ttft_statistic": "TTFT", "loop": "Load"}
+
+
+@register.filter
+def fact_label(name: str) -> str:
+    """Return the label of a fact of a measurement."""
+    return FACTS.get(name, name.replace("_", " ").capitalize())
+
+
 @register.filter
 def per(value: Any, size: float) -> float | None:
     """Return ``bytes|per:1e9`` in units of ``size``; None stays None."""

@@ -174,6 +174,8 @@ def _turns(trace: Trace) -> Array:
     turns["previous"][: len(trace)] = previous = previous_turns(trace.session)
     later = np.flatnonzero(previous >= 0)
     turns["following"][previous[later]] = later
+    if trace.think_s is not None:
+        turns["think"][: len(trace)] = trace.think_s
     return turns
 
 

@@ -65,12 +65,18 @@ def _route(state: Any, r: int, t: float) -> None:
 
 
 @kernel
-def _is_held(state: Any, r: int) -> bool:
-    """Hold a turn back while the one before has no answer, and return whether it is held."""
-    previous = state.turns[r].previous
-    if previous < 0 or state.requests[previous].outcome != UNFINISHED:
+def _is_held(state: Any, r: int, t: float) -> bool:
+    """Hold a turn back until the answer before it and its think time, and return whether."""
+    turn = state.turns[r]
+    if turn.previous < 0:
         return False
-    state.turns[r].held = 1
+    if state.requests[turn.previous].outcome != UNFINISHED:
+        if turn.ready <= t:
+            return False
+        state.requests[r].arrival = turn.ready
+        delivery_push(state, turn.ready, r)
+        return True
+    turn.held = 1
     # Its time starts when it is sent; without the answer before it never is.
     state.requests[r].arrival = np.inf
     return True
@@ -82,7 +88,7 @@ def _arrive(state: Any, r: int, t: float) -> None:
     request = state.requests[r]
     if request.outcome == REJECTED:
         return
-    if state.clock[0].sessions and _is_held(state, r):
+    if state.clock[0].sessions and _is_held(state, r, t):
         return
     if not state.deferrable[request.tier]:
         state.asked_tokens[request.model, request.home] += request.isl

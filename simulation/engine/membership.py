@@ -50,12 +50,19 @@ def _leave_batch(state: Any, slot: int, r: int) -> None:
 
 @kernel
 def send_next_turn(state: Any, r: int, t: float) -> None:
-    """Send the next turn of a session, if it waits for the end of request ``r`` at ``t``."""
+    """Send the next turn of a session its think time after the end of request ``r`` at ``t``.
+
+    A turn that has not come yet keeps its own time if that is later.
+    """
     following = state.turns[r].following
-    if following >= 0 and state.turns[following].held:
-        state.turns[following].held = 0
-        state.requests[following].arrival = t
-        delivery_push(state, t, following)
+    if following < 0:
+        return
+    turn = state.turns[following]
+    turn.ready = t + turn.think
+    if turn.held:
+        turn.held = 0
+        state.requests[following].arrival = turn.ready
+        delivery_push(state, turn.ready, following)
 
 
 @kernel

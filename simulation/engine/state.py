@@ -223,6 +223,8 @@ TURN = np.dtype(
         ("previous", "i4"),  # request before it in its session; -1: none
         ("following", "i4"),  # request after it in its session; -1: none
         ("held", "i4"),  # 1 while it waits for the answer to the one before
+        ("think", "f8"),  # seconds from that answer to the request
+        ("ready", "f8"),  # time from which it can be sent
     ],
     align=True,
 )

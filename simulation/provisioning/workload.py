@@ -40,13 +40,14 @@ class PhaseLoad:
     gpu: GpuSpec
     phase: Phase
     requests_s: float
-    isl: float  # input tokens per request
+    isl: float  # input tokens per request; of prefill those that a prefix cache does not have
     osl: float  # output tokens per request
     slo_s: float  # TTFT limit for prefill, TBT limit for decode and chunked
     image_tokens: float = 0.0  # tokens per request for the encoder of a vision-language model
     images: float = 1.0  # images per request; patches attend to patches of the same image
     ttft_s: float = 0.0  # chunked only: longest time that a prompt is in flight
     start_s: float = 0.0  # part of the TTFT before the first iteration, without GPU memory
+    cached: float = 0.0  # prefill only: input tokens per request that a prefix cache has
     order: Order = "fcfs"  # order in which waiting prompts get a replica
 
     @property
@@ -62,7 +63,7 @@ class PhaseLoad:
     @property
     def context(self) -> float:
         """Return the mean tokens of KV cache of a sequence in this phase."""
-        return self.isl if self.phase == "prefill" else self.isl + self.osl / 2.0
+        return self.isl + (self.cached if self.phase == "prefill" else self.osl / 2.0)
 
     def iteration(self, batch: FloatArray) -> Iteration:
         """Build one iteration of ``batch`` requests or sequences."""
@@ -77,7 +78,7 @@ class PhaseLoad:
             decodes=decodes,
             decode_context=decodes * self.context,
             prefill_tokens=prompts * self.isl,
-            prefill_pairs=prompts * self.isl**2 / 2.0,
+            prefill_pairs=prompts * self.isl * (self.isl / 2.0 + self.cached),
             encoder_tokens=images,
             encoder_pairs=images * self.image_tokens / self.images,
         )

@@ -40,7 +40,7 @@ class Stream:
         ``most_tokens`` replaces the size of the largest request if a smaller bound is known for
         those that matter.
         """
-        trace = replace(trace, session=None)
+        trace = replace(trace, session=None, think_s=None)
         edges = range(0, len(trace), piece)
         if most_tokens is None:
             most_tokens = largest_request(trace)
@@ -138,4 +138,5 @@ def join_traces(first: Trace, then: Trace) -> Trace:
         tier=np.concatenate([first.tier, then.tier]),
         blocks=blocks,
         session=None,
+        think_s=None,
     )

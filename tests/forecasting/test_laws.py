@@ -1,5 +1,7 @@
 """What holds for every forecaster."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -141,3 +143,18 @@ def test_order_of_calls_and_amounts_are_checked(method, series, daily_demand):
         spoilt[5] = amount
         with pytest.raises(ForecastError, match="bin 5 holds"):
             forecaster(method, truth=demand).fit(series(spoilt, HOUR_S))
+
+
+def test_an_error_of_the_level_widens_every_quantile(series, daily_demand):
+    plain = series(daily_demand(4, noise=0.1, bin_s=HOUR_S), HOUR_S)
+    model = forecaster("ensemble")
+    usual = model.fit(plain).predict(6)
+    widths = []
+    for error in (0.02, 0.2):
+        wide = forecaster("ensemble").fit(replace(plain, level_error=error)).predict(6)
+        np.testing.assert_array_equal(wide.mean, usual.mean)
+        assert (np.diff(wide.quantiles, axis=0) >= -1e-9).all()
+        low, high = wide.quantiles[0], wide.quantiles[-1]
+        assert (low <= usual.quantiles[0]).all() and (high >= usual.quantiles[-1]).all()
+        widths.append((high - low).sum())
+    assert widths[0] < widths[1]

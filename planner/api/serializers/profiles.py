@@ -16,7 +16,7 @@ from planner.inputs.profiles.tuning import MAX_OBSERVATIONS
 from planner.models import Calibration, ProfileVersion
 from planner.selectors.evidence import Evidence, evidence_of
 from planner.selectors.profiles import KnownProfile
-from planner.services.calibrations import CALIBRATION_FORMATS, CalibrationOptions
+from planner.services.calibrations import CALIBRATION_FORMATS, GIVEN_FACTS, CalibrationOptions
 from simulation.performance.estimate.calibration import ENGINES
 from simulation.performance.specs import BYTES
 
@@ -252,13 +252,16 @@ class MeasurementsRequest(StrictSerializer):
     )
     engine = serializers.ChoiceField(ENGINES, required=False, help_text="Which served the rows.")
     engine_version = serializers.CharField(max_length=60, required=False)
+    ttft_statistic = serializers.ChoiceField(
+        ("mean", "median"), required=False, help_text="Of files that do not state it."
+    )
     source = serializers.CharField(  # type: ignore[assignment]
         max_length=500, required=False, help_text="Where it was measured, in words."
     )
 
     def reading(self) -> CalibrationOptions:
         values = self.validated_data
-        keys = ("format", "model", "gpu", "tp", "precision", "isl", "engine", "engine_version")
+        keys = ("format", "model", "gpu", "tp", "precision", "isl", *GIVEN_FACTS)
         return CalibrationOptions(**{key: values[key] for key in keys if key in values})
 
 

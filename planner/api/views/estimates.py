@@ -141,6 +141,12 @@ class QuickSizeRequest(StrictSerializer):
     osl = serializers.IntegerField(min_value=1, max_value=10_000_000, default=500)
     ttft_ms = FiniteField(min_value=0.001, max_value=1e8, default=2000.0)
     tbt_ms = FiniteField(min_value=0.001, max_value=1e8, default=50.0)
+    cached_share = FiniteField(
+        min_value=0,
+        max_value=MOST_HITS,
+        default=0.0,
+        help_text="Of input tokens, in a prefix cache.",
+    )
 
 
 class QuickSizeAnswer(serializers.Serializer[Any]):

@@ -209,7 +209,8 @@ class PoolFigures:
     weights: str  # precision
     chosen: bool  # counts in the totals
     requests_s: float  # of the busiest hour
-    isl: float
+    isl: float  # of prefill without the cached tokens
+    cached_tokens: float  # of a prompt, in a prefix cache
     osl: float
     slo_ms: float
     slo_source: str  # whose limit that is
@@ -236,6 +237,7 @@ class PoolFigures:
             chosen=case.chosen,
             requests_s=load.requests_s,
             isl=load.isl,
+            cached_tokens=load.cached,
             osl=load.osl,
             slo_ms=1e3 * load.slo_s,
             slo_source=case.limit.source,

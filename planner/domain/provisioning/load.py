@@ -12,7 +12,7 @@ from planner.domain.traffic.window import Window
 from planner.inputs.scenario.build import Hardware
 from simulation.arrays import BoolArray, IntArray
 from simulation.provisioning.workload import Phase
-from simulation.trace import Trace
+from simulation.trace import CachedTokens, Trace
 
 HOUR_S = 3600.0
 ASSUMED_SLO_S = {"prefill": 2.0, "decode": 0.2}
@@ -115,12 +115,26 @@ SAMPLE = 20_000  # approximate number of requests to draw lengths from
 
 def lengths_of(
     hardware: Hardware, traffic: Traffic, model_region: tuple[str, str], peak: Peak, seed: int
-) -> tuple[IntArray, IntArray]:
-    """Return input and output tokens of requests of a model and region in the peak hour."""
+) -> tuple[IntArray, IntArray, IntArray]:
+    """Return input, output and cached tokens of requests of a place in the peak hour."""
     cells = max(1, round(peak.requests_s * (peak.end_s - peak.start_s) / SAMPLE))
     trace = traffic.requests(peak.start_s, peak.end_s, seed, cells=cells)
     rows = is_of_pool(trace, model_region, interactive(hardware))
-    return trace.input_tokens[rows].astype(np.int64), trace.output_tokens[rows].astype(np.int64)
+    cached = cached_tokens(hardware, trace, model_region[0])
+    columns = trace.input_tokens[rows], trace.output_tokens[rows], cached[rows]
+    isl, osl, cached = (column.astype(np.int64) for column in columns)
+    return isl, osl, cached
+
+
+def cached_tokens(hardware: Hardware, trace: Trace, model: str) -> IntArray:
+    """Return the prompt tokens of each request that a prefix cache has, as a log counts them.
+
+    They are 0 without prefix caches, and at least one token of a prompt is computed.
+    """
+    serving = hardware.serving[[each.name for each in hardware.models].index(model)]
+    if not serving.prefix_caching or not isinstance(trace.blocks, CachedTokens):
+        return np.zeros(len(trace), np.int64)
+    return np.minimum(trace.blocks.tokens, trace.input_tokens - 1).astype(np.int64)
 
 
 def is_of_pool(trace: Trace, model_region: tuple[str, str], tiers: set[str]) -> BoolArray:

@@ -103,7 +103,7 @@ def solve_variants(
     variants: tuple[Variant, ...],
     limits: Mapping[tuple[int, Phase], Limit],
     measured: dict[str, Measurements],
-    lengths: Mapping[tuple[int, int], tuple[IntArray, IntArray]],
+    lengths: Mapping[tuple[int, int], tuple[IntArray, IntArray, IntArray]],
     settings: SolveSettings,
     progress: Progress,
 ) -> list[Case]:
@@ -118,7 +118,11 @@ def solve_variants(
         progress(done / len(variants), f"Provisioning {model.name} on {gpu.name}")
         peak = variant.peak
         assert model.shape is not None  # see variants
+        isl, osl, cached_tokens = lengths[variant.m, variant.r]
         for phase in PHASES:
+            # Decode reads whole prompts, whoever computed them.
+            own = cached_tokens * (phase == "prefill")
+            cached = peak.isl * float(own.sum() / max(isl.sum(), 1))
             limit = limits[variant.m, phase]
             service = settings.images.on(
                 PhaseLoad(
@@ -126,14 +130,14 @@ def solve_variants(
                     gpu=gpu,
                     phase=phase,
                     requests_s=peak.requests_s,
-                    isl=peak.isl,
+                    isl=peak.isl - cached,
+                    cached=cached,
                     osl=peak.osl,
                     slo_s=limit.seconds,
                     start_s=start_of(phase, variant.profiles),
                 )
             )
-            isl, osl = lengths[variant.m, variant.r]
-            judge = Judge(isl, osl, limit.attainment, settings.seed) if isl.size else None
+            judge = Judge(isl - own, osl, limit.attainment, settings.seed) if isl.size else None
             measurements = measured[gpu.name]
             if settings.by_profile:
                 bare = problem_of(service, variant.weights, measured=measurements)

@@ -39,7 +39,8 @@ def compare_with_profile(
         j = list(problem.parallel).index(profile.tp)
         if service.phase == "prefill":
             summed = float(pass_s[0, j])
-            other = iteration_s(profile, 0.0, 0.0, service.isl, 0.5 * service.isl**2)
+            pairs = service.isl * (0.5 * service.isl + service.cached)
+            other = iteration_s(profile, 0.0, 0.0, service.isl, pairs)
         else:
             summed = float(np.interp(TYPICAL, problem.batches, pass_s[:, j]))
             other = iteration_s(profile, TYPICAL, TYPICAL * service.context, 0.0, 0.0)

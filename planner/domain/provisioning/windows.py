@@ -24,7 +24,7 @@ from forecasting.errors import ForecastError
 from forecasting.selection import forecaster
 from planner.domain.progress import Progress
 from planner.domain.provisioning.levels import problem_of
-from planner.domain.provisioning.load import is_of_pool
+from planner.domain.provisioning.load import cached_tokens, is_of_pool
 from planner.domain.provisioning.unit import MODEL, MODULE, OPERATOR, Case
 from planner.domain.traffic.groups import interactive
 from planner.domain.traffic.traffic import Traffic
@@ -87,13 +87,14 @@ def track_cases(
 ) -> list[WindowsOfCase]:
     """Return the courses of ``cases``, window by window."""
     tracked = []
-    loads: dict[tuple[str, str], ModelDemand] = {}
+    loads: dict[tuple[str, str, bool], ModelDemand] = {}
     for done, case in enumerate(cases):
         progress(done / len(cases), f"{case.phase.capitalize()} of {case.model} window by window")
-        model_region = case.model, case.region
-        if model_region not in loads:
-            loads[model_region] = _load(following, model_region)
-        load = loads[model_region]
+        # Prefill does not compute cached tokens, and decode reads them.
+        place = case.model, case.region, case.phase == "prefill" and case.service.cached > 0
+        if place not in loads:
+            loads[place] = _load(following, place[:2], without_cached=place[2])
+        load = loads[place]
         room = MEMORY_SHARE * case.service.gpu.memory_bytes
         judge = None
         if can_replay(case.problem):
@@ -123,7 +124,9 @@ def track_cases(
     return tracked
 
 
-def _load(following: TrackedTraffic, model_region: tuple[str, str]) -> ModelDemand:
+def _load(
+    following: TrackedTraffic, model_region: tuple[str, str], *, without_cached: bool
+) -> ModelDemand:
     """Return the demand of a model and region (``model_region``), observed or forecast."""
     traffic, start_s, end_s = following.traffic, following.start_s, following.end_s
     back = start_s
@@ -131,12 +134,15 @@ def _load(following: TrackedTraffic, model_region: tuple[str, str]) -> ModelDema
         back = max(traffic.demand.start_s, start_s - HISTORY_S)
     trace = traffic.requests(back, end_s, following.seed)
     of_place_rows = is_of_pool(trace, model_region, interactive(following.hardware))
+    prompts = trace.input_tokens.astype(np.int64)
+    if without_cached:
+        prompts -= cached_tokens(following.hardware, trace, model_region[0])
     arrival = trace.arrival_s[of_place_rows] + trace.start_s - start_s
     inside = arrival >= 0
     count = round((end_s - start_s) / WINDOW_S)
     requests = Requests(
         np.minimum(arrival[inside], (count - 0.5) * WINDOW_S),
-        trace.input_tokens[of_place_rows][inside].astype(np.int64),
+        prompts[of_place_rows][inside],
         trace.output_tokens[of_place_rows][inside].astype(np.int64),
     )
     windows = windows_of(requests.arrival_s, requests.isl, requests.osl, WINDOW_S)

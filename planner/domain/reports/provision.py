@@ -115,7 +115,7 @@ def _pools(pools: list[PoolFigures]) -> Table:
         pools,
         *POOL,
         (Head("Load", Form.NUMBER, "req/s"), lambda pool: pool.requests_s),
-        (Head("ISL", Form.COUNT), lambda pool: pool.isl),
+        (Head("ISL", Form.COUNT), lambda pool: pool.isl + pool.cached_tokens),
         (Head("OSL", Form.COUNT), lambda pool: pool.osl),
         (Head("Limit", Form.NUMBER, "ms"), lambda pool: pool.slo_ms),
         *(

@@ -126,10 +126,12 @@ def _sessions(sessions: Sessions | None) -> Iterator[Section]:
         (Head("Turns, most", Form.COUNT), lambda row: row.turns_most),
         (Head("Time between turns, P50", Form.SECONDS), lambda row: row.gap_s_p50),
         (Head("Time between turns, P95", Form.SECONDS), lambda row: row.gap_s_p95),
+        (Head("Think time, P50", Form.SECONDS), lambda row: row.think_s_p50),
+        (Head("Think time, P95", Form.SECONDS), lambda row: row.think_s_p95),
         (Head("Turns with a growing prompt", Form.SHARE), lambda row: row.growing),
         (Head("Growth per turn, P50", Form.NUMBER, TOKENS), lambda row: row.growth_p50),
         note="Sessions have two turns or more. In a simulation, a turn waits for the answer "
-        "before it and for its own time.",
+        "before it, its think time and its own time.",
     )
     yield Section("Sessions", (rows,))
 

@@ -156,6 +156,8 @@ class Sessions:
     turns_most: int
     gap_s_p50: float  # seconds between the arrivals of two turns
     gap_s_p95: float
+    think_s_p50: float | None  # seconds from an answer to the next turn; None: not in the file
+    think_s_p95: float | None
     growing: float  # share of later turns with a prompt at least as long as the one before
     growth_p50: float  # prompt tokens that a later turn has more than the one before
 

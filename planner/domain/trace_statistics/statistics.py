@@ -34,7 +34,7 @@ from planner.domain.trace_statistics.volumes import (
 )
 from planner.domain.traffic.window import HOUR_S
 from planner.inputs.ingest.report import IngestReport
-from planner.inputs.ingest.store import LENGTHS, read_report, scan_requests, stored_sessions
+from planner.inputs.ingest.store import LENGTHS, THINK, read_report, scan_requests, stored_sessions
 
 _LENGTHS = {"prompts": "input_tokens", "answers": "output_tokens"}
 MAX_OUTAGES = 100  # most outages in the list; all are counted
@@ -172,7 +172,9 @@ def sessions_of(store: Path) -> Sessions | None:
     session = stored_sessions(scan)
     if session is None:
         return None
-    columns = scan.select("arrival_s", "input_tokens").collect()
+    think_known = THINK in scan.collect_schema().names()
+    think = pl.col(THINK) if think_known else pl.lit(0.0).alias(THINK)
+    columns = scan.select("arrival_s", "input_tokens", think).collect()
     order = np.argsort(session, kind="stable")
     order = order[session[order] >= 0]
     turns = pl.DataFrame(
@@ -180,11 +182,13 @@ def sessions_of(store: Path) -> Sessions | None:
             "session": session[order],
             "arrival_s": columns["arrival_s"].to_numpy()[order],
             "prompt": columns["input_tokens"].to_numpy()[order],
+            THINK: columns[THINK].to_numpy()[order],
         }
     )
     counts = turns.group_by("session").len()["len"]
     same = turns["session"].diff() == 0
     gaps = turns["arrival_s"].diff().filter(same)
+    thinks = turns[THINK].filter(same)
     growth = turns["prompt"].cast(pl.Int64).diff().filter(same)
 
     def quantile(values: pl.Series, level: float) -> float:
@@ -200,6 +204,8 @@ def sessions_of(store: Path) -> Sessions | None:
         turns_most=int(np.max(counts.to_numpy())),
         gap_s_p50=quantile(gaps, 0.5),
         gap_s_p95=quantile(gaps, 0.95),
+        think_s_p50=quantile(thinks, 0.5) if think_known else None,
+        think_s_p95=quantile(thinks, 0.95) if think_known else None,
         growing=float((growth >= 0).to_numpy().mean()),
         growth_p50=quantile(growth, 0.5),
     )

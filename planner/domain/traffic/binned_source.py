@@ -41,6 +41,7 @@ class BinnedSource:
     output_lengths: Lengths | None
     launch: Launch | None = None  # the description it was drawn from; None: read from a file
     dispersion: float = 1.0  # variance over mean of requests per second within a bin
+    sampling: float = 0.0  # variance over mean of its number of requests, of a sample
     stated_cached_share: float | None = None  # the scenario's; None: what the file counts
 
     @property

@@ -9,8 +9,10 @@ import numpy as np
 
 from planner.domain.random_streams import Stream, generator
 from planner.domain.traffic.demand import Demand
+from planner.domain.traffic.sessions import Groups
 from planner.domain.traffic.traffic import merge
 from planner.domain.traffic.window import Window
+from simulation.arrays import IntArray
 from simulation.trace import Trace
 
 
@@ -18,23 +20,30 @@ def times(trace: Trace, share: float, within_s: float, rng: np.random.Generator)
     """Return ``trace`` with ``share`` times the requests.
 
     Below 1, a random part is kept. Above 1, requests are repeated, and the rest is a random part.
-    Each repeat arrives at most half of ``within_s`` from the original.
+    Each repeat arrives at most half of ``within_s`` from the original. Sessions are kept or
+    repeated as a whole.
     """
-    drawn = rng.random(len(trace)) < share % 1.0
-    if share < 1.0:
-        return trace.rows(drawn)
+    groups = Groups.of(trace.session, len(trace))
+    drawn = np.flatnonzero(rng.random(len(groups.first)) < share % 1.0)
 
-    def again(part: Trace) -> Trace:
-        moved = part.arrival_s + rng.uniform(-within_s / 2, within_s / 2, len(part))
-        # Reflected at the ends: clipped there, repeats would pile up to a burst.
+    def again(picked: IntArray, *, moves: bool) -> Trace:
+        begin = trace.arrival_s[groups.begins[picked]]
         first, last = float(trace.arrival_s[0]), float(trace.arrival_s[-1])
-        moved = np.where(moved < first, 2 * first - moved, moved)
-        moved = np.where(moved > last, 2 * last - moved, moved)
-        arrival = np.sort(np.clip(moved, first, last))
-        return replace(part, arrival_s=arrival)
+        if moves:
+            begin = begin + rng.uniform(-within_s / 2, within_s / 2, len(picked))
+            # Reflected at the ends: clipped there, repeats would pile up to a burst.
+            begin = np.where(begin < first, 2 * first - begin, begin)
+            begin = np.where(begin > last, 2 * last - begin, begin)
+        arrival, rows, session = groups.copies(trace.arrival_s, picked, np.clip(begin, first, last))
+        order = np.argsort(arrival, kind="stable")
+        order = order[arrival[order] <= last]
+        own = None if trace.session is None else session[order]
+        return trace.repeated(rows[order], arrival[order], own)
 
-    parts = [*[trace] * (int(share) - 1), trace.rows(drawn)]
-    more = [again(part) for part in parts if len(part)]
+    if share < 1.0 or not len(trace):
+        return again(drawn, moves=False) if len(trace) else trace
+    parts = [*[np.arange(len(groups.first))] * (int(share) - 1), drawn]
+    more = [again(picked, moves=True) for picked in parts if len(picked)]
     return merge([trace, *more], trace.provenance) if more else trace
 
 

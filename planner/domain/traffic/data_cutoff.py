@@ -27,6 +27,7 @@ class MeasuredSource:
     trace: Trace
     start_s: float
     end_s: float
+    sampling: float = 0.0  # variance over mean of its number of requests, of a sample
 
 
 def known_by(source: MeasuredSource, until_s: float | None) -> MeasuredSource:

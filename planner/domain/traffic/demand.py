@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,6 +23,7 @@ class Demand:
     requests: FloatArray
     input_tokens: FloatArray
     output_tokens: FloatArray
+    sampling: FloatArray | None = None  # [keys] variance of the requests of a sample
     holidays: Holidays = NO_HOLIDAYS
 
     def __post_init__(self) -> None:
@@ -54,7 +55,7 @@ class Demand:
 
     def series(self, index: int, unit: str = REQUESTS) -> DemandSeries:
         """Return one key's demand in ``unit``, without the gaps before its first observation."""
-        return _trimmed(self, self.keys[index], getattr(self, unit)[index], unit)
+        return _trimmed(self, self.keys[index], getattr(self, unit)[index], unit, [index])
 
     def total(
         self, key: SeriesKey, unit: str, belongs: Callable[[SeriesKey], bool]
@@ -65,10 +66,19 @@ class Demand:
         """
         rows = [i for i, k in enumerate(self.keys) if belongs(k)]
         values = getattr(self, unit)[rows].sum(axis=0) if rows else np.zeros(self.bins)
-        return _trimmed(self, key, values, unit)
+        return _trimmed(self, key, values, unit, rows)
+
+    def level_error(self, rows: Sequence[int]) -> float:
+        """Return the standard error of the sum of keys that a sample leaves, over the sum."""
+        total = float(np.nansum(self.requests[list(rows)]))
+        if self.sampling is None or not total:
+            return 0.0
+        return float(np.sqrt(self.sampling[list(rows)].sum())) / total
 
 
-def _trimmed(demand: Demand, key: SeriesKey, values: FloatArray, unit: str) -> DemandSeries:
+def _trimmed(
+    demand: Demand, key: SeriesKey, values: FloatArray, unit: str, rows: Sequence[int]
+) -> DemandSeries:
     """Return a series of ``values`` without the gaps before its first observation."""
     observed = np.flatnonzero(~np.isnan(values))
     first = int(observed[0]) if observed.size else 0
@@ -79,6 +89,7 @@ def _trimmed(demand: Demand, key: SeriesKey, values: FloatArray, unit: str) -> D
         values=values[first:],
         unit=unit,
         holidays=demand.holidays,
+        level_error=demand.level_error(rows),
     )
 
 

@@ -13,6 +13,8 @@ from forecasting.joint_paths import joint_paths, panel_forecast
 from planner.domain.random_streams import Stream, generator
 from planner.domain.traffic.demand import Demand
 from planner.domain.traffic.forecast_requests import drawn_requests
+from planner.domain.traffic.prefixes import SESSION_TOKENS, blocks_of_sessions
+from planner.domain.traffic.sessions import Groups
 from planner.domain.traffic.traffic import AMOUNTS, Traffic, merge
 from planner.domain.traffic.window import HOUR_S, Window
 from simulation.arrays import FloatArray, IntArray
@@ -122,15 +124,23 @@ def requests_of_path(
                 replace(
                     pattern.rows(slice(0)), arrival_s=arrival, input_tokens=isl,
                     output_tokens=osl, model=codes[0], region=codes[1], tier=codes[2],
-                    start_s=window.start_s, blocks=prefixes, session=None,
+                    start_s=window.start_s, blocks=prefixes, session=None, think_s=None,
                 )
             )  # fmt: skip
     pieces = [piece for piece in pieces if len(piece)]
+    of_sessions = pattern.session is not None and _grows(pattern)
     if any(piece.blocks is None for piece in pieces) and isinstance(pattern.blocks, PrefixBlocks):
         pieces = [replace(piece, blocks=None) for piece in pieces]
     if not pieces:
         return replace(pattern.rows(slice(0)), start_s=window.start_s, provenance="drawn")
-    return merge(pieces, "drawn from the forecast")
+    trace = merge(pieces, "drawn from the forecast")
+    return replace(trace, blocks=blocks_of_sessions(trace)) if of_sessions else trace
+
+
+def _grows(pattern: Trace) -> bool:
+    """Return whether the blocks of prompts come from sessions, so that copies share none."""
+    blocks = pattern.blocks
+    return isinstance(blocks, PrefixBlocks) and blocks.block_tokens == SESSION_TOKENS
 
 
 def _resampled(
@@ -144,32 +154,35 @@ def _resampled(
     """Return ``counts [bins]`` of the requests ``rows`` of a pattern, each bin from its own.
 
     All requests of a bin are repeated as often as they fit, and the rest is drawn without
-    repetition. A repeated request arrives within a tenth of a bin of the original.
+    repetition. A repeated request arrives within a tenth of a bin of the original. Sessions are
+    repeated or left out as a whole, by the bin in which they begin.
     """
-    bins = len(counts)
-    there = np.bincount(bin_of, minlength=bins)[:bins]
-    order = np.lexsort((rng.random(len(rows)), bin_of))  # by bin, at random within
-    rank = np.arange(len(rows)) - np.repeat(np.cumsum(there) - there, there)
-    sizes, wanted = there[bin_of[order]], counts[bin_of[order]]
+    bins, session = len(counts), None if pattern.session is None else pattern.session[rows]
+    groups, arrived = Groups.of(session, len(rows)), pattern.arrival_s[rows]
+    began = bin_of[groups.begins]
+    there, requests = (np.bincount(each, minlength=bins)[:bins] for each in (began, bin_of))
+    wanted_in = counts
+    if session is not None:
+        share = np.divide(counts, requests, out=np.zeros(bins), where=requests > 0)
+        wanted_in = np.floor(there * share + rng.random(bins)).astype(np.int64)
+    order = np.lexsort((rng.random(len(began)), began))  # by bin, at random within
+    rank = np.arange(len(began)) - np.repeat(np.cumsum(there) - there, there)
+    sizes, wanted = there[began[order]], wanted_in[began[order]]
     copies = wanted // sizes + (rank < wanted % sizes)
-    picked = np.repeat(rows[order], copies)
-    bin_start = np.repeat(bin_of[order], copies) * window.bin_s
+    picked = np.repeat(order, copies)
+    bin_start = began[picked] * window.bin_s
     again = np.arange(len(picked)) - np.repeat(np.cumsum(copies) - copies, copies) > 0
-    moved = pattern.arrival_s[picked]
+    begin = arrived[groups.begins[picked]]
     jitter = rng.uniform(-0.05, 0.05, len(picked)) * window.bin_s
-    moved = np.where(again, moved + jitter, moved)
-    moved = np.clip(moved, bin_start, bin_start + window.bin_s * (1 - 1e-9))
+    begin = np.where(again, begin + jitter, begin)
+    begin = np.clip(begin, bin_start, bin_start + window.bin_s * (1 - 1e-9))
+    moved, original, drawn = groups.copies(arrived, picked, begin)
     sort = np.argsort(moved, kind="stable")
-    rows = picked[sort]
-    columns = ("input_tokens", "output_tokens", "model", "region", "tier")
-    return replace(
-        pattern,
-        arrival_s=moved[sort],
-        start_s=window.start_s,
-        blocks=None if pattern.blocks is None else pattern.blocks.rows(rows),
-        session=None,
-        **{name: getattr(pattern, name)[rows] for name in columns},
+    sort = sort[moved[sort] < bins * window.bin_s]  # later turns belong to the next day
+    made = pattern.repeated(
+        rows[original[sort]], moved[sort], None if session is None else drawn[sort]
     )
+    return replace(made, start_s=window.start_s)
 
 
 def demand_paths(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -50,11 +51,18 @@ def trace_series(trace: StoredTrace, bin_s: float) -> list[DemandSeries]:
                 columns.bin_s,
                 values[edge : len(values) - edge],
                 measure,
+                level_error=_level_error(columns, trace.sample),
             )
             series.append(binned.resample(max(1, round(bin_s / binned.bin_s)) * binned.bin_s))
     if not series:
         raise NotReady(f"Trace {trace.name} has neither requests nor tokens to forecast.")
     return series
+
+
+def _level_error(columns: DemandColumns, one_in: float) -> float:
+    """Return the standard error of the level that a sample of one in n requests leaves."""
+    total = float(np.nansum(columns.requests))
+    return math.sqrt((one_in - 1.0) / total) if total and one_in > 1 else 0.0
 
 
 def _amounts(columns: DemandColumns, unit: str) -> tuple[str, FloatArray] | None:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from planner.domain.traffic.binned_source import BinnedSource
 from planner.domain.traffic.prefixes import blocks_of, cached_of
+from planner.domain.traffic.sessions import Groups, of_first_turn
 from planner.errors import ScenarioError
 from planner.inputs.ingest.store import DemandColumns, RequestColumns
 from planner.inputs.scenario.schema import Source
@@ -139,6 +140,7 @@ def measured_source(
         start_s=columns.start_s,
         blocks=blocks if blocks is None or keep is None else blocks.rows(keep),
         session=session,
+        think_s=None if session is None or columns.think_s is None else of_kept(columns.think_s),
     )
 
 
@@ -297,27 +299,11 @@ def scaled_sessions(
     Each session is kept, left out or repeated as a whole, with its times between turns. A request
     without a session (-1) counts as one by itself.
     """
-    free = int(session.max(initial=-1)) + 1
-    group = np.where(session >= 0, session, free + np.arange(len(session)))
-    by_group = np.argsort(group, kind="stable")
-    _, first, turns = np.unique(group[by_group], return_index=True, return_counts=True)
-    begin = arrived[by_group[first]]
-    copy_begin, of_copy = scaled_arrivals(begin, scale, start_s, last_s, rng, sampled=sampled)
-    counts = turns[of_copy]
-    # Index of each copied turn: the start of its session plus its place within the session.
-    offset = first[of_copy] - (np.cumsum(counts) - counts)
-    original = by_group[np.repeat(offset, counts) + np.arange(counts.sum())]
-    copy = np.repeat(np.arange(len(of_copy)), counts)
-    arrival = np.minimum(copy_begin[copy] + arrived[original] - begin[of_copy[copy]], last_s)
+    groups = Groups.of(session, len(arrived))
+    copy_begin, of_copy = scaled_arrivals(
+        arrived[groups.begins], scale, start_s, last_s, rng, sampled=sampled
+    )
+    arrival, original, scaled = groups.copies(arrived, of_copy, copy_begin)
+    arrival = np.minimum(arrival, last_s)
     order = np.argsort(arrival, kind="stable")
-    scaled = np.where(counts[copy] > 1, copy, -1).astype(np.int32)
     return arrival[order], original[order], scaled[order]
-
-
-def of_first_turn(codes: CodeArray, session: Int32Array) -> CodeArray:
-    """Return the code of each request, with that of the first turn for all turns of a session."""
-    turns = session >= 0
-    _, first, which = np.unique(session[turns], return_index=True, return_inverse=True)
-    codes = codes.copy()
-    codes[turns] = codes[turns][first[which]]
-    return codes

@@ -41,7 +41,7 @@ from planner.inputs.scenario.settings import TrafficSettings
 from simulation.arrays import BoolArray, FloatArray
 from simulation.sizing.trial import SharedPrompts
 from simulation.sizing.workload import Burstiness
-from simulation.trace import CachedTokens, PrefixBlocks, Trace, joined_sessions
+from simulation.trace import CachedTokens, PrefixBlocks, Trace, joined_sessions, joined_think
 
 MEASURED = "requests as measured"
 SYNTHESISED = "requests synthesised from bins"
@@ -56,7 +56,7 @@ GROWING = (
     "a prompt at least as long as the one before it in its session is taken to begin with that one."
 )
 DAY_S = 86_400.0
-READ = (*COLUMNS, "hash_ids", "cached_tokens", "session")  # columns of stored requests
+READ = (*COLUMNS, "hash_ids", "cached_tokens", "session", "think_s")  # columns of stored requests
 MAX_CELLS = 20_000_000  # bins over all models x regions x tiers: half a GB of demand
 AMOUNTS = ("requests", "input_tokens", "output_tokens")
 
@@ -188,7 +188,8 @@ def build_traffic(settings: TrafficSettings, traces: dict[str, StoredTrace]) -> 
                 bins_by(binned_columns, settings.until_s)
                 for binned_columns in read_demand(stored.store)
             ]
-            binned += binned_sources(shell, source, series, where)
+            drawn = binned_sources(shell, source, series, where)
+            binned += [replace(each, sampling=_sampling(source, stored)) for each in drawn]
         if source.scale != 1:
             name = f"{source.series} of {stored.name}" if source.series else stored.name
             notes.append(f"{name} is scaled to {source.scale:g} times its requests.")
@@ -269,7 +270,16 @@ def _requests(
     if columns.hash_ids is not None and not isinstance(requests.blocks, PrefixBlocks):
         why = "it is scaled" if source.scale != 1 else "its hash_ids fit no size of blocks"
         notes.append(f"{stored.name}: its hash_ids are not used, since {why}.")
-    return known_by(MeasuredSource(requests, *span(columns)), settings.until_s), notes
+    measured = MeasuredSource(requests, *span(columns), _sampling(stated, stored))
+    return known_by(measured, settings.until_s), notes
+
+
+def _sampling(source: Source, stored: StoredTrace) -> float:
+    """Return the variance of a source's number of requests over their mean, of a sample.
+
+    Each request is in the sample with the same chance, so that its rows are binomial.
+    """
+    return source.scale * (stored.sample - 1.0)
 
 
 def _draw_described(
@@ -332,7 +342,7 @@ def merge(parts: Sequence[Trace], replay: str) -> Trace:
     base = min(part.start_s for part in parts)
     arrival = np.concatenate([part.arrival_s + (part.start_s - base) for part in parts])
     order = np.argsort(arrival, kind="stable")
-    blocks, session = join_prefixes(parts), joined_sessions(parts)
+    blocks, session, think = join_prefixes(parts), joined_sessions(parts), joined_think(parts)
     return replace(
         parts[0],
         arrival_s=arrival[order],
@@ -344,6 +354,7 @@ def merge(parts: Sequence[Trace], replay: str) -> Trace:
         start_s=base,
         blocks=None if blocks is None else blocks.rows(order),
         session=None if session is None else session[order],
+        think_s=None if think is None else think[order],
         provenance=replay,
     )
 
@@ -392,20 +403,26 @@ def _demand(
             f"traffic.bin_s: the traffic spans {end_s - start_s:g} s, which is less than two whole "
             f"bins of {bin_s:g} s. Choose a smaller bin_s or a longer trace."
         )
-    parts = [source.demand(shell, edge_s, bin_s, bins) for source in binned]
+    parts = [
+        _with_sampling(source.demand(shell, edge_s, bin_s, bins), source.sampling)
+        for source in binned
+    ]
     for source_measured in measured:
         counted = bin_demand(source_measured.trace, bin_s, start_s=edge_s, bins=bins)
-        parts.append(
-            without_bins_after(
-                _without_bins_before(counted, source_measured.start_s), source_measured.end_s
-            )
+        inside = without_bins_after(
+            _without_bins_before(counted, source_measured.start_s), source_measured.end_s
         )
+        parts.append(_with_sampling(inside, source_measured.sampling))
     notes = []
     if settings.until_s is not None:
         notes.append(until_words(settings.until_s, min(ends), bin_s))
     elif max(ends) >= end_s + bin_s:
         notes.append("The study ends where the first of its sources ends.")
     return _sum(parts, edge_s, bin_s, bins), notes
+
+
+def _with_sampling(demand: Demand, sampling: float) -> Demand:
+    return replace(demand, sampling=sampling * np.nansum(demand.requests, axis=1))
 
 
 def _bin_width(width_s: float | None, span_s: float, widths: list[float]) -> float:
@@ -445,12 +462,15 @@ def _sum(parts: list[Demand], edge_s: float, bin_s: float, bins: int) -> Demand:
     """Return the sum of demands in the same bins, by key."""
     keys = tuple(sorted({key for part in parts for key in part.keys}))
     totals = {name: np.zeros((len(keys), bins)) for name in AMOUNTS}
+    sampling = np.zeros(len(keys))
     for part in parts:
         rows = [keys.index(key) for key in part.keys]
+        if part.sampling is not None:
+            np.add.at(sampling, rows, part.sampling)
         for name, total in totals.items():
             np.add.at(total, rows, getattr(part, name))
     requests, input_tokens, output_tokens = (totals[name] for name in AMOUNTS)
-    return Demand(keys, edge_s, bin_s, requests, input_tokens, output_tokens)
+    return Demand(keys, edge_s, bin_s, requests, input_tokens, output_tokens, sampling)
 
 
 def _lengths(

@@ -53,7 +53,9 @@ status: status statuscode responsestatus responsestatuscode httpstatus responsec
     finishreason errortype errorcode
 cache_hit: cachehit iscachehit cachestatus cachedresponse responsecached fromcache iscached cached
 request_id: requestid reqid xrequestid callid completionid spanid requestuuid
-delay: delay delayms turndelay turndelayms thinktime thinktimems
+delay: delay delays delayms turndelay turndelayms thinktime thinktimes thinktimems
+    thinktimeseconds think thinks thinkms toolgap toolgaps toolgapms toolgapseconds tooltime
+    tooltimes tooltimems
 session: sessionid session conversationid conversation threadid dialogid sessionuuid
 parent: parentrequestid parentchatid
 sample_rate: samplerate samplingrate sampleprobability samplingprobability

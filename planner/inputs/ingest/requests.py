@@ -18,7 +18,7 @@ from planner.inputs.ingest.file_content import Content, Reading, read_times
 from planner.inputs.ingest.options import AUTO, LABELS
 from planner.inputs.ingest.ordering import SortedPart, merge_in_order
 from planner.inputs.ingest.rows import Batch, RefusedRows
-from planner.inputs.ingest.store import REQUESTS
+from planner.inputs.ingest.store import REQUESTS, THINK
 from simulation.arrays import BoolArray, FloatArray, IntArray
 
 PARTS_OF_TOKENS = {"cached_tokens": "input_tokens", "reasoning_tokens": "output_tokens"}
@@ -123,6 +123,8 @@ class _Reader:
         self._links: tuple[str, ...] = ("session",) if "session" in fields else ()
         if not self._links and {"request_id", "parent"} <= fields.keys():
             self._links = ("request_id", "parent")
+        self._think = fields.get("delay") if self._links else None
+        self._think_s = self._think_unit_s() if self._think else 1.0
         self.columns += [c for each in layout.tokens.values() for c in each.columns]
         self.columns += [condition.column for condition, _ in self._conditions]
         self.totals = _Totals()
@@ -132,6 +134,29 @@ class _Reader:
             schema={fields.get("session", ""): pl.String, "time": pl.Float64}
         )
         self._seen: list[tuple[int, int, IntArray]] = []  # first and last time, hashes of ids
+
+    def _think_unit_s(self) -> float:
+        """Return the seconds of one unit of the column of think times, and note its use.
+
+        Without a unit in its name it is that of numeric times. Else it is the largest unit in which
+        most think times end before the turn comes.
+        """
+        column, probe = self._think or "", self._reading.table.probe
+        unit = clock.unit_of(column) or next(iter(self._clock.units), None)
+        if unit is None:
+            turn = self._fields[self._links[0]]
+            times = clock.read(probe, self._clock).ns / 1e9
+            frame = pl.DataFrame({"turn": probe[turn].cast(pl.String), "at": times}).with_columns(
+                pl.Series("think", numbers(probe[column])[0])
+            )
+            frame = frame.with_columns(pl.col("at").diff().over("turn").alias("gap"))
+            frame = frame.filter(pl.col("gap").is_not_null() & (pl.col("think") > 0))
+            fits = (frame["think"] <= frame["gap"]).mean()
+            unit = "ms" if frame.height and isinstance(fits, float) and fits < 0.5 else "s"
+        self._reading.findings["delays"] = (
+            f"A turn comes at least its {column} ({unit}) after the answer before it."
+        )
+        return clock.UNITS_NS[unit] / 1e9
 
     def take(self, batch: Batch) -> None:
         """Check one batch and write its accepted rows as one part."""
@@ -169,11 +194,11 @@ class _Reader:
 
         The time of the answer in between is not known, so the turns come earlier than they did.
         """
-        delay, session = (self._fields.get(name) for name in ("delay", "session"))
+        delay, session = self._think, self._fields.get("session")
         if delay is None or session is None or not self._clock.units or batch.frame.is_empty():
             return batch
         (arrival,), (unit,) = self._clock.columns, self._clock.units
-        per_delay = clock.UNITS_NS[clock.unit_of(delay) or unit] / clock.UNITS_NS[unit]
+        per_delay = 1e9 * self._think_s / clock.UNITS_NS[unit]
         time, wait = pl.col(arrival).cast(pl.Float64), pl.col(delay).cast(pl.Float64) * per_delay
         before = self._begun.rename({"time": "begun"})
         frame = batch.frame.join(before, on=session, how="left", nulls_equal=True)
@@ -187,7 +212,8 @@ class _Reader:
         if not frame.select(later.any()).item():
             return batch
         self._reading.findings["delays"] = (
-            f"Turns with {delay} come that long after the turn before them. Answers take no time."
+            f"Turns come their {delay} after the turn before them. A simulation adds the time of "
+            "the answer."
         )
         kept = batch.frame.with_columns(found["time"].alias(arrival))
         return Batch(kept, batch.lines, batch.text, batch.faults)
@@ -320,6 +346,10 @@ class _Reader:
             part = part.with_columns(frame[column].alias("hash_ids"))
         for name in self._links:
             part = part.with_columns(_hashed(frame[self._fields[name]]).alias(name))
+        if self._think:
+            think = numbers(frame[self._think])[0] * self._think_s
+            think = np.nan_to_num(np.maximum(think, 0.0), nan=0.0, posinf=0.0)
+            part = part.with_columns(pl.Series(THINK, think, dtype=pl.Float32))
         if "utility" in self._fields:
             part = part.with_columns(self._utility(frame[self._fields["utility"]]))
         # Most files are in order, so sort only parts with late rows.

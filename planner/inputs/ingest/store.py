@@ -4,7 +4,8 @@
 (seconds from the first request), input_tokens, output_tokens. Also model, region and tier (text,
 null if unknown). If the file has them, also cached_tokens (part of the input), reasoning_tokens
 (part of the output), hash_ids and utility (worth of serving the request, null without a number).
-Sessions are hashes of names: session, or request_id and the parent before it.
+Sessions are hashes of names: session, or request_id and the parent before it. think_s has the
+seconds between the answer before a turn and the turn.
 
 ``demand.parquet``: series, model, region, tier, bin_start_s. Per bin also requests, input_tokens,
 output_tokens, total_tokens (null for a gap).
@@ -41,8 +42,9 @@ AGAIN = "send the file of this trace again, or restore a backup"
 MAX_BINS = 20_000_000  # of all series of one trace, 24 bytes each
 COLUMNS = ("arrival_s", "input_tokens", "output_tokens", *LABELS)
 SESSION = "session"
+THINK = "think_s"
 TOKENS = ("input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens")
-DTYPES = {"arrival_s": np.float64, **dict.fromkeys(TOKENS, np.int32)}
+DTYPES = {"arrival_s": np.float64, THINK: np.float64, **dict.fromkeys(TOKENS, np.int32)}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -70,6 +72,7 @@ class RequestColumns:
     cached_tokens: Int32Array | None = None  # input tokens from a prefix cache
     # Session of each request from 0 on, -1: none. None: no session has two requests.
     session: Int32Array | None = None
+    think_s: FloatArray | None = None  # from the answer before a turn to the turn
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -205,11 +208,11 @@ def read_requests(store_dir: Path | str, columns: Sequence[str] | None = None) -
     """Return stored requests as arrays.
 
     ``columns`` limits what is read: arrival_s, input_tokens, output_tokens, model, region, tier,
-    cached_tokens, reasoning_tokens, hash_ids, session. By default it is the first six.
+    cached_tokens, reasoning_tokens, hash_ids, session, think_s. By default it is the first six.
     """
     report, scan = scan_requests(store_dir)
     chosen = tuple(COLUMNS if columns is None else columns)
-    if unknown := set(chosen) - {*COLUMNS, *TOKENS, "hash_ids", SESSION}:
+    if unknown := set(chosen) - {*COLUMNS, *TOKENS, "hash_ids", SESSION, THINK}:
         raise IngestError(f"Stored requests have no column {min(unknown)}.")
     there = scan.collect_schema().names()
     apart = {"hash_ids", SESSION}
@@ -237,6 +240,7 @@ def read_requests(store_dir: Path | str, columns: Sequence[str] | None = None) -
         hash_offsets=None if ids is None else _offsets(ids),
         cached_tokens=read.get("cached_tokens"),
         session=stored_sessions(scan) if SESSION in chosen else None,
+        think_s=read.get(THINK),
     )
 
 

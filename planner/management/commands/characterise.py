@@ -30,6 +30,7 @@ BURSTS = {
 SESSIONS = {
     "sessions": "sessions:d", "share of requests": "share:.0%", "turns": "turns_mean:.1f",
     "turns p95": "turns_p95:.0f", "gap p50, s": "gap_s_p50:,.3g", "gap p95, s": "gap_s_p95:,.3g",
+    "think p50, s": "think_s_p50:,.3g", "think p95, s": "think_s_p95:,.3g",
     "growing prompts": "growing:.0%", "growth p50, tokens": "growth_p50:,.0f",
 }  # fmt: skip
 DAYS = {

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from planner.errors import PlannerError
-from planner.inputs.fleet import read_fleet
+from planner.inputs.fleet import RunningPool, read_fleet
 from planner.inputs.fleet.reading import MAX_CHARACTERS
 from planner.inputs.ingest.source import check_regular
 from planner.management.base import HeadroomCommand, load_scenario
@@ -54,8 +54,9 @@ class Command(HeadroomCommand):
         text = "\n---\n".join(_text(file) for file in options["files"])
         given = Given(**{key: options[key] for key in Given.__slots__})
         if not options["scenario"]:
-            pools = read_fleet(text, name)
-            return {"pools": [pool.as_dict() for pool in pools], "scenario": None, "notes": []}
+            facts = RunningPool(model=given.model, gpu=given.gpu, tp=given.tp)
+            pools = [pool.over(facts).as_dict() for pool in read_fleet(text, name)]
+            return {"pools": pools, "scenario": None, "notes": []}
         if options["out"]:
             document, _ = load_scenario(options["scenario"], self.progress)
             imported = with_fleet(document, text, name, given)

@@ -16,7 +16,12 @@ from planner.management.help import HelpFormatter
 from planner.models import Calibration
 from planner.selectors.evidence import evidence_of
 from planner.selectors.profiles import KnownProfile, profile_get, profile_versions, profiles_list
-from planner.services.calibrations import CALIBRATION_FORMATS, CalibrationOptions, calibration_path
+from planner.services.calibrations import (
+    CALIBRATION_FORMATS,
+    GIVEN_FACTS,
+    CalibrationOptions,
+    calibration_path,
+)
 from planner.services.profile_fits import profile_compute, profile_fit
 from simulation.performance.estimate.calibration import ENGINES
 
@@ -85,6 +90,10 @@ class Command(HeadroomCommand):
             "--engine", default="", choices=("", *ENGINES), help="engine of rows without one"
         )
         keep.add_argument("--engine-version", default="", help="version of rows without one")
+        keep.add_argument(
+            "--ttft-statistic", default="", choices=("", "mean", "median"),
+            help="statistic of TTFT, if the file does not state it",
+        )  # fmt: skip
         keep.add_argument("--source", default="", help="source of the measurement")
 
     def add_output(self, parser: ArgumentParser) -> None:
@@ -165,7 +174,7 @@ class Command(HeadroomCommand):
 
 def _keep(options: dict[str, Any]) -> dict[str, Any]:
     """Store a file of measurements and return a summary."""
-    names = ("format", "model", "gpu", "tp", "precision", "isl", "engine", "engine_version")
+    names = ("format", "model", "gpu", "tp", "precision", "isl", *GIVEN_FACTS)
     reading = CalibrationOptions(**{name: options[name] for name in names})
     calibration = calibration_path(
         user=None, path=options["file"], options=reading, source=options["source"]
@@ -180,6 +189,8 @@ def _keep(options: dict[str, Any]) -> dict[str, Any]:
         "served": evidence.used if evidence else 0,
         "row_uses": [asdict(row) for row in evidence.rows] if evidence else [],
         "effects": [asdict(effect) for effect in evidence.effects] if evidence else [],
+        "stated": {fact.name: fact.values for fact in evidence.stated} if evidence else {},
+        "missing": list(evidence.missing) if evidence else [],
         "notes": list(calibration.report.get("notes", [])),
     }
 
@@ -200,6 +211,9 @@ def _kept_lines(answer: dict[str, Any]) -> list[str]:
         f"TTFT x {each['ttft_factor']:.2f}, TPOT x {each['tbt_factor']:.2f}"
         for each in answer["effects"][:LINES]
     ]
+    if answer["missing"]:
+        options = ", ".join(f"--{name.replace('_', '-')}" for name in answer["missing"])
+        lines.append(f"  The file does not state these facts. Keep it again with {options}.")
     return lines
 
 

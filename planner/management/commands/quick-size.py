@@ -27,6 +27,10 @@ class Command(HeadroomCommand):
         load.add_argument("--rps", type=float, help="requests per second")
         load.add_argument("--isl", "--input", type=int, default=1000, help="input tokens")
         load.add_argument("--osl", "--output", type=int, default=500, help="output tokens")
+        load.add_argument(
+            "--cached-share", type=float, default=0.0,
+            help="share of input tokens that a prefix cache has, from 0",
+        )  # fmt: skip
         limits = parser.add_argument_group("limits")
         limits.add_argument("--ttft-ms", type=float, default=2000.0, help="time to first token")
         limits.add_argument(

@@ -88,6 +88,11 @@ class MeasurementsForm(DressedForm):
         required=False,
         help_text="Rows move estimates of the same engine and version most.",
     )
+    ttft_statistic = forms.ChoiceField(
+        label="TTFT of every row",
+        required=False,
+        choices=[("", "as the file says"), ("mean", "Mean"), ("median", "Median")],
+    )
     source = forms.CharField(
         label="Where it was measured",
         max_length=500,
@@ -107,6 +112,7 @@ class MeasurementsForm(DressedForm):
             isl=values["isl"],
             engine=values["engine"],
             engine_version=values["engine_version"],
+            ttft_statistic=values["ttft_statistic"],
         )
 
 

@@ -14,6 +14,7 @@ from planner.services.quick_size import MAX_USERS, SizeQuestion, quick_size
 from planner.web.forms.widgets import DressedForm
 from planner.web.hardware_names import choice_names
 from planner.web.request import Request
+from simulation.performance.estimate.defaults import MOST_HITS
 
 MOST_TOKENS, MOST_MS, MOST_RPS = 10_000_000, 1e8, 1e6
 ANY = {"step": "any"}
@@ -68,6 +69,14 @@ class QuickSizeForm(DressedForm):
     osl = _tokens("Output tokens", 500)
     ttft_ms = _limit("TTFT limit, ms", 2000)
     tbt_ms = _limit("TPOT limit, ms", 50)
+    cached_share = forms.FloatField(
+        label="Cached share of input",
+        min_value=0,
+        max_value=MOST_HITS,
+        initial=0,
+        required=False,
+        widget=forms.NumberInput(attrs=ANY),
+    )
 
     def clean(self) -> dict[str, Any]:
         values = super().clean() or {}
@@ -77,4 +86,5 @@ class QuickSizeForm(DressedForm):
         return values
 
     def question(self) -> SizeQuestion:
-        return SizeQuestion(**self.cleaned_data)
+        values = self.cleaned_data
+        return SizeQuestion(**values | {"cached_share": values["cached_share"] or 0.0})

@@ -308,6 +308,8 @@ class LearnedCorrections:
                 moves = weighed @ (np.sqrt(view.shares) * PARTS[:, None] * self.off).T
                 second[part] += (moves**2).sum(axis=1)
             by_others[part] = variance_known[part] - by_row.max(axis=1)
+        if self.sound.size < 2:  # a row with a defect does not narrow an error either
+            by_others = np.zeros(traits.size)
         doubt = np.maximum(second - shift**2, 0.0)  # variance between views and fractions
         torn = np.isin(traits.labels["deployment"], self.torn)
         noise = self.likeness.noise_of(traits)

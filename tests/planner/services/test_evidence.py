@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from django.test import Client
 from django.urls import reverse
 
 from planner.models import Calibration, User
 from planner.selectors.evidence import evidence_of
+from planner.selectors.measured_corrections import deployment_rows
 from planner.services.calibrations import CalibrationOptions, calibration_delete, calibration_path
 from planner.services.estimates import estimate_one
 
@@ -78,3 +81,70 @@ def test_a_row_without_a_load_has_a_reason(tmp_path: Path) -> None:
     first, second = evidence_of(kept).rows
     assert (first.weight, second.weight) == (0.0, 1.0)
     assert "concurrency" in first.reason
+
+
+def test_a_row_with_a_defect_does_not_help_another_to_narrow(tmp_path: Path) -> None:
+    upload(tmp_path, row(8, 40))
+    one = figures()["expected_error"]
+    upload(tmp_path, row(10, 41, done=10), name="few.csv")
+    two = figures()["expected_error"]
+    assert two["tbt"] >= one["tbt"] - 1e-9 and two["ttft"] >= one["ttft"] - 1e-9
+
+
+def log_of_requests(count: int = 400, seed: int = 1) -> tuple[list[str], float]:
+    """Return rows of a log in steady traffic, and the mean number in flight."""
+    rng = np.random.default_rng(seed)
+    start = np.sort(rng.uniform(0, 200, count))
+    ttft, tpot = rng.normal(0.2, 0.01, count), rng.normal(0.02, 0.001, count)
+    end = start + ttft + 199 * tpot
+    lines = [
+        f"2025-06-02T10:{int(s // 60):02d}:{s % 60:06.3f}Z,1024,200,{1e3 * t:.2f},{1e3 * p:.3f}"
+        for s, t, p in zip(start, ttft, tpot, strict=True)
+    ]
+    return lines, float((end - start).sum() / (end.max() - start.min()))
+
+
+@pytest.mark.parametrize("form", ["csv", "jsonl"])
+def test_a_log_with_ttft_and_tpot_of_each_request_calibrates(tmp_path: Path, form: str) -> None:
+    lines, in_flight = log_of_requests()
+    names = "timestamp,prompt_tokens,completion_tokens,ttft_ms,tpot_ms"
+    lines[7] = lines[7].rsplit(",", 2)[0] + ",,"  # this one failed
+    path = tmp_path / f"requests.{form}"
+    if form == "csv":
+        path.write_text("\n".join([names, *lines]))
+    else:
+        rows = (zip(names.split(","), line.split(","), strict=True) for line in lines)
+        path.write_text("\n".join(json.dumps(dict(each)) for each in rows))
+    options = CalibrationOptions(model="llama-3.1-8b", gpu="L40S", tp=1, engine="vllm")
+    evidence = evidence_of(calibration_path(user=None, path=path, options=options))
+    assert [use.weight for use in evidence.rows] == [1.0]
+    effect = evidence.effects[0]
+    assert (effect.model, effect.gpu, effect.isl) == ("llama-3.1-8b", "L40S", 1024.0)
+    assert effect.concurrency == pytest.approx(in_flight, rel=0.01)
+    stated = {fact.name: fact.values for fact in evidence.stated}
+    assert (stated["ttft_statistic"], stated["loop"]) == ("median", "open")
+    assert evidence.missing == ("engine_version",)
+
+
+def test_the_statistic_and_the_loop_come_from_the_file_or_are_asked_for(tmp_path: Path) -> None:
+    run = {"completed": 500, "total_output_tokens": 50_000, "total_input_tokens": 500_000,
+           "model_id": "llama-3.1-8b", "request_throughput": 4.0, "mean_tpot_ms": 20.0}  # fmt: skip
+    found = []
+    for more in (
+        {"median_ttft_ms": 90.0, "mean_ttft_ms": 95.0, "max_concurrency": 8},
+        {"mean_ttft_ms": 95.0},
+    ):
+        path = tmp_path / "run.json"
+        path.write_text(json.dumps(run | more))
+        kept = calibration_path(user=None, path=path, options=CalibrationOptions(gpu="L40S"))
+        stated = {fact.name: fact.values for fact in evidence_of(kept).stated}
+        found.append((stated["ttft_statistic"], stated["loop"]))
+    assert found == [("median", "closed"), ("mean", "open")]
+    kept = upload(tmp_path, row(8, 40))
+    assert evidence_of(kept).missing == ("ttft_statistic",)
+    path = tmp_path / "mine.csv"
+    options = CalibrationOptions(engine="vllm", engine_version="0.9", ttft_statistic="median")
+    kept = calibration_path(user=None, path=path, options=options)
+    assert not evidence_of(kept).missing
+    (only,) = deployment_rows(kept)
+    assert only["ttft_statistic"] == "median"

@@ -68,3 +68,11 @@ def test_page_and_api_answer_as_the_service(planner):
     assert answer.json()["gpus"] == page.context["found"]["gpus"] == sized(users=5)["gpus"]
     both = signed_in(planner).get(reverse("web:quick-size"), asked | {"rps": 1})
     assert both.status_code == 200 and both.context["form"].errors
+
+
+@pytest.mark.parametrize("load", [{"users": 200}, {"users": None, "rps": 20.0}])
+def test_cached_prompts_need_no_more_gpus(load):
+    shares = [sized(**load, cached_share=share) for share in (0.001, 0.5, 0.9)]
+    gpus = [answer["gpus"] for answer in shares]
+    assert gpus == sorted(gpus, reverse=True)
+    assert gpus[-1] < gpus[0]

@@ -134,3 +134,36 @@ def test_traces_do_not_share_sessions():
 def test_sessions_must_fit_the_requests():
     with pytest.raises(SimulationError):
         replace(trace([0.0], [60], [1]), session=np.zeros(2))
+
+
+def test_a_turn_comes_its_think_time_after_the_answer_before_it():
+    alone = replay(replace(trace([0.0, 50.0], [60, 60], [5, 1])), count=1)
+    end = float(alone.requests.last_token_s[0])
+    for arrival, think, sent in [
+        (0.0, 30.0, end + 30.0),
+        (20.0, 30.0, end + 30.0),
+        (50.0, 3, 50.0),
+    ]:
+        log = trace([0.0, arrival], [60, 60], [5, 1])
+        result = replay(replace(log, session=np.zeros(2), think_s=[0.0, think]), count=1)
+        ttft = result.requests.ttft_s[1]
+        assert result.requests.first_token_s[1] == pytest.approx(sent + ttft)
+        assert ttft == pytest.approx(float(alone.requests.ttft_s[1]))
+
+
+def test_think_times_keep_every_answer_and_its_pause():
+    log = requests()
+    think = np.random.default_rng(4).uniform(0, 3, len(log))
+    result = replay(replace(log, think_s=think))
+    previous = previous_turns(log.session)
+    later = np.flatnonzero(previous >= 0)
+    first, before = in_turn(result)
+    done = np.isfinite(first)
+    assert done.sum() > 250
+    assert (first - before >= think[later])[done].all()
+
+
+def test_think_times_must_fit_the_requests():
+    for wrong in ([1.0, 1.0], [-1.0]):
+        with pytest.raises(SimulationError):
+            replace(trace([0.0], [60], [1]), think_s=wrong)

@@ -15,8 +15,9 @@ import numpy as np
 
 from planner.errors import IngestError
 from planner.inputs.ingest.benchmarks import requests
-from planner.inputs.ingest.benchmarks.requests import arrival_column
-from planner.inputs.ingest.names import check_names, compact_name
+from planner.inputs.ingest.benchmarks.requests import arrival_column, arrivals_s
+from planner.inputs.ingest.benchmarks.results import CLOSED, Facts, facts_of_log, statistic_of
+from planner.inputs.ingest.names import SYNONYMS, check_names, compact_name
 from simulation.arrays import FloatArray
 from simulation.performance.rows import BenchmarkRows, benchmark_rows
 
@@ -26,11 +27,11 @@ COLUMNS: dict[str, tuple[str, ...]] = {  # field to its names; the first is docu
     "precision": ("precision", "dtype", "weightprecision", "prec"),
     "tp": ("tp", "tensorparallel", "tensorparallelsize", "tpsize", "acccount", "numgpus"),
     "batch": ("batch", "batchsize", "bb", "avgbatchsize"),
-    "isl": ("isl", "promptsize", "prompttokens", "inputtokens", "inputlen", "inputtoks"),
-    "osl": ("osl", "tokensize", "outputtokens", "outputlen", "outputtoks", "avgoutputlen"),
+    "isl": ("isl", *SYNONYMS["input_tokens"]),
+    "osl": ("osl", "tokensize", "avgoutputlen", *SYNONYMS["output_tokens"]),
     "concurrency": ("concurrency", "maxconcurrency"),
     "prefill": ("prefill", "prefilltime", "prompttime", "exectime"),
-    "ttft": ("ttft", "medianttft", "meanttft"),
+    "ttft": ("ttft", "medianttft", "meanttft", "timetofirsttoken", "firsttokenlatency"),
     "tbt": ("tbt", "itl", "tpot", "tokentime", "medianitl", "meanitl", "mediantpot", "meantpot"),
     "e2e": ("e2e", "e2etime", "e2el", "latency"),
     "throughput": ("throughput", "outputthroughput", "outputtokenspersecond", "thpt", "thp"),
@@ -47,8 +48,8 @@ OF_REQUESTS = ("isl", "osl", "ttft_s", "tbt_s", "e2e_s")  # required in a log of
 SPLITWISE = ("prompt_size", "batch_size", "token_size", "prompt_time", "token_time", "e2e_time")
 
 
-def csv_rows(text: str, name: str, format: str) -> tuple[str, BenchmarkRows, list[str]]:
-    """Return format, rows and notes of a CSV with a header line."""
+def csv_rows(text: str, name: str, format: str) -> tuple[str, BenchmarkRows, list[str], Facts]:
+    """Return format, rows, notes and facts of a CSV with a header line."""
     header, records = _read(text, name)
     fields, units = _columns(header, name)
     numbers = {
@@ -98,22 +99,38 @@ def csv_rows(text: str, name: str, format: str) -> tuple[str, BenchmarkRows, lis
     if "power_share" in numbers:  # splitwise writes 0 where power was not measured
         share = numbers["power_share"]
         numbers["power_share"] = np.where(share > 0, share, np.nan)
-    arrival = arrival_column(header)
+    arrival = arrival_column(header, len(records))
     if arrival is not None and not {"batch", "concurrency"} & numbers.keys():
+        _add_times(numbers)
         lacking = [field for field in OF_REQUESTS if field not in numbers]
         if lacking:
             raise IngestError(
                 f"{name} has one line per request ({header[arrival]}) and lacks "
                 f"{', '.join(lacking)}. Add them, or give the summary of each run."
             )
-        unit = "ms" if header[arrival].strip().lower().endswith("ms") else "s"
-        arrived = _numbers(records, arrival, header, name, "arrival")
-        rows, further = requests.runs(texts, numbers | {"arrival_s": arrived * SCALE[unit]})
-        return kind, rows, notes + further
+        arrived = arrivals_s([record[arrival] for _, record in records], header[arrival], name)
+        rows, further = requests.runs(texts, numbers | {"arrival_s": arrived})
+        return kind, rows, notes + further, facts_of_log(rows)
     if "prefill_s" in numbers and "batch" not in numbers and "concurrency" not in numbers:
         numbers["batch"] = np.ones(len(records))
         notes.append("There is no batch column: each prefill was taken as one of a single prompt.")
-    return kind, benchmark_rows(texts, numbers), notes
+    statistic = statistic_of(header[fields["ttft"]]) if "ttft" in fields else ""
+    loop = CLOSED if "concurrency" in fields else ""
+    facts = {"ttft_statistic": [statistic] * len(records), "loop": [loop] * len(records)}
+    return kind, benchmark_rows(texts, numbers), notes, facts
+
+
+def _add_times(numbers: dict[str, FloatArray]) -> None:
+    """Add the time of a whole request, or between its tokens, if it follows from the others."""
+    if not {"osl", "ttft_s"} <= numbers.keys():
+        return
+    gaps = np.maximum(numbers["osl"] - 1, 0)
+    if "e2e_s" not in numbers and "tbt_s" in numbers:
+        decode = np.where(gaps > 0, gaps * numbers["tbt_s"], 0.0)
+        numbers["e2e_s"] = numbers["ttft_s"] + decode
+    elif "tbt_s" not in numbers and "e2e_s" in numbers:
+        decode = numbers["e2e_s"] - numbers["ttft_s"]
+        numbers["tbt_s"] = np.where(gaps > 0, decode / np.maximum(gaps, 1), np.nan)
 
 
 def _read(text: str, name: str) -> tuple[list[str], list[tuple[int, list[str]]]]:

@@ -15,7 +15,7 @@ import numpy as np
 
 from planner.errors import IngestError
 from planner.inputs.ingest.benchmarks.csv_rows import csv_rows
-from planner.inputs.ingest.benchmarks.results import TOOLS, declared
+from planner.inputs.ingest.benchmarks.results import TOOLS, Facts, declared
 from planner.inputs.ingest.benchmarks.text_logs import text_documents
 from planner.inputs.ingest.options import IngestOptions
 from planner.inputs.ingest.source import Source, other_file_type
@@ -36,6 +36,7 @@ class BenchmarkFile:
     rows: BenchmarkRows
     columns: tuple[str, ...]  # columns of BenchmarkRows with any value
     notes: tuple[str, ...]  # sentences on assumptions and omissions
+    facts: Facts  # ttft_statistic and loop of every row
     sha256: str
     bytes: int
 
@@ -82,13 +83,13 @@ def read_benchmarks(
     documents = text_documents(text, source.name) or _flat_results(text, format)
     if documents or text.lstrip()[0] in "{[":
         documents = documents or _documents(text, source.name)
-        kind, rows, notes = _json(documents, source.name, format)
+        kind, rows, notes, facts = _json(documents, source.name, format)
     else:
         if format in ("vllm", "guidellm"):
             raise IngestError(
                 f"{source.name} is not JSON. Give the JSON that {format} wrote, or format csv."
             )
-        kind, rows, notes = csv_rows(text, source.name, format)
+        kind, rows, notes, facts = csv_rows(text, source.name, format)
     if rows.rows > MAX_ROWS:
         raise IngestError(f"{source.name} has {rows.rows:,} rows and {MAX_ROWS:,} are allowed.")
     return BenchmarkFile(
@@ -97,6 +98,7 @@ def read_benchmarks(
         rows=_fill_missing(rows, {"model": model, "gpu": gpu, "precision": precision}, tp, isl),
         columns=tuple(n for n in NUMBERS if np.isfinite(getattr(rows, n)).any()),
         notes=tuple(notes),
+        facts=facts,
         sha256=source.digest,
         bytes=source.bytes,
     )
@@ -121,13 +123,31 @@ def _fill_missing(
 
 def _json(
     documents: list[dict[str, object]], name: str, format: str
-) -> tuple[str, BenchmarkRows, Sequence[str]]:
+) -> tuple[str, BenchmarkRows, Sequence[str], Facts]:
     known = declared(documents, name)
     if known is None:
+        if format in ("auto", "csv") and (table := _table_of(documents)):
+            return csv_rows(table, name, format)
         raise _unknown(documents, name)
     if format not in ("auto", known[0]):
         raise IngestError(f"{name} looks like the JSON of {known[0]}, not of {format}. Use auto.")
     return known
+
+
+def _table_of(documents: list[dict[str, object]]) -> str:
+    """Return flat objects with a measured time as a CSV table, or ""."""
+    columns = list(dict.fromkeys(key for document in documents for key in document))
+    if any(tool.rows_in(document) for document in documents for tool in TOOLS.values()):
+        return ""
+    if any(isinstance(each, dict | list) for document in documents for each in document.values()):
+        return ""
+    if not any(re.search("ttft|tpot|itl|tbt", column.lower()) for column in columns):
+        return ""
+    out = io.StringIO()
+    table = csv.DictWriter(out, columns)
+    table.writeheader()
+    table.writerows(documents)
+    return out.getvalue()
 
 
 def _flat_results(text: str, format: str) -> list[dict[str, object]]:

@@ -9,17 +9,36 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+import polars as pl
 
-from planner.inputs.ingest.names import compact_name
+from planner.errors import IngestError
+from planner.inputs.ingest.clock import StatedTimes, choose_clock, read, unit_of
+from planner.inputs.ingest.names import SYNONYMS, compact_name
 from simulation.arrays import FloatArray
 from simulation.performance.rows import BenchmarkRows, benchmark_rows
 
+LOG_ROWS = 20
 ARRIVAL = ("arrivals", "arrivalms", "arrivaltime", "arrivaltimes", "arrivaltimems")
 
 
-def arrival_column(header: Sequence[str]) -> int | None:
-    """Return the index of the arrival column, which makes a table a log of requests, or None."""
-    return next((i for i, title in enumerate(header) if compact_name(title) in ARRIVAL), None)
+def arrival_column(header: Sequence[str], rows: int) -> int | None:
+    """Return the index of the arrival column, which makes a table a log of requests, or None.
+
+    From LOG_ROWS on, any name of a time will do. A table of fewer rows may have a line per run.
+    """
+    names = (*ARRIVAL, *SYNONYMS["arrival"]) if rows >= LOG_ROWS else ARRIVAL
+    found = [compact_name(title) for title in header]
+    return next((found.index(name) for name in names if name in found), None)
+
+
+def arrivals_s(cells: Sequence[str], column: str, name: str) -> FloatArray:
+    """Return arrivals in seconds, from numbers or dates."""
+    frame = pl.DataFrame({column: cells})
+    when = choose_clock(frame, (column,), StatedTimes(unit_of(column)), name=name)
+    times = read(frame, when)
+    if any(wrong.any() for wrong in times.refused.values()):
+        raise IngestError(f"{name}: {column} has values that are no time. Correct these rows.")
+    return np.asarray(times.ns / 1e9)
 
 
 def runs(
@@ -30,6 +49,12 @@ def runs(
     ``numbers`` has isl, osl, arrival_s, e2e_s, ttft_s and tbt_s of every request. Lengths are means
     and times medians, as benchmarks report them.
     """
+    done = np.isfinite(numbers["ttft_s"] + numbers["e2e_s"] + numbers["isl"] + numbers["osl"])
+    if not done.any():
+        raise IngestError("No request has times to its first and last token. Add them.")
+    failed = int((~done).sum())
+    numbers = {key: values[done] for key, values in numbers.items()}
+    texts = {key: np.asarray(values)[done].tolist() for key, values in texts.items()}
     count = numbers["isl"].size
     blank = [""] * count
     tps = numbers.get("tp", np.full(count, np.nan))
@@ -59,6 +84,7 @@ def runs(
             "e2e_s": float(np.median(part["e2e_s"])),
             "throughput": float(osl.sum()) / seconds,
             "completed": float(osl.size),
+            "failed": failed * osl.size / count,
         }
         for name, value in row.items():
             columns.setdefault(name, []).append(value)
@@ -68,4 +94,7 @@ def runs(
         f"One line per request: {count:,} requests were summed up as {len(first)} runs, with mean "
         "lengths, median times and the mean number in flight (Little's law)."
     )
-    return benchmark_rows(named, columns), [note]
+    notes = [note]
+    if failed:
+        notes.append(f"{failed:,} requests have no times and count as failed.")
+    return benchmark_rows(named, columns), notes

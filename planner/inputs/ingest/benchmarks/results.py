@@ -14,6 +14,7 @@ of runs in a report, and ``extras`` the objects with what users add. Each run th
 from __future__ import annotations
 
 import math
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -35,6 +36,9 @@ NAMED = {  # what users of several tools add to a run
     "precision": "precision | dtype | quantization | weight_precision",
     "tp": "tp | tensor_parallel | tensor_parallel_size | tp_size",
 }
+MEDIAN, MEAN = re.compile(r"median|p50|50.00 perc|50.00_perc"), re.compile(r"mean|avg", re.I)
+OPEN, CLOSED = "open", "closed"  # loops: a rate of arrivals, or a number in flight
+Facts = dict[str, list[str]]  # of every row: ttft_statistic (median or mean), loop
 NOTABLE = 0.05  # share of failed requests that is reported
 
 
@@ -103,6 +107,18 @@ def value_at(run: Any, path: str) -> Any:
     return value_at(inner, rest) if rest and inner is not None else (None if rest else inner)
 
 
+def statistic_of(name: str) -> str:
+    """Return whether a column's name says median or mean, or ""."""
+    return "median" if MEDIAN.search(name.lower()) else "mean" if MEAN.search(name) else ""
+
+
+def _statistic(tool: Tool, run: Any, where: str) -> str:
+    """Return the statistic of the first path of the time to the first token that has a value."""
+    found = next((path for key, path in tool.fields.items() if key.startswith("ttft_")), "")
+    paths = (path for path in found.split(" | ") if not math.isnan(_number(run, path, where)))
+    return statistic_of(next(paths, ""))
+
+
 def _number(run: Any, expression: str, where: str) -> float:
     """Return the number of an expression; NaN if a part is absent."""
     for alternative in expression.split(" | "):
@@ -135,8 +151,10 @@ def _value(value: Any, path: str, where: str) -> float:
     return number
 
 
-def declared(documents: Sequence[Any], name: str) -> tuple[str, BenchmarkRows, list[str]] | None:
-    """Return tool, rows and notes of results that a declaration knows, or None."""
+def declared(
+    documents: Sequence[Any], name: str
+) -> tuple[str, BenchmarkRows, list[str], Facts] | None:
+    """Return tool, rows, notes and facts of results that a declaration knows, or None."""
     for tool in TOOLS.values():
         found = [tool.rows_in(document) for document in documents]
         if found and all(found):
@@ -153,7 +171,9 @@ def declared(documents: Sequence[Any], name: str) -> tuple[str, BenchmarkRows, l
                 raise IngestError(f"{name}: no benchmark has a completed request. Run it again.")
             texts = {key: [str(row[key]) for row in rows] for key in TEXTS}
             columns = {key: [row[key] for row in rows] for key in rows[0] if key not in TEXTS}
-            return tool.name, benchmark_rows(texts, columns), _notes(values)
+            used = [each for each in values if not each["left_out"]]
+            facts = {key: [each[key] for each in used] for key in ("ttft_statistic", "loop")}
+            return tool.name, benchmark_rows(texts, columns), _notes(values), facts
     return None
 
 
@@ -169,6 +189,8 @@ def _values(tool: Tool, run: Any, where: str) -> dict[str, Any]:
         field, _, unit = key.rpartition("_")
         scaled = unit in SCALE and field in TIMES
         values[field if scaled else key] = number * (SCALE[unit] if scaled else 1.0)
+    values["ttft_statistic"] = _statistic(tool, run, where)
+    values["loop"] = OPEN if math.isnan(values.get("concurrency", math.nan)) else CLOSED
     # A log of requests may give the time of all tokens after the first.
     if "decode" in values and values.get("osl", 0) > 1:
         values["tbt"] = values["decode"] / (values["osl"] - 1)
@@ -209,7 +231,7 @@ def _row(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def _rows_per_run(
     values: Sequence[Mapping[str, Any]], name: str
-) -> tuple[BenchmarkRows, list[str]]:
+) -> tuple[BenchmarkRows, list[str], Facts]:
     """Return a log of requests as one row per run; requests without every time are left out."""
     needed = ("isl", "osl", "arrival", "e2e", "ttft", "tbt")
     done = [each for each in values if not any(math.isnan(each.get(k, math.nan)) for k in needed)]
@@ -223,7 +245,12 @@ def _rows_per_run(
     rows, notes = runs(texts, columns)
     if missing := len(values) - len(done):
         notes.append(f"{missing:,} of {len(values):,} requests did not finish and are excluded.")
-    return rows, notes
+    return rows, notes, facts_of_log(rows)
+
+
+def facts_of_log(rows: BenchmarkRows) -> Facts:
+    """Return the facts of rows that sum up a log of requests."""
+    return {"ttft_statistic": ["median"] * rows.rows, "loop": [OPEN] * rows.rows}
 
 
 def _notes(values: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -254,3 +254,22 @@ def test_a_window_without_interactive_requests_is_refused(tmp_path: Any) -> None
     stored = make.demand_file(tmp_path, {"a": [600.0] * 180 + [0.0] * 120})
     with pytest.raises(ScenarioError, match="no request of an interactive tier"):
         provision.run(small(), {"t": stored}, provision.Options(), progress=silent)
+
+
+def test_cached_prompt_tokens_need_no_prefill(stored: StoredTrace) -> None:
+    sources = [make.source(model="llama-3.1-8b", cached_share=0.75, **LENGTHS)]
+    pools = []
+    for caching in (False, True):
+        scenario = small(traffic={"sources": sources}, serving=[{"prefix_caching": caching}])
+        options = provision.Options(level="model")
+        found = provision.run(scenario, {"t": stored}, options, progress=silent).document["pools"]
+        pools.append({pool["phase"]: pool for pool in found})
+    plain, cached = pools
+    whole = plain["prefill"]["isl"]
+    assert plain["prefill"]["cached_tokens"] == 0
+    assert cached["prefill"]["isl"] == pytest.approx(0.25 * whole, rel=0.05)
+    assert cached["prefill"]["isl"] + cached["prefill"]["cached_tokens"] == pytest.approx(whole)
+    assert cached["decode"]["isl"] == pytest.approx(whole)
+    gpus = [[each[phase]["levels"]["model"]["gpus"] for phase in each] for each in pools]
+    assert gpus[1][0] < gpus[0][0]
+    assert gpus[1][1] == gpus[0][1]

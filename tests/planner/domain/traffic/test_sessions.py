@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from planner.domain.trace_statistics.statistics import sessions_of
+from planner.domain.traffic.changes import times
+from planner.domain.traffic.drawn_days import DrawnDays, requests_of_path
 from planner.domain.traffic.prefixes import SESSION_TOKENS, blocks_of_sessions
 from planner.domain.traffic.sources import StoredTrace
 from planner.domain.traffic.traffic import Traffic, build_traffic, merge
+from planner.domain.traffic.window import Window, resolve_window
 from planner.inputs.ingest.store import read_requests
 from simulation.trace import PrefixBlocks, Trace, previous_turns
 from tests.planner.domain import builders as make
@@ -155,3 +159,62 @@ def test_a_parent_links_turns(tmp_path: Path) -> None:
     session = read_requests(stored.store, ("arrival_s", "session")).session
     assert session is not None
     assert session.tolist() == [i % 10 for i in range(60)]
+
+
+@pytest.mark.parametrize("share", [0.5, 2.5])
+def test_more_demand_has_whole_sessions(tmp_path: Path, share: float) -> None:
+    trace = traffic_of(log(tmp_path, 6000)).measured
+    more = times(trace, share, 600.0, np.random.default_rng(1))
+    sessions = turns_of(more)
+    assert len(sessions) == pytest.approx(1000 * share, rel=0.1)
+    whole = [prompts == WHOLE for prompts in sessions.values()]
+    assert np.mean(whole) > 0.95  # the last ones end with the trace
+    assert all(prompts == WHOLE[: len(prompts)] for prompts in sessions.values())
+
+
+def test_drawn_days_have_whole_sessions(tmp_path: Path) -> None:
+    n = 6 * 3000
+    traffic = traffic_of(log(tmp_path, n), caching=True)
+    pattern = traffic.requests(traffic.demand.start_s, traffic.demand.start_s + 14_400, 1)
+    settings = make.settings_of(
+        make.scenario(horizon={"duration_s": 14_400, "period_s": 3600, "lead_s": 0})
+    )
+    window: Window = resolve_window(settings.window, traffic.demand, traffic.clock)
+    window = replace(window, start_s=pattern.start_s)
+    bins = round(window.duration_s / window.bin_s)
+    counts = np.bincount((pattern.arrival_s // window.bin_s).astype(int), minlength=bins)
+    for factor in (0.5, 1.0, 2.5):
+        days = DrawnDays(window.start_s, factor * counts[None, None, :].astype(float))
+        trace = requests_of_path(traffic, window, days, 0, pattern, 1)
+        assert len(trace) == pytest.approx(factor * len(pattern), rel=0.05)
+        sessions = turns_of(trace)
+        assert np.mean([prompts == WHOLE for prompts in sessions.values()]) > 0.9
+        previous = previous_turns(trace.session)
+        later = previous >= 0
+        assert (trace.arrival_s - trace.arrival_s[previous])[later] == pytest.approx(30.0)
+        assert isinstance(trace.blocks, PrefixBlocks)
+        ids = [
+            trace.blocks.ids[trace.blocks.start[r]]
+            for r in np.flatnonzero(~later & (trace.session >= 0))
+        ]
+        assert len(set(ids)) == len(ids)  # no session begins with the prompt of another
+
+
+def test_think_times_of_the_file_reach_the_replay(tmp_path: Path) -> None:
+    stored = log(tmp_path, think_time_s=[12.5] * 1200)
+    trace = traffic_of(stored, scale=2.5).measured
+    assert trace.think_s is not None
+    assert set(trace.think_s.tolist()) == {12.5}
+    found = sessions_of(stored.store)
+    assert found is not None
+    assert (found.think_s_p50, found.think_s_p95) == (12.5, 12.5)
+
+
+@pytest.mark.parametrize(("column", "value"), [("tool_gap_ms", 8000), ("think_time", 8000)])
+def test_think_times_have_the_unit_of_their_name_or_of_the_gaps(
+    tmp_path: Path, column: str, value: int
+) -> None:
+    stored = log(tmp_path, **{column: [value] * 1200})
+    found = sessions_of(stored.store)
+    assert found is not None
+    assert found.think_s_p50 == 8.0

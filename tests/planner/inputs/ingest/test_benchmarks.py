@@ -241,7 +241,9 @@ def test_a_log_of_requests_is_summed_up_by_run(tmp_path):
     assert rows.throughput[0] == pytest.approx(32 / 3)
     assert "3 requests were summed up as 2 runs" in benchmarks.notes[0]
     path.write_text(LOG.replace(",e2e_ms", "") + "\nG,m,100,11,0,50,10\n")
-    with pytest.raises(IngestError, match="lacks e2e_s"):
+    assert read_benchmarks(path).rows.e2e_s.tolist() == pytest.approx([0.15])
+    path.write_text(LOG.replace(",e2e_ms", "").replace("tpot", "x") + "\nG,m,100,11,0,50,10\n")
+    with pytest.raises(IngestError, match="lacks tbt_s"):
         read_benchmarks(path)
 
 

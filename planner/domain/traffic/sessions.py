@@ -1,0 +1,60 @@
+"""Draw and repeat sessions as a whole."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+
+from simulation.arrays import CodeArray, FloatArray, Int32Array, IntArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Groups:
+    """Requests by session, in order of arrival. A request without a session is a group alone."""
+
+    rows: IntArray  # [requests] group by group
+    first: IntArray  # [groups] place in ``rows`` of the first turn
+    turns: IntArray  # [groups]
+
+    @classmethod
+    def of(cls, session: Int32Array | None, count: int) -> Self:
+        """Group ``count`` requests by their session, ``[requests]``; -1 or None: no session."""
+        own = np.arange(count)
+        if session is None:
+            return cls(own, own, np.ones(count, np.int64))
+        free = int(session.max(initial=-1)) + 1
+        group = np.where(session >= 0, session, free + own)
+        rows = np.argsort(group, kind="stable")
+        _, first, turns = np.unique(group[rows], return_index=True, return_counts=True)
+        return cls(rows, first, turns)
+
+    @property
+    def begins(self) -> IntArray:
+        """Return the first request of each group."""
+        return self.rows[self.first]
+
+    def copies(
+        self, arrived: FloatArray, picked: IntArray, begin: FloatArray
+    ) -> tuple[FloatArray, IntArray, Int32Array]:
+        """Return arrivals, originals and new sessions of the turns of the groups ``picked``.
+
+        Each copy begins at ``begin`` and keeps the times between its turns.
+        """
+        counts = self.turns[picked]
+        # Index of each copied turn: the start of its session plus its place within the session.
+        offset = self.first[picked] - (np.cumsum(counts) - counts)
+        original = self.rows[np.repeat(offset, counts) + np.arange(counts.sum())]
+        copy = np.repeat(np.arange(len(picked)), counts)
+        arrival = begin[copy] + (arrived[original] - arrived[self.begins[picked]][copy])
+        return arrival, original, np.where(counts[copy] > 1, copy, -1).astype(np.int32)
+
+
+def of_first_turn(codes: CodeArray, session: Int32Array) -> CodeArray:
+    """Return the code of each request, with that of the first turn for all turns of a session."""
+    turns = session >= 0
+    _, first, which = np.unique(session[turns], return_index=True, return_inverse=True)
+    codes = codes.copy()
+    codes[turns] = codes[turns][first[which]]
+    return codes
