@@ -5,6 +5,7 @@ command line. Any other error is a bug and keeps its traceback.
 """
 
 import errno
+import shlex
 import sqlite3
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -78,8 +79,7 @@ class Choice(NamedTuple):
     @property
     def flag(self) -> str:
         """Return the choice as it is written on the command line."""
-        value = f'"{self.value}"' if " " in self.value else self.value
-        return f"--{self.option} {value}"
+        return f"--{self.option} {shlex.quote(self.value)}"
 
 
 class Ambiguous(IngestError):

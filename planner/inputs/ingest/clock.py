@@ -40,6 +40,7 @@ UNITS_NS: Mapping[str, int] = {
     "min": 60_000_000_000,
     "h": 3_600_000_000_000,
     "d": 86_400_000_000_000,
+    "w": 604_800_000_000_000,
 }
 _WORDS = {
     **{unit: unit for unit in UNITS_NS},
@@ -50,6 +51,7 @@ _WORDS = {
     **dict.fromkeys(("minute", "minutes"), "min"),
     **dict.fromkeys(("hour", "hours"), "h"),
     **dict.fromkeys(("day", "days", "dow"), "d"),
+    **dict.fromkeys(("week", "weeks", "isoweek"), "w"),
 }
 _EPOCH_S = 946_684_800  # the year 2000: later numbers are epoch times, smaller ones are offsets
 _LAST_S = 9_214_646_400  # the year 2262, the end of 64-bit nanoseconds
@@ -63,6 +65,7 @@ _UNIT_WORDS = {
     "min": "minutes",
     "h": "hours",
     "d": "days",
+    "w": "weeks",
 }
 _HOURS = (" %H:%M:%S%.f", " %H:%M", " %I:%M:%S%.f %p", " %I:%M %p", "")
 _ISO = tuple(
@@ -77,12 +80,18 @@ _OTHER = (
     "%Y%m%d %H:%M:%S%.f",
     "%Y%m%d%H%M%S",
     "%Y%m%d",
+    "%G-W%V-%u",  # ISO week
+    "%Y-%jT%H:%M:%S%.f",
+    "%Y年%m月%d日 %H:%M:%S%.f",
     "%d/%b/%Y:%H:%M:%S%.f",  # Apache, nginx
     "%d/%b/%Y %H:%M:%S%.f",
     "%a, %d %b %Y %H:%M:%S%.f",  # mail headers, HTTP
     "%a %b %d %H:%M:%S %Y",  # ctime
+    "%a %b %d %Y %H:%M:%S%.f",  # JavaScript
     "%b %d, %Y @ %H:%M:%S%.f",  # Kibana
-    *(day + rest for day in ("%d %b %Y", "%d-%b-%Y", "%b %d, %Y", "%b %d %Y") for rest in _HOURS),
+    # %B and %A take short and long names.
+    *(day + rest for day in ("%d %B %Y", "%d-%b-%Y", "%B %d, %Y", "%b %d %Y") for rest in _HOURS),
+    *("%A, %B %d, %Y" + rest for rest in _HOURS),
     "%b %d, %Y, %I:%M:%S %p",
     "%d-%b-%y %I.%M.%S%.f %p",  # Oracle
     "%d-%b-%y %H.%M.%S%.f",
@@ -92,10 +101,16 @@ _OTHER = (
 )
 _SLASHED = (*_HOURS, ", %H:%M:%S%.f", ", %I:%M:%S%.f %p")
 DAY_FIRST, MONTH_FIRST = "day_first", "month_first"
-_SLASHES = {DAY_FIRST: "%d/%m/%Y", MONTH_FIRST: "%m/%d/%Y"}
+# %Y takes two digits too, as a year of the first century, so %y comes first.
+_SLASHES = {DAY_FIRST: ("%d/%m/%y", "%d/%m/%Y"), MONTH_FIRST: ("%m/%d/%y", "%m/%d/%Y")}
 _DOTTED = r"^(\d\d)\.(\d\d)\.(\d{4})"  # 31.12.2026: dotted dates begin with the day
-_SLASH = r"^\s*(\d{1,2})/(\d{1,2})/\d{4}\b"
-_COMMA = r"(:\d\d),(\d{1,9})\b"  # Python logging and Log4j write 13:00:00,123
+_SLASH = r"^\s*(\d{1,2})/(\d{1,2})/(?:\d{4}|\d\d)\b"
+_REWRITTEN = (  # notations with another order or mark than the forms
+    (r"(:\d\d),(\d{1,9})\b", "$1.$2"),  # Python logging and Log4j: 13:00:00,123
+    (r"^(\d{4})-?W(\d\d)$", "$1-W$2-1"),  # a week begins on its first day
+    (r"(:\d\d) ([A-Z]{3,4}) (\d{4})$", "$1 $3 $2"),  # the command date: zone before year
+    (r" (?:GMT|UTC)([+-]\d{4})", " $1"),  # JavaScript
+)
 _ZONES = {  # hours east of UTC
     **dict.fromkeys(("UTC", "GMT", "Z"), 0),
     "EST": -5,
@@ -139,6 +154,7 @@ class Clock:
     form: str = ""  # of calendar text that is not ISO 8601
     zone: str = ""  # of local times, as in the IANA database
     certain: bool = True  # whether the file or the caller states unit and zone
+    first: int = 0  # number of the first hour of a day beside a column of dates
 
 
 @dataclass(slots=True)
@@ -208,10 +224,12 @@ def choose_clock(
     Raises IngestError if no row of the probe has a readable time, and AmbiguousDates if its dates
     can begin with the day or with the month.
     """
-    if len(columns) > 1 and not time_numbers(probe[columns[-1]]).size:
-        whole = " ".join(columns)
-        joined = pl.DataFrame({whole: _joined(probe, columns)})
-        return replace(choose_clock(joined, [whole], stated, name=name), columns=tuple(columns))
+    if len(columns) > 1 and not all(time_numbers(probe[column]).size for column in columns):
+        whole, hours = " ".join(columns), time_numbers(probe[columns[1]])
+        first = int(hours.size and hours.min() == 1 and hours.max() == 24)
+        joined = pl.DataFrame({whole: _joined(probe, columns, first)})
+        clock = choose_clock(joined, [whole], stated, name=name)
+        return replace(clock, columns=tuple(columns), first=first)
     if len(columns) > 1:
         units = tuple(unit_of(column) or "s" for column in columns)
         return Clock(tuple(columns), units, False, RELATIVE, _relative_note(" plus ".join(columns)))
@@ -287,7 +305,7 @@ def _slash_order(text: pl.Series, dates: str, name: str, column: str) -> str:
                 f"{name}: dates in {column} such as {str(text[0])[:40]!r} can begin with the day "
                 "or with the month."
             )
-    forms = [_SLASHES[dates] + rest for rest in _SLASHED]
+    forms = [day + rest for day in _SLASHES[dates] for rest in _SLASHED]
     fits = [int(_parse(text, form).is_not_null().sum()) for form in forms]
     return forms[int(np.argmax(fits))]
 
@@ -334,7 +352,7 @@ def read(frame: pl.DataFrame, clock: Clock, order: Order | None = None) -> Times
     """
     if clock.units:
         return _read_numbers(frame, clock)
-    series = _joined(frame, clock.columns)
+    series = _joined(frame, clock.columns, clock.first)
     if series.dtype.is_temporal():
         # Their unit may reach beyond 64-bit nanoseconds, so the range is checked before scaling.
         unit = series.dtype.time_unit if isinstance(series.dtype, pl.Datetime) else None
@@ -350,12 +368,22 @@ def read(frame: pl.DataFrame, clock: Clock, order: Order | None = None) -> Times
     return _to_utc(times, clock.zone, order or Order()) if clock.zone else times
 
 
-def _joined(frame: pl.DataFrame, columns: Sequence[str]) -> pl.Series:
-    """Return a column of times, or the text of a date and a time of day in two columns."""
+def _joined(frame: pl.DataFrame, columns: Sequence[str], first: int) -> pl.Series:
+    """Return a column of times, or the text of a date and a time of day in two columns.
+
+    The time of day may be a number, such as hours that begin with ``first``, or a range.
+    """
     if len(columns) == 1:
         return frame[columns[0]]
-    parts = [_text(frame[column]).str.strip_chars() for column in columns]
-    return parts[0].str.replace(r" 00:00:00.*$", "") + " " + parts[1]
+    date, time = (_text(frame[column]).str.strip_chars() for column in columns[:2])
+    time = time.str.replace(r"^(\d{1,2}:\d\d) ?(?:-|–|to) ?\d{1,2}:\d\d$", "$1")
+    time = time.str.replace(r"^(\d{1,2}) ?([AaPp])\.?[Mm]\.?$", "$1:00 ${2}M")
+    number = time.cast(pl.Float64, strict=False)
+    if number.is_not_null().any():
+        unit = "h" if "hour" in columns[1].lower() else unit_of(columns[1]) or "s"
+        since = ((number - first) * UNITS_NS[unit]).cast(pl.Int64)
+        time = since.cast(pl.Time, strict=False).cast(pl.String)
+    return date.str.replace(r"[ T]00:00.*$", "") + " " + time
 
 
 def _to_utc(times: Times, zone: str, order: Order) -> Times:
@@ -621,8 +649,11 @@ def _calendar(text: pl.Series, form: str) -> pl.Series:
 
 
 def _without_brackets(series: pl.Series) -> pl.Series:
-    """Return times as text without brackets, and with a point before fractions of seconds."""
-    return _text(series).str.strip_chars(" \t[]").str.replace(_COMMA, "$1.$2")
+    """Return times as text without brackets, in the notation of the forms."""
+    text = _text(series).str.strip_chars(" \t[]")
+    for written, form in _REWRITTEN:
+        text = text.str.replace(written, form)
+    return text
 
 
 def _parse(text: pl.Series, form: str) -> pl.Series:
@@ -661,9 +692,13 @@ def _strip(series: pl.Series) -> pl.Series:
 
 def _numbers(series: pl.Series) -> FloatArray:
     """Return values as floats; NaN for cells without a number."""
-    if not series.dtype.is_numeric():
-        series = _strip(series)
-    return series.cast(pl.Float64, strict=False).fill_null(np.nan).to_numpy(writable=True)
+    number = (series if series.dtype.is_numeric() else _strip(series)).cast(
+        pl.Float64, strict=False
+    )
+    if number.null_count() and not series.dtype.is_numeric():  # perhaps a decimal comma
+        text = _strip(series).str.replace(r"^(\d{4,}),(\d+)$", "$1.$2")
+        number = text.cast(pl.Float64, strict=False)
+    return number.fill_null(np.nan).to_numpy(writable=True)
 
 
 def _is_blank(series: pl.Series) -> BoolArray:

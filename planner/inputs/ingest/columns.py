@@ -18,8 +18,9 @@ from planner.inputs.ingest.options import AUTO, COUNTS, LABELS, RATES, IngestOpt
 
 _LISTED = 20  # columns listed in a message
 _NO_ANSWERS = "; or read it as format arrivals, where it has no lengths of answers"
-_COARSE = ("minute", "hourindex", "hour", "day")  # only used without a finer time
+_COARSE = ("minute", "hourindex", "hour", "day", "week", "isoweek")  # without a finer time
 _PAIRS = (("day", "hour", "minute"), ("day", "hour"), ("utcdow", "utchour"), ("dow", "hour"))
+_HOURS = ("hour", "hourofday", "hourutc", "utchour", "hr", "seconds")  # beside a date
 _WIDE = {
     "requests": re.compile(r"^(.+?)[ _-]requests?(?:[ _-]count)?$", re.IGNORECASE),
     "input_tokens": re.compile(r"^(.+?)[ _-](?:input|context|prompt)[ _-]tokens$", re.IGNORECASE),
@@ -33,8 +34,13 @@ _RATE_NAMES = {  # of columns and of units in cells
     "per_hour": re.compile(r"(per_?h(our)?|(^|_)[rqt]ph|/ ?h(our)?)$", re.IGNORECASE),
 }
 _MOMENT_S = re.compile(r"arrival[_ ]s$", re.IGNORECASE)  # a moment in s, not a count of arrivals
-_MULTIPLE = re.compile(r"[ _(.]+(k|thousands?|mil|millions?)\)?$", re.IGNORECASE)
-_SUFFIX = re.compile(r"[ _]?(per|/)[ _]?(s(ec(ond)?)?|m(in(ute)?)?|h(our)?)$", re.IGNORECASE)
+_MULTIPLE = re.compile(r"[ _(.]+(k|thousands?|mi[lo]|millions?|m(?=\)))\)?$", re.IGNORECASE)
+_SUFFIX = re.compile(
+    r"[ _]?(per|/)[ _]?(s(ec(ond)?)?|m(in(ute)?)?|h(our)?|req(uest)?)$", re.IGNORECASE
+)
+_MEAN = frozenset(["avg", "mean", "average"])  # words of a column of means
+_FAILED = re.compile(r"fail|error|reject|cancel|timeout|throttl", re.IGNORECASE)
+_APART = re.compile(r"uncached|no_?n?_?cached?|without_cache", re.IGNORECASE)
 _NAMESPACE = re.compile(r"^\w+:|_total$")  # of a metric: vllm:prompt_tokens_total
 _NO_COUNT = re.compile(r"token|running|waiting|pending|in.?flight|concurren", re.IGNORECASE)
 _UNITS = ("req", "reqs", "request", "requests", "call", "calls")  # of counts in cells
@@ -42,10 +48,15 @@ _LABEL = re.compile(r'model(?:_?name|_?id)?\s*[=:]\s*"?([^",}]+)"?', re.IGNORECA
 _PROBED = 100
 _MOMENTS = frozenset(["date", "day", "time", "timestamp", "datetime", "at", "ts", "start", "local"])
 _OF_DAY = r"^\s*\d{1,2}:\d\d(:\d\d)?([.,]\d+)?( ?[APap][Mm])?\s*$"
-_DATE = r"^\s*(\d{4}[-/]?\d\d[-/]?\d\d|\d{1,2}[/.]\d{1,2}[/.]\d{4})( 00:00(:00)?(\.0+)?)?\s*$"
+_DATE = (
+    r"^\s*(\d{4}[-/]?\d\d[-/]?\d\d|\d{1,2}[/.]\d{1,2}[/.]\d{4})"
+    r"([ T]00:00(:00)?(\.0+)?(Z|\+00:00)?)?\s*$"
+)
+_HOUR = r"^\s*\d{1,5}( ?[APap]\.?[Mm]\.?|:\d\d( ?(-|–|to) ?\d{1,2}:\d\d)?)?\s*$"
 _MOMENT = r"\d{4}.*\d{1,2}:\d\d"
 _DURATION_S = 86_400  # a column of smaller numbers may be durations
 _VALUES = ("value", "Value", "VALUE")
+PER_REQUEST = "per_request"
 AMOUNT_FIELDS = ("requests", "input_tokens", "output_tokens", "total_tokens", "cached_tokens")
 REQUEST_EXTRAS = (
     "hash_ids", "utility", "cached_tokens", "reasoning_tokens", "status", "cache_hit",
@@ -65,7 +76,8 @@ _WORDS = {
 _NOT_WORDS = frozenset(
     ["cached", "cache", "cost", "price", "max", "limit", "second", "per", "details", "response",
      "end", "ended", "finish", "finished", "total", "first", "last", "rate", "speed", "throughput",
-     "latency", "error", "audio", "image", "reasoning", "id", "window", "bin", "bucket"]
+     "latency", "error", "audio", "image", "reasoning", "id", "window", "bin", "bucket",
+     "median", "percentile", "p", "min", "std"]
 )  # fmt: skip
 
 
@@ -124,13 +136,22 @@ class Amounts:
     time: tuple[str, ...]
     time_unit: str | None
     amounts: Mapping[str, Expression]  # by field of AMOUNT_FIELDS
-    basis: Mapping[str, str] = default(default_factory=dict)  # field to a rate or COUNTER
+    basis: Mapping[str, str] = default(default_factory=dict)  # field to a rate or PER_REQUEST
     model: str | None = None  # named by the column
 
     @property
     def rates(self) -> Mapping[str, int]:
-        """Return the fields that are rates, with the seconds of their unit."""
-        return {name: RATES[basis] for name, basis in self.basis.items() if basis in RATES}
+        """Return the fields that are rates, with the seconds of their unit.
+
+        Means per request become amounts in the unit of the requests.
+        """
+        units = {**self.basis, **dict.fromkeys(self.means, self.basis.get("requests", ""))}
+        return {name: RATES[basis] for name, basis in units.items() if basis in RATES}
+
+    @property
+    def means(self) -> tuple[str, ...]:
+        """Return the fields that are means per request."""
+        return tuple(name for name, basis in self.basis.items() if basis == PER_REQUEST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +162,7 @@ class DemandLayout:
     labels: Mapping[str, str]  # series, model, region, tier
     notes: tuple[str, ...] = ()  # caveats about the columns, as sentences
     unknown_unit: bool = False  # nothing states whether amounts are counts or rates
+    parts: tuple[str, ...] = ()  # columns that split a bin into rows, which are added
 
     @property
     def columns(self) -> Mapping[str, str]:
@@ -221,13 +243,14 @@ class Resolver:
         known: Mapping[str, str] | None = None,
     ) -> None:
         self.columns, self.mapping, self.name = columns, options.mapping, name
-        self._of_format = known or {}
+        self.of_format = known or {}
         self._by_compact: dict[str, str] = {}
         for shortened in (
             lambda column: column,
             lambda column: column.rpartition(".")[2],  # nested: usage.prompt_tokens
             lambda column: column.removesuffix(".value").rpartition(".")[2],
             lambda column: _SUFFIX.sub("", column),
+            lambda column: _MULTIPLE.sub("", column),
             lambda column: _NAMESPACE.sub("", column),
         ):
             for column in columns:
@@ -242,7 +265,7 @@ class Resolver:
         """Return the columns of a field, or None."""
         if field in self.mapping:
             return self._exact_sum(field, self.mapping[field])
-        if (declared := self._of_format.get(field)) and (found := self._declared(declared)):
+        if (declared := self.of_format.get(field)) and (found := self._declared(declared)):
             return found
         column = self._known(SYNONYMS.get(field, ())) or self._by_words(field)
         if field == "requests" and column and _MOMENT_S.search(column):
@@ -295,9 +318,9 @@ class Resolver:
     def time(self, field: str) -> tuple[tuple[str, ...], str | None]:
         """Return the columns that add up to a time, and the unit the caller gave."""
         if field not in self.mapping:
-            if field == "time" and not self._of_format and (pair := self._pair()):
+            if field == "time" and not self.of_format and (pair := self._pair()):
                 return pair, None
-            declared = self._declared(self._of_format.get(field, "")) if self._of_format else None
+            declared = self._declared(self.of_format.get(field, "")) if self.of_format else None
             column = (
                 (declared.columns[0] if declared else None)
                 or self._known(SYNONYMS[field])
@@ -375,8 +398,8 @@ def request_layout(
 def _dated(columns: tuple[str, ...], probe: pl.DataFrame) -> tuple[str, ...]:
     """Return the columns of times with dates, where the named column has none.
 
-    It may be a time of day beside a column of dates, or a duration such as ``request_time`` beside
-    a column of moments.
+    It may be a time of day beside a column of dates, or dates beside a column of hours, or a
+    duration such as ``request_time`` beside a column of moments.
     """
     if len(columns) > 1:
         return columns
@@ -386,6 +409,9 @@ def _dated(columns: tuple[str, ...], probe: pl.DataFrame) -> tuple[str, ...]:
     if values.len() and values.str.contains(_OF_DAY).all():
         dates = (c for c in others if _looks(probe[c], _DATE))
         return next(((date, named) for date in dates), columns)
+    if _looks(probe[named], _DATE):
+        hours = (c for c in probe.columns if compact_name(c) in _HOURS and _looks(probe[c], _HOUR))
+        return next(((named, hour) for hour in hours), columns)
     small = time_numbers(probe[named])
     if small.size and small.size == probe.height and np.abs(small).max() < _DURATION_S:
         unsorted = small.size < 2 or (np.diff(small) < 0).mean() > 0.05 or np.ptp(small) == 0
@@ -408,7 +434,7 @@ def _whole_prompt(
     Where no total is there, a column of tokens written to the cache says so too: tools that count
     these count all three parts apart.
     """
-    prompt, cached = tokens["input_tokens"], tokens.get("cached_tokens")
+    prompt, cached = tokens.get("input_tokens", NO_ANSWERS), tokens.get("cached_tokens")
     writes = find.expression("cache_writes")
     if cached is None or prompt.single is None or cached.single in (None, prompt.single):
         return prompt, ()
@@ -420,8 +446,9 @@ def _whole_prompt(
 
     total = find.expression("total_tokens")
     known, base = values(cached), values(prompt) + values(tokens.get("output_tokens"))
-    apart = bool(writes) or bool((known > values(prompt)).any())
-    if total is not None and (known > 0).any():
+    named = bool(_APART.search(prompt.single))
+    apart = named or bool(writes) or bool((known > values(prompt)).any())
+    if total is not None and (known > 0).any() and not named:
         beyond = (values(total) - base).to_numpy()
         cache = (known + values(writes)).to_numpy()
         apart = float((np.abs(beyond) > np.abs(beyond - cache)).mean()) > 0.5
@@ -454,10 +481,12 @@ def demand_layout(
     sources = _source_per_column(find, time, unit, probe)
     if not sources and (panel := _panel(find, time, unit, probe)):
         sources, labels = panel, {}
-    notes: tuple[str, ...] = ()
+    parts: tuple[str, ...] = ()
     if not sources:
-        sources = (_single_source(find, time, unit, probe),)
-        basis = options.amounts
+        source, notes = _single_source(find, time, unit, probe)
+        sources, parts = (source,), _parts(probe, source, labels)
+        if parts:
+            notes += (f"Rows of one bin are its parts by {', '.join(parts)}: they are added.",)
     else:
         sources, notes = _without_parts(sources, probe)
     basis = options.amounts
@@ -472,11 +501,29 @@ def demand_layout(
                     {n: b for n, b in stated.items() if n in s.amounts}, s.model)
             for s in sources
         )  # fmt: skip
-    return DemandLayout(sources, labels, notes, unknown_unit=bare)
+    return DemandLayout(sources, labels, notes, unknown_unit=bare, parts=parts)
+
+
+def _parts(probe: pl.DataFrame, source: Amounts, labels: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the columns of words that tell rows of one bin apart, such as those of API keys."""
+    keys = [*source.time, *labels.values()]
+    if not probe.select(keys).is_duplicated().any():
+        return ()
+    used = {*keys, *(column for each in source.amounts.values() for column in each.columns)}
+    words = [c for c in probe.columns if c not in used and probe[c].dtype == pl.String]
+    words = [
+        c for c in words
+        if not _looks(probe[c], _DATE) and not _looks(probe[c], _MOMENT)
+        and np.isnan(numbers(probe[c])[0]).any() and probe[c].n_unique() > 1
+    ]  # fmt: skip
+    return tuple(words) if probe.select(keys + words).is_unique().all() else ()
 
 
 def _basis(column: str, probe: pl.DataFrame) -> str:
-    """Return the rate that a column's name or the unit in its cells states, or ""."""
+    """Return the rate or the mean that a column's name or the unit in its cells states, or ""."""
+    words = _words(column)
+    if "tokens" in words and (words & _MEAN or re.search(r"/ ?req|per_?req", column, re.I)):
+        return PER_REQUEST
     unit = cell_unit(probe[column])
     for rate, pattern in _RATE_NAMES.items():
         if (unit and pattern.search(unit)) or pattern.search(re.sub(r"[^\w/]+", "_", column)):
@@ -488,13 +535,16 @@ def _basis(column: str, probe: pl.DataFrame) -> str:
 
 def _single_source(
     find: Resolver, time: tuple[str, ...], unit: str | None, probe: pl.DataFrame
-) -> Amounts:
-    """Return the source of a file with one set of amount columns."""
+) -> tuple[Amounts, tuple[str, ...]]:
+    """Return the source of a file with one set of amount columns, and caveats."""
     amounts: dict[str, Expression] = {}
     for field in AMOUNT_FIELDS:
         found = find.expression(field)
         if found is not None and found.columns[0] not in time:
             amounts[field] = found
+    notes: tuple[str, ...] = ()
+    if "input_tokens" in amounts.keys() - find.mapping.keys() - find.of_format.keys():
+        amounts["input_tokens"], notes = _whole_prompt(find, amounts, probe)
     basis = {
         field: stated
         for field, found in amounts.items()
@@ -508,9 +558,9 @@ def _single_source(
     if ("requests" not in amounts or "rate" in find.mapping) and (column := find.column("rate")):
         amounts["requests"] = Expression(((column,),))
         basis["requests"] = _basis(column, probe) or "per_second"
-    if not amounts:
+    if not amounts or (PER_REQUEST in basis.values() and "requests" not in amounts):
         raise find.missing("requests")
-    return Amounts("", time, unit, amounts, basis)
+    return Amounts("", time, unit, amounts, basis), notes
 
 
 def _source_per_column(
@@ -527,6 +577,8 @@ def _source_per_column(
         return ()
     else:
         counts = [column for column in find.columns if _WIDE["requests"].match(column)]
+        if loads := [column for column in counts if not _FAILED.search(column)]:
+            counts = loads
     if len(set(counts)) < len(counts):
         raise IngestError(f"{find.name}: requests is mapped twice to one column. Name each once.")
     sources = []

@@ -28,6 +28,7 @@ STRAY_SPANS = 10  # a stray row lies this many spans of the others away, and a d
 HOUR_NS = 3_600_000_000_000
 SOON = 0.02  # share of a latency within which a start follows an end
 BY_CHANCE = 0.3  # more starts than this share follow an end anyway at a high rate
+FEW_REPEATS = 5  # fewer repeated rows may be chance
 FEW_BINS = 12  # fewer bins do not show a counter
 FALLS = 0.05  # largest share of steps down of a counter, which are restarts
 RESTART = 0.25  # largest share of the value before that a counter has after a restart
@@ -60,6 +61,8 @@ class Evidence:
     values: FloatArray | None = None  # amounts of one field
     latency_s: FloatArray | None = None  # of the requests that start at ``numbers``, in seconds
     repeats: int = 0  # rows with the id of another row and another time
+    parts: bool = False  # most ids come again with the same prompt
+    events: tuple[tuple[str, str], ...] = ()  # column and value of rows that each id has once
     unit_stated: bool = True  # name, cells, format or caller state how amounts are meant
 
 
@@ -210,12 +213,40 @@ def only_grows(before: FloatArray, after: FloatArray) -> bool:
 
 
 def _repeated_ids(evidence: Evidence) -> Finding | None:
-    """State that ids come again at other times, as retries and events do."""
+    """State that ids come again at other times, as retries do; ask if most do, as events do."""
+    every = Choice("each row is a request", "where", "all")
+    if evidence.parts and evidence.events:
+        choices = (
+            Choice(f"rows of {value}", "where", f'{column} = "{value}"')
+            for column, value in evidence.events
+        )
+        words = f"{evidence.name}: each {evidence.column} has several rows, as events have."
+        return Finding(words, (*choices, every))
+    if evidence.parts:
+        raise IngestError(
+            f"{evidence.name}: most values of {evidence.column} come again with the same prompt, "
+            "as parts of one answer do. Keep the last row of each, or give where=all to count "
+            "every row."
+        )
     if not evidence.repeats:
         return None
     return Finding(
         f"{evidence.repeats:,} of the first rows repeat a value of {evidence.column} at another "
         "time. Each counts as one request. Filter events with where."
+    )
+
+
+def _repeated_rows(evidence: Evidence) -> Finding | None:
+    """Ask if whole rows come again to the fraction of a second."""
+    if evidence.repeats < FEW_REPEATS:
+        return None
+    return Finding(
+        f"{evidence.name}: {evidence.repeats:,} of the first rows repeat a whole row, with its "
+        f"fraction of a second in {evidence.column}.",
+        (
+            Choice("each once", "map", f"request_id={evidence.column}"),
+            Choice("every row is a request", "where", "all"),
+        ),
     )
 
 
@@ -309,6 +340,7 @@ CHECKS: Mapping[str, Check] = {
         Check("repeated_hour", "local times at the end of summer time", _repeated_hour),
         Check("stray_clocks", "rows with a time far from the others", _stray_clocks),
         Check("repeated_ids", "ids that come again at other times", _repeated_ids),
+        Check("repeated_rows", "whole rows that come again", _repeated_rows),
         Check("latency_gaps", "ends of requests and the starts of others", _latency_gaps),
         Check("counter", "amounts that only grow", _counter),
         Check("growing_tokens", "tokens of requests that only grow", _growing_tokens),

@@ -26,6 +26,7 @@ _DATA = re.compile(r"^[\d\s:.+\-/TZ]*\d[\d\s:.+\-/TZ]*$")
 
 _NUMBERED = 24  # columns named 1, 2, 3 and on; a table with fewer is no day of bins
 _DAY_S = 86_400
+_OF_DAY = re.compile(r"\d\d:\d\d$")
 _BLOCK = 20  # lines that may stand above the names of the columns
 _BIN, _AMOUNT = "seconds", "count"  # columns that a table of numbered columns becomes
 _SUMS = ("sum", "samplecount", "")  # statistics of a metric that are amounts
@@ -132,13 +133,18 @@ def _block(lines: Records, delimiter: str, name: str) -> tuple[list[str], int] |
 
 
 def _number_columns(columns: Sequence[str]) -> tuple[str, ...]:
-    """Return the columns of a day's bins, named by consecutive numbers."""
+    """Return the columns of a day's bins, named by consecutive numbers or times of day."""
     numbers = [column for column in columns if column.isdecimal() and len(column) < 6]
+    numbers = numbers or [column for column in columns if _OF_DAY.match(column)]
     if len(numbers) < _NUMBERED or _DAY_S % len(numbers) or len(numbers) == len(columns):
         return ()
-    values = [int(number) for number in numbers]
+    minutes = 1440 / len(numbers)
+    values = [
+        (int(hour) * 60 + int(minute)) / minutes if colon else int(hour)
+        for hour, colon, minute in (number.partition(":") for number in numbers)
+    ]
     first = values[0]
-    return tuple(numbers) if values == list(range(first, first + len(values))) else ()
+    return tuple(numbers) if values == [first + i for i in range(len(values))] else ()
 
 
 def _delimiter(lines: Records) -> str | None:
@@ -181,10 +187,11 @@ def _one_row_per_bin(
     """Return one row per bin of a table with a numbered column for each bin of a day."""
     others = [column for column in header.columns if column not in header.numbered]
     wide = _parse(lines, header, header.columns, name).with_row_index("row")
-    step, first = _DAY_S // len(header.numbered), int(header.numbered[0])
+    step = _DAY_S // len(header.numbered)
+    starts = {column: place * step for place, column in enumerate(header.numbered)}
     long = wide.unpivot(
         header.numbered, index=["row", *others], variable_name=_BIN, value_name=_AMOUNT
-    ).with_columns((pl.col(_BIN).cast(pl.Int64) - first) * step)
+    ).with_columns(pl.col(_BIN).replace_strict(starts, return_dtype=pl.Int64))
     rows = long["row"].to_numpy()
     return Batch(
         long.select(columns), lines.line[rows], lambda i: lines.text(int(rows[i])), tuple(faults)

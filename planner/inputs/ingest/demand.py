@@ -6,6 +6,7 @@ needs every row of a series.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -32,7 +33,7 @@ from planner.inputs.ingest.names import compact_name
 from planner.inputs.ingest.options import AUTO, COUNTER, LABELS, RATES
 from planner.inputs.ingest.report import RELATIVE, SeriesReport, as_whole_number, moment_text
 from planner.inputs.ingest.requests import clock_notes
-from planner.inputs.ingest.rows import Batch
+from planner.inputs.ingest.rows import Batch, RefusedRows
 from planner.inputs.ingest.source import base_name
 from planner.inputs.ingest.store import write_demand
 from simulation.arrays import IntArray
@@ -74,6 +75,7 @@ class _Reader:
             *(c for s in layout.sources for each in s.amounts.values() for c in each.columns),
             *(condition.column for condition, _ in self._conditions),
             *(self._metrics.columns if self._metrics else ()),
+            *layout.parts,
         ]
         self.columns = list(dict.fromkeys(needed))
         self.rows = 0
@@ -119,13 +121,15 @@ class _Reader:
             field: _label(labels(frame[column].gather(keep)), field)
             for field, column in self._layout.labels.items()
         }
-        identity = self._metrics.identity(frame)[keep] if self._metrics else None
+        identity = self._identities(frame)
         for number, source in enumerate(self._layout.sources):
             self._offsets |= times[source.time].offsets
             values = {
                 field: pl.Series(cells[expression][0][keep])
                 for field, expression in source.amounts.items()
             }
+            for field in source.means:
+                values[field] = values[field] * values["requests"]
             if self._metrics:
                 values = self._metrics.by_field(frame.select(pl.all().gather(keep)), values)
             self._frames.append(
@@ -139,7 +143,7 @@ class _Reader:
                             field: values.get(field, _unknown_amounts(keep.size))
                             for field in AMOUNTS
                         },
-                        **({} if identity is None else {"identity": identity}),
+                        **({} if identity is None else {"identity": identity[keep]}),
                     }
                 )
             )
@@ -149,6 +153,13 @@ class _Reader:
                 f"{self._reading.name} has more than {MAX_CELLS:,} bins. Sum them over wider bins "
                 "or split the file by series."
             )
+
+    def _identities(self, frame: pl.DataFrame) -> IntArray | None:
+        """Return a number for each row that rows of one counter share; None without parts."""
+        if self._metrics:
+            return self._metrics.identity(frame)
+        parts = self._layout.parts
+        return frame.select(parts).hash_rows(seed=0).to_numpy().view(np.int64) if parts else None
 
     def finish(self) -> Content:
         """Lay the series on their grids, write them, and return the content."""
@@ -193,7 +204,7 @@ class _Reader:
         options, name = self._reading.options, self._reading.name
         if not self._frames:
             raise IngestError(f"{name}: no row has an amount that is known. Map its columns.")
-        table = self._amounts(self._second_pass(pl.concat(self._frames)))
+        table = self._amounts(self._second_pass(self._without_sums(pl.concat(self._frames))))
         table, keys = number_keys(table, ["source", *_KEYS])
         width = bin_width(table["number"].to_numpy(), table["ns"].to_numpy(), name, options.bin_s)
         sources = [self._layout.sources[number] for number in keys["source"]]
@@ -213,6 +224,29 @@ class _Reader:
         self._reading.tally.close_batch()
         return grids, width
 
+    def _without_sums(self, table: pl.DataFrame) -> pl.DataFrame:
+        """Return the rows without those that hold the sum of all others, such as of model Total."""
+        field = next((f for f in AMOUNTS if not np.isnan(table[f].to_numpy()).all()), "")
+        if not field or self._metrics or self._reading.options.filter is not None:
+            return table
+        for label in _KEYS:
+            sums = table.group_by(label).agg(pl.col(field).fill_nan(0).sum()).drop_nulls()
+            if sums.height < 2:
+                continue
+            name, most = sums.row(int(sums[field].arg_max() or 0))
+            named = bool(TOTAL.search(name))
+            near = 0.02 if named else 1e-9
+            if abs(2 * most - sums[field].sum()) > near * most or not (named or sums.height > 3):
+                continue
+            is_sum = (table[label] == name).fill_null(False)
+            lines = table.filter(is_sum)["line"].to_numpy()
+            reason = f"the sum of the other rows ({label} {name})"
+            self._reading.tally.leave_out(
+                RefusedRows(reason, lines, table["line"].filter(is_sum).cast(pl.String).__getitem__)
+            )
+            table = table.filter(~is_sum)
+        return table
+
     def _second_pass(self, table: pl.DataFrame) -> pl.DataFrame:
         """Return the bins with the second pass of a repeated hour an hour later.
 
@@ -221,7 +255,7 @@ class _Reader:
         when = next(iter(self._clocks.values()))
         if self._metrics or when.kind == RELATIVE or (when.certain and not when.zone):
             return table
-        keys = ["source", *_KEYS, "ns"]
+        keys = ["source", *_KEYS, "ns", *(["identity"] if self._layout.parts else [])]
         again = ~table.select(keys).to_struct("key").is_first_distinct()
         if not again.any():
             return table
@@ -239,7 +273,8 @@ class _Reader:
     def _amounts(self, table: pl.DataFrame) -> pl.DataFrame:
         """Return the cells as amounts per bin: counters as their growth, metrics joined by bin."""
         options, connector = self._reading.options, self._reading.format.connector
-        keys = ["source", *_KEYS, *(["identity"] if self._metrics else [])]
+        parts = bool(self._metrics or self._layout.parts)
+        keys = ["source", *_KEYS, *(["identity"] if parts else [])]
         stated = options.amounts != AUTO or bool(connector and connector.amounts)
         counters = set(AMOUNTS) if options.amounts == COUNTER else set()
         if connector and options.amounts == AUTO and connector.amounts == COUNTER:
@@ -249,7 +284,7 @@ class _Reader:
         if counters:
             instants = bool(self._metrics)
             table = counter_growth(table, keys, sorted(counters), instants=instants)
-        if self._metrics or (connector and connector.repeated == "sum"):
+        if parts or (connector and connector.repeated == "sum"):
             sums = [
                 pl.when(pl.col(field).is_not_nan().any())
                 .then(pl.col(field).fill_nan(0.0).sum())
@@ -313,6 +348,9 @@ class _Reader:
         for when in dict.fromkeys(self._clocks.values()):
             notes += [note for note in clock_notes(when, ()) if note not in notes]
         notes += clock_notes(clock.Clock((), (), True, "", ""), self._offsets)
+        means = [str(s.amounts[field]) for s in self._layout.sources for field in s.means]
+        if means:
+            notes.append(f"{' and '.join(means)}: means per request, times the requests.")
         rates = {
             str(source.amounts[field]): basis.replace("_", " ")
             for source in self._layout.sources
@@ -330,6 +368,7 @@ class _Reader:
 
 UNANSWERED = "No request has an answer: they count as load of their prompts alone, like embeddings."
 _KEYS = ("series", *LABELS)
+TOTAL = re.compile(r"^\W*(all|total|totals|sum|overall|grand.?total|gesamt)?\W*$", re.IGNORECASE)
 FIRST_TIMES = 3  # of the usual growth: a first value up to this is of the first bin alone
 
 

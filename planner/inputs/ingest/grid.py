@@ -19,6 +19,8 @@ AMOUNTS = ("requests", "input_tokens", "output_tokens", "total_tokens", "cached_
 MAX_BINS = 50_000_000  # of all grids of one file
 FREE_BINS = 1_000_000  # bins that one series may have, even with few rows
 SPARSE = 1000  # bins per row of a longer series; with more, its times must be wrong
+_FULL, _FEW = 0.05, 20  # smallest share of bins with a row on an uneven grid; with few steps any
+_MONTH_NS = 28 * 86_400 * 10**9
 _OFF_GRID = 0.01  # share of rows off the grid above which a finer width is tried
 
 
@@ -101,8 +103,17 @@ def bin_width(number: IntArray, ns: IntArray, name: str, bin_s: float | None) ->
         )
     values, counts = np.unique(steps, return_counts=True)
     usual = int(values[np.argmax(counts)])
-    is_usual = _off_grid(number, ns, usual).mean() <= _OFF_GRID
-    return usual if is_usual else int(np.gcd.reduce(values))
+    if _off_grid(number, ns, usual).mean() <= _OFF_GRID:
+        return usual
+    width = int(np.gcd.reduce(values))
+    months = values[0] >= _MONTH_NS
+    if months or (steps.size > _FEW and steps.size < _FULL * steps.sum() / width):
+        raise IngestError(
+            f"{name}: no width of bins fits its times, which are {values[0] / 1e9:,.6g} to "
+            f"{values[-1] / 1e9:,.6g} s apart. Export amounts at regular times, or one row per "
+            "request with input_tokens and output_tokens."
+        )
+    return width
 
 
 def _off_grid(number: IntArray, ns: IntArray, width: int) -> BoolArray:

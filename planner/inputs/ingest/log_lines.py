@@ -1,26 +1,41 @@
-"""Turn the lines of an engine's text log into one JSON object per row.
+"""Turn the lines of a text log into one JSON object per row.
 
 A connector's ``line`` is a pattern whose named groups are columns. Other lines are no rows. The
 group ``json`` holds the row itself. ``finished`` less ``took_s`` becomes ``arrival``, and
 ``monthday``, a time without a year, becomes ``seconds`` since the first line.
+
+Collectors such as Loki put each line into an envelope with its time. A line in it that is JSON or
+``key=value`` pairs is a row, with the collector's time as ``log_timestamp``.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from datetime import datetime
+from typing import Any
 
 import polars as pl
 
 from planner.errors import IngestError
 from planner.inputs.ingest.blocks import record_blocks
 from planner.inputs.ingest.connectors import CONNECTORS
+from planner.inputs.ingest.names import SYNONYMS, compact_name
 
 PROBED = 400  # lines in which a row of the log has to stand
 LEAP = 1972  # a year with 366 days stands for the one that the log does not state
 YEAR_S = 366 * 86_400
-_ACCESS = re.compile(r'^(\S+ )?INFO:? +\S+:\d+ - "(POST|GET) /\S* HTTP/', re.MULTILINE)
+_ACCESS = re.compile(r'INFO:? +\S+:\d+ - "(POST|GET) /\S* HTTP/|Received request \S+: ')
+_TIME = r"(?:\d{4}-\d\d-\d\d[T ][\d:.,]+(?: ?Z|[+-]\d\d:?\d\d)?|\d{19})"
+# Before a line: time and labels of logcli, of container logs, or time alone.
+_BEFORE = re.compile(
+    rf"^(?P<time>{_TIME})\s+(?:\{{[^{{}}]*=[^{{}}]*\}} |std(?:out|err) [FP] )?(?P<line>\S.*)"
+)
+# Fields of JSON that hold a line and its time.
+_WRAPPED = (("line", "timestamp"), ("1", "0"), ("log", "time"), ("textPayload", "timestamp"),
+            ("message", "@timestamp"), ("message", "timestamp"))  # fmt: skip
+_PAIR = re.compile(r'([A-Za-z_][\w.]*)=("(?:[^"\\]|\\.)*"|[^\s,]*)')
 
 
 def log_pattern(head: bytes, name: str) -> str:
@@ -32,9 +47,9 @@ def log_pattern(head: bytes, name: str) -> str:
     for connector in CONNECTORS.values():
         if connector.line and any(map(re.compile(connector.line).search, lines)):
             return connector.line
-    if lines and any(map(_ACCESS.match, lines)) and "," not in lines[0]:
+    if any(map(_ACCESS.search, lines)) and lines[0][:1] not in "{[":
         raise IngestError(
-            f"{name} is an engine's access log: its lines have no tokens. Give the log of requests "
+            f"{name} is an engine's log without tokens of answers. Give the log of requests "
             "(SGLang: --log-requests) or of a gateway, or the metrics of Prometheus."
         )
     return ""
@@ -46,7 +61,9 @@ def log_rows(pieces: Iterator[bytes], pattern: str, name: str, size: int) -> Ite
     for block in record_blocks(pieces, name=name, size=size, quoted=False):
         lines = pl.Series("line", block.data.decode("utf-8", errors="replace").splitlines())
         found = lines.str.extract_groups(pattern).struct.unnest()
-        found = found.filter(pl.any_horizontal(pl.all().is_not_null()))
+        some = pl.any_horizontal(pl.all().is_not_null())
+        found = found.with_columns(some=some, log_ns=lines.str.extract(r"^(\d{19})\t"))
+        found = found.filter("some").drop("some")
         if not found.height:
             continue
         if "json" in found.columns:
@@ -62,5 +79,67 @@ def log_rows(pieces: Iterator[bytes], pattern: str, name: str, size: int) -> Ite
             found = found.with_columns(moment=moment).filter(pl.col("moment").is_not_null())
             first = first or found["moment"][0]
             since = (pl.col("moment") - first).dt.total_seconds() % YEAR_S
+            since = pl.coalesce(pl.col("log_ns").cast(pl.Int64) // 1_000_000_000, since)
             found = found.with_columns(seconds=since).drop("moment")
         yield found.write_ndjson().encode()
+
+
+def unwrapped(pieces: Iterator[bytes], head: bytes, name: str, size: int) -> Iterator[bytes] | None:
+    """Return the lines inside a collector's envelopes, or None for a file without them."""
+    lines = [each for each in head.decode("utf-8", errors="replace").splitlines() if each.strip()]
+    first = [_inner(line) for line in lines[:PROBED] if line != lines[-1] or len(lines) == 1]
+    rows = [_row(*found) for found in first if found]
+    known = [c.line for c in CONNECTORS.values() if c.line]
+    load = any(row[:1] == "{" or any(re.search(each, row) for each in known) for row in rows)
+    if not load or len(rows) < len(first) / 2:
+        return None
+    return (
+        "".join(
+            _row(*found) + "\n"
+            for line in block.data.decode("utf-8", errors="replace").splitlines()
+            if (found := _inner(line))
+        ).encode()
+        for block in record_blocks(pieces, name=name, size=size, quoted=False)
+    )
+
+
+def _inner(line: str) -> tuple[str, str] | None:
+    """Return the time and the text in an envelope, or None. A line of pairs is its own text."""
+    if line[:1] == "{":
+        record = _object(line) or {}
+        if not any("token" in key for key in record):
+            for text, time in _WRAPPED:
+                if isinstance(record.get(text), str) and time in record:
+                    return str(record[time]), record[text]
+        return None
+    found = _BEFORE.match(line)
+    return (found["time"], found["line"]) if found else ("", line) if _pairs(line) else None
+
+
+def _row(time: str, text: str) -> str:
+    """Return the text of an envelope as a JSON object; a line of an engine with its time."""
+    record = _object(text) if text[:1] == "{" else _pairs(text)
+    if record:
+        return json.dumps(record | ({"log_timestamp": time} if time else {}))
+    text = text.rstrip("\n")
+    if not time.isdecimal():
+        moment = pl.Series([time]).str.to_datetime(time_zone="UTC", time_unit="ns", strict=False)
+        time = str(moment.cast(pl.Int64)[0])
+    return f"{time}\t{text}"
+
+
+def _pairs(text: str) -> dict[str, str]:
+    """Return the pairs of a line such as ``ts=... prompt_tokens=7``, if tokens are among them."""
+    if not _PAIR.match(text):
+        return {}
+    pairs = {key: value.strip('"') for key, value in _PAIR.findall(text)}
+    has_tokens = any(compact_name(key) in SYNONYMS["input_tokens"] for key in pairs)
+    return pairs if has_tokens else {}
+
+
+def _object(text: str) -> dict[str, Any] | None:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None

@@ -40,8 +40,9 @@ total_tokens: totaltokens tokens tokenspers tokenspersecond tps tpm tokenspermin
 cached_tokens: cachedtokens cachereadinputtokens cachedinputtokens inputcachedtokens
     promptcachedtokens cachedprompttokens cachereadtokens numcachedtokens cachehittokens
     prompttokenscached promptcachehittokens cachedcontenttokencount inputcacheread
+    cachereadinputtokencount nativetokenscached
 cache_writes: cachecreationinputtokens cachewriteinputtokens cachecreationtokens
-    cachewritetokens
+    cachewritetokens cachewriteinputtokencount
 reasoning_tokens: reasoningtokens thinkingtokens thoughtstokencount outputreasoningtokens
 model: model modelname modelid requestmodel modeldeploymentname deployment
 region: region regionname location zone datacenter datacentre
@@ -52,6 +53,7 @@ status: status statuscode responsestatus responsestatuscode httpstatus responsec
     httpstatuscode requeststatus outcome wascancelled cancelled canceled success
     finishreason errortype errorcode
 cache_hit: cachehit iscachehit cachestatus cachedresponse responsecached fromcache iscached cached
+    cache
 request_id: requestid reqid xrequestid callid completionid spanid requestuuid
 delay: delay delays delayms turndelay turndelayms thinktime thinktimes thinktimems
     thinktimeseconds think thinks thinkms toolgap toolgaps toolgapms toolgapseconds tooltime
@@ -60,7 +62,8 @@ session: sessionid session conversationid conversation threadid dialogid session
 parent: parentrequestid parentchatid
 sample_rate: samplerate samplingrate sampleprobability samplingprobability
 time: time binstart binstarts timeutc timestamp datetime ts windowstart windowstarts
-    hourstart intervalstart intervalstartutc date t seconds bucket period
+    hourstart intervalstart intervalstartutc starttime start begin periodstart bucketstart date t
+    seconds bucket period
 requests: requests requestcount requestscount numrequests nrequests count counts
     invocations arrivals calls callcount nummodelrequests totalrequests
     requeststotal requestsuccess requestssuccess

@@ -57,7 +57,7 @@ def ingest_file(
 
 def _with_figures(question: Question, path: Path | str, options: IngestOptions) -> Ambiguous:
     """Return the question with the figures of the file under each choice."""
-    choices = []
+    choices, unread = [], []
     for choice in question.choices:
         with tempfile.TemporaryDirectory() as folder:
             try:
@@ -65,11 +65,12 @@ def _with_figures(question: Question, path: Path | str, options: IngestOptions) 
             except Ambiguous:
                 figures = "a further question follows"
             except IngestError as problem:
-                figures = f"cannot be read so: {problem}"[:200]
+                unread.append(choice._replace(figures=f"cannot be read so: {problem}"[:200]))
+                continue
             else:
                 figures = _figures(found)
         choices.append(choice._replace(figures=figures))
-    return Ambiguous(question.words, choices)
+    return Ambiguous(question.words, choices or unread)
 
 
 def with_choice(options: IngestOptions, choice: Choice) -> IngestOptions:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import polars as pl
+from polars import selectors
 
 from planner.errors import IngestError
 from planner.inputs.ingest import clock, outcomes
@@ -17,6 +18,7 @@ from planner.inputs.ingest.consistency import HOUR_NS, Evidence, stray_bounds
 from planner.inputs.ingest.file_content import Content, Reading, read_times
 from planner.inputs.ingest.options import AUTO, LABELS
 from planner.inputs.ingest.ordering import SortedPart, merge_in_order
+from planner.inputs.ingest.report import UTC
 from planner.inputs.ingest.rows import Batch, RefusedRows
 from planner.inputs.ingest.store import REQUESTS, THINK
 from simulation.arrays import BoolArray, FloatArray, IntArray
@@ -25,6 +27,7 @@ PARTS_OF_TOKENS = {"cached_tokens": "input_tokens", "reasoning_tokens": "output_
 CACHED = "answered by a proxy's cache"
 REPEATED = "the same request again (id and time)"
 LATENCY = re.compile(r"latency|duration|elapsed|e2e|response_?time|total_?time", re.IGNORECASE)
+MOST = 0.3  # share of rows that repeat an id, from which rows are parts of requests
 STRAY = "time far from all other rows"
 
 
@@ -75,10 +78,8 @@ def read_request_file(reading: Reading) -> Content:
         or "arrival" in reading.options.mapping,
     )
     reading.check(("growing_tokens",), evidence)
-    if (column := layout.fields.get("request_id")) and layout.arrival:
-        rows = table.probe.select(column, *layout.arrival).drop_nulls(column).unique()
-        repeats = rows.height - rows[column].n_unique()
-        reading.check(("repeated_ids",), Evidence(reading.name, column, repeats=repeats))
+    if reading.options.filter is None:
+        _check_repeats(reading, layout, when)
     _check_latency(reading, when)
     reader = _Reader(reading, layout, when)
     columns = list(dict.fromkeys([*when.columns, *reader.columns]))
@@ -87,6 +88,55 @@ def read_request_file(reading: Reading) -> Content:
         reading.on_batch()
     reading.tally.require_some(reader.totals.rows)
     return reader.finish()
+
+
+def _check_repeats(reading: Reading, layout: RequestLayout, when: clock.Clock) -> None:
+    """Check the first rows for ids, or whole rows, that come again."""
+    probe, column = reading.table.probe, layout.fields.get("request_id")
+    prompt = layout.tokens["input_tokens"].columns
+    column = column or ("id" if "id" in probe.columns else None)
+    if column in layout.arrival:
+        return
+    if column:
+        rows = probe.filter(probe[column].is_not_null()).with_row_index("row")
+        same = rows.group_by(column, *prompt).agg("row")
+        again = same.filter(pl.col("row").list.len() > 1)
+        share = again["row"].list.len().sum() / max(1, rows.height)
+        times = rows.select(column, *layout.arrival).unique()
+        answers = rows.select(column, *prompt, *layout.tokens["output_tokens"].columns).unique()
+        evidence = Evidence(
+            reading.name,
+            column,
+            repeats=times.height - times[column].n_unique(),
+            parts=share >= MOST and (times.height > same.height or answers.height > same.height),
+            events=_event_values(rows.drop(layout.tokens["output_tokens"].columns), column),
+        )
+        reading.check(("repeated_ids",), evidence)
+    elif when.kind == UTC and len(layout.arrival) == 1 and not layout.fields.get("session"):
+        ns = clock.read(probe, when).ns
+        exact = (ns % clock.UNITS_NS["s"] != 0).mean() > 1 - MOST
+        flat = probe.select(~selectors.nested())
+        repeats = flat.height - flat.n_unique()
+        evidence = Evidence(reading.name, layout.arrival[0], repeats=repeats if exact else 0)
+        reading.check(("repeated_rows",), evidence)
+
+
+def _event_values(rows: pl.DataFrame, ids: str) -> tuple[tuple[str, str], ...]:
+    """Return column and value of the kinds of events that each request has once."""
+    requests = rows[ids].n_unique()
+    for column in rows.columns:
+        kinds = rows[column].value_counts(sort=True)
+        if 1 < kinds.height <= 10 and column != ids:
+            once = [
+                str(kind)
+                for kind, count in kinds.iter_rows()
+                if kind is not None
+                and count >= 0.9 * requests
+                and rows.filter(pl.col(column) == kind)[ids].is_unique().all()
+            ]
+            if once:
+                return tuple((column, kind) for kind in once)
+    return ()
 
 
 def _check_latency(reading: Reading, when: clock.Clock) -> None:

@@ -20,6 +20,7 @@ from planner.inputs.ingest.options import GB, IngestOptions
 
 EXTENSIONS = (".csv", ".tsv", ".txt", ".log", ".jsonl", ".ndjson", ".json", ".parquet")
 COMPRESSED = (".gz", ".zst")
+_WORKBOOKS = (".xlsx", ".xlsm", ".xls", ".ods", ".numbers")
 KINDS_OF_FILE = f"{', '.join(EXTENSIONS)}, each also {' or '.join(COMPRESSED)}"
 GZIP, ZSTD, PLAIN = "gzip", "zstd", "none"
 PARQUET_MAGIC = b"PAR1"
@@ -145,6 +146,8 @@ class Source:
         lower = self.name.lower()
         for ending in COMPRESSED:
             lower = lower.removesuffix(ending)
+        if lower.endswith(_WORKBOOKS):
+            raise IngestError(f"{self.name} is a workbook. Save its sheet as CSV (UTF-8).")
         if not lower.endswith(self._extensions):
             raise IngestError(
                 f"{self.name} has an unknown extension. Name it {', '.join(self._extensions)}, "

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import json
 import logging
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -32,7 +33,7 @@ from planner.inputs.ingest.blocks import (
     whole_records,
 )
 from planner.inputs.ingest.connectors import CONNECTORS
-from planner.inputs.ingest.log_lines import log_pattern, log_rows
+from planner.inputs.ingest.log_lines import log_pattern, log_rows, unwrapped
 from planner.inputs.ingest.names import check_names
 from planner.inputs.ingest.options import IngestOptions
 from planner.inputs.ingest.rows import BAD_IDS, Batch, RefusedRows, has_null_id
@@ -55,6 +56,7 @@ PROBE_ROWS = 1000
 FIRST_ROWS = 16_384  # first batch of a Parquet file, before the size of its rows is known
 # Errors of libraries on bad data. PanicException does not derive from Exception.
 LIBRARY = (pl.exceptions.PolarsError, pl.exceptions.PanicException)
+_JSON = re.compile(rb"\s*(?:\{|\[(?!\d{4}-))")  # a log may begin with [2025-06-02 10:00:00]
 _BOM = b"\xef\xbb\xbf"
 _ROW_BYTES = 32  # smallest size assumed for a Parquet row, to turn chunk_bytes into rows
 
@@ -116,12 +118,7 @@ def open_table(source: Source, options: IngestOptions, scratch: Path) -> Table:
     head = _text_head(head, source.name)
     unit = "line"
     stream: Iterator[bytes] = itertools.chain([head], pieces)
-    if pattern := log_pattern(head, source.name):
-        unit = "request"
-        pieces = log_rows(stream, pattern, source.name, options.chunk_bytes)
-        head = _head_of(pieces)
-        stream = itertools.chain([head], pieces)
-    is_json = head.lstrip()[:1] in (b"{", b"[") or ".jsonl" in source.name.lower()
+    is_json = bool(_JSON.match(head)) or ".jsonl" in source.name.lower()
     if is_json and (nested := _nested(head, source.name)) is not None:
         whole, path = nested
         rows = as_lines(documents(stream, source.name), path)
@@ -132,15 +129,24 @@ def open_table(source: Source, options: IngestOptions, scratch: Path) -> Table:
         if not head:
             raise IngestError(f"{source.name} holds no row. Export it again.")
         stream = itertools.chain([head], pieces)
+    if (lines := unwrapped(stream, head, source.name, options.chunk_bytes)) is not None:
+        unit, pieces = "request", lines
+        head = _head_of(pieces)
+        stream = itertools.chain([head], pieces)
+        is_json = head[:1] == b"{"
+    if pattern := log_pattern(head, source.name):
+        unit, is_json = "request", True
+        pieces = log_rows(stream, pattern, source.name, options.chunk_bytes)
+        head = _head_of(pieces)
     complete = len(head) < PROBE_BYTES
-    lines = _sample(
+    sample = _sample(
         head if complete else head[:PROBE_BYTES], complete, source.name, quoted=not is_json
     )
     step = options.chunk_bytes
     # Read the probed bytes again as the first pieces of the stream.
     again = (head[start : start + step] for start in range(0, len(head), step))
     return TextTable(
-        source, options, itertools.chain(again, pieces), lines, quoted=not is_json, unit=unit
+        source, options, itertools.chain(again, pieces), sample, quoted=not is_json, unit=unit
     )
 
 

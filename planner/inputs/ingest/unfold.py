@@ -65,18 +65,21 @@ def _flatten_key_values(value: Mapping[str, Any]) -> Row:
 
 
 def _pairs(value: Any) -> Row | None:
-    """Return a list of keys with values as one object, or None."""
-    if not isinstance(value, list) or not value:
+    """Return a list of keys (or names) with values as one object, or None."""
+    if not isinstance(value, list) or not value or not all(isinstance(x, dict) for x in value):
         return None
-    if not all(isinstance(each, dict) and each.keys() >= {"key", "value"} for each in value):
+    key = "key" if "key" in value[0] else "name"
+    if not all(each.keys() >= {key, "value"} for each in value):
         return None
-    return {str(each["key"]): _unwrap(each["value"]) for each in value}
+    return {str(_unwrap(each[key])): _unwrap(each["value"]) for each in value}
 
 
 def _unwrap(value: Any) -> Any:
-    """Return the value in a typed wrapper such as ``{"intValue": "7"}``."""
-    if isinstance(value, dict) and len(value) == 1 and next(iter(value)).endswith("Value"):
-        return next(iter(value.values()))
+    """Return the value in a wrapper such as ``{"intValue": "7"}`` or ``{"value": "name"}``."""
+    if isinstance(value, dict) and value:
+        key = "value" if "value" in value else next(iter(value))
+        if key == "value" or (len(value) == 1 and key.endswith("Value")):
+            return value[key]
     return value
 
 
@@ -85,9 +88,7 @@ def _inherited_fields(value: Mapping[str, Any]) -> Row:
     row: Row = {}
     for key, inner in value.items():
         fields = inner if isinstance(inner, dict) else {key: inner}
-        for name, each in (
-            _flatten_key_values(fields) if isinstance(inner, dict) else fields
-        ).items():
+        for name, each in _flatten_key_values(fields).items():
             short = not isinstance(each, dict | list | str) or (
                 isinstance(each, str) and len(each) <= LONGEST
             )

@@ -249,10 +249,31 @@ def test_two_groups_of_rows_years_apart_are_refused(ingest):
     assert report.requests == 50
 
 
-def test_ids_that_come_again_later_are_stated(ingest):
-    rows = "".join(f"r{i // 2},{T0 + i},10,20\n" for i in range(60))
+def test_few_ids_that_come_again_later_are_stated(ingest):
+    rows = "".join(f"r{i // 2 if i < 12 else i},{T0 + i},10,20\n" for i in range(60))
     report = ingest("request_id," + HEAD + rows)
     assert report.requests == 60 and report.checks["repeated_ids"] in report.assumptions
+
+
+def test_events_of_one_request_are_asked(ingest):
+    rows = "".join(
+        f"r{i // 2},{'end' if i % 2 else 'start'},{T0 + i},10,{i % 2 * 20}\n" for i in range(60)
+    )
+    choices = asked(ingest, "request_id,event," + HEAD + rows)
+    assert {value for _, value in choices} == {'event = "start"', 'event = "end"', "all"}
+    assert ingest("request_id,event," + HEAD + rows, where="event = end").requests == 30
+
+
+def test_parts_of_one_answer_are_refused(ingest):
+    rows = "".join(f"r{i // 3},{T0 + i // 3},10,{i % 3 * 20}\n" for i in range(60))
+    with pytest.raises(IngestError, match="where=all"):
+        ingest("request_id," + HEAD + rows)
+
+
+def test_rows_that_come_again_whole_are_asked(ingest):
+    rows = "".join(f"2025-06-02T00:{i // 60:02}:{i % 60:02}.123,10,20\n" for i in range(90))
+    choices = asked(ingest, HEAD + rows + "\n".join(rows.split("\n")[:9]) + "\n")
+    assert choices.keys() == {("map", "request_id=timestamp"), ("where", "all")}
 
 
 def test_tokens_that_only_grow_are_asked(ingest):
@@ -348,3 +369,105 @@ def test_requests_in_flight_are_no_counts(ingest):
     rows = "".join(f"2025-06-02T00:{i:02d}:00Z,{10 + i % 5},0\n" for i in range(60))
     with pytest.raises(IngestError):
         ingest("time,requests_running,requests_waiting\n" + rows)
+
+
+@pytest.mark.parametrize(
+    "hours", [range(24), range(1, 25), [f"{h:02}:00-{h + 1:02}:00" for h in range(24)]]
+)
+def test_hours_beside_dates_are_added(ingest, hours):
+    rows = "".join(f"2025-06-{day},{hour},5\n" for day in (12, 13) for hour in hours)
+    report = ingest("date,hour,requests\n" + rows)
+    assert (report.start, report.end) == ("2025-06-12T00:00:00Z", "2025-06-14T00:00:00Z")
+    assert (report.requests, report.bin_s) == (240, 3600)
+
+
+@pytest.mark.parametrize("columns", [range(24), [f"{h:02}:00" for h in range(24)]])
+def test_days_as_rows_and_hours_as_columns(ingest, columns):
+    head = ",".join(map(str, ["date", *columns]))
+    report = ingest(f"{head}\n2025-06-02,{','.join('5' * 24)}\n2025-06-03,{','.join('7' * 24)}\n")
+    assert (report.requests, report.start) == (288, "2025-06-02T00:00:00Z")
+
+
+@pytest.mark.parametrize("name", ["Total", "all", "*"])
+def test_rows_of_totals_are_left_out(ingest, name):
+    rows = "".join(
+        f"{T0 + 60 * i},{m},{n}\n" for i in range(5) for m, n in (("a", 2 + i), (name, 2 + i))
+    )
+    report = ingest("time,model,requests\n" + rows)
+    assert (report.requests, report.rejected) == (20, 5)
+    assert ingest("time,model,requests\n" + rows, where="all").requests == 40
+
+
+def test_failed_requests_in_a_column_are_no_load(ingest):
+    rows = "".join(f"{T0 + 60 * i},9,1\n" for i in range(5))
+    assert ingest("time,successful_requests,failed_requests\n" + rows).requests == 45
+
+
+def test_means_per_request_become_sums(ingest):
+    rows = "".join(f"{T0 + 60 * i},10,80.5,20\n" for i in range(5))
+    report = ingest("time,requests,avg_input_tokens,mean_output_tokens\n" + rows)
+    assert (report.input_tokens, report.output_tokens) == (4025, 1000)
+
+
+def test_uncached_tokens_and_those_of_a_cache_are_added(ingest):
+    rows = "".join(f"{T0 + 60 * i},10,100,50,20\n" for i in range(5))
+    names = "time,requests,uncached_input_tokens,cache_read_input_tokens,output_tokens\n"
+    report = ingest(names + rows)
+    assert (report.input_tokens, report.cached_tokens) == (750, 250)
+
+
+def test_months_are_no_bins(ingest):
+    rows = "".join(f"2025-{month:02}-01,1000\n" for month in range(1, 7))
+    with pytest.raises(IngestError, match="Export"):
+        ingest("date,requests\n" + rows)
+
+
+REQUEST = '{"model": "m", "prompt_tokens": 10, "completion_tokens": 20}'
+FINISH = (
+    "[2025-06-02 00:00:05] Finish: obj=X, out={'meta_info': {'finish_reason': {'type': 'stop'}, "
+    "'prompt_tokens': 10, 'completion_tokens': 20, 'e2e_latency': 2.0}}"
+)
+
+
+@pytest.mark.parametrize("line", [REQUEST, "prompt_tokens=10 completion_tokens=20 model=m", FINISH])
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda time, line: f'{time} {{pod="a"}} {line}',  # logcli
+        lambda time, line: f"{time} stdout F {line}",  # container runtimes
+        lambda time, line: f"{time}\t{line}",
+        lambda time, line: json.dumps({"labels": {}, "line": line, "timestamp": time}),
+        lambda time, line: json.dumps({"log": line + "\n", "stream": "stdout", "time": time}),
+    ],
+)
+def test_lines_in_envelopes_of_collectors(ingest, line, wrap):
+    times = [f"2025-06-02T00:00:{second:02}.250Z" for second in range(9)]
+    report = ingest("\n".join(wrap(time, line) for time in times), "x.log")
+    assert (report.requests, report.input_tokens, report.output_tokens) == (9, 90, 180)
+
+
+@pytest.mark.parametrize("line", [REQUEST, FINISH])
+def test_streams_of_loki(ingest, line):
+    values = [[str((T0 + i) * 10**9), line] for i in reversed(range(9))]
+    result = [{"stream": {"pod": pod}, "values": values} for pod in "ab"]
+    data = {"status": "success", "data": {"resultType": "streams", "result": result}}
+    report = ingest(json.dumps(data), "loki.json")
+    assert (report.requests, report.input_tokens) == (18, 180)
+
+
+def test_throughput_of_vllm_has_the_clock_of_its_collector(ingest):
+    text = (
+        "Engine 000: Avg prompt throughput: 5.0 tokens/s, Avg generation throughput: 2.0 tokens/s"
+    )
+    lines = [
+        f'2025-06-02T00:00:{s}Z {{pod="a"}} INFO 06-02 02:00:{s} [loggers.py:1] {text}'
+        for s in (30, 20, 10)
+    ]
+    report = ingest("\n".join(lines), "x.log")
+    assert (report.start, report.input_tokens) == ("2025-06-02T00:00:10Z", 150)
+
+
+def test_a_log_of_prompts_alone_is_refused(ingest):
+    line = "INFO 06-02 10:00:00 [logger.py:49] Received request a: params: SamplingParams(n=1)"
+    with pytest.raises(IngestError, match="tokens of answers"):
+        ingest("\n".join([line] * 9), "vllm.log")
