@@ -31,6 +31,7 @@ class Tier:
     deferrable: bool = False  # waits in the NIW queue until an endpoint has room (E4)
     # A deferred request older than this is urgent and routed at once. None: from its deadline.
     priority_after_s: float | None = None
+    utility: float = 0.0  # of a request within every limit
 
     @property
     def urgent_after_s(self) -> float:

@@ -83,7 +83,7 @@ def run(folder: Path, scale: float, only: list[str]) -> dict[str, Any]:
         "bursts": lambda: strategies(Day(folder, scale, bursts=8.0), {}, OWN_PLAN),
         "schedulers": lambda: schedulers(Day(folder, scale, bursts=8.0)),
         "week": lambda: compared(week(folder, scale), ("reactive", "lt-i", "lt-u", "lt-ua")),
-        "fleet": lambda: compared(fleet(folder, scale), ("siloed", "reactive", "lt-i", "lt-ua")),
+        "fleet": lambda: compared(fleet(folder, scale), ("reactive", *OWN_PLAN[:3])),
     }
     for name, part in parts.items():
         if not only or name in only:

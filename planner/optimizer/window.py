@@ -33,16 +33,17 @@ from planner.optimizer.problem import (
     single_period,
 )
 from planner.optimizer.program.search import Effort, Search
+from planner.optimizer.program.section5 import solve_window_program
 from planner.optimizer.roles import role_sides
 from planner.optimizer.solvers import Solution
 from planner.optimizer.validation import validate
 from simulation.arrays import IntArray
 
-AUTO, WHOLE, DECOMPOSED = METHODS = ("auto", "whole", "decomposed")
-# Cells: models x regions x columns. Seconds to a gap of 1e-4 for seeded windows, as one program and
-# decomposed: 2 x 2 x 2 in 0.1 and 0.2, 4 x 3 x 3 in 0.4 and 0.4, 4 x 3 x 5 in 3.0 and 1.9, 8 x 4 x
-# 4 in 2.0 and 1.8, 9 x 10 x 5 in 13 and 6.
-DECOMPOSE_FROM = 60
+AUTO, PULP, WHOLE, DECOMPOSED = METHODS = ("auto", "pulp", "whole", "decomposed")
+# Cells (models x regions x columns) below which ``auto`` solves the program in PuLP. Seconds to a
+# gap of 1e-4 for seeded windows, as one program and decomposed: 2 x 2 x 2 in 0.1 and 0.2, 4 x 3 x 3
+# in 0.4 and 0.4, 4 x 3 x 5 in 3.0 and 1.9, 8 x 4 x 4 in 2.0 and 1.8, 9 x 10 x 5 in 13 and 6.
+PULP_BELOW = 60
 # pairs of model and region: with more, decomposed plans skip the search for fewer changes
 STABLE_BELOW = 100
 LEAST_S = 0.1  # seconds for the whole program if the decomposition used all the time
@@ -69,11 +70,12 @@ def solve_window(
     every maximum and, if the minimums fit, every capacity. Some demand may be uncovered;
     ``conflict`` then names it.
 
-    ``method`` is ``whole`` (one program), ``decomposed`` (see ``decomposition``) or ``auto``.
-    ``auto`` decomposes on HiGHS from ``DECOMPOSE_FROM`` cells on. ``stable`` prefers, among plans
-    within the gap, one with few starts and stops (decomposed: below ``STABLE_BELOW`` pairs).
-    ``check`` is called about twice a second; an exception from it ends the search and is raised
-    here (cancel).
+    ``method`` is ``pulp`` (the program of ``program.section5``), ``whole`` (the same as arrays),
+    ``decomposed`` (see ``decomposition``) or ``auto``. On HiGHS, ``auto`` uses PuLP below
+    ``PULP_BELOW`` cells, the decomposition from there on, and arrays for the rest. ``stable``
+    prefers, among plans within the gap, one with few starts and stops (decomposed: below
+    ``STABLE_BELOW`` pairs). ``check`` is called about twice a second; an exception from it ends the
+    search and is raised here (cancel).
 
     Raises ``ScenarioError`` for invalid input.
     """
@@ -82,19 +84,18 @@ def solve_window(
     effort = Effort(solver, gap, time_limit_s, stable, ask)
     if method not in METHODS:
         raise ScenarioError(f"Method {method!r} is not known: use one of {', '.join(METHODS)}.")
-    if method == DECOMPOSED and solver != "highs":
-        raise ScenarioError("The decomposition runs on HiGHS: use the solver highs with it.")
+    if method in (PULP, DECOMPOSED) and solver != "highs":
+        raise ScenarioError(f"The method {method} runs on HiGHS: use the solver highs with it.")
     apart = can_decompose(problem)
     if method == AUTO:
-        large = problem.current.size >= DECOMPOSE_FROM
-        method = DECOMPOSED if large and solver == "highs" and apart else WHOLE
+        method = _method_for(problem) if solver == "highs" else WHOLE
     if method == DECOMPOSED and not apart:
         raise ScenarioError(
             "The decomposition supports no prefill and decode columns, no limit on spot, no "
             "region loss, and no spare by region on several columns. Use the method whole."
         )
     effort = replace(effort, gap=_objective_gap(problem, gap))
-    solve, began = _solve_decomposed if method == DECOMPOSED else _solve_whole, perf_counter()
+    solve, began = SOLVE[method], perf_counter()
     try:
         outcome, build_seconds, solve_seconds = solve(problem, effort)
     except SolverFailed as failed:
@@ -138,6 +139,20 @@ def can_decompose(problem: PlanningProblem) -> bool:
     Separate prefill and decode columns, a limit on spot or the loss of a region prevent that.
     """
     return len(role_sides(problem)) == 1 and not problem.lose_region
+
+
+def _method_for(problem: PlanningProblem) -> str:
+    """Return the method of ``auto`` on HiGHS."""
+    if problem.current.size < PULP_BELOW and (problem.theta_tps > 0).any():
+        return PULP
+    return DECOMPOSED if problem.current.size >= PULP_BELOW and can_decompose(problem) else WHOLE
+
+
+def _solve_in_pulp(problem: PlanningProblem, effort: Effort) -> tuple[Outcome, float, float]:
+    """Solve the program in PuLP and return the outcome, seconds to build and seconds to solve."""
+    solved, target, build_s, solve_s = solve_window_program(problem, effort)
+    bound = solved.bound if np.isfinite(solved.bound) else 0.0
+    return Outcome(solved.status, target, bound), build_s, solve_s
 
 
 def _solve_whole(problem: PlanningProblem, effort: Effort) -> tuple[Outcome, float, float]:
@@ -187,6 +202,9 @@ def _solve_decomposed(problem: PlanningProblem, effort: Effort) -> tuple[Outcome
         outcome = replace(_decomposition_outcome(search, near), bound=outcome.bound)
         solved = perf_counter()
     return outcome, built - began, solved - built
+
+
+SOLVE = {PULP: _solve_in_pulp, WHOLE: _solve_whole, DECOMPOSED: _solve_decomposed}
 
 
 def _objective_gap(problem: PlanningProblem, gap: float) -> float:

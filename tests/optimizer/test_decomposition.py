@@ -256,7 +256,7 @@ def test_cancel_comes_out_of_a_running_solve(method, monkeypatch):
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"method": "guessed"}, "use one of auto, whole, decomposed"),
+        ({"method": "guessed"}, "guessed"),
         ({"method": "decomposed", "solver": "cbc"}, "use the solver highs"),
     ],
 )

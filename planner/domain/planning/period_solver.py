@@ -10,6 +10,7 @@ import numpy as np
 from planner.domain.planning.inputs import Load, PlanInput
 from planner.domain.planning.program import instance_kw, problem
 from planner.domain.progress import Progress
+from planner.domain.traffic.groups import DEFERRABLE
 from planner.domain.traffic.window import words_of
 from planner.errors import Infeasible
 from planner.inputs.scenario.settings import ALL
@@ -25,6 +26,7 @@ from planner.optimizer.problem import FEASIBLE, INFEASIBLE, PlanningProblem, Sca
 from simulation.arrays import FloatArray, IntArray
 
 BY_TIER = "tier"
+LEAST_UTILITY = 1e-3  # share of the largest: a tier without utility is served where room is left
 ALL_TIERS = ("all tiers",)  # name of the only tier if tiers are planned together
 
 
@@ -58,10 +60,37 @@ class Periods:
 
     @property
     def worth(self) -> FloatArray:
-        """Return the worth of a token of each tier and model, ``[k, l]``."""
+        """Return the worth of a token of each tier and model, ``[k, l]``.
+
+        If the utility of requests decides, it is that utility over the input tokens of a request.
+        """
         tiers = self.given.hardware.tiers
         waiting = frozenset(tier.name for tier in tiers if tier.deferrable)
-        return self.given.settings.worth(self.load.tiers, waiting)
+        worth = self.given.settings.worth(self.load.tiers, waiting)
+        if self.given.settings.by_utility and self.load.tiers:
+            lowest = min((tier.utility for tier in tiers if tier.deferrable), default=0.0)
+            utility = {tier.name: tier.utility for tier in tiers if not tier.deferrable}
+            each = np.array([utility.get(name, lowest) for name in self.load.tiers])
+            each = np.maximum(each, LEAST_UTILITY * each.max())
+            worth = worth * each[:, None] / self._request_tokens()
+        return worth
+
+    def _request_tokens(self) -> FloatArray:
+        """Return the input tokens of a request before the window, by tier and model, ``[k, l]``.
+
+        Tiers that may wait count together. Without a request, it is 1.
+        """
+        traffic, window = self.given.traffic, self.given.window
+        demand = traffic.demand
+        waiting = {tier.name for tier in self.given.hardware.tiers if tier.deferrable}
+        before = demand.inside(demand.start_s, window.start_s)
+        sums = np.zeros((2, len(self.load.tiers), len(traffic.models)))
+        for key, *amounts in zip(demand.keys, demand.requests, demand.input_tokens, strict=True):
+            tier = DEFERRABLE if key.tier in waiting else key.tier
+            if tier in self.load.tiers:
+                at = self.load.tiers.index(tier), traffic.models.index(key.model)
+                sums[(slice(None), *at)] += [np.nansum(amount[before]) for amount in amounts]
+        return np.where(sums.min(axis=0) > 0, sums[1] / np.maximum(sums[0], 1e-12), 1.0)
 
     def alone(self, period: int, window: PlanningProblem) -> HorizonProblem:
         """Return a problem of this single period with ``window``, within the rerouting limits."""

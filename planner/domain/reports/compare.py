@@ -444,6 +444,10 @@ def _reasons(its: Comparison) -> Iterator[Fact]:
         interval = f"80% interval {figure(low, '$')} to {figure(high, '$')}"
         note = "from one test day" if low is None else interval
         yield Fact("Expected cost", expected.mean, "$", note=note)
+    if (utility := its.plan.outcome.utility) is not None:
+        most = max(other.utility or 0.0 for other in its.outcomes.values())
+        change = f"{signed_percent(utility / most - 1, 1)} vs the most of all" if most else ""
+        yield Fact("Utility of requests within SLO", utility, form=Form.NUMBER, change=change)
     following = _next_policy(its)
     if following is not None:
         label, more = following

@@ -72,6 +72,7 @@ class Outcome:
     hindsight: bool  # an oracle baseline, which nobody can run
     survives: float | None  # share of the time that survives the loss of a replica
     name: str = ""
+    utility: float | None = None  # of the requests within every limit
 
     @property
     def title(self) -> str:

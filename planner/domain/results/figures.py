@@ -93,6 +93,18 @@ def tiers_of(run: PolicyRun) -> Iterator[TierFigures]:
         )
 
 
+def utility_of(run: PolicyRun) -> float | None:
+    """Return the utility of the requests within every limit; None if no tier states one (E1)."""
+    if not any(tier.utility for tier in run.fleet.tiers):
+        return None
+    groups = {tier.name: run.summary.tiers.get(tier.name) for tier in run.fleet.tiers}
+    return sum(
+        tier.utility * (group.attainment or 0.0) * (group.arrived - group.not_due)
+        for tier in run.fleet.tiers
+        if (group := groups[tier.name]) is not None
+    )
+
+
 def _grouped(name: str, unit: str, help: str, **more: Any) -> Column:
     return Column(name, unit, help, attrgetter(f"group.{name}"), **more)
 
@@ -192,6 +204,9 @@ POLICIES = Columns(
         _summary("output_tokens", COUNT, "output tokens of completed requests", flat=False),
         _summary("tokens_in_time", COUNT, "tokens of requests within every limit",
                  REQUEST_TABLE, "Tokens within SLO", better=MORE),
+        Column("utility", NUMBER, "sum of `tiers.utility` over the requests within every limit; "
+               "null if no tier has one", utility_of, heads={REQUEST_TABLE: "Utility within SLO"},
+               better=MORE),
         _summary("slo_attainment", SHARE, "by tier: share of due requests within every limit",
                  POLICY_TABLE, "SLO attainment: {}", flat=False, better=MORE),
         _summary("worst_hour", SHARE,

@@ -309,6 +309,7 @@ def build_hardware(
                 attainment=tier.percentile / 100,
                 deferrable=tier.deferrable,
                 priority_after_s=tier.priority_after_s,
+                utility=tier.utility,
             )
             for tier in scenario.tiers
         ),

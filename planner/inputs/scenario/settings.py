@@ -129,6 +129,7 @@ class PlanSettings:
     criticality: str  # of greedy choices: tier (each tier of a model) or model
     model_worth: FloatArray  # [l] worth of a token
     tier_worth: dict[str, float]  # tiers with a worth other than 1
+    by_utility: bool  # the utility of tiers decides, as no worth of a tier is stated
     solver: str
     gap: float
     time_limit_s: float
@@ -136,7 +137,7 @@ class PlanSettings:
     @property
     def tiers_apart(self) -> bool:
         """Return whether each interactive tier is forecast and planned separately."""
-        return bool(self.forecast.quantiles or self.tier_worth)
+        return bool(self.forecast.quantiles or self.tier_worth or self.by_utility)
 
     @property
     def unit(self) -> str:
@@ -234,6 +235,9 @@ def _plan(scenario: Scenario) -> PlanSettings:
         criticality=objective.criticality,
         model_worth=np.array([priorities.models.get(model.name, 1.0) for model in scenario.models]),
         tier_worth=priorities.tiers,
+        by_utility=objective.limited is not None
+        and not priorities.tiers
+        and any(tier.utility > 0 for tier in scenario.tiers),
         solver=objective.solver,
         gap=objective.gap,
         time_limit_s=objective.time_limit_s,

@@ -19,6 +19,7 @@ import scipy
 
 from planner.optimizer.figures import TOLERANCE, global_need_tps, local_need_tps
 from planner.optimizer.pools import capacity_curve, fewest_instances, is_nonlinear
+from planner.optimizer.problem import PlanningProblem
 from planner.optimizer.program.variables import Draft
 from planner.optimizer.roles import role_sides
 from planner.optimizer.solvers.arrays import INF, Entry
@@ -40,8 +41,6 @@ def whole_covers(draft: Draft) -> None:
         for model in range(len(first.models)):
             columns = np.flatnonzero((first.theta_tps[model] > 0) & side.columns)
             lost = side.lost[columns]
-            if not 0 < len(columns) <= COLUMNS:
-                continue
             for period, window in enumerate(draft.problem.windows):
                 local, joint = local_need_tps(window)[model], global_need_tps(window)[model]
                 for region, need in enumerate(local):
@@ -60,20 +59,8 @@ def _add(
     need: float,
 ) -> None:
     """Add the facets of one need; ``region`` None: over the instances of all regions."""
-    if need <= 0:
-        return
-    first, enough = draft.problem.first, float(need * (1 - TOLERANCE))
-    theta, bends = first.theta_tps[model, columns], tuple[tuple[float, ...], ...]()
-    if lost.any() or is_nonlinear(first)[model, columns].any():
-        each = list(zip(columns.tolist(), lost.tolist(), strict=True))
-        counts = [fewest_instances(first, model, column, enough, gone) for column, gone in each]
-        if np.prod(np.array(sorted(counts)[:-1], float) + 1) > POINTS:
-            return
-        bends = tuple(
-            tuple(capacity_curve(first, model, column, count, gone)[1:].tolist())
-            for (column, gone), count in zip(each, counts, strict=True)
-        )
-    rows = facets(tuple(theta.tolist()), enough, bends)
+    first = draft.problem.first
+    rows = cover_facets(first, model, columns, lost, need)
     if not len(rows):
         return
     inside = (draft.model == model) & np.isin(draft.column, columns)
@@ -85,8 +72,35 @@ def _add(
     entries: list[Entry] = [(row, draft.x[period, cells][None], by)]
     if draft.lent is not None:
         entries.append((row, draft.lent[period, cells][None], -by))
+    draft.builder.add("whole", entries, rows[:, -1], INF, len(rows))
+
+
+def cover_facets(
+    problem: PlanningProblem, model: int, columns: IntArray, lost: IntArray, need: float
+) -> FloatArray:
+    """Return rows ``[a, b]`` with  a x >= b  for all whole x that carry ``need`` tokens/s.
+
+    x are the instances of ``columns``, of which ``lost`` are gone. There are no rows for too many
+    columns or points.
+    """
+    none = np.empty((0, len(columns) + 1))
+    if need <= 0 or not 0 < len(columns) <= COLUMNS:
+        return none
+    enough = float(need * (1 - TOLERANCE))
+    theta, bends = problem.theta_tps[model, columns], tuple[tuple[float, ...], ...]()
+    if lost.any() or is_nonlinear(problem)[model, columns].any():
+        each = list(zip(columns.tolist(), lost.tolist(), strict=True))
+        counts = [fewest_instances(problem, model, column, enough, gone) for column, gone in each]
+        if np.prod(np.array(sorted(counts)[:-1], float) + 1) > POINTS:
+            return none
+        bends = tuple(
+            tuple(capacity_curve(problem, model, column, count, gone)[1:].tolist())
+            for (column, gone), count in zip(each, counts, strict=True)
+        )
+    rows = facets(tuple(theta.tolist()), enough, bends).copy()
     # CBC reads 12 digits. A plan exactly on a facet could otherwise fall below it.
-    draft.builder.add("whole", entries, rows[:, -1] * (1 - LOOSE), INF, len(rows))
+    rows[:, -1] *= 1 - LOOSE
+    return rows
 
 
 # Periods and regions can have equal needs, so compute each hull once.

@@ -140,6 +140,11 @@ def _solve_in_process(
         solution.col_value = start
         highs.setSolution(solution)
     run(highs, check, enough if np.isfinite(outside) else None)
+    return solution_of_highs(highs)
+
+
+def solution_of_highs(highs: highspy.Highs) -> Solution:
+    """Return what ``highs`` found in its last run."""
     info = highs.getInfo()
     feasible = info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible
     values = np.array(highs.getSolution().col_value) if feasible else None

@@ -22,6 +22,9 @@ class Tier(Section):
     deferrable: bool = False  # requests may wait in a queue (NIW)
     # Seconds until a deferrable request is urgent; default: 10/24 of e2e_ms.
     priority_after_s: Annotated[float, Field(ge=0, le=31_536_000)] | None = None
+    # Worth of a request served within every limit, in any unit. If capacity is short, `limited`
+    # serves the demand with the most utility.
+    utility: Annotated[float, Field(ge=0, le=1_000_000_000)] = 0.0
 
     @model_validator(mode="after")
     def _require_a_limit(self) -> Tier:

@@ -115,6 +115,24 @@ def test_what_capacity_cannot_serve_is_left_by_tier(
         assert {row["tier"] for row in together["unserved"]} <= {"mail", "chat"}
 
 
+@pytest.mark.parametrize("most", ["chat", "mail"])
+def test_short_capacity_serves_the_requests_with_the_most_utility(
+    stored: dict[str, StoredTrace], most: str
+) -> None:
+    """Both tiers have prompts of equal length, so utility alone decides."""
+    tiers = [{**tier, "utility": 5 if tier["name"] == most else 1} for tier in TIERS]
+    limited = planned(
+        stored,
+        regions=[{**EAST, "capacity": {"G": 2}}],
+        tiers=tiers,
+        traffic__sources=[source(tiers={"chat": 0.5, "mail": 0.5})],
+        objective={"limited": "Exact"},
+    )
+    left = {row["tier"]: row["input_tps"] for row in limited["unserved"]}
+    (least,) = {"chat", "mail"} - {most}
+    assert left[least] > left.get(most, 0.0)
+
+
 def test_tiers_are_planned_for_at_their_own_quantile(stored: dict[str, StoredTrace]) -> None:
     changes: dict[str, Any] = {
         "tiers": TIERS,

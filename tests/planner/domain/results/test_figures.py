@@ -42,6 +42,16 @@ def test_starts_are_by_source_and_their_sum_has_a_name_of_its_own(policy):
     assert row["starts_total"] == table["starts_total"] == table["starts"] == 5
 
 
+def test_utility_counts_the_requests_within_every_limit():
+    """90% of the 8 due of 9 requests, at 5 each; no tier states a utility: no figure."""
+    of_fast = replace(FAST, not_due=1)
+    one = run("lt-i", 20, tiers={"fast": of_fast})
+    assert POLICIES.row(one)["utility"] is None
+    worth = tuple(replace(tier, utility=5.0) for tier in one.fleet.tiers)
+    with_utility = replace(one, fleet=replace(one.fleet, tiers=worth))
+    assert POLICIES.row(with_utility)["utility"] == pytest.approx(0.9 * 8 * 5.0)
+
+
 def test_whether_a_tier_is_met_has_one_name(policy):
     row, table = POLICIES.row(policy), tiers_table([policy]).row(0, named=True)
     tier = row["tiers"]["fast"]

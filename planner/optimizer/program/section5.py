@@ -1,0 +1,285 @@
+"""State and solve the program of one window in PuLP, as SageServe's section 5 does (seed 004, E7).
+
+Sets: models ``i``, regions ``j``, columns ``k`` (GPU types and their arrangements), and the bins
+``w`` of the forecast. Table 2 of the source gives the symbols n, theta, alpha, sigma and rho.
+
+``solve_window`` solves small windows with it. Larger windows and plans of several periods use the
+program as arrays (``variables``, ``families``), which has the same optimum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import perf_counter
+from typing import TypeAlias
+
+import highspy
+import numpy as np
+import pulp
+
+from planner.optimizer.figures import global_need_tps, local_need_tps
+from planner.optimizer.highs import run
+from planner.optimizer.objective import caps, price, start_cost
+from planner.optimizer.pools import capacity_curve, fewest_instances, linear_pieces
+from planner.optimizer.problem import PlanningProblem
+from planner.optimizer.program.cuts import cover_facets
+from planner.optimizer.program.search import STABLE_SHARE, Effort
+from planner.optimizer.roles import Side, role_sides
+from planner.optimizer.solvers.deadline import Solution, solution_of_highs
+from simulation.arrays import IntArray
+
+Cell = tuple[int, int, int]  # i, j, k
+Expression: TypeAlias = pulp.LpAffineExpression
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WindowProgram:
+    """The program, and the variables and expressions that its answer is read from."""
+
+    program: pulp.LpProblem
+    fleet: dict[Cell, pulp.LpVariable]  # n + delta
+    changes: Expression  # replicas started and stopped, without the constant ``sum n``
+    shape: tuple[int, int, int]
+
+    def target(self) -> IntArray:
+        """Return the replicas of the solution, ``[l, r, g]``."""
+        out = np.zeros(self.shape, np.int64)
+        for cell, variable in self.fleet.items():
+            out[cell] = round(variable.value())
+        return out
+
+
+def window_program(problem: PlanningProblem) -> WindowProgram:
+    """Return the program of ``problem``.
+
+    The first cost term of the source counts the change delta. Here it counts the fleet n + delta.
+    Both have the same optimum, and the gap is then a share of the fleet's cost.
+    """
+    models, regions, columns = (range(size) for size in problem.current.shape)
+    n, theta = problem.current, problem.theta_tps
+    alpha, sigma = price(problem), start_cost(problem)
+    size, room = problem.gpus_per_instance, problem.room
+    cells = [(i, j, k) for i in models for j in regions for k in columns if theta[i, k] > 0]
+    program = pulp.LpProblem("plan", pulp.LpMinimize)
+
+    # Variables: the fleet n + delta, never below 0 (so delta >= -n), and the starts max(0, delta).
+    fleet = {
+        (i, j, k): program.add_variable(
+            _name("fleet", i, j, k),
+            0,
+            int(min(problem.maximum[i, j, k], room[j, k] // max(1, size[i, k]))),
+            pulp.LpInteger,
+        )
+        for i, j, k in cells
+    }
+    starts = {
+        (i, j, k): program.add_variable(_name("starts", i, j, k), 0, None, pulp.LpInteger)
+        for i, j, k in cells
+    }
+
+    # Objective: gamma, the cost of the replicas, and mu, the cost of their starts.
+    gamma = pulp.lpSum(float(alpha[cell]) * fleet[cell] for cell in cells)
+    mu = pulp.lpSum(float(sigma[cell]) * starts[cell] for cell in cells)
+    program.setObjective(gamma + mu)
+
+    for cell in cells:
+        program += starts[cell] >= fleet[cell] - int(n[cell]), _name("starts", *cell)
+
+    # Each region serves epsilon of its peak. All regions together serve the joint peak.
+    local, joint = local_need_tps(problem), global_need_tps(problem)
+    served = _served(program, problem, fleet)
+    for i in models:
+        for j in regions:
+            program += served[i, j] >= float(local[i, j]), _name("local_coverage", i, j)
+        everywhere = pulp.lpSum(served[i, j] for j in regions)
+        program += everywhere >= float(joint[i]), _name("global_coverage", i)
+
+    # Beyond the source: minimums, GPUs, the loss of a region, and limits on the whole plan.
+    for cell in cells:
+        if problem.minimum[cell] > 0:
+            program += fleet[cell] >= int(problem.minimum[cell]), _name("minimum", *cell)
+    for j in regions:
+        for t in range(problem.capacity_gpus.shape[1]):
+            used = pulp.lpSum(
+                int(size[i, k]) * fleet[i, j, k]
+                for i in models
+                for k in columns
+                if problem.rows[k] == t and (i, j, k) in fleet
+            )
+            program += used <= int(problem.capacity_gpus[j, t]), _name("capacity", j, t)
+    if problem.lose_region:
+        for i in models:
+            for lost in regions:
+                others = pulp.lpSum(served[i, j] for j in regions if j != lost)
+                program += others >= float(joint[i]), _name("without_region", i, lost)
+    for cap in caps(problem):
+        used = pulp.lpSum(
+            float(cap.per_instance[cell]) * fleet[cell] + float(cap.per_start[cell]) * starts[cell]
+            for cell in cells
+        )
+        program += used <= cap.limit, cap.family
+    _add_facets(program, problem, fleet)
+    changes = pulp.lpSum(2 * starts[cell] - fleet[cell] for cell in cells)
+    return WindowProgram(program, fleet, changes, n.shape)
+
+
+def _served(
+    program: pulp.LpProblem, problem: PlanningProblem, fleet: dict[Cell, pulp.LpVariable]
+) -> dict[tuple[int, int], pulp.LpVariable | Expression]:
+    """Return the tokens/s that each model serves in each region, by (i, j).
+
+    It is the capacity of the weakest side. With one side, that is an expression. With more (prefill
+    and decode, owned and spot, spare replicas), a variable stays below each.
+    """
+    models, regions, columns = (range(size) for size in problem.current.shape)
+    sides = role_sides(problem)
+    pairs = [(i, j) for i in models for j in regions]
+    carried: dict[tuple[int, int, int, int], Expression] = {}
+
+    def capacity(i: int, j: int, side: Side) -> Expression:
+        inside = [k for k in columns if side.columns[k] and (i, j, k) in fleet]
+        for k in inside:
+            key = (i, j, k, int(side.lost[k]))
+            if key not in carried:
+                carried[key] = _pool_capacity(program, problem, fleet[i, j, k], key)
+        return pulp.lpSum(carried[i, j, k, int(side.lost[k])] for k in inside)
+
+    if len(sides) == 1:
+        return {(i, j): capacity(i, j, sides[0]) for i, j in pairs}
+    served = {(i, j): program.add_variable(_name("served", i, j), 0) for i, j in pairs}
+    for s, side in enumerate(sides):
+        for i, j in pairs:
+            most = capacity(i, j, side)
+            program += side.share * served[i, j] <= most, _name(f"side_{s}", i, j)
+    return served
+
+
+def _pool_capacity(
+    program: pulp.LpProblem,
+    problem: PlanningProblem,
+    fleet: pulp.LpVariable,
+    key: tuple[int, int, int, int],
+) -> Expression:
+    """Return C(fleet) of a pool (i, j, k) with so many replicas lost: theta fleet, or a curve.
+
+    A curve is filled piece by piece. Slopes fall within a run of pieces. A binary opens each later
+    run once all pieces before it are full.
+    """
+    i, _, k, lost = key
+    need = float(global_need_tps(problem)[i])
+    enough = min(int(fleet.upBound), fewest_instances(problem, i, k, need, lost))
+    curve = capacity_curve(problem, i, k, enough, lost)
+    pieces = linear_pieces(curve, np.inf)
+    if len(pieces.slope) <= 1:
+        return pulp.lpSum(float(slope) * fleet for slope in pieces.slope)
+    pieces = linear_pieces(curve, need)
+    parts = range(len(pieces.slope))
+    filled = [
+        program.add_variable(_name("filled", *key, s), 0, int(pieces.length[s])) for s in parts
+    ]
+    opened = {
+        run: program.add_variable(_name("opened", *key, run), cat=pulp.LpBinary)
+        for run in sorted(set(pieces.run[pieces.run > 0].tolist()))
+    }
+    program += pulp.lpSum(filled) <= fleet, _name("pool", *key)
+    for s, run_of in enumerate(pieces.run.tolist()):
+        length = int(pieces.length[s])
+        if run_of in opened:
+            program += filled[s] <= length * opened[run_of], _name("open", *key, s)
+        if run_of + 1 in opened:
+            program += filled[s] >= length * opened[run_of + 1], _name("full", *key, s)
+    return pulp.lpSum(float(pieces.slope[s]) * filled[s] for s in parts)
+
+
+def _add_facets(
+    program: pulp.LpProblem, problem: PlanningProblem, fleet: dict[Cell, pulp.LpVariable]
+) -> None:
+    """Add the facets of each need over whole replicas. They cut off fractions only."""
+    local, joint = local_need_tps(problem), global_need_tps(problem)
+    everywhere = range(len(problem.regions))
+    for s, side in enumerate(role_sides(problem)):
+        for i in range(len(problem.models)):
+            columns = np.flatnonzero((problem.theta_tps[i] > 0) & side.columns)
+            places = [([j], float(local[i, j])) for j in everywhere]
+            if len(everywhere) > 1:
+                places.append((list(everywhere), float(joint[i])))
+            for place, (inside, need) in enumerate(places):
+                rows = cover_facets(problem, i, columns, side.lost[columns], need * side.share)
+                for row, (*by, least) in enumerate(rows.tolist()):
+                    covered = pulp.lpSum(
+                        share * fleet[i, j, k]
+                        for share, k in zip(by, columns.tolist(), strict=True)
+                        for j in inside
+                    )
+                    program += covered >= least, _name(f"facet_{s}", i, place, row)
+
+
+class _Highs(pulp.HiGHS):  # type: ignore[misc]
+    """PuLP's HiGHS, which a cancel can end."""
+
+    check: Callable[[], None]
+
+    def callSolver(self, lp: pulp.LpProblem) -> None:
+        values = [variable.varValue for variable in lp.variables()]
+        if None not in values:  # an earlier solution is the start of the next search
+            start = highspy.HighsSolution()
+            start.col_value = values
+            lp.solverModel.setSolution(start)
+        run(lp.solverModel, self.check)
+
+
+def solve_window_program(
+    problem: PlanningProblem, effort: Effort
+) -> tuple[Solution, IntArray | None, float, float]:
+    """Return the solution, its replicas ``[l, r, g]``, and the seconds to build and to solve.
+
+    ``effort.gap`` is relative to the objective. With ``effort.stable``, the plan has the fewest
+    starts and stops among those within the gap that the time allows to find.
+    """
+    began = perf_counter()
+    stated = window_program(problem)
+    built = perf_counter()
+    solved = _solve(stated.program, effort, effort.time_limit_s)
+    target = None if solved.values is None else stated.target()
+    left = effort.time_limit_s - (perf_counter() - built)
+    if effort.stable and effort.gap > 0 and target is not None and left > 0:
+        target = _with_fewer_changes(problem, stated, solved, effort, left)
+    return solved, target, built - began, perf_counter() - built
+
+
+def _with_fewer_changes(
+    problem: PlanningProblem,
+    stated: WindowProgram,
+    solved: Solution,
+    effort: Effort,
+    left_s: float,
+) -> IntArray:
+    """Return the replicas with the fewest starts and stops that cost at most bound (1 + gap)."""
+    target, program, cost = stated.target(), stated.program, stated.program.objective
+    if stated.changes.value() + int(problem.current.sum()) < 0.5:
+        return target
+    dollars = float(cost.value())
+    bound = solved.bound if np.isfinite(solved.bound) else dollars
+    allowed = max(1e-12, dollars, bound + effort.gap * abs(bound))
+    # Changes are whole numbers and the scaled cost is at most about 1, so changes decide first.
+    scaled = cost * (1 / allowed)
+    program += scaled <= 1 + 1e-9, "cost_within_gap"
+    program.setObjective(scaled + stated.changes)
+    before = float(program.objective.value())
+    again = _solve(program, effort, min(left_s, STABLE_SHARE * effort.time_limit_s))
+    better = again.values is not None and float(program.objective.value()) < before
+    return stated.target() if better else target
+
+
+def _solve(program: pulp.LpProblem, effort: Effort, time_limit_s: float) -> Solution:
+    solver = _Highs(
+        msg=False, gapRel=effort.gap, gapAbs=0.0, timeLimit=max(0.05, time_limit_s), threads=1
+    )
+    solver.check = effort.check
+    program.solve(solver)
+    return solution_of_highs(program.solverModel)
+
+
+def _name(family: str, *indices: int) -> str:
+    return "_".join([family, *map(str, indices)])

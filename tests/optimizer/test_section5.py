@@ -1,0 +1,73 @@
+"""The program in PuLP has the optimum of the program as arrays, and of counting every fleet."""
+
+import re
+
+import pytest
+
+from planner.errors import RunCancelled
+from planner.optimizer import solve_window
+from planner.optimizer.figures import is_feasible
+from planner.optimizer.objective import start_price
+from planner.optimizer.program.section5 import window_program
+from tests.optimizer.problems import (
+    best_by_counting,
+    problem,
+    random_columns,
+    random_problem,
+    with_limits,
+    with_pools,
+    with_spare,
+)
+
+MAKERS = {
+    "plain": random_problem,
+    "columns": random_columns,
+    "limits": lambda seed: with_limits(random_problem(seed), seed),
+    "pools": lambda seed: with_pools(random_columns(seed), seed),
+    "spare": lambda seed: with_pools(with_spare(random_problem(seed), seed), seed),
+}
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("kind", MAKERS)
+def test_it_equals_the_array_program_and_counting(kind, seed):
+    instance = MAKERS[kind](seed)
+    stated, arrays = (solve_window(instance, gap=0.0, method=name) for name in ("auto", "whole"))
+    best = best_by_counting(instance)
+    assert stated.status == arrays.status == ("infeasible" if best is None else "optimal")
+    if best is not None:
+        assert is_feasible(instance, stated.target)
+        assert stated.objective_usd == pytest.approx(arrays.objective_usd)
+        assert stated.objective_usd == pytest.approx(best)
+
+
+def test_it_holds_the_constraints_of_the_source_by_name():
+    """Two models, two regions and two columns: rows of section 5, and the GPUs of a region."""
+    rows = window_program(problem()).program.constraints()
+    families = [re.sub(r"(_\d+)+$", "", row.name) for row in rows]
+    count = {family: families.count(family) for family in set(families)}
+    facets = {family: count.pop(family) for family in list(count) if family.startswith("facet")}
+    assert sum(facets.values()) > 0
+    assert count == {"starts": 8, "local_coverage": 4, "global_coverage": 2, "capacity": 4}
+
+
+def test_its_objective_is_that_of_the_source_and_the_cost_of_the_present_fleet():
+    """gamma + mu + sum alpha n, from section 5."""
+    instance = random_problem(3)
+    plan = solve_window(instance, gap=0.0, method="pulp")
+    delta = plan.target - instance.current
+    gamma = (instance.usd_per_hour * delta).sum()
+    mu = (start_price(instance) * delta.clip(0)).sum()
+    present = (instance.usd_per_hour * instance.current).sum()
+    assert plan.objective_usd == pytest.approx(gamma + mu + present)
+
+
+def test_cancel_ends_it(monkeypatch):
+    monkeypatch.setattr("planner.optimizer.highs.CHECK_EVERY_S", 0.0)
+
+    def cancel():
+        raise RunCancelled
+
+    hard = with_pools(problem(demand_tps=problem().demand_tps * 4.9), 1)
+    with pytest.raises(RunCancelled):
+        solve_window(hard, gap=0.0, method="pulp", check=cancel)
