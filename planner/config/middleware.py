@@ -1,6 +1,7 @@
 """Set the workspace of a request, note its session, and refuse bodies before they are read."""
 
 from collections.abc import Callable
+from datetime import UTC
 from functools import partial
 
 from django.conf import settings
@@ -10,6 +11,7 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.urls import Resolver404, resolve
 
 from planner.config.public_addresses import PUBLIC, STRANGER_BYTES
+from planner.domain.formats import ZONE
 from planner.models import User, Workspace
 from planner.models.workspace import NoWorkspace, within
 from planner.selectors.workspaces import last_workspace
@@ -42,6 +44,7 @@ class WorkspaceMiddleware:
     """Middleware that enters the workspace that the session entered last, or the user's first.
 
     Authentication by a token enters the token's workspace later. Strangers are in no workspace.
+    Pages have the user's time zone.
     """
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
@@ -49,7 +52,11 @@ class WorkspaceMiddleware:
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
         with within(partial(_of_session, request)):
-            return self.get_response(request)
+            token = ZONE.set(request.user.zone if isinstance(request.user, User) else UTC)
+            try:
+                return self.get_response(request)
+            finally:
+                ZONE.reset(token)
 
 
 def _of_session(request: HttpRequest) -> Workspace:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from contextvars import ContextVar
+from datetime import UTC, datetime, tzinfo
 from typing import Any
 
 NOTHING = "–"
+ZONE: ContextVar[tzinfo] = ContextVar("zone", default=UTC)  # of the moments that people read
 
 
 def digits(value: float) -> str:
@@ -70,8 +72,18 @@ def duration(seconds: Any) -> str:
     return f"{rounded // 60} min {rounded % 60} s" if rounded % 60 else f"{rounded // 60} min"
 
 
-def when(moment: Any, clock: str = "utc") -> str:
-    """Format a moment (datetime or ISO text) as "18 May 2024, 14:00 UTC".
+def local(moment: datetime) -> datetime:
+    """Return a moment in the reader's time zone. Without a zone it is in UTC."""
+    return moment.replace(tzinfo=moment.tzinfo or UTC).astimezone(ZONE.get())
+
+
+def zone_name() -> str:
+    """Return the reader's time zone, such as UTC or Europe/Berlin."""
+    return str(ZONE.get())
+
+
+def when(moment: Any, clock: str = "utc", *, zoned: bool = True) -> str:
+    """Format a moment (datetime or ISO text) as "18 May 2024, 14:00 UTC" in the reader's zone.
 
     On a relative clock, return the time since the trace began.
     """
@@ -81,8 +93,10 @@ def when(moment: Any, clock: str = "utc") -> str:
         moment = datetime.fromisoformat(moment)
     if not isinstance(moment, datetime):
         return NOTHING
-    moment = moment.replace(tzinfo=moment.tzinfo or UTC).astimezone(UTC)
+    moment = local(moment)
     if clock == "relative":
         seconds = moment.timestamp()
         return f"{duration(seconds)} in" if seconds >= 1 else "start"
-    return f"{moment.day} {moment:%b %Y, %H:%M} UTC"
+    zone = f"{moment:%Z}"  # such as CEST; zones without a name of their own have an offset
+    offset = "UTC" * (not zone[0].isalpha())
+    return f"{moment.day} {moment:%b %Y, %H:%M}{f' {offset}{zone}' * zoned}"

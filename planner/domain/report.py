@@ -41,7 +41,7 @@ class Form(Enum):
         if value is None or value == "" or value != value:
             return NOTHING
         if isinstance(value, datetime):
-            return when(value, clock).removesuffix(" UTC")
+            return when(value, clock, zoned=False)
         if isinstance(value, str):
             return value
         match self:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any, TypeAlias
+from zoneinfo import ZoneInfo
 
 from django.conf import settings
 from django.contrib.auth.models import AbstractUser, UserManager
@@ -42,6 +43,9 @@ class User(AbstractUser):
 
     Role: TypeAlias = workspaces.Role
 
+    # empty: that of the workspace
+    time_zone = models.CharField(max_length=64, blank=True, default="", db_default="")
+
     objects = WorkspaceUserManager()  # type: ignore[misc]
 
     @cached_property
@@ -75,6 +79,11 @@ class User(AbstractUser):
     def here(self) -> Workspace | None:
         """Return the current workspace, for pages; None for somebody who belongs to none."""
         return current_workspace() if self.workspaces else None
+
+    @property
+    def zone(self) -> ZoneInfo:
+        """Return the time zone in which the user reads moments."""
+        return ZoneInfo(self.time_zone or (self.here.time_zone if self.here else "UTC"))
 
     def join(self, workspace: Workspace, role: str) -> Membership:
         """Make the user a member, or change the role."""

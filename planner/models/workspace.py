@@ -44,6 +44,7 @@ class Workspace(models.Model):
     name = models.CharField(max_length=80, unique=True)  # name that people read
     slug = models.SlugField(max_length=40, unique=True)  # name in addresses, headers and commands
     created_at = models.DateTimeField(auto_now_add=True)
+    time_zone = models.CharField(max_length=64, default="UTC", db_default="UTC")
     second_factor = models.BooleanField(default=False)  # True: everybody in it needs one
 
     class Meta:

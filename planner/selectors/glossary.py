@@ -54,4 +54,5 @@ def _term(section: str) -> Term:
     name, *paragraphs = (part.strip() for part in section.strip().split("\n") if part.strip())
     also = ", ".join(line.removeprefix(ALSO) for line in paragraphs if line.startswith(ALSO))
     meaning = " ".join(line for line in paragraphs if not line.startswith(ALSO))
-    return Term(name, meaning.replace("`", ""), also)
+    meaning = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", meaning.replace("`", ""))  # links to docs
+    return Term(name, meaning, also)

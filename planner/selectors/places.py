@@ -46,10 +46,11 @@ PLACES = (
         (
             Job("configure", "Find a deployment", "configure search gpu tp parallelism"),
             Job("estimate", "Estimate a deployment", "speed latency memory ttft tpot"),
+            Job("quick-size", "Count GPUs", "how many users size"),
             Job("size", "Replica capacity", "size users rate replicas"),
             Job("pd-ratio", "P/D ratio", "prefill decode disaggregated"),
         ),
-        ("configure", "estimate", "size", "pd-ratio"),
+        ("configure", "estimate", "quick-size", "size", "pd-ratio"),
     ),
     Place(
         "Changes",

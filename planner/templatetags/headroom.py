@@ -18,6 +18,7 @@ from planner.domain.formats import (
     percent,
     signed_percent,
     when,
+    zone_name,
 )
 from planner.models import Run, User
 from planner.selectors.glossary import meaning_of
@@ -205,7 +206,8 @@ def chart(figure: dict[str, Any], element: str, label: str, classes: str = "") -
     """
     data = f"{element.removesuffix('-chart')}-data"
     frame = format_html(
-        '<div class="chart-frame {}" id="{}" role="group" aria-label="{}" data-figure="{}"></div>',
+        '<div class="chart-box"><div class="chart-frame {}" id="{}" role="group" aria-label="{}" '
+        'data-figure="{}"></div>',
         classes,
         element,
         label,
@@ -214,7 +216,7 @@ def chart(figure: dict[str, Any], element: str, label: str, classes: str = "") -
     table = format_html(
         '<details class="chart-table small"><summary>As a table</summary>'
         '<div class="table-responsive" tabindex="0" role="region" aria-label="{}, as a table" '
-        'data-table-of="{}"></div></details>',
+        'data-table-of="{}"></div></details></div>',
         label,
         data,
     )
@@ -225,6 +227,11 @@ def chart(figure: dict[str, Any], element: str, label: str, classes: str = "") -
 def may_remove_of(user: User, owner_id: int | None) -> bool:
     """Return whether the user may remove an object that ``owner_id`` created."""
     return user.may_remove(owner_id)
+
+
+@register.simple_tag
+def time_zone() -> str:
+    return zone_name()
 
 
 @register.simple_tag

@@ -13,7 +13,8 @@ register = template.Library()
 def heads(*labels: str) -> SafeString:
     """Return the column headings.
 
-    ``num:Cost`` is a heading of numbers. ``hidden:What to do`` is for screen readers only.
+    ``num:Cost, $`` is a heading of numbers with their unit. ``hidden:Action`` is for screen readers
+    only.
     """
     return format_html_join("", "{}", ((_head(label),) for label in labels))
 
@@ -21,7 +22,9 @@ def heads(*labels: str) -> SafeString:
 def _head(label: str) -> SafeString:
     kind, colon, text = label.partition(":")
     if colon and kind == "num":
-        return format_html('<th scope="col" class="num">{}</th>', text)
+        name, _, unit = text.partition(", ")
+        unit = format_html(' <span class="unit">{}</span>', unit) if unit else ""
+        return format_html('<th scope="col" class="num">{}{}</th>', name, unit)
     if colon and kind == "hidden":
         return format_html('<th scope="col"><span class="visually-hidden">{}</span></th>', text)
     return format_html('<th scope="col">{}</th>', label)

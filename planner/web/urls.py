@@ -56,6 +56,7 @@ urlpatterns = [
     at("account/password/", account.PasswordChange.as_view(), "password-change", everywhere=True),
     at("account/second-factor/", second_factor.own, "second-factor", everywhere=True),
     at("account/sessions/", sessions.own, "sessions", everywhere=True),
+    at("account/time-zone/", account.time_zone, "time-zone", everywhere=True),
     at("account/data/", account.data, "account-data", everywhere=True),
     at("account/token/", account.token, "token"),
     path("password/forgotten/", account.forgotten, name="password-forgotten"),

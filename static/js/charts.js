@@ -175,7 +175,7 @@
     table.className = "table table-sm";
     const head = table.createTHead().insertRow();
     const lines = figure.data.filter((line) => line.x && line.y && line.type !== "heatmap");
-    cell(head, "th", title(figure.layout, "xaxis") || (figure.layout.xaxis?.tickformatstops ? "UTC" : "x"));
+    cell(head, "th", title(figure.layout, "xaxis") || (figure.layout.meta || "x"));
     for (const line of lines) cell(head, "th", line.name || title(figure.layout, "yaxis"));
     const rows = new Map();
     lines.forEach((line, i) => line.x.forEach((x, at) => {

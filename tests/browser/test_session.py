@@ -46,7 +46,7 @@ def test_from_an_answer_to_what_if(
     site.goto(live_server.url + reverse("web:runs"))
     for run in (plan, other):
         site.get_by_label(f"Compare run {run.pk}", exact=True).check()
-    site.get_by_role("button", name="Compare those that are ticked").click()
+    site.get_by_role("button", name="Compare selected").click()
     expect(site.get_by_role("heading", level=1)).to_contain_text(f"{plan.pk}")
     expect(site.get_by_text("Other traffic").first).to_be_visible()
     beside = site.url

@@ -41,6 +41,7 @@ NEEDS = {
     "web:logout": "post nobody",
     "web:second-factor": "get none, post none",
     "web:sessions": "get none, post none",
+    "web:time-zone": "post none",
     "web:welcome": "get everybody, post everybody",
     "web:password-change": "get none, post none",
     "web:account-data": "get none",

@@ -289,6 +289,8 @@ def _against(its: Comparison) -> str:
     if base is None:
         return ""
     whom = "today" if base.name == TODAY else base.label[:1].lower() + base.label[1:]
+    if base.hindsight:
+        whom += " (oracle)"
     unequal = next((row for row in its.comparison.equal_slo if row.policy == its.key), None)
     if unequal is None:
         return f"vs {whom}"

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any, cast
 
-from planner.domain.formats import duration, when
+from planner.domain.formats import duration, local, when, zone_name
 from planner.domain.report import Form, Head, Section, sources_section, table
 from planner.domain.results.assumptions import Assumption
 from planner.domain.results.basis import Forecasts, Frame, WindowFacts
@@ -19,24 +19,25 @@ ASSUMED = "assumed"
 
 def window_text(window: WindowFacts) -> str:
     """Return the begin and the end of the window."""
-    return f"{when(window.start, window.clock)} to {when(window.end, window.clock)}"
+    begins, ends = (when(each, window.clock, zoned=False) for each in (window.start, window.end))
+    return f"{begins} to {ends} {zone_name()}" if window.clock == "utc" else f"{begins} to {ends}"
 
 
 def window_title(frame: Frame) -> str:
     """Return what the window is: a backtest or a forecast, of which day, and how busy it was."""
     window = frame.window
     kind = "Forecast" if window.replay == FORECAST else "Backtest"
-    start, whole_day = window.start, window.end - window.start == timedelta(days=1)
+    start, whole_day = local(window.start), window.end - window.start == timedelta(days=1)
     if whole_day and window.clock == "utc" and start.hour == start.minute == 0:
         parts = [f"{kind} of {start:%a} {start.day} {start:%b %Y}"]
     else:
-        parts = [f"{kind}, {window_text(window)}".replace(" UTC", "")]
+        parts = [f"{kind}, {window_text(window)}".removesuffix(f" {zone_name()}")]
     rank = window.rank
     if rank is not None and rank.rank is not None and rank.of > 1:
         span = duration((window.end - window.start).total_seconds())
         what = "days" if whole_day else f"windows of {span}"
         parts.append(f"{_ordinal(rank.rank)} busiest of {rank.of} {what}")
-    return " · ".join([*parts, "UTC"] if window.clock == "utc" else parts)
+    return " · ".join([*parts, zone_name()] if window.clock == "utc" else parts)
 
 
 def _ordinal(rank: int) -> str:

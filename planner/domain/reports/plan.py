@@ -128,15 +128,6 @@ def _sections(result: PlanResult, schedule: Schedule | None) -> Iterator[Section
             note=result.verification.sentence,
         )
         yield Section("Simulation of the plan", (judged,), "Verification")
-    if result.plan.unserved:
-        unserved = table(
-            result.plan.unserved,
-            (Head("Tier", wide=2), lambda row: row.tier),
-            (Head("Model", wide=2), lambda row: row.model),
-            (Head("Peak", Form.NUMBER, "input tokens/s"), lambda row: row.input_tps),
-            (Head("Periods", Form.COUNT), lambda row: row.periods),
-        )
-        yield Section("Unserved demand", (unserved,), "Unserved")
     if ratios := [row for row in result.pd_ratios if row.best is not None]:
         yield Section("Prefill and decode", (_ratios(ratios),), "Ratio")
     yield from assumptions_section(result.frame)

@@ -15,7 +15,7 @@ def plan_sections(plan: PlanFigures | None) -> Iterator[Section]:
     """Yield the details of a plan."""
     if plan is None:
         return
-    if plan.conflicts:
+    if plan.conflicts or plan.unserved:
         yield _conflicts(plan)
     if plan.totals is not None:
         yield _totals(plan, plan.totals)
@@ -42,20 +42,20 @@ def _conflicts(plan: PlanFigures) -> Section:
     limited = bool(plan.limited)
     blocks: list[Block] = [Note(sentence) for sentence in plan.conflicts]
     if limited:
-        blocks.append(Note(f"Whom to serve is chosen by {plan.limited}."))
+        blocks.append(Note(f"Method of the choice: {plan.limited}."))
     if plan.unserved:
         blocks.append(
             table(
                 plan.unserved,
-                (Head("Left unserved"), lambda row: row.tier),
+                (Head("Tier", wide=2), lambda row: row.tier),
                 (Head("Model", wide=2), lambda row: row.model),
-                (Head("At most", Form.NUMBER, "input tokens/s"), lambda row: row.input_tps),
+                (Head("Peak", Form.NUMBER, "input tokens/s"), lambda row: row.input_tps),
                 (Head("Total", Form.NUMBER, "input tokens"), lambda row: row.input_tokens),
                 (Head("Periods", Form.COUNT), lambda row: row.periods),
             )
         )
-    title = "Not everything can be served" if limited else "Periods without an answer"
-    return Section(title, tuple(blocks), "Conflicts", folded=not limited)
+    title = "Unserved demand" if limited or plan.unserved else "Periods without a plan"
+    return Section(title, tuple(blocks), "Conflicts", folded=not limited and not plan.unserved)
 
 
 def _totals(plan: PlanFigures, totals: PlanTotals) -> Section:
@@ -120,9 +120,9 @@ def _worth(worth: MarginalValues) -> Section:
          else f"{figure(row['per_unit'], unit)} per {row['unit']}"),
         (Head("With fractions of replicas", wide=2),
          lambda row: None if row["relaxation"] is None else figure(row["relaxation"], unit)),
-        note="Planned again: exact for whole replicas, up to the gaps of both plans. With "
-        "fractions: the linear relaxation. Below zero: it costs so much.",
+        note="From a second plan with whole replicas, within the gaps of both plans. "
+        "With fractions: the linear relaxation. Negative: extra cost.",
     )  # fmt: skip
-    nothing = Note("No capacity is used up, and no tier has a limit to move.")
+    nothing = Note("No capacity limit binds, and no tier has a latency limit.")
     blocks = (rows,) if moved else (nothing,)
     return Section("Value of one more", blocks, "Value", folded=True)

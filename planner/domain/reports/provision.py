@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from planner.domain.formats import when
 from planner.domain.kinds.provision import ProvisionResult
 from planner.domain.provisioning.figures import LEVEL_NAMES, PoolFigures
 from planner.domain.provisioning.sharing import SharedService, SharingWay
@@ -22,6 +21,7 @@ from planner.domain.report import (
     sources_section,
     table,
 )
+from planner.domain.reports.frame import window_text
 from planner.domain.reports.tables import Tables
 
 WAYS = {
@@ -36,7 +36,7 @@ def report(result: ProvisionResult, _: Tables) -> Report:
     """Return the report of ``provision``."""
     window = result.window
     pools = [pool for pool in result.pools if pool.chosen]
-    span = f"{when(window.start, window.clock)} to {when(window.end, window.clock)}"
+    span = window_text(window)
     return Report(
         title=result.scenario,
         answer=result.headline,

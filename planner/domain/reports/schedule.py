@@ -7,6 +7,7 @@ from datetime import datetime
 
 import polars as pl
 
+from planner.domain.formats import zone_name
 from planner.domain.report import Form, Head, Table
 from planner.domain.reports.tables import Tables
 from planner.domain.results.answer import ReplicaSchedule
@@ -97,7 +98,7 @@ def schedule_from(timetable: ReplicaSchedule | None) -> Schedule | None:
 
 def schedule_table(schedule: Schedule, clock: str) -> Table:
     """Return the table of a schedule, with all replicas and those of each pool."""
-    from_head = Head("From", Form.MOMENT, "UTC" if clock == "utc" else "since trace start")
+    from_head = Head("From", Form.MOMENT, zone_name() if clock == "utc" else "since trace start")
     several = len(schedule.pools) > 1
     heads = (
         from_head,

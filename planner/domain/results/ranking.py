@@ -86,12 +86,13 @@ def compare(
     """Rank the policies and write the texts.
 
     Savings are relative to ``baseline``. If it was not run, they are relative to today's fleet,
-    else the static fleet for the peak, else the dearest policy. ``left_out`` has a sentence for
-    every policy that could not be run. ``chosen`` is None if no policy can be deployed.
+    else to the static fleet sized on history, the static fleet for the peak, or the dearest policy.
+    ``left_out`` has a sentence for every policy that could not be run. ``chosen`` is None if no
+    policy can be deployed.
     """
     by_name = {run.name: run for run in runs}
     ranking = tuple(run.name for run in sorted(runs, key=_sort_key))
-    usual = [baseline, "today", "flat-peak"]
+    usual = [baseline, "today", "flat-before", "flat-peak"]
     base_name = next((name for name in usual if name in by_name), None)
     if base_name is None:
         base_name = max(runs, key=lambda run: run.summary.cost_usd).name

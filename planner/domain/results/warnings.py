@@ -46,17 +46,16 @@ def static_beats_plan(by_name: dict[str, PolicyRun], planned: PolicyRun | None) 
     flat = min(better, key=lambda run: (run.traits.uses_future_data, run.summary.cost_usd))
     instances = sum(pool.initial for pool in flat.fleet.pools)
     its_usd, plan_usd = amount(flat.summary.cost_usd), amount(planned.summary.cost_usd)
-    hindsight = ", sized in hindsight" if flat.traits.uses_future_data else ""
+    hindsight = ", with future data" if flat.traits.uses_future_data else ""
     what = (
-        f"A flat fleet of {instances:,} instance{'s' * (instances != 1)} beats the plan: it meets "
-        f"every tier for ${its_usd} "
-        f"({lower_first(flat.label)}{hindsight})"
+        f"A static fleet of {instances:,} replica{'s' * (instances != 1)} meets every SLO for "
+        f"${its_usd} ({lower_first(flat.label)}{hindsight})"
     )
     if planned.meets_slo and its_usd == plan_usd:
-        return [f"{what}, no more than the plan, and never moves."]
+        return [f"{what}, no more than the plan."]
     if planned.meets_slo:
-        return [f"{what}; the plan costs ${plan_usd}.{_attainment_differs_sentence(flat, planned)}"]
-    return [f"{what}; the plan costs ${plan_usd} and misses a tier."]
+        return [f"{what}. The plan costs ${plan_usd}.{_attainment_differs_sentence(flat, planned)}"]
+    return [f"{what}. The plan costs ${plan_usd} and misses an SLO."]
 
 
 def no_spare(runs: Sequence[PolicyRun]) -> list[str]:
@@ -68,10 +67,7 @@ def no_spare(runs: Sequence[PolicyRun]) -> list[str]:
     ]
     if not names:
         return []
-    return [
-        f"In this window {', '.join(names)} met every SLO, but without the spare replicas of "
-        "objective.spare."
-    ]
+    return [f"Met every SLO here, but without N+1 (objective.spare): {', '.join(names)}."]
 
 
 def _attainment_differs_sentence(flat: PolicyRun, planned: PolicyRun) -> str:
@@ -81,7 +77,7 @@ def _attainment_differs_sentence(flat: PolicyRun, planned: PolicyRun) -> str:
         return ""
     tier, its, plans = difference
     return (
-        f" SLO attainment of {tier} differs: {its:.1%} with the flat fleet"
+        f" SLO attainment of {tier} differs: {its:.1%} with the static fleet"
         f"{_in_worst_hour(flat, tier)} and {plans:.1%} with the plan"
         f"{_in_worst_hour(planned, tier)}."
     )
@@ -116,8 +112,8 @@ def _refused_starts_sentence(run: PolicyRun) -> str:
     """Return how many replicas did not start because no GPU was left."""
     if not run.refused_starts:
         return ""
-    what = f"{run.refused_starts:,} instance{'s' * (run.refused_starts != 1)} that it asked for"
-    return f"; for {what} no GPU was left"
+    starts = f"{run.refused_starts:,} start{'s' * (run.refused_starts != 1)}"
+    return f". No GPU was available for {starts}"
 
 
 def losses(runs: Sequence[PolicyRun]) -> list[str]:
@@ -150,12 +146,12 @@ def left_over(runs: Sequence[PolicyRun]) -> list[str]:
         if summary.after_cost_usd > AFTER * summary.cost_usd and planned_words(run) is None:
             out.append(
                 f"{run.label}: ${amount(summary.after_cost_usd)} of its "
-                f"${amount(summary.cost_usd)} is for work that was left when the window ended."
+                f"${amount(summary.cost_usd)} is for work left after the window."
             )
         if summary.not_due:
             out.append(
-                f"{run.label}: {summary.not_due:,} requests were neither done nor late when the "
-                "replay ended; they count in no attainment."
+                f"{run.label}: {summary.not_due:,} requests were neither finished nor late at the "
+                "end. SLO attainment leaves them out."
             )
     return out
 
@@ -176,8 +172,8 @@ def beyond_measurements(runs: Sequence[PolicyRun], take: PolicyRun | None) -> li
     if share(worst) < BEYOND:
         return []
     return [
-        f"{worst.label}: {share(worst):.0%} of iterations ran outside the rows their profiles were "
-        "measured on; their times are extrapolated."
+        f"{worst.label}: {share(worst):.0%} of simulated steps are outside the measured range. "
+        "Their latencies are extrapolated."
     ]
 
 

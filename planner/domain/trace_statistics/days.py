@@ -69,7 +69,7 @@ def days(grid: Grid, lost: BoolArray, clock: str) -> Days:
             )
         )
     top_day, top_week = busiest(total, DAY_S), busiest(total, WEEK_S)
-    words = tuple(_words(listed, total, top_day, top_week, len(grid.names), clock))
+    words = tuple(_words(listed, total, top_week, len(grid.names), clock))
     if count > LISTED:
         words = (*words, f"{count:,} days; the {LISTED:,} busiest are listed.")
         busy_first = sorted(range(count), key=lambda day: -(sums[grid.unit][day]))
@@ -84,7 +84,6 @@ def _rank(ascending: FloatArray, amount: float) -> int:
 def _words(
     days_listed: list[Day],
     total: DemandSeries,
-    top_day: Stretch | None,
     top_week: Stretch | None,
     series: int,
     clock: str,
@@ -92,25 +91,23 @@ def _words(
     """Yield sentences on the last, the busiest and the unranked days."""
     ranked = [day for day in days_listed if day.rank is not None]
     if not ranked:
-        yield f"No day of the trace is known whole (or {SEEN:.0%} of it): none can be ranked."
+        yield f"No day has {SEEN:.0%} of its data, so none is ranked."
         return
     last = ranked[-1].start_s
-    yield f"The last whole day: {window_rank(total, last, last + DAY_S, clock).sentence}"
-    if top_day is not None and len(ranked) > 1:
-        yield f"The busiest day is {span_words(top_day.start_s, top_day.end_s, clock)}."
-    if top_week is not None:
-        yield f"The busiest seven days are {span_words(top_week.start_s, top_week.end_s, clock)}."
+    yield f"Last whole day: {window_rank(total, last, last + DAY_S, clock).sentence}"
+    if top_week is not None and len(ranked) > 7:
+        yield f"Busiest seven days: {span_words(top_week.start_s, top_week.end_s, clock)}."
     without = len(days_listed) - len(ranked)
     if without:
         yield (
-            f"Of {without:,} of the {len(days_listed):,} days that the trace touches less than "
-            f"{SEEN:.0%} is known; they have no rank."
+            f"{without:,} of {len(days_listed):,} days have less than {SEEN:.0%} of their data and "
+            "no rank."
         )
     partly = sum(day.series < series for day in ranked)
     if partly:
         yield (
-            f"On {partly:,} of {len(ranked):,} days not all {series:,} series are there: such a "
-            "day is quieter in the file than it was."
+            f"{partly:,} of {len(ranked):,} days lack some of the {series:,} series. Their totals "
+            "are too low."
         )
 
 

@@ -127,8 +127,8 @@ def _notes(report: IngestReport, grid: Grid, *, sampled: bool) -> tuple[str, ...
     ]
     if report.bin_s is not None and grid.bin_s > report.bin_s:
         notes.append(
-            f"The file's bins of {report.bin_s:g} s are summed to {grid.bin_s:g} s here, since it "
-            f"has {len(grid.names):,} series."
+            f"With {len(grid.names):,} series, bins of {report.bin_s:g} s are shown as "
+            f"{grid.bin_s:g} s."
         )
     for part, whole, words in (
         (report.cached_tokens, report.input_tokens, "input tokens came from a prefix cache"),
@@ -138,23 +138,19 @@ def _notes(report: IngestReport, grid: Grid, *, sampled: bool) -> tuple[str, ...
             notes.append(f"{part / whole:.1%} of the {words}.")
     if grid.unit != "requests":
         notes.append(
-            f"The file does not count requests: rates, ranks and rhythm are of "
-            f"{grid.unit.replace('_', ' ')}."
+            f"The file has no request counts. Rates and ranks are in {grid.unit.replace('_', ' ')}."
         )
     if report.kind == "demand":
         missing = [what for what, field in _LENGTHS.items() if field not in grid.amounts]
         if len(missing) < len(_LENGTHS):
             notes.append(
-                "Lengths are shown as means per bin; a plan draws them from a sample of requests."
+                "Lengths are means per bin. Plans draw them from a sample of requests."
                 if sampled
-                else "Of lengths the file has means per bin; how requests spread it has not."
+                else "Lengths are means per bin. Plans assume their spread."
             )
-            notes += [
-                f"The file says nothing of how long {what} are: a plan has to assume it."
-                for what in missing
-            ]
+            notes += [f"The file has no lengths of {what}. Plans assume them." for what in missing]
         else:
-            notes.append("The file says nothing of lengths: a plan has to assume them.")
+            notes.append("The file has no lengths. Plans assume them.")
         if not grid.present.all():
             apart = int((~grid.present).any(axis=1).sum())
             notes.append(
@@ -162,7 +158,7 @@ def _notes(report: IngestReport, grid: Grid, *, sampled: bool) -> tuple[str, ...
                 "Missing parts count as zero."
             )
         if grid.bin_s > HOUR_S:
-            notes.append("Bins are wider than an hour: nothing can be said of hours of the day.")
+            notes.append("Bins are wider than an hour, so the daily pattern is unknown.")
     return tuple(notes)
 
 

@@ -102,7 +102,7 @@ def window_rank(
     top = max(compared, key=lambda stretch: stretch.amount, default=None)
     window_words = span_words(start_s, end_s, clock)
     if this is None or top is None:
-        why = "is not wholly within the trace or has too many gaps to be compared with the rest"
+        why = "is not wholly within the trace or has too many gaps to rank"
         return WindowRank(
             start_s, end_s, None, None, len(compared), None, top, f"{window_words} {why}."
         )
@@ -125,12 +125,12 @@ def _sentence(
     if rank == 1:
         return f"{window_words} is the busiest of {many}."
     rank_words = "quietest" if rank == len(compared) else f"{ordinal(rank)} busiest"
-    times = f"{top.amount / this.amount:.2g} times as much" if this.amount else "something"
+    times = f"{top.amount / this.amount:.2g} times the volume" if this.amount else "the only volume"
     if this.amount and top.amount / this.amount < 2:
         more = top.amount / this.amount - 1
-        times = f"{more:.0%} more" if more >= LEAST_SAID else "hardly more"
+        times = f"{more:.0%} more" if more >= LEAST_SAID else "about the same volume"
     busy = span_words(top.start_s, top.end_s, clock)
-    return f"{window_words} is the {rank_words} of {many}; the busiest, {busy}, had {times}."
+    return f"{window_words} is the {rank_words} of {many}. The busiest is {busy}, with {times}."
 
 
 def kind_of(duration_s: float, start_s: float) -> str:

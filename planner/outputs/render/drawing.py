@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from itertools import cycle
 from math import ceil, floor, log10
 
-from planner.domain.formats import digits, duration
+from planner.domain.formats import digits, duration, local
 from planner.domain.report import Axis, Chart, Form, Role, Series, Shape, Value
 
 WIDTH, HEIGHT = 700.0, 220.0  # points
@@ -207,7 +207,7 @@ def _x_scale(chart: Chart, clock: str) -> Scale:
     room = WIDTH - LEFT - RIGHT
     moments = [x for x in values if isinstance(x, datetime)]
     if moments:
-        begins, ends = min(moments), max(moments)
+        begins, ends = local(min(moments)), local(max(moments))
         span = (ends - begins).total_seconds() or 1.0
 
         def at(value: Value) -> float:

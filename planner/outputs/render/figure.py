@@ -13,6 +13,8 @@ from typing import Any
 
 from plotly.io.json import to_json_plotly
 
+from planner.domain.formats import zone_name
+
 Figure = dict[str, Any]
 
 BLUE, ORANGE, GREEN, RED = "#0072B2", "#E69F00", "#009E73", "#D55E00"
@@ -137,24 +139,24 @@ DATES = [
     {"dtickrange": [86_400_000, "M1"], "value": "%-d %b\n%Y"},
     {"dtickrange": ["M1", None], "value": "%b %Y"},
 ]
-UTC = "UTC"  # title of an axis of dates
 
 
 def _layout(
     height: int, x: str, y: str, right: str, together: bool, special: dict[str, Any]
 ) -> dict[str, Any]:
+    rest = {name: value for name, value in special.items() if name != "bare"}
     axes = {
         "xaxis": {"title": {"text": x}, "showgrid": False, "automargin": True},
         "yaxis": {"title": {"text": y}} | _AXIS,
     }
-    if x == UTC:
-        axes["xaxis"] |= {"tickformatstops": DATES, "hoverformat": "%-d %b %Y, %H:%M UTC"}
+    if x == zone_name():  # an axis of dates
+        rest["meta"] = x
+        axes["xaxis"] |= {"tickformatstops": DATES, "hoverformat": f"%-d %b %Y, %H:%M {x}"}
     if right:
         axes["yaxis2"] = {"title": {"text": right}} | _RIGHT
     if special.get("bare"):
         axes["xaxis"]["title"] = {"text": ""}
     legend = {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0}
-    rest = {name: value for name, value in special.items() if name != "bare"}
     if together:
         legend["traceorder"] = "normal"
         rest["hovermode"] = "x unified"

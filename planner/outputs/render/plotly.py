@@ -7,6 +7,7 @@ from datetime import datetime
 from itertools import cycle
 from typing import Any
 
+from planner.domain.formats import local, zone_name
 from planner.domain.report import Axis, Chart, Form, Role, Series, Shape, Value
 from planner.outputs.render.figure import (
     BLUE,
@@ -17,7 +18,6 @@ from planner.outputs.render.figure import (
     PURPLE,
     RED,
     SKY,
-    UTC,
     Figure,
     plain_figure,
 )
@@ -30,7 +30,7 @@ OTHERS = (BLUE, ORANGE, GREEN, PURPLE, SKY, RED, GREY)
 DASHES = {Role.BASELINE: "dash", Role.LIMIT: "dot"}
 WIDTHS = {Role.RECOMMENDED: 3.0, Role.LIMIT: 1.5, Role.BASELINE: 1.5, Role.DEMAND: 1.0}
 AREAS = (BLUE, SKY, PURPLE, GREEN, GREY)
-HEIGHT, SMALL, HALF = 320, 280, 180
+HEIGHT, SMALL, HALF = 290, 280, 152
 PER_CENT = (Form.SHARE, Form.CHANGE)
 
 
@@ -45,7 +45,7 @@ def figure_of(chart: Chart, clock: str = "utc") -> Figure:
     ]
     named = any(isinstance(x, str) for series in chart.series for x in series.x)
     moments = any(isinstance(x, datetime) for series in chart.series for x in series.x)
-    relative = "hours since the trace began" if clock == "relative" else UTC
+    relative = "hours since the trace began" if clock == "relative" else zone_name()
     layout: dict[str, Any] = {
         # Names such as 2024-05 would be read as dates.
         "xaxis": _axis(chart.x) | ({"type": "category"} if named else {}),
@@ -149,7 +149,7 @@ def _position(value: Value, clock: str) -> Any:
         return value
     if clock == "relative":
         return round(value.timestamp() / 3600, 4)
-    return value.strftime("%Y-%m-%dT%H:%M:%S")
+    return local(value).strftime("%Y-%m-%dT%H:%M:%S")
 
 
 def _pale(colour: str, opacity: float) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 
 import xlsxwriter
 
+from planner.domain.formats import local
 from planner.domain.report import Fact, Facts, Form, Note, Report, Section, Table, Value
 from planner.outputs.cover import Cover
 
@@ -148,6 +149,6 @@ def _cell(sheet: Any, row: int, column: int, value: Value, form: Any) -> None:
             sheet.write_string(row, column, value, form)
         case datetime():
             # Excel has no time zones.
-            sheet.write_datetime(row, column, value.replace(tzinfo=None), form)
+            sheet.write_datetime(row, column, local(value).replace(tzinfo=None), form)
         case _:
             sheet.write_number(row, column, value, form)

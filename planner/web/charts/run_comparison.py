@@ -58,5 +58,5 @@ def course_figure(
         )
     x = "hours from the start of each window" if apart else axis_title(clock)
     if with_base:  # the text above says what it shows
-        return figure(lines, height=220, x=x if apart else "", together=True)
+        return figure(lines, height=220, x=x, bare=not apart, together=True)
     return figure(lines, height=340, x=x, y=unit, together=True)

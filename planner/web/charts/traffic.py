@@ -10,6 +10,8 @@ from typing import Any
 
 import polars as pl
 
+from planner.domain.formats import local
+from planner.domain.serialise import moment as instant
 from planner.domain.trace_statistics.volumes import OTHERS
 from planner.domain.traffic.window import DAY_S, UTC_CLOCK
 from planner.outputs.render.figure import BLUE, GREY, ORANGE, PALETTE, Figure, plain_figure
@@ -109,7 +111,7 @@ def _moment(epoch_s: float, clock: str) -> float | str:
     """Return a time on an axis of dates, or of hours since the trace began."""
     if clock != UTC_CLOCK:
         return round(epoch_s / 3600, 6)
-    return str(pl.from_epoch(pl.Series([round(epoch_s * 1e3)]), "ms").dt.to_string("iso")[0])
+    return f"{local(instant(epoch_s)):%Y-%m-%dT%H:%M:%S}"
 
 
 def week_figure(rhythm: Json, *, unit: str, clock: str) -> Figure:
@@ -166,7 +168,7 @@ def days_figure(days: Sequence[Json], unit: str, clock: str) -> Figure:
     names = [_rank_words(day["rank"], sum(r is not None for r in ranks)) for day in days]
     bars = {
         "type": "bar", "y": [_amount(day, unit) for day in days], "marker": {"color": colours},
-        "x": [_moment(day["start_s"], clock) if clock == UTC_CLOCK
+        "x": [instant(day["start_s"]).date() if clock == UTC_CLOCK
               else round(day["start_s"] / DAY_S) + 1 for day in days],
         "text": names, "textposition": "none",
         "hovertemplate": f"%{{y:,.4~s}} {unit.replace('_', ' ')}, %{{text}}<extra></extra>",

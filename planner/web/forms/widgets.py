@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any, TypeVar
+from zoneinfo import available_timezones
 
 from django import forms
 from django.forms.utils import flatatt
@@ -43,6 +44,19 @@ def _options(choices: Iterable[Any], selected: set[str]) -> Iterable[str]:
 class DressedForm(forms.Form):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        dress(self)
+
+
+class ZoneForm(DressedForm):
+    """The time zone of a person, who may leave it to the workspace's, or of a workspace."""
+
+    def __init__(self, zone: str, inherited: str = "") -> None:
+        super().__init__(initial={"zone": zone})
+        own = [("", f"As the workspace ({inherited})")] if inherited else []
+        named = [(name, name) for name in sorted(available_timezones())]
+        self.fields["zone"] = forms.ChoiceField(
+            label="Time zone", required=False, choices=[*own, *named], widget=LongSelect
+        )
         dress(self)
 
 

@@ -133,21 +133,16 @@ def _stands_out(character: Character) -> Iterator[str]:
     yield from character["days"]["words"]
     if character["outages_found"]:
         many = character["outages_found"]
-        yield (
-            f"{many:,} outage{'s' * (many > 1)} (bins without anything that cannot be demand) "
-            f"{'are' if many > 1 else 'is'} shaded below and not counted as demand."
-        )
+        yield (f"{many:,} outage{'s' * (many > 1)}, shaded below. They are not counted as demand.")
     if character["gaps"]:
-        yield f"Of {character['gaps']:,} bins the file says nothing: they are gaps, not zero."
+        yield f"{character['gaps']:,} bins are missing. They count as gaps, not zero."
     yield from _rhythm(character)
     for unequal in character["imbalance"]:
-        kind = unequal["by"] if unequal["by"] == "series" else f"{unequal['by']}s"
-        unit = character["unit"].replace("_", " ")
+        unit = character["unit"].replace("_", " ").capitalize()
+        between = " to " if unequal["labels"] > 2 else ", "
         yield (
-            f"Of {unequal['labels']:,} {kind} {unequal['most']} has "
-            f"{percent(unequal['most_share'], 0)} and {unequal['least']} "
-            f"{percent(unequal['least_share'], 0)} of the {unit}: in effect "
-            f"{digits(unequal['effective'])} equal ones."
+            f"{unit} by {unequal['by']}: {unequal['most']} {percent(unequal['most_share'], 0)}"
+            f"{between}{unequal['least']} {percent(unequal['least_share'], 0)}."
         )
     yield from character["notes"]
 
@@ -162,14 +157,12 @@ def _rhythm(character: Character) -> Iterator[str]:
     day, week = rhythm["autocorrelation_day"], rhythm["autocorrelation_week"]
     if day is not None:
         words = f"Days {repeats(day)} each other (autocorrelation {day:.2f} at a day"
-        words += f", {week:.2f} at a week)" if week is not None else ")"
+        yield words + (f", {week:.2f} at a week)." if week is not None else ").")
         if rhythm["peak_to_trough"]:
-            words += (
-                f": the hour from {rhythm['peak_hour']:02d}:00 has "
-                f"{digits(rhythm['peak_to_trough'])} times as much as that from "
-                f"{rhythm['trough_hour']:02d}:00"
+            yield (
+                f"Peak hour {rhythm['peak_hour']:02d}:00, with {digits(rhythm['peak_to_trough'])} "
+                f"times the lowest hour, {rhythm['trough_hour']:02d}:00."
             )
-        yield f"{words}."
     if words := bursts(character["burstiness"]):
         yield words
 
@@ -183,10 +176,8 @@ def bursts(scales: Sequence[Mapping[str, Any]]) -> str:
     if not local:
         return ""
     finest, coarsest = local[0], local[-1]
-    words = f"{_over(finest)} the variance of Poisson arrivals"
-    if _bursty(coarsest) != _bursty(finest):
-        words += f", and {_over(coarsest)}"
-    return f"Within ten minutes traffic comes {words}."
+    scales = [finest] if _bursty(coarsest) == _bursty(finest) else [finest, coarsest]
+    return f"Arrivals within ten minutes: {', '.join(map(_over, scales))}."
 
 
 def _bursty(scale: Mapping[str, Any]) -> bool:
@@ -194,6 +185,6 @@ def _bursty(scale: Mapping[str, Any]) -> bool:
 
 
 def _over(scale: Mapping[str, Any]) -> str:
-    how = "in bursts" if _bursty(scale) else "about as by chance"
+    how = "bursty" if _bursty(scale) else "near Poisson"
     over, times = duration(scale["bin_s"]), digits(scale["within_10_min"])
-    return f"{how} over {over}, with {times} times"
+    return f"{how} over {over} ({times} times the Poisson variance)"

@@ -13,7 +13,7 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse_lazy
 from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_http_methods, require_safe
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from planner.errors import PlannerError, TooManyAttempts
 from planner.models import ApiToken
@@ -32,6 +32,7 @@ from planner.services.passwords import (
 )
 from planner.services.second_factor import factor_of
 from planner.services.sessions import row_key_of
+from planner.services.time_zones import time_zone_set
 from planner.services.tokens import DEFAULT_DAYS, MAX_DAYS
 from planner.web.form_responses import attempt
 from planner.web.forms.widgets import DressedForm, dress
@@ -109,6 +110,15 @@ def token(request: Request) -> HttpResponse:
     if new is None:
         return _tokens(request, form, problem=problem, status=400)
     return _tokens(request, TokenForm(), key=new.key)
+
+
+@require_POST
+def time_zone(request: Request) -> HttpResponse:
+    """Set the time zone of the person, or of the workspace."""
+    workspace = request.POST.get("whose") == "workspace"
+    time_zone_set(by=request.user, name=request.POST.get("zone", ""), workspace=workspace)
+    messages.success(request, "Time zone set.")
+    return redirect("web:people" if workspace else "web:sessions")
 
 
 @never_cache

@@ -13,6 +13,7 @@ from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 
+from planner.domain.formats import local, zone_name
 from planner.models import ActivePlan, Outcome
 from planner.outputs.active_plan_metrics import desired, steps_of
 from planner.outputs.plan_comparison import plans_between, pools_by_minute
@@ -30,7 +31,7 @@ from planner.web.request import Request
 from simulation.arrays import IntArray
 
 MONDAY = datetime(2024, 1, 1)  # an arbitrary week: only its weekdays and hours are shown
-WEEKDAYS = {"tickformat": "%a", "dtick": 86_400_000, "hoverformat": "%a %H:%M UTC"}
+WEEKDAYS = {"tickformat": "%a", "dtick": 86_400_000, "hoverformat": "%a %H:%M"}
 SCENARIOS = 200  # plans to choose from
 
 
@@ -130,7 +131,13 @@ def week_figure(plans: Sequence[ActivePlan]) -> Figure | None:
     most = max(int(counts.max()) for counts in courses.values())
     ticks = {"dtick": 1} if most <= FEW_REPLICAS else {}
     return figure(
-        drawn, height=300, x="UTC, by day", y="replicas", together=True, xaxis=WEEKDAYS, yaxis=ticks
+        drawn,
+        height=300,
+        x=f"{zone_name()}, by day",
+        y="replicas",
+        together=True,
+        xaxis=WEEKDAYS,
+        yaxis=ticks,
     )
 
 
@@ -142,6 +149,8 @@ def _total(plan: ActivePlan) -> IntArray:
 
 def _steps(counts: IntArray) -> tuple[list[str], list[int | None]]:
     """Return the points at which a line changes, and None where its value is unknown."""
+    offset = local(timezone.now()).utcoffset() or timedelta()
+    counts = np.roll(counts, offset // timedelta(minutes=1))
     edges = [0, *(np.flatnonzero(np.diff(counts)) + 1).tolist()]
     values = [int(counts[edge]) for edge in edges]
     shown = [None if value == UNKNOWN else value for value in values]

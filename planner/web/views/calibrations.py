@@ -38,7 +38,7 @@ NEW = "web/calibration_new.html"
 
 @require_safe
 def listing(request: Request) -> HttpResponse:
-    context = {"page": paged(request, calibrations_list()), "tab": "calibrations"}
+    context = {"page": paged(request, calibrations_list())}
     return render(request, "web/calibrations.html", context)
 
 

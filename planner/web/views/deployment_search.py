@@ -43,7 +43,7 @@ def page(request: Request) -> HttpResponse:
     """Show the form and, if the address has values, the answer; htmx swaps the answer alone."""
     asked = "model" in request.GET
     form = ConfigureForm(request.GET) if asked else ConfigureForm()
-    context: dict[str, Any] = {"form": form, "tab": "configure", "asked": asked}
+    context: dict[str, Any] = {"form": form, "asked": asked}
     if asked and form.is_valid():
         try:
             context |= page_context(search_deployments(form.asked(), _kept_progress(request)))

@@ -45,7 +45,7 @@ def page(request: Request) -> HttpResponse:
     """Show the form and, if the address has values, the answer; htmx swaps the answer alone."""
     asked = "model" in request.GET
     form = EstimateForm(request.GET) if asked else EstimateForm()
-    context: dict[str, Any] = {"form": form, "tab": "estimate", "asked": asked}
+    context: dict[str, Any] = {"form": form, "asked": asked}
     if asked and form.is_valid():
         try:
             context |= answer(form.row(), form.measurements())

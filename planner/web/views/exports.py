@@ -11,6 +11,7 @@ from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 
+from planner.domain.formats import zone_name
 from planner.domain.options import options_of
 from planner.errors import NotReady, PlannerError
 from planner.models import Run
@@ -152,7 +153,9 @@ def _plan(run: Run) -> tuple[Plan | None, str]:
 
 
 def _form(sent: QueryDict, run: Run, plan: Plan | None) -> OptionsForm:
-    form = OptionsForm(ExportOptions, without=("table",), initial=sent.dict())
+    form = OptionsForm(
+        ExportOptions, without=("table",), initial={"timezone": zone_name()} | sent.dict()
+    )
     policies = run.result.get("policies") or {}
     _choose(form, "policy", {"": "the recommended"} | {k: v["label"] for k, v in policies.items()})
     for what in ("region", "model"):

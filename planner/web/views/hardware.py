@@ -199,7 +199,7 @@ def _list(request: Request, what: str, context: dict[str, Any], status: int = 20
     """Show a tab of the catalogue, or only its rows while somebody types in the search box."""
     part = request.htmx and request.htmx.target == "rows"
     template = f"web/_{what}_rows.html" if part else f"web/{what}.html"
-    return render(request, template, context | {"tab": what}, status=status)
+    return render(request, template, context, status=status)
 
 
 def _usual(names: list[str]) -> str:

@@ -15,6 +15,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST
 
 from planner.models import User
+from planner.models.workspace import current_workspace
 from planner.selectors.people import people_list, person_get
 from planner.services import people, workspaces
 from planner.services.access import check_may_administer
@@ -22,7 +23,7 @@ from planner.services.account_removal import account_remove, owned_row_count
 from planner.services.passwords import password_changed
 from planner.services.second_factor import factor_reset
 from planner.web.form_responses import attempt
-from planner.web.forms.widgets import DressedForm, dress
+from planner.web.forms.widgets import DressedForm, ZoneForm, dress
 from planner.web.paging import paged
 from planner.web.request import Request
 
@@ -140,6 +141,7 @@ def _shown(
     context = {
         "page": paged(request, people_list()),
         "form": form,
+        "zone_form": ZoneForm(current_workspace().time_zone),
         "problem": problem,
         "roles": User.Role.choices,
         "invited": invited,

@@ -27,7 +27,7 @@ from planner.web.request import Request
 def listing(request: Request) -> HttpResponse:
     search = request.GET.get("search", "")
     page = paged(request, known.profiles_list(search))
-    context = {"page": page, "profiles": page.object_list, "search": search, "tab": "profiles"}
+    context = {"page": page, "profiles": page.object_list, "search": search}
     part = request.htmx and request.htmx.target == "rows"
     template = "web/_profiles_rows.html" if part else "web/profiles.html"
     return render(request, template, context)

@@ -25,7 +25,7 @@ def page(request: Request) -> HttpResponse:
     """Show the form and, if the address has values, the answer; htmx swaps the answer alone."""
     asked = "model" in request.GET
     form = QuickSizeForm(request.GET) if asked else QuickSizeForm()
-    context: dict[str, Any] = {"form": form, "tab": "quick-size"}
+    context: dict[str, Any] = {"form": form}
     if asked and form.is_valid():
         try:
             context["found"] = quick_size(form.question())

@@ -12,6 +12,7 @@ from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
+from planner.domain.formats import zone_name
 from planner.errors import PlannerError
 from planner.models import Scenario, Schedule, User
 from planner.policies.registry import POLICIES
@@ -189,7 +190,7 @@ class ScheduleForm(forms.Form):
         initial="0 6 * * 1",
         help_text="Minute, hour, day of month, month, day of week: 0 6 * * 1 is Mondays at 6.",
     )
-    zone = forms.CharField(label="Time zone", max_length=64, initial="UTC")
+    zone = forms.CharField(label="Time zone", max_length=64, initial=zone_name)
     kind = forms.ChoiceField(label="Run", choices=Schedule.Kind.choices)
     policy = forms.ChoiceField(
         label="Timetable of",

@@ -11,6 +11,7 @@ from django.views.decorators.http import require_http_methods
 
 from planner.services import sessions
 from planner.services.refused_requests import limits_reached
+from planner.web.forms.widgets import ZoneForm
 from planner.web.request import Request
 
 
@@ -27,7 +28,9 @@ def own(request: Request) -> HttpResponse:
             sessions.sessions_end(user=request.user, by=request.user, except_key=here)
             messages.success(request, "You are signed out everywhere else.")
         return redirect("web:sessions")
+    here_zone = request.user.here.time_zone if request.user.here else "UTC"
     context = {
+        "zone_form": ZoneForm(request.user.time_zone, here_zone),
         "limits": limits_reached(request.user),
         "sessions": sessions.sessions_of(request.user),
         "this": here,

@@ -127,7 +127,7 @@ def test_faults_in_the_form_stand_beside_their_field(client: Client, pools: Scen
     values |= {"sources-0-model": "gpt-9", "tiers-0-name": "", "epsilon": "2", "action": "save"}
     answer = client.post(url(pools), values)
     html = answer.content.decode()
-    assert "another look" in text_of(answer)
+    assert 'id="faults"' in answer.content.decode()
     for field in ("id_tiers-0-name", "id_epsilon"):
         row = html[html.index(f'id="{field}"') :][:400]
         assert "invalid-feedback" in row

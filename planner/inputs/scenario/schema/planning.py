@@ -139,7 +139,7 @@ class Objective(Section):
     solver: Solver = "highs"  # solver of the integer program
     gap: Gap = 1e-4  # allowed gap, as a share of fleet cost
     time_limit_s: TimeLimit = 30.0  # seconds per period
-    # Policy that savings compare with. Default: today or flat-peak.
+    # Policy that savings compare with. Default: today or flat-before.
     baseline: Annotated[str, Field(min_length=1, max_length=161)] | None = None
 
     @model_validator(mode="after")

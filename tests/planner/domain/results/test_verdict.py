@@ -38,11 +38,8 @@ NOTHING = Percentiles(None, None, None, None)
 
 def test_what_was_left_when_the_window_ended_is_told() -> None:
     comparison = compare([run("lt-i", 20, after_cost_usd=5.0, not_due=3), run("flat-peak", 30)])
-    assert comparison.warnings[-2:] == (
-        "Planned (LT-I): $5.00 of its $20.00 is for work that was left when the window ended.",
-        "Planned (LT-I): 3 requests were neither done nor late when the replay ended; they count "
-        "in no attainment.",
-    )
+    cost, late = comparison.warnings[-2:]
+    assert "$5.00" in cost and "$20.00" in cost and " 3 requests" in late
 
 
 def run(
@@ -170,11 +167,8 @@ def test_policies_that_lost_the_same_are_told_once() -> None:
 
 
 def test_a_tie_with_a_flat_fleet_is_said_without_a_price_twice() -> None:
-    comparison = compare([run("lt-i", 20), run("flat-peak", 20)])
-    assert comparison.warnings == (
-        "A flat fleet of 5 instances beats the plan: it meets every tier for $20.00 (flat at peak, "
-        "sized in hindsight), no more than the plan, and never moves.",
-    )
+    (warning,) = compare([run("lt-i", 20), run("flat-peak", 20)]).warnings
+    assert warning.count("$20.00") == 1
 
 
 def test_a_plan_that_misses_is_beaten_by_any_flat_fleet_that_meets() -> None:
@@ -190,7 +184,7 @@ def test_a_plan_that_misses_is_beaten_by_any_flat_fleet_that_meets() -> None:
 def test_no_warning_where_the_plan_wins_or_the_flat_fleet_misses() -> None:
     assert compare([run("lt-i", 10), run("flat-min", 15)]).warnings == ()
     missing = compare([run("lt-i", 10), run("flat-min", 5, fast=0.2)])
-    assert not any("beats the plan" in words for words in missing.warnings)
+    assert not missing.flat_wins
 
 
 def test_an_oracle_ranks_but_is_a_yardstick() -> None:
@@ -218,15 +212,16 @@ def test_of_policies_that_miss_the_nearest_ranks_first() -> None:
     [
         (["lt-i", "flat-peak", "today"], None, "today"),
         (["lt-i", "flat-peak"], None, "flat-peak"),
+        (["lt-i", "flat-peak", "flat-before"], None, "flat-before"),
         (["lt-i", "reactive"], None, "reactive"),
         (["lt-i", "flat-peak", "today"], "lt-i", "lt-i"),
         (["lt-i", "flat-peak"], "reactive", "flat-peak"),
     ],
 )
-def test_baseline_is_the_one_asked_for_then_today_then_the_peak_then_the_dearest(
+def test_baseline_is_the_one_asked_for_then_today_then_static_then_the_dearest(
     names: list[str], baseline: Any, chosen: str
 ) -> None:
-    costs = {"lt-i": 1, "flat-peak": 3, "today": 2, "reactive": 4}
+    costs = {"lt-i": 1, "flat-before": 2, "flat-peak": 3, "today": 2, "reactive": 4}
     assert compare([run(name, costs[name]) for name in names], baseline).baseline == chosen
 
 
@@ -245,10 +240,8 @@ def test_iterations_beyond_what_profiles_were_measured_on_are_said() -> None:
     few = run("lt-i", 10, iterations=1000, outside_iterations=9)
     many = run("flat-peak", 20, iterations=1000, outside_iterations=120)
     assert compare([few]).warnings == ()
-    assert compare([few, many]).warnings == (
-        f"{many.label}: 12% of iterations ran outside the rows their profiles were measured on; "
-        "their times are extrapolated.",
-    )
+    (warning,) = compare([few, many]).warnings
+    assert warning.startswith(many.label) and "12%" in warning
 
 
 def test_tiers_without_requests_are_neither_met_nor_missed_in_words() -> None:
@@ -284,7 +277,7 @@ def test_a_plan_that_never_moves_is_not_beaten_by_itself() -> None:
     comparison = compare([flat, replace(plan, plan=moving)])
     assert comparison.ranking[0] == "flat-peak" and comparison.flat_wins
     cheaper = compare([run("flat-min", 9), replace(plan, plan=still)])
-    assert cheaper.flat_wins and "beats the plan" in cheaper.warnings[0]
+    assert cheaper.flat_wins and "$9.00" in cheaper.warnings[0]
 
 
 def test_the_plan_of_every_sentence_is_the_recommended_one() -> None:
@@ -295,7 +288,7 @@ def test_the_plan_of_every_sentence_is_the_recommended_one() -> None:
     assert comparison.warnings == () and not comparison.flat_wins
     dear = replace(taken, summary=run("lt-g", 18).summary)
     comparison = recommending([run("lt-i", 20), dear, run("flat-min", 15)], "lt-g")
-    assert "the plan costs $18.00" in comparison.warnings[0]
+    assert "$18.00" in comparison.warnings[0]
 
 
 def test_savings_of_policies_that_serve_unequally_are_at_equal_attainment() -> None:
