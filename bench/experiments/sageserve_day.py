@@ -118,8 +118,12 @@ def scenario_of(
     scheduler: str = "fcfs",
     starts: dict[str, float] | None = None,
 ) -> dict[str, Any]:
-    """So many days of services in three regions, everything else as section 7.1 has it."""
-    most = max(3, round(20 * scale))
+    """So many days of services in three regions, everything else as section 7.1 has it.
+
+    The fleet of the source serves ten million requests. A part of them gets a part of it.
+    """
+    fleet = min(1.0, scale)
+    most = max(3, round(20 * fleet))
     gpus = sum(service.profile["tp"] for service in services)
     tiers = {"IW-F": FAST * interactive, "IW-N": (1 - FAST) * interactive, "NIW": 1 - interactive}
     return {
@@ -162,7 +166,7 @@ def scenario_of(
         "fleet": {
             "startup_s": 600,
             "scale_in": {"lend": True},  # to spot, back within a minute (6.4, 7.1)
-            "minimum": max(1, round(2 * scale)),
+            "minimum": max(1, round(2 * fleet)),
             "today": [
                 {"model": service.name, "region": r, "gpu": gpu, "replicas": most}
                 for service in services

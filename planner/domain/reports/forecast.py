@@ -122,6 +122,8 @@ def _series(rows: Rows) -> Table:
         (Head("Tier", wide=2), lambda row: row["tier"]),
         (Head("Unit"), lambda row: (row.get("unit") or "").replace("_", " ")),
         (Head("Forecaster", wide=2), lambda row: row["method"]),
+        (Head("Next best", wide=2), lambda row: row.get("runner_up")),
+        (Head("Next best over it", Form.NUMBER), lambda row: row.get("runner_up_over")),
         (Head("WAPE", Form.SHARE), lambda row: row.get("wape")),
         (Head("Peak WAPE", Form.SHARE), lambda row: row.get("peak_wape")),
         (Head("MASE", Form.NUMBER), lambda row: row.get("mase")),
@@ -132,7 +134,8 @@ def _series(rows: Rows) -> Table:
         (Head("Why", wide=3), lambda row: row.get("reason")),
         (Head("Warning", wide=3), lambda row: row.get("note")),
         (Head("Bins left out", wide=3), lambda row: row.get("cleaned")),
-        note="Errors of past forecasts. MASE compares with repeating the bin before.",
+        note="Errors of past forecasts. Next best over it: errors of recent peaks, as a ratio. "
+        "MASE compares with repeating the bin before.",
     )
 
 

@@ -103,10 +103,12 @@ def forecasts_section(forecasts: Forecasts | None) -> Iterator[Section]:
         (Head("Region", wide=2), lambda row: row["region"]),
         (Head("Tier", wide=2), lambda row: row["tier"]),
         (Head("Forecaster", wide=2), lambda row: row["method"]),
+        (Head("Next best", wide=2), lambda row: row.get("runner_up")),
+        (Head("Next best over it", Form.NUMBER), lambda row: row.get("runner_up_over")),
         (Head("WAPE", Form.SHARE), lambda row: row["wape"]),
         (Head("Peak WAPE", Form.SHARE), lambda row: row["peak_wape"]),
         (Head("Coverage of the 80% band", Form.SHARE), lambda row: row["coverage80"]),
-        note="Errors of past forecasts.",
+        note="Errors of past forecasts. Next best over it: errors of recent peaks, as a ratio.",
     )
     yield Section("Forecast errors", (errors,), "Forecast", folded=True)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from operator import attrgetter
@@ -10,6 +10,7 @@ from typing import Any
 
 from forecasting.demand import REQUESTS
 from forecasting.drift import detect_drift
+from forecasting.forecast import MethodScore
 from forecasting.past_forecasts import PastPeaks
 from planner.domain.columns import FLAG, NUMBER, SECONDS, SHARE, TEXT, Column, Columns
 from planner.domain.replicas import Replica, replica_of
@@ -44,7 +45,7 @@ def series_columns(forecast: str, unit: Callable[[Any], str], *more: Column) -> 
     def of(name: str) -> Callable[[Any], Any]:
         return attrgetter(forecast + name)
 
-    past = of("past")
+    past, compared = of("past"), of("compared")
     return Columns(
         (
             Column("model", TEXT, "its name", of("key.model")),
@@ -69,6 +70,10 @@ def series_columns(forecast: str, unit: Callable[[Any], str], *more: Column) -> 
             Column(
                 "bias", SHARE, "of demand: forecast over actual", lambda row: row.errors["bias"]
             ),
+            Column("runner_up", TEXT, "best of the other methods that `auto` compared",
+                   lambda row: (_runner_up(compared(row)) or ("", None))[0]),
+            Column("runner_up_over", NUMBER, "its error of recent peaks over that of `method`",
+                   lambda row: (_runner_up(compared(row)) or ("", None))[1]),
             Column("fit_seconds", SECONDS, "that fitting took", of("fit_seconds")),
             Column("forecast", NUMBER, "mean by bin", of("mean")),
             Column(
@@ -80,7 +85,16 @@ def series_columns(forecast: str, unit: Callable[[Any], str], *more: Column) -> 
             ),
             *more,
         )
-    )
+    )  # fmt: skip
+
+
+def _runner_up(scores: Sequence[MethodScore]) -> tuple[str, float | None] | None:
+    """Return the best method that was not chosen, and its error over that of the chosen one."""
+    chosen = next((score.error for score in scores if score.chosen), 0.0)
+    other = min((s for s in scores if not s.chosen), key=lambda s: s.error, default=None)
+    if other is None:
+        return None
+    return other.method, other.error / chosen if chosen > 0 else None
 
 
 def _drift(past: PastPeaks | None) -> dict[str, Any] | None:

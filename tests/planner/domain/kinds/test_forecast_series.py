@@ -35,6 +35,10 @@ def test_methods_are_compared_by_their_errors() -> None:
     errors = {row["method"]: row["error"] for row in methods}
     assert list(errors.values()) == sorted(errors.values())
     assert errors["arima"] < errors["last-value"]
+    (row,) = result["series"]
+    others = {name: error for name, error in errors.items() if name != chosen["method"]}
+    assert row["runner_up"] == min(others, key=others.__getitem__)
+    assert row["runner_up_over"] == pytest.approx(others[row["runner_up"]] / chosen["error"])
     named = run_series([series], TraceOptions(method="arima"), progress=silent).document
     assert named["methods"] == [] and "harmonic" in named["series"][0]["order"]
 
