@@ -34,7 +34,7 @@ from simulation.performance.estimate.defaults import Deployment
 LOAD = {"isl": 1024, "osl": 256, "concurrency": 16}  # of deployments that were not measured
 LEAST = 0.005  # smallest relative change that is listed
 LISTED = 50
-FACTS = ("model", "gpu", "tp", "engine", "engine_version", "ttft_statistic", "loop")
+FACTS = ("model", "gpu", "tp", "engine", "engine_version", "ttft_statistic", "replicas", "loop")
 ASKED = FACTS[:-1]  # the loop follows from the load, which every row needs
 
 

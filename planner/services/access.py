@@ -21,9 +21,11 @@ def check_may_approve(user: User | None) -> None:
         raise NotAllowed("Only an approver or an admin may make a plan active. Ask one.")
 
 
-def check_may_remove(user: User, owner_id: int | None, thing: str, verb: str = "made") -> None:
-    """Raise NotAllowed unless ``user`` made the row or is an admin."""
-    if not user.may_remove(owner_id):
+def check_may_remove(
+    user: User | None, owner_id: int | None, thing: str, verb: str = "made"
+) -> None:
+    """Raise NotAllowed unless ``user`` made the row or is an admin; the command line may."""
+    if user is not None and not user.may_remove(owner_id):
         raise NotAllowed(f"Only the person who {verb} {thing} or an admin may remove it.")
 
 

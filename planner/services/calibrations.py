@@ -54,6 +54,7 @@ class CalibrationOptions:
     tp: int | None = None
     precision: str | None = None
     isl: int | None = None  # input tokens, for logs without them
+    replicas: int | None = None  # that shared the load, of files that do not state it
     engine: str = ""  # engine that served the rows, and its version
     engine_version: str = ""
     ttft_statistic: str = ""  # mean or median, of files that do not state it
@@ -120,7 +121,7 @@ def calibration_path(
         )
 
 
-def calibration_delete(*, calibration: Calibration, user: User) -> None:
+def calibration_delete(*, calibration: Calibration, user: User | None) -> None:
     """Remove a file's rows; versions of profiles that were fitted to them stay."""
     check_may_remove(user, calibration.owner_id, "this calibration")
     store = calibration.store
@@ -159,7 +160,8 @@ def _read_and_save(
         extra = pl.concat(
             [columns_of_file, extra.drop(columns_of_file.columns, strict=False)], how="horizontal"
         )
-    return _save(row, {ROWS: rows_table(file.rows), SERVING_TABLE: extra})
+    tables = {ROWS: rows_table(file.rows)}
+    return _save(row, tables | {SERVING_TABLE: extra} if extra.width else tables)
 
 
 def _serving_columns(path: Path, name: str, file: BenchmarkFile) -> pl.DataFrame | None:

@@ -244,8 +244,8 @@ def _caches(trace: Trace) -> Iterator[Assumption]:
         yield Assumption(
             "sources",
             "Prefix caches",
-            f"on, {share:.0%} of prompt blocks repeat earlier ones",
-            "your file has the hashes of its blocks",
+            f"on, {share:.0%} of prompts repeat earlier ones",
+            "your file has hashes of blocks, or sessions with growing prompts",
             "Cached tokens need no prefill. Without prefix caches the plan needs more replicas.",
         )
 

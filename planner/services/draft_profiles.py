@@ -18,6 +18,7 @@ from planner.models import Trace
 from simulation.performance.profile import Profile
 
 DEFAULT_MODEL, DEFAULT_GPU = "qwen3-32b", "H100-SXM"
+DEFAULT_EMBEDDER = "qwen3-embedding-8b"  # for requests without an answer
 MAX_MODELS = 8  # models of a file that each get their own profile in a draft
 
 
@@ -49,18 +50,18 @@ def choose_serving(trace: Trace, model: str = "", gpu: str = "") -> Serving:
     profiles = built_in_profiles()
     named = {} if model else dict(_models_of_labels(trace, {m for m, _ in profiles}))
     labels = model_labels(trace)
+    embeds = trace.requests and trace.report.get("unanswered") == trace.requests
+    usual = DEFAULT_EMBEDDER if embeds else DEFAULT_MODEL
     if labels and named:
         by_label = {
             label: _serving_of_model(
-                profiles, named.get(label, DEFAULT_MODEL), gpu, label in named, strict=False
+                profiles, named.get(label, usual), gpu, label in named, strict=False
             )
             for label in labels
         }
         first = _serving_of_model(profiles, next(iter(named.values())), gpu, named=True)
         return replace(first, labels=MappingProxyType(by_label))
-    return _serving_of_model(
-        profiles, model or next(iter(named.values()), DEFAULT_MODEL), gpu, bool(named)
-    )
+    return _serving_of_model(profiles, model or next(iter(named.values()), usual), gpu, bool(named))
 
 
 def model_labels(trace: Trace) -> tuple[str, ...]:

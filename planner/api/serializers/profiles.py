@@ -252,6 +252,9 @@ class MeasurementsRequest(StrictSerializer):
     )
     engine = serializers.ChoiceField(ENGINES, required=False, help_text="Which served the rows.")
     engine_version = serializers.CharField(max_length=60, required=False)
+    replicas = serializers.IntegerField(
+        min_value=1, max_value=100_000, required=False, help_text="Behind a gateway, if not stated."
+    )
     ttft_statistic = serializers.ChoiceField(
         ("mean", "median"), required=False, help_text="Of files that do not state it."
     )
@@ -261,7 +264,7 @@ class MeasurementsRequest(StrictSerializer):
 
     def reading(self) -> CalibrationOptions:
         values = self.validated_data
-        keys = ("format", "model", "gpu", "tp", "precision", "isl", *GIVEN_FACTS)
+        keys = ("format", "model", "gpu", "tp", "precision", "isl", "replicas", *GIVEN_FACTS)
         return CalibrationOptions(**{key: values[key] for key in keys if key in values})
 
 

@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 
-from planner.inputs.ingest.store import scan_requests
+from planner.inputs.ingest.store import scan_requests, stored_sessions
+from simulation.trace import previous_turns
 
-MOST_COUNTED = 1_000_000  # requests whose blocks are counted
+MOST_COUNTED = 1_000_000  # requests whose repeated prompts are counted
 EVERY_LABEL = ""  # key of the model that serves all requests of a trace
 
 
@@ -51,14 +53,26 @@ def beyond_context(
 
 
 def repeated_blocks(store_dir: Path | str) -> float:
-    """Return the share of prompt blocks that an earlier request had too; 0 without block hashes.
+    """Return the share of prompts that repeats earlier ones; 0 if the file does not show it.
 
-    It is the most that prefix caches can have, of the first MOST_COUNTED requests.
+    It is the most that prefix caches can have: by block hashes of the first MOST_COUNTED requests,
+    else by sessions, whose growing prompts are taken to begin with the prompt before.
     """
     _, requests = scan_requests(store_dir)
     if "hash_ids" not in requests.collect_schema().names():
-        return 0.0
+        return _repeated_in_sessions(requests.head(MOST_COUNTED))
     blocks = requests.select("hash_ids").head(MOST_COUNTED).select(pl.col("hash_ids").explode())
     known = blocks.drop_nulls().select(pl.len().alias("all"), pl.col("hash_ids").n_unique())
     every, distinct = known.collect(engine="streaming").row(0)
     return 1 - distinct / every if every else 0.0
+
+
+def _repeated_in_sessions(requests: pl.LazyFrame) -> float:
+    """Return the share of input tokens that growing prompts have from the turn before."""
+    session = stored_sessions(requests)
+    if session is None:
+        return 0.0
+    tokens = requests.select("input_tokens").collect()["input_tokens"].to_numpy().astype(np.int64)
+    before = previous_turns(session)
+    earlier = np.where(before >= 0, tokens[before], 0)
+    return float(np.where(earlier <= tokens, earlier, 0).sum() / max(1, tokens.sum()))

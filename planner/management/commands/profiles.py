@@ -14,12 +14,14 @@ from planner.installation import COMMAND
 from planner.management.base import HeadroomCommand
 from planner.management.help import HelpFormatter
 from planner.models import Calibration
+from planner.selectors.calibrations import calibration_get
 from planner.selectors.evidence import evidence_of
 from planner.selectors.profiles import KnownProfile, profile_get, profile_versions, profiles_list
 from planner.services.calibrations import (
     CALIBRATION_FORMATS,
     GIVEN_FACTS,
     CalibrationOptions,
+    calibration_delete,
     calibration_path,
 )
 from planner.services.profile_fits import profile_compute, profile_fit
@@ -36,7 +38,7 @@ LIMITS = {
 
 
 class Command(HeadroomCommand):
-    help = "List and show profiles, import one from measurements, or keep measured rows."
+    help = "List and show profiles, import one, and keep or remove measured rows."
     examples = (
         "profiles list --search llama-3.1-70b",
         "profiles import rows.csv --kind linear --name my-profile",
@@ -90,11 +92,15 @@ class Command(HeadroomCommand):
             "--engine", default="", choices=("", *ENGINES), help="engine of rows without one"
         )
         keep.add_argument("--engine-version", default="", help="version of rows without one")
+        keep.add_argument("--replicas", type=int, help="replicas that shared the load")
         keep.add_argument(
             "--ttft-statistic", default="", choices=("", "mean", "median"),
             help="statistic of TTFT, if the file does not state it",
         )  # fmt: skip
         keep.add_argument("--source", default="", help="source of the measurement")
+
+        undo = self._action(actions, "remove", "remove kept rows, which undoes their effect")
+        undo.add_argument("calibration", type=int, help="number that keep printed")
 
     def add_output(self, parser: ArgumentParser) -> None:
         """Add nothing here: each action has these options itself."""
@@ -110,6 +116,11 @@ class Command(HeadroomCommand):
     def answer(self, options: dict[str, Any]) -> dict[str, Any]:
         if options["action"] == "keep":
             return _keep(options)
+        if options["action"] == "remove":
+            removed = calibration_get(options["calibration"])
+            name = removed.name
+            calibration_delete(calibration=removed, user=None)
+            return {"removed": options["calibration"], "name": name}
         if options["action"] == "list":
             listed = profiles_list(options["search"])
             return {"profiles": [profile_document(profile) for profile in listed]}
@@ -127,6 +138,8 @@ class Command(HeadroomCommand):
     def words(self, answer: dict[str, Any]) -> str:
         if "calibration" in answer:
             return "\n".join(_kept_lines(answer))
+        if "removed" in answer:
+            return f"{answer['name']} is removed, with its effect on estimates."
         rows = answer.get("profiles")
         if rows is not None:
             return "\n".join(_line(row) for row in rows)
@@ -174,7 +187,7 @@ class Command(HeadroomCommand):
 
 def _keep(options: dict[str, Any]) -> dict[str, Any]:
     """Store a file of measurements and return a summary."""
-    names = ("format", "model", "gpu", "tp", "precision", "isl", *GIVEN_FACTS)
+    names = ("format", "model", "gpu", "tp", "precision", "isl", "replicas", *GIVEN_FACTS)
     reading = CalibrationOptions(**{name: options[name] for name in names})
     calibration = calibration_path(
         user=None, path=options["file"], options=reading, source=options["source"]

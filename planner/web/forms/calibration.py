@@ -88,6 +88,9 @@ class MeasurementsForm(DressedForm):
         required=False,
         help_text="Rows move estimates of the same engine and version most.",
     )
+    replicas = forms.IntegerField(
+        label="Replicas behind a gateway", required=False, min_value=1, max_value=100_000
+    )
     ttft_statistic = forms.ChoiceField(
         label="TTFT of every row",
         required=False,
@@ -113,6 +116,7 @@ class MeasurementsForm(DressedForm):
             engine=values["engine"],
             engine_version=values["engine_version"],
             ttft_statistic=values["ttft_statistic"],
+            replicas=values["replicas"],
         )
 
 

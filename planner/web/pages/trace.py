@@ -120,9 +120,7 @@ def _model_limits(report: Mapping[str, Any]) -> Iterator[str]:
             f"({each['context']:,} tokens). The longest has {each['longest']:,}."
         )
     if (repeated := report.get("repeated_blocks") or 0.0) > 0:
-        yield (
-            f"{percent(repeated)} of prompt blocks repeat earlier ones. Prefix caches can use them."
-        )
+        yield (f"{percent(repeated)} of prompts repeat earlier ones. Prefix caches can use that.")
     if unknown := report.get("unknown_models"):
         more = f" and {len(unknown) - 5} more" if len(unknown) > 5 else ""
         yield f"The catalogue lacks these models: {', '.join(unknown[:5])}{more}."

@@ -79,5 +79,8 @@ def test_measured_rows_are_kept_with_the_engine_that_served_them(tmp_path: Path)
     assert (kept["rows"], kept["served"]) == (1, 1)
     (row,) = deployment_rows(Calibration.objects.get(pk=kept["calibration"]))
     assert (row["engine"], row["engine_version"], row["tbt_ms"]) == ("vllm", "0.19.0", 9.5)
+    assert kept["missing"] == ["ttft_statistic", "replicas"]
+    answered("remove", kept["calibration"])
+    assert not Calibration.objects.filter(pk=kept["calibration"]).exists()
     alone = answered("keep", tmp_path / "served.csv")  # nobody says of which model
     assert (alone["rows"], alone["served"]) == (1, 0)

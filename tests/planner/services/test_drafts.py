@@ -209,3 +209,26 @@ def test_a_draft_says_if_it_runs_and_saves_nothing(planner: User, tmp_path: Path
         assert shown.status_code == 200
         assert shown.context["problems"] == scenario_warnings(shown.context["text"]) == []
     assert not StoredScenario.objects.exists()
+
+
+@pytest.mark.parametrize("grows", [True, False])
+def test_prefix_caches_are_offered_if_prompts_grow_in_sessions(tmp_path: Path, grows: bool) -> None:
+    path = tmp_path / "chats.csv"
+    rows = [
+        f"{10 * i + 100 * turn},chat-{i},{1000 * (turn + 1) if grows else 1000 - turn},100"
+        for i in range(100)
+        for turn in range(2)
+    ]
+    path.write_text("timestamp_s,session_id,input_tokens,output_tokens\n" + "\n".join(rows) + "\n")
+    trace = trace_ingest_path(path=path, options=IngestOptions(name=path.name))
+    assert trace.report["repeated_blocks"] == (pytest.approx(1 / 3) if grows else 0.0)
+    assert [s.prefix_caching for s in parse(scenario_draft(trace)).serving] == [True] * grows
+
+
+def test_requests_without_an_answer_are_served_by_a_model_of_embeddings(tmp_path: Path) -> None:
+    path = tmp_path / "embeddings.csv"
+    rows = [f"{10 * i},own-embedder,{100 + i % 7},0" for i in range(200)]
+    path.write_text("timestamp_s,model,input_tokens,output_tokens\n" + "\n".join(rows) + "\n")
+    trace = trace_ingest_path(path=path, options=IngestOptions(name=path.name))
+    (served,) = parse(scenario_draft(trace)).models
+    assert "embedding" in served.name

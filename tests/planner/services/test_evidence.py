@@ -123,7 +123,7 @@ def test_a_log_with_ttft_and_tpot_of_each_request_calibrates(tmp_path: Path, for
     assert effect.concurrency == pytest.approx(in_flight, rel=0.01)
     stated = {fact.name: fact.values for fact in evidence.stated}
     assert (stated["ttft_statistic"], stated["loop"]) == ("median", "open")
-    assert evidence.missing == ("engine_version",)
+    assert evidence.missing == ("engine_version", "replicas")
 
 
 def test_the_statistic_and_the_loop_come_from_the_file_or_are_asked_for(tmp_path: Path) -> None:
@@ -141,10 +141,17 @@ def test_the_statistic_and_the_loop_come_from_the_file_or_are_asked_for(tmp_path
         found.append((stated["ttft_statistic"], stated["loop"]))
     assert found == [("median", "closed"), ("mean", "open")]
     kept = upload(tmp_path, row(8, 40))
-    assert evidence_of(kept).missing == ("ttft_statistic",)
+    assert evidence_of(kept).missing == ("ttft_statistic", "replicas")
     path = tmp_path / "mine.csv"
-    options = CalibrationOptions(engine="vllm", engine_version="0.9", ttft_statistic="median")
+    options = CalibrationOptions(
+        engine="vllm", engine_version="0.9", ttft_statistic="median", replicas=4
+    )
     kept = calibration_path(user=None, path=path, options=options)
     assert not evidence_of(kept).missing
     (only,) = deployment_rows(kept)
-    assert only["ttft_statistic"] == "median"
+    assert (only["ttft_statistic"], only["concurrency"]) == ("median", 2.0)
+    path.write_text(
+        HEAD.replace(",failed", ",replicas") + "llama-3.1-8b,L40S,1,1024,256,8,60,30,99,2"
+    )
+    (stated,) = deployment_rows(calibration_path(user=None, path=path, options=options))
+    assert stated["concurrency"] == 4.0  # the file's replicas come first

@@ -37,6 +37,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {  # field to its names; the first is docu
     "throughput": ("throughput", "outputthroughput", "outputtokenspersecond", "thpt", "thp"),
     "dp": ("dp", "dataparallel", "dataparallelsize"),
     "power_share": ("powershare", "averagepower"),
+    "replicas": ("replicas", "numreplicas", "decodereplicas"),
     "completed": ("completed", "completedrequests", "successfulrequests"),
     "failed": ("failed", "failedrequests", "errors"),
 }
@@ -117,6 +118,11 @@ def csv_rows(text: str, name: str, format: str) -> tuple[str, BenchmarkRows, lis
     statistic = statistic_of(header[fields["ttft"]]) if "ttft" in fields else ""
     loop = CLOSED if "concurrency" in fields else ""
     facts = {"ttft_statistic": [statistic] * len(records), "loop": [loop] * len(records)}
+    counts = numbers.pop("replicas", np.full(len(records), np.nan))
+    for name in ("concurrency", "throughput", "completed", "failed"):
+        if name in numbers:
+            numbers[name] = numbers[name] / np.where(counts > 1, counts, 1.0)
+    facts["replicas"] = [f"{count:g}" if count >= 1 else "" for count in counts]
     return kind, benchmark_rows(texts, numbers), notes, facts
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from planner.errors import IngestError
 from planner.inputs.ingest.benchmarks.csv_rows import csv_rows
-from planner.inputs.ingest.benchmarks.results import TOOLS, Facts, declared
+from planner.inputs.ingest.benchmarks.results import TOOLS, Facts, declared, per_replica
 from planner.inputs.ingest.benchmarks.text_logs import text_documents
 from planner.inputs.ingest.options import IngestOptions
 from planner.inputs.ingest.source import Source, other_file_type
@@ -51,12 +51,13 @@ def read_benchmarks(
     tp: int | None = None,
     precision: str | None = None,
     isl: int | None = None,
+    replicas: int | None = None,
     max_bytes: int = MAX_BYTES,
 ) -> BenchmarkFile:
     """Read benchmark rows from CSV or JSON, plain or compressed with gzip or zstd.
 
-    ``model``, ``gpu``, ``tp``, ``precision`` and ``isl`` fill in missing values only. ``name`` is
-    the file's original name, if it is stored under another.
+    ``model``, ``gpu``, ``tp``, ``precision``, ``isl`` and ``replicas`` behind a gateway fill in
+    missing values only. ``name`` is the file's original name, if it is stored under another.
 
     Raises IngestError that names the file, the line or field, and the remedy.
     """
@@ -90,6 +91,8 @@ def read_benchmarks(
                 f"{source.name} is not JSON. Give the JSON that {format} wrote, or format csv."
             )
         kind, rows, notes, facts = csv_rows(text, source.name, format)
+    if replicas:
+        rows = per_replica(rows, facts, replicas)
     if rows.rows > MAX_ROWS:
         raise IngestError(f"{source.name} has {rows.rows:,} rows and {MAX_ROWS:,} are allowed.")
     return BenchmarkFile(

@@ -17,7 +17,7 @@ import math
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,8 @@ NAMED = {  # what users of several tools add to a run
 }
 MEDIAN, MEAN = re.compile(r"median|p50|50.00 perc|50.00_perc"), re.compile(r"mean|avg", re.I)
 OPEN, CLOSED = "open", "closed"  # loops: a rate of arrivals, or a number in flight
-Facts = dict[str, list[str]]  # of every row: ttft_statistic (median or mean), loop
+FACTS = ("ttft_statistic", "loop", "replicas")
+Facts = dict[str, list[str]]  # of every row, by FACTS; "": not in the file
 NOTABLE = 0.05  # share of failed requests that is reported
 
 
@@ -172,7 +173,7 @@ def declared(
             texts = {key: [str(row[key]) for row in rows] for key in TEXTS}
             columns = {key: [row[key] for row in rows] for key in rows[0] if key not in TEXTS}
             used = [each for each in values if not each["left_out"]]
-            facts = {key: [each[key] for each in used] for key in ("ttft_statistic", "loop")}
+            facts = {key: [each[key] for each in used] for key in FACTS}
             return tool.name, benchmark_rows(texts, columns), _notes(values), facts
     return None
 
@@ -190,6 +191,8 @@ def _values(tool: Tool, run: Any, where: str) -> dict[str, Any]:
         scaled = unit in SCALE and field in TIMES
         values[field if scaled else key] = number * (SCALE[unit] if scaled else 1.0)
     values["ttft_statistic"] = _statistic(tool, run, where)
+    stated = values.get("replicas", math.nan)
+    values["replicas"] = "" if math.isnan(stated) else f"{max(1.0, stated):g}"
     values["loop"] = OPEN if math.isnan(values.get("concurrency", math.nan)) else CLOSED
     # A log of requests may give the time of all tokens after the first.
     if "decode" in values and values.get("osl", 0) > 1:
@@ -210,7 +213,7 @@ def _row(values: Mapping[str, Any]) -> dict[str, Any]:
     # The time to the first token is apart from those between tokens.
     tbt = value("tbt", (mean_e2e - value("mean_ttft", ttft)) / (osl - 1) if osl > 1 else math.nan)
     rate = value("rate", value("rate_per_min") / 60)
-    replicas = max(1.0, value("replicas", 1.0))
+    replicas = float(values["replicas"] or 1.0)
     # Without a limit, Little's law gives the mean number in flight.
     in_flight = min(value("concurrency", rate * mean_e2e), done) / replicas
     throughput = value("throughput", value("throughput_per_gpu") * value("tp")) / replicas
@@ -250,7 +253,20 @@ def _rows_per_run(
 
 def facts_of_log(rows: BenchmarkRows) -> Facts:
     """Return the facts of rows that sum up a log of requests."""
-    return {"ttft_statistic": ["median"] * rows.rows, "loop": [OPEN] * rows.rows}
+    facts = {"ttft_statistic": "median", "loop": OPEN, "replicas": ""}
+    return {name: [value] * rows.rows for name, value in facts.items()}
+
+
+def per_replica(rows: BenchmarkRows, facts: Facts, replicas: float) -> BenchmarkRows:
+    """Return rows of one replica each, if ``replicas`` shared the load where no row says so.
+
+    Set the fact of these rows.
+    """
+    stated = facts["replicas"]
+    counts = np.array([1.0 if each else replicas for each in stated])
+    facts["replicas"] = [each or f"{replicas:g}" for each in stated]
+    shared = ("concurrency", "throughput", "completed", "failed")
+    return replace(rows, **{name: getattr(rows, name) / counts for name in shared})
 
 
 def _notes(values: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -269,8 +285,8 @@ def _notes(values: Sequence[Mapping[str, Any]]) -> list[str]:
         share = failed / (failed + done) if done == done and failed == failed else 0.0
         if share > NOTABLE:
             notes.append(f"Result {number}: {share:.0%} of its requests failed.")
-        if each.get("replicas", 1.0) > 1:
-            notes.append(f"Result {number}: divided by its {each['replicas']:g} replicas.")
+        if each["replicas"] not in ("", "1"):
+            notes.append(f"Result {number}: divided by its {each['replicas']} replicas.")
     if all(math.isnan(_row(each)["tbt_s"]) for each in values):
         notes.append("The file has no time between tokens and none follows from it.")
     return notes
