@@ -14,9 +14,10 @@ from planner.inputs.fleet.pools import RunningPool, section, whole_number
 
 # What starts an engine: in a command, and in the name of an image whose entry point is the engine.
 STARTS = {
-    "vllm": r"vllm\s+serve\b|vllm\.entrypoints\.(openai\.)?api_server\b|vllm\.entrypoints\.cli\S*",
-    "sglang": r"sglang\.launch_server\b|sglang\s+serve\b",
-    "trtllm": r"trtllm-serve\b",
+    "vllm": r"vllm\s+serve\b|vllm\.entrypoints\.(openai\.)?api_server\b|vllm\.entrypoints\.cli\S*"
+    r"|dynamo\.vllm\b",
+    "sglang": r"sglang\.launch_server\b|sglang\s+serve\b|dynamo\.sglang\b",
+    "trtllm": r"trtllm-serve\b|dynamo\.trtllm\b",
 }
 IMAGES = {
     "vllm": re.compile(r"\bvllm\b|vllm-openai|llm-d"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import polars as pl
@@ -143,8 +143,15 @@ def token_counts(
     return np.where(good, number, 0).astype(np.int64), _nonempty_masks(refused)
 
 
-def amounts(series: pl.Series, field: str) -> tuple[FloatArray, dict[str, BoolArray]]:
-    """Return amounts per bin of a demand file, NaN for an empty cell, and the refused rows."""
+def amounts(
+    series: pl.Series, field: str, *, points: bool = False
+) -> tuple[FloatArray, dict[str, BoolArray]]:
+    """Return amounts per bin of a demand file, NaN for an empty cell, and the refused rows.
+
+    ``points``: they separate thousands.
+    """
+    if points and series.dtype == pl.String:
+        series = series.str.replace_all(".", "", literal=True).str.replace(",", ".", literal=True)
     number, blank = numbers(series)
     refused = {
         f"{field} not a number": np.isnan(number) & ~blank,
@@ -200,6 +207,16 @@ def _numbers_as_written(text: pl.Series, number: FloatArray, whole: bool) -> Flo
         factor = text.str.extract(_WITH_UNIT, 2).replace_strict(_MULTIPLE, default=1.0)
         result = result.fill_null(digits.cast(pl.Float64, strict=False) * factor)
     return result.fill_null(np.nan).to_numpy()
+
+
+def points_group(columns: Sequence[pl.Series], times: pl.Series) -> bool:
+    """Return whether points separate thousands: two in a number, or dates with points beside."""
+    texts = [each.str.strip_chars().drop_nulls() for each in columns if each.dtype == pl.String]
+    if any(text.str.contains(r"^\d{1,3}(\.\d{3}){2,}$").any() for text in texts):
+        return True
+    dotted = times.cast(pl.String).str.contains(r"^\s*\d\d?\.\d\d?\.\d{4}").any()
+    pointed = [each for text in texts if (each := text.filter(text.str.contains(r"\."))).len()]
+    return dotted and bool(pointed) and all(t.str.contains(_POINTED).all() for t in pointed)
 
 
 def cell_unit(series: pl.Series) -> str:

@@ -22,6 +22,7 @@ import numpy as np
 import polars as pl
 
 from planner.errors import IngestError
+from planner.inputs.ingest.names import DECLARED
 from planner.inputs.ingest.report import RELATIVE, UTC, moment_text
 from simulation.arrays import BoolArray, FloatArray, IntArray
 
@@ -42,62 +43,27 @@ UNITS_NS: Mapping[str, int] = {
     "d": 86_400_000_000_000,
     "w": 604_800_000_000_000,
 }
-_WORDS = {
-    **{unit: unit for unit in UNITS_NS},
-    **dict.fromkeys(("sec", "secs", "second", "seconds"), "s"),
-    **dict.fromkeys(("milli", "millis", "milliseconds"), "ms"),
-    **dict.fromkeys(("micro", "micros", "microseconds"), "us"),
-    **dict.fromkeys(("nano", "nanos", "nanoseconds"), "ns"),
-    **dict.fromkeys(("minute", "minutes"), "min"),
-    **dict.fromkeys(("hour", "hours"), "h"),
-    **dict.fromkeys(("day", "days", "dow"), "d"),
-    **dict.fromkeys(("week", "weeks", "isoweek"), "w"),
+_UNIT_WORDS: Mapping[str, str] = {
+    unit: words.split()[0] for unit, words in DECLARED["units"].items()
+}
+_WORDS: Mapping[str, str] = {
+    word: unit for unit, words in DECLARED["units"].items() for word in (unit, *words.split())
 }
 _EPOCH_S = 946_684_800  # the year 2000: later numbers are epoch times, smaller ones are offsets
 _LAST_S = 9_214_646_400  # the year 2262, the end of 64-bit nanoseconds
 # Smallest epoch time since 2000 in each unit. Smaller numbers count from the trace's start.
 _EPOCHS = (("ns", 9e17), ("us", 9e14), ("ms", 9e11), ("s", float(_EPOCH_S)))
-_UNIT_WORDS = {
-    "ns": "nanoseconds",
-    "us": "microseconds",
-    "ms": "milliseconds",
-    "s": "seconds",
-    "min": "minutes",
-    "h": "hours",
-    "d": "days",
-    "w": "weeks",
-}
 _HOURS = (" %H:%M:%S%.f", " %H:%M", " %I:%M:%S%.f %p", " %I:%M %p", "")
 _ISO = tuple(
     day + rest
     for day in ("%Y-%m-%d", "%Y/%m/%d")
     for rest in (" %H:%M:%S%.f", "T%H:%M:%S%.f", " %H:%M", "T%H:%M", "")
 )
-# Forms of spreadsheets, loggers, web servers, Splunk and databases. A file has one of them.
-_OTHER = (
-    "%Y%m%dT%H%M%S%.f",
-    "%Y%m%d %H%M%S%.f",
-    "%Y%m%d %H:%M:%S%.f",
-    "%Y%m%d%H%M%S",
-    "%Y%m%d",
-    "%G-W%V-%u",  # ISO week
-    "%Y-%jT%H:%M:%S%.f",
-    "%Y年%m月%d日 %H:%M:%S%.f",
-    "%d/%b/%Y:%H:%M:%S%.f",  # Apache, nginx
-    "%d/%b/%Y %H:%M:%S%.f",
-    "%a, %d %b %Y %H:%M:%S%.f",  # mail headers, HTTP
-    "%a %b %d %H:%M:%S %Y",  # ctime
-    "%a %b %d %Y %H:%M:%S%.f",  # JavaScript
-    "%b %d, %Y @ %H:%M:%S%.f",  # Kibana
-    # %B and %A take short and long names.
-    *(day + rest for day in ("%d %B %Y", "%d-%b-%Y", "%B %d, %Y", "%b %d %Y") for rest in _HOURS),
-    *("%A, %B %d, %Y" + rest for rest in _HOURS),
-    "%b %d, %Y, %I:%M:%S %p",
-    "%d-%b-%y %I.%M.%S%.f %p",  # Oracle
-    "%d-%b-%y %H.%M.%S%.f",
-    "%Y-%m-%d %I:%M:%S%.f %p",
-    "%Y-%m-%d %I:%M %p",
-    "%Y-%m-%d %H.%M.%S%.f",
+# A file has one of these forms. A star stands for every notation of the time of day.
+_OTHER = tuple(
+    day + rest
+    for day, star, _ in (form.partition(" *") for form in DECLARED["times"]["forms"])
+    for rest in (_HOURS if star else ("",))
 )
 _SLASHED = (*_HOURS, ", %H:%M:%S%.f", ", %I:%M:%S%.f %p")
 DAY_FIRST, MONTH_FIRST = "day_first", "month_first"
@@ -105,34 +71,8 @@ DAY_FIRST, MONTH_FIRST = "day_first", "month_first"
 _SLASHES = {DAY_FIRST: ("%d/%m/%y", "%d/%m/%Y"), MONTH_FIRST: ("%m/%d/%y", "%m/%d/%Y")}
 _DOTTED = r"^(\d\d)\.(\d\d)\.(\d{4})"  # 31.12.2026: dotted dates begin with the day
 _SLASH = r"^\s*(\d{1,2})/(\d{1,2})/(?:\d{4}|\d\d)\b"
-_REWRITTEN = (  # notations with another order or mark than the forms
-    (r"(:\d\d),(\d{1,9})\b", "$1.$2"),  # Python logging and Log4j: 13:00:00,123
-    (r"^(\d{4})-?W(\d\d)$", "$1-W$2-1"),  # a week begins on its first day
-    (r"(:\d\d) ([A-Z]{3,4}) (\d{4})$", "$1 $3 $2"),  # the command date: zone before year
-    (r" (?:GMT|UTC)([+-]\d{4})", " $1"),  # JavaScript
-)
 _ZONES = {  # hours east of UTC
-    **dict.fromkeys(("UTC", "GMT", "Z"), 0),
-    "EST": -5,
-    "EDT": -4,
-    "CST": -6,
-    "CDT": -5,
-    "MST": -7,
-    "MDT": -6,
-    "PST": -8,
-    "PDT": -7,
-    "WET": 0,
-    "WEST": 1,
-    "CET": 1,
-    "CEST": 2,
-    "EET": 2,
-    "EEST": 3,
-    "MSK": 3,
-    "JST": 9,
-    "KST": 9,
-    "SGT": 8,
-    "AEST": 10,
-    "AEDT": 11,
+    name: int(hours) for hours, names in DECLARED["zones"].items() for name in names.split()
 }
 _OFFSET = (
     r"^(.*(?:\d[:.]\d\d|[T ]\d{4}).*?)\s*((?i:" + "|".join(_ZONES) + r")|[+-]\d\d(?::?\d\d)?)"
@@ -651,7 +591,7 @@ def _calendar(text: pl.Series, form: str) -> pl.Series:
 def _without_brackets(series: pl.Series) -> pl.Series:
     """Return times as text without brackets, in the notation of the forms."""
     text = _text(series).str.strip_chars(" \t[]")
-    for written, form in _REWRITTEN:
+    for written, form in DECLARED["times"]["rewritten"]:
         text = text.str.replace(written, form)
     return text
 

@@ -13,7 +13,7 @@ import polars as pl
 from planner.errors import IngestError
 from planner.inputs.ingest.checks import cell_unit, numbers
 from planner.inputs.ingest.clock import UNITS_NS, time_numbers
-from planner.inputs.ingest.names import SYNONYMS, compact_name
+from planner.inputs.ingest.names import DECLARED, SYNONYMS, compact_name
 from planner.inputs.ingest.options import AUTO, COUNTS, LABELS, RATES, IngestOptions
 
 _LISTED = 20  # columns listed in a message
@@ -41,8 +41,11 @@ _SUFFIX = re.compile(
 _MEAN = frozenset(["avg", "mean", "average"])  # words of a column of means
 _FAILED = re.compile(r"fail|error|reject|cancel|timeout|throttl", re.IGNORECASE)
 _APART = re.compile(r"uncached|no_?n?_?cached?|without_cache", re.IGNORECASE)
+_SUM = re.compile(r"^(?:sum|total)[ _(]+(?=.*(?:token|request|call))", re.IGNORECASE)
 _NAMESPACE = re.compile(r"^\w+:|_total$")  # of a metric: vllm:prompt_tokens_total
-_NO_COUNT = re.compile(r"token|running|waiting|pending|in.?flight|concurren", re.IGNORECASE)
+_NO_COUNT = re.compile(
+    r"token|running|waiting|pending|queue|active|in.?flight|concurren", re.IGNORECASE
+)
 _UNITS = ("req", "reqs", "request", "requests", "call", "calls")  # of counts in cells
 _LABEL = re.compile(r'model(?:_?name|_?id)?\s*[=:]\s*"?([^",}]+)"?', re.IGNORECASE)
 _PROBED = 100
@@ -64,21 +67,12 @@ REQUEST_EXTRAS = (
 )  # fmt: skip
 
 # Words of a column's name that make it the field, for names that are in no list.
+_NOT_WORDS = frozenset(DECLARED["words"]["not"].split())
 _WORDS = {
-    "arrival": ({"start", "started", "arrival", "arrived", "created", "received", "requested"},
-                {"time", "at", "timestamp", "ts", "date", "datetime", "on",
-                 "s", "sec", "ms", "us", "ns"}),
-    "input_tokens": ({"input", "prompt", "context", "prefill"},
-                     {"tokens", "token", "toks", "length", "len", "usage"}),
-    "output_tokens": ({"output", "completion", "generated", "generation", "answer", "decode"},
-                      {"tokens", "token", "toks", "length", "len", "usage"}),
-}  # fmt: skip
-_NOT_WORDS = frozenset(
-    ["cached", "cache", "cost", "price", "max", "limit", "second", "per", "details", "response",
-     "end", "ended", "finish", "finished", "total", "first", "last", "rate", "speed", "throughput",
-     "latency", "error", "audio", "image", "reasoning", "id", "window", "bin", "bucket",
-     "median", "percentile", "p", "min", "std"]
-)  # fmt: skip
+    field: [set(words.split()) for words in lists]
+    for field, lists in DECLARED["words"].items()
+    if field != "not"
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,6 +246,7 @@ class Resolver:
             lambda column: _SUFFIX.sub("", column),
             lambda column: _MULTIPLE.sub("", column),
             lambda column: _NAMESPACE.sub("", column),
+            lambda column: _SUM.sub("", column).rpartition(".")[2],
         ):
             for column in columns:
                 self._by_compact.setdefault(compact_name(shortened(column)), column)
@@ -577,6 +572,7 @@ def _source_per_column(
         return ()
     else:
         counts = [column for column in find.columns if _WIDE["requests"].match(column)]
+        counts = [column for column in counts if not _NO_COUNT.search(column)]
         if loads := [column for column in counts if not _FAILED.search(column)]:
             counts = loads
     if len(set(counts)) < len(counts):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +15,7 @@ from planner.errors import IngestError
 from planner.inputs.ingest.blocks import Records, field_counts, has_stray_quote
 from planner.inputs.ingest.names import check_names, compact_name
 from planner.inputs.ingest.rows import Batch, RefusedRows
-from simulation.arrays import BoolArray
+from simulation.arrays import BoolArray, IntArray
 
 DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
 WRONG_COUNT = "wrong number of fields"
@@ -93,9 +93,21 @@ def _below_title(lines: Records) -> Records:
         text = lines.text(start)
         below = max(int(np.median(count[start + 1 :])) for count in counts.values())
         plain = max(int(count[start]) for count in counts.values()) == 1
-        if not (text.startswith(("#", "sep=")) or (plain and below > 1)):
+        title = plain or _is_above_names(lines, start, counts)
+        if not (text.startswith(("#", "sep=")) or (title and below > 1)):
             return lines.keep(np.arange(lines.start.size) >= start) if start else lines
     return lines
+
+
+def _is_above_names(lines: Records, start: int, counts: Mapping[str, IntArray]) -> bool:
+    """Return whether a record has fewer cells than names and rows below it, as a report has."""
+    mark, count = max(counts.items(), key=lambda item: int(np.median(item[1][start + 1 :])))
+    if count[start] >= np.median(count[start + 1 :]):
+        return False
+    wide = np.flatnonzero(count[start + 1 :] == int(np.median(count[start + 1 :])))
+    first = lines.text(start + 1 + int(wide[0])) if wide.size else ""
+    names = first.split(mark)
+    return len(names) > 1 and not any(_DATA.match(cell.strip(' "')) for cell in names)
 
 
 def _cells(text: str, delimiter: str, name: str, line: int) -> list[str]:

@@ -15,7 +15,7 @@ import polars as pl
 
 from planner.errors import IngestError
 from planner.inputs.ingest import clock
-from planner.inputs.ingest.checks import Names, amounts, first_reasons, labels
+from planner.inputs.ingest.checks import Names, amounts, first_reasons, labels, points_group
 from planner.inputs.ingest.columns import Amounts, DemandLayout, Expression, Resolver, demand_layout
 from planner.inputs.ingest.connectors import Connector
 from planner.inputs.ingest.consistency import Evidence, only_grows
@@ -67,6 +67,11 @@ class _Reader:
         self._clocks = {
             source.time: reading.clock(source.time, source.time_unit) for source in layout.sources
         }
+        self._points = points_group(
+            [reading.table.probe[c] for s in layout.sources for each in s.amounts.values()
+             for c in each.columns],
+            reading.table.probe[layout.sources[0].time[0]],
+        )  # fmt: skip
         self._conditions = reading.conditions()
         self.names = {label: Names(label, reading.name) for label in LABELS}
         needed = [
@@ -102,7 +107,7 @@ class _Reader:
         for columns, when in self._clocks.items():
             self._reading.watch_order(times[columns].ns, when)
         cells = {
-            expression: amounts(expression.series(frame), str(expression))
+            expression: amounts(expression.series(frame), str(expression), points=self._points)
             for source in self._layout.sources
             for expression in source.amounts.values()
         }
@@ -233,7 +238,8 @@ class _Reader:
             sums = table.group_by(label).agg(pl.col(field).fill_nan(0).sum()).drop_nulls()
             if sums.height < 2:
                 continue
-            name, most = sums.row(int(sums[field].arg_max() or 0))
+            # A sum by its name, or else the largest amount.
+            name, most = max(sums.iter_rows(), key=lambda row: (bool(TOTAL.search(row[0])), row[1]))
             named = bool(TOTAL.search(name))
             near = 0.02 if named else 1e-9
             if abs(2 * most - sums[field].sum()) > near * most or not (named or sums.height > 3):
@@ -419,8 +425,8 @@ class _Metrics:
             return None
         named = {compact_name(column): column for column in reading.table.columns}
         metric, value = (
-            named.get(compact_name(column), column)
-            for column in (connector.metric, connector.value)
+            next((named[k] for k in map(compact_name, each.split("|")) if k in named), each)
+            for each in (connector.metric, connector.value)
         )
         find = Resolver(reading.table.columns, reading.options, reading.name, connector.columns)
         return cls(reading, connector, metric, value, find.time("time")[0][0], {})

@@ -99,16 +99,19 @@ def _check_repeats(reading: Reading, layout: RequestLayout, when: clock.Clock) -
         return
     if column:
         rows = probe.filter(probe[column].is_not_null()).with_row_index("row")
+        if status := layout.fields.get("status"):  # failed attempts without an answer are no load
+            answers = numbers(layout.tokens["output_tokens"].series(rows))[0]
+            rows = rows.filter(~outcomes.failed(rows[status], status) | (answers > 0))
         same = rows.group_by(column, *prompt).agg("row")
         again = same.filter(pl.col("row").list.len() > 1)
         share = again["row"].list.len().sum() / max(1, rows.height)
         times = rows.select(column, *layout.arrival).unique()
-        answers = rows.select(column, *prompt, *layout.tokens["output_tokens"].columns).unique()
+        texts = rows.select(column, *prompt, *layout.tokens["output_tokens"].columns).unique()
         evidence = Evidence(
             reading.name,
             column,
             repeats=times.height - times[column].n_unique(),
-            parts=share >= MOST and (times.height > same.height or answers.height > same.height),
+            parts=share >= MOST and (times.height > same.height or texts.height > same.height),
             events=_event_values(rows.drop(layout.tokens["output_tokens"].columns), column),
         )
         reading.check(("repeated_ids",), evidence)
@@ -330,14 +333,16 @@ class _Reader:
         usable = (
             ids.is_not_null().to_numpy() if bad is None else ids.is_not_null().to_numpy() & ~bad
         )
-        again = ~pl.Series(key).is_first_distinct().to_numpy() & usable
+        again = np.zeros(ns.size, dtype=np.bool_)
+        if (np.diff(ns) <= 0).any():  # rows at one time, or out of order
+            again = ~pl.Series(key).is_first_distinct().to_numpy() & usable
         first, last = int(ns[usable].min(initial=2**62)), int(ns[usable].max(initial=-1))
         for low, high, hashes in self._seen:
             if low <= last and first <= high:
                 place = np.minimum(np.searchsorted(hashes, key), hashes.size - 1)
                 again |= (hashes[place] == key) & usable
         if usable.any():
-            self._seen.append((first, last, np.unique(key[usable])))
+            self._seen.append((first, last, np.sort(key[usable])))
         return again if again.any() else None
 
     def _note_ends(self, ns: IntArray, batch: Batch, kept: IntArray | None) -> None:

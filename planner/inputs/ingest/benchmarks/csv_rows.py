@@ -17,29 +17,16 @@ from planner.errors import IngestError
 from planner.inputs.ingest.benchmarks import requests
 from planner.inputs.ingest.benchmarks.requests import arrival_column, arrivals_s
 from planner.inputs.ingest.benchmarks.results import CLOSED, Facts, facts_of_log, statistic_of
-from planner.inputs.ingest.names import SYNONYMS, check_names, compact_name
+from planner.inputs.ingest.names import DECLARED, SYNONYMS, check_names, compact_name
 from simulation.arrays import FloatArray
 from simulation.performance.rows import BenchmarkRows, benchmark_rows
 
 COLUMNS: dict[str, tuple[str, ...]] = {  # field to its names; the first is documented
-    "model": ("model", "modelname", "modelid", "mm"),
-    "gpu": ("gpu", "hardware", "accelerator", "gputype", "gpumodel", "acc", "hw"),
-    "precision": ("precision", "dtype", "weightprecision", "prec"),
-    "tp": ("tp", "tensorparallel", "tensorparallelsize", "tpsize", "acccount", "numgpus"),
-    "batch": ("batch", "batchsize", "bb", "avgbatchsize"),
-    "isl": ("isl", *SYNONYMS["input_tokens"]),
-    "osl": ("osl", "tokensize", "avgoutputlen", *SYNONYMS["output_tokens"]),
-    "concurrency": ("concurrency", "maxconcurrency"),
-    "prefill": ("prefill", "prefilltime", "prompttime", "exectime"),
-    "ttft": ("ttft", "medianttft", "meanttft", "timetofirsttoken", "firsttokenlatency"),
-    "tbt": ("tbt", "itl", "tpot", "tokentime", "medianitl", "meanitl", "mediantpot", "meantpot"),
-    "e2e": ("e2e", "e2etime", "e2el", "latency"),
-    "throughput": ("throughput", "outputthroughput", "outputtokenspersecond", "thpt", "thp"),
-    "dp": ("dp", "dataparallel", "dataparallelsize"),
-    "power_share": ("powershare", "averagepower"),
-    "replicas": ("replicas", "numreplicas", "decodereplicas"),
-    "completed": ("completed", "completedrequests", "successfulrequests"),
-    "failed": ("failed", "failedrequests", "errors"),
+    field: (
+        *names.split(),
+        *SYNONYMS.get({"isl": "input_tokens", "osl": "output_tokens"}.get(field, ""), ()),
+    )
+    for field, names in DECLARED["measurements"].items()
 }
 TIMES = ("prefill", "ttft", "tbt", "e2e")
 TEXTS = ("model", "gpu", "precision")

@@ -1,4 +1,4 @@
-"""Read results that tools write as text: MLPerf's logs, tables of metrics, and reports in YAML."""
+"""Read results that tools write as text: printed blocks, MLPerf's logs, tables, YAML reports."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import csv
 import io
 import json
 import re
+from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 from ruamel.yaml import YAML
@@ -15,13 +17,27 @@ from planner.errors import IngestError
 from planner.files.document_limits import fault_of_extent
 
 MAX_CHARACTERS = 1_000_000
+_PRINTED = "Serving Benchmark Result"  # of vLLM and SGLang
+_KEYS = {  # of a printed line in the JSON of the same tool, where the words differ
+    "successful_requests": "completed",
+    "failed_requests": "failed",
+    "benchmark_duration_s": "duration",
+    "total_generated_tokens": "total_output_tokens",
+    "maximum_request_concurrency": "max_concurrency",
+    "max_request_concurrency": "max_concurrency",
+    "request_throughput_req_s": "request_throughput",
+    "output_token_throughput_tok_s": "output_throughput",
+}
 _SUMMARY, _DETAIL = "MLPerf Results Summary", ":::MLLOG"
+_END = re.compile(r"^=+\s*$", re.MULTILINE)  # of a printed block
 _LINE = re.compile(r"^\s*(\S.*?)\s*:\s*(\S.*?)\s*$", re.MULTILINE)
 _YAML = re.compile(r"^(results|metrics|scenario):\s*$", re.MULTILINE)
 
 
 def text_documents(text: str, name: str) -> list[dict[str, object]]:
     """Return the documents of MLPerf's logs or of a YAML report; empty for another file."""
+    if _PRINTED in text:
+        return [*_printed(text)]
     if _SUMMARY in text:
         found = [dict(_LINE.findall(part)) for part in text.split(_SUMMARY)[1:]]
         return [_served(each, "Mean First Token latency (ns)", name) for each in found]
@@ -46,6 +62,19 @@ def text_documents(text: str, name: str) -> list[dict[str, object]]:
     if fault := fault_of_extent(documents):
         raise IngestError(f"{name}: {fault}.")
     return [document for document in documents if isinstance(document, dict)]
+
+
+def _printed(text: str) -> Iterator[dict[str, object]]:
+    """Yield the results that a benchmark prints, by the keys of its JSON."""
+    for above, part in pairwise(text.split(_PRINTED)):
+        # The number in flight may be printed above the block.
+        lines = [line for line in _LINE.findall(above)[-9:] if "concurrency" in line[0]]
+        named = {
+            "_".join(re.findall(r"[a-z0-9]+", key.lower())): value
+            for key, value in (*lines, *_LINE.findall(_END.split(part)[0]))
+        }
+        values = {_KEYS.get(key, key): value for key, value in named.items()}
+        yield {key: value for key, value in values.items() if value not in ("None", "not set")}
 
 
 def _metrics(text: str) -> dict[str, object]:

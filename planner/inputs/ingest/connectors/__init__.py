@@ -4,7 +4,7 @@ A declaration has these keys:
 
 - ``title``, ``words``: label in forms, and description in the guide. ``docs``: the tool's page.
 - ``kind``: ``requests`` (one row per request) or ``demand`` (amounts per bin).
-- ``known_by``: columns that identify the format, compared without case and marks.
+- ``known_by``: columns that identify the format, compared without case and marks (``a | b``: one).
 - ``[columns]``: field to column. ``a + b`` is a sum, ``a | b`` takes b where a is empty.
 - ``rows``: where the rows of a JSON document are, such as ``data[].results[]``. Fields of the
   objects around them are inherited. ``.*`` at the end takes lists of equal length as columns.
@@ -58,7 +58,10 @@ class Connector:
         """Return whether a file with these columns has this format."""
         names = {compact_name(column) for column in columns}
         fits = self.written in ("", written)
-        return fits and names.issuperset(compact_name(column) for column in self.known_by)
+        return fits and all(
+            any(compact_name(each) in names for each in column.split("|"))
+            for column in self.known_by
+        )
 
 
 def _read(path: Path) -> Connector:

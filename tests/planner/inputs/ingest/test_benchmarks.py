@@ -426,3 +426,26 @@ def test_a_table_of_metrics_of_genai_perf(read):
     rows = read(text, "profile_export_genai_perf.csv").rows
     assert (rows.ttft_s[0], rows.tbt_s[0]) == pytest.approx((0.12, 0.01))
     assert (rows.isl[0], rows.osl[0], rows.concurrency[0]) == (550, 200, 20)
+
+
+def test_a_printed_result_is_read_like_its_json(tmp_path):
+    block = (
+        "Maximum request concurrency: 32\n"
+        "============ Serving Benchmark Result ============\n"
+        "Successful requests:                     320\n"
+        "Benchmark duration (s):                  160.0\n"
+        "Total input tokens:                      327680\n"
+        "Total generated tokens:                  81920\n"
+        "Request throughput (req/s):              2.0\n"
+        "---------------Time to First Token----------------\n"
+        "Median TTFT (ms):                        199.88\n"
+        "-----Time per Output Token (excl. 1st token)------\n"
+        "Median TPOT (ms):                        14.03\n"
+        "==================================================\n"
+    )
+    path = tmp_path / "bench.log"
+    path.write_text(block + block.replace("concurrency: 32", "concurrency: 64"))
+    rows = read_benchmarks(path, model="llama-3.1-8b", gpu="H100-SXM", tp=1).rows
+    assert rows.concurrency.tolist() == [32, 64]
+    assert (rows.isl[0], rows.osl[0]) == (1024, 256)
+    assert (rows.ttft_s[0], rows.tbt_s[0]) == pytest.approx((0.19988, 0.01403))

@@ -471,3 +471,31 @@ def test_a_log_of_prompts_alone_is_refused(ingest):
     line = "INFO 06-02 10:00:00 [logger.py:49] Received request a: params: SamplingParams(n=1)"
     with pytest.raises(IngestError, match="tokens of answers"):
         ingest("\n".join([line] * 9), "vllm.log")
+
+
+def test_points_separate_thousands_beside_dotted_dates(ingest):
+    rows = "".join(f"{day}.06.2025;25.000;1.200.000;9.500\n" for day in range(10, 25))
+    report = ingest("Datum;Anfragen;Input Tokens;Output Tokens\n" + rows)
+    assert (report.requests, report.input_tokens) == (15 * 25_000, 15 * 1_200_000)
+    assert report.output_tokens == 15 * 9500
+
+
+def test_titles_with_cells_stand_above_the_names(ingest):
+    rows = "".join(f"2025-06-{day:02},5,50,9\n" for day in range(10, 25))
+    head = "Report\nGenerated,2025-07-01\n\nDate,Requests,Input tokens,Output tokens\n"
+    assert ingest(head + rows + "Total,75,750,135\n").requests == 75
+
+
+@pytest.mark.parametrize(
+    "names",
+    ["Zeitstempel,Eingabe-Token,Ausgabe-Token", "horodatage,jetons_entrée,jetons_sortie",
+     "fecha,tokens_entrada,tokens_salida", "时间,输入token数,输出token数"],
+)  # fmt: skip
+def test_names_in_other_languages(ingest, names):
+    report = ingest(names + "\n" + "".join(f"{T0 + 7 * i},10,20\n" for i in range(30)))
+    assert (report.requests, report.input_tokens, report.output_tokens) == (30, 300, 600)
+
+
+def test_numbers_in_flight_are_no_requests(ingest):
+    with pytest.raises(IngestError):
+        ingest("time,running_requests\n" + "".join(f"{T0 + 60 * i},{i % 7}\n" for i in range(30)))
