@@ -165,6 +165,10 @@ def _assumptions(content: Content, reading: Reading, tally: Tally) -> Iterator[s
     for reason, rows in sorted(tally.left_out.items()):
         yield f"{rows:,} rows are left out: {reason}. where=all keeps every row."
     yield from (words for words in reading.findings.values() if words)
+    if cancelled := content.extras.get("cancelled"):
+        yield f"{cancelled:,} cancelled requests count with their prompts."
+    if unanswered := content.extras.get("unanswered"):
+        yield f"{unanswered:,} requests have no answer, like embeddings: their prompts count."
     one_in: float = content.extras.get("sample", 1.0)
     if one_in > 1 and (sampled := content.requests):
         yield (

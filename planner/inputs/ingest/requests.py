@@ -527,16 +527,6 @@ class _Reader:
         for label, column in self._layout.fields.items():
             if label in self.names and (blank := self.names[label].blank):
                 notes.append(f"{blank:,} requests have no {label} (column {column}).")
-        if totals.cancelled:
-            notes.append(
-                f"{totals.cancelled:,} requests were cancelled before their answer: their prompts "
-                "count as load."
-            )
-        if totals.unanswered:
-            notes.append(
-                f"{totals.unanswered:,} requests have no answer: they count as load of their "
-                "prompts alone, like embeddings."
-            )
         if self._reading.options.one_in is None and len(totals.rates) > 1:
             notes.append(
                 f"The rows have {len(totals.rates)} sample rates. Each row counts with "

@@ -140,6 +140,11 @@ def test_the_statistic_and_the_loop_come_from_the_file_or_are_asked_for(tmp_path
         stated = {fact.name: fact.values for fact in evidence_of(kept).stated}
         found.append((stated["ttft_statistic"], stated["loop"]))
     assert found == [("median", "closed"), ("mean", "open")]
+    path.write_text(json.dumps(run | {"mean_ttft_ms": 95.0, "backend": "sglang",
+                                      "engine_version": "0.5.1"}))  # fmt: skip
+    kept = calibration_path(user=None, path=path, options=CalibrationOptions(gpu="L40S"))
+    (only,) = deployment_rows(kept)
+    assert (only["engine"], only["engine_version"]) == ("sglang", "0.5.1")
     kept = upload(tmp_path, row(8, 40))
     assert evidence_of(kept).missing == ("ttft_statistic", "replicas")
     path = tmp_path / "mine.csv"

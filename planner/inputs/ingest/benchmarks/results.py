@@ -25,6 +25,7 @@ import numpy as np
 
 from planner.errors import IngestError
 from planner.inputs.ingest.benchmarks.requests import runs
+from simulation.performance.estimate.calibration import ENGINES
 from simulation.performance.rows import BenchmarkRows, benchmark_rows
 
 TEXTS = ("model", "gpu", "precision")
@@ -36,9 +37,12 @@ NAMED = {  # what users of several tools add to a run
     "precision": "precision | dtype | quantization | weight_precision",
     "tp": "tp | tensor_parallel | tensor_parallel_size | tp_size",
 }
+ENGINE_NAMES = {**{each: each for each in ENGINES}, "tensorrtllm": "trtllm"}
 MEDIAN, MEAN = re.compile(r"median|p50|50.00 perc|50.00_perc"), re.compile(r"mean|avg", re.I)
 OPEN, CLOSED = "open", "closed"  # loops: a rate of arrivals, or a number in flight
-FACTS = ("ttft_statistic", "loop", "replicas")
+FACTS = ("engine", "engine_version", "ttft_statistic", "loop", "replicas")
+ENGINE_PATHS = ("engine", "backend", "framework", "report.backend")
+VERSION_PATHS = ("engine_version", "backend_version", "vllm_version", "sglang_version")
 Facts = dict[str, list[str]]  # of every row, by FACTS; "": not in the file
 NOTABLE = 0.05  # share of failed requests that is reported
 
@@ -191,6 +195,10 @@ def _values(tool: Tool, run: Any, where: str) -> dict[str, Any]:
         scaled = unit in SCALE and field in TIMES
         values[field if scaled else key] = number * (SCALE[unit] if scaled else 1.0)
     values["ttft_statistic"] = _statistic(tool, run, where)
+    named = (str(value_at(run, path) or "").lower().replace("-", "") for path in ENGINE_PATHS)
+    values["engine"] = next((ENGINE_NAMES[each] for each in named if each in ENGINE_NAMES), "")
+    versions = (value_at(run, path) for path in VERSION_PATHS)
+    values["engine_version"] = next((str(each)[:60] for each in versions if each), "")
     stated = values.get("replicas", math.nan)
     values["replicas"] = "" if math.isnan(stated) else f"{max(1.0, stated):g}"
     values["loop"] = OPEN if math.isnan(values.get("concurrency", math.nan)) else CLOSED
