@@ -5,8 +5,8 @@
 Each key of ``figures`` has ``source`` (the source's figure), ``ours``, ``where`` (in the source)
 and ``command`` (which makes ours alone). ``..._disagreements`` are the cases in which the product
 and a version that shares no code with it differ, of 300, 80, 40 and 60. Savings are shares.
-``--full`` runs at the sources' scale, which takes hours. By default, SageServe's traffic is a
-quarter of Azure's day, and fewer services are planned below the replica.
+``--full`` runs at the sources' scale, which takes hours. By default, SageServe's traffic is half
+of Azure's day, and fewer services are planned below the replica.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from bench.plan import REFERENCE, load_instance
 from planner.optimizer import solve_window
 
 POWER = Path(__file__).parents[2] / "../shared/data/power/mlenergy_llm_inference.csv"
-SAGESERVE, FULL_SAGESERVE = 0.25, 1.33  # of Azure's arrivals; the second has ten million requests
+SAGESERVE, FULL_SAGESERVE = 0.5, 1.33  # of Azure's arrivals; the second has ten million requests
 LT = {"lt-i": ("lt_i", 0.2421), "lt-u": ("lt_u", 0.1965), "lt-ua": ("lt_ua", 0.2338)}
 
 
