@@ -25,7 +25,7 @@ BEYOND_CONTEXT = "input and output exceed the model's maximum context"
 TOO_LONG = "input and output exceed the KV capacity of every pool of the model"
 INSTANCE_FAILED = "its instance failed, and it had no retry left"
 OUT_OF_MEMORY = "KV memory ran out while decoding"
-NO_WAY = "no way is open from its region to a pool of the model"
+NO_WAY = "no pool of the model is reachable from its region"
 REASONS = (NO_POOL, NO_TIER, BEYOND_CONTEXT, TOO_LONG, INSTANCE_FAILED, OUT_OF_MEMORY, NO_WAY)
 # Sources of starts, in the order of PoolTotals.starts.
 SOURCES = ("spot", "other model", "local weights", "remote weights")

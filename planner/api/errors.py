@@ -117,7 +117,7 @@ def problem_handler(error: Exception, context: dict[str, Any]) -> JsonResponse:
             response["Retry-After"] = f"{wait:.0f}"
         return response
     logger.exception("%s %s", getattr(request, "method", ""), path, exc_info=error)
-    return problem(500, "The program made an error. See its log.", path)
+    return problem(500, "The program failed. See its log.", path)
 
 
 def _expected(error: Exception, path: str) -> JsonResponse | None:

@@ -34,7 +34,7 @@ JSON, YAML, CSV = "application/json", "application/yaml", "text/csv"
 TAGS = {"accounts": "account", "beside": "runs", "whatif": "runs", "why": "runs", "verbs": "work"}
 REASONS = TITLES | {
     409: "Not possible at this stage, or no plan is feasible",
-    412: "Somebody else changed it since it was read",
+    412: "Another person changed it since it was read",
     422: "The file or scenario is not valid, or the idempotency key was used for another request",
     507: "The disk is full",
 }

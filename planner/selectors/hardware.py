@@ -127,7 +127,7 @@ def own_gpu_get(name: str) -> OwnGpu:
     """Return a GPU type that can be changed; raise NotFound for a built-in one."""
     row = gpu_get(name).row
     if row is None:
-        raise NotFound(f"{name} is built in and stays as it is. Add a GPU of your own instead.")
+        raise NotFound(f"{name} is built in and cannot change. Add a GPU of your own instead.")
     return row
 
 
@@ -135,7 +135,7 @@ def own_model_get(name: str) -> OwnModel:
     """Return a model that can be changed; raise NotFound for a built-in one."""
     row = model_get(name).row
     if row is None:
-        raise NotFound(f"{name} is built in and stays as it is. Add a model of your own instead.")
+        raise NotFound(f"{name} is built in and cannot change. Add a model of your own instead.")
     return row
 
 

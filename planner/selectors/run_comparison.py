@@ -155,7 +155,7 @@ def _settings(runs: Sequence[Run]) -> tuple[list[dict[str, Any]], list[str]]:
 
 def _notes(runs: Sequence[Run], results: Sequence[dict[str, Any]]) -> Iterator[str]:
     if len({run.code_version for run in runs}) > 1:
-        yield "Different versions of this program made these runs, which may differ by that alone."
+        yield "Different versions of Headroom made these runs. That alone may change figures."
     cells = {(result.get("replayed") or {}).get("cells", 1) for result in results}
     if len(cells) > 1:
         yield (

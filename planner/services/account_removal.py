@@ -109,7 +109,7 @@ def account_remove(
     owned_rows = owned_row_count(person)
     if owned_rows and new_owner is None:
         raise PlannerError(
-            f"{person.username} owns {owned_rows:,} things. Say to whom they pass, or remove them "
+            f"{person.username} owns {owned_rows:,} items. Choose a new owner, or remove them "
             "first."
         )
     if new_owner is not None:
@@ -174,7 +174,7 @@ def _check_not_last(person: User) -> None:
         if membership.role == Role.ADMIN and not remaining.exists():
             raise NotAllowed(
                 f"{person.username} is the last admin of {membership.workspace.name}. Make "
-                "somebody else admin first."
+                "another person admin first."
             )
 
 
@@ -193,6 +193,6 @@ def _check_can_take_over(new_owner: User, person: User) -> None:
     for workspace in sorted(workspaces, key=lambda workspace_key: workspace_key.slug):
         if workspace.pk not in planned_workspace_ids and not new_owner.is_superuser:
             raise PlannerError(
-                f"{person.username} owns things in {workspace.name}, where {new_owner.username} "
-                "does not plan. Give them a role there, or name somebody else."
+                f"{person.username} owns items in {workspace.name}, where {new_owner.username} "
+                "may not plan. Give them a role there, or choose another owner."
             )

@@ -52,7 +52,7 @@ Answer = dict[str, Any]
 
 BASIS = {
     "seen": "measured rows of this model on this GPU type; the fit had seen them",
-    "version": "measured rows of this model and GPU type, by a fit without the engine's version",
+    "version": "measured rows of this model and GPU type, fitted without the engine's version",
     "model": "models that the fit had not seen, as this one",
     "gpu": "GPU types that the fit had not seen, as this one",
     "both": "models on GPU types, both unseen by the fit, as here",

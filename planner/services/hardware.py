@@ -133,7 +133,7 @@ def _save(
                 raise NotFound(f"{previous.name} was removed while you edited it. Add it again.")
             if version is not None and version != current.version:
                 raise Outdated(
-                    f"{current.name} was changed by somebody else while you edited it. Load it "
+                    f"{current.name} was changed by another person while you edited it. Load it "
                     "again and repeat your changes."
                 )
             if name != current.name and (used_by := _used_by(current)):

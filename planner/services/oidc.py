@@ -215,7 +215,9 @@ def _userinfo(
     headers = {"Authorization": f"Bearer {tokens.get('access_token', '')}"}
     document = _request_json(idp, metadata["userinfo_endpoint"], headers=headers)
     if document.get("sub") != claims["sub"]:
-        raise ProviderFailed("The identity provider told of somebody else than who signed in.")
+        raise ProviderFailed(
+            "The identity provider named another person than the one who signed in."
+        )
     return document
 
 

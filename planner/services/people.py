@@ -82,7 +82,7 @@ def person_change(
         person.save(update_fields=["is_active"])
     if not admins_active().exists():
         raise NotAllowed(
-            f"{person.username} is the last admin who can sign in. Make somebody else admin first."
+            f"{person.username} is the last admin who can sign in. Make another person admin first."
         )
     if not person.is_active:
         tokens_end(user=person)

@@ -49,7 +49,7 @@ class QueuePosition(NamedTuple):
     def size(self) -> str:
         """Return how long such runs take, and the limits that stop one."""
         about = _duration_words(self.takes_seconds).removeprefix(", ")
-        takes = f"Runs of its kind took {about} here. " if about else ""
+        takes = f"Usual duration: {about}. " if about else ""
         most = _duration_words(self.most_seconds).removeprefix(", ").removeprefix("about ")
         return f"{takes}Limits: {most}, {self.most_mb / 1000:,.1f} GB of memory."
 

@@ -52,7 +52,7 @@ def scenario_update(
             raise NotFound(f"{scenario.name} was removed while you edited it. Add it again.")
         if version is not None and version != locked.version:
             raise Outdated(
-                f"{locked.name} was changed by somebody else while you edited it. "
+                f"{locked.name} was changed by another person while you edited it. "
                 "Copy your changes, load it again and repeat them."
             )
         # An unchanged document makes no new version.

@@ -121,7 +121,7 @@ def _claim_due_moment(schedule: Schedule, now: datetime) -> datetime | None:
                 fired_at=now,
                 finished_at=now,
                 state=Firing.State.MISSED,
-                words=f"Nobody was there to start it; made up for at {last:%Y-%m-%d %H:%M} UTC.",
+                words=f"No scheduler was running. It starts late, for {last:%Y-%m-%d %H:%M} UTC.",
             )
             for moment in missed
         ],
@@ -201,7 +201,7 @@ def _create_run(schedule: Schedule, data_until: datetime, enqueue: bool) -> Run:
 def _propose_plan(firing: Firing, run: Run | None, now: datetime) -> bool:
     """Propose the plan of a finished run, and approve it if the rule allows."""
     if run is None:
-        raise NotFound("Its run was removed before it was over.")
+        raise NotFound("Its run was removed before it finished.")
     if run.state != Run.State.COMPLETED:
         raise NotReady(run.problem or f"Its run {run.pk} was cancelled.")
     schedule = firing.schedule

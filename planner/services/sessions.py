@@ -106,7 +106,7 @@ def row_key_of(request: HttpRequest) -> str:
 def session_end(*, user: User, key: str) -> None:
     """End one of the user's own sessions, by the hash that the page of sessions shows."""
     if not sessions_of(user).filter(pk=key).delete()[0]:
-        raise NotFound("You have no such session; it may have ended.")
+        raise NotFound("This session does not exist, or has ended.")
     record("user.session-ended", user, by=user)
 
 

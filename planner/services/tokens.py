@@ -36,7 +36,7 @@ def token_create(
     A log-in at the limit of MAX_TOKENS tokens removes the oldest token from a log-in.
     """
     if not 1 <= days <= MAX_DAYS:
-        raise PlannerError(f"days {days}: a token works for 1 to {MAX_DAYS} days.")
+        raise PlannerError(f"days {days}: a token lasts 1 to {MAX_DAYS} days.")
     now = timezone.now()
     tokens = tokens_of(user)
     tokens.filter(expires_at__lt=now).delete()

@@ -157,7 +157,7 @@ def trace_reread(
             f"Trace {trace.name} was not refused. Upload its file again to read it again."
         )
     if upload_path is None:
-        raise NotReady(f"The file of trace {trace.name} is not kept any more. Upload it again.")
+        raise NotReady(f"The file of trace {trace.name} was removed. Upload it again.")
     sha256 = _content_hash(sha256_file(upload_path), options)
     with transaction.atomic():
         locked = Trace.objects.select_for_update().get(pk=trace.pk)

@@ -193,8 +193,8 @@ def _carry_out(
                 shared.active_row(),
                 Run.State.ERRORED,
                 stage="Error",
-                reason="An error of the program",
-                problem=f"An error of the program stopped this run ({type(bug).__name__}); "
+                reason="A bug in the program",
+                problem=f"A bug in the program stopped this run ({type(bug).__name__}); "
                 "its details are in the log.",
                 traceback="".join(traceback.format_exception(bug)),
             )

@@ -86,7 +86,7 @@ def person_leave(*, by: User | None, person: User) -> None:
     person.leave(workspace)
     if not admins_active().exists():
         raise NotAllowed(
-            f"{person.username} is the last admin who can sign in. Make somebody else admin first."
+            f"{person.username} is the last admin who can sign in. Make another person admin first."
         )
     # A token would otherwise give access to the workspace again after a new invitation.
     tokens_of(person).filter(workspace=workspace).delete()

@@ -65,7 +65,8 @@
     };
     for (const key of Object.keys(out)) {
       if (!/^[xy]axis\d*$/.test(key)) continue;
-      out[key] = { ...out[key], gridcolor: grid, linecolor: grid, zerolinecolor: grid };
+      const title = { ...out[key].title, font: { size: 12, color: dim } };
+      out[key] = { ...out[key], title, gridcolor: grid, linecolor: grid, zerolinecolor: grid };
     }
     return out;
   };

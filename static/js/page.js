@@ -3,6 +3,7 @@
 //   data-submit-on-change         send the form when this control changes
 //   data-copy="#id"               copy that element's text
 //   data-copy-table               copy the table after this button as CSV
+//   data-fits                     show controls of this form with data-for only for these choices
 //   data-progress="id"            while this form's answer is awaited, that element asks how far it is
 (() => {
   "use strict";
@@ -34,6 +35,17 @@
     await navigator.clipboard.writeText(document.querySelector(button.dataset.copy).textContent.trim());
     button.textContent = "Copied";
   });
+
+  const fit = (select) => {
+    for (const control of select.form.querySelectorAll("[data-for]")) {
+      const shown = control.dataset.for.split(" ").includes(select.value);
+      (control.matches("button") ? control : control.parentElement).hidden = !shown;
+    }
+  };
+  for (const select of document.querySelectorAll("[data-fits]")) {
+    fit(select);
+    select.addEventListener("change", () => fit(select));
+  }
 
   // A spreadsheet would run what begins like a formula.
   const defused = (text) => (/^[=+\-@]/.test(text) && Number.isNaN(Number(text.replaceAll(",", ""))) ? `'${text}` : text);

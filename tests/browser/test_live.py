@@ -100,12 +100,12 @@ def test_a_past_is_read_planned_decided_and_scraped(
     other = as_somebody(site, live_server, "ada")
     other.goto(f"{live_server.url}/schedules/new/")
     for label, entry in (
-        ("Name", "Every minute"), ("When", "* * * * *"), ("May differ unasked", "100"),
-        ("May cost more or less", "100"),
+        ("Name", "Every minute"), ("When", "* * * * *"), ("% of replica-hours", "100"),
+        ("% of cost", "100"),
     ):  # fmt: skip
         other.get_by_label(label).fill(entry)
     other.get_by_label("Scenario").select_option(label="Live")
-    other.get_by_role("button", name="Keep").click()
+    other.get_by_role("button", name="Save schedule").click()
     expect(other.get_by_role("heading", name="Every minute")).to_be_visible()
     history = other.url
     # As if it had been made, and changed, some minutes ago.
@@ -130,7 +130,7 @@ def test_a_past_is_read_planned_decided_and_scraped(
             other.goto(history)
             other.get_by_role("link", name="Change").click()
             other.get_by_label("Run").select_option("compare")
-            other.get_by_role("button", name="Keep").click()
+            other.get_by_role("button", name="Save schedule").click()
             expect(other.locator("main")).to_contain_text("To be reviewed")
     assert firings[0].state == Firing.State.REVIEW
     other.goto(history)

@@ -95,7 +95,7 @@ def test_a_plan_is_reviewed_by_two(
     other.goto(f"{live_server.url}/schedules/new/")
     other.get_by_label("Name").fill("Mondays")
     other.get_by_label("Scenario").select_option(str(runs[0].scenario_id))
-    other.get_by_role("button", name="Keep").click()
+    other.get_by_role("button", name="Save schedule").click()
     expect(other.locator("main")).to_contain_text("Never: every plan is reviewed")
     # Its export carries the number, and the log tells the story.
     number = url.rstrip("/").rpartition("/")[2]

@@ -63,7 +63,7 @@ class PersonRemoval(StrictSerializer):
 
 class AccountRemoved(StrictSerializer):
     user = serializers.CharField()
-    passed = serializers.IntegerField(help_text="Things that are somebody else's now.")
+    passed = serializers.IntegerField(help_text="Items that have a new owner.")
 
 
 class PersonListView(ApiView, generics.ListAPIView[User]):

@@ -31,7 +31,7 @@ class AxisGiven(StrictSerializer):
         help_text="Address such as `tiers[chat].ttft_ms`, or a setting such as `growth`.",
     )
     values = serializers.ListField(
-        child=serializers.JSONField(), min_length=1, help_text="null leaves the setting out."
+        child=serializers.JSONField(), min_length=1, help_text="null: the default."
     )
 
 

@@ -58,7 +58,7 @@ AHEAD = series_columns(
     Column("bin_s", SECONDS, "of a bin", attrgetter("ahead.bin_s")),
     Column("start", TEXT, "of the forecast", lambda row: moment(row.ahead.start_s)),
     Column("peak", NUMBER, "largest bin of the forecast, expected", lambda row: row.ahead.peak()),
-    Column("peak_p90", NUMBER, "the same, its 90% quantile", lambda row: row.ahead.peak(0.9)),
+    Column("peak_p90", NUMBER, "forecast peak, 90% quantile", lambda row: row.ahead.peak(0.9)),
     Column("reason", TEXT, "why this method, where it was chosen", attrgetter("ahead.reason")),
     Column("note", TEXT, "where it was worse than naive", attrgetter("note")),
     Column("cleaned", TEXT, "bins taken for gaps", attrgetter("cleaned")),

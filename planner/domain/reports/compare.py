@@ -326,7 +326,20 @@ def _risk_tile(its: Comparison) -> Fact:
         return Fact("Risk", days, note=price, meaning=Meaning.MISSED)
     redundant, share = redundancy(plan.outcome, its.tests.days, its.frame.deferrable)
     meaning = {True: Meaning.MET, False: Meaning.RISK, None: Meaning.NEUTRAL}[redundant]
-    return Fact("Risk", redundancy_text(redundant, share), note=price, meaning=meaning)
+    note = " · ".join(filter(None, (_days_passed(its), price)))
+    return Fact("Risk", redundancy_text(redundant, share), note=note, meaning=meaning)
+
+
+def _days_passed(its: Comparison) -> str:
+    """Return how many required test days the plan passes."""
+    required = _required(its)
+    passed = sum(day.policies[its.key].passes for day in required)
+    return f"{passed} of {len(required)} test days" if required else ""
+
+
+def _required(its: Comparison) -> list[TestDayFigures]:
+    """Return the required test days with a result of the plan."""
+    return [day for day in its.tests.days if its.requires(day) and its.key in day.policies]
 
 
 def _next_level(its: Comparison) -> str:
@@ -343,10 +356,10 @@ def _next_level(its: Comparison) -> str:
         return f"no plan passes {following}"
     more = other.outcome.cost_usd - its.plan.outcome.cost_usd
     if other.outcome.name == its.key or round(more, 2) == 0:
-        return f"{following} costs the same"
+        return f"{following.capitalize()}: same cost"
     sign = "+" if more >= 0 else "−"
-    with_spare = "N+1 " if other.level is not None and other.level.spare else ""
-    return f"{with_spare}({following}): {sign}{figure(abs(more), '$')}"
+    spare = ", N+1" if other.level is not None and other.level.spare else ""
+    return f"{following.capitalize()}{spare}: {sign}{figure(abs(more), '$')}"
 
 
 def _alternatives(its: Comparison) -> Iterator[Alternative]:
@@ -434,9 +447,8 @@ def _basis(its: Comparison) -> Iterator[Section]:
 
 def _reasons(its: Comparison) -> Iterator[Fact]:
     """Yield three reasons for the plan, each with a figure."""
-    level, days = its.plan.level, its.tests.days
-    required = [day for day in days if its.requires(day) and its.key in day.policies]
-    if required:
+    level = its.plan.level
+    if required := _required(its):
         passed = sum(day.policies[its.key].passes for day in required)
         meaning = Meaning.MET if passed == len(required) else Meaning.MISSED
         yield Fact("Required test days passed", f"{passed} of {len(required)}", meaning=meaning)

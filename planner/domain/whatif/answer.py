@@ -51,7 +51,7 @@ ESTIMATED_SIZES = (
 )
 STATIC_FLEET = "A static fleet follows no forecast, so the forecast percentile changes nothing."
 DEFERRABLE_AS_PLANNED = "Deferrable load is planned as before."
-SAME_PERCENTILE = "The forecast percentile stays as the run chose it."
+SAME_PERCENTILE = "The forecast percentile is that of the run."
 NOT_SIMULATED = "Simulate to get SLO attainment, latency and measured energy."
 # Values that a stored plan can answer for. Others change its forecast, its sizes or its periods.
 ANSWERABLE = re.compile(

@@ -328,7 +328,7 @@ def _whole_counts(evidence: Evidence) -> Finding | None:
     if known.size < FEW_BINS or (np.abs(known - np.rint(known)) > 1e-6).mean() < 0.1:
         return None
     return Finding(
-        f"{evidence.name}: {evidence.column} holds fractions, as a rate does and a count does not.",
+        f"{evidence.name}: {evidence.column} has fractions, so it is a rate and not a count.",
         _AS_RATES,
     )
 

@@ -110,7 +110,7 @@ class Command(HeadroomCommand):
         if "audit_log" in answer:
             return super().words(answer)
         if "removed" in answer:
-            return f"{answer['removed']} is removed; {answer['passed']:,} things passed on."
+            return f"{answer['removed']} is removed; {answer['passed']:,} items have a new owner."
         state = "" if answer["active"] else ", who can no longer sign in"
         role = answer["role"] or "no longer in this workspace"
         lines = [f"{answer['user']}: {role}{state}"]

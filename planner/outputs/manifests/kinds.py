@@ -19,18 +19,22 @@ Documents = Callable[[Export], list[Document]]
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """A format: its ``label`` in menus, and the function that makes its objects."""
+    """A format: its ``label`` in menus, and the function that makes its objects.
+
+    ``own`` names the options that it reads beyond those of all plans.
+    """
 
     label: str
     documents: Documents
+    own: tuple[str, ...] = ()
 
 
 MANIFESTS: dict[str, Manifest] = {
     "hpa": Manifest("Kubernetes HPA", hpa.documents),
-    "keda": Manifest("KEDA ScaledObject", keda.documents),
-    "wva": Manifest("llm-d WVA", wva.documents),
-    "dynamo": Manifest("NVIDIA Dynamo", dynamo.documents),
-    "llm-d": Manifest("llm-d modelservice values", llmd.documents),
+    "keda": Manifest("KEDA ScaledObject", keda.documents, ("prometheus",)),
+    "wva": Manifest("llm-d WVA", wva.documents, ("prometheus", "form")),
+    "dynamo": Manifest("NVIDIA Dynamo", dynamo.documents, ("at",)),
+    "llm-d": Manifest("llm-d modelservice values", llmd.documents, ("at",)),
     "kserve": Manifest("KServe LLMInferenceService", kserve.documents),
     "aibrix": Manifest("AIBrix PodAutoscaler", aibrix.documents),
 }

@@ -11,13 +11,13 @@ from planner.domain.options import Option, RunOptions, options_in, options_of
 from planner.errors import OptionsRefused
 
 LABELS = {  # of choices; others are shown as they are
-    "auto": "measured if available",
+    "auto": "measured, if available",
     "modelled": "modelled alone",
     "free": "default: as in the source",
     "counted": "part of the latency",
-    "off": "the busiest hour alone",
-    "observed": "also over time, on observed demand",
-    "forecast": "also over time, on a forecast by the minute",
+    "off": "busiest hour only",
+    "observed": "busiest hour, and over time on observed demand",
+    "forecast": "busiest hour, and over time on a forecast by the minute",
     "greedy": "greedy, by GPUs after placement",
     "exact": "exact in slots, then placed",
 }

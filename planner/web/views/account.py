@@ -75,7 +75,7 @@ class PasswordChange(PasswordChangeView):
     def form_valid(self, form: Any) -> HttpResponse:
         answer = super().form_valid(form)
         password_changed(user=form.user, except_key=row_key_of(self.request))
-        messages.success(self.request, "Your password is changed; elsewhere you are signed out.")
+        messages.success(self.request, "Password changed. All other sessions ended.")
         return answer
 
 
@@ -103,7 +103,7 @@ def token(request: Request) -> HttpResponse:
         return _tokens(request, TokenForm())
     if "end" in request.POST:
         tokens.token_end(user=request.user, number=id_of(request.POST["end"]) or 0)
-        messages.success(request, "The token is ended.")
+        messages.success(request, "Token ended.")
         return redirect("web:token")
     form = TokenForm(request.POST)
     new, problem = attempt(form, lambda: _made(request, form))
@@ -148,10 +148,8 @@ def _tokens(
 
 
 class TokenForm(DressedForm):
-    name = forms.CharField(
-        label="Name", max_length=60, help_text="What will use it, such as nightly-plan."
-    )
-    scope = forms.ChoiceField(label="For", choices=ApiToken.Scope.choices)
+    name = forms.CharField(label="Name", max_length=60, help_text="Its use, such as nightly-plan.")
+    scope = forms.ChoiceField(label="Rights", choices=ApiToken.Scope.choices)
     days = forms.IntegerField(
-        label="Works for, days", min_value=1, max_value=MAX_DAYS, initial=DEFAULT_DAYS
+        label="Lifetime, days", min_value=1, max_value=MAX_DAYS, initial=DEFAULT_DAYS
     )

@@ -17,6 +17,7 @@ from planner.errors import NotReady, PlannerError
 from planner.models import Run
 from planner.outputs.active_plan_metrics import desired
 from planner.outputs.files import FIGURES, FORMATS, export_file, formats_of
+from planner.outputs.manifests.kinds import MANIFESTS
 from planner.outputs.options import ExportOptions
 from planner.outputs.plans import Plan, plan_of
 from planner.selectors.active_plans import active_plan_of_run, active_plans
@@ -30,10 +31,10 @@ from planner.web.forms.options import OptionsForm, options_posted
 from planner.web.request import Request
 
 REPEATS = {
-    "auto": "as its window asks for",
-    "once": "its dates, once",
-    "daily": "every day",
-    "weekly": "every week",
+    "auto": "Default for the window",
+    "once": "Once, on its dates",
+    "daily": "Every day",
+    "weekly": "Every week",
 }
 FORMS = {
     "hpa": "HPA with annotations",
@@ -135,6 +136,7 @@ def _context(request: Request, run: Run, problem: PlannerError | None) -> dict[s
         "plan": plan,
         "why_none": why,
         "form": _form(request.GET, run, plan),
+        "texts": " ".join((*MANIFESTS, "csv", "json")),
         "title": "The file was not written",
         "sentences": str(problem).splitlines() if problem else [],
         "in_force": current,
@@ -157,17 +159,21 @@ def _form(sent: QueryDict, run: Run, plan: Plan | None) -> OptionsForm:
         ExportOptions, without=("table",), initial={"timezone": zone_name()} | sent.dict()
     )
     policies = run.result.get("policies") or {}
-    _choose(form, "policy", {"": "the recommended"} | {k: v["label"] for k, v in policies.items()})
+    _choose(form, "policy", {"": "Recommended"} | {k: v["label"] for k, v in policies.items()})
     for what in ("region", "model"):
         names = dict.fromkeys(getattr(pool, what) for pool in plan.pools) if plan else {}
-        _choose(form, what, {"": "every one"} | {name: name for name in names})
+        _choose(form, what, {"": "All"} | {name: name for name in names})
     _choose(form, "repeat", REPEATS)
     _choose(form, "form", FORMS)
     rows = {"class": "form-control font-monospace", "rows": 2, "placeholder": "DEFAULT=NAME"}
     form.fields["names"].initial = ""
-    form.fields["form"].label = "Form (of WVA)"
+    form.fields["form"].label = "Form"
     form.fields["names"].widget = forms.Textarea(attrs=rows)
     form.fields["at"].widget.attrs["placeholder"] = "as the plan begins"
+    special = {name for manifest in MANIFESTS.values() for name in manifest.own}
+    for name, field in form.fields.items():  # static/js/page.js hides those of other formats
+        takes = [to for to, each in MANIFESTS.items() if name not in special or name in each.own]
+        field.widget.attrs["data-for"] = " ".join(takes)
     return form
 
 

@@ -104,7 +104,7 @@ class ChannelForm(forms.Form):
         choices=[choice for choice in Event.choices if choice[0] != Event.TEST],
         required=False,
         widget=forms.CheckboxSelectMultiple,
-        help_text="Nothing chosen is everything.",
+        help_text="None selected: all events.",
     )
     whose = forms.ChoiceField(label="For", choices=WHOSE)
 

@@ -69,7 +69,7 @@ def change(request: Request, name: str) -> HttpResponse:
         return redirect("web:people")
     if "factor" in request.POST:
         factor_reset(by=request.user, person=person_get(name))
-        messages.success(request, f"{name} signs in without a second factor, until another.")
+        messages.success(request, f"{name} signs in without a second factor now.")
         return redirect("web:people")
     active = {"disable": False, "enable": True}.get(request.POST.get("access", ""))
     person = people.person_change(

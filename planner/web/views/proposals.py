@@ -164,7 +164,7 @@ def rules(request: Request) -> HttpResponse:
         check_may_administer(request.user)
         if form.is_valid():
             rules_change(by=request.user, **form.cleaned_data)
-            messages.success(request, "The rules hold from now on.")
+            messages.success(request, "Rules saved.")
             return redirect("web:review-rules")
     context = {"form": form, "may_change": may_administer(request.user), "rules": review_rules()}
     return render(request, "web/review_rules.html", context, status=400 if form.errors else 200)

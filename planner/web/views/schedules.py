@@ -193,19 +193,19 @@ class ScheduleForm(forms.Form):
     zone = forms.CharField(label="Time zone", max_length=64, initial=zone_name)
     kind = forms.ChoiceField(label="Run", choices=Schedule.Kind.choices)
     policy = forms.ChoiceField(
-        label="Timetable of",
+        label="Schedule of policy",
         required=False,
         help_text="For a comparison: the policy to propose, if the scenario has it.",
     )
     replicas = forms.FloatField(
-        label="May differ unasked, % of replica-hours",
+        label="Apply without review below, % of replica-hours",
         required=False,
         min_value=0,
         max_value=1000,
-        help_text="Left empty, with the next: every plan is reviewed.",
+        help_text="Empty, as the next field: every plan is reviewed.",
     )
     cost = forms.FloatField(
-        label="May cost more or less unasked, %", required=False, min_value=0, max_value=1000
+        label="Apply without review below, % of cost", required=False, min_value=0, max_value=1000
     )
 
     def __init__(self, *args: Any, user: User, **kwargs: Any) -> None:

@@ -23,10 +23,10 @@ def own(request: Request) -> HttpResponse:
     if request.method == "POST":
         if key := request.POST.get("end", ""):
             sessions.session_end(user=request.user, key=key)
-            messages.success(request, "That session is ended.")
+            messages.success(request, "Session ended.")
         else:
             sessions.sessions_end(user=request.user, by=request.user, except_key=here)
-            messages.success(request, "You are signed out everywhere else.")
+            messages.success(request, "All other sessions ended.")
         return redirect("web:sessions")
     here_zone = request.user.here.time_zone if request.user.here else "UTC"
     context = {

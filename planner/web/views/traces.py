@@ -118,7 +118,7 @@ def read_again(request: Request, name: str) -> HttpResponse:
         return redirect("web:trace", name)
     preview = traces.trace_preview(trace)
     if preview is None:
-        messages.error(request, "The file is not kept any more. Upload it again.")
+        messages.error(request, "The file was removed. Upload it again.")
         return redirect("web:trace", name)
     form = MappingForm(preview, request.POST)
     run, problem = attempt(

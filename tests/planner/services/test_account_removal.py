@@ -85,7 +85,7 @@ def test_what_is_owned_passes_on_and_all_about_the_person_goes(
     Run.objects.filter(pk=plan.run_id).update(idempotency_key="same")
     Run.objects.create(kind="plan", owner=colleague, idempotency_key="same")
     client = signed_in(planner)
-    with pytest.raises(PlannerError, match="Say to whom they pass"):
+    with pytest.raises(PlannerError, match="owner"):
         remove(planner, by=admin)
     owned, pk = Run.objects.filter(owner=planner).count(), planner.pk
     assert remove(planner, by=admin, to=colleague) > owned > 0
@@ -107,7 +107,7 @@ def test_who_may_not(planner: User, colleague: User, viewer: User, admin: User) 
     made(planner, "own")
     for by, to, says in (
         (colleague, colleague, "Only an admin"),
-        (admin, viewer, "does not plan"),
+        (admin, viewer, "may not plan"),
         (admin, planner, "cannot take over"),
     ):
         with pytest.raises((NotAllowed, PlannerError), match=says):
@@ -130,9 +130,9 @@ def test_by_page_api_and_command_line(
     planner: User, colleague: User, viewer: User, admin: User, scenario: Scenario, capsys: Any
 ) -> None:
     page = signed_in(admin)
-    assert "1 thing that pia owns" in text_of(page.get("/people/pia/remove/"))
+    assert "pia owns 1 item" in text_of(page.get("/people/pia/remove/"))
     wrong = page.post("/people/pia/remove/", {"confirm": "pia"})
-    assert wrong.status_code == 400 and "Say to whom they pass" in text_of(wrong)
+    assert wrong.status_code == 400 and "Choose a new owner" in text_of(wrong)
     page.post("/people/pia/remove/", {"confirm": "pia", "to": colleague.pk})
     scenario.refresh_from_db()
     assert scenario.owner == colleague

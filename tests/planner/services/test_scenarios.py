@@ -42,7 +42,7 @@ def test_an_edit_that_changes_nothing_makes_no_version(scenario, planner):
 
 def test_a_save_over_another_persons_save_is_refused(scenario, planner, colleague):
     scenario_update(scenario=scenario, user=colleague, document=DOCUMENT + "# C\n", version=1)
-    with pytest.raises(Outdated, match="changed by somebody else"):
+    with pytest.raises(Outdated, match="changed by another person"):
         scenario_update(scenario=scenario, user=planner, document=DOCUMENT + "# P\n", version=1)
     scenario.refresh_from_db()
     assert scenario.document.endswith("# C\n")

@@ -96,7 +96,7 @@ def test_an_own_gpu_is_kept_shown_changed_and_removed(client: Client) -> None:
     assert edited.status_code == 302
     assert OwnGpu.objects.get().facts["idle_w"] == 80
     stale = client.post(reverse("web:gpu-edit", args=["X100"]), GPU | {"version": 1})
-    assert stale.status_code == 400 and "somebody else" in text_of(stale)
+    assert stale.status_code == 400 and "another person" in text_of(stale)
     assert client.post(reverse("web:gpu-delete", args=["X100"])).status_code == 302
     assert not OwnGpu.objects.exists()
 

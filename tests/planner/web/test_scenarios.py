@@ -148,7 +148,7 @@ def test_two_people_do_not_overwrite_each_other(
     assert client.post(url(pools), form_now | {"seed": "1", "action": "save"}).status_code == 302
     answer = signed_in(colleague).post(url(pools), theirs | {"seed": "2", "action": "save"})
     assert answer.status_code == 409
-    assert "changed by somebody else" in text_of(answer)
+    assert "changed by another person" in text_of(answer)
     pools.refresh_from_db()
     assert parse(pools.document).seed == 1
 

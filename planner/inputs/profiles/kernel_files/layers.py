@@ -240,7 +240,7 @@ def v1_attention(frame: Frame, shapes: Shapes) -> ByGpu:
         if seconds.size:
             rows.append(_attention("attention_beside", sizes, columns, seconds))
         if seconds.size < beside.height:
-            reason = "prefill and decode in one call, the chunk alone not measured"
+            reason = "prefill and decode in one call, without a measurement of the chunk"
             part.set_aside[reason] += beside.height - seconds.size
     return result
 
