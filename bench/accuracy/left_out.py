@@ -34,7 +34,7 @@ FEWEST = 3  # deployments of a table that are ranked
 
 def figures(rows: Served, predicted: Mapping[str, Predicted]) -> dict[str, Any]:
     """Return the figures of the module's docstring; ``predicted`` is by what was left out."""
-    kept = scored(rows, "model")
+    kept = scored(rows)
     part = rows.take(kept)
     labels = {"model": part.shape, "gpu": part.gpu, "version": part.version, "source": part.source}
     errors = {kind: _errors(rows, predicted[kind], kept, labels[kind]) for kind in KINDS}

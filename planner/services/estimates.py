@@ -56,7 +56,8 @@ BASIS = {
     "model": "models that the fit had not seen, as this one",
     "gpu": "GPU types that the fit had not seen, as this one",
     "both": "models on GPU types, both unseen by the fit, as here",
-    "vendor": "GPUs of a vendor that the fit had not seen",
+    "vendor_gpu": "GPU types of this vendor that the fit had not seen",
+    "vendor": "GPUs of a vendor that the fit had not seen, so the error is a factor",
 }
 # What each fit had not seen. The page compares the errors of these fits.
 UNSEEN = {
@@ -66,6 +67,7 @@ UNSEEN = {
     "model": "the model",
     "gpu": "the GPU type",
     "both": "model and GPU type",
+    "vendor_gpu": "the GPU type of another vendor",
     "vendor": "the GPU's vendor",
 }
 

@@ -71,12 +71,13 @@ SIMILAR: Mapping[str, tuple[str, ...]] = {
     "int4": ("bf16", "fp8", "fp4"),
     "fp4": ("fp4", "fp8", "bf16"),
 }
-# Precisions to compute in, in this order; a GPU takes the first that it has units for.
+# Precisions that weights can be computed in. Wider ones unpack the weights. A GPU takes the fastest
+# one that it has units for, so that fewer bits are never slower.
 COMPUTED_IN: Mapping[str, tuple[str, ...]] = {
     "bf16": ("bf16",),
     "fp8": ("fp8", "bf16"),
     "int8": ("int8", "fp8", "bf16"),
-    "fp4": ("fp4", "bf16"),  # without 4-bit units the weights are unpacked to 16 bits
+    "fp4": ("fp4", "fp8", "bf16"),
     "int4": ("bf16",),  # weights only
 }
 
@@ -170,18 +171,24 @@ def precision_of(operator: Operator) -> str:
     return operator.kv_cache if isinstance(operator, Attention) else "bf16"
 
 
-def peak_flops(operator: Operator, gpu: GpuSpec) -> float:
-    """Return the peak FLOP/s of the units that compute ``operator``; attention uses 16 bits.
+def computed_in(operator: Operator, gpu: GpuSpec) -> tuple[str, ...]:
+    """Return the precisions with units on the GPU that can compute ``operator``, fewest bits first.
 
-    Raises SimulationError if the GPU has no peak for any suitable precision.
+    Attention uses 16 bits. Raises SimulationError if the GPU has no peak for any of them.
     """
     precision = operator.precision if isinstance(operator, Gemm | Experts) else "bf16"
-    for name in COMPUTED_IN[precision]:
-        if gpu.peak_flops.get(name):
-            return gpu.peak_flops[name]
-    raise SimulationError(
-        f"{gpu.name} has no published peak for {precision}. Add peak_flops in its catalogue entry."
-    )
+    found = tuple(name for name in COMPUTED_IN[precision] if gpu.peak_flops.get(name))
+    if not found:
+        raise SimulationError(
+            f"{gpu.name} has no published peak for {precision}. Add peak_flops in its catalogue "
+            "entry."
+        )
+    return found
+
+
+def peak_flops(operator: Operator, gpu: GpuSpec) -> float:
+    """Return the peak FLOP/s of the units with the fewest bits that compute ``operator``."""
+    return gpu.peak_flops[computed_in(operator, gpu)[0]]
 
 
 def within_server(operator: Collective, gpu: GpuSpec) -> bool:
@@ -249,31 +256,56 @@ def features(operator: Operator, it: Iteration) -> tuple[FloatArray, FloatArray]
     return none, none
 
 
-def bound_s(operator: Operator, work: Work, gpu: GpuSpec) -> FloatArray:
+def bound_s(operator: Operator, work: Work, gpu: GpuSpec, precision: str = "") -> FloatArray:
     """Return the roofline: the least seconds that the published peaks allow.
 
     Weights and the KV cache come from memory. Activations do not count, since an operator may find
-    the output of the previous one in the cache of the chip.
+    the output of the previous one in the cache of the chip. ``precision`` names the units; default:
+    those with the fewest bits.
     """
     if isinstance(operator, Collective):
         return sent_s(operator, work.message_bytes, gpu)
-    compute = work.flops / peak_flops(operator, gpu)
+    compute = work.flops / gpu.peak_flops[precision or computed_in(operator, gpu)[0]]
     return np.maximum(compute, (work.weight_bytes + work.kv_bytes) / bandwidth_of(gpu))
 
 
-def modelled_s(operator: Operator, it: Iteration, gpu: GpuSpec, entry: Efficiency) -> FloatArray:
-    """Return the seconds of one call by the module's formula; 0 for iterations without rows."""
+def kernel_s(
+    operator: Operator, it: Iteration, gpu: GpuSpec, efficiencies: Efficiencies
+) -> FloatArray:
+    """Return the seconds of one call in the fastest precision that its weights can be computed in.
+
+    The kernels have the factors of the nearest measured family and precision.
+    """
+    kind = kind_of(operator)
+    if not isinstance(operator, Gemm | Experts):
+        return modelled_s(
+            operator, it, gpu, efficiencies.find(kind, gpu.family, precision_of(operator))
+        )
+    choices = [
+        modelled_s(operator, it, gpu, efficiencies.find(kind, gpu.family, name), name)
+        for name in computed_in(operator, gpu)
+    ]
+    return np.asarray(np.min(choices, axis=0))
+
+
+def modelled_s(
+    operator: Operator, it: Iteration, gpu: GpuSpec, entry: Efficiency, precision: str = ""
+) -> FloatArray:
+    """Return the seconds of one call by the module's formula; 0 for iterations without rows.
+
+    ``precision`` names the units, as in ``bound_s``.
+    """
     work = operator.work(it)
     units, elements = features(operator, it)
     if isinstance(operator, Collective):
         share = entry.share_of_link(min(operator.gpus, gpu.gpus_per_node))
         busy = sent_s(operator, work.message_bytes, gpu, share, entry.bandwidth)
     else:
-        flops = work.flops / (entry.compute * peak_flops(operator, gpu))
+        peak = gpu.peak_flops[precision or computed_in(operator, gpu)[0]]
         moved = work.memory_bytes / (entry.bandwidth * bandwidth_of(gpu))
-        busy = combine(flops, moved, entry.sharpness)
+        busy = combine(work.flops / (entry.compute * peak), moved, entry.sharpness)
     seconds = entry.floor_s + entry.per_unit_s * units + entry.per_element_s * elements + busy
-    bounded = np.maximum(seconds, bound_s(operator, work, gpu))
+    bounded = np.maximum(seconds, bound_s(operator, work, gpu, precision))
     return np.where(operator.rows(it) > 0, bounded, 0.0)
 
 

@@ -10,7 +10,7 @@ from functools import partial
 from simulation.arrays import FloatArray
 from simulation.performance.compiled_graph import GraphProfile, Timing, compile_graph
 from simulation.performance.curves import Curve, slower_by_sequence
-from simulation.performance.efficiency import Efficiencies, kind_of, modelled_s, precision_of
+from simulation.performance.efficiency import Efficiencies, kernel_s, kind_of, precision_of
 from simulation.performance.graph import OperatorGraph, operator_graph
 from simulation.performance.specs import Arrangement, GpuSpec, ModelShape, Provenance
 from simulation.performance.work import Iteration, Operator, iteration
@@ -78,8 +78,7 @@ def estimated_s(
     operator: Operator, it: Iteration, gpu: GpuSpec, efficiencies: Efficiencies
 ) -> FloatArray:
     """Return the seconds of one call of ``operator`` by the factors of the nearest family."""
-    entry = efficiencies.find(kind_of(operator), gpu.family, precision_of(operator))
-    return efficiencies.slower(operator, gpu) * modelled_s(operator, it, gpu, entry)
+    return efficiencies.slower(operator, gpu) * kernel_s(operator, it, gpu, efficiencies)
 
 
 def spread_of(

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from scipy.stats import t as student
 
 from simulation.arrays import BoolArray, FloatArray, TextArray
 from simulation.performance.estimate.errors import Cell, CellSelector, ErrorTable
@@ -43,6 +44,21 @@ def error_table(
         (other,) = {"agg", "disagg"} & cells.keys()
         cells[missing] = cells[other]
     return ErrorTable(cells)
+
+
+def distant_table(tbt: FloatArray, ttft: FloatArray, groups: TextArray) -> ErrorTable:
+    """Return the errors far from all measurements, from the log errors of few unseen groups.
+
+    The next group is as far from the prediction as these were. So its log error has Student's t
+    distribution around 0, with their root mean square as its scale and one degree of freedom for
+    each group. The errors are factors: beyond 1 for estimates that are too slow.
+    """
+    names, member, sizes = np.unique(groups, return_inverse=True, return_counts=True)
+    weights = 1.0 / sizes[member] / names.size
+    wide = student.ppf((1.0 + np.array(LEVELS)) / 2.0, names.size)
+    errors = [np.expm1(wide * np.sqrt(weights @ part**2)).tolist() for part in (tbt, ttft)]
+    cell = Cell(*errors[0], *errors[1], tbt.size)
+    return ErrorTable({"agg": cell, "disagg": cell})
 
 
 def _quantiles(errors: FloatArray, weights: FloatArray) -> list[float]:

@@ -28,11 +28,11 @@ import numpy.typing as npt
 from scipy.optimize import least_squares
 
 from simulation.arrays import FloatArray
-from simulation.performance.estimate.calibration import ENGINES, Calibration
+from simulation.performance.estimate.calibration import ENGINES, Calibration, release_order
 from simulation.performance.estimate.closed_loop import steady_state
 from simulation.performance.estimate.errors import ErrorTable
 from simulation.performance.estimate.measured_corrections import Traits
-from tools.catalogue.error_table import error_table, wheres_of
+from tools.catalogue.error_table import distant_table, error_table, wheres_of
 from tools.catalogue.fit_likeness import LIKENESS, fit_likeness, stated
 from tools.catalogue.served_models import Served, served
 
@@ -60,6 +60,7 @@ FREEDOMS = {
     "split_order": 0.5, "split_start": 0.5,
     "start_s": 0.7, "eager_s": 1.0, "order": 0.2, "gather": 0.7, "polls": 0.3, "train": 0.7,
     "sequence_s": 0.7, "imbalance": 0.3, "foreign": 0.5, "acceptance": 0.15, "median": 0.5,
+    "draft_s": 0.7,
     **{f"mix.{engine}": 0.1 for engine in ENGINES},
     **{f"start.{engine}": 0.3 for engine in ENGINES},
     **{f"order.{engine}": 0.2 for engine in ENGINES},
@@ -95,7 +96,11 @@ def first(rows: Served) -> Rows:
 
 
 def _fit_tbt(rows: Served, base: Calibration) -> Calibration:
-    names = [name for name in base.values() if not _of_ttft(name)]
+    base = base.with_values(
+        dict.fromkeys(map(str, np.unique(rows.loop.release[rows.foreign])), 1.0)
+    )
+    newest = _newest(base.releases)
+    names = [name for name in base.values() if not _of_ttft(name) and name not in newest]
     start = np.log([base.values()[name] for name in names])
     freedom = np.array([FREEDOMS.get(name, FREEDOM) for name in names])
     scale = np.sqrt(weights(rows))
@@ -107,6 +112,15 @@ def _fit_tbt(rows: Served, base: Calibration) -> Calibration:
 
     optimum = least_squares(residuals, start, loss="soft_l1", f_scale=WIDTH, max_nfev=40)
     return calibrated(base, names, optimum.x)
+
+
+def _newest(releases: Mapping[str, float]) -> set[str]:
+    """Return the names with the newest release of each engine, the reference of the others."""
+    newest: dict[str, str] = {}
+    for name in releases:
+        engine, _, version = name.split(" ", 2)
+        newest[engine] = max(newest.get(engine, ""), version, key=release_order)
+    return {n for n in releases if n.split(" ", 2)[2] == newest[n.split(" ")[0]]}
 
 
 def bounded(off: FloatArray, farthest: float) -> FloatArray:
@@ -219,6 +233,8 @@ BASES = {
     "vendor": without_vendor,
 }
 
+NATIVE = tuple(basis for basis in BASES if basis != "vendor")  # of GPUs with measured kernels
+
 
 def predictions(rows: Served, fitter: Fitter) -> dict[str, Predicted]:
     """Predict the served rows for each basis, which says what the fit has seen."""
@@ -233,15 +249,20 @@ def predictions(rows: Served, fitter: Fitter) -> dict[str, Predicted]:
 
 def errors(rows: Served, predicted: Mapping[str, Predicted]) -> dict[str, ErrorTable]:
     """Return the errors of the served rows for each basis."""
-    return {
-        basis: table_of(rows, prediction, scored(rows, basis))
-        for basis, prediction in predicted.items()
+    tables = {basis: table_of(rows, predicted[basis], scored(rows)) for basis in NATIVE}
+    foreign = np.flatnonzero(rows.silicon & rows.foreign)
+    tables["vendor_gpu"] = table_of(rows, predicted["gpu"], foreign)
+    off = {
+        name: np.log(getattr(predicted["vendor"], name) / getattr(rows, name))[foreign]
+        for name in ("tbt_s", "ttft_s")
     }
+    tables["vendor"] = distant_table(off["tbt_s"], off["ttft_s"], rows.gpu[foreign])
+    return tables
 
 
-def scored(rows: Served, basis: str) -> Rows:
-    """Return the served rows of a basis: other vendors have errors of their own."""
-    return np.flatnonzero(rows.silicon & (rows.foreign == (basis == "vendor")))
+def scored(rows: Served) -> Rows:
+    """Return the served rows on NVIDIA's GPUs; other vendors have errors of their own."""
+    return np.flatnonzero(rows.silicon & ~rows.foreign)
 
 
 def table_of(rows: Served, predicted: Predicted, kept: Rows) -> ErrorTable:

@@ -12,6 +12,7 @@ in training only and compute the same.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -36,9 +37,24 @@ SILICON = "profiles/silicon_measured.csv.gz"
 ENERGY = "power/mlenergy_llm_inference.csv"
 LABELLED = "profiles/inferencex_deepseek_r1.csv"
 PEAKS = "profiles/trtllm_max_throughput.csv"
-# Draft tokens of the InferenceMAX recipes with multi-token prediction, which its rows omit.
-DRAFTED = 3
+# Draft tokens of the InferenceMAX recipes with multi-token prediction, which its rows omit. With
+# attention data parallel they draft one (dsr1_*_mtp.sh and perf-changelog.yaml of InferenceX).
+DRAFTED = {"sglang": 2, "trtllm": 3}
+# SGLang on AMD GPUs by date, for rows that do not name it (perf-changelog.yaml of InferenceX).
+RELEASES = {
+    "mi300x": {"": "0.5.5.post3", "2026-01-23": "0.5.7", "2026-02-12": "0.5.8",
+               "2026-02-27": "0.5.9", "2026-05-18": "0.5.12"},
+    "mi355x": {"": "0.5.5.post3", "2026-01-27": "0.5.8", "2026-02-27": "0.5.9",
+               "2026-05-18": "0.5.12"},
+}  # fmt: skip
 SAME_RUN, SIMILAR = 0.005, 0.05  # relative differences of TPOT: of copies, of one configuration
+# DeepSeek-V3 and R1 compute the same without drafts, so aiconfigurator's file lists a run without
+# them under both names. A run of a campaign that is listed under R1 alone drafted tokens: so did
+# 126 of 128 labelled runs with drafts, and 137 of 174 without are listed under both.
+TIMES = ["silicon_ttft_ms", "silicon_tpot_ms"]
+CAMPAIGN = ["system", "backend", "backend_version", "mode"]
+DRAFTING_IMAGE = "1.2.0rc6.post3"  # of TensorRT-LLM's recipes with drafts (the same changelog)
+STANDARD = (("gb200", "sglang"),)  # campaigns without drafts (the same changelog)
 MOST_SEQUENCES = 2048.0  # of a rank; TensorRT-LLM's default max_batch_size
 ENGINES = {"dynamo-sglang": "sglang", "sglang": "sglang", "dynamo-trt": "trtllm", "trt": "trtllm"}
 # Assumed input tokens of ML.ENERGY's tasks: typical of LMArena prompts, and of GPQA questions with
@@ -141,22 +157,27 @@ def silicon_rows(data: Path) -> list[dict[str, Any]]:
     """Return aiconfigurator's rows: the given traits and the measured values."""
     frame = pl.read_csv(data / SILICON, infer_schema_length=None)
     rows, labels = [], _labels(data)
+    plain = frame.filter(pl.col("model_path").str.contains("V3")).select(TIMES).unique().rows()
+    campaigns = set(
+        frame.filter(pl.struct(TIMES).is_in([dict(zip(TIMES, p, strict=True)) for p in plain])
+                     & pl.col("model_path").str.contains("R1")).select(CAMPAIGN).rows()
+    )  # fmt: skip
     for row in frame.iter_rows(named=True):
         traits = {k: v for k, v in row.items() if not k.startswith("silicon_")}
         traits["model"] = traits.pop("model_path")
         drawn = (traits["isl"], traits["osl"]) in DRAWN
         label = None
         if "DeepSeek-R1" in traits["model"] or "DeepSeek-V3" in traits["model"]:
-            key = (row["system"].removesuffix("_sxm"), row["backend"], row["precision"],
-                   row["mode"] == "disagg", row["isl"], row["osl"], row["concurrency"])  # fmt: skip
-            near = {
-                speculative
-                for tpot, speculative in labels.get(key, [])
-                if abs(tpot / row["silicon_tpot_ms"] - 1.0) < SIMILAR
-            }
-            label = near.pop() if len(near) == 1 else None
+            label = _label(row, labels)
+            if label is None and tuple(row[name] for name in TIMES) in plain:
+                label = "none"
+            elif row["backend_version"] == DRAFTING_IMAGE:
+                label = "mtp"
+            elif label is None and tuple(row[name] for name in CAMPAIGN) in campaigns:
+                label = "none" if (row["system"], row["backend"]) in STANDARD else "mtp"
         if label == "mtp":
-            traits["draft_tokens"] = DRAFTED
+            spread = max(row["attention_dp_size"] or 1, row["decode_attention_dp_size"] or 1) > 1
+            traits["draft_tokens"] = 1 if spread else DRAFTED[row["backend"]]
         rows.append(
             {
                 "given": traits,
@@ -168,6 +189,19 @@ def silicon_rows(data: Path) -> list[dict[str, Any]]:
             }
         )
     return rows
+
+
+def _label(row: Mapping[str, Any], labels: Mapping[tuple[Any, ...], Any]) -> str | None:
+    """Return the label of the runs with the row's configuration and TPOT; None: there is no one."""
+    key = (row["system"].removesuffix("_sxm"), row["backend"], row["precision"],
+           row["mode"] == "disagg", row["isl"], row["osl"], row["concurrency"])  # fmt: skip
+    away = sorted(
+        (abs(tpot / row["silicon_tpot_ms"] - 1.0), label) for tpot, label in labels.get(key, [])
+    )
+    near = {label for off, label in away if off < SIMILAR}
+    if away and away[0][0] < SAME_RUN:
+        return away[0][1]
+    return near.pop() if len(near) == 1 else None
 
 
 def _labels(data: Path) -> dict[tuple[Any, ...], list[tuple[float, str]]]:
@@ -198,11 +232,16 @@ def labelled_rows(data: Path) -> list[dict[str, Any]]:
             "model": "deepseek-ai/DeepSeek-R1",
             "gpu": row["gpu"],
             "engine": ENGINES[row["engine"]],
-            "engine_version": image.rpartition(":")[2].lstrip("v").split("-")[0],
+            "engine_version": image.rpartition(":")[2].lstrip("v").split("-")[0]
+            or _release(row["gpu"], row["date"]),
             "precision": row["precision"],
             "mode": "disagg" if row["disaggregated"] else "agg",
             "ttft_statistic": statistic,
-            "draft_tokens": DRAFTED if row["speculative"] == "mtp" else 0,
+            "draft_tokens": 0
+            if row["speculative"] == "none"
+            else 1
+            if row["decode_dp_attention"]
+            else DRAFTED[ENGINES[row["engine"]]],
             **{name: row[name] for name in ("isl", "osl", "concurrency")},
         }
         sides = ("prefill_", "decode_") if row["disaggregated"] else ("decode_",)
@@ -216,6 +255,12 @@ def labelled_rows(data: Path) -> list[dict[str, Any]]:
         rows.append({"given": traits, "tbt_s": tpot / 1e3, "ttft_s": ttft / 1e3, "silicon": True,
                      "source": "InferenceMAX", "labelled": True})  # fmt: skip
     return rows
+
+
+def _release(gpu: str, date: str) -> str:
+    """Return the engine version of a GPU's runs on a date; "" if unknown."""
+    releases = RELEASES.get(gpu, {})
+    return releases[max(start for start in releases if start <= date)] if releases else ""
 
 
 def peak_rows(data: Path) -> list[dict[str, Any]]:

@@ -272,6 +272,7 @@ BASIS = {
     "model": "models that were not measured, as this one",
     "gpu": "GPU types that were not measured, as this one",
     "both": "models on GPU types that were not measured, as here",
+    "vendor_gpu": "GPU types of the vendor that the fit did not see",
     "vendor": "GPUs of vendors that the fit did not see",
 }
 

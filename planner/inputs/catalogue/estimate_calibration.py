@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date
 from functools import cache
 
 from planner.inputs.catalogue.files import read
+from planner.inputs.catalogue.hardware import gpu as gpu_named
 from simulation.performance.efficiency import NEAREST
-from simulation.performance.estimate.calibration import Calibration
+from simulation.performance.estimate.calibration import Calibration, release_order
 from simulation.performance.estimate.errors import Cell, ErrorTable
 from simulation.performance.estimate.measured_corrections import ErrorCovariance, ErrorQuantiles
 from simulation.performance.specs import GpuSpec
@@ -30,7 +30,8 @@ class EstimateFit:
 
     ``errors`` has a table for each kind of data that a scored fit had not seen. The keys are "seen"
     (all was seen), "version" (of the engine), "source" (of the measurements), "model", "gpu",
-    "both" (model and GPU) and "vendor" (the vendor's kernels were not measured).
+    "both" (model and GPU), "vendor_gpu" (a GPU type of a vendor without measured kernels, but with
+    other measured GPU types) and "vendor" (the vendor).
     """
 
     calibration: Calibration
@@ -49,7 +50,8 @@ class EstimateFit:
         ``version`` includes the engine's name, such as "vllm 0.19.0".
         """
         if gpu.family not in NEAREST:
-            return "vendor"
+            measured = {gpu_named(name).vendor for name in self.gpus}
+            return "vendor_gpu" if gpu.vendor in measured else "vendor"
         missing = (model not in self.models, gpu.name not in self.gpus)
         basis = {(0, 0): "seen", (1, 0): "model", (0, 1): "gpu", (1, 1): "both"}[missing]
         new = version and version not in self.versions
@@ -60,8 +62,8 @@ class EstimateFit:
         measured = [
             name.partition(" ")[2] for name in self.versions if name.startswith(f"{engine} ")
         ]
-        newest = max(measured, key=_release, default="")
-        return newest if newest and _release(version) > _release(newest) else ""
+        newest = max(measured, key=release_order, default="")
+        return newest if newest and release_order(version) > release_order(newest) else ""
 
     def later_version(self, engine: str, version: str) -> str:
         """Return a sentence if ``version`` is later than any measured version, else ""."""
@@ -80,17 +82,6 @@ class EstimateFit:
                     f"{name} {values[name]:g} is outside the measured {low:g} to {high:g}"
                 )
         return faults
-
-
-def _release(version: str) -> tuple[tuple[int, ...], float]:
-    """Return the order of a version; those without a number, such as nightly builds, come first."""
-    found = re.match(r"v?(\d+(?:\.\d+)*)[-.]?([a-z]*)[-.]?(\d*)", version.strip().lower())
-    if found is None:
-        return (), 0.0
-    numbers = tuple(int(number) for number in found[1].split("."))
-    # A release candidate or development version precedes its release; a post-release follows.
-    side = 0.0 if not found[2] else 1.0 if found[2] == "post" else -1.0
-    return numbers, side + int(found[3] or 0) / 1e9
 
 
 @cache

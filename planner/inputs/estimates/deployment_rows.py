@@ -19,7 +19,14 @@ from simulation.errors import SimulationError
 from simulation.performance.estimate.calibration import ENGINES, ROUNDS
 from simulation.performance.estimate.defaults import Deployment
 from simulation.performance.estimate.estimate import fit_into_memory
-from simulation.performance.specs import BYTES, WIDTHS, Adapters, Arrangement, ModelShape
+from simulation.performance.specs import (
+    BYTES,
+    WIDTHS,
+    Adapters,
+    Arrangement,
+    GpuSpec,
+    ModelShape,
+)
 
 PRECISIONS = {
     "bf16": "bf16", "bfloat16": "bf16", "fp16": "bf16", "float16": "bf16",
@@ -35,6 +42,7 @@ ANSWERS = {"": None, **dict.fromkeys(("yes", "true", "1"), True),
 # Models published with layers that predict further tokens (DeepSeek-V3, arXiv 2412.19437, section
 # 2.2; Qwen3-Next and Qwen3.5, GLM-4.5 and MiMo, their model cards).
 DRAFTING = ("deepseek-v3", "deepseek-r1", "qwen3.5", "qwen3-next", "glm-4.5", "mimo")
+LATENT_IN_8_BITS = ("blackwell", "rubin", "cdna3", "cdna4")  # families of those recipes
 STATISTICS = {"mean": False, "median": True}
 VERSION = 60  # most characters of an engine's version
 ALIASES = {
@@ -73,7 +81,7 @@ def _deployment(
     engine = _choice(fields, "engine", ENGINE_NAMES, "vllm", ENGINES)
     split = _choice(fields, "mode", MODES, "disagg" if _split(fields) else "agg", ("agg", "disagg"))
     cache = PRECISIONS.get(str(fields.get("kv_cache", "")).lower()) or _cache(
-        shape, engine, weights
+        shape, gpu, engine, weights
     )
     isl, osl = _number(fields, "isl"), _number(fields, "osl")
     if osl > 1 and not shape.causal:
@@ -253,7 +261,7 @@ def _precision(fields: Mapping[str, Any], known: UserFacts) -> tuple[str, bool]:
 def _fit_weights(deployment: Deployment) -> Deployment:
     """Return the deployment with the most bits per weight that fit, if 16 bits do not."""
     for weights in ("bf16", "fp8", "fp4"):
-        cache = _cache(deployment.shape, deployment.engine, weights)
+        cache = _cache(deployment.shape, deployment.gpu, deployment.engine, weights)
         prefill = deployment.prefill and replace(
             deployment.prefill, weights=weights, kv_cache=cache
         )
@@ -274,13 +282,15 @@ def _fit_weights(deployment: Deployment) -> Deployment:
     return deployment
 
 
-def _cache(shape: ModelShape, engine: str, weights: str) -> str:
+def _cache(shape: ModelShape, gpu: GpuSpec, engine: str, weights: str) -> str:
     """Return the default precision of the KV cache.
 
-    It is 16 bits, the engines' default, except for two cases with 8 bits. These are fp4 weights, as
-    NVIDIA publishes them, and TensorRT-LLM's recipes for weights of 8 bits or fewer.
+    It is 16 bits, the engines' default, except for three cases with 8 bits. These are fp4 weights,
+    as NVIDIA publishes them, and weights of at most 8 bits in two kinds of recipes: TensorRT-LLM's,
+    and SGLang's for latent attention (InferenceX, dsr1_fp8_b200.sh and dsr1_fp8_mi355x.sh).
     """
-    eight = weights == "fp4" or engine == "trtllm"
+    latent = engine == "sglang" and bool(shape.kv_lora_rank) and gpu.family in LATENT_IN_8_BITS
+    eight = weights == "fp4" or engine == "trtllm" or latent
     return "fp8" if eight and BYTES[weights] < 2.0 else "bf16"
 
 

@@ -8,6 +8,7 @@ GPU types that the fit did not see.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 
@@ -36,6 +37,7 @@ class Calibration:
     # Factor on kernels of vendors without measured kernels, beyond their published peaks.
     foreign: float = 1.5
     acceptance: float = 0.6  # probability that a drafted token is accepted after those before it
+    draft_s: float = 0.3e-3  # host time of one pass of the layer that drafts a token
     median: float = 0.3  # share of the wait for others of the first round that a median TTFT shows
     mix: float = 0.9  # share of other users' prompts that falls between a request's tokens
     start_s: float = 0.03  # from arrival to the first iteration
@@ -56,6 +58,9 @@ class Calibration:
     split_order: float = 1.5  # factor on the wait for others there
     split_start: float = 1.5  # factor on the start there, since a request passes two engines
     engines: Mapping[str, float] = field(default_factory=dict)  # factors by "mix.vllm" and so on
+    # Factors on decode iterations of vendors without measured kernels, by "sglang cdna3 0.5.9":
+    # engine, GPU family and release. The newest release has 1.
+    releases: Mapping[str, float] = field(default_factory=dict)
 
     def of(self, what: str, engine: str) -> float:
         """Return ``mix``, ``start`` (seconds), ``order`` or ``sequence`` (seconds) of an engine."""
@@ -65,14 +70,52 @@ class Calibration:
 
     def values(self) -> dict[str, float]:
         """Return all numbers by name, engine factors as ``what.engine``."""
-        numbers = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "engines"}
-        return numbers | {key: self.engines.get(key, 1.0) for key in ENGINE_FACTORS}
+        mappings = ("engines", "releases")
+        numbers = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in mappings}
+        factors = {key: self.engines.get(key, 1.0) for key in ENGINE_FACTORS}
+        return numbers | factors | dict(self.releases)
 
     def with_values(self, values: Mapping[str, float]) -> Calibration:
         """Return a calibration with some numbers replaced, named as in ``values``."""
-        numbers = {key: value for key, value in values.items() if "." not in key}
-        engines = {key: value for key, value in values.items() if "." in key}
-        return replace(self, **numbers, engines={**self.engines, **engines})
+        numbers = {key: value for key, value in values.items() if key in CONSTANTS}
+        engines = {key: value for key, value in values.items() if key in ENGINE_FACTORS}
+        releases = {key: value for key, value in values.items() if " " in key}
+        return replace(
+            self,
+            **numbers,
+            engines={**self.engines, **engines},
+            releases={**self.releases, **releases},
+        )
+
+    def of_release(self, name: str) -> float:
+        """Return the factor of a release, named as in ``releases``.
+
+        A release without a factor has that of the newest one before it, or of the oldest. Without
+        a version it has 1. A family without factors has the mean of the others.
+        """
+        engine, family, version = name.split(" ", 2) if name else ("", "", "")
+        own = {key: value for key, value in self.releases.items() if key.startswith(f"{engine} ")}
+        of_family = {k: value for k, value in own.items() if k.split(" ")[1] == family}
+        own = of_family or own
+        if not own or not version:
+            return 1.0
+        order = {key: release_order(key.split(" ", 2)[2]) for key in own}
+        before = [at for at in order.values() if at <= release_order(version)]
+        at = max(before) if before else min(order.values())
+        values = [value for key, value in own.items() if order[key] == at]
+        return sum(values) / len(values)
 
 
+def release_order(version: str) -> tuple[tuple[int, ...], float]:
+    """Return the order of a version; those without a number, such as nightly builds, come first."""
+    found = re.match(r"v?(\d+(?:\.\d+)*)[-.]?([a-z]*)[-.]?(\d*)", version.strip().lower())
+    if found is None:
+        return (), 0.0
+    numbers = tuple(int(number) for number in found[1].split("."))
+    # A release candidate or development version precedes its release; a post-release follows.
+    side = 0.0 if not found[2] else 1.0 if found[2] == "post" else -1.0
+    return numbers, side + int(found[3] or 0) / 1e9
+
+
+CONSTANTS = tuple(f.name for f in fields(Calibration) if f.type == "float")
 ENGINE_FACTORS = tuple(f"{w}.{e}" for w in ("mix", "start", "order", "sequence") for e in ENGINES)

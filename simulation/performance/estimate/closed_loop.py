@@ -14,6 +14,7 @@ Disaggregated: decode workers see no prompts, so TBT = decode(b). TTFT is the su
 
 - the time of the request's own prompt,
 - the wait for the prompts before it, since users start together and keep part of that order,
+- the queue of the prefill workers if their number is known, and the transfer of the cache,
 - the wait for slow prefill workers, which hold back all users who are not decoding,
 - the wait for a place in the batch if memory limits it: by Little's law
   N = throughput * (TTFT + (osl - 1) TBT).
@@ -27,14 +28,12 @@ from typing import Any
 
 import numpy as np
 
-from simulation.arrays import BoolArray, FloatArray, IntArray
+from simulation.arrays import BoolArray, FloatArray, IntArray, TextArray
 from simulation.performance.efficiency import (
     NEAREST,
     Efficiencies,
-    kind_of,
+    kernel_s,
     link_bytes_s,
-    modelled_s,
-    precision_of,
     unpacks,
 )
 from simulation.performance.estimate.calibration import ENGINES, ROUNDS, Calibration
@@ -55,6 +54,7 @@ DEMANDS = (
 )
 VLLM, SGLANG, TRTLLM = (ENGINES.index(name) for name in ("vllm", "sglang", "trtllm"))
 SHARPNESS = 3.0  # of the overlap of host and GPU
+BUSIEST = 0.95  # utilization of prefill beyond which the number of users limits the queue
 QUEUE_AHEAD = 0.5  # share of the others' prompts before a first token if all users are in step
 
 
@@ -66,8 +66,8 @@ def demands(
     for op in graph.operators:
         if op.axis == "encoder":
             continue
-        entry = efficiencies.find(kind_of(op), gpu.family, precision_of(op))
-        seconds, running = op.count * modelled_s(op, it, gpu, entry), op.count * (op.rows(it) > 0)
+        seconds = op.count * kernel_s(op, it, gpu, efficiencies)
+        running = op.count * (op.rows(it) > 0)
         if isinstance(op, Collective):
             out["far"] += running * (link_bytes_s(op, gpu) != gpu.link_bytes_s)
         else:
@@ -96,15 +96,18 @@ class ClosedLoop:
     batch: FloatArray  # sequences that one decode worker holds, at most
     decode_workers: FloatArray
     prefill_workers: FloatArray  # nan: enough to keep up with decode
+    transfer_s: FloatArray  # of a prompt's cache from a prefill to a decode worker
     prefill_ranks: FloatArray  # prompts that one prefill worker computes at once, one per rank
     abreast: FloatArray  # prompts per rank in one iteration if many wait
     decode_ranks: FloatArray  # attention ranks that share a decode worker's sequences
     rounds: FloatArray  # requests of each user, all starting together; inf: steady traffic
     drafted: FloatArray  # draft tokens per sequence and iteration
     accepted: FloatArray  # accepted ones of them; nan: unknown
+    layers: FloatArray  # of the model; drafting a token computes one more
     median: BoolArray  # TTFT is a median of requests, not the mean
     equal: BoolArray  # all requests have the same lengths
     recv_interval: FloatArray  # decode iterations between two polls for requests
+    release: TextArray  # by ``Calibration.releases``; "" for vendors with measured kernels
     decode: Demands  # an iteration of ``batch`` decodes with their draft tokens
     prefill: Demands  # an iteration of ``prefill_ranks`` prompts
     crowd: Demands  # an iteration of ``abreast * prefill_ranks`` prompts
@@ -148,9 +151,13 @@ class SteadyState:
 def steady_state(loop: ClosedLoop, c: Calibration) -> SteadyState:
     """Return TTFT, TBT and throughput in the closed loop."""
     decode = iteration_s(loop.decode, c)
-    decode = decode * np.where(loop.split, c.split_decode, 1.0)
+    names, which = np.unique(loop.release, return_inverse=True)
+    releases = np.array([c.of_release(str(name)) for name in names])[which]
+    decode = decode * releases * np.where(loop.split, c.split_decode, 1.0)
     sequence = np.choose(loop.engine, [c.of("sequence", e) for e in ENGINES])
     decode = decode + sequence * loop.batch / loop.decode_ranks
+    one_layer = (iteration_s(loop.decode, c) - c.iteration_s) / loop.layers
+    decode = decode + loop.drafted * (c.draft_s + one_layer)
     prompt = iteration_s(loop.prefill, c)
     # A prompt among others rides on an iteration that takes place anyway.
     marginal = (prompt - c.iteration_s) / loop.prefill_ranks
@@ -164,14 +171,15 @@ def steady_state(loop: ClosedLoop, c: Calibration) -> SteadyState:
     # Prompts run without captured CUDA graphs. The host launches every kernel and may be slower
     # than the GPU. Waiting prompts are computed together, up to the tokens of an iteration.
     eager = c.eager_s * loop.prefill["kernels"]
-    crowd = np.maximum(iteration_s(loop.crowd, c) - c.iteration_s, eager)
-    each = crowd / (loop.abreast * loop.prefill_ranks)
+    crowd, many = iteration_s(loop.crowd, c) - c.iteration_s, loop.abreast * loop.prefill_ranks
+    each = np.maximum(crowd, eager) / many
     riding = np.where(in_step, each, riding)
     # Decodes in an iteration with prompts also lose the captured graph, except on vLLM, which
     # captures pieces of such iterations.
     launched = np.where((loop.engine == VLLM) | in_step, 0.0, eager)
     prompts = mix * loop.batch / loop.osl
-    carrying = decode + np.maximum(prompts, 1.0) * riding
+    # More than one prompt in an iteration: the weights are read already.
+    carrying = decode + riding + np.maximum(prompts - 1.0, 0.0) * crowd / many
     late = np.minimum(prompts, 1.0) * (overlapped(carrying, launched) - decode)
     # A drafted token counts only if all before it are accepted.
     chain = c.acceptance * (1.0 - c.acceptance**loop.drafted) / (1.0 - c.acceptance)
@@ -197,6 +205,10 @@ def steady_state(loop: ClosedLoop, c: Calibration) -> SteadyState:
     train = loop.equal & ~loop.split & ~in_step
     lone = np.maximum(marginal, eager / loop.prefill_ranks)
     ttft = ttft + np.where(train, np.minimum(c.train, others), 0.0) * lone
+    # A prefill worker is a queue with a fixed service time (M/D/1), and then sends the cache.
+    busy = np.minimum(in_service * each / (loop.osl * tbt * workers), BUSIEST)
+    queue = np.where(np.isnan(loop.prefill_workers), 0.0, prompt * busy / (2.0 * (1.0 - busy)))
+    ttft = ttft + np.where(loop.split, queue + loop.transfer_s, 0.0)
     # Prompts cannot start faster than they are computed, so users who are not decoding wait.
     ttft = np.maximum(ttft, queued * each - (loop.osl - 1.0) * tbt)
     # Users that exceed the batch wait for a place (Little's law).

@@ -13,7 +13,7 @@ from simulation.errors import SimulationError
 from simulation.performance.efficiency import COMPUTED_IN, NEAREST
 from simulation.performance.estimate.calibration import ENGINES, ROUNDS
 from simulation.performance.memory import MAX_BATCH_TOKENS
-from simulation.performance.specs import Arrangement, GpuSpec, ModelShape
+from simulation.performance.specs import BYTES, Arrangement, GpuSpec, ModelShape
 
 # Defaults of disaggregated deployments, from the InferenceMAX recipes of DeepSeek-R1 that state
 # their counts. Above this many users attention is data parallel. Below, there are this many decode
@@ -186,6 +186,8 @@ def _inconsistent_settings(deployment: Deployment, filled: ArrangedDeployment) -
             f"{gpu.name} does not compute in {weights}: weights are kept in {weights}, "
             f"computed in {unit}"
         )
+    if shape.experts and BYTES[weights] < 1.0:
+        notes.append("attention keeps 16 bits, as in published models with 4-bit experts")
     if shape.adapters:
         notes.append(
             f"{shape.adapters.active} LoRA adapters of rank {shape.adapters.rank} in use at once, "

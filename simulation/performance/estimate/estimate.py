@@ -14,7 +14,7 @@ import numpy as np
 
 from simulation.arrays import FloatArray
 from simulation.errors import SimulationError
-from simulation.performance.efficiency import Efficiencies
+from simulation.performance.efficiency import NEAREST, Efficiencies
 from simulation.performance.estimate.calibration import ENGINES, Calibration
 from simulation.performance.estimate.closed_loop import DEMANDS, ClosedLoop, demands, steady_state
 from simulation.performance.estimate.defaults import ArrangedDeployment, Deployment, arrange
@@ -125,8 +125,10 @@ def fit_into_memory(deployment: Deployment) -> PlacedDeployment:
     arranged = arrange(deployment)
     weights, cache = footprint(replace(deployment.shape, encoder=None), arranged.decode, deployment)
     gpu, ranks = deployment.gpu, arranged.decode.attention_dp
+    per_worker = deployment.concurrency / arranged.decode_workers
+    each_rank = min(np.ceil(per_worker / ranks), deployment.max_num_seqs)
     room = gpu.memory_bytes * MEMORY_SHARE - OVERHEAD_BYTES - weights
-    if room < cache:  # an operator raises the engine's share before giving up
+    if room < cache * each_rank:  # an operator raises the engine's share before requests wait
         room = gpu.memory_bytes * TIGHT_SHARE - OVERHEAD_BYTES - weights
     if room < cache:
         raise SimulationError(
@@ -137,7 +139,6 @@ def fit_into_memory(deployment: Deployment) -> PlacedDeployment:
         )
     # No factor for pipeline stages: each stage holds its layers' cache of every sequence.
     max_sequences = min(max(1.0, np.floor(room / cache)), deployment.max_num_seqs) * ranks
-    per_worker = deployment.concurrency / arranged.decode_workers
     notes: tuple[str, ...] = ()
     if per_worker > max_sequences:
         notes = (
@@ -186,20 +187,43 @@ def loop_of(placed: Sequence[PlacedDeployment], efficiencies: Efficiencies) -> C
         batch=batch,
         decode_workers=np.array([p.arranged.decode_workers for p in placed]),
         prefill_workers=np.array([p.arranged.prefill_workers for p in placed]),
+        transfer_s=np.array([_transfer_s(p) for p in placed]),
         prefill_ranks=ranks,
         abreast=abreast,
         decode_ranks=np.array([float(p.arranged.decode.attention_dp) for p in placed]),
         rounds=np.array([p.deployment.rounds for p in placed]),
         drafted=each,
         accepted=np.array([p.deployment.accepted for p in placed]),
+        layers=np.array([float(p.deployment.shape.layers) for p in placed]),
         median=np.array([p.deployment.median_ttft for p in placed]),
         equal=np.array([p.arranged.equal for p in placed]),
         recv_interval=np.array([p.arranged.recv_interval for p in placed]),
+        release=np.array([_release(p.deployment) for p in placed]),
         decode=demands_of([p.arranged.decode for p in placed], placed, efficiencies, decode),
         prefill=demands_of([p.arranged.prefill for p in placed], placed, efficiencies, prefill),
         crowd=demands_of([p.arranged.prefill for p in placed], placed, efficiencies, crowd),
         mixed=demands_of([p.arranged.decode for p in placed], placed, efficiencies, mixed),
     )
+
+
+def _transfer_s(placed: PlacedDeployment) -> float:
+    """Return the seconds in which a prompt's cache goes from prefill to decode; 0 if aggregated.
+
+    Each GPU of the prefill worker's rank sends its part over its own port.
+    """
+    deployment, where, gpu = placed.deployment, placed.arranged.prefill, placed.deployment.gpu
+    speed = gpu.network_bytes_s or gpu.link_bytes_s
+    if not placed.arranged.split or not speed:
+        return 0.0
+    shape = replace(deployment.shape, encoder=None)
+    parts = where.tp if shape.kv_lora_rank else 1  # every GPU has the whole latent cache
+    return gpu_kv_bytes(shape, round(deployment.isl), where) / parts / speed
+
+
+def _release(deployment: Deployment) -> str:
+    """Return the name of a deployment's release in ``Calibration.releases``."""
+    family = deployment.gpu.family
+    return "" if family in NEAREST else f"{deployment.engine} {family} {deployment.version}"
 
 
 def demands_of(
