@@ -8,7 +8,7 @@ from typing import Any
 
 from planner.models import Run
 
-NEWEST = 200  # comparisons that are read
+NEWEST = 50  # comparisons that are read
 COST = "Cost"
 CENT = 0.01  # dollars, of rounding: a static fleet always costs the same
 

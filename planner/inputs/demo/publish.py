@@ -1,4 +1,4 @@
-"""Write the data of docs/examples from the demo's generator.
+"""Write the data of docs/examples with the demo's generator.
 
 Run it with ``python -m planner.inputs.demo.publish``.
 """
@@ -9,10 +9,23 @@ from pathlib import Path
 
 import polars as pl
 
-from planner.inputs.demo.traffic import demand_week, services
+from planner.inputs.demo.traffic import (
+    CODE_WEEKDAY,
+    CODE_WEEKEND,
+    CONV_WEEKDAY,
+    CONV_WEEKEND,
+    Service,
+    demand_week,
+)
 
 FOLDER = Path(__file__).parents[3] / "docs" / "examples"
 CODE_MODEL, CHAT_MODEL = "llama-3.1-8b", "llama-3.1-70b"
+TIERS = {"interactive": 0.47, "relaxed": 0.25, "batch": 0.28}  # SageServe: IW-F, IW-N, NIW
+# Mean tokens per request of Azure's code and conversation services, 2024.
+SERVICES = (
+    Service(CODE_MODEL, 7.0, 2534.0, 22.7, CODE_WEEKDAY, CODE_WEEKEND, TIERS),
+    Service(CHAT_MODEL, 6.0, 1631.0, 106.6, CONV_WEEKDAY, CONV_WEEKEND, TIERS),
+)
 AMOUNTS = ("requests", "input_tokens", "output_tokens")
 
 
@@ -28,7 +41,7 @@ def hourly(week: pl.DataFrame, *labels: str) -> pl.DataFrame:
 
 def files() -> dict[str, pl.DataFrame]:
     """Return the content of each file: one chat service, and two services in two regions."""
-    week = demand_week(services(CODE_MODEL, CHAT_MODEL))
+    week = demand_week(SERVICES)
     return {
         "small-week.csv": hourly(week.filter(pl.col("model") == CHAT_MODEL)),
         "two-services.csv": hourly(week, "model", "region"),

@@ -1,15 +1,17 @@
-"""Draw one week of demand for two services in two regions and three tiers, with a fixed seed.
+"""Draw one week of demand for two services in two regions, with a fixed seed.
 
 Published: the daily and weekly shape of Azure's 2024 code and conversation services, as requests by
-UTC hour relative to the weekly mean, and their mean tokens per request. Sources: Stojkovic et al.,
-DynamoLLM, HPCA 2025; the Azure LLM inference traces 2024, CC-BY 4.0.
-Published (SageServe, section 3): 72% of requests are interactive, most of them fast. The load of
-non-interactive requests is steady.
+UTC hour relative to the weekly mean. Sources: Stojkovic et al., DynamoLLM, HPCA 2025; the Azure LLM
+inference traces 2024, CC-BY 4.0.
+Published: mean tokens per request of agents and of conversations (Mooncake, FAST 2025).
+Published (SageServe, section 3): 72% of requests are interactive. The load of non-interactive
+requests is steady.
 Assumed: volumes, the split between the regions, noise.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,7 +25,6 @@ MONDAY_S = 1_715_558_400  # 2024-05-13 00:00 UTC
 START_S = MONDAY_S + 2 * 86_400  # a Wednesday, so that the planned last day is a Tuesday
 SEED = 20_240_513
 REGIONS = {"us-east": 0.6, "us-west": 0.4}
-TIERS = {"interactive": 0.47, "relaxed": 0.25, "batch": 0.28}  # SageServe: IW-F, IW-N, NIW
 STEADY = "batch"
 LENGTH_CV = 1.0  # coefficient of variation of tokens per request
 NOISE, MEMORY = 0.08, 0.8  # deviation and autocorrelation of the rate's random drift
@@ -39,6 +40,7 @@ class Service:
     output_tokens: float
     weekday: tuple[float, ...]  # 24 values relative to the weekly mean
     weekend: tuple[float, ...]
+    tiers: Mapping[str, float]  # shares of the requests
 
 
 CODE_WEEKDAY = (0.87, 0.84, 0.79, 0.64, 0.51, 0.42, 0.36, 0.31, 0.28, 0.29, 0.31, 0.46,
@@ -51,12 +53,17 @@ CONV_WEEKEND = (0.57, 0.61, 0.60, 0.52, 0.49, 0.51, 0.53, 0.60, 0.61, 0.56, 0.59
                 0.71, 0.79, 0.80, 0.82, 0.78, 0.77, 0.72, 0.68, 0.70, 0.66, 0.60, 0.66)  # fmt: skip
 
 
-def services(code_model: str, chat_model: str) -> tuple[Service, Service]:
-    """Return the code and the chat service of the demo, run on the given models."""
-    return (
-        Service(code_model, 7.0, 2534.0, 22.7, CODE_WEEKDAY, CODE_WEEKEND),
-        Service(chat_model, 6.0, 1631.0, 106.6, CONV_WEEKDAY, CONV_WEEKEND),
-    )
+# Prompts are long. So a replica serves few requests, and a fleet of tens is simulated fast.
+SERVICES = (
+    Service(
+        "mistral-large-123b", 1.4, 8596.0, 182.0, CODE_WEEKDAY, CODE_WEEKEND,
+        {"agent": 0.72, STEADY: 0.28},
+    ),
+    Service(
+        "llama-3.1-70b", 2.0, 12035.0, 343.0, CONV_WEEKDAY, CONV_WEEKEND,
+        {"interactive": 0.72, STEADY: 0.28},
+    ),
+)  # fmt: skip
 
 
 def demand_week(chosen: tuple[Service, ...], seed: int = SEED) -> pl.DataFrame:
@@ -73,7 +80,7 @@ def demand_week(chosen: tuple[Service, ...], seed: int = SEED) -> pl.DataFrame:
         shape = _shape(service, hour)
         for region, region_share in REGIONS.items():
             drift = _drift(bins, rng)
-            for tier, tier_share in TIERS.items():
+            for tier, tier_share in service.tiers.items():
                 level = np.ones(bins) if tier == STEADY else shape * drift
                 mean = service.mean_rps * region_share * tier_share * BIN_S * level
                 requests = rng.poisson(mean)
