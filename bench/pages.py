@@ -18,7 +18,7 @@ from bench import ingest
 from bench.team import team_made
 from planner.inputs.ingest import IngestOptions
 from planner.inputs.scenario.document import edit, parse
-from planner.management.base import load_scenario
+from planner.management.runs import load_scenario
 from planner.models import Run, Scenario, Trace, User
 from planner.models.workspace import MAIN, enter
 from planner.services.drafts import scenario_draft

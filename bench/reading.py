@@ -172,7 +172,7 @@ def _scenario(path: Path, case: Values) -> Attempt:
     from planner.domain.traffic.traffic import build_traffic
     from planner.inputs.scenario.document import parse
     from planner.inputs.scenario.settings import settings_of
-    from planner.management.base import load_scenario
+    from planner.management.runs import load_scenario
     from planner.models import Trace
     from planner.services.execution import stored_traces
     from planner.services.scenario_warnings import scenario_warnings
@@ -225,7 +225,7 @@ def _draft(path: Path, _: Values) -> Attempt:
 
     from planner.domain.trace_statistics.context_limits import EVERY_LABEL, beyond_context
     from planner.inputs import catalogue
-    from planner.management.base import load_trace
+    from planner.management.runs import load_trace
     from planner.services.draft_profiles import choose_serving
     from planner.services.drafts import scenario_draft
     from planner.services.scenario_warnings import scenario_warnings

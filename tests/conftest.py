@@ -15,9 +15,21 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from hypothesis import HealthCheck
+from hypothesis import settings as examples
 
 from tests.programs import CHROMIUM, CHROMIUM_ARGUMENTS, find_program
 from tests.shared_folder import DATA, missed, shared
+
+# The same examples everywhere and always, however slow the machine is.
+examples.register_profile(
+    "suite",
+    max_examples=40,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+examples.load_profile("suite")
 
 ROOT = Path(__file__).parents[1]
 WORKER_STARTS_WITHIN_S = 180.0  # on a machine that has much else to do
@@ -64,6 +76,20 @@ def repeat_a_flush_after_a_deadlock() -> Iterator[None]:
     TransactionTestCase._fixture_teardown = repeated
     yield
     TransactionTestCase._fixture_teardown = flush
+
+
+@pytest.fixture(scope="session")
+def django_db_setup(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
+    """Let the test database be dropped, although a worker's child may still be connected to it."""
+    yield
+    from django.db import connection
+
+    if connection.vendor == "postgresql":
+        with django_db_blocker.unblock(), connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                "WHERE datname = current_database() AND pid <> pg_backend_pid()"
+            )
 
 
 @pytest.fixture(scope="session", autouse=True)

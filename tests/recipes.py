@@ -1,13 +1,14 @@
-"""Recipes of CONTRIBUTING, carried out on a toy in a copy of the tree: what they name is changed
-there and nowhere else, and a fresh interpreter says whether that was all."""
+"""Carry out recipes of CONTRIBUTING on toys, in one copy of the tree."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,48 +24,77 @@ LEFT_OUT = (
     ".hypothesis",
     "*.pyc.*",
 )
+PUBLISH = """
+import json, runpy, sys
+for module in json.load(sys.stdin):
+    runpy.run_module(module, run_name="__main__")
+"""
+CARRY_OUT = """
+import contextlib, io, json, os, sys, traceback
+os.environ["DJANGO_SETTINGS_MODULE"] = "planner.config.settings"
+import django
+django.setup()
+printed = {}
+for name, script in json.load(sys.stdin).items():
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        try:
+            exec(compile(script, name, "exec"), {"__name__": name})
+        except BaseException:
+            traceback.print_exc(file=out)
+    printed[name] = out.getvalue()
+print(json.dumps(printed))
+"""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """What a newcomer does by one recipe, and what a script then prints."""
+
+    script: str
+    prints: str
+    files: Mapping[str, str] = field(default_factory=dict)  # new ones
+    patches: tuple[tuple[str, str, str], ...] = ()  # file, the text that it has once, the new text
+    publish: Mapping[str, str] = field(default_factory=dict)  # module: the page it writes
+    tests: tuple[str, ...] = ()  # files that need no database
+
+
+@dataclass(frozen=True, slots=True)
 class Tree:
-    """A copy of the repository; ``touched`` holds the files that the recipe wrote so far."""
+    """A copy of the repository in which recipes are carried out."""
 
     root: Path
-    touched: set[str] = field(default_factory=set)
 
-    def write(self, path: str, text: str) -> None:
-        """A new file."""
-        target = self.root / path
-        assert not target.exists(), f"{path} is there already"
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(text, encoding="utf-8")
-        self.touched.add(path)
+    def follow(self, recipe: Recipe) -> None:
+        """Make the changes of ``recipe``."""
+        for path, text in recipe.files.items():
+            target = self.root / path
+            assert not target.exists(), f"{path} is there already"
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(text, encoding="utf-8")
+        for path, old, new in recipe.patches:
+            target = self.root / path
+            text = target.read_text(encoding="utf-8")
+            assert text.count(old) == 1, f"{path} has {old!r} {text.count(old)} times, not once"
+            target.write_text(text.replace(old, new), encoding="utf-8")
 
-    def patch(self, path: str, old: str, new: str) -> None:
-        """``new`` in place of ``old``, which the file has once."""
-        target = self.root / path
-        text = target.read_text(encoding="utf-8")
-        assert text.count(old) == 1, f"{path} has {old!r} {text.count(old)} times, not once"
-        target.write_text(text.replace(old, new), encoding="utf-8")
-        self.touched.add(path)
+    def publish(self, pages: Mapping[str, str]) -> None:
+        """Write generated pages; ``pages`` names a page that each module has to change."""
+        before = {page: (self.root / page).read_bytes() for page in pages.values()}
+        self._python(["-c", PUBLISH], list(pages))
+        for module, page in pages.items():
+            assert (self.root / page).read_bytes() != before[page], f"{module} left {page}"
 
-    def generate(self, path: str, module: str) -> None:
-        """``python -m module``, which the recipe says to run, writes ``path``."""
-        before = (self.root / path).read_bytes()
-        self._python("-m", module)
-        assert (self.root / path).read_bytes() != before, f"{module} left {path} as it was"
-        self.touched.add(path)
+    def printed(self, scripts: Mapping[str, str]) -> dict[str, str]:
+        """Return what each script prints, with its traceback where it fails."""
+        printed: dict[str, str] = json.loads(self._python(["-c", CARRY_OUT], scripts))
+        return printed
 
-    def run(self, script: str) -> str:
-        """What ``script`` prints in the copy; where it fails, the test does with what it said."""
-        return self._python("-c", script)
+    def test(self, paths: Iterable[str]) -> None:
+        """Run tests of the copy that need no database."""
+        plain = ("-p", "no:django", "-p", "no:cacheprovider", "-W", "ignore", "--noconftest")
+        self._python(["-m", "pytest", *plain, *paths])
 
-    def pytest(self, *arguments: str) -> str:
-        """Tests of the copy that need no database."""
-        plain = ("-p", "no:django", "-p", "no:cacheprovider", "-W", "ignore")
-        return self._python("-m", "pytest", *plain, *arguments)
-
-    def _python(self, *arguments: str) -> str:
+    def _python(self, arguments: list[str], given: object = None) -> str:
         settings = {
             "NUMBA_CACHE_DIR": str(self.root / "var" / "numba"),
             "PYTHONDONTWRITEBYTECODE": "1",
@@ -74,6 +104,7 @@ class Tree:
             cwd=self.root,
             env={name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
             | settings,
+            input=json.dumps(given),
             capture_output=True,
             text=True,
             check=False,

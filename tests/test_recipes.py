@@ -1,21 +1,12 @@
-"""The recipes of CONTRIBUTING are exact: each is carried out on a toy, in a copy of the tree."""
+"""The recipes of CONTRIBUTING are exact: each is carried out on a toy, in one copy of the tree."""
 
 from __future__ import annotations
 
-from pathlib import Path
+import re
 
-from tests.recipes import copy_of_the_tree
+import pytest
 
-
-def test_a_copy_of_the_tree_stands_by_itself(tmp_path: Path) -> None:
-    tree = copy_of_the_tree(tmp_path)
-    tree.write("planner/toy.py", "NAME = 'toy'\n")
-    tree.patch("planner/toy.py", "'toy'", "'a toy'")
-    assert tree.run("import planner.toy; print(planner.toy.NAME, planner.toy.__file__)") == (
-        f"a toy {tree.root / 'planner' / 'toy.py'}\n"
-    )
-    assert tree.touched == {"planner/toy.py"}
-
+from tests.recipes import ROOT, Recipe, copy_of_the_tree
 
 EVEN_RULE = '''"""Whole pairs of instances."""
 
@@ -74,10 +65,8 @@ def test_pairs():
     check(Even, fleets=("one",))
 """
 EVEN_COMPARED = """
-import os, tempfile
+import tempfile
 from pathlib import Path
-os.environ["DJANGO_SETTINGS_MODULE"] = "planner.config.settings"
-import django; django.setup()
 from planner.policies.choice import policy_of
 from planner.inputs.scenario.publish import SCHEMA_PATH, schema_text
 from planner.domain.kinds.compare import Options, run
@@ -89,6 +78,8 @@ from tests.planner.domain import builders as make
 assert policy_of("even").pair == 2
 assert ("even", "In pairs") in list(StudyForm().fields["policies"].choices)
 assert SCHEMA_PATH.read_text() == schema_text()
+page = Path("docs/policies.md").read_text()
+assert "| `even` | In pairs |" in page and "| `pair` | 2 |" in page
 declared.test_every_policy_is_shown_once_under_its_group()
 lengths = {"input_tokens": {"mean": 800}, "output_tokens": {"mean": 40}}
 scenario = make.scenario(
@@ -103,19 +94,54 @@ hours = even["instance_hours"] - even["before_gpu_hours"] - even["after_gpu_hour
 print(document["baselines"][:2], even["label"], round(hours / 0.25, 6) % 5)
 """
 
+TOY_FORMAT = """\
+title = "Toy log (CSV)"
+words = "Toy log: When, Asked, Told; times in hours"
+docs = "https://example.org/toylog"
+kind = "requests"
+known_by = ["When", "Asked", "Told"]
+unit = "h"
+where = [["Told != 0", "nothing was told"]]
 
-def test_a_policy(tmp_path: Path) -> None:
-    tree = copy_of_the_tree(tmp_path)
-    tree.write("simulation/policies/even.py", EVEN_RULE)
-    tree.write("planner/policies/builtin/even.py", EVEN_WORDS)
-    tree.write("tests/simulation/policies/test_even.py", EVEN_TEST)
-    tree.generate("docs/scenario.schema.json", "planner.inputs.scenario.publish")
-    assert len(tree.touched) == 4
-    page = (tree.root / "docs/policies.md").read_text()
-    assert "| `even` | In pairs |" in page and "| `pair` | 2 |" in page
-    assert "1 passed" in tree.pytest("tests/simulation/policies/test_even.py")
-    assert tree.run(EVEN_COMPARED).splitlines()[-1] == "['flat-peak', 'even'] In pairs 0.0"
+[columns]
+arrival = "When"
+input_tokens = "Asked"
+output_tokens = "Told"
 
+[example]
+file = "toylog.csv"
+text = '''
+When,Asked,Told,Model
+0.5,10,20,m
+1.5,30,0,m
+2.5,1,2,n
+'''
+expect = { requests = 2, input_tokens = 11, rows_rejected = 1 }
+"""
+TOY_FORMAT_TEST = """
+from planner.inputs.ingest import IngestOptions, ingest_file
+
+ROWS = "When,Asked,Told,Model\\n0.5,10,20,m\\n1.5,30,0,m\\n2.5,1,2,n\\n"
+
+
+def test_toylog_counts_hours_and_names_what_failed(tmp_path):
+    (tmp_path / "toylog.csv").write_text(ROWS)
+    report = ingest_file(tmp_path / "toylog.csv", tmp_path / "store", IngestOptions())
+    assert (report.format, report.kind, report.end) == ("toylog", "requests", "+9000s")
+    assert report.reject_reasons == {"nothing was told": 1}
+    assert (report.input_tokens, report.models) == (11, ("m", "n"))
+"""
+TOY_FORMAT_AT_EVERY_DOOR = """
+from argparse import ArgumentParser
+from planner.api.serializers.options import UploadRequest
+from planner.management.commands.ingest import Command
+from planner.web.views.traces import UploadForm
+print(dict(UploadForm().fields["format"].choices)["toylog"])
+print(UploadRequest().fields["format"].choices["toylog"])
+parser = ArgumentParser()
+Command().add_arguments(parser)
+print(parser.parse_args(["x.csv", "--format", "toylog"]).format)
+"""
 
 TOY_EXPORT = '''"""Write a plan as counts by pool."""
 
@@ -128,9 +154,6 @@ def documents(export: Export) -> list[Document]:
     return with_head([Document(body, "toy")], heading(export))
 '''
 TOY_EXPORT_EVERYWHERE = """
-import os
-os.environ["DJANGO_SETTINGS_MODULE"] = "planner.config.settings"
-import django; django.setup()
 from django.core.management import load_command_class
 from planner.outputs.files import FORMATS
 from planner.outputs.manifests.kinds import MANIFESTS
@@ -143,20 +166,10 @@ parser = load_command_class("planner", "export").create_parser("manage.py", "exp
 print(document.body, FORMATS["toy"].label, parser.parse_args(["7", "--to", "toy"]).to)
 """
 
-
-def test_an_export(tmp_path: Path) -> None:
-    tree = copy_of_the_tree(tmp_path)
-    tree.write("planner/outputs/manifests/toy.py", TOY_EXPORT)
-    kinds = "planner/outputs/manifests/kinds.py"
-    tree.patch(kinds, "kserve, llmd, wva", "kserve, llmd, toy, wva")
-    tree.patch(kinds, '    "keda": ', '    "toy": Manifest("Toy", toy.documents),\n    "keda": ')
-    assert len(tree.touched) == 2
-    assert tree.run(TOY_EXPORT_EVERYWHERE) == "{'counts': {'chat': 5}} Toy toy\n"
-
-
-KEY = """    startup_s: Delay = 600"""
+KEY = "    startup_s: Delay = 600"
 KEY_READ = """
 import json
+from pathlib import Path
 from planner.inputs.scenario.publish import SCHEMA_PATH
 from tests.planner.domain import builders as make
 
@@ -164,19 +177,101 @@ assert make.scenario(fleet={"toys": 7}).fleet.toys == 7
 assert make.scenario().fleet.toys == 3
 fleet = json.loads(SCHEMA_PATH.read_text())["$defs"]["Fleet"]
 print(fleet["properties"]["toys"]["description"])
+assert "| `toys` | integer (3) | Toys of the fleet. |" in Path("docs/scenario.md").read_text()
 """
 
+REMARK = """class Options(RunOptions):
+    remark: str = Field(
+        "", title="Remark", max_length=80, description="Kept among the notes of the result."
+    )
+"""
+REMARK_AT_EVERY_DOOR = """
+import tempfile
+from pathlib import Path
+from django.core.management import load_command_class
+from planner.api.serializers.options import REQUESTS
+from planner.errors import OptionsRefused
+from planner.management.options import options_said
+from planner.domain.kinds import plan, size
+from planner.domain.options import options_of
+from planner.domain.progress import silent
+from planner.domain.kinds.publish import PAGE, page_text
+from planner.web.forms.options import OptionsForm
+from tests.planner.domain import builders as make
 
-def test_a_scenario_key(tmp_path: Path) -> None:
-    tree = copy_of_the_tree(tmp_path)
-    section = "planner/inputs/scenario/schema/fleet.py"
-    tree.patch(section, KEY, f"    toys: Count = 3  # toys of the fleet\n{KEY}")
-    tree.generate("docs/scenario.schema.json", "planner.inputs.scenario.publish")
-    assert len(tree.touched) == 2
-    page = (tree.root / "docs/scenario.md").read_text()
-    assert "| `toys` | integer (3) | Toys of the fleet. |" in page
-    assert tree.run(KEY_READ) == "Toys of the fleet.\n"
+parser = load_command_class("planner", "size").create_parser("manage.py", "size")
+words = vars(parser.parse_args(["plan.yml", "--isl", "50", "--osl", "9", "--remark", "mine"]))
+options = options_of(size.Options, options_said(size.Options, words))
+field = REQUESTS["size"]().fields["remark"]
+print(field.max_length, field.help_text)
+print(OptionsForm(size.Options).fields["remark"].label)
+try:
+    options_of(plan.Options, {"remark": "mine"})
+except OptionsRefused as refused:
+    print(str(refused).partition(";")[0])
+assert "| `remark` |" in PAGE.read_text() == page_text()
+stored = make.demand_file(Path(tempfile.mkdtemp()), {"a": [900] * 60})
+lengths = {"input_tokens": {"mean": 50, "cv": 1.0}, "output_tokens": {"mean": 9, "cv": 1.0}}
+scenario = make.scenario(traffic__sources=[make.source(series="a", **lengths)])
+print(size.run(scenario, {"t": stored}, options, progress=silent).document["notes"][0])
+"""
 
+COLUMN = """\
+        Column("usd_per_request", USD, "of completed requests",
+               lambda run: run.summary.cost_usd / run.summary.completed,
+               heads={POLICY_TABLE: "Per request"}),
+        Column("gpu_energy_kwh", KWH"""
+SHOWN = """\
+from pathlib import Path
+
+from planner.api.results import results_schema
+from planner.domain.reports import policies
+from planner.domain.serialise import as_json
+from planner.domain.results.ranking import compare
+from planner.domain.results.figures import policies_table
+from tests.planner.domain.results.test_verdict import run
+
+policy = run("lt-i", 20.0, completed=5)
+result = as_json(compare([policy]))  # what API and command line answer with
+row = result["policies"]["lt-i"]
+assert row["usd_per_request"] == 4.0
+assert policies_table([policy])["usd_per_request"].to_list() == [4.0]  # the CSV
+page = policies.policies_table([policies.Row("LT-I", row | {"name": "lt-i"})], None, {})
+cells = {head.full: text for head, text in zip(page.heads, page.texts()[0])}
+assert cells["Per request ($)"] == "4"
+compared = next(one for one in results_schema()["anyOf"] if one["title"] == "CompareResult")
+columns = compared["properties"]["policies"]["additionalProperties"]["properties"]
+assert columns["usd_per_request"]["description"] == "of completed requests [$]"
+print(Path("docs/results.md").read_text().count("| `usd_per_request` | $ |"))
+"""
+
+PER_GPU = (
+    '        (Head("Per GPU", Form.NUMBER, "req/s"),\n'
+    "         lambda pool: pool.sized.max_rps / pool.sized.replica.tp),\n"
+    '        (Head("Input", Form.NUMBER, "tokens/s")'
+)
+EVERY_FORMAT = """
+import io, zipfile
+from planner.domain.report import Report, Section
+from planner.domain.reports.size import _capacity
+from planner.outputs.cover import Cover
+from planner.outputs.render.html import html_of
+from planner.outputs.render.terminal import terminal_text
+from planner.outputs.render.xlsx import xlsx_of
+from types import SimpleNamespace as Made
+
+replica = Made(model="m", arrangement="4 x G", role="mixed", tp=4)
+sized = Made(replica=replica, tier="chat", max_rps=10.0, input_tps=1.0, bound_by="ttft",
+             ttft_ms=1.0, tbt_ms=1.0)
+again = {"max_rps_if_slower": 1.0, "max_rps_if_faster": 1.0}
+pool = Made(sized=sized, percentile=95, expected_error=0.1, again=again)
+report = Report("a", "b", (Section("c", (_capacity(Made(pools=(pool,))),)),))
+cover = Cover(1, "", "", "", "")
+assert "Per GPU (req/s)" in terminal_text(report) and "2.50" in terminal_text(report)
+assert "Per GPU" in html_of(report, cover)
+book = zipfile.ZipFile(io.BytesIO(xlsx_of(report, cover)))
+print("Per GPU (req/s)" in book.read("xl/sharedStrings.xml").decode())
+"""
 
 DOUBLED = """\
 from dataclasses import dataclass
@@ -210,231 +305,459 @@ assert make.scenario(forecast={"method": "doubled"}).forecast.method == "doubled
 print(ahead.mean.tolist())
 """
 
+QUIETER = """class Quieter(_TestDay):
+    '''The forecast day with fewer requests.'''
 
-def test_a_forecaster(tmp_path: Path) -> None:
-    tree = copy_of_the_tree(tmp_path)
-    tree.write("forecasting/rules/doubled.py", f"from __future__ import annotations\n\n{DOUBLED}")
-    registry, methods = (
-        "forecasting/rules/registry.py",
-        "planner/inputs/scenario/schema/planning.py",
-    )
-    first = "from forecasting.rules.kalman"
-    tree.patch(registry, first, f"from forecasting.rules.doubled import Doubled\n{first}")
-    tree.patch(registry, '    "kalman": ', '    "doubled": Doubled(),\n    "kalman": ')
-    tree.patch(methods, '    "kalman",', '    "doubled",\n    "kalman",')
-    tree.generate("docs/scenario.schema.json", "planner.inputs.scenario.publish")
-    tree.generate("docs/options.md", "planner.domain.kinds.publish")
-    assert len(tree.touched) == 5
-    assert tree.run(DOUBLED_USED) == "[[6.0, 6.0]]\n"
+    kind: Literal["quieter"]
+    times: Times = 0.5  # factor on requests
 
 
-TOY_FORMAT = """\
-title = "Toy log (CSV)"
-words = "Toy log: When, Asked, Told; times in hours"
-docs = "https://example.org/toylog"
-kind = "requests"
-known_by = ["When", "Asked", "Told"]
-unit = "h"
-where = [["Told != 0", "nothing was told"]]
-
-[columns]
-arrival = "When"
-input_tokens = "Asked"
-output_tokens = "Told"
-
-[example]
-file = "toylog.csv"
-text = '''
-When,Asked,Told,Model
-0.5,10,20,m
-1.5,30,0,m
-2.5,1,2,n
-'''
-expect = { requests = 2, input_tokens = 11, rows_rejected = 1 }
-"""
-TOY_FORMAT_TEST = """
-
-def test_toylog_counts_hours_and_names_what_failed(ingest):
-    report = ingest("When,Asked,Told,Model\\n0.5,10,20,m\\n1.5,30,0,m\\n2.5,1,2,n\\n")
-    assert (report.format, report.kind, report.end) == ("toylog", "requests", "+9000s")
-    assert report.reject_reasons == {"nothing was told": 1}
-    assert (report.input_tokens, report.models) == (11, ("m", "n"))
-"""
-TOY_FORMAT_AT_EVERY_DOOR = """
-import os
-os.environ["DJANGO_SETTINGS_MODULE"] = "planner.config.settings"
-import django
-django.setup()
-from argparse import ArgumentParser
-from planner.api.serializers.options import UploadRequest
-from planner.management.commands.ingest import Command
-from planner.web.views.traces import UploadForm
-print(dict(UploadForm().fields["format"].choices)["toylog"])
-print(UploadRequest().fields["format"].choices["toylog"])
-parser = ArgumentParser()
-Command().add_arguments(parser)
-print(parser.parse_args(["x.csv", "--format", "toylog"]).format)
-"""
-
-
-def test_a_file_format(tmp_path: Path) -> None:
-    tree = copy_of_the_tree(tmp_path)
-    tree.write("planner/inputs/ingest/connectors/toylog.toml", TOY_FORMAT)
-    tree.generate("docs/formats.md", "planner.inputs.ingest.publish")
-    tests = "tests/planner/inputs/ingest/test_formats.py"
-    last = "\n\ndef test_the_page_of_formats_is_written_from_their_declarations"
-    tree.patch(tests, last, TOY_FORMAT_TEST + last)
-    assert len(tree.touched) <= 3
-    done = tree.pytest("--confcutdir=tests/planner/inputs/ingest", tests, "-k", "toylog")
-    assert "passed" in done
-    assert tree.run(TOY_FORMAT_AT_EVERY_DOOR).splitlines() == ["Toy log (CSV)", "toylog", "toylog"]
-
-
-COLUMN = """\
-        Column("usd_per_request", USD, "of completed requests",
-               lambda run: run.summary.cost_usd / run.summary.completed,
-               heads={POLICY_TABLE: "Per request"}),
-        Column("gpu_energy_kwh", KWH"""
-SHOWN = """\
-import os
-import django
-os.environ["DJANGO_SETTINGS_MODULE"] = "planner.config.settings"
-django.setup()
-
-from planner.api.results import results_schema
-from planner.domain.reports import policies
-from planner.domain.serialise import as_json
-from planner.domain.results.ranking import compare
-from planner.domain.results.figures import policies_table
-from tests.planner.domain.results.test_verdict import run
-
-policy = run("lt-i", 20.0, completed=5)
-result = as_json(compare([policy]))  # what API and command line answer with
-row = result["policies"]["lt-i"]
-assert row["usd_per_request"] == 4.0
-assert policies_table([policy])["usd_per_request"].to_list() == [4.0]  # the CSV
-page = policies.policies_table([policies.Row("LT-I", row | {"name": "lt-i"})], None, {})
-cells = {head.full: text for head, text in zip(page.heads, page.texts()[0])}
-assert cells["Per request ($)"] == "4"
-compared = next(one for one in results_schema()["anyOf"] if one["title"] == "CompareResult")
-columns = compared["properties"]["policies"]["additionalProperties"]["properties"]
-assert columns["usd_per_request"]["description"] == "of completed requests [$]"
-"""
-
-
-def test_a_column_of_a_result(tmp_path: Path) -> None:
-    tree = copy_of_the_tree(tmp_path)
-    figures = "planner/domain/results/figures.py"
-    tree.patch(figures, '        Column("gpu_energy_kwh", KWH', COLUMN)
-    tree.generate("docs/results.md", "planner.domain.results.publish")
-    tree.run(SHOWN)
-    assert "| `usd_per_request` | $ |" in (tree.root / "docs/results.md").read_text()
-    assert tree.touched == {figures, "docs/results.md"}
-
-
-PER_GPU = (
-    '        (Head("Per GPU", Form.NUMBER, "req/s"),\n'
-    "         lambda pool: pool.sized.max_rps / pool.sized.replica.tp),\n"
-    '        (Head("Input", Form.NUMBER, "tokens/s")'
-)
-EVERY_FORMAT = """
-import io, os, zipfile
-os.environ["DJANGO_SETTINGS_MODULE"] = "planner.config.settings"
-import django; django.setup()
-from planner.domain.report import Report, Section
-from planner.domain.reports.size import _capacity
-from planner.outputs.cover import Cover
-from planner.outputs.render.html import html_of
-from planner.outputs.render.terminal import terminal_text
-from planner.outputs.render.xlsx import xlsx_of
-from types import SimpleNamespace as Made
-
-replica = Made(model="m", arrangement="4 x G", role="mixed", tp=4)
-sized = Made(replica=replica, tier="chat", max_rps=10.0, input_tps=1.0, bound_by="ttft",
-             ttft_ms=1.0, tbt_ms=1.0)
-again = {"max_rps_if_slower": 1.0, "max_rps_if_faster": 1.0}
-pool = Made(sized=sized, percentile=95, expected_error=0.1, again=again)
-report = Report("a", "b", (Section("c", (_capacity(Made(pools=(pool,))),)),))
-cover = Cover(1, "", "", "", "")
-assert "Per GPU (req/s)" in terminal_text(report) and "2.50" in terminal_text(report)
-assert "Per GPU" in html_of(report, cover)
-book = zipfile.ZipFile(io.BytesIO(xlsx_of(report, cover)))
-assert "Per GPU (req/s)" in book.read("xl/sharedStrings.xml").decode()
-"""
-
-
-def test_a_column_of_a_report(tmp_path: Path) -> None:
-    tree = copy_of_the_tree(tmp_path)
-    reports = "planner/domain/reports/size.py"
-    tree.patch(reports, '        (Head("Input", Form.NUMBER, "tokens/s")', PER_GPU)
-    tree.run(EVERY_FORMAT)
-    assert tree.touched == {reports}
-
-
-REMARK = """class Options(RunOptions):
-    remark: str = Field(
-        "", title="Remark", max_length=80, description="Kept among the notes of the result."
-    )
-"""
-REMARK_TEST = """
-from planner.domain.kinds.size import Options
-from planner.domain.options import options_in
-
-
-def test_a_remark_is_short():
-    assert options_in(Options)["remark"].longest == 80
-"""
-REMARK_AT_EVERY_DOOR = """
-import os, tempfile
+TestDay = ("""
+QUIETER_SIMULATED = """            case schema.Quieter():
+                name = f"Demand x {declared.times:g}"
+                return [day(name, self._busier(declared.times, self.study.window))]
+            case schema.SlowStart():"""
+QUIETER_DAY = """
+import tempfile
 from pathlib import Path
-os.environ["DJANGO_SETTINGS_MODULE"] = "planner.config.settings"
-import django; django.setup()
-from django.core.management import load_command_class
+from planner.domain.recommend.test_days import TestDays
+from planner.inputs.scenario.schema import test_days as schema
+from tests.planner.domain.replay import test_policies as made
+
+study = made.study(Path(tempfile.mkdtemp()), forecast={"method": "last-value"})
+declared = made.make.scenario(test_days=[{"kind": "quieter", "required": True}]).test_days
+(day, _) = TestDays(study, declared, 1).every  # and the forecast day, as this one has no weight
+(case,) = day.cases
+print(day.kind, day.parameters, schema.level_of(declared[0]), len(case.study().trace) > 0)
+"""
+
+SOLO = """def solo(draft: Draft) -> None:
+    '''Add  sum_{r, g} x[p,l,r,g]  <=  1   for a model named solo.'''
+    for period, window in enumerate(draft.problem.windows):
+        for model in np.flatnonzero(np.array(window.models) == "solo"):
+            rows = np.zeros(int((draft.model == model).sum()), dtype=np.int64)
+            entries: list[Entry] = [(rows, draft.x[period][draft.model == model], 1.0)]
+            draft.builder.add("solo", entries, -INF, np.ones(1), 1)
+
+
+FAMILIES = (
+    solo,
+"""
+SOLO_CHECKED = """    return bool(
+        all(
+            target[number].sum() <= 1
+            for number, name in enumerate(problem.models) if name == "solo"
+        )
+        and np.all(target >= problem.minimum)
+"""
+SOLO_COUNTED = """
+from dataclasses import replace
+import numpy as np
+from planner.optimizer import solve_window
+from planner.optimizer.figures import is_feasible
+from tests.optimizer.problems import every_fleet, problem
+
+toy = problem(models=("solo", "large"), maximum=np.full((2, 2, 2), 1), epsilon=0.01,
+              demand_tps=np.array([[[900.0], [0.0]], [[500.0], [0.0]]]))
+fleets = [fleet for fleet in every_fleet(toy) if is_feasible(toy, fleet)]
+cost = min((toy.usd_per_hour * fleet + toy.start_usd * fleet).sum() for fleet in fleets)
+plan = solve_window(toy, gap=0.0, method="whole")
+assert abs(plan.objective_usd - cost) < 1e-6 and plan.target[0].sum() == 1
+print(solve_window(replace(toy, demand_tps=4 * toy.demand_tps), method="whole").status)
+"""
+
+UPSIDE_DOWN = """
+def _all_equal(evidence: Evidence) -> Finding | None:
+    '''Ask if amounts that never change are amounts.'''
+    values = evidence.values
+    if values is None or np.ptp(values) > 0:
+        return None
+    return Finding("The amounts never change.", (Choice("requests", "format", "csv"),))
+
+
+CHECKS: Mapping[str, Check] = {
+    each.name: each
+    for each in (
+        Check("all_equal", "amounts that never change", _all_equal),
+"""
+CHECKS = """
+CHECKS: Mapping[str, Check] = {
+    each.name: each
+    for each in (
+"""
+ALL_EQUAL = """
+import numpy as np
+from planner.inputs.ingest.consistency import Evidence, Question, run
+
+assert run(["all_equal"], Evidence("a.csv", values=np.arange(3.0))) == {"all_equal": ""}
+try:
+    run(["all_equal"], Evidence("a.csv", values=np.ones(3)))
+except Question as question:
+    print([choice.value for choice in question.choices])
+"""
+
+TOY_ENGINE = """ENGINES = (
+    Engine(
+        "toyserve", "ToyServe", "model",
+        _metrics(("toy_requests_total",), ((), ()), ((), (), ()), ((),) * 5),
+        ("toy_",), "example/toyserve:metrics.py",
+    ),
+"""
+TOY_ENGINE_SEEN = """
+from planner.inputs.live.prometheus.names import engines_present
+from planner.inputs.live.settings import PrometheusSettings
+
+seen = engines_present(frozenset({"toy_requests_total", "toy_other"}))
+settings = PrometheusSettings(url="https://prometheus.example", engine="toyserve")
+print([(engine.name, [m.what for m in engine.metrics]) for engine in seen], settings.engine)
+"""
+
+ROLLOUT = """
+from planner.inputs.fleet import read_fleet
+
+pool = read_fleet('''
+kind: Rollout
+metadata: {name: chat}
+spec:
+  replicas: 3
+  template:
+    spec:
+      containers:
+        - command: [vllm, serve, meta-llama/Llama-3.1-8B-Instruct]
+          resources: {limits: {nvidia.com/gpu: 2}}
+''')[0]
+print(pool.name, pool.model, pool.replicas, pool.width)
+"""
+
+COUNT_KIND = '''"""Count the models of a scenario."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pydantic import Field
+
+from planner.domain.options import RunOptions
+from planner.domain.outcome import Outcome, Traces
+from planner.domain.progress import Progress
+from planner.inputs.scenario.schema import Scenario
+from planner.inputs.scenario.user_facts import NO_USER_FACTS, UserFacts
+
+
+class Options(RunOptions):
+    times: int = Field(1, title="Times", ge=1, description="Factor on the count.")
+
+
+@dataclass(frozen=True, slots=True)
+class CountResult:
+    """The result of ``count``."""
+
+    kind: str
+    scenario: str
+    models: int
+
+
+def run(
+    scenario: Scenario,
+    traces: Traces,
+    options: Options,
+    *,
+    known: UserFacts = NO_USER_FACTS,
+    progress: Progress,
+) -> Outcome:
+    """Count the models."""
+    return Outcome(CountResult("count", scenario.name, options.times * len(scenario.models)), {})
+'''
+COUNT_COMMAND = '''"""``bin/manage count``: count the models of a scenario."""
+
+from __future__ import annotations
+
+from planner.management.runs import RunCommand
+from planner.models import Run
+
+
+class Command(RunCommand):
+    help = "Count the models of a scenario."
+    examples = ("count scenario.yml",)
+    kind = Run.Kind.COUNT
+'''
+COUNT_REPORT = '''"""Report the number of models."""
+
+from __future__ import annotations
+
+from planner.domain.kinds.count import CountResult
+from planner.domain.report import Report
+from planner.domain.reports.tables import Tables
+
+
+def report(result: CountResult, _: Tables) -> Report:
+    """Return the report of ``count``."""
+    return Report(result.scenario, f"{result.models} models", ())
+'''
+COUNT_MIGRATION = """from django.db import migrations, models
+
+from planner.models import Run
+
+
+class Migration(migrations.Migration):
+    dependencies = [("planner", "LAST")]
+    operations = [
+        migrations.AlterField(
+            "run", "kind", models.CharField(max_length=16, choices=Run.Kind.choices)
+        )
+    ]
+""".replace("LAST", sorted(path.stem for path in (ROOT / "planner/migrations").glob("0*.py"))[-1])
+COUNTED = """
+from django.core.management import call_command, load_command_class
+from planner.api.results import results_schema
 from planner.api.serializers.options import REQUESTS
-from planner.errors import OptionsRefused
-from planner.management.options import options_said
-from planner.domain.kinds import plan, size
-from planner.domain.options import options_of
+from planner.domain.kinds.registry import KINDS
 from planner.domain.progress import silent
-from planner.domain.kinds.publish import PAGE, page_text
-from planner.web.forms.options import OptionsForm
+from planner.domain.reports.registry import REPORTS
+from planner.web.pages.kinds import PAGES
+from django.urls import reverse
 from tests.planner.domain import builders as make
 
-parser = load_command_class("planner", "size").create_parser("manage.py", "size")
-words = vars(parser.parse_args(["plan.yml", "--isl", "50", "--osl", "9", "--remark", "mine"]))
-options = options_of(size.Options, options_said(size.Options, words))
-field = REQUESTS["size"]().fields["remark"]
-print(field.max_length, field.help_text)
-print(OptionsForm(size.Options).fields["remark"].label)
-try:
-    options_of(plan.Options, {"remark": "mine"})
-except OptionsRefused as refused:
-    print(str(refused).partition(";")[0])
-assert "| `remark` |" in PAGE.read_text() == page_text()
-stored = make.demand_file(Path(tempfile.mkdtemp()), {"a": [900] * 60})
-lengths = {"input_tokens": {"mean": 50, "cv": 1.0}, "output_tokens": {"mean": 9, "cv": 1.0}}
-scenario = make.scenario(traffic__sources=[make.source(series="a", **lengths)])
-print(size.run(scenario, {"t": stored}, options, progress=silent).document["notes"][0])
+call_command("makemigrations", "--check", "--dry-run", verbosity=0)
+kind = KINDS["count"]
+document = kind.run(make.scenario(), {}, kind.options(times=2), progress=silent).document
+assert "CountResult" in {one["title"] for one in results_schema()["anyOf"]}
+parser = load_command_class("planner", "count").create_parser("manage.py", "count")
+print(
+    REPORTS["count"].of(document, lambda _: None).answer, reverse("api:count"),
+    parser.parse_args(["plan.yml", "--times", "3"]).times,
+    REQUESTS["count"]().fields["times"].min_value, PAGES["count"].template,
+)
 """
 
+SCENARIO_PAGES = {"planner.inputs.scenario.publish": "docs/scenario.schema.json"}
+OPTION_PAGES = {"planner.domain.kinds.publish": "docs/options.md"}
+KINDS = "planner/outputs/manifests/kinds.py"
+REGISTRY = "forecasting/rules/registry.py"
+SIZE = "planner/domain/kinds/size.py"
+RECIPES = {
+    "A scaling policy": Recipe(
+        EVEN_COMPARED,
+        "['flat-peak', 'even'] In pairs 0.0\n",
+        files={
+            "simulation/policies/even.py": EVEN_RULE,
+            "planner/policies/builtin/even.py": EVEN_WORDS,
+            "tests/simulation/policies/test_even.py": EVEN_TEST,
+        },
+        publish=SCENARIO_PAGES,
+        tests=("tests/simulation/policies/test_even.py",),
+    ),
+    "A connector": Recipe(
+        TOY_FORMAT_AT_EVERY_DOOR,
+        "Toy log (CSV)\ntoylog\ntoylog\n",
+        files={
+            "planner/inputs/ingest/connectors/toylog.toml": TOY_FORMAT,
+            "tests/planner/inputs/ingest/test_toylog.py": TOY_FORMAT_TEST,
+        },
+        publish={"planner.inputs.ingest.publish": "docs/formats.md"},
+        tests=("tests/planner/inputs/ingest/test_toylog.py",),
+    ),
+    "An export": Recipe(
+        TOY_EXPORT_EVERYWHERE,
+        "{'counts': {'chat': 5}} Toy toy\n",
+        files={"planner/outputs/manifests/toy.py": TOY_EXPORT},
+        patches=(
+            (KINDS, "kserve, llmd, wva", "kserve, llmd, toy, wva"),
+            (KINDS, '    "keda": ', '    "toy": Manifest("Toy", toy.documents),\n    "keda": '),
+        ),
+    ),
+    "A scenario key": Recipe(
+        KEY_READ,
+        "Toys of the fleet.\n",
+        patches=(
+            (
+                "planner/inputs/scenario/schema/fleet.py",
+                KEY,
+                f"    toys: Count = 3  # toys of the fleet\n{KEY}",
+            ),
+        ),
+        publish=SCENARIO_PAGES,
+    ),
+    "An option of a kind of run": Recipe(
+        REMARK_AT_EVERY_DOOR,
+        "80 Kept among the notes of the result.\nRemark\nremark: this is not known here\nmine\n",
+        patches=(
+            (SIZE, "class Options(RunOptions):\n", REMARK),
+            (
+                SIZE,
+                "    notes: list[str] = []\n",
+                "    notes: list[str] = [options.remark] if options.remark else []\n",
+            ),
+        ),
+        publish=OPTION_PAGES,
+    ),
+    "A column of a result": Recipe(
+        SHOWN,
+        "1\n",
+        patches=(
+            (
+                "planner/domain/results/figures.py",
+                '        Column("gpu_energy_kwh", KWH',
+                COLUMN,
+            ),
+        ),
+        publish={"planner.domain.results.publish": "docs/results.md"},
+    ),
+    "A column of a report": Recipe(
+        EVERY_FORMAT,
+        "True\n",
+        patches=(
+            (
+                "planner/domain/reports/size.py",
+                '        (Head("Input", Form.NUMBER, "tokens/s")',
+                PER_GPU,
+            ),
+        ),
+    ),
+    "A forecaster": Recipe(
+        DOUBLED_USED,
+        "[[6.0, 6.0]]\n",
+        files={"forecasting/rules/doubled.py": f"from __future__ import annotations\n\n{DOUBLED}"},
+        patches=(
+            (
+                REGISTRY,
+                "from forecasting.rules.kalman",
+                "from forecasting.rules.doubled import Doubled\nfrom forecasting.rules.kalman",
+            ),
+            (REGISTRY, '    "kalman": ', '    "doubled": Doubled(),\n    "kalman": '),
+            (
+                "planner/inputs/scenario/schema/planning.py",
+                '    "kalman",',
+                '    "doubled",\n    "kalman",',
+            ),
+        ),
+        publish=SCENARIO_PAGES | OPTION_PAGES,
+    ),
+    "A test day": Recipe(
+        QUIETER_DAY,
+        "quieter {'times': 0.5} 0 True\n",
+        patches=(
+            ("planner/inputs/scenario/schema/test_days.py", "TestDay = (", QUIETER),
+            (
+                "planner/inputs/scenario/schema/test_days.py",
+                "    | SlowStart\n",
+                "    | SlowStart | Quieter\n",
+            ),
+            (
+                "planner/domain/recommend/test_days.py",
+                "            case schema.SlowStart():",
+                QUIETER_SIMULATED,
+            ),
+        ),
+        publish=SCENARIO_PAGES,
+    ),
+    "A constraint of the plan": Recipe(
+        SOLO_COUNTED,
+        "infeasible\n",
+        patches=(
+            ("planner/optimizer/program/families.py", "FAMILIES = (\n", SOLO),
+            (
+                "planner/optimizer/figures.py",
+                "    return bool(\n        np.all(target >= problem.minimum)\n",
+                SOLO_CHECKED,
+            ),
+        ),
+    ),
+    "A check of a reading": Recipe(
+        ALL_EQUAL,
+        "['csv']\n",
+        patches=(("planner/inputs/ingest/consistency.py", CHECKS, UPSIDE_DOWN),),
+    ),
+    "An engine of a live source": Recipe(
+        TOY_ENGINE_SEEN,
+        "[('toyserve', ['requests'])] toyserve\n",
+        patches=(
+            ("planner/inputs/live/prometheus/names.py", "ENGINES = (\n", TOY_ENGINE),
+            (
+                "planner/inputs/live/settings.py",
+                '"dynamo", "llm-d"]',
+                '"dynamo", "llm-d", "toyserve"]',
+            ),
+        ),
+    ),
+    "An object of an imported fleet": Recipe(
+        ROLLOUT,
+        "chat meta-llama/Llama-3.1-8B-Instruct 3 1\n",
+        patches=(
+            (
+                "planner/inputs/fleet/kubernetes.py",
+                '    "StatefulSet": _workload,',
+                '    "Rollout": _workload,\n    "StatefulSet": _workload,',
+            ),
+        ),
+    ),
+    "A kind of run": Recipe(
+        COUNTED,
+        "2 models /api/v1/count/ 3 1 report\n",
+        files={
+            "planner/domain/kinds/count.py": COUNT_KIND,
+            "planner/management/commands/count.py": COUNT_COMMAND,
+            "planner/domain/reports/count.py": COUNT_REPORT,
+            "planner/migrations/9999_count.py": COUNT_MIGRATION,
+        },
+        patches=(
+            (
+                "planner/models/run.py",
+                '        PLACE = "place", "Placement"',
+                '        COUNT = "count", "Count"\n        PLACE = "place", "Placement"',
+            ),
+            ("planner/domain/kinds/registry.py", "    compare,\n", "    compare,\n    count,\n"),
+            (
+                "planner/domain/kinds/registry.py",
+                '    "place": Kind',
+                '    "count": Kind(count.Options, count.run),\n    "place": Kind',
+            ),
+            (
+                "planner/domain/reports/registry.py",
+                "from planner.domain.reports import (\n",
+                "from planner.domain.kinds.count import CountResult\n"
+                "from planner.domain.reports import (\n    count,\n",
+            ),
+            (
+                "planner/domain/reports/registry.py",
+                '    "place": ',
+                '    "count": ReportKind(CountResult, count.report),\n    "place": ',
+            ),
+            (
+                "planner/web/pages/kinds.py",
+                "    Run.Kind.SIZE: REPORT,",
+                "    Run.Kind.COUNT: REPORT,\n    Run.Kind.SIZE: REPORT,",
+            ),
+            ("planner/management/help.py", '"place"),', '"place", "count"),'),
+            (
+                "planner/api/schema.py",
+                '    "place": (',
+                '    "count": ("Count models", {"times": 2}),\n    "place": (',
+            ),
+        ),
+        publish=OPTION_PAGES,
+    ),
+}
 
-def test_an_option_of_a_kind_of_run(tmp_path: Path) -> None:
-    tree = copy_of_the_tree(tmp_path)
-    kind = "planner/domain/kinds/size.py"
-    tree.patch(kind, "class Options(RunOptions):\n", REMARK)
-    tree.patch(
-        kind,
-        "    notes: list[str] = []\n",
-        "    notes: list[str] = [options.remark] if options.remark else []\n",
-    )
-    tree.generate("docs/options.md", "planner.domain.kinds.publish")
-    test = "tests/planner/domain/kinds/test_remark.py"
-    tree.write(test, REMARK_TEST)
-    assert len(tree.touched) == 3
-    assert "1 passed" in tree.pytest(f"--confcutdir={Path(test).parent}", test)
-    assert tree.run(REMARK_AT_EVERY_DOOR).splitlines() == [
-        "80 Kept among the notes of the result.",
-        "Remark",
-        "remark: this is not known here",
-        "mine",
-    ]
+
+@pytest.fixture(scope="module")
+def printed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Carry out all recipes, and return what the script of each prints."""
+    tree = copy_of_the_tree(tmp_path_factory.mktemp("recipes"))
+    pages: dict[str, str] = {}
+    for recipe in RECIPES.values():
+        tree.follow(recipe)
+        pages |= recipe.publish
+    tree.publish(pages)
+    tree.test([path for recipe in RECIPES.values() for path in recipe.tests])
+    return tree.printed({name: recipe.script for name, recipe in RECIPES.items()})
+
+
+def test_each_recipe_of_contributing_is_carried_out_here() -> None:
+    recipes = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").partition("## Recipes")[2]
+    assert set(re.findall("^### (.+)$", recipes, re.M)) == set(RECIPES)
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_recipe_is_exact(name: str, printed: dict[str, str]) -> None:
+    assert printed[name] == RECIPES[name].prints

@@ -9,24 +9,11 @@ from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from planner.domain.columns import COUNT, FLAG, REASONS, TEXT, Column, Columns
-from planner.domain.kinds.backtest import BacktestResult
-from planner.domain.kinds.compare import CompareResult
-from planner.domain.kinds.forecast import ForecastResult, SeriesResult
-from planner.domain.kinds.outlook import OutlookResult
-from planner.domain.kinds.pareto import ParetoResult
-from planner.domain.kinds.pd_ratio import PdRatioResult
-from planner.domain.kinds.place import PlaceResult
-from planner.domain.kinds.plan import PlanResult
-from planner.domain.kinds.provision import ProvisionResult
-from planner.domain.kinds.simulate import SimulateResult
-from planner.domain.kinds.size import SizeResult
+from planner.domain.kinds.forecast import SeriesResult
+from planner.domain.reports.registry import REPORTS
 from planner.domain.serialise import COLUMNS, KEY, MERGED, OPTIONAL
 
-RESULTS = (
-    ForecastResult, SeriesResult, PlanResult, SimulateResult, CompareResult, ParetoResult,
-    SizeResult, PdRatioResult, ProvisionResult, PlaceResult, BacktestResult,
-    OutlookResult,
-)  # fmt: skip
+RESULTS = (*(kind.result for kind in REPORTS.values()), SeriesResult)
 PLAIN = {bool: "boolean", int: "integer", float: ["number", "null"], str: "string"}
 Schema = dict[str, Any]
 

@@ -1,4 +1,7 @@
-"""Share the parts of all commands: --json, exit codes, progress and errors without traceback."""
+"""Share the parts of all commands: --json, exit codes, progress and errors without traceback.
+
+Every command imports this module, so it imports neither the simulator nor the optimizer.
+"""
 
 from __future__ import annotations
 
@@ -6,43 +9,23 @@ import json
 import os
 import sys
 from argparse import ArgumentParser
-from pathlib import Path
-from shutil import get_terminal_size
-from typing import Any, ClassVar, TextIO
+from typing import Any, TextIO
 
 from django.conf import settings
 from django.core.management.base import CommandError, OutputWrapper
 from django.db import OperationalError, ProgrammingError, connection
 from django.db.migrations.executor import MigrationExecutor
 
-from planner.domain.kinds.registry import KINDS
-from planner.domain.progress import Progress
-from planner.domain.report import Report
 from planner.errors import (
     EXPECTED,
     Ambiguous,
     Infeasible,
-    NotFound,
     PlannerError,
     of_input,
     of_servers,
 )
-from planner.inputs.ingest import IngestOptions
-from planner.inputs.ingest.source import check_regular
-from planner.inputs.scenario import document as text
 from planner.management.help import HelpedCommand
-from planner.management.options import add_options, options_said
-from planner.models import Run, Trace
 from planner.models.workspace import within
-from planner.optimizer.problem import INFEASIBLE
-from planner.outputs.render.terminal import terminal_text
-from planner.outputs.reports import run_report
-from planner.selectors.runs import run_get
-from planner.selectors.scenarios import scenario_get
-from planner.selectors.traces import trace_get
-from planner.services.runs import run_create
-from planner.services.traces import trace_ingest_path
-from planner.services.worker import run_execute
 from planner.version import VERSION
 
 
@@ -146,66 +129,11 @@ def _of_database(error: BaseException) -> PlannerError | None:
     )
 
 
-def wants_colour(stream: TextIO | OutputWrapper) -> bool:
-    """Return whether a stream is a terminal and NO_COLOR is not set."""
-    return stream.isatty() and not os.environ.get("NO_COLOR")
-
-
-def report_text(report: Report, stream: TextIO | OutputWrapper) -> str:
-    """Return a report as text; on a terminal in colour and fitted to its width."""
-    width = get_terminal_size().columns if stream.isatty() else None
-    return terminal_text(report, colour=wants_colour(stream), width=width)
-
-
-class ReportCommand(HeadroomCommand):
-    """A command whose answer is a run with a report."""
-
-    def words(self, answer: dict[str, Any]) -> str:
-        """Return the report of the run as text, in colour and fitted to width on a terminal."""
-        return report_text(run_report(run_get(answer["run"])), self.stdout)
-
-
-class RunCommand(ReportCommand):
-    """A command that is a run, with the same row, life cycle and results as in pages and API."""
-
-    kind: ClassVar[str]
-    leave_out: ClassVar[tuple[str, ...]] = ()  # options without a flag
-    alone: ClassVar[dict[str, str]] = {}  # value of an option if its flag has none
-    groups: ClassVar[dict[str, tuple[str, ...]]] = {}  # options of a group in the help
-
-    def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument(
-            "scenario", help="scenario file (YAML), or name or id of a stored scenario"
-        )
-        declared = KINDS[self.kind].options
-        add_options(
-            parser, declared, leave_out=self.leave_out, alone=self.alone, groups=self.groups
-        )
-
-    def answer(self, options: dict[str, Any]) -> dict[str, Any]:
-        """Run the scenario in this process and return the result."""
-        chosen = options_said(KINDS[self.kind].options, options)
-        document, name = load_scenario(options["scenario"], self.progress)
-        run = run_create(
-            owner=None,
-            kind=self.kind,
-            document=document,
-            name=name,
-            options=chosen,
-            enqueue=False,
-        )
-        return execute(run, self.progress)
-
-
-def execute(run: Run, progress: Progress) -> dict[str, Any]:
-    """Execute a run in this process and return its result; raises its expected error."""
-    run = run_execute(run_id=run.pk, observer=progress, raise_errors=True)
-    result: dict[str, Any] = run.result
-    return result
-
-
 def infeasible_document(problem: Infeasible) -> dict[str, Any]:
     """Return the answer of ``plan`` without a plan: the same keys with empty values."""
+    # Most commands plan nothing, and start faster without the optimizer.
+    from planner.optimizer.problem import INFEASIBLE
+
     nothing = ("objective", "fleet_cost", "bound", "gap", "solver", "build_seconds")
     return {
         "status": INFEASIBLE,
@@ -217,52 +145,6 @@ def infeasible_document(problem: Infeasible) -> dict[str, Any]:
     }
 
 
-def load_scenario(source: str, progress: Progress) -> tuple[str, str]:
-    """Return the document and the name of a scenario file or stored scenario.
-
-    Traffic files that a scenario file names are imported. A file that was imported before is
-    recognized by its hash. The returned document names the stored traces instead.
-    """
-    path = Path(source)
-    if not path.exists():
-        try:
-            stored = scenario_get(source)
-        except NotFound as problem:
-            raise PlannerError(
-                f"{source}: there is no such file, and no scenario of that name. {problem}"
-            ) from None
-        return stored.document, stored.name
-    # A pipe or a device could block or never end.
-    check_regular(path)
-    try:
-        document = path.read_text(encoding="utf-8")
-    except UnicodeDecodeError:
-        raise PlannerError(f"{source} is not a text file; a scenario is YAML.") from None
-    scenario = text.parse(document, path.name)
-    names = {}
-    for index, traffic in enumerate(scenario.traffic.sources):
-        if traffic.file is not None:
-            names[index] = _take_in((path.parent / traffic.file).resolve(), progress).name
-    return text.with_traces(document, names), scenario.name
-
-
-def _take_in(path: Path, progress: Progress) -> Trace:
-    """Import a file of traffic and return its trace."""
-    return trace_ingest_path(
-        path=path,
-        options=IngestOptions(name=path.name),
-        progress=lambda done: progress(done, f"Reading {path.name}"),
-    )
-
-
-def load_trace(source: str, progress: Progress) -> Trace:
-    """Return a trace from a file, or a stored one by name or id."""
-    path = Path(source)
-    if path.exists():
-        return _take_in(path, progress)
-    try:
-        return trace_get(source)
-    except NotFound as problem:
-        raise PlannerError(
-            f"{source}: there is no such file, and no trace of that name. {problem}"
-        ) from None
+def wants_colour(stream: TextIO | OutputWrapper) -> bool:
+    """Return whether a stream is a terminal and NO_COLOR is not set."""
+    return stream.isatty() and not os.environ.get("NO_COLOR")

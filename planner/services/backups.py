@@ -39,7 +39,6 @@ from planner.models import (
 )
 from planner.models.workspace import MAIN, within
 from planner.services.audit import record, without_triggers
-from planner.services.execution import RUNS
 from planner.services.row_documents import (
     LoadedRows,
     TableFigures,
@@ -53,8 +52,8 @@ from planner.services.row_documents import (
     tally_of,
 )
 from planner.services.scratch_database import scratch_database
-from planner.services.traces import TRACES, UPLOADS
 from planner.storage import row_arrays
+from planner.storage.row_arrays import RUNS, TRACES, UPLOADS
 from planner.version import VERSION
 
 FORMAT = 2  # format 1 had no figures of tables

@@ -21,8 +21,8 @@ from planner.selectors.run_hardware import stored_hardware
 from planner.selectors.traces import ready_trace
 from planner.services import traces
 from planner.storage import row_arrays
+from planner.storage.row_arrays import RUNS
 
-RUNS = "runs"
 BASIS = "basis"  # arrays that a plan was made from
 
 

@@ -14,10 +14,10 @@ from django.db.models import Model
 from planner.files.atomic_write import meant_for
 from planner.models import Run, Source, Trace
 from planner.services.backups import DATA_FOLDERS, MODELS_WITH_ARRAYS
-from planner.services.execution import RUNS
 from planner.services.trace_removal import ACTIVE_STATES
-from planner.services.traces import TRACES, UPLOADS, store_of
+from planner.services.traces import store_of
 from planner.storage import row_arrays
+from planner.storage.row_arrays import RUNS, TRACES, UPLOADS
 
 logger = logging.getLogger(__name__)
 

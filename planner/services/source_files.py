@@ -25,8 +25,8 @@ from planner.inputs.live.settings import BucketSettings, FolderSettings, setting
 from planner.models import Source, SourceReading
 from planner.services.source_allowlist import allowed_folder, check_allowed, read_secret
 from planner.services.sources import reading_store, source_series
-from planner.services.traces import UPLOADS
 from planner.storage import row_arrays
+from planner.storage.row_arrays import UPLOADS
 
 SETTLED_S = 5.0  # a file changed within this time is left for the next reading
 UNFINISHED_SUFFIXES = (".tmp", ".part", ".partial", ".crdownload", ".swp")

@@ -25,8 +25,8 @@ from planner.services.access import check_may_plan, check_may_remove
 from planner.services.audit import record
 from planner.services.source_allowlist import check_allowed
 from planner.services.trace_removal import ACTIVE_STATES, check_unused
-from planner.services.traces import TRACES
 from planner.storage import row_arrays
+from planner.storage.row_arrays import TRACES
 
 LIVE = "live"
 # by name: tasks import services, so services must not import tasks

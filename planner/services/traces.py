@@ -36,9 +36,8 @@ from planner.services.access import check_may_plan
 from planner.services.audit import record
 from planner.services.trace_removal import ACTIVE_STATES, uploads_remove
 from planner.storage import row_arrays
+from planner.storage.row_arrays import TRACES, UPLOADS
 
-UPLOADS = "uploads"
-TRACES = "traces"
 ADDED_OPTIONS = ("amounts", "timezone", "dates", "where", "sample")
 CHECKED_MODELS = 200  # models of a trace that are looked up in the catalogue
 NAME_TRIES = 20  # another upload may take the free name first

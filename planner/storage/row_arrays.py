@@ -29,6 +29,8 @@ from planner.storage.bucket_settings import ArraysBucket
 if TYPE_CHECKING:
     from planner.storage.bucket import BucketStore
 
+# Folders under the data directory; commands that need no more import only this module.
+RUNS, TRACES, UPLOADS = "runs", "traces", "uploads"
 LOCKS = "locks"
 AGAIN = "carry the run out again, or restore a backup"
 LOOK_S = 0.2  # interval at which a lock is tried again

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
@@ -21,7 +21,6 @@ NAN = np.nan
 bins = st.one_of(st.just(NAN), st.just(0.0), st.floats(0, 1e9))
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     st.sampled_from(PANEL_METHODS),
     arrays(float, st.tuples(st.just(2), st.integers(0, 30)), elements=bins),

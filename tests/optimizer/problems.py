@@ -123,6 +123,12 @@ def with_pools(problem: PlanningProblem, seed: int) -> PlanningProblem:
     return replace(problem, pool_tps=share * counts * problem.theta_tps[..., None])
 
 
+def one_region(seed: int) -> PlanningProblem:
+    """``random_problem`` with pools and less demand, so that about half have a plan."""
+    instance = random_problem(seed)
+    return with_pools(replace(instance, demand_tps=0.8 * instance.demand_tps), seed)
+
+
 def with_spare(problem: PlanningProblem, seed: int) -> PlanningProblem:
     """``problem`` with instances to spare, by pool or by region, or a region, or both."""
     rng = np.random.default_rng(3000 + seed)

@@ -7,13 +7,10 @@ import numpy as np
 import pytest
 
 from planner.errors import ScenarioError
-from planner.optimizer import greedy_target, serve_limited, solve_window
-from planner.optimizer.figures import is_feasible
+from planner.optimizer import serve_limited, solve_window
 from planner.optimizer.limited_capacity import GREEDY
-from planner.optimizer.problem import INFEASIBLE, OPTIMAL, PlanningProblem
-from planner.optimizer.roles import role_sides
+from planner.optimizer.problem import INFEASIBLE, PlanningProblem
 from tests.optimizer.problems import (
-    Counted,
     best_by_counting,
     problem,
     random_columns,
@@ -21,76 +18,16 @@ from tests.optimizer.problems import (
     worth_left,
 )
 
-SEEDS = range(60)
-COUNTED = Counted(random_columns)
-
-
-def test_the_instances_cover_both_outcomes_and_every_kind_of_column():
-    infeasible = [seed for seed in SEEDS if COUNTED[seed] is None]
-    assert 10 <= len(infeasible) <= 50
-    feasible = [random_columns(seed) for seed in SEEDS if COUNTED[seed] is not None]
-    assert {len(role_sides(instance)) for instance in feasible} == {1, 2, 4}
-
-
-@pytest.mark.parametrize("solver", ["highs", "cbc"])
-@pytest.mark.parametrize("seed", SEEDS)
-def test_optimum_equals_counting(seed, solver):
-    instance, best = random_columns(seed), COUNTED[seed]
-    plan = solve_window(instance, solver=solver, gap=0.0)
-    if best is None:
-        assert plan.status == INFEASIBLE
-        assert plan.conflict.endswith(".")
-    else:
-        assert plan.status == OPTIMAL
-        assert plan.objective_usd == pytest.approx(best, abs=1e-4)
-        assert is_feasible(instance, plan.target)
-        assert not any(": " in binding.where for binding in plan.binding)
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_the_decomposition_keeps_shared_types(seed):
-    instance = replace(random_columns(seed), stages=None, spot=None)
-    best = best_by_counting(instance)
-    plan = solve_window(instance, method="decomposed", gap=0.0)
-    if best is None:
-        assert plan.status == INFEASIBLE
-    else:
-        assert plan.objective_usd == pytest.approx(best, abs=1e-4)
-        assert is_feasible(instance, plan.target)
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_greedy_keeps_its_limits_and_never_beats_the_optimum(seed):
-    instance, best = random_columns(seed), COUNTED[seed]
-    target = greedy_target(instance)
-    assert np.all(target <= instance.maximum)
-    used = np.einsum("lrg,lg->rg", target, instance.gpus_per_instance)
-    for row in range(instance.capacity_gpus.shape[1]):
-        assert np.all(used[:, instance.types == row].sum(1) <= instance.capacity_gpus[:, row])
-    if is_feasible(instance, target):
-        starts = np.maximum(0, target - instance.current)
-        cost = (instance.usd_per_hour * target + instance.start_usd * starts).sum()
-        assert best is not None
-        assert cost >= best - 1e-6
-
-
-def test_greedy_mostly_finds_a_plan_where_there_is_one():
-    feasible = [seed for seed in SEEDS if COUNTED[seed] is not None]
-    solved = [
-        s for s in feasible if is_feasible(random_columns(s), greedy_target(random_columns(s)))
-    ]
-    assert len(solved) >= 0.7 * len(feasible)
-
 
 @pytest.mark.parametrize("policy", GREEDY)
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(12))
 def test_exact_leaves_least_unserved(seed, policy):
     instance = random_columns(seed)
     weight = np.random.default_rng(seed).choice([1.0, 2.0, 5.0], len(instance.models))
     greedy = serve_limited(instance, weight, policy)
     _, least = serve_exactly(instance, weight)
     assert least <= worth_left(instance, greedy.target, weight) * (1 + 1e-5) + 1e-6
-    assert (least < 1e-3) == (COUNTED[seed] is not None)
+    assert (least < 1e-3) == (best_by_counting(instance) is not None)
 
 
 def one_model(**changes) -> PlanningProblem:

@@ -17,7 +17,7 @@ from planner.optimizer.figures import is_feasible
 from planner.optimizer.problem import FEASIBLE, INFEASIBLE, OPTIMAL, TIMEOUT, PlanningProblem
 from tests.optimizer.problems import best_by_counting, problem, random_problem, with_pools
 
-SEEDS = range(30)
+SEEDS = range(16)
 
 
 def no_check():

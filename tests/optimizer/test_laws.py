@@ -9,7 +9,7 @@ from planner.optimizer import plan_sequence, solve_window
 from planner.optimizer.problem import INFEASIBLE
 from tests.optimizer.problems import problem, random_problem
 
-SEEDS = range(40)
+SEEDS = range(16)
 
 
 def cost(instance):

@@ -101,7 +101,7 @@ def test_exact_by_hand():
 
 
 @pytest.mark.parametrize("policy", GREEDY)
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(12))
 def test_limits_hold_and_exact_leaves_least(seed, policy):
     instance = random_problem(seed)
     weight = np.random.default_rng(seed).choice([1.0, 2.0, 5.0], 2)
@@ -120,7 +120,7 @@ def test_limits_hold_and_exact_leaves_least(seed, policy):
     assert least <= worth_left(instance, plan.target, weight) * (1 + 1e-5) + 1e-6
 
 
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", range(12))
 def test_exact_equals_counting(seed):
     instance = replace(random_problem(seed), minimum=np.zeros_like(random_problem(seed).minimum))
     weight = np.array([3.0, 1.0])
@@ -195,7 +195,7 @@ def test_what_makes_no_sense_is_refused(options, says):
         serve_limited(problem(**limits), weight, options.get("policy", "None"))
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(12))
 def test_exact_leaves_no_more_worth_than_greedy_with_tiers_and_caps(seed):
     rng = np.random.default_rng(seed)
     base = random_problem(seed)

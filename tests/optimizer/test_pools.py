@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from planner.errors import ScenarioError
-from planner.optimizer import greedy_target, serve_limited, solve_window
-from planner.optimizer.figures import is_feasible
+from planner.optimizer import serve_limited, solve_window
 from planner.optimizer.horizon import solve_horizon
 from planner.optimizer.limited_capacity import GREEDY
 from planner.optimizer.pools import (
@@ -15,51 +14,30 @@ from planner.optimizer.pools import (
     capacity_curve,
     carried_by_pools,
     fewest_instances,
-    is_nonlinear,
     linear_pieces,
 )
 from planner.optimizer.problem import INFEASIBLE, OPTIMAL
 from planner.optimizer.program.cuts import facets
-from planner.optimizer.roles import role_sides
 from tests.optimizer.horizon.toys import best_by_counting as best_of_periods
 from tests.optimizer.horizon.toys import random_horizon
 from tests.optimizer.problems import (
-    Counted,
     best_by_counting,
     every_fleet,
+    one_region,
     pools_by_hand,
     problem,
     random_columns,
-    random_problem,
     serve_exactly,
     served_by_every_fleet,
-    with_limits,
     with_pools,
     worth_left,
 )
 
-SEEDS = range(60)
+SEEDS = range(20)
 
 
 def carried(instance, model, column, count):
     return float(CapacityCurves.of(instance).carried(*map(np.array, (model, column, count))))
-
-
-def one_region(seed):
-    instance = random_problem(seed)
-    return with_pools(replace(instance, demand_tps=0.8 * instance.demand_tps), seed)
-
-
-def limited(seed):
-    return with_limits(one_region(seed), seed)
-
-
-def columns(seed):
-    return with_pools(random_columns(seed), seed)
-
-
-KINDS = {"plain": one_region, "limits": limited, "columns": columns}
-COUNTED = Counted(lambda kind, seed: KINDS[kind](seed))
 
 
 def horizon(seed):
@@ -68,38 +46,13 @@ def horizon(seed):
     return replace(toy, windows=tuple(replace(w, pool_tps=pooled) for w in toy.windows))
 
 
-def test_the_instances_cover_both_outcomes_and_change_what_is_best():
-    for kind, make in KINDS.items():
-        counted = [COUNTED[kind, seed] for seed in SEEDS]
-        assert 10 <= sum(best is None for best in counted) <= 50
-        assert any(is_nonlinear(make(seed)).any() for seed in SEEDS)
-    feasible = [seed for seed in SEEDS if COUNTED["plain", seed] is not None]
-    straight = [best_by_counting(replace(one_region(seed), pool_tps=None)) for seed in feasible]
-    pooled = np.array([COUNTED["plain", seed] for seed in feasible])
-    assert np.all(pooled >= np.array(straight) - 1e-9)
-    assert (pooled > np.array(straight) + 0.01).sum() >= 7
-
-
-WAYS = [("highs", "whole"), ("cbc", "whole"), ("highs", "decomposed")]
-
-
-@pytest.mark.parametrize(("solver", "method"), WAYS)
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("seed", SEEDS)
-def test_optimum_equals_counting(seed, kind, solver, method):
-    instance, best = KINDS[kind](seed), COUNTED[kind, seed]
-    if method == "decomposed" and len(role_sides(instance)) > 1:
-        instance = replace(instance, stages=None, spot=None)
-        best = best_by_counting(instance)
-    plan = solve_window(instance, solver=solver, method=method, gap=0.0)
-    if best is None:
-        assert plan.status == INFEASIBLE
-        assert plan.conflict.endswith(".")
-    else:
-        assert plan.status == OPTIMAL
-        assert plan.objective_usd == pytest.approx(best, rel=3e-6, abs=1e-4)
-        assert plan.bound_usd == pytest.approx(best, rel=3e-6, abs=1e-4)
-        assert is_feasible(instance, plan.target)
+def test_pools_never_cost_less_than_straight_capacity():
+    straight, pooled = (
+        np.array([best_by_counting(instance) or np.inf for instance in map(make, SEEDS)])
+        for make in (lambda seed: replace(one_region(seed), pool_tps=None), one_region)
+    )
+    assert np.all(pooled >= straight - 1e-9)
+    assert (pooled > straight + 0.01).sum() >= 3
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -114,7 +67,7 @@ def test_all_periods_at_once_equal_counting(seed):
         assert plan.bound == pytest.approx(best, rel=2e-5, abs=1e-3)
 
 
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", range(12))
 def test_what_is_left_unserved_equals_counting(seed):
     instance = one_region(seed)
     instance = replace(instance, minimum=np.zeros_like(instance.minimum))
@@ -133,29 +86,6 @@ def test_what_is_left_unserved_equals_counting(seed):
     for policy in GREEDY:
         held = serve_limited(instance, weight, policy)
         assert left <= worth_left(instance, held.target, weight) * (1 + 1e-5) + 1e-3
-
-
-@pytest.mark.parametrize("kind", ["plain", "columns"])
-@pytest.mark.parametrize("seed", SEEDS)
-def test_greedy_keeps_its_limits_and_never_beats_the_optimum(seed, kind):
-    instance, best = KINDS[kind](seed), COUNTED[kind, seed]
-    target = greedy_target(instance)
-    assert np.all(target >= instance.minimum)
-    assert np.all(target <= np.maximum(instance.minimum, instance.maximum))
-    if is_feasible(instance, target):
-        starts = np.maximum(0, target - instance.current)
-        cost = (instance.usd_per_hour * target + instance.start_usd * starts).sum()
-        assert best is not None
-        assert cost >= best - 1e-6
-
-
-@pytest.mark.parametrize("kind", ["plain", "columns"])
-def test_greedy_mostly_finds_a_plan_where_there_is_one(kind):
-    feasible = [seed for seed in SEEDS if COUNTED[kind, seed] is not None]
-    served_all = [
-        is_feasible(instance, greedy_target(instance)) for instance in map(KINDS[kind], feasible)
-    ]
-    assert sum(served_all) >= 0.7 * len(feasible)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -193,7 +123,7 @@ def test_a_straight_curve_is_one_stretch_and_that_of_sizing_has_two_runs():
     assert (short.slope * short.length).sum() == pytest.approx(12.0)
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(12))
 def test_facets_cut_off_no_whole_cover_of_a_bent_curve(seed):
     instance = with_pools(random_columns(seed), seed)
     able = np.flatnonzero(instance.theta_tps[0] > 0)[:3].tolist()

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from planner.errors import ScenarioError
-from planner.optimizer import greedy_target, solve_window
-from planner.optimizer.figures import is_feasible
+from planner.optimizer import solve_window
 from planner.optimizer.horizon import solve_horizon
 from planner.optimizer.problem import INFEASIBLE, OPTIMAL
 from planner.optimizer.roles import role_sides
@@ -15,7 +14,6 @@ from planner.optimizer.window import can_decompose
 from tests.optimizer.horizon.toys import best_by_counting as best_of_periods
 from tests.optimizer.horizon.toys import random_horizon
 from tests.optimizer.problems import (
-    Counted,
     best_by_counting,
     problem,
     random_columns,
@@ -24,64 +22,7 @@ from tests.optimizer.problems import (
     with_spare,
 )
 
-SEEDS = range(60)
-
-
-def plain(seed):
-    return with_spare(random_problem(seed), seed)
-
-
-def pooled(seed):
-    return with_spare(with_pools(random_problem(seed), seed), seed)
-
-
-def columns(seed):
-    return with_spare(with_pools(random_columns(seed), seed), seed)
-
-
-KINDS = {"plain": plain, "pooled": pooled, "columns": columns}
-COUNTED = Counted(lambda kind, seed: KINDS[kind](seed))
-
-
-def test_the_instances_cover_every_kind_of_spare():
-    every = []
-    for kind, make in KINDS.items():
-        feasible = [make(seed) for seed in SEEDS if COUNTED[kind, seed] is not None]
-        assert 8 <= len(feasible) <= 52
-        assert any(candidate.lose_region for candidate in feasible)
-        every += feasible
-    assert {(candidate.by_pool, candidate.spare) for candidate in every} == {
-        (p, k) for p in (0, 1) for k in range(3)
-    }
-
-
-@pytest.mark.parametrize("solver", ["highs", "cbc"])
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("seed", SEEDS)
-def test_optimum_equals_counting(seed, kind, solver):
-    instance, best = KINDS[kind](seed), COUNTED[kind, seed]
-    plan = solve_window(instance, solver=solver, gap=0.0, method="whole")
-    if best is None:
-        assert plan.status == INFEASIBLE
-        assert plan.conflict.endswith(".")
-    else:
-        assert plan.status == OPTIMAL
-        assert plan.objective_usd == pytest.approx(best, rel=3e-6, abs=1e-4)
-        assert is_feasible(instance, plan.target)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("seed", SEEDS)
-def test_the_decomposition_keeps_what_may_be_gone_of_a_pool(seed, kind):
-    instance = replace(KINDS[kind](seed), by_pool=True, lose_region=False, stages=None, spot=None)
-    best = best_by_counting(instance)
-    assert can_decompose(instance)
-    plan = solve_window(instance, gap=0.0, method="decomposed")
-    if best is None:
-        assert plan.status == INFEASIBLE
-    else:
-        assert plan.objective_usd == pytest.approx(best, rel=3e-6, abs=1e-4)
-        assert is_feasible(instance, plan.target)
+SEEDS = range(20)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -99,33 +40,11 @@ def test_all_periods_at_once_equal_counting(seed):
         assert plan.objective == pytest.approx(best, rel=1e-5, abs=1e-4)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("seed", SEEDS)
-def test_greedy_keeps_its_limits_and_never_beats_the_optimum(seed, kind):
-    instance, best = KINDS[kind](seed), COUNTED[kind, seed]
-    target = greedy_target(instance)
-    assert np.all(target >= instance.minimum)
-    assert np.all(target <= np.maximum(instance.minimum, instance.maximum))
-    if is_feasible(instance, target):
-        starts = np.maximum(0, target - instance.current)
-        assert best is not None
-        cost = (instance.usd_per_hour * target + instance.start_usd * starts).sum()
-        assert cost >= best - 1e-6
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_greedy_mostly_finds_a_plan_where_there_is_one(kind):
-    feasible = [seed for seed in SEEDS if COUNTED[kind, seed] is not None]
-    served_all = [
-        is_feasible(instance, greedy_target(instance)) for instance in map(KINDS[kind], feasible)
-    ]
-    assert sum(served_all) >= 0.7 * len(feasible)
-
-
 @pytest.mark.parametrize("seed", SEEDS)
 def test_more_to_survive_never_costs_less(seed):
     """By pool asks for at least as much as by region: there every pool loses as many at once."""
-    instance = replace(pooled(seed), spare=1, lose_region=False, by_pool=True)
+    instance = with_spare(with_pools(random_problem(seed), seed), seed)
+    instance = replace(instance, spare=1, lose_region=False, by_pool=True)
     ways = [
         replace(instance, spare=0),
         replace(instance, by_pool=False),

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from simulation.errors import SimulationError
@@ -52,7 +52,6 @@ def test_empirical_pairs_stay_together():
 
 
 @given(st.lists(st.one_of(st.integers(0, 50), st.none()), max_size=40), st.integers(0, 2**32))
-@settings(max_examples=50, deadline=None)
 def test_counts_are_exact_and_gaps_empty(counts, seed):
     values = np.array([np.nan if c is None else c for c in counts])
     arrival, isl, osl = requests_from_bins(
@@ -68,7 +67,6 @@ def test_counts_are_exact_and_gaps_empty(counts, seed):
     st.lists(st.tuples(st.integers(0, 30), st.integers(0, 5000)), min_size=1, max_size=30),
     st.integers(0, 2**32),
 )
-@settings(max_examples=100, deadline=None)
 def test_token_totals_are_honoured_exactly(bins, seed):
     counts = np.array([count for count, _ in bins])
     totals = np.array([float(count + extra) for count, extra in bins])

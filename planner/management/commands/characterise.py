@@ -9,7 +9,8 @@ from typing import Any
 from planner.domain.formats import duration
 from planner.domain.serialise import as_json
 from planner.errors import PlannerError
-from planner.management.base import HeadroomCommand, load_trace
+from planner.management.base import HeadroomCommand
+from planner.management.runs import load_trace
 from planner.outputs.table_text import table_lines
 from planner.selectors.traces import ready_trace, trace_character, trace_window
 

@@ -11,7 +11,8 @@ from planner.errors import PlannerError
 from planner.inputs.fleet import RunningPool, read_fleet
 from planner.inputs.fleet.reading import MAX_CHARACTERS
 from planner.inputs.ingest.source import check_regular
-from planner.management.base import HeadroomCommand, load_scenario
+from planner.management.base import HeadroomCommand
+from planner.management.runs import load_scenario
 from planner.outputs.table_text import table_lines
 from planner.selectors.scenarios import scenario_get
 from planner.services.fleet_imports import Given, fleet_import, with_fleet

@@ -8,8 +8,8 @@ from typing import Any
 
 from planner.domain.kinds.forecast import Options, TraceOptions
 from planner.errors import PlannerError
-from planner.management.base import ReportCommand, execute, load_scenario, load_trace
 from planner.management.options import add_options, flag_of, options_said
+from planner.management.runs import ReportCommand, execute, load_scenario, load_trace
 from planner.models import Run, Scenario
 from planner.services.runs import run_create
 

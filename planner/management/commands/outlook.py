@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from planner.management.base import RunCommand
+from planner.management.runs import RunCommand
 from planner.models import Run
 
 

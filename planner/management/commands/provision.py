@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from planner.domain.provisioning.windows import OBSERVED
-from planner.management.base import RunCommand
+from planner.management.runs import RunCommand
 from planner.models import Run
 
 

@@ -6,7 +6,8 @@ from argparse import ArgumentParser
 from typing import Any
 
 from planner.domain.report import Fact, Note, Report, Section
-from planner.management.base import HeadroomCommand, report_text
+from planner.management.base import HeadroomCommand
+from planner.management.runs import report_text
 from planner.services.quick_size import SizeQuestion, quick_size
 
 

@@ -14,7 +14,8 @@ from django.utils import timezone
 from planner.domain.serialise import as_json
 from planner.errors import EXPECTED, PlannerError
 from planner.inputs.scenario.document import values_of
-from planner.management.base import HeadroomCommand, load_scenario
+from planner.management.base import HeadroomCommand
+from planner.management.runs import load_scenario
 from planner.models import Firing, Outcome, Scenario, Schedule
 from planner.outputs.table_text import table_lines
 from planner.selectors.schedules import firings_list, outcomes_list, schedule_get, schedules_list

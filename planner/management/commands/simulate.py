@@ -8,7 +8,7 @@ from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any
 
-from planner.management.base import RunCommand
+from planner.management.runs import RunCommand
 from planner.models import Run
 from planner.storage import row_arrays
 

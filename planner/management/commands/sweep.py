@@ -12,7 +12,8 @@ from planner.domain.whatif.figures import FIGURES
 from planner.domain.whatif.variations import Axis
 from planner.errors import EXPECTED, PlannerError
 from planner.inputs.scenario.document import values_of
-from planner.management.base import HeadroomCommand, load_scenario, report_text
+from planner.management.base import HeadroomCommand
+from planner.management.runs import load_scenario, report_text
 from planner.models import Sweep
 from planner.selectors.sweeps import DEFAULT, figure_by_name, sweep_grid
 from planner.services.whatif import sweep_create, sweep_report

@@ -12,7 +12,8 @@ from planner.domain.whatif.figures import WhatIf
 from planner.domain.whatif.settings import chosen_of
 from planner.errors import PlannerError
 from planner.inputs.scenario.document import values_of
-from planner.management.base import HeadroomCommand, report_text
+from planner.management.base import HeadroomCommand
+from planner.management.runs import report_text
 from planner.selectors.runs import run_get
 from planner.services.whatif import what_if_answer
 

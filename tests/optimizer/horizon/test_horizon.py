@@ -13,7 +13,7 @@ from planner.optimizer.problem import INFEASIBLE, OPTIMAL
 from planner.optimizer.program.cuts import facets
 from tests.optimizer.horizon.toys import best_by_counting, random_horizon, steps
 
-SEEDS = range(80)
+SEEDS = (*range(40), 63)  # the last one has stages
 COUNTED = {seed: best_by_counting(random_horizon(seed)) for seed in SEEDS}
 FEASIBLE = [seed for seed in SEEDS if COUNTED[seed] is not None]
 
@@ -28,7 +28,7 @@ def at_most(a, b):
 
 
 def test_the_instances_cover_both_outcomes_and_every_family():
-    assert 20 <= len(FEASIBLE) <= 60
+    assert 10 <= len(FEASIBLE) <= 30
     toys = [random_horizon(seed) for seed in FEASIBLE]
     assert any(toy.lead for toy in toys)
     assert any(toy.lend_usd is not None for toy in toys)
@@ -217,7 +217,7 @@ def test_periods_of_other_hardware_are_refused():
         solve_horizon(replace(toy, windows=(toy.windows[0], other)))
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(12))
 def test_facets_cut_off_fractions_and_no_whole_cover(seed):
     rng = np.random.default_rng(seed)
     theta = rng.uniform(50, 150, int(rng.integers(1, 4))).round(1)

@@ -4,7 +4,7 @@ program comes of it, and whoever is refused is told why."""
 from __future__ import annotations
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from rest_framework.test import APIClient
 
@@ -53,10 +53,6 @@ def test_a_refusal_does_not_repeat_thousands_of_characters(api):
 
 
 @given(st.binary(max_size=48))
-@settings(
-    max_examples=60, deadline=None, derandomize=True,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)  # fmt: skip
 def test_no_body_is_an_error_of_the_program(api, data):
     client, known = api
     choices = Choices(data)

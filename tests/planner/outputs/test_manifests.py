@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.errors import NotReady, PlannerError
@@ -44,7 +44,6 @@ def spec(document: Any) -> Any:
 # Schedules say what the plan says
 
 
-@settings(max_examples=60, deadline=None)
 @given(TIMETABLES, st.sampled_from(["daily", "weekly"]))
 def test_keda_is_active_exactly_when_the_plan_has_more_than_its_least(minutes, repeat):
     pool = pool_of(steps_of(minutes))
@@ -59,7 +58,6 @@ def test_keda_is_active_exactly_when_the_plan_has_more_than_its_least(minutes, r
     assert (week_of_cron(triggers, floor) == raised).all()
 
 
-@settings(max_examples=40, deadline=None)
 @given(TIMETABLES)
 def test_dates_come_back_as_they_were_planned(minutes):
     pool = pool_of(steps_of(minutes))
@@ -73,7 +71,6 @@ def test_dates_come_back_as_they_were_planned(minutes):
     assert sum(length(step) for step in back) == sum(length(step) for step in more)
 
 
-@settings(max_examples=40, deadline=None)
 @given(TIMETABLES, st.sampled_from(["daily", "weekly"]))
 def test_aibrix_keeps_what_the_plan_has_but_for_the_minute_before_midnight(minutes, repeat):
     pool = pool_of(steps_of(minutes))

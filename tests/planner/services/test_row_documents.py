@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from django.db import connection, connections, transaction
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.errors import PlannerError
@@ -90,9 +90,7 @@ def test_every_block_survives_in_every_column_of_text(scratch: str, length: int)
 
 
 # Hypothesis checks its examples in one transaction of the test each; rows are rolled back.
-@settings(
-    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=10)
 @given(text=st.text(st.characters(exclude_categories=["Cs"], exclude_characters=NUL), min_size=1))
 def test_any_text_survives_in_every_column_of_text(scratch: str, text: str) -> None:
     check_stored(text, scratch)

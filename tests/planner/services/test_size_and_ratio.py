@@ -12,13 +12,14 @@ from rest_framework.test import APIClient
 from planner.domain.kinds.pd_ratio import headline
 from planner.domain.pd.figures import AggregatedCapacity, RatioFigures
 from planner.domain.report import Chart, Role
-from planner.management.base import load_scenario
+from planner.management.runs import load_scenario
 from planner.models import Run, Scenario, User
+from planner.outputs.render.terminal import terminal_text
 from planner.outputs.reports import run_report
 from planner.services.runs import run_create
 from planner.services.scenarios import scenario_create
 from planner.services.worker import run_execute
-from tests.planner.management.test_commands import SCENARIO, answer, command, problem
+from tests.planner.management.test_commands import SCENARIO, answer, problem
 from tests.planner.management.test_commands import folder as folder  # a fixture
 from tests.planner.reports import last_report, tables_of
 from tests.planner.web.pages import json_in, signed_in, text_of
@@ -48,6 +49,9 @@ def page(user: User, run: Run) -> Any:
 
 def test_ratios_on_the_command_line_and_on_their_page(planner: User, scenario: Path) -> None:
     result = answer("pd-ratio", scenario, "--service", "m", "--instances", 4)
+    report = run_report(run := Run.objects.get(kind=Run.Kind.PD_RATIO))
+    printed = terminal_text(report)
+    assert all(ratio in printed for ratio in ("1P:3D", "2P:2D", "3P:1D"))
     assert [(row["prefill"], row["decode"]) for row in result["ratios"]] == [(1, 3), (2, 2), (3, 1)]
     assert result["ratios"][0].keys() >= {"prefill", "decode", "max_tps", "bound_by"}
     best = result["best"]
@@ -58,10 +62,11 @@ def test_ratios_on_the_command_line_and_on_their_page(planner: User, scenario: P
     assert result["mixed"]["max_tps"] > 0
     assert len(result["sensitivity"]["by_lengths"]) == len(result["sensitivity"]["isl"])
     assert result["over_time"] and result["over_time"][0]["prefill"] >= 1
-    run = Run.objects.get(kind=Run.Kind.PD_RATIO)
+    at_the_edge = (best["prefill"], best["decode"]) in ((1, 3), (3, 1))
+    gains = best["max_tps"] >= 1.02 * result["mixed"]["max_tps"]
+    assert len(report.warnings) == (at_the_edge and gains)
     shown = page(planner, run)
     text = text_of(shown)
-    report = run_report(run)
     assert report.answer == result["headline"] and result["headline"] in text
     assert f"{best['prefill']}P:{best['decode']}D" in text
     drawn = json_in(shown, "ratios-1-data")
@@ -75,17 +80,6 @@ def test_ratios_on_the_command_line_and_on_their_page(planner: User, scenario: P
     for row, cells in zip(limits.rows, result["sensitivity"]["by_limits"], strict=True):
         shown_cells = [f"{c['prefill']}P:{c['decode']}D" if c["prefill"] else "none" for c in cells]
         assert list(row[1:]) == shown_cells
-
-
-def test_people_read_every_ratio(scenario: Path) -> None:
-    _, printed, _ = command("pd-ratio", scenario, "--service", "m", "--instances", 3)
-    assert "1P:2D" in printed and "2P:1D" in printed
-
-
-def test_a_recommended_ratio_at_the_edge_is_a_warning(scenario: Path) -> None:
-    result = answer("pd-ratio", scenario, "--service", "m", "--instances", 3)
-    best, mixed = result["best"]["max_tps"], result["mixed"]["max_tps"]
-    assert len(last_report().warnings) == (best >= 1.02 * mixed)  # each ratio of three is one
 
 
 def test_aggregated_serving_is_advised_where_a_split_gains_nothing() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from planner.management.base import load_scenario
+from planner.management.runs import load_scenario
 from planner.models import Run, User
 from planner.models.workspace import current_workspace_id
 from planner.services.runs import run_create

@@ -6,7 +6,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from simulation.engine.run import simulate
@@ -92,7 +92,6 @@ def places(result):
     return np.array([*of_pool, -1])[result.requests.pool]
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 3))
 def test_no_request_is_served_over_a_closed_way(seed, regions):
     """Whatever the policy wants, full, failed and empty regions, and deferred requests."""

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.inputs.ingest.benchmarks import read_benchmarks
@@ -108,7 +108,6 @@ def test_repeats_are_medians_and_half_batches_are_left_out():
     assert not inside(profile.curve, 8, 8 * 150, 0, 0)
 
 
-@settings(max_examples=25, deadline=None)
 @given(st.lists(
     st.tuples(
         st.sampled_from([1, 2, 4, 8, 16]), st.sampled_from([128, 512, 1024]),

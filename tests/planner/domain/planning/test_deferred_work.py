@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.domain.planning.deferred_work import DeferredWork, deferred_tps, level, level_load
@@ -23,7 +23,6 @@ BIN = 60.0
 loads = st.lists(st.floats(0, 100), min_size=1, max_size=12).map(np.array)
 
 
-@settings(max_examples=200)
 @given(load=loads, amount=st.floats(0, 1000))
 def test_work_fills_the_bins_as_water_does(load: npt.NDArray[np.float64], amount: float) -> None:
     levelled = level(load, amount)
@@ -31,7 +30,6 @@ def test_work_fills_the_bins_as_water_does(load: npt.NDArray[np.float64], amount
     assert (levelled <= load.max() + 1e-9) == (amount <= (load.max() - load).sum() + 1e-9)
 
 
-@settings(max_examples=100)
 @given(load=loads, seed=st.integers(0, 99), bins=st.integers(0, 6))
 def test_a_flat_level_is_the_least_at_which_all_is_done_in_time(
     load: npt.NDArray[np.float64], seed: int, bins: int

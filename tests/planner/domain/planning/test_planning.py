@@ -165,7 +165,7 @@ def test_what_comes_after_a_decision_never_changes_it(
     assert (truth.plan.demand_tps != before.plan.demand_tps).any()
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(peaks=st.lists(st.integers(1, 30_000), min_size=2, max_size=2), seed=st.integers(0, 9))
 def test_flat_at_peak_covers_every_region_and_no_less_would(
     tmp_path_factory: pytest.TempPathFactory, peaks: list[int], seed: int

@@ -70,7 +70,10 @@ def apart(tmp_path_factory: pytest.TempPathFactory) -> Study:
     """Prefill and decode instances."""
     roles = [{"model": "m", **SPEED, "role": role} for role in ("prefill", "decode")]
     return study(
-        tmp_path_factory.mktemp("apart"), profiles=roles, serving=[{"kv_transfer": {"gb_s": 100}}]
+        tmp_path_factory.mktemp("apart"),
+        profiles=roles,
+        serving=[{"kv_transfer": {"gb_s": 100}}],
+        horizon={"period_s": 300, "lead_s": 120, "duration_s": 1200},
     )
 
 

@@ -21,7 +21,7 @@ from tests.simulation.performance.oracles import ideal_curve
 from tests.simulation.performance.test_roofline import LIMITS, random_iterations
 from tools.catalogue import operator_checks
 
-MEASURED = ("A100-80GB", "L40S", "H100-SXM", "H200", "B200")
+MEASURED = ("A100-80GB", "H100-SXM", "B200")  # one of each generation
 
 
 def test_every_kind_has_factors_that_cannot_beat_the_peak() -> None:

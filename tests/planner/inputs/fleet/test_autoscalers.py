@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.domain.replay.replay import settings_of
@@ -50,7 +50,6 @@ def back(text: str) -> Policy:
     return policy_of(**{key: value for key, value in row.items() if value is not None})
 
 
-@settings(max_examples=30, deadline=None)
 @given(
     st.sampled_from(["queue", "inflight", "saturation", "tokens", "latency"]), TARGETS,
     st.integers(1, 200), st.integers(0, 9), st.integers(15, 600), st.integers(0, 600),
@@ -78,7 +77,6 @@ def test_prefill_and_decode_have_a_token_trigger_each():
     assert "target" in names["prefill"] and "second_target" not in names["prefill"]
 
 
-@settings(max_examples=30, deadline=None)
 @given(
     st.sampled_from(["throughput", "latency", "load", "sla"]), st.booleans(),
     st.integers(1, 64) | st.none(), st.integers(1, 9), st.sampled_from(["constant", "kalman"]),
@@ -105,7 +103,6 @@ def test_a_bare_planner_config_has_the_defaults_of_its_reader():
     assert (read.name, read.max_gpus, read.ttft_ms, read.itl_ms) == ("dynamo-sla", 8, 500.0, 50.0)
 
 
-@settings(max_examples=30, deadline=None)
 @given(
     st.sampled_from(["apa", "kpa"]), st.sampled_from(["memory", "queue"]),
     st.integers(0, 50), st.integers(1, 9), st.integers(0, 900),

@@ -34,7 +34,7 @@ def one(text):
 
 
 @pytest.mark.parametrize("kind", ONE_OBJECT_A_POOL)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(counts=st.lists(st.integers(1, 30), min_size=2, max_size=6), gpus=st.integers(1, 16))
 def test_a_plan_comes_back_from_its_export(kind, counts, gpus):
     length = DAY // len(counts)

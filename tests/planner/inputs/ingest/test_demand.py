@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.errors import IngestError
@@ -184,7 +184,6 @@ def test_each_reader_refuses_the_other_kind(ingest, store):
 
 
 @given(st.randoms(use_true_random=False), st.sampled_from(["gap", "zero"]))
-@settings(max_examples=25, deadline=None)
 def test_each_of_many_series_is_as_if_it_stood_alone(random, missing):
     """Rows of series with different starts and lengths, in any order, some of them empty."""
     step, start = 300, 1_715_731_200

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import zstandard
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from planner.errors import IngestError
@@ -54,14 +54,12 @@ def outcome(data: bytes, chunk: int) -> object:
         return str(error)
 
 
-@settings(deadline=None, max_examples=60)
 @given(lines=st.lists(LINE, min_size=1, max_size=25), end=END, chunk=st.integers(1, 200))
 def test_chunk_size_never_changes_the_result(lines, end, chunk):
     data = (HEAD + "0,1,1,a\n" + end.join(lines)).encode()
     assert outcome(data, chunk) == outcome(data, 1 << 20)
 
 
-@settings(deadline=None, max_examples=60)
 @given(rows=st.lists(st.tuples(TIME, TOKENS, TOKENS, LABEL), min_size=1, max_size=25))
 def test_rows_and_tokens_are_conserved(rows):
     rows = [("0", "1", "1", "a"), *rows]
@@ -93,7 +91,6 @@ def _is_tokens(text: str, least: int = 1) -> bool:
     return least <= value <= 10_000_000 and value == int(value)
 
 
-@settings(deadline=None, max_examples=25)
 @given(
     rows=st.lists(st.tuples(st.integers(0, 40), st.integers(1, 9)), min_size=1, max_size=60),
     chunk=st.integers(1, 300),
@@ -111,7 +108,6 @@ def test_plain_gzip_and_zstd_are_the_same_trace(rows, chunk, members):
         assert replace(report, sha256=plain[0].sha256, bytes=plain[0].bytes) == plain[0]
 
 
-@settings(deadline=None, max_examples=40)
 @given(
     known=st.dictionaries(st.integers(0, 30), st.integers(0, 9) | st.none(), min_size=3),
     order=st.randoms(use_true_random=False),

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.errors import ScenarioError
@@ -202,7 +202,6 @@ def scenarios(draw: st.DrawFn) -> Scenario:
     return Scenario.model_validate(data)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(written=scenarios())
 def test_text_of_any_scenario_parses_to_the_same_scenario(written: Scenario) -> None:
     again = parse(dump(written))
