@@ -182,6 +182,9 @@ def modules(full: bool) -> dict[str, Any]:
         "modules_memory_over_four_static": row(
             0.5354, high.memory_bytes / of(four, 50.0).memory_bytes, "section 6.3", command
         ),
+        "modules_throughput_below_four_static": row(
+            0.1394, 1 - high.tokens_s / of(four, 50.0).tokens_s, "section 6.3", command
+        ),
         "modules_lost_static": row(0.34, of(unpaged[0], 50.0).oom_share, "figure 11a", command),
         "modules_lost_elastic": row(0.02, of(unpaged[1], 50.0).oom_share, "figure 11a", command),
         "modules_gpu_saving_at_equal_slo": row(
@@ -192,7 +195,7 @@ def modules(full: bool) -> dict[str, Any]:
 
 def operators(full: bool) -> dict[str, Any]:
     """The operator source, abstract: by the means of queues as it plans, and by requests."""
-    from bench.provision import replays, savings
+    from bench.provision import by_requests, replays, savings
 
     command = "bin/bench provision"
     lengths, rates = savings.by_length(), savings.throughput()
@@ -214,4 +217,8 @@ def operators(full: bool) -> dict[str, Any]:
         "operators_throughput_by_means": row(
             1.6, max(float(str(its["ratio"])) for its in rates), "abstract", command
         ),
+        **{
+            key: row(theirs, ours, where, "bin/bench sources --only operators")
+            for key, (theirs, ours, where) in by_requests.everything().items()
+        },
     }

@@ -13,7 +13,13 @@ from django.core.cache import cache
 
 from planner.domain.kinds.provision import Options
 from planner.domain.options import options_of
-from planner.domain.provisioning.levels import Measurements, measured_on, problem_of, solve_levels
+from planner.domain.provisioning.levels import (
+    Judge,
+    Measurements,
+    measured_on,
+    problem_of,
+    solve_levels,
+)
 from planner.domain.serialise import as_json
 from planner.errors import NotFound, NotReady
 from planner.inputs.catalogue.hardware import shape
@@ -93,6 +99,7 @@ def operator_sensitivity(run: Run, pool: dict[str, Any]) -> dict[str, Any]:
 def savings_sweep(run: Run, pool: dict[str, Any], by: str) -> dict[str, Any]:
     """Compare operators with whole replicas while length, rate or the model's size varies.
 
+    A replay of the pool's requests confirms the plans. Runs without a sample of lengths use means.
     The sizes are the Qwen2 family at the pool's load and limit.
     """
     if by not in SWEEPS:
@@ -115,7 +122,8 @@ def savings_sweep(run: Run, pool: dict[str, Any], by: str) -> dict[str, Any]:
         )
         rows = []
         for value, varied in points:
-            _, levels = solve_levels(varied, pool["weights"], rules, measured)
+            judge = _judge(pool, varied.isl / service.isl)
+            _, levels = solve_levels(varied, pool["weights"], rules, measured, judge)
             row: dict[str, Any] = {"at": value, "slo_ms": varied.slo_s * 1e3}
             if "model" in levels and "operator" in levels:
                 coarse, fine = levels["model"], levels["operator"]
@@ -126,6 +134,15 @@ def savings_sweep(run: Run, pool: dict[str, Any], by: str) -> dict[str, Any]:
 
     answer: dict[str, Any] = as_json(_cached(run, pool, by, compute))
     return answer
+
+
+def _judge(pool: dict[str, Any], factor: float) -> Judge | None:
+    """Return the requests of a pool, with prompts ``factor`` times as long."""
+    sample = np.array(pool.get("sample") or (), np.int64).reshape(-1, 2)
+    if not sample.size:
+        return None
+    isl = np.maximum(np.rint(sample[:, 0] * factor), 1).astype(np.int64)
+    return Judge(isl, sample[:, 1], float(pool["attainment"]), seed=1)
 
 
 def _curve_provenance(measured: Measurements) -> dict[str, str]:

@@ -8,14 +8,13 @@ import numpy as np
 
 from simulation.arrays import FloatArray, IntArray
 from simulation.errors import SimulationError
+from simulation.modules.costs import PCIE_BYTES_S as HOST_BYTES_S
 from simulation.modules.reduction import Instance, LayerBytes, weights_held
 from simulation.modules.scale_up import Replication, algorithm1, optimum
 from simulation.modules.speedup import ModuleProblem, runs
 from simulation.performance.profile import Profile, iteration_s
 
 READINGS = ("source", "split")
-# between a GPU and its host: what copies reach of the 31.5 GB/s of PCIe 4.0 x16
-HOST_BYTES_S = 25e9
 ATTENTION_SHARE = 200 / 605  # of a layer's weights, from LLaMA-13B (table 1), unless given
 
 
@@ -43,8 +42,10 @@ class Layout:
     moves: bool = True
     attention_share: float = ATTENTION_SHARE  # of a layer's weights
     speed_of: FloatArray | None = None  # [D] relative to its own device; None: all equal
-    sharers: FloatArray | None = None  # [D] instances that compute on a device; None: only this one
-    hosts: tuple[int, ...] = ()  # [D] pool of the fleet that owns the device; -1: own; empty: none
+    sharers: FloatArray | None = None  # [D] instances like this one on a device; None: only this
+    # [D] pool of the fleet that owns the device; -1: own; empty: none. It lends idle GPUs, or it
+    # serves others and has memory to spare.
+    hosts: tuple[int, ...] = ()
     # [D] instances of that pool used by all instances like this one together
     held: tuple[int, ...] = ()
 
@@ -93,21 +94,39 @@ class Layout:
             best = max(best, self.tokens(replace(start, kv_home=kv_home)))
         return best
 
-    def paces(self, busy: float = 0.0) -> FloatArray:
+    def paces(self, busy: float | FloatArray = 0.0) -> FloatArray:
         """Return the speed of each device, [D].
 
-        Each other instance on a device takes a turn for a ``busy`` share of the time.
+        ``busy`` is the time that other instances compute on a device, over the time that passes.
         """
         alone = np.ones(self.room_bytes.size) if self.speed_of is None else self.speed_of
-        others = 0.0 if self.sharers is None else np.maximum(self.sharers - 1.0, 0.0)
-        return np.asarray(alone / (1.0 + others * busy), np.float64)
+        return np.asarray(alone / (1.0 + np.asarray(busy)), np.float64)
+
+    def work_shares(self, state: Instance, profile: Profile, batch: float) -> FloatArray:
+        """Return the time that each device computes in a pass, over a pass at home, [D]."""
+        devices = self.room_bytes.size
+        attention = self._attention_time(batch)
+        own = attention * np.eye(devices)[state.home]
+        own += (1.0 - attention) * np.eye(devices)[state.ffn_home]
+        part = self._part_s(profile, batch, 1 + state.replicated.sum(axis=1))
+        work = (own + state.replicated) * part[:, None]
+        return np.asarray(work.sum(axis=0) / self.pass_s(profile, batch), np.float64)
+
+    def _part_s(self, profile: Profile, batch: float, copies: IntArray) -> FloatArray:
+        """Return the seconds of a layer with ``copies`` on each of them, by ``reading``."""
+        n = self.home.size
+        if self.reading == "source":
+            return np.asarray(self.pass_s(profile, batch) / n / copies, np.float64)
+        part = np.maximum(batch / copies, 1.0)
+        return np.asarray(iteration_s(profile, part, part * self._context, 0, 0) / n, np.float64)
 
     def gamma(self, profile: Profile, batch: float) -> float:
         """Return the time of one scatter and gather of a batch over the time of one layer."""
         crossing = 2 * (self.link_s + batch * self.hidden_bytes / self.link_bytes_s)
         return crossing / (self.pass_s(profile, batch) / self.home.size)
 
-    def speed(self, state: Instance, profile: Profile, batch: float, busy: float = 0.0) -> float:
+    def speed(self, state: Instance, profile: Profile, batch: float,
+              busy: float | FloatArray = 0.0) -> float:  # fmt: skip
         """Return the speed relative to everything at home on own devices.
 
         Layers with copies run as in ``reading``, limited by the slowest copy. Each run of copies
@@ -129,11 +148,7 @@ class Layout:
         if not state.replicated.any():
             return pass_time_s / without
         copies = 1 + state.replicated.sum(axis=1)
-        if self.reading == "source":
-            part_s = pass_time_s / n / copies
-        else:
-            part = np.maximum(batch / copies, 1.0)
-            part_s = iteration_s(profile, part, part * self._context, 0, 0) / n
+        part_s = self._part_s(profile, batch, copies)
         slowest = np.where(state.replicated, 1.0 / paces, 0.0).max(axis=1)
         layers = part_s * np.maximum(slowest, unit)
         with_copies = float(layers.sum()) + crossing * (runs(state.replicated) + away) + offloaded
@@ -141,7 +156,7 @@ class Layout:
         return pass_time_s / min(with_copies, without)
 
     def problem(self, state: Instance, profile: Profile, batch: float, reserve: float = 0.0,
-                busy: float = 0.0) -> ModuleProblem:  # fmt: skip
+                busy: float | FloatArray = 0.0) -> ModuleProblem:  # fmt: skip
         """Return the module problem: which layers may be copied to which devices.
 
         Memory for ``reserve`` KV-cache tokens stays free on the devices with caches.
@@ -159,7 +174,8 @@ class Layout:
         )
 
     def copied(self, state: Instance, profile: Profile, batch: float, reserve: float,
-               vacancy_threshold: float = 0.0, busy: float = 0.0) -> Instance:  # fmt: skip
+               vacancy_threshold: float = 0.0,
+               busy: float | FloatArray = 0.0) -> Instance:  # fmt: skip
         """Return ``state`` with the copies of Algorithm 1 in the free memory.
 
         Only devices with a vacancy of at least the threshold are used.

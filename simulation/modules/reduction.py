@@ -18,7 +18,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from simulation.arrays import BoolArray, FloatArray, IntArray
-from simulation.modules.costs import Cost, acting_cost
 
 BATCH_STEP = 5  # section 4.2: "an appropriate step size (e.g., 5)"
 
@@ -80,7 +79,6 @@ class Action:
     layer: int
     source: int
     target: int
-    cost: Cost
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -126,19 +124,17 @@ def reduce(
                 break
             state, now = trial, after
             actions.append(action)
-    nothing = Cost(0.0, 0.0)
     while now.violated and state.batch > 1:
         trial = replace(state, batch=max(1, state.batch - BATCH_STEP))
         state, now = trial, assess(trial)
-        actions.append(Action("reduce batch", -1, -1, -1, nothing))
+        actions.append(Action("reduce batch", -1, -1, -1))
     # Last resort: offload what still exceeds the memory.
     short = float(np.maximum(now.over_bytes, 0.0).sum())
     if short > 0:
         trial = replace(state, offloaded_bytes=state.offloaded_bytes + short)
         state, now = trial, assess(trial)
         d = int(now.over_bytes.argmax())
-        cost = acting_cost("migrate", short / sizes.weights, sizes.weights)
-        actions.append(Action("offload", -1, d, -1, cost))
+        actions.append(Action("offload", -1, d, -1))
     return Reduction(state, tuple(actions), not now.violated)
 
 
@@ -162,7 +158,7 @@ def _migrate(
     roomiest = int(room.argmax())
     complete = (state.home == source) & (state.ffn_home == source) & (state.kv_home == source)
     if complete.any() and room[roomiest] >= sizes.weights + sizes.cache:
-        return _move_layer(state, _last_index(complete), source, roomiest, "layer", sizes)
+        return _move_layer(state, _last_index(complete), source, roomiest, "layer")
     faster = np.where(speed > speed[source], room, -np.inf)
     compute = _migrate_projections(state, source, int(faster.argmax()), faster, sizes)
     if compute is not None:
@@ -171,7 +167,7 @@ def _migrate(
         return None
     caches = state.kv_home == source
     if caches.any() and room[roomiest] >= sizes.cache:
-        return _move_layer(state, _last_index(caches), source, roomiest, "KV cache", sizes)
+        return _move_layer(state, _last_index(caches), source, roomiest, "KV cache")
     return _migrate_projections(state, source, roomiest, room, sizes)
 
 
@@ -185,31 +181,30 @@ def _migrate_projections(
     ):
         at_source = devices == source
         if at_source.any() and size > 0 and room[target] >= size:
-            return _move_layer(state, _last_index(at_source), source, target, part, sizes)
+            return _move_layer(state, _last_index(at_source), source, target, part)
     return None
 
 
 def _move_layer(
-    state: Instance, i: int, source: int, target: int, part: str, sizes: LayerBytes
+    state: Instance, i: int, source: int, target: int, part: str
 ) -> tuple[Instance, Action]:
     """Move layer ``i``, or a part of it, to ``target``.
 
     A copy of the whole layer there becomes the original.
     """
     home, ffn_home, kv_home = state.home.copy(), state.ffn_home.copy(), state.kv_home.copy()
-    replicated, size = state.replicated, 0.0
+    replicated = state.replicated
     if part in ("layer", "attention"):
-        home[i], size = target, size + sizes.attention
+        home[i] = target
     if part in ("layer", "feed-forward"):
-        ffn_home[i], size = target, size + sizes.feed_forward
+        ffn_home[i] = target
     if part in ("layer", "KV cache"):
-        kv_home[i], size = target, size + sizes.cache
+        kv_home[i] = target
     if part == "layer":
         replicated = replicated.copy()
         replicated[i, target] = False
     moved = replace(state, home=home, ffn_home=ffn_home, kv_home=kv_home, replicated=replicated)
-    action = Action(f"migrate {part}", i, source, target, acting_cost("migrate", 1, size))
-    return moved, action
+    return moved, Action(f"migrate {part}", i, source, target)
 
 
 def _last_index(mask: BoolArray) -> int:
@@ -244,4 +239,4 @@ def _evict(
     i = int(copied[np.lexsort((-copied, -copies[copied], inner))[0]])
     replicated = state.replicated.copy()
     replicated[i, d] = False
-    return replace(state, replicated=replicated), Action("evict replica", i, d, -1, Cost(0.0, 0.0))
+    return replace(state, replicated=replicated), Action("evict replica", i, d, -1)

@@ -7,12 +7,17 @@ decision, per pool:
   module reduction (Algorithm 2) moves layers, projections and KV caches to borrowed devices, then
   gives up copies, then shrinks the batch and offloads.
 - Calm for a while: moved modules return if they fit.
-- A device is vacant by more than its threshold: Algorithm 1 copies layers to it.
+- A device is vacant by more than its threshold: Algorithm 1 copies layers to it. Copies are only
+  made if they add more capacity per dollar than a replica.
 
-A change takes effect after the seconds of table 2 and the coordination of copies. While an
-operation runs every instance is slower by the source's disturbance. Speeds follow from the profile:
-see ``Layout.speed``. Borrowed devices are instances of pools that take no requests. They are held
-and paid for while modules lie on them.
+A change takes effect after its seconds (``acting_cost``) and the coordination of copies. While an
+operation runs, instances on the same devices are slower by the source's disturbance. Speeds follow
+from the profile: see ``Layout.speed``.
+
+Borrowed devices are idle GPUs, which are instances of pools that take no requests, or GPUs that
+serve other pools. Idle GPUs are held and paid for while modules lie on them. On GPUs that serve,
+modules take KV memory and computing time from the pool, and their price is the capacity that this
+displaces.
 """
 
 from __future__ import annotations
@@ -26,14 +31,14 @@ import numpy as np
 from simulation.arrays import FloatArray, IntArray
 from simulation.errors import SimulationError
 from simulation.fleet import Fleet, Pool
-from simulation.modules.costs import COORDINATE_S, THROUGHPUT_DISTURBANCE, acting_cost
+from simulation.modules.costs import COORDINATE_S, LATENCY_DISTURBANCE, acting_cost
 from simulation.modules.layout import Layout
 from simulation.modules.reduction import Assessment, Instance, reduce
 from simulation.policy import Actions, Observation, ScalingPolicy
 
 CALM = 2  # decisions without pressure until moved modules return
 MARGIN = 1.25  # of the need, that must fit at the start location before modules return
-MIN_GAIN = 1.01  # smallest speed-up that is worth copies
+MIN_GAIN = 0.01  # smallest rise in speed that is worth copies
 FINE = 0.05  # relative difference of batches that have the same speed
 UNLIMITED = 1 << 20  # sequences
 
@@ -90,7 +95,7 @@ class _PoolState:
     limit: int = UNLIMITED  # sequences, set by module reduction
     tried: tuple[object, ...] = ()  # last state for which nothing helped
     seen: tuple[object, ...] = ()  # last recorded standing
-    speeds: dict[tuple[Instance, int, int], float] = field(default_factory=dict)
+    speeds: dict[tuple[Instance, int, bytes], float] = field(default_factory=dict)
 
 
 @dataclass(eq=False)
@@ -134,22 +139,124 @@ class ModuleScaling(ScalingPolicy):
         now = observation.time_s
         for p in self._pools:
             self._act(p, observation, now)
-        busy = any(pool.until_s > now for pool in self._pools.values())
         pools = len(self._fleet.pools)
         speed, share = np.ones(pools), np.ones(pools)
         batch = np.array([pool.profile.max_batch for pool in self._fleet.pools], np.int64)
         for p, elastic in self._pools.items():
             layout, profile = self._layout(p), self._fleet.pools[p].profile
             pace = self._speed(p, elastic.state, observation)
-            speed[p] = pace * (1.0 - THROUGHPUT_DISTURBANCE if busy else 1.0)
-            tokens = layout.tokens(elastic.state)
-            share[p] = float(np.clip(tokens / profile.kv_capacity_tokens, 1e-6, 1.0))
+            speed[p] *= pace
+            tokens = self._roomy(p, observation).tokens(elastic.state)
+            share[p] *= float(np.clip(tokens / profile.kv_capacity_tokens, 1e-6, 1.0))
             # Last step of Algorithm 2: limit sequences to those that fit with all their tokens.
             fit = tokens / (layout.isl + layout.osl) if layout.moves else np.inf
             batch[p] = int(np.clip(min(fit, elastic.limit), 1, profile.max_batch))
             self._note(p, now, pace)
+            computing, memory = self._displaced(p, elastic.state, observation)
+            speed /= 1.0 + computing
+            share *= np.maximum(1.0 - memory, 1e-6)
+            acting = min(max(elastic.until_s - now, 0.0) / self.interval_s, 1.0)
+            speed[self._neighbours(p)] /= 1.0 + LATENCY_DISTURBANCE * acting
         self._keep(now)
         return Actions(self._targets(), max_batch=batch, speed=speed, kv_share=share)
+
+    def _neighbours(self, p: int) -> list[int]:
+        """Return pool ``p`` and the pools with instances on the devices of its modules."""
+        elastic, layout = self._pools[p], self._layout(p)
+        if not layout.hosts:
+            return [p]
+        used = layout.borrows(elastic.state, elastic.wanted)
+        hosts = {host for host, on in zip(layout.hosts, used.tolist(), strict=True) if on}
+        others = {q for q in self._pools if hosts & set(self._layout(q).hosts) - {-1}}
+        return sorted({p} | others | {host for host in hosts if self._serves(host)})
+
+    def _serves(self, host: int) -> bool:
+        """Return whether the GPUs of a host serve requests, so that only a part is idle."""
+        assert self._fleet is not None
+        return host >= 0 and not self._fleet.pools[host].lends
+
+    def _kv_use(self, observation: Observation) -> FloatArray:
+        """Return the KV memory in use over that at home, with a margin, by pool."""
+        assert self._fleet is not None
+        use = MARGIN * np.nan_to_num(observation.utilisation)
+        for p in self._pools:
+            layout = self._layout(p)
+            # The profile of an elastic pool has room for caches that are moved.
+            use[p] *= self._fleet.pools[p].profile.kv_capacity_tokens / layout.tokens(layout.start)
+        return np.minimum(use, 1.0)
+
+    def _roomy(self, p: int, observation: Observation) -> Layout:
+        """Return the layout of a pool with the memory that GPUs of other pools can spare now."""
+        layout, use = self._layout(p), self._kv_use(observation)
+        vacant = [1.0 - use[host] if self._serves(host) else 1.0 for host in layout.hosts]
+        return replace(layout, room_bytes=layout.room_bytes * vacant) if vacant else layout
+
+    def _others_busy(self, p: int, observation: Observation) -> FloatArray:
+        """Return the time that other instances compute on each device, over the time, ``[D]``."""
+        assert observation.signals is not None
+        layout, busy = self._layout(p), np.nan_to_num(observation.signals.busy)
+        alike = 1.0 if layout.sharers is None else layout.sharers
+        others = np.maximum(alike - 1.0, 0.0) * busy[p] * np.ones(layout.room_bytes.size)
+        for d, host in enumerate(layout.hosts):
+            others[d] += busy[host] if self._serves(host) else 0.0
+        return np.asarray(np.round(others, 1), np.float64)
+
+    def _displaced(
+        self, p: int, state: Instance, observation: Observation
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return what the modules of pool ``p`` take from pools that serve, by pool.
+
+        These are the computing time over the time, and the share of KV memory.
+        """
+        assert self._fleet is not None
+        assert observation.signals is not None
+        computing, memory = np.zeros(len(self._fleet.pools)), np.zeros(len(self._fleet.pools))
+        layout, elastic = self._layout(p), self._pools[p]
+        if not any(self._serves(host) for host in layout.hosts):
+            return computing, memory
+        running = _running(observation, p)
+        work = layout.work_shares(state, self._fleet.pools[p].profile, running)
+        caches = np.bincount(state.kv_home, minlength=layout.room_bytes.size)
+        tokens = running * (layout.isl + layout.osl)
+        held = layout.used(state) + caches * layout.kv_layer_token_bytes * tokens
+        for d, host in enumerate(layout.hosts):
+            if self._serves(host):
+                of_instances = elastic.count / max(int(observation.ready[host]), 1)
+                busy = float(np.nan_to_num(observation.signals.busy[p]))
+                computing[host] += busy * work[d] * of_instances
+                memory[host] += held[d] / layout.room_bytes[d]
+        return computing, memory
+
+    def _pays(
+        self, p: int, before: Instance, after: Instance, gain: float, observation: Observation
+    ) -> bool:
+        """Return whether copies add more capacity per dollar than a replica would.
+
+        ``gain`` is the rise in speed. The cost is that of idle GPUs that are now held, and of the
+        capacity that pools with serving GPUs lose. Without prices, GPUs count.
+        """
+        assert self._fleet is not None
+        layout, elastic = self._layout(p), self._pools[p]
+        prices = np.array(
+            [pool.gpus_per_instance * (pool.usd_per_gpu_hour or 1.0) for pool in self._fleet.pools]
+        )
+        cost = 0.0
+        more = np.maximum(layout.borrows(after) - layout.borrows(before), 0)
+        for d, host in enumerate(layout.hosts):
+            if host >= 0 and not self._serves(host):
+                cost += float(more[d]) * layout.held[d] * prices[host]
+        was, now = (self._displaced(p, state, observation) for state in (before, after))
+        assert observation.signals is not None
+        busy = np.minimum(MARGIN * np.nan_to_num(observation.signals.busy), 1.0)
+        lost = np.zeros(prices.size)
+        for use, before_use, after_use in (
+            (busy, was[0], now[0]), (self._kv_use(observation), was[1], now[1]),
+        ):  # fmt: skip
+            # Idle time and memory cost nothing.
+            more_lost = np.maximum(use + after_use, 1.0) - np.maximum(use + before_use, 1.0)
+            lost = np.maximum(lost, more_lost)
+        cost += float(lost @ (observation.ready * prices))
+        return gain * elastic.count * float(prices[p]) > cost
 
     def _layout(self, p: int) -> Layout:
         layout = self.layouts[p]
@@ -159,33 +266,33 @@ class ModuleScaling(ScalingPolicy):
     def _targets(self) -> IntArray:
         """Return the instances of each pool, and of lending pools those in use or about to be."""
         assert self._fleet is not None
-        targets = np.zeros(len(self._fleet.pools), np.int64)
+        # Pools that only serve keep their instances.
+        targets = np.array([0 if pool.lends else pool.initial for pool in self._fleet.pools])
         for p, elastic in self._pools.items():
             targets[p] = elastic.count
             layout = self._layout(p)
             if layout.hosts:
                 lent = layout.borrows(elastic.state, elastic.wanted) * np.array(layout.held)
                 for host, count in zip(layout.hosts, lent.tolist(), strict=True):
-                    targets[host] += count if host >= 0 else 0
+                    targets[host] += count if host >= 0 and not self._serves(host) else 0
         return targets
 
     def _speed(self, p: int, state: Instance, observation: Observation) -> float:
         assert self._fleet is not None
-        assert observation.signals is not None
         elastic, running = self._pools[p], _running(observation, p)
-        bucket, busy = round(log(running) / FINE), round(float(observation.signals.busy[p]) * 10)
-        key = (state, bucket, busy)
+        bucket, busy = round(log(running) / FINE), self._others_busy(p, observation)
+        key = (state, bucket, busy.tobytes())
         if key not in elastic.speeds:
             profile = self._fleet.pools[p].profile
             batch = exp(bucket * FINE)
-            elastic.speeds[key] = self._layout(p).speed(state, profile, batch, busy / 10)
+            elastic.speeds[key] = self._layout(p).speed(state, profile, batch, busy)
         return elastic.speeds[key]
 
     def _act(self, p: int, observation: Observation, now: float) -> None:
         """Finish the operation of pool ``p``, then begin the next one that it needs."""
         assert self._fleet is not None
         assert observation.signals is not None
-        elastic, layout, signals = self._pools[p], self._layout(p), observation.signals
+        elastic, layout, signals = self._pools[p], self._roomy(p, observation), observation.signals
         profile = self._fleet.pools[p].profile
         if elastic.until_s > now:
             return
@@ -198,6 +305,8 @@ class ModuleScaling(ScalingPolicy):
         late = float(np.nanmax([signals.late_first[p], signals.late_done[p], 0.0]))
         violated = late > self.violation_threshold
         short = needed > layout.tokens(elastic.state) or signals.preemptions[p] > 0
+        # Modules leave a GPU that serves others if those need its memory.
+        short |= bool((layout.used(elastic.state) > layout.room_bytes).any())
         elastic.calm = 0 if short or violated or observation.waiting[p] else elastic.calm + 1
         if elastic.calm >= CALM:
             elastic.limit = UNLIMITED
@@ -224,15 +333,31 @@ class ModuleScaling(ScalingPolicy):
                 return
         trying = elastic.state, round(log(running) / FINE), round(log(needed) / FINE)
         if layout.copies and trying != elastic.tried:
-            busy = float(signals.busy[p])
-            more = layout.copied(
-                elastic.state, profile, running, MARGIN * needed, self.vacancy_threshold, busy
-            )
-            faster = layout.speed(more, profile, running, busy)
-            if faster > MIN_GAIN * layout.speed(elastic.state, profile, running, busy):
-                self._change(p, now, "copy", more, running)
-            elif not (short or violated):
+            busy = self._others_busy(p, observation)
+            now_speed = layout.speed(elastic.state, profile, running, busy)
+            # First only on GPUs that cost nothing more, then on idle GPUs too.
+            for candidate in (self._without_idle_gpus(p, layout), layout):
+                more = candidate.copied(
+                    elastic.state, profile, running, MARGIN * needed, self.vacancy_threshold, busy
+                )
+                gain = layout.speed(more, profile, running, busy) / now_speed - 1.0
+                if gain > MIN_GAIN and self._pays(p, elastic.state, more, gain, observation):
+                    self._change(p, now, "copy", more, running)
+                    return
+            if not (short or violated):
                 elastic.tried = trying
+
+    def _without_idle_gpus(self, p: int, layout: Layout) -> Layout:
+        """Return the layout without the idle GPUs that are not held yet."""
+        elastic = self._pools[p]
+        held = layout.borrows(elastic.state) > 0
+        free = [
+            bool(on) or host < 0 or self._serves(host)
+            for host, on in zip(layout.hosts, held.tolist(), strict=False)
+        ]
+        return (
+            replace(layout, room_bytes=np.where(free, layout.room_bytes, 0.0)) if free else layout
+        )
 
     def _reduced(
         self, p: int, sequences: float, violated: bool, observation: Observation
@@ -240,8 +365,8 @@ class ModuleScaling(ScalingPolicy):
         """Return the result of Algorithm 2 for the running and waiting sequences."""
         assert self._fleet is not None
         assert observation.signals is not None
-        elastic, layout = self._pools[p], self._layout(p)
-        profile, busy = self._fleet.pools[p].profile, float(observation.signals.busy[p])
+        elastic, layout = self._pools[p], self._roomy(p, observation)
+        profile, busy = self._fleet.pools[p].profile, self._others_busy(p, observation)
         per_sequence = layout.kv_layer_token_bytes * (layout.isl + layout.osl)
 
         def assess(state: Instance) -> Assessment:
@@ -270,7 +395,7 @@ class ModuleScaling(ScalingPolicy):
         return best
 
     def _change(self, p: int, now: float, kind: str, after: Instance, running: float) -> None:
-        """Begin an operation, if there is a change, at the cost of table 2."""
+        """Begin an operation, if there is a change, at its cost."""
         elastic, layout = self._pools[p], self._layout(p)
         before, sizes = elastic.state, layout.sizes()
         copied = int((after.replicated & ~before.replicated).sum())
@@ -285,14 +410,14 @@ class ModuleScaling(ScalingPolicy):
         seconds = COORDINATE_S if copied else 0.0
         tokens = max(running, 1.0) * (layout.isl + layout.osl / 2)
         cache = max(tokens * layout.kv_layer_token_bytes, 1.0)
-        for action, count, size in (
-            ("replicate", copied, layout.layer_bytes),
-            ("migrate", layers, layout.layer_bytes),
-            ("migrate", projections, sizes.feed_forward),
-            ("migrate", caches, cache),
-            ("migrate", offloaded / layout.layer_bytes, layout.layer_bytes),
+        for action, size in (
+            ("replicate", copied * layout.layer_bytes),
+            ("migrate", layers * layout.layer_bytes),
+            ("migrate", projections * sizes.feed_forward),
+            ("migrate", caches * cache),
+            ("migrate", offloaded),
         ):
-            seconds += acting_cost(action, count, size).seconds if count else 0.0
+            seconds += acting_cost(action, size, layout.link_bytes_s).seconds if size else 0.0
         elastic.wanted, elastic.until_s = after, now + seconds
         # Stop using dropped copies now, since the operation needs their memory.
         if gone:
@@ -313,7 +438,9 @@ class ModuleScaling(ScalingPolicy):
         if layout.hosts:
             devices_used = layout.borrows(state, elastic.wanted)
             both = zip(layout.hosts, layout.held, devices_used.tolist(), strict=True)
-            borrowed = sum(count * on for host, count, on in both if host >= 0)
+            borrowed = sum(
+                count * on for host, count, on in both if host >= 0 and not self._serves(host)
+            )
         self.standings.append(
             ModuleLocations(
                 time_s=now,

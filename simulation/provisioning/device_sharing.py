@@ -39,12 +39,17 @@ MAX_COMBINATIONS = 81  # most combinations of fractions to place
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SharedPlan:
-    """Services on common devices, compared with separate devices."""
+    """Services on common devices, compared with separate devices.
+
+    ``together`` has the plan of each service with the placement of its operators on the common
+    devices; it is empty if they save none.
+    """
 
     apart: tuple[Level, ...]
     placement: Placement | None  # on common devices; None if that saves none
     memory_bytes: float
     power_w: float
+    together: tuple[Level, ...] = ()
 
     @property
     def devices_apart(self) -> int:
@@ -89,7 +94,31 @@ def place_on_common_devices(
     # Saved devices no longer draw idle power; the load and its power stay.
     spared = sum(level.devices for level in picked) - placement.devices
     power = sum(level.power_w for level in picked) - idle * spared
-    return SharedPlan(tuple(apart), placement, float(placement.memory_bytes.sum()), power)
+    together = _with_their_places(picked, placement, device_bytes)
+    return SharedPlan(tuple(apart), placement, float(placement.memory_bytes.sum()), power, together)
+
+
+def _with_their_places(
+    picked: Sequence[Level], placement: Placement, device_bytes: float
+) -> tuple[Level, ...]:
+    """Return the plans with the places of their operators; each has a part of the free memory."""
+    free = (device_bytes - placement.memory_bytes) / len(picked)
+    levels, first = [], 0
+    for level in picked:
+        assert level.plan is not None
+        end = first + level.plan.replicas.size
+        rows = (placement.operator >= first) & (placement.operator < end)
+        own = replace(
+            placement,
+            operator=placement.operator[rows] - first,
+            replica=placement.replica[rows],
+            device=placement.device[rows],
+            memory_bytes=device_bytes - free,
+            slowdown=placement.slowdown[first:end],
+        )
+        levels.append(replace(level, devices=placement.devices, placement=own))
+        first = end
+    return tuple(levels)
 
 
 def _plan_within(phase: PhaseProblem, level: Level) -> Part:

@@ -39,6 +39,10 @@ MEAN_SOJOURNS = 4  # run length, as a multiple of the requests in flight at the 
 WARM_UP = 0.1  # share of requests at the start, not judged because the plan fills up
 SPARE = 1.1  # largest batch of a pipeline stage over the mean batch, so that batches stay spread
 NO_BATCH_LIMIT = 1 << 40
+JOINED = (
+    "curves", "batch", "sticky", "places", "room", "hop_s", "row_s", "before", "device",
+    "compute", "bandwidth", "decodes",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -101,7 +105,7 @@ class LevelReplay:
         if level.replicas is not None:
             graph, devices = self._whole(level.replicas)
         else:
-            graph, devices = self._placed(level)
+            graph, devices = self.placed(level)
         aligned = level.replicas is not None
         latencies = [
             replay_requests(self.phase, graph, devices, draw, aligned=aligned)
@@ -162,9 +166,11 @@ class LevelReplay:
             bandwidth=np.zeros(stages),
             beside=np.empty((0, 0)),
             devices=shards.size,
+            decodes=not phase.queues,
         ), shards.size
 
-    def _placed(self, level: Level) -> tuple[Graph, int]:
+    def placed(self, level: Level) -> tuple[Graph, int]:
+        """Return the stations of a level with a placement, and the number of devices."""
         phase, device_bytes = self.phase, self.device_bytes
         plan, placement = level.plan, level.placement
         assert plan is not None
@@ -214,6 +220,7 @@ class LevelReplay:
             bandwidth=packed.bandwidth,
             beside=packed.beside,
             devices=placement.devices,
+            decodes=not phase.queues,
         ), placement.devices
 
     def _of_stations(self, level: Level) -> list[Curve]:
@@ -264,16 +271,110 @@ def replay_requests(
 
     With ``aligned``, a request uses the replica of the same number at every station.
     """
-    decodes = not phase.queues
-    passes = np.maximum(requests.osl - 1, 1) if decodes else np.ones_like(requests.osl)
     finish = np.empty(requests.arrival_s.size)
-    shortest = phase.service.order == "shortest" and not decodes
-    key = requests.isl.astype(np.float64)
-    passed = Passes(requests.arrival_s, requests.isl, passes, decodes, aligned, shortest, key)
+    passed = _passes([phase], [requests], aligned=aligned)
     visits = int(replay(graph, passed, devices, finish))
-    latency_s = (finish - requests.arrival_s) / passes + phase.service.start_s
-    counted = requests.counted or slice(int(WARM_UP * latency_s.size), None)
-    latency_s = np.where(np.isfinite(latency_s), latency_s, np.inf)[counted]
+    counted = requests.counted or slice(int(WARM_UP * finish.size), None)
+    took = (finish - requests.arrival_s) / passed.passes
+    return _figures(phase, took[counted], visits)
+
+
+def replay_together(
+    replays: Sequence[LevelReplay], levels: Sequence[Level]
+) -> list[ReplayedLatency] | None:
+    """Replay services whose operators share devices, and return the latencies of each (A9).
+
+    Each of ``levels`` has the placement of its operators on the common devices. The first draw of
+    each service counts, up to the end of the shortest. None: slowdowns of pairs are measured, which
+    this replay cannot use.
+    """
+    parts = [judge.placed(level) for judge, level in zip(replays, levels, strict=True)]
+    graphs, devices = [graph for graph, _ in parts], parts[0][1]
+    if any(graph.beside.size for graph in graphs):
+        return None
+    draws = [judge.draws[0] for judge in replays]
+    end_s = min(float(draw.arrival_s[-1]) for draw in draws)
+    draws = [_until(draw, end_s) for draw in draws]
+    passed = _passes([judge.phase for judge in replays], draws, aligned=False)
+    finish = np.empty(passed.arrival_s.size)
+    visits = int(replay(_joined(graphs, devices), passed, devices, finish))
+    took = (finish - passed.arrival_s) / passed.passes
+    counted = passed.arrival_s >= WARM_UP * end_s
+    return [
+        _figures(judge.phase, took[counted & (passed.service == s)], visits)
+        for s, judge in enumerate(replays)
+    ]
+
+
+def _until(requests: Requests, end_s: float) -> Requests:
+    count = int(np.searchsorted(requests.arrival_s, end_s, side="right"))
+    return Requests(requests.arrival_s[:count], requests.isl[:count], requests.osl[:count])
+
+
+def _passes(
+    phases: Sequence[PhaseProblem], requests: Sequence[Requests], *, aligned: bool
+) -> Passes:
+    """Return the requests of all services in order of arrival."""
+    service = np.repeat(np.arange(len(phases)), [draw.arrival_s.size for draw in requests])
+    arrival_s = np.concatenate([draw.arrival_s for draw in requests])
+    order = np.argsort(arrival_s, kind="stable")
+    isl = np.concatenate([draw.isl for draw in requests])[order]
+    passes = np.concatenate(
+        [
+            np.ones_like(draw.osl) if phase.queues else np.maximum(draw.osl - 1, 1)
+            for phase, draw in zip(phases, requests, strict=True)
+        ]
+    )[order]
+    service = service[order]
+    following, heads = np.full(order.size, -1), np.full(len(phases), -1)
+    for s in range(len(phases)):
+        rows = np.flatnonzero(service == s)
+        following[rows[:-1]] = rows[1:]
+        heads[s] = rows[0] if rows.size else -1
+    shortest = any(phase.service.order == "shortest" and phase.queues for phase in phases)
+    return Passes(
+        arrival_s[order], isl, passes, service, following, heads, aligned, shortest,
+        isl.astype(np.float64),
+    )  # fmt: skip
+
+
+def _joined(graphs: Sequence[Graph], devices: int) -> Graph:
+    """Join the stations of services on common devices."""
+
+    def joined(name: str) -> FloatArray | IntArray:
+        return np.concatenate([getattr(graph, name) for graph in graphs])
+
+    def shifted(name: str, sizes: list[int]) -> IntArray:
+        """Return an index array, each part shifted by the sizes before it."""
+        before = np.r_[0, np.cumsum(sizes)][:-1]
+        ends = [getattr(graph, name) for graph in graphs]
+        # Offsets have one more element than items: the end of a part is the start of the next.
+        cut = name not in ("children", "station")
+        values = [e[:-1] + b if cut else e + b for e, b in zip(ends, before, strict=True)]
+        return np.concatenate([*values, [before[-1] + ends[-1][-1]]] if cut else values)
+
+    stations = [graph.batch.size for graph in graphs]
+    replicas = [graph.station.size for graph in graphs]
+    device = joined("device")
+    shard = shifted("shard", [graph.device.size for graph in graphs])
+    of_shard = np.repeat(np.arange(sum(replicas)), np.diff(shard))
+    return graphs[0]._replace(
+        **{name: joined(name) for name in JOINED},
+        curve=shifted("curve", [graph.curves.size for graph in graphs]),
+        child=shifted("child", [graph.children.size for graph in graphs]),
+        children=shifted("children", stations),
+        first=shifted("first", replicas),
+        station=shifted("station", stations),
+        shard=shard,
+        home=np.r_[0, np.cumsum(np.bincount(device, minlength=devices))].astype(np.int64),
+        housed=of_shard[np.argsort(device, kind="stable")],
+        span=shifted("span", stations),
+    )
+
+
+def _figures(phase: PhaseProblem, took_s: FloatArray, visits: int) -> ReplayedLatency:
+    """Return the figures of requests that took ``took_s`` in the stations; NaN: never done."""
+    latency_s = np.where(np.isfinite(took_s), took_s + phase.service.start_s, np.inf)
     return ReplayedLatency(
         attainment=float((latency_s <= phase.service.slo_s).mean()),
         mean_s=float(latency_s.mean()),
@@ -327,6 +428,7 @@ def station_graph(
     bandwidth: FloatArray,
     beside: FloatArray,
     devices: int,
+    decodes: bool,
 ) -> Graph:
     """Build the arrays of a station graph for compiled code."""
     count, total = len(curves), int(replicas.sum())
@@ -356,4 +458,6 @@ def station_graph(
         compute=np.ascontiguousarray(compute),
         bandwidth=np.ascontiguousarray(bandwidth),
         beside=beside,
+        decodes=np.full(count, decodes),
+        span=np.array([0, count]),
     )

@@ -36,6 +36,8 @@ class Graph(NamedTuple):
     compute: Any  # [V] share of a device's arithmetic while the station runs
     bandwidth: Any  # [V] share of a device's memory bandwidth while it runs
     beside: Any  # [V, V] measured slowdown of v by a running u; empty: shares are used instead
+    decodes: Any  # [V] whether the station runs decoding sequences, not prompts
+    span: Any  # [S + 1] first station of each service; services share devices only
 
 
 class Passes(NamedTuple):
@@ -44,7 +46,9 @@ class Passes(NamedTuple):
     arrival_s: Any
     isl: Any
     passes: Any  # [N] 1 for a prompt, decoded tokens for a sequence
-    decodes: bool
+    service: Any  # [N]
+    following: Any  # [N] next request of the same service; -1: last
+    heads: Any  # [S] first request of each service; -1: none
     aligned: bool  # whether a request uses the replica of the same number at every station
     # Whether waiting requests are sorted by ``key``; else first come, first served.
     ordered: bool = False
@@ -83,6 +87,7 @@ class ReplayState(NamedTuple):
     kicked: Any  # queues with waiting requests to check
     kicks: Any  # [1] length of ``kicked``
     finish: Any  # [N] completion time; NaN: never
+    line: Any  # [S] next request of each service to admit; -1: none
 
 
 def initial_state(g: Graph, p: Passes, devices: int, finish: FloatArray) -> ReplayState:
@@ -122,4 +127,5 @@ def initial_state(g: Graph, p: Passes, devices: int, finish: FloatArray) -> Repl
         kicked=np.zeros(4 * replicas + 4 * stations + 16, np.int64),
         kicks=np.zeros(1, np.int64),
         finish=finish,
+        line=p.heads.copy(),
     )

@@ -11,6 +11,8 @@ Stations with KV cache are sticky: a request stays on the replica that it got at
 with the fewest requests. Sequences are admitted first come, first served. Every sticky station must
 have a place and memory for their whole KV cache.
 
+Several services may share devices: each has its own stations and its own line of requests.
+
 Replicas that run on a device at the same time share it. All of them slow down by max(1, sum of
 arithmetic shares, sum of bandwidth shares), or by measured slowdowns of pairs. A finished batch
 crosses the sender's link after earlier ones, and arrives after the latency of its hops.
@@ -138,7 +140,8 @@ def _insert_sorted(
 def _start_batch(g: Graph, p: Passes, run: ReplayState, q: int, k: int, t: float) -> None:
     """Start a batch from queue ``q`` on replica ``k``."""
     v = g.station[k]
-    if p.ordered:
+    decodes = g.decodes[v]
+    if p.ordered and not decodes:
         _insert_sorted(run.after, run.head, run.tail, p.key, v, q)
     n = min(run.waiting[q], g.batch[v])
     first = run.head[q]
@@ -146,7 +149,7 @@ def _start_batch(g: Graph, p: Passes, run: ReplayState, q: int, k: int, t: float
     tokens, pairs = 0.0, 0.0
     for _ in range(n):
         isl = float(p.isl[r])
-        if p.decodes:
+        if decodes:
             tokens += isl + 1.0 + run.done[r]
         else:
             tokens += isl
@@ -160,7 +163,7 @@ def _start_batch(g: Graph, p: Passes, run: ReplayState, q: int, k: int, t: float
         run.kicked[run.kicks[0]] = q
         run.kicks[0] += 1
     curve = g.curves[g.curve[v] : g.curve[v + 1]]
-    if p.decodes:
+    if decodes:
         seconds = iteration_seconds(curve, float(n), tokens, 0.0, 0.0)
     else:
         seconds = iteration_seconds(curve, 0.0, 0.0, tokens, pairs)
@@ -191,10 +194,11 @@ def _start_free_replicas(g: Graph, p: Passes, run: ReplayState, t: float) -> Non
 
 
 @inlined_kernel
-def _begin_pass(g: Graph, run: ReplayState, r: int) -> None:
+def _begin_pass(g: Graph, p: Passes, run: ReplayState, r: int) -> None:
     """Begin a pass of request ``r``."""
-    run.left[r] = g.batch.size
-    for v in range(g.batch.size):
+    first, end = g.span[p.service[r]], g.span[p.service[r] + 1]
+    run.left[r] = end - first
+    for v in range(first, end):
         run.need[r, v] = g.before[v]
         if g.before[v] == 0:
             _enqueue(g, run, v, r)
@@ -204,8 +208,8 @@ def _begin_pass(g: Graph, run: ReplayState, r: int) -> None:
 def _assign_replicas(g: Graph, p: Passes, run: ReplayState, r: int) -> bool:
     """Give request ``r`` a replica of every sticky station; return False if one has no room."""
     size = p.isl[r] + p.passes[r]
-    leading = -1
-    for v in range(g.batch.size):
+    leading, first, end = -1, g.span[p.service[r]], g.span[p.service[r] + 1]
+    for v in range(first, end):
         if not g.sticky[v]:
             continue
         best = -1
@@ -222,7 +226,7 @@ def _assign_replicas(g: Graph, p: Passes, run: ReplayState, r: int) -> bool:
                 return False
             leading = best - g.first[v]
         run.own[v, r] = best - g.first[v]
-    for v in range(g.batch.size):
+    for v in range(first, end):
         if g.sticky[v]:
             k = g.first[v] + run.own[v, r]
             run.held[k] += 1
@@ -233,7 +237,7 @@ def _assign_replicas(g: Graph, p: Passes, run: ReplayState, r: int) -> bool:
 @inlined_kernel
 def _release_replicas(g: Graph, p: Passes, run: ReplayState, r: int, t: float) -> None:
     run.finish[r] = t
-    for v in range(g.batch.size):
+    for v in range(g.span[p.service[r]], g.span[p.service[r] + 1]):
         if g.sticky[v]:
             k = g.first[v] + run.own[v, r]
             run.held[k] -= 1
@@ -312,7 +316,7 @@ def _finish_batch(g: Graph, p: Passes, run: ReplayState, k: int, t: float) -> in
     rows, r = 0.0, first
     while r >= 0:
         following = run.after[v, r]
-        rows += 1.0 if p.decodes else float(p.isl[r])
+        rows += 1.0 if g.decodes[v] else float(p.isl[r])
         run.left[r] -= 1
         if run.left[r] == 0:
             run.done[r] += 1
@@ -340,7 +344,6 @@ def _finish_batch(g: Graph, p: Passes, run: ReplayState, k: int, t: float) -> in
 def _replay_loop(g: Graph, p: Passes, run: ReplayState) -> None:
     n = p.arrival_s.size
     coming = 0  # next arrival
-    lining = 0  # next request to admit
     while True:
         # At equal times, ends of batches come first, then transfers, then arrivals.
         arrives = p.arrival_s[coming] if coming < n else NEVER
@@ -362,17 +365,14 @@ def _replay_loop(g: Graph, p: Passes, run: ReplayState) -> None:
         if first >= 0:
             _deliver(g, run, v, first)
         # Requests with another pass come before new admissions.
-        again = 0
-        while True:
-            if again < run.count[AGAIN]:
-                r = run.again[again]
-                again += 1
-            elif lining < coming and _assign_replicas(g, p, run, lining):
-                r = lining
-                lining += 1
-            else:
-                break
-            _begin_pass(g, run, r)
+        for again in range(run.count[AGAIN]):
+            _begin_pass(g, p, run, run.again[again])
+        for service in range(run.line.size):
+            r = run.line[service]
+            while 0 <= r < coming and _assign_replicas(g, p, run, r):
+                _begin_pass(g, p, run, r)
+                r = p.following[r]
+                run.line[service] = r
         run.count[AGAIN] = 0
         _start_free_replicas(g, p, run, t)
 

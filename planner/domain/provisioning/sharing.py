@@ -6,19 +6,30 @@ The ways are both phases on common GPUs, chunked prefill, and several models on 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
-from planner.domain.provisioning.levels import problem_of, with_ample_replicas
+import numpy as np
+
+from planner.domain.provisioning.levels import draws_of, problem_of, with_ample_replicas
 from planner.domain.provisioning.unit import Case, Sentences, groups
 from planner.domain.serialise import gpu_words
-from simulation.performance.memory import MEMORY_SHARE
+from simulation.fleet import Tier
+from simulation.performance.compiled_graph import GraphProfile, compile_graph
+from simulation.performance.graph import operator_graph
+from simulation.performance.memory import MEMORY_SHARE, kv_bytes_per_token
+from simulation.performance.specs import Arrangement
 from simulation.provisioning.device_sharing import (
+    SharedPlan,
     best_chunked,
     chunked_service,
     place_on_common_devices,
 )
 from simulation.provisioning.level import Level
+from simulation.provisioning.replay import LevelReplay, can_replay, replay_together
+from simulation.provisioning.workload import PhaseProblem
+from simulation.sizing.capacity import SizingCase, isolated_role
+from simulation.sizing.trial import Trial, pool_of
 
 APART, TOGETHER, CHUNKED_MODEL, CHUNKED_OPERATOR = (
     "apart", "together", "chunked_model", "chunked_operator",
@@ -30,6 +41,12 @@ HOW = {
 }
 
 
+MORE, TWICE = 1.5, 2.0
+"""Most replicas of chunked prefill that a replay tries, and prompt tokens of an iteration: as
+multiples of the plan's, so that prompts catch up after a burst."""
+REQUESTS = 2000  # of a replay of chunked prefill
+
+
 @dataclass(frozen=True, slots=True)
 class SharingWay:
     """GPUs, power and memory of both phases, in one way of sharing."""
@@ -37,6 +54,8 @@ class SharingWay:
     gpus: int
     energy_w: float
     memory_gb: float
+    attainment: float | None = None  # of requests in a replay; None: by means of queueing
+    confirmed: bool = True  # whether requests meet their limits, as far as they were replayed
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +90,8 @@ class SharedModels:
     energy_w_apart: float
     energy_w: float
     memory_gb: float
+    attainment: float | None = None  # least of a service in a replay; None: by means of queueing
+    confirmed: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +122,8 @@ def _service(prefill: Case, decode: Case) -> SharedService:
     )
     service = chunked_service(prefill.service, decode.service)
     of = partial(problem_of, service, prefill.weights, measured=prefill.measured)
-    chunks = best_chunked(with_ample_replicas(of()), room)
+    chunked = with_ample_replicas(of())
+    chunks = best_chunked(chunked, room)
     ways = {
         APART: SharingWay(
             shared.devices_apart,
@@ -110,9 +132,12 @@ def _service(prefill: Case, decode: Case) -> SharedService:
         )
     }
     if shared.placement is not None:
-        ways[TOGETHER] = SharingWay(shared.devices, shared.power_w, shared.memory_bytes / 1e9)
+        ways[TOGETHER] = SharingWay(
+            shared.devices, shared.power_w, shared.memory_bytes / 1e9,
+            *_replayed([prefill, decode], shared),
+        )  # fmt: skip
     if chunks.model is not None:
-        ways[CHUNKED_MODEL] = _way_of_level(chunks.model)
+        ways[CHUNKED_MODEL] = _replayed_chunks(chunks.model, chunked, prefill, decode)
     if chunks.operator is not None:
         ways[CHUNKED_OPERATOR] = _way_of_level(chunks.operator)
     # Rounding makes equal powers tie. Then ``min`` takes the first way, which is the simplest.
@@ -121,7 +146,10 @@ def _service(prefill: Case, decode: Case) -> SharedService:
         region=prefill.region,
         gpu=prefill.gpu,
         ways=ways,
-        best=min(ways, key=lambda name: (ways[name].gpus, round(ways[name].energy_w, 6))),
+        best=min(
+            (name for name, way in ways.items() if way.confirmed),
+            key=lambda name: (ways[name].gpus, round(ways[name].energy_w, 6)),
+        ),
         chunk_tokens=chunks.chunk_tokens,
         chunk_batch=chunks.batch,
     )
@@ -131,11 +159,78 @@ def _way_of_level(level: Level) -> SharingWay:
     return SharingWay(level.devices, level.power_w, level.memory_bytes / 1e9)
 
 
+def _replayed(cases: list[Case], shared: SharedPlan) -> tuple[float | None, bool]:
+    """Return the least attainment of the services on common GPUs, and whether all meet theirs."""
+    judges = [case.judge for case in cases if case.judge is not None and can_replay(case.problem)]
+    if not shared.together or len(judges) < len(cases):
+        return None, True
+    replays = [
+        LevelReplay(
+            case.problem, draws_of(case.problem, judge)[:1],
+            MEMORY_SHARE * case.service.gpu.memory_bytes,
+        )
+        for case, judge in zip(cases, judges, strict=True)
+    ]  # fmt: skip
+    came = replay_together(replays, shared.together)
+    if came is None:
+        return None, True
+    met = [its.attainment >= judge.attainment for its, judge in zip(came, judges, strict=True)]
+    return min(its.attainment for its in came), all(met)
+
+
+def _replayed_chunks(level: Level, phase: PhaseProblem, prefill: Case, decode: Case) -> SharingWay:
+    """Return the fewest whole replicas with chunked prefill whose requests meet both limits.
+
+    The engine of the simulator replays them, from the planned number on.
+    """
+    plan, judge = level.replicas, prefill.judge
+    assert plan is not None
+    if judge is None or plan.stages > 1 or phase.service.image_tokens:
+        return _way_of_level(level)
+    shape, gpu = phase.service.shape, phase.service.gpu
+    b, j = (
+        int(np.searchsorted(sizes, value))
+        for sizes, value in (
+            (phase.problem.batches, plan.batch), (phase.problem.parallel, plan.parallel),
+        )
+    )  # fmt: skip
+    free = MEMORY_SHARE * gpu.memory_bytes - float(phase.replica_bytes[b, j])
+    graph = operator_graph(shape, Arrangement(tp=plan.parallel, weights=phase.weights))
+    prompt_tokens = plan.batch * phase.service.isl / phase.service.osl
+    profile = GraphProfile(
+        model=prefill.model, gpu=prefill.gpu, tp=plan.parallel,
+        max_batch=int(phase.problem.batches[-1]),
+        max_batch_tokens=plan.batch + max(int(TWICE * prompt_tokens), 256),
+        kv_capacity_tokens=max(1, int(free * plan.parallel / kv_bytes_per_token(shape))),
+        provenance=gpu.provenance, kind="roofline", curve=compile_graph(graph, phase.timing),
+        graph=graph, timing=phase.timing, spread=0.0,
+    )  # fmt: skip
+    limits = Tier(
+        "both", ttft_s=prefill.service.within_s, tbt_s=decode.service.within_s,
+        attainment=max(prefill.limit.attainment, decode.limit.attainment),
+    )  # fmt: skip
+    pools, lengths, tier = isolated_role(SizingCase(profile, (judge.isl, judge.osl), limits))
+    trial = Trial(pools, lengths, tier, seed=judge.seed, requests=REQUESTS)
+    attained = 0.0
+    for replicas in range(plan.replicas, int(MORE * plan.replicas) + 2):
+        run = trial.at(phase.service.requests_s, (pool_of(profile, replicas),))
+        attained, _ = trial.attained(run)
+        if attained >= tier.attainment:
+            times = replicas / plan.replicas
+            return SharingWay(
+                replicas * plan.parallel, times * level.power_w, times * level.memory_bytes / 1e9,
+                attained,
+            )  # fmt: skip
+    way = _way_of_level(level)
+    return replace(way, attainment=attained, confirmed=False)
+
+
 def _models(group: list[Case]) -> SharedModels:
     """Return the GPUs of several models, each on separate GPUs and all on common ones."""
     room = MEMORY_SHARE * group[0].service.gpu.memory_bytes
     apart = [case.least for case in group]
     shared = place_on_common_devices([case.problem for case in group], apart, room)
+    attainment, confirmed = _replayed(group, shared)
     return SharedModels(
         region=group[0].region,
         gpu=group[0].gpu,
@@ -145,6 +240,8 @@ def _models(group: list[Case]) -> SharedModels:
         energy_w_apart=sum(level.power_w for level in apart),
         energy_w=shared.power_w,
         memory_gb=shared.memory_bytes / 1e9,
+        attainment=attainment,
+        confirmed=confirmed,
     )
 
 
@@ -173,12 +270,18 @@ def _better_words(shared: SharedGpus) -> Iterator[str]:
             unit = "GPU" if best.gpus == 1 else "GPUs"
             yield (
                 f"{service.where}: {HOW[service.best]} need {best.gpus} {unit}, phases apart "
-                f"{apart.gpus}; by means of queueing, which no replay has confirmed."
+                f"{apart.gpus}; {_judged(best.attainment)}."
             )
     for group in shared.models:
-        if group.gpus < group.gpus_apart:
+        if group.gpus < group.gpus_apart and group.confirmed:
             yield (
                 f"{' and '.join(group.models)} in {group.region} on common {group.gpu} need "
-                f"{gpu_words(group.gpus)}, apart {group.gpus_apart}; by means of queueing, "
-                "which no replay has confirmed."
+                f"{gpu_words(group.gpus)}, apart {group.gpus_apart}; {_judged(group.attainment)}."
             )
+
+
+def _judged(attainment: float | None) -> str:
+    """Return whether a replay confirmed a way of sharing."""
+    if attainment is None:
+        return "by means of queueing, without a replay"
+    return f"a replay keeps the limits for {attainment:.1%} of requests"

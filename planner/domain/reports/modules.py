@@ -32,8 +32,8 @@ AWAY = {
     "caches": "KV caches away",
 }
 NOTES = (
-    Note("Replica counts stay. Algorithms 1 and 2 of CoCoServe copy and move layers, with the "
-         "durations of its table 2."),
+    Note("Replica counts stay. Algorithms 1 and 2 of CoCoServe copy and move layers. Durations are "
+         "bytes over the bandwidth of the link."),
     Note("Cost, GPU-hours and energy include borrowed GPUs. Energy is an upper limit. Engines "
          "with captured graphs cannot do this."),
 )  # fmt: skip

@@ -168,6 +168,7 @@ def _sharing(result: ProvisionResult) -> Iterator[Section]:
         (Head("GPUs", Form.COUNT), lambda row: row[2].gpus),
         (Head("Power", Form.COUNT, "W"), lambda row: row[2].energy_w),
         (Head("Memory", Form.COUNT, "GB"), lambda row: row[2].memory_gb),
+        (Head("Replay: within limits", Form.SHARE), lambda row: row[2].attainment),
         marked=lambda row: row[1] == row[0].best,
     )
     yield Section("Prefill and decode together", (ways,), "Together")

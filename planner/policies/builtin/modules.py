@@ -25,11 +25,12 @@ MOST = 3  # devices that an instance may borrow; with its own: four copies, the 
 
 @dataclass(frozen=True, slots=True)
 class _Lender:
-    """Idle GPUs that the instances of a pool may borrow, in units of one instance's GPUs."""
+    """GPUs that the instances of a pool may borrow, in units of one instance's GPUs."""
 
-    source: int  # pool of the lending GPU type
+    source: int  # pool of the lending GPU type, or the pool that the GPUs serve
     count: int  # units
     devices: int  # units per borrowing instance
+    serves: bool = False  # only the idle memory is lent
 
 
 class ModuleLevel(Policy):
@@ -52,6 +53,7 @@ class ModuleLevel(Policy):
     moves: bool = True  # whether modules are moved (Algorithm 2)
     devices: Annotated[int, Field(ge=1, le=16)] = MOST  # devices that a replica may borrow
     other_gpus: bool = True  # whether other GPU types may be borrowed
+    shared_gpus: bool = True  # whether idle memory of GPUs that serve other pools may be used
     # Free share of a device that allows copies.
     vacancy_threshold: Annotated[float, Field(ge=0, le=1)] = Rule.vacancy_threshold
     violation_threshold: Share = Rule.violation_threshold  # late share that reduces modules
@@ -84,15 +86,16 @@ class ModuleLevel(Policy):
             if not count or pool_modules is None:
                 continue
             lenders, first = lent[p], len(pools)
-            layout = self._layout(context, today, p, count, pool_modules, lenders, first)
+            layout = self._layout(context, today, p, count, modules, lenders, first)
             layouts[p] = layout
             profile = adjusted(pools[p].profile, kv_capacity_tokens=int(layout.most_tokens()))
             pools[p] = replace(pools[p], profile=profile)
             for lender in lenders:
-                pools.append(
-                    _lending_pool(today.pools[lender.source], today.pools[p], lender.count)
-                )
-                source_pools.append(lender.source)
+                if not lender.serves:
+                    pools.append(
+                        _lending_pool(today.pools[lender.source], today.pools[p], lender.count)
+                    )
+                    source_pools.append(lender.source)
         layouts += [None] * (len(pools) - len(layouts))
         policy = Rule(
             layouts,
@@ -162,7 +165,26 @@ class ModuleLevel(Policy):
                 if today.pools[idle[i][0][0]].spot == today.pools[p].spot:
                     count, source = left[i] // int(each[p]), idle[i][0][0]
                     left[i] -= int(each[p]) * self._borrow(out[p], source, count, int(counts[p]))
+        if self.shared_gpus:
+            for p, pool_modules in enumerate(modules):
+                if pool_modules is not None and counts[p]:
+                    self._share(out[p], p, today, counts, modules)
         return out
+
+    def _share(
+        self, lenders: list[_Lender], p: int, today: Fleet, counts: IntArray,
+        modules: tuple[Modules | None, ...],
+    ) -> None:  # fmt: skip
+        """Add the pools whose GPUs have the size of an instance of pool ``p``, and serve others."""
+        pool_modules = modules[p]
+        assert pool_modules is not None
+        for q, other in enumerate(today.pools):
+            room = self.devices - sum(lender.devices for lender in lenders)
+            alike = other.gpus_per_instance == today.pools[p].gpus_per_instance
+            reached = np.isfinite(pool_modules.relative_speeds[q]) and not other.spot
+            if q != p and counts[q] and alike and reached and modules[q] is not None and room > 0:
+                devices = min(room, -(-int(counts[q]) // int(counts[p])))
+                lenders.append(_Lender(q, int(counts[q]), devices, serves=True))
 
     def _borrow(self, lenders: list[_Lender], source: int, count: int, instances: int) -> int:
         """Add up to ``count`` units to ``lenders``, and return how many.
@@ -177,30 +199,32 @@ class ModuleLevel(Policy):
         return count
 
     def _layout(
-        self, context: PolicyContext, today: Fleet, p: int, count: int, pool_modules: Modules,
-        lenders: list[_Lender], first: int,
+        self, context: PolicyContext, today: Fleet, p: int, count: int,
+        modules: tuple[Modules | None, ...], lenders: list[_Lender], first: int,
     ) -> Layout:  # fmt: skip
         """Return the layout of a pool: its layers, and the room and speed of each device."""
-        pool = today.pools[p]
-        kv_bytes = (
-            pool.profile.kv_capacity_tokens
-            * pool_modules.kv_layer_token_bytes
-            * pool_modules.layers
-        )
+        pool_modules = modules[p]
+        assert pool_modules is not None
+        kv_bytes = _kv_bytes(today.pools[p], pool_modules)
         room, pace, sharers = (
             [pool_modules.layers * pool_modules.layer_bytes + kv_bytes],
             [1.0],
             [1.0],
         )
         hosts, held = [-1], [0]
-        for h, lender in enumerate(lenders):
-            gpu = today.pools[lender.source].gpu
-            whole_device = pool.profile.tp * (MEMORY_SHARE * gpu.memory_bytes - OVERHEAD_BYTES)
+        for lender in lenders:
+            source, host = today.pools[lender.source], lender.source
+            if lender.serves:
+                whole_device = _kv_bytes(source, modules[lender.source])
+            else:
+                host, first = first, first + 1
+                tp = today.pools[p].profile.tp
+                whole_device = tp * (MEMORY_SHARE * source.gpu.memory_bytes - OVERHEAD_BYTES)
             for device in range(lender.devices):
                 instances_with_device = lender.count // lender.devices + (
                     device < lender.count % lender.devices
                 )
-                hosts.append(first + h)
+                hosts.append(host)
                 held.append(instances_with_device)
                 room.append(whole_device * min(1.0, instances_with_device / count))
                 pace.append(float(pool_modules.relative_speeds[lender.source]))
@@ -225,6 +249,14 @@ class ModuleLevel(Policy):
             hosts=tuple(hosts),
             held=tuple(held),
         )
+
+
+def _kv_bytes(pool: Pool, pool_modules: Modules | None) -> float:
+    """Return the KV memory of an instance; 0 if its layers are not known."""
+    if pool_modules is None:
+        return 0.0
+    per_token = pool_modules.kv_layer_token_bytes * pool_modules.layers
+    return pool.profile.kv_capacity_tokens * per_token
 
 
 def _lending_pool(source: Pool, borrower: Pool, count: int) -> Pool:

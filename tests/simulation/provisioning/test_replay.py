@@ -17,7 +17,13 @@ from simulation.performance.specs import Arrangement
 from simulation.provisioning import level_confirmation
 from simulation.provisioning.level import no_worse
 from simulation.provisioning.levels import level_of, model_level, plan_level
-from simulation.provisioning.replay import LevelReplay, Requests, draw_requests, station_graph
+from simulation.provisioning.replay import (
+    LevelReplay,
+    Requests,
+    draw_requests,
+    replay_together,
+    station_graph,
+)
 from simulation.provisioning.replicas import under_load
 from simulation.provisioning.station_state import Passes
 from simulation.provisioning.stations import replay
@@ -95,6 +101,7 @@ def stations(edges, seconds, replicas, device, compute, *, batch=1, sticky=False
         bandwidth=np.zeros(count),
         beside=np.empty((0, 0)),
         devices=int(np.max(device)) + 1,
+        decodes=False,
     )
 
 
@@ -102,12 +109,36 @@ def ends(graph, arrival, devices, passes=1, key=()):
     arrival = np.asarray(arrival, float)
     finish = np.empty(arrival.size)
     ones = np.ones(arrival.size, np.int64)
+    following = np.r_[np.arange(1, arrival.size), -1]
     problem = Passes(
-        arrival, ones, passes * ones, False, False, len(key) > 0, np.array([*key, 0.0])
-    )
+        arrival, ones, passes * ones, 0 * ones, following, np.zeros(1, np.int64), False,
+        len(key) > 0, np.array([*key, 0.0]),
+    )  # fmt: skip
     visits = replay(graph, problem, devices, finish)
     assert visits == arrival.size * passes * (graph.batch.size)
     return finish
+
+
+@pytest.mark.parametrize("phase", ["prefill", "decode"])
+def test_services_replayed_together_are_no_faster_than_alone(phase):
+    problem = phase_problem(service(phase, 12.0, 1.0 if phase == "prefill" else 0.08), timing)
+    level = plan_level("operator", problem, DEVICE)
+    draw = draw_requests(np.full(400, 1000), np.full(400, 40), problem)
+    judge = LevelReplay(problem, [draw], DEVICE)
+    alone = judge.of(level)
+    (same,) = replay_together([judge], [level])
+    # The warm-up is a share of the time here, and a share of the requests alone.
+    assert same.p95_s == pytest.approx(alone.p95_s, rel=0.02)
+    # On devices of their own services do not meet, on common ones they do.
+    placed = level.placement
+    room = np.tile(placed.memory_bytes, 2)
+    near = replace(placed, devices=2 * placed.devices, memory_bytes=room)
+    away = replace(near, device=placed.device + placed.devices)
+    there, elsewhere = replace(level, placement=near), replace(level, placement=away)
+    first, second = replay_together([judge, judge], [there, elsewhere])
+    assert first.p95_s == pytest.approx(same.p95_s) and second.p95_s == pytest.approx(same.p95_s)
+    both = replay_together([judge, judge], [level, level])
+    assert min(came.mean_s for came in both) > same.mean_s
 
 
 def test_what_shares_a_device_is_slower_by_hand():

@@ -73,7 +73,8 @@ def test_borrowed_gpus_are_held_and_paid_for(run: PolicyRun) -> None:
     assert run.modules is not None
     (pool,) = run.modules.figures.pools
     assert pool.instances == 2
-    assert pool.operations > 0 and pool.most_copies > 0
+    # Modules move under pressure, and copies use the GPUs that are held for them.
+    assert pool.operations > 0 and pool.moved_layers + pool.moved_caches > 0
     # Four idle of its own type and two faster ones; within three devices for each instance.
     assert 0 < pool.most_borrowed_gpus <= 6
     hours = 600 / 3600
