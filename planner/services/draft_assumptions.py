@@ -85,7 +85,7 @@ def _context(trace: Trace, serving: Serving) -> Iterator[Assumption]:
     }
     for beyond in beyond_context(row_arrays.local_path(trace.store), contexts):
         yield Assumption(
-            "models",
+            "profiles",
             "Requests beyond the context",
             f"{beyond.requests:,} of {trace.requests:,}",
             f"{beyond.model} takes {beyond.context:,} tokens and the longest request has "
