@@ -1,4 +1,4 @@
-"""Write screenshots of the 25 main pages from a running site, for README and docs.
+"""Write screenshots of the 25 main pages from a running site with the demo.
 
     python -m tools.screenshots http://127.0.0.1:8000 --user demo
 
@@ -32,7 +32,7 @@ PAGES: dict[str, str | tuple[str, str]] = {
     "fleet": "/",
     "scenarios": "/scenarios/",
     "scenario": ("/scenarios/", r"/scenarios/\d+/"),
-    "new-scenario": ("/traces/", r"/scenarios/new/\?trace=.+"),
+    "new-scenario": "/scenarios/new/",
     "runs": "/runs/",
     "result": ("/runs/?kind=compare", r"/runs/\d+/"),
     "what-if": ("/runs/?kind=compare", r"/runs/\d+/"),
@@ -41,15 +41,16 @@ PAGES: dict[str, str | tuple[str, str]] = {
     "forecast": ("/runs/?kind=forecast", r"/runs/\d+/"),
     "pd-ratio": ("/runs/?kind=pd-ratio", r"/runs/\d+/"),
     "find-deployment": "/configure/",
-    "estimate": "/estimate/",
-    "quick-size": "/quick-size/",
+    "estimate": "/estimate/?model=llama-3.1-8b&gpu=H100-SXM&tp=1&isl=1024&osl=256&concurrency=32",
+    "quick-size": "/quick-size/?model=llama-3.1-70b&gpu=H100-SXM&users=50&isl=4000&osl=1000"
+    "&ttft_ms=2000&tbt_ms=50",
     "proposals": "/proposals/",
     "proposal": ("/proposals/", r"/proposals/\d+/"),
     "active-plans": "/plans-in-force/",
     "schedules": "/schedules/",
     "expectations": "/expectations/",
     "traces": "/traces/",
-    "trace": ("/traces/", r"/traces/(?!upload)[^/]+/"),
+    "trace": "/traces/demo-week/",
     "live-sources": "/sources/",
     "gpus": "/hardware/gpus/",
     "models": "/hardware/models/",
@@ -87,6 +88,7 @@ def take(page: Page, name: str) -> None:
         for theme in THEMES:
             page.evaluate(f"document.documentElement.setAttribute('data-bs-theme', '{theme}')")
             page.wait_for_timeout(CHARTS_MS)
+            page.evaluate("scrollTo(0, 0)")
             with Image.open(io.BytesIO(page.screenshot())) as picture:
                 picture.save(FOLDER / f"{name}-{theme}-{width}.webp", quality=QUALITY, method=6)
 
