@@ -265,14 +265,15 @@ def test_bad_options_are_told_in_a_sentence(arguments: list[str], words: str) ->
 SHORT_DEMO = """
 from django.conf import settings
 from planner.config.environment import kept_secret
+from planner.inputs.demo import scenario
 from planner.models.workspace import MAIN, within
-from planner.services import demo
+from planner.services.demo import demo_ensure
 whole = "duration_s: 86400"
-assert whole in demo.DEMO_SCENARIO
-demo.DEMO_SCENARIO = demo.DEMO_SCENARIO.replace(whole, "duration_s: 7200")
+assert whole in scenario.DEMO_SCENARIO
+scenario.DEMO_SCENARIO = scenario.DEMO_SCENARIO.replace(whole, "duration_s: 7200")
 with within(MAIN):
     login = settings.HEADROOM_DATA_DIR / "demo-login.txt"
-    demo.demo_ensure(password=kept_secret(login, random_bytes=12))
+    demo_ensure(password=kept_secret(login, random_bytes=12))
 """
 
 
