@@ -14,7 +14,7 @@ Disaggregated: decode workers see no prompts, so TBT = decode(b). TTFT is the su
 
 - the time of the request's own prompt,
 - the wait for the prompts before it, since users start together and keep part of that order,
-- the queue of the prefill workers if their number is known, and the transfer of the cache,
+- the transfer of the prompt's cache to the decode worker,
 - the wait for slow prefill workers, which hold back all users who are not decoding,
 - the wait for a place in the batch if memory limits it: by Little's law
   N = throughput * (TTFT + (osl - 1) TBT).
@@ -54,7 +54,6 @@ DEMANDS = (
 )
 VLLM, SGLANG, TRTLLM = (ENGINES.index(name) for name in ("vllm", "sglang", "trtllm"))
 SHARPNESS = 3.0  # of the overlap of host and GPU
-BUSIEST = 0.95  # utilization of prefill beyond which the number of users limits the queue
 QUEUE_AHEAD = 0.5  # share of the others' prompts before a first token if all users are in step
 
 
@@ -205,10 +204,7 @@ def steady_state(loop: ClosedLoop, c: Calibration) -> SteadyState:
     train = loop.equal & ~loop.split & ~in_step
     lone = np.maximum(marginal, eager / loop.prefill_ranks)
     ttft = ttft + np.where(train, np.minimum(c.train, others), 0.0) * lone
-    # A prefill worker is a queue with a fixed service time (M/D/1), and then sends the cache.
-    busy = np.minimum(in_service * each / (loop.osl * tbt * workers), BUSIEST)
-    queue = np.where(np.isnan(loop.prefill_workers), 0.0, prompt * busy / (2.0 * (1.0 - busy)))
-    ttft = ttft + np.where(loop.split, queue + loop.transfer_s, 0.0)
+    ttft = ttft + np.where(loop.split, loop.transfer_s, 0.0)
     # Prompts cannot start faster than they are computed, so users who are not decoding wait.
     ttft = np.maximum(ttft, queued * each - (loop.osl - 1.0) * tbt)
     # Users that exceed the batch wait for a place (Little's law).
