@@ -484,6 +484,9 @@ def demand_layout(
             notes += (f"Rows of one bin are its parts by {', '.join(parts)}: they are added.",)
     else:
         sources, notes = _without_parts(sources, probe)
+        failed = [c for c in columns if _WIDE["requests"].match(c) and _FAILED.search(c)]
+        if failed and "requests" not in find.mapping and not find.expression("requests"):
+            notes += (f"{' and '.join(failed[:5])}: failed requests are no load.",)
     basis = options.amounts
     units = [each for source in sources for each in source.basis.values()]
     amount = sources[0].amounts.get("requests")

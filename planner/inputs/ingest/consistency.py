@@ -236,6 +236,18 @@ def _repeated_ids(evidence: Evidence) -> Finding | None:
     )
 
 
+def _sum_rows(evidence: Evidence) -> Finding | None:
+    """Ask if the rows of one label, which are as much as all others, are their sum."""
+    ((column, name),) = evidence.events
+    return Finding(
+        f"{evidence.name}: the rows of {column} {name} hold as much as all others together.",
+        (
+            Choice("they are the sum of the others", "where", f'{column} != "{name}"'),
+            Choice("every row is load", "where", "all"),
+        ),
+    )
+
+
 def _repeated_rows(evidence: Evidence) -> Finding | None:
     """Ask if whole rows come again to the fraction of a second."""
     if evidence.repeats < FEW_REPEATS:
@@ -341,6 +353,7 @@ CHECKS: Mapping[str, Check] = {
         Check("stray_clocks", "rows with a time far from the others", _stray_clocks),
         Check("repeated_ids", "ids that come again at other times", _repeated_ids),
         Check("repeated_rows", "whole rows that come again", _repeated_rows),
+        Check("sum_rows", "rows of one label and the sum of the others", _sum_rows),
         Check("latency_gaps", "ends of requests and the starts of others", _latency_gaps),
         Check("counter", "amounts that only grow", _counter),
         Check("growing_tokens", "tokens of requests that only grow", _growing_tokens),

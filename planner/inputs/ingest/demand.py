@@ -244,6 +244,9 @@ class _Reader:
             near = 0.02 if named else 1e-9
             if abs(2 * most - sums[field].sum()) > near * most or not (named or sums.height > 3):
                 continue
+            if not named and (column := self._layout.labels.get(label)):
+                evidence = Evidence(self._reading.name, column, events=((column, name),))
+                self._reading.check(("sum_rows",), evidence)
             is_sum = (table[label] == name).fill_null(False)
             lines = table.filter(is_sum)["line"].to_numpy()
             reason = f"the sum of the other rows ({label} {name})"

@@ -499,3 +499,13 @@ def test_names_in_other_languages(ingest, names):
 def test_numbers_in_flight_are_no_requests(ingest):
     with pytest.raises(IngestError):
         ingest("time,running_requests\n" + "".join(f"{T0 + 60 * i},{i % 7}\n" for i in range(30)))
+
+
+def test_a_label_as_large_as_all_others_is_asked(ingest):
+    amounts = {"whole": 6, "a": 1, "b": 2, "c": 3}
+    rows = "".join(
+        f"{T0 + 60 * i},{m},{n * (1 + i)}\n" for i in range(5) for m, n in amounts.items()
+    )
+    choices = asked(ingest, "time,model,requests\n" + rows)
+    assert choices.keys() == {("where", 'model != "whole"'), ("where", "all")}
+    assert ingest("time,model,requests\n" + rows, where="model != whole").requests == 90
