@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, cast, runtime_checkable
 
 import numpy as np
 
@@ -16,6 +16,10 @@ LATENCY_BOUNDS_S: FloatArray = np.array([
     0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30,
     45, 60, 120,
 ])  # fmt: skip
+
+# Defaults of the utilization detector of llm-d's endpoint picker (github.com/llm-d/llm-d-router,
+# pkg/epp/framework/plugins/flowcontrol/saturationdetector/utilization/README.md).
+QUEUE_DEPTH, KV_SHARE = 5, 0.8
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -131,6 +135,37 @@ class Actions:
     shares: FloatArray | None = None
 
 
+class Guard(NamedTuple):
+    """State of a reactive guard (``policies.parts.guard``): arrays that its decisions update.
+
+    The last row of ``looks`` and of ``asked`` is the newest. ``growth`` of ``settings`` is the
+    largest factor of instances from one decision to the next, or ``least_growth`` more instances.
+    """
+
+    pools: FloatArray  # [rows, pools] what an instance of each pool does and holds
+    capacity: FloatArray  # [pools, N + 1] load that 0 to N instances serve
+    looks: FloatArray  # [decisions, LOOK, pools] of the last ``rise_s``
+    looks_s: FloatArray  # [decisions] their times
+    memory: FloatArray  # [MEMORY, pools]
+    asked: FloatArray  # [decisions, pools] instances that it asked for in the last ``fall_s``
+    asked_s: FloatArray  # [decisions] their times
+    targets: FloatArray  # [pools] of the last decision
+    decided_s: FloatArray  # [1] time of the last decision
+    settings: FloatArray  # [SETTINGS]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Hold:
+    """A decision that is repeated until ``until_s``, unless ``guard`` asks for more than it.
+
+    So the engine need not ask the policy while ``targets [pools]`` are what is ready or starting.
+    """
+
+    until_s: float
+    targets: IntArray
+    guard: Guard | None = None
+
+
 def actions_of(answer: IntArray | Actions) -> Actions:
     """Return the answer of a policy as actions."""
     return answer if isinstance(answer, Actions) else Actions(answer)
@@ -153,6 +188,23 @@ class ScalingPolicy(Protocol):
         The engine clips counts to the pool's minimum and maximum.
         """
         ...
+
+
+class Holds(Protocol):
+    """A policy that says how long a decision holds, so that replays are fast."""
+
+    def hold(self, time_s: float) -> Hold | None:
+        """Return how long the decision of ``time_s`` holds; None: ask again each time."""
+        ...
+
+
+def holds(policy: ScalingPolicy) -> Holds | None:
+    """Return the policy if its class defines ``hold`` beside ``decide``.
+
+    A subclass that only decides otherwise has to be asked each time.
+    """
+    decides = next(cls for cls in type(policy).__mro__ if "decide" in vars(cls))
+    return cast(Holds, policy) if "hold" in vars(decides) else None
 
 
 @runtime_checkable

@@ -6,43 +6,46 @@ would cost more than the simulated requests between two decisions.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from simulation.arrays import FloatArray, IntArray
 from simulation.compiler import kernel
 from simulation.engine.progress import iterations_done
+from simulation.engine.signals import read_signals
 from simulation.lifecycle import READY
+from simulation.policy import KV_SHARE, QUEUE_DEPTH
 
 # Rows of ``counts`` and ``amounts``.
-COUNTS = _READY, _STARTING, _DRAINING, _SPARE, _WAITING, _DEFERRED = tuple(range(6))
+COUNTS = _READY, _STARTING, _DRAINING, _SPARE, WAITING, _DEFERRED = tuple(range(6))
 AMOUNTS = (
     _UTILISATION, _LOAD, _INPUT_TPS, _ASKED_TPS, _BACKLOG, _FULLEST, _LONGEST, _SATURATION,
 ) = tuple(range(8))  # fmt: skip
-# Defaults of the utilization detector of llm-d's endpoint picker (github.com/llm-d/llm-d-router,
-# pkg/epp/framework/plugins/flowcontrol/saturationdetector/utilization/README.md).
-QUEUE_DEPTH, KV_SHARE = 5, 0.8
+
+
+class Reading(NamedTuple):
+    """Arrays of an observation: what it is read with, and what was read."""
+
+    router_pool: IntArray  # [services, regions] pool of the requests at a router; -1: none
+    requested_model: IntArray  # [pools] model that counts as requested from a pool; -1: none
+    requested_tokens: IntArray  # [models, regions] scratch memory
+    observed_s: FloatArray  # [1] time of the last decision
+    before: FloatArray  # [2, pools] of ``read_signals``
+    counts: IntArray  # [COUNTS, pools]
+    amounts: FloatArray  # [AMOUNTS, pools]
+    measured: FloatArray  # [signals.COUNT, pools], or no rows if no signals are read
 
 
 @kernel
-def read_observation(
-    state: Any,
-    t: float,
-    since_s: float,
-    router_pool: Any,
-    requested_model: Any,
-    requested_tokens: Any,
-    counts: Any,
-    amounts: Any,
-) -> None:
-    """Fill ``counts [COUNTS, pools]`` and ``amounts [AMOUNTS, pools]`` at ``t``.
+def read_observation(state: Any, t: float, reading: Any) -> None:
+    """Read the observation of every pool at ``t``.
 
-    ``since_s`` is the time since the last decision. Counters of arrivals restart at 0.
-
-    ``router_pool [services, regions]`` is the pool that answers for requests at a router; -1: none.
-    ``requested_model [pools]`` is the model that counts as requested from a pool; -1: none.
-    ``requested_tokens [models, regions]`` is scratch memory.
+    Amounts cover the time since the last decision. Counters restart at 0.
     """
+    since_s, reading.observed_s[0] = t - reading.observed_s[0], t
+    counts, amounts, requested_tokens = reading.counts, reading.amounts, reading.requested_tokens
+    requested_model, router_pool = reading.requested_model, reading.router_pool
     requested_tokens[:] = 0
     for service in range(state.service_model.shape[0]):
         model = state.service_model[service]
@@ -55,7 +58,7 @@ def read_observation(
         pool = state.pools[p]
         counts[_READY, p], counts[_STARTING, p] = pool.ready, pool.starting
         counts[_DRAINING, p], counts[_SPARE, p] = pool.draining, pool.lent
-        counts[_WAITING, p], counts[_DEFERRED, p] = pool.waiting, 0
+        counts[WAITING, p], counts[_DEFERRED, p] = pool.waiting, 0
         for i in range(pool.services, pool.services + pool.service_count):
             for home in range(state.latency.shape[0]):
                 if state.latency[home, pool.region] < np.inf:
@@ -70,10 +73,12 @@ def read_observation(
         for home in range(router_pool.shape[1]):
             if router_pool[service, home] >= 0:
                 queue_place = router_pool[service, home]
-                counts[_WAITING, queue_place] += state.router_waiting[service, home]
+                counts[WAITING, queue_place] += state.router_waiting[service, home]
     for p in range(state.pools.shape[0]):  # otherwise no rule would ever start its first instance
-        if counts[_READY, p] == 0 and counts[_WAITING, p] > 0:
+        if counts[_READY, p] == 0 and counts[WAITING, p] > 0:
             amounts[_UTILISATION, p] = amounts[_LOAD, p] = 1.0
+    if reading.measured.shape[0]:
+        read_signals(state, t, since_s, reading.before, reading.measured)
 
 
 @kernel

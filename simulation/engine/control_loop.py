@@ -9,7 +9,7 @@ from simulation.engine.policy_actions import Actor
 from simulation.engine.state import State
 from simulation.faults import ControllerOutage
 from simulation.fleet import Fleet
-from simulation.policy import ScalingPolicy, actions_of
+from simulation.policy import Hold, ScalingPolicy, actions_of, holds
 
 
 class Controller:
@@ -22,22 +22,27 @@ class Controller:
     def __init__(self, state: State, fleet: Fleet, policy: ScalingPolicy) -> None:
         self._state, self._fleet, self._policy = state, fleet, policy
         self._actor = Actor(state, fleet)
-        self._observe = Observer(state, policy)
+        self.observe = Observer(state, policy)
         self._outages = [fault for fault in fleet.faults if isinstance(fault, ControllerOutage)]
         self._forgets = False
+        self._holds = holds(policy)
 
-    def look(self, now: float) -> None:
-        """Make one scaling decision at ``now``."""
+    def look(self, now: float, *, read: bool = False) -> Hold | None:
+        """Make one scaling decision at ``now``; its observation may have been ``read`` already.
+
+        Returns how long it holds; None: the policy has to be asked each time.
+        """
         # Observe even during an outage: readings always cover the time since the last decision.
-        observation = self._observe(now)
+        observation = self.observe(now, read=read)
         down = [outage for outage in self._outages if outage.from_s <= now < outage.to_s]
         if down:
             self._forgets |= any(not fault.state_kept for fault in down)
-            return
+            return None
         if self._forgets:
             self._forgets = False
             self._policy.reset(self._present())
         self._actor.act(actions_of(self._policy.decide(observation)), now)
+        return None if self._outages or self._holds is None else self._holds.hold(now)
 
     def _present(self) -> Fleet:
         """Return the fleet with its present instances as the initial ones."""

@@ -7,10 +7,10 @@ from typing import Any
 from simulation.compiler import cached_kernel
 from simulation.engine.compiled_observation import read_observation
 from simulation.engine.fault_effects import apply_fault
+from simulation.engine.holding import hold_decision, note_queues
 from simulation.engine.limits import apply_limits
 from simulation.engine.loop import advance_until, tend_deferred
 from simulation.engine.scaling import apply_speed, apply_targets, close_books, place_all
-from simulation.engine.signals import read_signals
 from simulation.engine.state import opened
 
 
@@ -59,27 +59,24 @@ def tend(handle: Any, t: float) -> None:
 
 
 @cached_kernel
-def observe(
-    handle: Any,
-    t: float,
-    since_s: float,
-    router_pool: Any,
-    requested_model: Any,
-    requested_tokens: Any,
-    counts: Any,
-    amounts: Any,
-    before: Any,
-    signals: Any,
-) -> None:
-    """Read the observation of every pool at ``t`` (``engine.compiled_observation``).
+def observe(handle: Any, t: float, reading: Any) -> None:
+    """Read the observation of every pool at ``t``."""
+    read_observation(opened(handle), t, reading)
 
-    ``signals`` is filled too, unless it has no rows (``engine.signals``).
+
+@cached_kernel
+def hold(handle: Any, until: float, timing: Any, reading: Any, planned: Any, guard: Any) -> bool:
+    """Advance through the scaling decisions before ``until`` that change nothing.
+
+    Returns whether it ended with one that may change something.
     """
-    read_observation(
-        opened(handle), t, since_s, router_pool, requested_model, requested_tokens, counts, amounts
-    )
-    if signals.shape[0]:
-        read_signals(opened(handle), t, since_s, before, signals)
+    return bool(hold_decision(opened(handle), until, timing, reading, planned, guard))
+
+
+@cached_kernel
+def end_interval(handle: Any, timing: Any, reading: Any) -> None:
+    """Note the queue lengths at the end of an interval of the series."""
+    note_queues(opened(handle), timing, reading)
 
 
 @cached_kernel

@@ -6,7 +6,7 @@ import numpy as np
 
 from simulation.arrays import Array, FloatArray, IntArray
 from simulation.engine import entry_points, signals
-from simulation.engine.compiled_observation import AMOUNTS, COUNTS
+from simulation.engine.compiled_observation import AMOUNTS, COUNTS, Reading
 from simulation.engine.state import NEXT_IN_BATCH, State
 from simulation.policy import Observation, ScalingPolicy, Signals
 
@@ -21,28 +21,27 @@ class Observer:
     def __init__(self, state: State, policy: ScalingPolicy) -> None:
         self._state = state
         self._wants_signals = bool(getattr(policy, "wants_signals", False))
-        self._router_pool = router_pools(state)
-        self._asked_of = _model_requested_from(state)
         models = int(state.service_model.max(initial=-1)) + 1
-        self._asked = np.zeros((models, state.asked_tokens.shape[1]), np.int64)
-        self._observed_s = 0.0
-        self._before = np.zeros((2, len(state.pools)))
+        self.reading = Reading(
+            router_pool=router_pools(state),
+            requested_model=_model_requested_from(state),
+            requested_tokens=np.zeros((models, state.asked_tokens.shape[1]), np.int64),
+            observed_s=np.zeros(1),
+            before=np.zeros((2, len(state.pools))),
+            **self._buffers(),
+        )
 
-    def __call__(self, now: float) -> Observation:
-        """Return the observation at ``now``.
+    def __call__(self, now: float, *, read: bool = False) -> Observation:
+        """Return the observation at ``now``, which may have been ``read`` already.
 
         A pool without ready instances counts as full while requests wait for it at the router, and
         they count as waiting. Otherwise no rule would ever start its first instance.
         """
-        pools = len(self._state.pools)
-        since_s, self._observed_s = now - self._observed_s, now
-        counts = np.empty((len(COUNTS), pools), np.int64)
-        amounts = np.empty((len(AMOUNTS), pools))
-        measured = np.empty((signals.COUNT if self._wants_signals else 0, pools))
-        entry_points.observe(
-            self._state.handle, now, since_s, self._router_pool, self._asked_of, self._asked,
-            counts, amounts, self._before, measured,
-        )  # fmt: skip
+        if not read:
+            entry_points.observe(self._state.handle, now, self.reading)
+        counts, amounts, measured = self.reading[-3:]
+        # An observation keeps its arrays, so the next one needs others.
+        self.reading = self.reading._replace(**self._buffers())
         if self._wants_signals:
             latencies = self._state.latency_counts.copy()
             self._state.latency_counts[:] = 0
@@ -68,6 +67,14 @@ class Observer:
             ttft_counts=latencies[signals.TTFT] if self._wants_signals else None,
             tbt_counts=latencies[signals.TENFOLD_TBT] if self._wants_signals else None,
         )
+
+    def _buffers(self) -> dict[str, Array]:
+        pools = len(self._state.pools)
+        return {
+            "counts": np.empty((len(COUNTS), pools), np.int64),
+            "amounts": np.empty((len(AMOUNTS), pools)),
+            "measured": np.empty((signals.COUNT if self._wants_signals else 0, pools)),
+        }
 
 
 def _signals(measured: FloatArray) -> Signals:

@@ -14,7 +14,7 @@ from simulation.deadlines import due_s
 from simulation.engine import entry_points, policy_actions, result_tables
 from simulation.engine.allocation import allocate
 from simulation.engine.control_loop import Controller
-from simulation.engine.observations import router_pools
+from simulation.engine.holding import Timing, next_times
 from simulation.engine.request_supply import Feed, NothingMore
 from simulation.engine.state import State
 from simulation.engine.time_advance import TimeAdvance
@@ -193,31 +193,31 @@ def run_window(
     intervals = state.series.shape[2] - 1
     waiting, held = np.zeros((2, len(fleet.pools), intervals))
     controller = Controller(state, fleet, policy)
-    router_pool = router_pools(state)
-    control, interval = 1, 0
-    now = 0.0
+    reading = controller.observe.reading
+    spans_s = np.array([float(policy.interval_s), interval_s, duration_s])
+    timing = Timing(np.array([1, 0]), spans_s, waiting, held)
+    now, hold = 0.0, None
     while now < duration_s:
-        next_control = control * float(policy.interval_s)
-        interval_end = min((interval + 1) * interval_s, duration_s)
-        # The last interval ends with the window, whatever the rounding.
-        if interval == intervals - 1:
-            interval_end = duration_s
-        now = float(min(next_control, interval_end))
-        clockwork.advance(now)
-        if now == interval_end:
-            waiting[:, interval] = state.pools["waiting"]
-            queued_outside_pools = state.router_waiting + state.deferred_home
-            if queued_outside_pools.any():
-                np.add.at(held[:, interval], router_pool, queued_outside_pools)
-            interval += 1
-            # Held turns are not in order of arrival, as a watch expects them to be.
-            if watch is not None and not state.clock[0]["sessions"]:
-                watch(now, state.requests)
-        if now == next_control:
-            control += 1
-            if now < duration_s:
-                controller.look(now)
-                entry_points.tend(state.handle, now)
+        ended = int(timing.place[1])
+        read = decides = hold is not None and clockwork.hold(now, hold, timing, reading)
+        if read:
+            now = float(reading.observed_s[0])
+        else:
+            decision_s, end_s = next_times(timing)
+            now = min(decision_s, end_s)
+            clockwork.advance(now)
+            if now == end_s:
+                entry_points.end_interval(state.handle, timing, reading)
+            if now == decision_s:
+                timing.place[0] += 1
+                decides = now < duration_s
+        # Held turns are not in order of arrival, as a watch expects them to be.
+        if watch is not None and timing.place[1] > ended and not state.clock[0]["sessions"]:
+            watch(now, state.requests)
+        if decides:
+            hold = controller.look(now, read=read)
+            reading, spans_s[0] = controller.observe.reading, float(policy.interval_s)
+            entry_points.tend(state.handle, now)
     return waiting, held
 
 

@@ -32,6 +32,15 @@ def count_latency(state: Any, kind: int, p: int, seconds: float) -> None:
 
 
 @kernel
+def forget_latencies(state: Any) -> None:
+    """Start the counts of latencies again at 0."""
+    for kind in range(state.latency_counts.shape[0]):
+        for p in range(state.latency_counts.shape[1]):
+            for bucket in range(state.latency_counts.shape[2]):
+                state.latency_counts[kind, p, bucket] = 0
+
+
+@kernel
 def read_signals(state: Any, t: float, since_s: float, before: Any, out: Any) -> None:
     """Fill ``out [COUNT, pools]`` with the signals of the last ``since_s`` seconds.
 

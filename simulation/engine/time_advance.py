@@ -6,13 +6,19 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 from simulation.engine import entry_points
+from simulation.engine.compiled_observation import Reading
+from simulation.engine.holding import Timing
 from simulation.engine.request_supply import Feed
 from simulation.engine.state import State
+from simulation.policies.parts.guard import unguarded
+from simulation.policy import Hold
 
 EVENTS = 300_000  # between two checks of the wall clock; less than a second
+MOST_HELD_S = 3600.0  # of decisions without a look at progress, or at the limits of a policy
 REPORT_EVERY_S = 0.5  # wall time after which progress is reported
 STEP = 0.01  # share of the window after which progress is reported
 
@@ -36,6 +42,7 @@ class TimeAdvance:
         self._next = 0
         self._reported = 0.0
         self._told_at = time.monotonic()
+        self._unguarded = unguarded(len(state.pools))
 
     def advance(self, until: float) -> None:
         """Process every event before ``until``, and every fault up to and including it."""
@@ -55,6 +62,21 @@ class TimeAdvance:
             self._next += 1
         self._through(until)
         self._tell(until / self._duration_s)
+
+    def hold(self, now: float, hold: Hold, timing: Timing, reading: Reading) -> bool:
+        """Advance through scaling decisions that repeat that of ``now``, up to MOST_HELD_S.
+
+        It ends before the next fault. Returns whether it ended with the observation of a decision
+        that may differ.
+        """
+        faults = self._faults[self._next :]
+        fault_s = float(faults[0]["time"]) if len(faults) else np.inf
+        until = min(hold.until_s, now + MOST_HELD_S, fault_s, self._feed.next_s, self._duration_s)
+        guard = self._unguarded if hold.guard is None else hold.guard
+        targets = np.ascontiguousarray(hold.targets, np.int64)
+        read = entry_points.hold(self._state.handle, until, timing, reading, targets, guard)
+        self._tell(min(until, self._duration_s) / self._duration_s)
+        return bool(read)
 
     def _through(self, until: float) -> None:
         """Process events before ``until`` and load more requests as they come due."""

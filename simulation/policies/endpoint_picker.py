@@ -15,7 +15,6 @@ from typing import Literal
 import numpy as np
 
 from simulation.arrays import FloatArray, IntArray
-from simulation.engine.compiled_observation import QUEUE_DEPTH
 from simulation.errors import SimulationError
 from simulation.fleet import Fleet
 from simulation.performance.profile import Profile, iteration_s
@@ -24,6 +23,7 @@ from simulation.policies.parts.hpa_behaviour import HpaBehaviour, Way
 from simulation.policies.parts.stability import ROUNDING
 from simulation.policy import (
     LATENCY_BOUNDS_S,
+    QUEUE_DEPTH,
     ComputedParameter,
     Gauge,
     Observation,

@@ -6,11 +6,8 @@ KEDA does the same with the cron triggers of a schedule and a trigger by load: t
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import reduce
 
 import numpy as np
 
@@ -20,9 +17,9 @@ from simulation.fleet import Fleet, Pool
 from simulation.policies.hpa import SCALING_POLICY_PERIOD_S
 from simulation.policies.parts import guard
 from simulation.policies.parts.pooled_capacity import PooledCapacity
-from simulation.policies.parts.schedule import Schedule
+from simulation.policies.parts.schedule import Schedule, hold_step
 from simulation.policies.parts.service_controller import DECODE, PREFILL
-from simulation.policy import Actions, ComputedParameter, Observation, ScalingPolicy
+from simulation.policy import Actions, ComputedParameter, Guard, Hold, Observation, ScalingPolicy
 
 # Names of its targets in results
 PROMPT = "above the plan: prompt tokens a second an instance"
@@ -92,33 +89,52 @@ class Guarded(ScalingPolicy):
             (pool.model, pool.role, island)
             for pool, island in zip(fleet.pools, fleet.islands.tolist(), strict=True)
         ]
-        self._pools = np.array([
-            *tps,
-            self._each(self.in_flight, len(counts)),
-            [kinds.index(kind) for kind in kinds],
-            np.where(np.isinf(tps[0]), tps[1], tps[0]),
-            [_allowed_late_share(fleet, pool) for pool in fleet.pools],
-        ])  # fmt: skip
-        self._memory = np.full((len(guard.MEMORY), len(counts)), -np.inf)
-        self._memory[guard.TOO_MUCH] = np.inf
-        self._times = [0.0]  # of the decisions of the last ``rise_s``
-        self._looks = np.zeros((1, len(guard.LOOK), len(counts)))
-        self._asked: deque[tuple[float, IntArray]] = deque()
+        # Rows for every decision of that time, and one for rounding.
+        looks, asked = (int(span // self.interval_s) + 2 for span in (self.rise_s, self.fall_s))
+        windows = max(1.0, self.interval_s / SCALING_POLICY_PERIOD_S)
+        memory = np.full((len(guard.MEMORY), len(counts)), -np.inf)
+        memory[guard.TOO_MUCH] = np.inf
+        self._guard = Guard(
+            pools=np.array([
+                *tps,
+                self._each(self.in_flight, len(counts)),
+                [kinds.index(kind) for kind in kinds],
+                np.where(np.isinf(tps[0]), tps[1], tps[0]),
+                [_allowed_late_share(fleet, pool) for pool in fleet.pools],
+            ]),
+            capacity=self._staffing.table,
+            looks=np.zeros((looks, len(guard.LOOK), len(counts))),
+            looks_s=np.array([*[guard.UNUSED_S] * (looks - 1), 0.0]),
+            memory=memory,
+            asked=np.zeros((asked, len(counts))),
+            asked_s=np.full(asked, guard.UNUSED_S),
+            targets=counts.astype(np.float64),
+            decided_s=np.full(1, np.nan),
+            settings=np.array([
+                self.tolerance, self.rise_s, self.fall_s,
+                (1 + self.scale_up_factor) ** windows, self.scale_up_instances * windows,
+            ]),
+        )  # fmt: skip
         return counts
 
     def decide(self, observation: Observation) -> Actions:
         self.schedule.observe(observation)
         step = self.schedule.step_at(observation.time_s)
         lent = np.zeros_like(step.counts) if step.lent is None else step.lent
-        planned = step.counts - lent
-        targets = np.maximum(planned, self._instances_above_plan(observation, planned))
+        if self._guard.decided_s[0] != observation.time_s:  # else made while it held a decision
+            seen = _seen(observation, step.counts - lent)
+            guard.decide(observation.time_s, seen, self._guard)
+        targets = self._guard.targets.astype(np.int64)
         if step.lent is None:
             return Actions(targets, shares=step.shares)
         return Actions(targets, lend=lent > 0, keep_lent=lent, shares=step.shares)
 
+    def hold(self, time_s: float) -> Hold | None:
+        return hold_step(self.schedule, time_s, self._guard)
+
     def computed_parameters(self) -> tuple[ComputedParameter, ...]:
-        prefill, decode, holds = self._pools[:3]
-        learned = self._memory[guard.TOO_MUCH]
+        prefill, decode, holds = self._guard.pools[:3]
+        learned = self._guard.memory[guard.TOO_MUCH]
         return (
             ComputedParameter(PROMPT, np.where(np.isinf(prefill), np.nan, prefill)),
             ComputedParameter(OUTPUT, np.where(np.isinf(decode), np.nan, decode)),
@@ -138,25 +154,6 @@ class Guarded(ScalingPolicy):
                 f"one for each of the {pools} pools."
             )
         return np.broadcast_to(each, pools)
-
-    def _instances_above_plan(self, observation: Observation, planned: IntArray) -> IntArray:
-        """Return the instances that the guard needs, ``[pools]``; 0 where the plan suffices."""
-        now, present = observation.time_s, observation.ready + observation.starting
-        keep = bisect_right(self._times, now - self.rise_s)
-        self._times = [*self._times[keep:], now]
-        self._looks = np.concatenate([self._looks[keep:], self._looks[:1]])
-        guarded = guard.instances_above_plan(
-            now, _seen(observation, planned), self._pools, self._staffing.table, self._looks,
-            self._memory, np.array([self.tolerance, self.fall_s]),
-        )  # fmt: skip
-        if guarded.any():
-            windows = max(1.0, self.interval_s / SCALING_POLICY_PERIOD_S)
-            by_factor = present * (1 + self.scale_up_factor) ** windows
-            limit = np.maximum(by_factor, present + self.scale_up_instances * windows)
-            self._asked.append((now, np.minimum(guarded, limit).astype(np.int64)))
-        while self._asked and self._asked[0][0] < now - self.fall_s:
-            self._asked.popleft()
-        return reduce(np.maximum, (counts for _, counts in self._asked), np.zeros_like(present))
 
 
 def _allowed_late_share(fleet: Fleet, pool: Pool) -> float:

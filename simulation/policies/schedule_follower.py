@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from simulation.arrays import FloatArray, IntArray
 from simulation.fleet import Fleet
-from simulation.policies.parts.schedule import Counts, FixedSchedule, Schedule, Times
-from simulation.policy import Actions, Observation, ScalingPolicy
+from simulation.policies.parts.schedule import Counts, FixedSchedule, Schedule, Times, hold_step
+from simulation.policy import Actions, Hold, Observation, ScalingPolicy
 
 
 @dataclass(eq=False)
@@ -48,3 +48,6 @@ class ScheduleFollower(ScalingPolicy):
             keep_lent=step.lent,
             shares=step.shares,
         )
+
+    def hold(self, time_s: float) -> Hold | None:
+        return hold_step(self._schedule, time_s)

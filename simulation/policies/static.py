@@ -10,7 +10,7 @@ import numpy as np
 from simulation.arrays import IntArray
 from simulation.errors import SimulationError
 from simulation.fleet import Fleet
-from simulation.policy import Observation, ScalingPolicy
+from simulation.policy import Hold, Observation, ScalingPolicy
 
 
 @dataclass(eq=False)
@@ -34,3 +34,6 @@ class Static(ScalingPolicy):
 
     def decide(self, observation: Observation) -> IntArray:
         return self._counts.copy()
+
+    def hold(self, time_s: float) -> Hold:
+        return Hold(np.inf, self._counts)

@@ -1,11 +1,20 @@
 """Fleets, actions and faults drawn at random: every law holds, and bytes follow the seed."""
 
+from dataclasses import fields
+
 import numpy as np
 import pytest
 
 from simulation.engine.run import simulate
 from simulation.faults import Crash, FailedStarts, RandomCrashes, RegionOutage, SlowInstance
 from simulation.fleet import BATCHING, KvLink, Tier
+from simulation.policies.guarded_plan import Guarded
+from simulation.policies.parts.schedule import FixedSchedule
+from simulation.policies.schedule_follower import ScheduleFollower
+from simulation.policies.static import Static
+from simulation.policies.wrappers.cost_limit import CostLimit
+from simulation.policies.wrappers.scale_in import ScaleInOptions
+from simulation.policies.wrappers.scale_in_undo import ScaleInUndo
 from simulation.policy import Actions
 from simulation.start_times import Registration, StartUp
 from tests.simulation.builders import fleet, pool, profile, trace
@@ -138,3 +147,66 @@ def test_whatever_happens(block):
             tokens > 0,
         ]
     assert np.all(seen > 0), seen
+
+
+class AskedStatic(Static):
+    """Decides alike, but says nothing of how long its decisions hold."""
+
+    def decide(self, seen):
+        return super().decide(seen)
+
+
+class AskedFollower(ScheduleFollower):
+    def decide(self, seen):
+        return super().decide(seen)
+
+
+class AskedGuarded(Guarded):
+    def decide(self, seen):
+        return super().decide(seen)
+
+
+def wrapped(policy, soft_s):
+    return CostLimit(ScaleInUndo(ScaleInOptions(policy, soft_s=soft_s), reads=soft_s > 0), 1e9)
+
+
+@pytest.mark.parametrize("block", range(3))
+def test_a_decision_that_holds_changes_nothing_to_one_that_is_asked_each_time(block):
+    moved = 0
+    for seed in range(block * 12, block * 12 + 12):
+        rng = np.random.default_rng(70_000 + seed)
+        requests, serving = random_requests(rng, int(rng.integers(1, 600))), random_fleet(rng)
+        pools, interval_s = len(serving.pools), float(rng.choice([2.0, 7.0, 30.0]))
+        counts, soft_s = rng.integers(0, 4, (4, pools)), float(rng.choice([0.0, 20.0]))
+        times_s = np.array([0.0, 80.0, 91.0, 200.0])
+        rates = {"prefill_tps": 150.0, "decode_tps": 80.0, "in_flight": 3.0}
+        quick = {"rise_s": 8.0, "fall_s": 30.0, "interval_s": interval_s, **rates}
+        for holds, asked in (
+            tuple(kind(counts[0], interval_s=interval_s) for kind in (Static, AskedStatic)),
+            tuple(
+                kind(times_s, counts, interval_s=interval_s)
+                for kind in (ScheduleFollower, AskedFollower)
+            ),
+            tuple(
+                kind(FixedSchedule("plan", times_s, counts), **quick)
+                for kind in (Guarded, AskedGuarded)
+            ),
+        ):  # fmt: skip
+            first, other = (
+                simulate(requests, serving, wrapped(policy, soft_s), seed=seed,
+                         duration_s=DURATION_S)
+                for policy in (holds, asked)
+            )  # fmt: skip
+            for name in ("outcome", "pool", "first_token_s", "last_token_s"):
+                a, b = getattr(first.requests, name), getattr(other.requests, name)
+                assert a.tobytes() == b.tobytes()
+            for field in fields(first.series):
+                np.testing.assert_array_equal(
+                    getattr(first.series, field.name), getattr(other.series, field.name)
+                )
+            for field in fields(first.totals):
+                np.testing.assert_array_equal(
+                    getattr(first.totals, field.name), getattr(other.totals, field.name)
+                )
+            moved += int(first.totals.starts.sum())
+    assert moved

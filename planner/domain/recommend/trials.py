@@ -18,8 +18,6 @@ from typing import TypeVar
 import numpy as np
 
 from planner.domain.parallel import parallel_replays
-from planner.domain.planning.inputs import PlannedWindow
-from planner.domain.planning.planning import plan_window
 from planner.domain.progress import Progress, silent
 from planner.domain.recommend.rule import ROUNDING, Candidate, CaseResult
 from planner.domain.recommend.test_days import Case, TestDay, TestDays, spared
@@ -35,7 +33,6 @@ from planner.domain.study import PolicyRun, Study
 from planner.errors import EXPECTED
 from planner.inputs.scenario.schema.test_days import LEVELS
 from planner.policies.base import Policy
-from planner.policies.context import Plan
 from simulation.arrays import IntArray
 from simulation.early_stop import TargetMissed
 from simulation.metrics import Summary
@@ -58,26 +55,6 @@ class Trial:
 
 
 @dataclass(eq=False)
-class _Shared:
-    """What all policies on one study share; computed when first used."""
-
-    study: Study
-    lock: RLock
-    loads: Loads = field(init=False)
-    _planned: PlannedWindow | None = field(default=None, init=False)
-
-    def __post_init__(self) -> None:
-        self.loads = Loads(self.study, self.lock)
-
-    @property
-    def planned(self) -> PlannedWindow:
-        with self.lock:
-            if self._planned is None:
-                self._planned = plan_window(self.study.plan_input, silent)
-            return self._planned
-
-
-@dataclass(eq=False)
 class Trials:
     """Results of candidates on the test days of a study, each simulated at most once."""
 
@@ -90,7 +67,8 @@ class Trials:
     _static: dict[tuple[int, bool], IntArray] = field(default_factory=dict, init=False)
     _known: Known = field(default_factory=dict, init=False)
     _lock: RLock = field(default_factory=RLock, init=False)
-    _shared: OrderedDict[tuple[Callable[[], Study], bool], _Shared] = field(
+    # The study of a day, and the loads that plans are made for there, with a spare replica or not.
+    _shared: OrderedDict[Callable[[], Study], tuple[Study, Loads]] = field(
         default_factory=OrderedDict, init=False
     )
 
@@ -219,18 +197,16 @@ class Trials:
                 known = self._static_result(case, self.static_fleet(level, trial.spare))
                 if known is not None and not (whole and known.cut):
                     return known
-            shared = self._study(trial)
-            study = shared.study
+            study, loads = self._study(trial)
             run = run_policy(
                 study,
                 turned,
                 seed=self.seed,
                 progress=report,
                 shared=SharedInputs(
-                    shared.planned if turned.traits.plan == Plan() else None,
-                    self._tests,
-                    partial(self.static_fleet, level, trial.spare),
-                    shared.loads,
+                    tests=self._tests,
+                    static=partial(self.static_fleet, level, trial.spare),
+                    loads=loads,
                 ),
                 options=ReplayOptions(
                     detailed=False,
@@ -277,20 +253,24 @@ class Trials:
             else None,
         )
 
-    def _study(self, trial: Trial) -> _Shared:
-        """Return the study of a trial; the least recently used are dropped beyond MOST_HELD."""
-        key = trial.case.study, trial.spare
+    def _study(self, trial: Trial) -> tuple[Study, Loads]:
+        """Return the study of a trial, and its loads.
+
+        The least recently used are dropped beyond MOST_HELD.
+        """
+        key = trial.case.study
         with self._lock:
             if key not in self._shared:
                 study = trial.case.study()
-                self._shared[key] = _Shared(spared(study) if trial.spare else study, self._lock)
+                self._shared[key] = study, Loads(study, self._lock)
             self._shared.move_to_end(key)
-            while sum(len(its.study.trace) for its in self._shared.values()) > MOST_HELD:
+            while sum(len(study.trace) for study, _ in self._shared.values()) > MOST_HELD:
                 oldest = next(iter(self._shared))
                 if oldest == key:
                     break
                 del self._shared[oldest]
-            return self._shared[key]
+            study, loads = self._shared[key]
+        return (spared(study) if trial.spare else study), loads
 
     def candidate(self, policy: Policy, index: int, level: int) -> Candidate:
         """Return the candidate with its results on the days that it was simulated on."""

@@ -8,6 +8,7 @@ import numpy as np
 
 from simulation.compiler import cached_kernel, kernel
 from simulation.policies.parts.stability import PILED_UP, ROUNDING
+from simulation.policy import Guard
 
 # Rows of ``seen``: the planned instances, and what a decision reads from its observation.
 SEEN = _PLANNED, _READY, _STARTING, _WAITING, _PREFILL_TPS, _DECODE_TPS, _BATCH, _LATE = tuple(
@@ -18,6 +19,17 @@ POOLS = _MOST_PREFILL_TPS, _MOST_DECODE_TPS, _HOLDS, _KIND, _WORTH, _ALLOWED = t
 # Rows of a decision in ``looks``; those of ``memory``.
 LOOK = _SERVED, _FLIGHT, _HELD, _FULL, _IS_LATE = tuple(range(5))
 MEMORY = _PILED_S, TOO_MUCH = tuple(range(2))
+SETTINGS = _TOLERANCE, _RISE_S, _FALL_S, _GROWTH, _LEAST_GROWTH = tuple(range(5))
+UNUSED_S = -np.inf  # time of a row that holds no decision
+
+
+def unguarded(pools: int) -> Guard:
+    """Return the state of no guard."""
+    none = np.zeros(0)
+    return Guard(
+        np.zeros((len(POOLS), 0)), np.zeros((0, 1)), np.zeros((0, len(LOOK), 0)), none,
+        np.zeros((len(MEMORY), 0)), np.zeros((0, 0)), none, np.zeros(pools), np.zeros(1), none,
+    )  # fmt: skip
 
 
 @kernel
@@ -98,27 +110,23 @@ def _queue(looks: Any, seen: Any, pools: Any, capacity: Any, p: int, tolerance: 
     return float(max(holding, present))
 
 
-@cached_kernel
-def instances_above_plan(
-    time_s: float, seen: Any, pools: Any, capacity: Any, looks: Any, memory: Any, settings: Any
-) -> Any:
-    """Return the instances that the guard needs, ``[pools]``; 0 where the plan suffices.
+@kernel
+def _instances_above_plan(time_s: float, seen: Any, guard: Any, looks: Any, out: Any) -> bool:
+    """Fill ``out [pools]`` with the instances that the guard needs; 0 where the plan suffices.
 
-    ``seen`` is ``[SEEN, pools]``, ``pools`` ``[POOLS, pools]``, and ``capacity [pools, N + 1]`` the
-    load that 0 to N instances serve. ``looks [decisions, LOOK, pools]`` are the decisions of the
-    last ``rise_s``; the last one is written here. ``memory [MEMORY, pools]`` is updated.
-    ``settings`` are ``tolerance`` and ``fall_s``.
+    Returns whether it needs any. The last row of ``looks`` is written here.
     """
-    tolerance, fall_s, planned = settings[0], settings[1], seen[_PLANNED]
-    out = np.zeros(seen.shape[1])
+    pools, capacity, memory = guard.pools, guard.capacity, guard.memory
+    tolerance, planned = guard.settings[_TOLERANCE], seen[_PLANNED]
     _look(seen, pools, capacity, looks)
-    count = seen.shape[1]
+    count, some = seen.shape[1], False
     serving, room = np.zeros(count), np.zeros(count)  # of all pools of a model and role together
     for p in range(count):
         kind, worth = int(pools[_KIND, p]), pools[_WORTH, p]
         serving[kind] += _smallest(looks, _SERVED, p) * worth
         room[kind] += (_carried(capacity, p, planned[p]) * (1 + tolerance) + ROUNDING) * worth
     for p in range(count):
+        out[p] = 0.0
         kind, load = int(pools[_KIND, p]), _smallest(looks, _SERVED, p)
         alone = _carried(capacity, p, planned[p]) * (1 + tolerance) + ROUNDING
         if load > alone and serving[kind] > room[kind]:
@@ -126,11 +134,54 @@ def instances_above_plan(
         piled = _queue(looks, seen, pools, capacity, p, tolerance)
         if piled > 0:
             memory[_PILED_S, p] = time_s
-        settled = time_s - memory[_PILED_S, p] > fall_s and seen[_STARTING, p] == 0
+        settled = time_s - memory[_PILED_S, p] > guard.settings[_FALL_S] and seen[_STARTING, p] == 0
         memory[TOO_MUCH, p] = _learn(looks, p, settled, tolerance, memory[TOO_MUCH, p])
         if np.isfinite(memory[TOO_MUCH, p]):
             learned = _fewest(capacity, p, load * (1 + tolerance) / memory[TOO_MUCH, p])
             if learned > planned[p]:
                 out[p] = max(out[p], learned)
         out[p] = max(out[p], piled)
-    return out
+        some = some or out[p] > 0
+    return some
+
+
+@kernel
+def _shift(times_s: Any, rows: Any, time_s: float) -> None:
+    """Drop the oldest of ``rows`` and repeat the newest, at ``time_s``."""
+    last = times_s.shape[0] - 1
+    for i in range(last):
+        times_s[i] = times_s[i + 1]
+        rows[i] = rows[i + 1]
+    times_s[last] = time_s
+
+
+@kernel
+def decide_targets(time_s: float, seen: Any, guard: Any) -> None:
+    """Decide the targets, the plan or more, from ``seen [SEEN, pools]``."""
+    settings = guard.settings
+    _shift(guard.looks_s, guard.looks, time_s)
+    first = 0
+    while guard.looks_s[first] <= time_s - settings[_RISE_S]:
+        first += 1
+    needed = np.zeros(seen.shape[1])
+    some = _instances_above_plan(time_s, seen, guard, guard.looks[first:], needed)
+    if some:
+        _shift(guard.asked_s, guard.asked, time_s)
+    newest = guard.asked.shape[0] - 1
+    for p in range(seen.shape[1]):
+        if some:
+            present = seen[_READY, p] + seen[_STARTING, p]
+            limit = max(present * settings[_GROWTH], present + settings[_LEAST_GROWTH])
+            guard.asked[newest, p] = np.floor(min(needed[p], limit))
+        target = seen[_PLANNED, p]
+        for i in range(guard.asked.shape[0]):
+            if guard.asked_s[i] >= time_s - settings[_FALL_S]:
+                target = max(target, guard.asked[i, p])
+        guard.targets[p] = target
+    guard.decided_s[0] = time_s
+
+
+@cached_kernel
+def decide(time_s: float, seen: Any, guard: Any) -> None:
+    """Decide the targets, from Python (``decide_targets``)."""
+    decide_targets(time_s, seen, guard)

@@ -16,7 +16,7 @@ from simulation.arrays import FloatArray, IntArray
 from simulation.errors import SimulationError
 from simulation.fleet import Fleet
 from simulation.policies.parts.endpoints import initial_counts
-from simulation.policy import Observation
+from simulation.policy import Guard, Hold, Observation
 
 Times = Sequence[float] | FloatArray
 Counts = Sequence[Sequence[int]] | IntArray
@@ -100,6 +100,18 @@ class Schedule(Protocol):
         """Return the step at a scaling decision."""
         ...
 
+    def next_change_s(self, time_s: float) -> float:
+        """Return the next time after ``time_s`` at which the step may change; inf: never."""
+        ...
+
+
+def hold_step(schedule: Schedule, time_s: float, guarded: Guard | None = None) -> Hold | None:
+    """Return how long the step at ``time_s`` holds; None if it lends instances."""
+    step = schedule.step_at(time_s)
+    if step.lent is not None:
+        return None
+    return Hold(schedule.next_change_s(time_s), step.counts, guarded)
+
 
 class FixedSchedule:
     """A fixed schedule: ``targets[i]`` instances per pool from ``times_s[i]`` on.
@@ -140,6 +152,9 @@ class FixedSchedule:
             return ScheduleStep(counts, lent)
         shares = None if self._shares is None else self._shares[step]
         return ScheduleStep(counts, None if self._lent is None else self._lent[step].copy(), shares)
+
+    def next_change_s(self, time_s: float) -> float:
+        return _next_after(self._steps.times_s, time_s)
 
 
 # Plans a period from its index and the ready and starting instances ``[pools]`` at its decision;
@@ -187,3 +202,15 @@ class RollingSchedule:
             return ScheduleStep(counts, None, planned[0].shares)
         serving = [step.counts - (0 if step.lent is None else step.lent) for step in planned]
         return ScheduleStep(counts, counts - np.max(serving, axis=0), planned[0].shares)
+
+    def next_change_s(self, time_s: float) -> float:
+        undecided = self._decided_s[len(self._steps_planned) :]
+        return min(
+            _next_after(self._starts_s, time_s), float(undecided[0]) if len(undecided) else np.inf
+        )
+
+
+def _next_after(times_s: FloatArray, time_s: float) -> float:
+    """Return the first of the rising ``times_s`` after ``time_s``; inf: none."""
+    later = times_s[np.searchsorted(times_s, time_s, side="right") :]
+    return float(later[0]) if len(later) else np.inf

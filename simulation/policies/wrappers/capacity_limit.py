@@ -13,7 +13,7 @@ from simulation.fleet import Fleet
 from simulation.policies.parts.endpoints import Service, services
 from simulation.policies.parts.stability import ROUNDING
 from simulation.policies.wrappers.wrapper import Wrapper
-from simulation.policy import Actions, Observation, ScalingPolicy, actions_of
+from simulation.policy import Actions, Hold, Observation, ScalingPolicy, actions_of
 
 
 class CapacityLimit(Wrapper):
@@ -110,6 +110,9 @@ class CapacityLimit(Wrapper):
         return replace(
             actions, targets=targets, firm=firm if firm.any() else actions.firm, keep_lent=keep
         )
+
+    def hold(self, time_s: float) -> Hold | None:
+        return None if self._lacking.any() else super().hold(time_s)
 
     def _count(self, requested: IntArray, granted: IntArray, present: IntArray) -> None:
         """Count instances that are missing now and were not at the decision before."""

@@ -8,7 +8,7 @@ from simulation.arrays import IntArray
 from simulation.early_stop import TargetMissed
 from simulation.fleet import Fleet
 from simulation.policies.wrappers.wrapper import Wrapper
-from simulation.policy import Actions, Observation, ScalingPolicy
+from simulation.policy import Actions, Hold, Observation, ScalingPolicy, actions_of
 
 
 class CostLimitExceeded(TargetMissed):
@@ -30,12 +30,22 @@ class CostLimit(Wrapper):
         per_hour = [pool.usd_per_gpu_hour * pool.gpus_per_instance for pool in fleet.pools]
         self._usd_per_s = np.array(per_hour) / 3600
         self._paid, self._since_s = 0.0, 0.0
-        return super().reset(fleet)
+        self._kept = super().reset(fleet)
+        return self._kept
 
-    def decide(self, observation: Observation) -> IntArray | Actions:
+    def decide(self, observation: Observation) -> Actions:
         counts = observation.ready + observation.starting + observation.draining
         passed_s, self._since_s = observation.time_s - self._since_s, observation.time_s
-        self._paid += passed_s * float(counts @ self._usd_per_s)
+        # Decisions that the engine held had the targets of the last one.
+        held_s = max(0.0, passed_s - self.interval_s)
+        kept_usd_per_s = float(self._kept @ self._usd_per_s)
+        self._paid += held_s * kept_usd_per_s
+        self._paid += (passed_s - held_s) * float(counts @ self._usd_per_s)
         if self._paid > self._limit:
             raise CostLimitExceeded
-        return self._policy.decide(observation)
+        actions = actions_of(self._policy.decide(observation))
+        self._kept = actions.targets
+        return actions
+
+    def hold(self, time_s: float) -> Hold | None:
+        return super().hold(time_s)

@@ -9,7 +9,7 @@ import numpy as np
 from simulation.arrays import IntArray
 from simulation.fleet import Fleet
 from simulation.policies.wrappers.wrapper import Wrapper
-from simulation.policy import Actions, Observation, ScalingPolicy, actions_of
+from simulation.policy import Actions, Hold, Observation, ScalingPolicy, actions_of
 
 
 class ScaleInOptions(Wrapper):
@@ -37,3 +37,6 @@ class ScaleInOptions(Wrapper):
         if lend is actions.lend and not self._soft_s:
             return actions
         return replace(actions, soft_s=actions.soft_s or self._soft_s, lend=lend)
+
+    def hold(self, time_s: float) -> Hold | None:
+        return super().hold(time_s)

@@ -10,7 +10,7 @@ from simulation.arrays import IntArray
 from simulation.fleet import Fleet
 from simulation.policies.parts.endpoints import Service, services
 from simulation.policies.wrappers.wrapper import Wrapper
-from simulation.policy import Actions, Observation, ScalingPolicy, actions_of
+from simulation.policy import Actions, Hold, Observation, ScalingPolicy, actions_of
 
 
 class ScaleInUndo(Wrapper):
@@ -55,6 +55,9 @@ class ScaleInUndo(Wrapper):
                 targets[service_pools] = np.maximum(targets[service_pools], present[service_pools])
         self._note(targets - present, observation, actions)
         return replace(actions, targets=targets)
+
+    def hold(self, time_s: float) -> Hold | None:
+        return None if self._watches(time_s) else super().hold(time_s)
 
     def _watches(self, now: float) -> bool:
         """Return whether an instance may still come back, or came back and must stay."""

@@ -10,7 +10,7 @@ import numpy as np
 from simulation.arrays import FloatArray, IntArray
 from simulation.fleet import Fleet
 from simulation.policies.wrappers.wrapper import Wrapper
-from simulation.policy import Actions, Gauge, Observation, ScalingPolicy
+from simulation.policy import Actions, Gauge, Hold, Observation, ScalingPolicy
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +52,9 @@ class SignalRecorder(Wrapper):
         if gauge is not None:
             self._note(gauge)
         return answer
+
+    def hold(self, time_s: float) -> Hold | None:
+        return super().hold(time_s) if self._gauged is None else None
 
     def _note(self, gauge: Gauge) -> None:
         """Widen the range. Python numbers are faster than arrays of a few pools."""

@@ -7,10 +7,12 @@ from simulation.fleet import Fleet
 from simulation.policy import (
     ComputedParameter,
     Gauge,
+    Hold,
     Observation,
     ReportsGauge,
     ReportsParameters,
     ScalingPolicy,
+    holds,
 )
 
 
@@ -24,7 +26,9 @@ class Wrapper(ScalingPolicy):
         # A custom policy may not define it.
         self.wants_signals = bool(getattr(policy, "wants_signals", False))
         # Tested once, since isinstance() with a protocol is slower than a decision.
-        self._gauged = policy if isinstance(policy, ReportsGauge) else None
+        inner = policy._gauged if isinstance(policy, Wrapper) else policy
+        self._gauged: ReportsGauge | None = inner if isinstance(inner, ReportsGauge) else None
+        self._holds = holds(policy)
 
     def reset(self, fleet: Fleet) -> IntArray:
         return self._policy.reset(fleet)
@@ -38,3 +42,7 @@ class Wrapper(ScalingPolicy):
             if isinstance(self._policy, ReportsParameters)
             else ()
         )
+
+    def hold(self, time_s: float) -> Hold | None:
+        """Return how long a decision of the policy holds; for a subclass that adds nothing then."""
+        return None if self._holds is None else self._holds.hold(time_s)

@@ -1,0 +1,113 @@
+"""Compiled advance through the scaling decisions that change nothing.
+
+Most decisions repeat the one before. To ask the policy in Python each time would take longer than
+the simulation of the requests in between.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from simulation.arrays import FloatArray, IntArray
+from simulation.compiler import kernel
+from simulation.engine.compiled_observation import WAITING, read_observation
+from simulation.engine.loop import advance_until, tend_deferred
+from simulation.engine.scaling import apply_targets
+from simulation.engine.signals import forget_latencies
+from simulation.policies.parts.guard import SEEN, decide_targets
+
+EVENTS = 1 << 40  # more than there are between two decisions
+ALL = np.iinfo(np.int64).max
+
+
+class Timing(NamedTuple):
+    """Times of the decisions and of the series, and the queue lengths that the series hold.
+
+    ``place`` holds the numbers of the next decision and of the present interval of the series.
+    """
+
+    place: IntArray  # [2]
+    spans_s: FloatArray  # [3]: between decisions, of an interval of the series, of the window
+    waiting: FloatArray  # [pools, intervals] requests at the instances, at the end of each
+    held: FloatArray  # [pools, intervals] requests at the router or in the NIW queue
+
+
+def next_times(timing: Timing) -> tuple[float, float]:
+    """Return the times of the next decision and of the end of the present interval."""
+    decision_s, interval_s, window_s = timing.spans_s
+    control, interval = timing.place
+    # The last interval ends with the window, whatever the rounding.
+    end_s = window_s
+    if interval < timing.waiting.shape[1] - 1:
+        end_s = min((interval + 1) * interval_s, window_s)
+    return control * decision_s, end_s
+
+
+_next_times = kernel(next_times)
+
+
+@kernel
+def note_queues(state: Any, timing: Any, reading: Any) -> None:
+    """Note the queue lengths at the end of an interval."""
+    interval = timing.place[1]
+    for p in range(state.pools.shape[0]):
+        timing.waiting[p, interval] = state.pools[p].waiting
+    for service in range(reading.router_pool.shape[0]):
+        for home in range(reading.router_pool.shape[1]):
+            count = state.router_waiting[service, home] + state.deferred_home[service, home]
+            if count:
+                timing.held[reading.router_pool[service, home], interval] += count
+    timing.place[1] += 1
+
+
+@kernel
+def hold_decision(
+    state: Any, until: float, timing: Any, reading: Any, planned: Any, guard: Any
+) -> bool:
+    """Advance until ``until``, while the targets of every decision are what is ready or starting.
+
+    The targets are ``planned [pools]``, or those of ``guard`` if it has any pools. Returns True
+    after the observation of a decision with other targets. Returns False if the next decision, or
+    the next end of an interval, is at ``until`` or later.
+    """
+    pools = state.pools.shape[0]
+    off, soft_s, keep = np.zeros(pools, np.bool_), np.zeros(pools), np.full(pools, ALL)
+    targets = planned.copy()
+    while True:
+        decision_s, end_s = _next_times(timing)
+        now = min(decision_s, end_s)
+        if now >= until:
+            return False
+        advance_until(state, now, EVENTS)
+        if now == end_s:
+            note_queues(state, timing, reading)
+        if now < decision_s:
+            continue
+        timing.place[0] += 1
+        read_observation(state, now, reading)
+        if guard.pools.shape[1]:
+            decide_targets(now, _seen(reading, planned), guard)
+            targets[:] = guard.targets.astype(np.int64)
+        for p in range(pools):
+            if targets[p] != state.pools[p].ready + state.pools[p].starting:
+                return True
+        if reading.measured.shape[0]:
+            forget_latencies(state)
+        apply_targets(state, targets, soft_s, off, keep, now)
+        tend_deferred(state, now)
+
+
+@kernel
+def _seen(reading: Any, planned: Any) -> Any:
+    """Return what the guard reads, ``[SEEN, pools]``."""
+    out = np.full((len(SEEN), len(planned)), np.nan)
+    out[0] = planned
+    out[1:3] = reading.counts[:2]
+    out[3] = reading.counts[WAITING]
+    if reading.measured.shape[0]:
+        out[4:7] = reading.measured[2:5]
+        for p in range(len(planned)):
+            out[7, p] = np.fmax(reading.measured[7, p], reading.measured[8, p])
+    return out
