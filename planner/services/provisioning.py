@@ -14,7 +14,6 @@ from django.core.cache import cache
 from planner.domain.kinds.provision import Options
 from planner.domain.options import options_of
 from planner.domain.provisioning.levels import (
-    Judge,
     Measurements,
     measured_on,
     problem_of,
@@ -99,7 +98,6 @@ def operator_sensitivity(run: Run, pool: dict[str, Any]) -> dict[str, Any]:
 def savings_sweep(run: Run, pool: dict[str, Any], by: str) -> dict[str, Any]:
     """Compare operators with whole replicas while length, rate or the model's size varies.
 
-    A replay of the pool's requests confirms the plans. Runs without a sample of lengths use means.
     The sizes are the Qwen2 family at the pool's load and limit.
     """
     if by not in SWEEPS:
@@ -122,8 +120,7 @@ def savings_sweep(run: Run, pool: dict[str, Any], by: str) -> dict[str, Any]:
         )
         rows = []
         for value, varied in points:
-            judge = _judge(pool, varied.isl / service.isl)
-            _, levels = solve_levels(varied, pool["weights"], rules, measured, judge)
+            _, levels = solve_levels(varied, pool["weights"], rules, measured)
             row: dict[str, Any] = {"at": value, "slo_ms": varied.slo_s * 1e3}
             if "model" in levels and "operator" in levels:
                 coarse, fine = levels["model"], levels["operator"]
@@ -134,15 +131,6 @@ def savings_sweep(run: Run, pool: dict[str, Any], by: str) -> dict[str, Any]:
 
     answer: dict[str, Any] = as_json(_cached(run, pool, by, compute))
     return answer
-
-
-def _judge(pool: dict[str, Any], factor: float) -> Judge | None:
-    """Return the requests of a pool, with prompts ``factor`` times as long."""
-    sample = np.array(pool.get("sample") or (), np.int64).reshape(-1, 2)
-    if not sample.size:
-        return None
-    isl = np.maximum(np.rint(sample[:, 0] * factor), 1).astype(np.int64)
-    return Judge(isl, sample[:, 1], float(pool["attainment"]), seed=1)
 
 
 def _curve_provenance(measured: Measurements) -> dict[str, str]:

@@ -12,7 +12,6 @@ from planner.domain.serialise import MERGED, OPTIONAL, gpu_words
 from simulation.provisioning.level import FALLBACK_METHODS, Level
 from simulation.provisioning.savings import Savings, saved_shares, savings
 
-SAMPLE = 400  # requests of a pool whose lengths are kept
 LEVEL_NAMES = {
     "operator": "Operators",
     "module": "Layers",
@@ -224,9 +223,6 @@ class PoolFigures:
     levels: dict[str, LevelFigures]
     savings: dict[str, Savings]  # against whole replicas
     methods: tuple[Method, ...]  # as the source plans operators
-    attainment: float = 0.0  # share of requests that must meet the limit
-    # Input and output tokens of some requests of the busiest hour; empty: no replay.
-    sample: tuple[tuple[int, int], ...] = ()
 
     @classmethod
     def of(cls, case: Case) -> PoolFigures:
@@ -254,8 +250,6 @@ class PoolFigures:
             levels={name: level_figures(case, level) for name, level in case.levels.items()},
             savings=_savings(case),
             methods=case.methods,
-            attainment=case.limit.attainment,
-            sample=() if case.judge is None else case.judge.sample(SAMPLE),
         )
 
 

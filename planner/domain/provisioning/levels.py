@@ -169,12 +169,6 @@ class Judge:
     attainment: float
     seed: int
 
-    def sample(self, count: int) -> tuple[tuple[int, int], ...]:
-        """Return input and output tokens of at most ``count`` requests, evenly by input."""
-        order = np.lexsort((self.osl, self.isl))
-        some = order[np.linspace(0, order.size - 1, min(count, order.size)).astype(np.int64)]
-        return tuple(zip(self.isl[some].tolist(), self.osl[some].tolist(), strict=True))
-
 
 def solve_levels(
     service: PhaseLoad,
