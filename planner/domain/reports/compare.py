@@ -32,7 +32,7 @@ from planner.domain.reports.frame import (
     window_title,
 )
 from planner.domain.reports.modules import modules_section
-from planner.domain.reports.over_time import Load, demand_chart, replicas_chart
+from planner.domain.reports.over_time import BORROWED, Load, demand_chart, replicas_chart
 from planner.domain.reports.plan_details import plan_sections
 from planner.domain.reports.policies import (
     Outcome,
@@ -75,6 +75,11 @@ class Plan:
     def label(self) -> str:
         """Return the name for people."""
         return self.name.capitalize() or self.outcome.label
+
+    @property
+    def title(self) -> str:
+        """Return the name for people, then its policy."""
+        return f"{self.label} · {self.outcome.label}" if self.name else self.label
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +231,10 @@ def _replicas(its: Comparison, schedule: Schedule | None, key: str) -> Span | No
     if schedule is not None and not schedule.by_itself and schedule.totals:
         return min(schedule.totals), max(schedule.totals)
     found = its.tables("replicas")
-    rows = found.filter(pl.col("policy") == key) if not found.is_empty() else found
+    if found.is_empty():
+        return None
+    borrowed = pl.col("arrangement").str.ends_with(BORROWED)
+    rows = found.filter(pl.col("policy") == key, ~borrowed)
     if rows.is_empty():
         return None
     totals = rows.group_by("time").agg(pl.col("ready").sum())["ready"].to_list()
@@ -237,7 +245,7 @@ def _answer(its: Comparison, schedule: Schedule | None) -> str:
     """Return what to run, in a sentence."""
     counts = _replicas(its, schedule, its.key)
     what = "" if counts is None else f" {span_text(counts)} replica{'s' * (counts[1] != 1)}:"
-    return f"Run{what} {its.plan.outcome.label}."
+    return f"Run{what} {its.plan.title}."
 
 
 def _meaning(plan: Plan) -> Meaning:
@@ -276,10 +284,15 @@ def _replicas_tile(its: Comparison, schedule: Schedule | None) -> Iterator[Fact]
     if TODAY in its.outcomes and its.key != TODAY:
         today = _replicas(its, schedule_of(its.tables, TODAY), TODAY)
     ratio = schedule.ratio() if schedule is not None else ""
+    simulated = _replicas(its, None, its.key)
+    guarded = ""
+    if simulated is not None and simulated[1] > counts[1]:
+        why = "with the guard" if "guard" in its.plan.outcome.label else "in simulation"
+        guarded = f"up to {simulated[1]:,} {why}"
     yield Fact(
         "Replicas", span_text(counts),
-        change="" if today is None else f"today {span_text(today)}",
-        note=f"P:D {ratio} at peak" if ratio else "",
+        change="" if today is None else f"{span_text(today)} today",
+        note=" · ".join(filter(None, (guarded, f"P:D {ratio} at peak" if ratio else ""))),
     )  # fmt: skip
 
 
@@ -293,7 +306,7 @@ def _against(its: Comparison) -> str:
         whom += " (oracle)"
     unequal = next((row for row in its.comparison.equal_slo if row.policy == its.key), None)
     if unequal is None:
-        return f"vs {whom}"
+        return f"vs {whom} {figure(base.cost_usd, '$')}"
     if unequal.saving is None:
         return f"{figure(base.cost_usd, '$')} {whom}, at another SLO"
     return f"vs {whom} at equal SLO"
@@ -306,9 +319,11 @@ def _attainment_tile(its: Comparison) -> Iterator[Fact]:
     if tier is None:
         return
     target, worst = outcome.target(tier), outcome.worst_hour.get(tier)
+    # Hours with few requests do not count as the worst, so it may exceed the mean.
+    share = outcome.slo_attainment[tier] or 0.0
     notes = (
         f"target {percent(target, 0)}" if target is not None else "",
-        f"worst hour {percent(worst, 0)}" if worst is not None else "",
+        f"worst hour {percent(worst)}" if worst is not None and worst <= share else "",
     )
     met = all(outcome.slo_met.values())
     yield Fact(
@@ -334,7 +349,7 @@ def _days_passed(its: Comparison) -> str:
     """Return how many required test days the plan passes."""
     required = _required(its)
     passed = sum(day.policies[its.key].passes for day in required)
-    return f"{passed} of {len(required)} test days" if required else ""
+    return f"passed {passed} of {len(required)} test days" if required else ""
 
 
 def _required(its: Comparison) -> list[TestDayFigures]:
@@ -355,7 +370,9 @@ def _next_level(its: Comparison) -> str:
     if other.level is not None and not other.level.qualifies:
         return f"no plan passes {following}"
     more = other.outcome.cost_usd - its.plan.outcome.cost_usd
-    if other.outcome.name == its.key or round(more, 2) == 0:
+    if other.outcome.name == its.key:
+        return f"{following.capitalize()}: same plan"
+    if round(more, 2) == 0:
         return f"{following.capitalize()}: same cost"
     sign = "+" if more >= 0 else "−"
     spare = ", N+1" if other.level is not None and other.level.spare else ""
@@ -410,7 +427,7 @@ def _sections(its: Comparison, schedule: Schedule | None) -> Iterator[Section]:
         table_of = schedule_table(schedule, its.frame.window.clock)
         yield Section("Replica schedule", (table_of,), "Schedule")
     if reasons := tuple(_reasons(its)):
-        yield Section(f"Why: {its.plan.outcome.label}", (Facts(reasons),), "Why")
+        yield Section(f"Why: {its.plan.title}", (Facts(reasons),), "Why")
     yield from _autoscaler(its)
     yield from _test_days(its)
     yield from assumptions_section(its.frame)
@@ -424,7 +441,7 @@ def _autoscaler(its: Comparison) -> Iterator[Section]:
     if today is None or today == its.key:
         return
     both = ((f"Today: {traits_of(today).label}", its.outcomes[today]),
-            (f"Recommended: {its.plan.outcome.label}", its.plan.outcome))  # fmt: skip
+            (f"Recommended: {its.plan.title}", its.plan.outcome))  # fmt: skip
     facts = []
     for label, outcome in both:
         missed = [
@@ -534,7 +551,7 @@ def _test_days(its: Comparison) -> Iterator[Section]:
         (Head("Policies that pass"), _passing),
         (Head("Not applicable", wide=2), lambda day: day.not_applicable),
     )  # fmt: skip
-    note = f"Results of {its.plan.outcome.label}. A plan must pass every required day."
+    note = f"Results of {its.plan.title}. A plan must pass every required day."
     yield Section("Test days", (replace(rows, note=note),))
 
 

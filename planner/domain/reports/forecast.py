@@ -25,7 +25,7 @@ from planner.domain.report import (
     Table,
     table,
 )
-from planner.domain.reports.frame import window_text
+from planner.domain.reports.frame import OTHER_NOTE, window_text
 from planner.domain.reports.over_time import thin, to_end
 from planner.domain.reports.tables import Tables
 
@@ -47,7 +47,7 @@ def report(result: ForecastResult, tables: Tables) -> Report:
         title=result.scenario or "Forecast",
         answer=result.headline or f"Forecast of {len(rows):,} series.",
         about=window_text(window) if window else "What follows the trace",
-        facts=tuple(_facts(rows)),
+        facts=tuple(_facts(rows, tables("forecast") if window else None)),
         sections=(
             Section("Forecast of each series", (_series(rows),), "Series"),
             *_planned_for(result),
@@ -59,11 +59,15 @@ def report(result: ForecastResult, tables: Tables) -> Report:
     )
 
 
-def _facts(rows: Rows) -> Iterator[Fact]:
-    """Yield the errors of past forecasts: those of the series that is forecast worst."""
+def _facts(rows: Rows, ahead: pl.DataFrame | None) -> Iterator[Fact]:
+    """Yield the error of all series, if ``ahead`` has them, and those of the worst series."""
+    overall = _overall_error(ahead)
     for name, label in (("wape", "WAPE"), ("peak_wape", "Peak WAPE")):
         known = [row[name] for row in rows if row.get(name) is not None]
-        if known:
+        if known and name == "wape" and overall is not None and len(known) > 1:
+            worst = f"{_worst(len(known))}: {percent(max(known))}"
+            yield Fact(label, overall, form=Form.SHARE, note=worst)
+        elif known:
             yield Fact(label, max(known), form=Form.SHARE, note=_worst(len(known)))
     covered = [row["coverage80"] for row in rows if row.get("coverage80") is not None]
     if covered:
@@ -71,9 +75,18 @@ def _facts(rows: Rows) -> Iterator[Fact]:
         enough = least >= WELL_COVERED
         yield Fact(
             "Coverage of the 80% band", least, form=Form.SHARE,
-            note="good enough to plan on" if enough else f"below {percent(WELL_COVERED, 0)}",
+            note=f"at least {percent(WELL_COVERED, 0)} to plan on it",
             meaning=Meaning.MET if enough else Meaning.RISK,
         )  # fmt: skip
+
+
+def _overall_error(ahead: pl.DataFrame | None) -> float | None:
+    """Return the WAPE over all series of the table of the forecast; None without demand."""
+    if ahead is None or not {"actual", "mean"} <= set(ahead.columns):
+        return None
+    known = ahead.filter(pl.col("actual").is_finite(), pl.col("mean").is_finite())
+    demand = float(known["actual"].sum())
+    return float((known["actual"] - known["mean"]).abs().sum()) / demand if demand else None
 
 
 def _worst(series: int) -> str:
@@ -122,8 +135,8 @@ def _series(rows: Rows) -> Table:
         (Head("Tier", wide=2), lambda row: row["tier"]),
         (Head("Unit"), lambda row: (row.get("unit") or "").replace("_", " ")),
         (Head("Forecaster", wide=2), lambda row: row["method"]),
-        (Head("Next best", wide=2), lambda row: row.get("runner_up")),
-        (Head("Next best over it", Form.NUMBER), lambda row: row.get("runner_up_over")),
+        (Head("Best other", wide=2), lambda row: row.get("runner_up")),
+        (Head("Its error ratio", Form.NUMBER), lambda row: row.get("runner_up_over")),
         (Head("WAPE", Form.SHARE), lambda row: row.get("wape")),
         (Head("Peak WAPE", Form.SHARE), lambda row: row.get("peak_wape")),
         (Head("MASE", Form.NUMBER), lambda row: row.get("mase")),
@@ -134,8 +147,8 @@ def _series(rows: Rows) -> Table:
         (Head("Why", wide=3), lambda row: row.get("reason")),
         (Head("Warning", wide=3), lambda row: row.get("note")),
         (Head("Bins left out", wide=3), lambda row: row.get("cleaned")),
-        note="Errors of past forecasts. Next best over it: errors of recent peaks, as a ratio. "
-        "MASE compares with repeating the bin before.",
+        note=f"{OTHER_NOTE} MASE compares with repeating the bin before, which is above 1 for most "
+        "forecasts of a day.",
     )
 
 

@@ -7,7 +7,8 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any, cast
 
-from planner.domain.formats import duration, local, when, zone_name
+from forecasting.method_choice import MARGIN
+from planner.domain.formats import duration, local, percent, when, zone_name
 from planner.domain.report import Form, Head, Section, sources_section, table
 from planner.domain.results.assumptions import Assumption
 from planner.domain.results.basis import Forecasts, Frame, WindowFacts
@@ -15,6 +16,10 @@ from planner.domain.traffic.traffic import FORECAST
 from planner.domain.verification.profile_error import ProfileError
 
 ASSUMED = "assumed"
+OTHER_NOTE = (
+    "Errors of past forecasts. Error ratio: recent peak errors of the best other method over those "
+    f"of the forecaster. An ensemble stays unless another method is {percent(MARGIN, 0)} better."
+)
 
 
 def window_text(window: WindowFacts) -> str:
@@ -103,12 +108,12 @@ def forecasts_section(forecasts: Forecasts | None) -> Iterator[Section]:
         (Head("Region", wide=2), lambda row: row["region"]),
         (Head("Tier", wide=2), lambda row: row["tier"]),
         (Head("Forecaster", wide=2), lambda row: row["method"]),
-        (Head("Next best", wide=2), lambda row: row.get("runner_up")),
-        (Head("Next best over it", Form.NUMBER), lambda row: row.get("runner_up_over")),
+        (Head("Best other", wide=2), lambda row: row.get("runner_up")),
+        (Head("Its error ratio", Form.NUMBER), lambda row: row.get("runner_up_over")),
         (Head("WAPE", Form.SHARE), lambda row: row["wape"]),
         (Head("Peak WAPE", Form.SHARE), lambda row: row["peak_wape"]),
         (Head("Coverage of the 80% band", Form.SHARE), lambda row: row["coverage80"]),
-        note="Errors of past forecasts. Next best over it: errors of recent peaks, as a ratio.",
+        note=OTHER_NOTE,
     )
     yield Section("Forecast errors", (errors,), "Forecast", folded=True)
 

@@ -66,7 +66,8 @@ def report(result: SizeResult, tables: Tables) -> Report:
 def _name(pool: SizedPool) -> str:
     """Return the model, its GPUs and its role, if prefill and decode are separate."""
     replica = pool.sized.replica
-    role = "" if replica.role == "mixed" else f", {replica.role}"
+    told = replica.role == "mixed" or replica.arrangement.endswith(f", {replica.role}")
+    role = "" if told else f", {replica.role}"
     return f"{replica.model} on {replica.arrangement}{role}"
 
 
@@ -77,7 +78,7 @@ def _answer(result: SizeResult) -> str:
         parts = [f"{pool.replicas:,} x {_name(pool)}" for pool in needs.values()]
         return f"Replicas for the peak demand: {' and '.join(parts)}"
     if len(result.pools) > 1:
-        return f"Capacity of {len(result.pools)} replicas within the SLO"
+        return f"Capacity of one replica within the SLO, {len(result.pools)} types"
     (pool,) = result.pools
     return f"{_name(pool)}: {pool.sized.max_rps:,.3g} req/s per replica within the SLO"
 
@@ -87,7 +88,9 @@ def _fact(pool: SizedPool) -> Fact:
     needed = ""
     if pool.replicas and pool.demand_rps:
         plural = "s" if pool.replicas > 1 else ""
-        needed = f"{pool.replicas:,} replica{plural} for {pool.demand_rps:,.3g} req/s"
+        each = pool.demand_rps / pool.replicas
+        pooled = f" ({each:,.3g} each, pooled)" if each > pool.sized.max_rps else ""
+        needed = f"{pool.replicas:,} replica{plural} for {pool.demand_rps:,.3g} req/s{pooled}"
     limit = f"limit: {limit_name(pool.sized.bound_by)}"
     return Fact(_name(pool), pool.sized.max_rps, "req/s", change=needed, note=limit)
 

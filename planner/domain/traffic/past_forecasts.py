@@ -26,6 +26,7 @@ NAIVE = {
     "seasonal-naive": "repeating the day before",
     "seasonal-naive-week": "repeating the week before",
 }
+NEGLIGIBLE = 0.05  # share of the naive error; a smaller gain is not worth naming
 MOST_SERIES = 6  # only the largest series: they are for charts, not for figures
 MOST_ORIGINS = 48
 MOST_STEPS = 192
@@ -173,7 +174,10 @@ def against_naive(
             f"Worse than {NAIVE[best]}: {methods} is off by {own_error:.1%} of demand, "
             f"{error_words}. {verdict}"
         )
-    return f"{methods} is off by {own_error:.1%} of demand; {error_words}."
+    sentence = f"{methods} is off by {own_error:.1%} of demand; {error_words}."
+    if methods != best and own_error > (1 - NEGLIGIBLE) * naive_errors[best]:
+        return f"About as good as {NAIVE[best]}: {sentence}"
+    return sentence
 
 
 def error(pairs: Sequence[tuple[FloatArray, FloatArray]]) -> float | None:

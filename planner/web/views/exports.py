@@ -134,6 +134,7 @@ def _context(request: Request, run: Run, problem: PlannerError | None) -> dict[s
         "groups": groups,
         "to": request.GET.get("to", ""),
         "plan": plan,
+        "assurance": _assurance(run, plan),
         "why_none": why,
         "form": _form(request.GET, run, plan),
         "texts": " ".join((*MANIFESTS, "csv", "json")),
@@ -152,6 +153,12 @@ def _plan(run: Run) -> tuple[Plan | None, str]:
         return plan_of(run, ExportOptions(), timezone.now()), ""
     except NotReady as problem:
         return None, str(problem)
+
+
+def _assurance(run: Run, plan: Plan | None) -> str:
+    """Return the level of assurance of the plan; "" if the run does not recommend it."""
+    take = (run.result or {}).get("recommended") or {}
+    return str(take.get("assurance") or "") if plan and plan.policy == take.get("policy") else ""
 
 
 def _form(sent: QueryDict, run: Run, plan: Plan | None) -> OptionsForm:
