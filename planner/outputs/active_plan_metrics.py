@@ -78,7 +78,7 @@ def _replicas_at(steps: Sequence[Step], repeat: Repeat, local: datetime) -> int 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """The next change of a plan: all its replicas before and after it."""
+    """The next change of a plan's total: all its replicas before and after it."""
 
     at: datetime
     before: int
@@ -86,26 +86,29 @@ class Change:
 
 
 def next_change(plan: ActivePlan, now: datetime) -> Change | None:
-    """Return when the replicas of any pool change next, within a week; None if they do not."""
+    """Return when the plan's total of replicas changes next, within a week; None if it does not.
+
+    Replicas that only move from one pool to another are no change.
+    """
     zone = ZoneInfo(plan.zone)
     local = now.astimezone(zone).replace(tzinfo=None, second=0, microsecond=0)
     pools = [steps_of(pool) for pool in plan.pools]
     repeat = cast(Repeat, plan.repeat)
     if repeat == "once":
         moments = sorted({step.begins for steps in pools for step in steps if step.begins > local})
-        at_each = [[_replicas_at(steps, repeat, moment) or 0 for steps in pools]
-                   for moment in (local, *moments)]  # fmt: skip
+        totals = [sum(_replicas_at(steps, repeat, moment) or 0 for steps in pools)
+                  for moment in (local, *moments)]  # fmt: skip
     else:
         counts = np.array([folded(steps, repeat) for steps in pools])
         least = np.where(counts == UNKNOWN, counts.max(initial=0) + 1, counts).min(axis=1)
         counts = np.where(counts == UNKNOWN, least[:, None], counts)
-        ahead = np.roll(counts, -(minute_of(local) % CYCLES[repeat]), axis=1)
-        changed = np.flatnonzero((ahead[:, 1:] != ahead[:, :-1]).any(axis=0)) + 1
+        ahead = np.roll(counts.sum(axis=0), -(minute_of(local) % CYCLES[repeat]))
+        changed = np.flatnonzero(ahead != ahead[0])
         moments = [local + timedelta(minutes=int(minute)) for minute in changed[:1]]
-        at_each = [ahead[:, minute].tolist() for minute in (0, *changed[:1])]
-    for moment, after in zip(moments, at_each[1:], strict=False):
-        if after != at_each[0]:
-            return Change(moment.replace(tzinfo=zone), sum(at_each[0]), sum(after))
+        totals = [int(ahead[minute]) for minute in (0, *changed[:1])]
+    for moment, after in zip(moments, totals[1:], strict=False):
+        if after != totals[0]:
+            return Change(moment.replace(tzinfo=zone), totals[0], after)
     return None
 
 

@@ -22,6 +22,7 @@ from planner.domain.reports.policies import (
 )
 
 SEASON = timedelta(days=7)  # demand repeats by week, so older data lacks the latest week
+NOW, BEFORE = "now", "before the plan:"
 POINTS = 0.0005  # smaller differences of a share are shown as none
 
 
@@ -80,39 +81,43 @@ def change_tiles(
     after: Simulated | None,
     replicas: tuple[Span | None, Span | None],
     saving: float | None,
+    was: str = NOW,
 ) -> Iterator[Fact]:
-    """Yield replicas, cost, SLO attainment, energy and risk as proposed, with what is now.
+    """Yield replicas, cost, SLO attainment, energy and risk as proposed, with what is compared.
 
     ``saving`` is the share of the cost that is saved at equal SLO attainment, if it is known.
+    ``was`` says what ``before`` is: NOW, or BEFORE if the fleet has changed since.
     """
     now, proposed = replicas
-    yield Fact("Replicas", proposed and span_text(proposed), note=_now(now and span_text(now)))
+    yield Fact(
+        "Replicas", proposed and span_text(proposed), note=_note(was, now and span_text(now))
+    )
     if after is None:
         return
     then, its = before.outcome if before else None, after.outcome
-    was_usd = _now(figure(then.cost_usd, "$") if then else None)
+    was_usd = _note(was, figure(then.cost_usd, "$") if then else None)
     yield Fact("Cost", its.cost_usd, "$", note=was_usd, **saving_change(saving))
     if (tier := after.tier) is not None:
-        yield _attainment(its, then, tier)
+        yield _attainment(its, then, tier, was)
     energy = 1 - its.energy_kwh / then.energy_kwh if then and then.energy_kwh else None
-    was_kwh = _now(figure(then.energy_kwh, "kWh") if then else None)
+    was_kwh = _note(was, figure(then.energy_kwh, "kWh") if then else None)
     yield Fact("Energy", its.energy_kwh, "kWh", note=was_kwh, **saving_change(energy))
     survives, share = after.redundancy
     meaning = {True: Meaning.MET, False: Meaning.RISK, None: Meaning.NEUTRAL}[survives]
-    was = redundancy_text(*before.redundancy) if before else None
-    yield Fact("Risk", redundancy_text(survives, share), note=_now(was), meaning=meaning)
+    note = _note(was, redundancy_text(*before.redundancy) if before else None)
+    yield Fact("Risk", redundancy_text(survives, share), note=note, meaning=meaning)
 
 
-def _attainment(its: Outcome, then: Outcome | None, tier: str) -> Fact:
+def _attainment(its: Outcome, then: Outcome | None, tier: str, was: str) -> Fact:
     """Return the SLO attainment of a tier, with its change in points."""
-    share, was = its.slo_attainment[tier], then.slo_attainment.get(tier) if then else None
-    points = None if share is None or was is None else share - was
+    share, then_share = its.slo_attainment[tier], then.slo_attainment.get(tier) if then else None
+    points = None if share is None or then_share is None else share - then_share
     met = all(its.slo_met.values())
     return Fact(
         f"SLO attainment, {tier}", share, form=Form.SHARE,
         change="" if points is None or abs(points) < POINTS
         else f"{100 * points:+.1f} points".replace("-", "−"),
-        note=_now(None if was is None else percent(was)),
+        note=_note(was, None if then_share is None else percent(then_share)),
         meaning=Meaning.MET if met else Meaning.MISSED,
     )  # fmt: skip
 
@@ -172,5 +177,5 @@ def _budget_check(usd_30d: float | None, budget: float | None) -> Check:
     return Check("Within budget", usd_30d <= budget, words)
 
 
-def _now(text: str | None) -> str:
-    return f"now {text}" if text else ""
+def _note(was: str, text: str | None) -> str:
+    return f"{was} {text}" if text else ""

@@ -32,7 +32,13 @@ from planner.domain.reports.frame import (
     window_title,
 )
 from planner.domain.reports.modules import modules_section
-from planner.domain.reports.over_time import BORROWED, Load, demand_chart, replicas_chart
+from planner.domain.reports.over_time import (
+    BORROWED,
+    TODAY,
+    Load,
+    demand_chart,
+    replicas_chart,
+)
 from planner.domain.reports.plan_details import plan_sections
 from planner.domain.reports.policies import (
     Outcome,
@@ -59,7 +65,6 @@ from planner.policies.base import SEPARATOR
 from planner.policies.registry import traits_of
 
 STATIC = "static"
-TODAY = "today"
 MWH = 1000.0  # kWh
 
 

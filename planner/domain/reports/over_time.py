@@ -23,6 +23,8 @@ MOST_POOLS = 5  # entries of a legend
 MOST_POINTS = 1500  # points of a line; a screen has fewer pixels
 OFF_SCALE = 1.8  # today's capacity over the rest of the chart, from which it is cut off
 OTHER_POOLS = "other pools"
+TODAY = "today"  # policy of the fleet that the scenario states
+CAPACITY_TODAY = "Capacity today"
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +125,7 @@ def load_of(demand: pl.DataFrame, capacity: pl.DataFrame) -> Load | None:
 def demand_chart(
     tables: Tables, frame: Frame, policy: str, label: str, today: str | None
 ) -> tuple[Chart | None, Load | None]:
-    """Return demand with its forecast band, capacity of a plan and of today's fleet, and shortfall.
+    """Return demand with its forecast band, capacity of a plan and of a baseline, and shortfall.
 
     The second value is None if the run has no capacity over time.
     """
@@ -140,12 +142,13 @@ def demand_chart(
     top = None
     if today is not None and today != policy:
         largest = max((y or 0.0 for line in series for y in line.y), default=0.0)
-        for line in _capacity_line(tables, today, frame, "Capacity today", Role.BASELINE):
+        name = CAPACITY_TODAY if today == TODAY else "Capacity, baseline"
+        for line in _capacity_line(tables, today, frame, name, Role.BASELINE):
             its = max(y or 0.0 for y in line.y)
             if its > OFF_SCALE * largest > 0:
                 # It would press everything else into the lowest part of the chart.
                 top = 1.1 * largest
-                line = replace(line, label=f"Capacity today: {figure(its)}, off scale")
+                line = replace(line, label=f"{name}: {figure(its)}, off scale")
             series.append(line)
     if load is not None:
         served = [wanted - short for wanted, short in zip(load.demand, load.short, strict=True)]

@@ -3,34 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from datetime import datetime
-from typing import Any
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, cast
+from zoneinfo import ZoneInfo
 
 from planner.domain.formats import figure, when
-from planner.domain.report import Fact, Meaning
+from planner.domain.report import Fact, Report, Role, Series
+from planner.domain.reports.over_time import CAPACITY_TODAY
 from planner.errors import PlannerError
-from planner.models import ActivePlan, Firing, Outcome, Run, Source
+from planner.models import ActivePlan, Firing, Outcome, Proposal, Run, Source
 from planner.outputs.active_plan_metrics import desired, next_change
 from planner.outputs.render.html import ShownBlock, charts_shown
 from planner.outputs.reports import run_report
+from planner.outputs.weekly_pattern import CYCLES, Repeat
 from planner.selectors.active_plans import active_plans
 from planner.selectors.review import UNDECIDED, proposals_list
-from planner.selectors.runs import run_result
-from planner.selectors.savings import savings
 
 MOST = 3  # plans with a chart
 ITEMS = 6  # lines of a list
-HOUR_S = 3600.0
+REPEATS = {"once": "once", "daily": "repeated daily", "weekly": "repeated weekly"}
 
 
 @dataclass(frozen=True, slots=True)
 class FleetPlan:
-    """An active plan with its figures now, and demand and capacity as planned."""
+    """An active plan with its figures, its chart, and what came of it."""
 
     plan: ActivePlan
     facts: tuple[Fact, ...]
     charts: tuple[ShownBlock, ...]
+    about: str  # the window of the chart
+    outcome: Outcome | None
+    actual: str  # the outcome in words
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,19 +48,36 @@ class Alert:
 
 def fleet_context(now: datetime) -> dict[str, Any]:
     """Return the active plans, the alerts and the proposals that wait."""
-    plans = list(active_plans()[:ITEMS])
+    waiting = proposals_list().filter(state__in=UNDECIDED)
+    to_review = waiting.filter(state=Proposal.State.OPEN)
     return {
         "plans": [
-            FleetPlan(plan, tuple(_facts(plan, now)), _charts(plan) if i < MOST else ())
-            for i, plan in enumerate(plans)
+            _fleet_plan(plan, now, chart=i < MOST) for i, plan in enumerate(active_plans()[:ITEMS])
         ],
         "alerts": list(_alerts())[:ITEMS],
-        "waiting": list(proposals_list().filter(state__in=UNDECIDED)[:ITEMS]),
+        "waiting": list(waiting[:ITEMS]),
+        "to_review": to_review.count(),
+        "first_to_review": to_review.first(),
     }
 
 
+def _fleet_plan(plan: ActivePlan, now: datetime, *, chart: bool) -> FleetPlan:
+    """Return an active plan as the page shows it."""
+    report = _report(plan)
+    outcome = plan.outcomes.filter(state=Outcome.State.DONE).first()
+    short = float(outcome.figures.get("short_hours") or 0.0) if outcome else 0.0
+    return FleetPlan(
+        plan,
+        (*_facts(plan, now), *(_key_facts(report) if report else ())),
+        _charts(plan, report, now) if report and chart else (),
+        f"plan of {plan.begins.astimezone(ZoneInfo(plan.zone)):%-d %b %Y}, {REPEATS[plan.repeat]}",
+        outcome,
+        f"short for {figure(short)} h" if short else "held",
+    )
+
+
 def _facts(plan: ActivePlan, now: datetime) -> Iterator[Fact]:
-    """Yield replicas now, the next change, what came of it, and the savings so far."""
+    """Yield the replicas now and their next change."""
     counts = [pool.replicas for pool in desired(plan, now)]
     known = [count for count in counts if count is not None]
     yield Fact("Replicas now", sum(known) if known else None, note=plan.label or plan.policy)
@@ -66,52 +87,58 @@ def _facts(plan: ActivePlan, now: datetime) -> Iterator[Fact]:
         yield Fact("Next change", when(change.at), note=moved)
     else:
         yield Fact("Next change", "none", note="within a week")
-    if (saved := _saved(plan, now)) is not None:
-        meaning = Meaning.SAVING if saved > 0 else Meaning.NEUTRAL
-        note = f"as planned, since {when(plan.since)}"
-        yield Fact("Saved so far", saved, "$", note=note, meaning=meaning)
-    outcome = plan.outcomes.filter(state=Outcome.State.DONE).first()
-    if outcome is None:
-        yield Fact("Plan versus actual", None, note="once its window is over")
-        return
-    short = float(outcome.figures.get("short_hours") or 0.0)
-    yield Fact(
-        "Plan versus actual", "held" if not short else f"short for {figure(short)} h",
-        note=f"since {when(outcome.begins)}", meaning=Meaning.MISSED if short else Meaning.MET,
-    )  # fmt: skip
 
 
-def _saved(plan: ActivePlan, now: datetime) -> float | None:
-    """Return the planned saving over the baseline of its run since the plan is active, in $."""
+def _report(plan: ActivePlan) -> Report | None:
+    """Return the report of the plan's run about the plan's policy, if there is one."""
     run = plan.run
     if run is None or run.state != Run.State.COMPLETED:
         return None
-    result = run_result(run)
-    policies, base = result.get("policies") or {}, str(result.get("baseline") or "")
-    if plan.policy not in policies or base not in policies or base == plan.policy:
-        return None
-    saved = savings(result, base)[plan.policy]["cost_usd"]
-    share = saved["equal"] if saved["equal"] is not None else saved["fraction"]
-    window = result["window"]
-    hours = (
-        datetime.fromisoformat(window["end"]) - datetime.fromisoformat(window["start"])
-    ).total_seconds() / HOUR_S
-    active = (now - plan.since).total_seconds() / HOUR_S
-    return float(share or 0.0) * float(policies[base]["cost_usd"]) / hours * active
-
-
-def _charts(plan: ActivePlan) -> tuple[ShownBlock, ...]:
-    """Return demand and capacity of the plan's run."""
-    run = plan.run
-    if run is None or run.state != Run.State.COMPLETED:
-        return ()
-    alternatives = (run.result or {}).get("alternatives") or {}
+    result = run.result or {}
+    alternatives = result.get("alternatives") or {}
     chosen = next((name for name, key in alternatives.items() if key == plan.policy), "")
+    recommended = (result.get("recommended") or {}).get("policy")
+    if run.kind == Run.Kind.COMPARE and not chosen and recommended != plan.policy:
+        return None  # the report would be about another policy
     try:
-        report = run_report(run, chosen)
+        return run_report(run, chosen)
     except PlannerError:  # its arrays were removed
-        return ()
-    return charts_shown(report, live=True, prefix=f"plan-{plan.pk}")[:1]
+        return None
+
+
+def _key_facts(report: Report) -> Iterator[Fact]:
+    """Yield cost and SLO attainment as planned. "Today" there is the fleet before the plan."""
+    for fact in report.facts:
+        if fact.label.startswith(("Cost", "SLO attainment")):
+            yield replace(fact, note=fact.note.replace("today", "before the plan"))
+
+
+def _charts(plan: ActivePlan, report: Report, now: datetime) -> tuple[ShownBlock, ...]:
+    """Return demand and capacity of the plan, with a line at the present time of its window."""
+    for chart in report.charts[:1]:
+        lines = [
+            replace(line, label="Capacity, active plan")
+            if line.role is Role.RECOMMENDED
+            else replace(line, label=line.label.replace(CAPACITY_TODAY, "Capacity before the plan"))
+            for line in chart.series
+        ]
+        if (moment := _in_window(plan, now)) is not None:
+            top = chart.y.top or max((y or 0.0 for line in lines for y in line.y), default=0.0)
+            lines.append(Series("Now", (moment, moment), (0.0, top), Role.LIMIT))
+        shown = replace(report, charts=(replace(chart, series=tuple(lines)),))
+        return charts_shown(shown, live=True, prefix=f"plan-{plan.pk}")
+    return ()
+
+
+def _in_window(plan: ActivePlan, now: datetime) -> datetime | None:
+    """Return the moment of the planned window whose replicas the plan uses now, if any."""
+    if plan.repeat == "once":
+        return now if plan.begins <= now < plan.ends else None
+    zone, cycle = ZoneInfo(plan.zone), timedelta(minutes=CYCLES[cast(Repeat, plan.repeat)])
+    begins = plan.begins.astimezone(zone).replace(tzinfo=None)
+    moment = begins + (now.astimezone(zone).replace(tzinfo=None) - begins) % cycle
+    moment = moment.replace(tzinfo=zone).astimezone(UTC)
+    return moment if moment < plan.ends else None
 
 
 def _alerts() -> Iterator[Alert]:

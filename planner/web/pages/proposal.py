@@ -10,7 +10,7 @@ from typing import Any
 from django.utils import timezone
 
 from planner.domain.formats import NOTHING
-from planner.domain.reports.change import change_tiles, simulated
+from planner.domain.reports.change import BEFORE, NOW, change_tiles, simulated
 from planner.domain.reports.policies import Span, span_text
 from planner.models import Proposal, ProposalEntry, Run, User
 from planner.outputs.proposal_changes import (
@@ -82,6 +82,7 @@ def proposal_context(proposal: Proposal, user: User) -> dict[str, Any]:
         "approvals": approvals_of(proposal),
         "stale": why_outdated(proposal) if undecided else "",
         "why_not": why_not_approvable(proposal, user) if may_approve(user) else "",
+        "is_author": user.pk in authors_of(proposal) and not review_rules().self_approval,
         "may_decide": may_approve(user),
         "mine": user.pk in authors_of(proposal) or may_administer(user),
         "may_say": may_say,
@@ -121,11 +122,18 @@ def _difference(proposal: Proposal, proposed: Proposed) -> dict[str, Any]:
     pair, names = compared_policies(proposal, proposal.run)
     before, after = (simulated(*each) for each in zip(pair, names, strict=True))
     total, pools = proposed.total, list(proposed.pools)
+    was = NOW if _compared_with_now(proposal) else BEFORE
     return {
-        "tiles": list(change_tiles(before, after, _spans(total), proposed.saving)),
+        "tiles": list(change_tiles(before, after, _spans(total), proposed.saving, was)),
+        "was_head": f"num:{was.capitalize().removesuffix(':')}",
         "checks": checks_of(proposal, pair[1], after, timezone.now()),
         "pools": [_pool(pool, total) for pool in (*pools, *([total] if len(pools) > 1 else []))],
     }
+
+
+def _compared_with_now(proposal: Proposal) -> bool:
+    """Return whether the compared fleet is still the present one."""
+    return proposal.is_undecided and not why_outdated(proposal)
 
 
 def _spans(change: ReplicaChange) -> tuple[Span | None, Span | None]:
@@ -234,15 +242,16 @@ def _other(proposal: Proposal) -> tuple[Run | None, str, str]:
 
     Use the replay of the active plan, else the base run, else the baseline of the proposed run.
     """
+    label = "Now" if _compared_with_now(proposal) else "Before the plan"
     if (replay := replay_of(proposal)) is not None:
-        return replay, REPLAYED, "Now"
+        return replay, REPLAYED, label
     base = proposal.base_run
     if base is not None and base.state == Run.State.COMPLETED:
         policy = proposal.base.policy if proposal.base and proposal.base.run_id == base.pk else ""
-        return base, policy, "Now"
+        return base, policy, label
     result = run_result(proposal.run) if proposal.run else {}
     baseline = str(result.get("baseline") or "")
-    return (proposal.run, baseline, "Now") if baseline else (None, "", "")
+    return (proposal.run, baseline, label) if baseline else (None, "", "")
 
 
 def _course(run: Run, policy: str, label: str, *, base: bool = False) -> Course | None:

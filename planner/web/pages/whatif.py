@@ -14,6 +14,7 @@ from django.urls import reverse
 
 from planner.domain.formats import figure
 from planner.domain.report import Report
+from planner.domain.reports.policies import span_text
 from planner.domain.reports.whatif import VariedSetting, answer_report, grid_report
 from planner.domain.whatif.figures import FIGURES, PLANNED, Cell, WhatIf, planned_cell
 from planner.domain.whatif.settings import Setting
@@ -177,6 +178,7 @@ def answers_context(run: Run, params: QueryDict) -> dict[str, Any]:
     if not isinstance(before, WhatIf):
         raise before or NotReady("The plan of this run is being prepared. Try again.")
     context |= {"question": question, "going": sum(answer is None for answer in found)}
+    context |= {"recommended": None if before.flat else _recommended(run)}
     if not question.axes:
         (now,) = found
         if isinstance(now, PlannerError):
@@ -199,6 +201,27 @@ def answers_context(run: Run, params: QueryDict) -> dict[str, Any]:
     report = grid_report(run.name, cells, varied, chosen, PLANNED, tuple(notes))
     rows = [", ".join(texts) for texts in product(*(one.texts for one in varied))]
     return context | {"choices": rows, "figures": PLANNED, "chosen": chosen, **_shown(report)}
+
+
+def _recommended(run: Run) -> dict[str, Any] | None:
+    """Return the simulated figures that a comparison recommends; None if it has none.
+
+    A what-if changes the optimizer's plan on the forecast. The recommended policy may add a spare
+    replica to every pool and scale by load.
+    """
+    result = run_result(run)
+    take = result.get("recommended") or {}
+    figures = (result.get("policies") or {}).get(take.get("policy"))
+    if run.kind != Run.Kind.COMPARE or not figures:
+        return None
+    timetable = take.get("timetable") or {}
+    totals = [sum(row["replicas"]) for row in timetable.get("rows") or ()]
+    scheduled = totals and not timetable.get("by_itself")
+    return {
+        "usd": figures["cost_usd"],
+        "replicas": span_text((min(totals), max(totals))) if scheduled else "",
+        "label": figures["label"],
+    }
 
 
 def sweep_context(sweep: Sweep, params: QueryDict) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from planner.outputs.active_plan_metrics import desired, next_change
 from planner.outputs.options import ExportOptions
 from planner.selectors.places import ACCOUNT, PLACES
 from planner.services.active_plans import plan_activate
+from planner.services.proposals import propose
 from tests.planner.web.pages import json_in, signed_in, text_of
 from tests.planner.web.study import completed_run
 
@@ -101,6 +102,34 @@ def test_the_next_change_is_the_first_minute_with_other_replicas(
         moment += timedelta(minutes=15)
 
 
+@pytest.mark.parametrize("options", [{}, {"repeat": "once"}])
+def test_a_replica_that_only_moves_to_another_pool_is_no_change(
+    run: Run, approver: User, options: dict[str, Any]
+) -> None:
+    timetable = run.result["recommended"]["timetable"]
+    pool = timetable["pools"][0]
+    timetable["pools"] = [pool, {**pool, "region": "us-west"}]
+    for row, counts in zip(timetable["rows"], ([2, 3], [3, 2], [3, 3]), strict=True):
+        row["replicas"] = counts
+    run.save()
+    plan = plan_activate(
+        run=run, options=ExportOptions.model_validate(options), user=approver, now=NOW
+    )
+    now = datetime(2024, 5, 18, 6, tzinfo=UTC)
+    change = next_change(plan, now)
+    assert change is not None
+    assert (change.at.hour, change.before, change.after) == (20, 5, 6)
+
+
+def test_a_proposal_to_review_is_the_first_action(client: Client, run: Run, planner: User) -> None:
+    proposal = propose(by=planner, title="Fewer at night", run=run)
+    actions = client.get(reverse("web:home")).content.decode()
+    button = re.search(r'<a class="btn btn-primary"\s+href="([^"]+)">\s*([^<]+?)\s*</a>', actions)
+    assert button is not None
+    address = reverse("web:proposal", args=[proposal.pk])
+    assert button.groups() == (address, "1 proposal to review")
+
+
 def test_a_plan_that_stays_has_no_next_change(run: Run, approver: User) -> None:
     run.result["recommended"]["timetable"]["rows"] = [
         {"begins": "2024-05-18T00:00:00Z", "replicas": [2]}
@@ -118,8 +147,11 @@ def test_home_shows_the_active_plan_and_what_needs_attention(
     answer = client.get(reverse("web:home"))
     page = text_of(answer)
     assert reverse("web:plan-in-force", args=[plan.pk]) in answer.content.decode()
-    assert "Replicas now" in page and "Next change" in page and "Saved so far" in page
-    names = [line["name"] for line in json_in(answer, f"plan-{plan.pk}-1-data")["data"]]
-    assert "Demand" in names
+    assert "Replicas now" in page and "Next change" in page
+    assert "Cost per day" in page and "SLO attainment" in page
+    assert "plan of 18 May 2024, repeated daily" in page
+    lines = {line["name"]: line for line in json_in(answer, f"plan-{plan.pk}-1-data")["data"]}
+    assert "Demand" in lines
+    assert lines["Now"]["x"][0].startswith("2024-05-18")
     assert reverse("web:source", args=["prom"]) in answer.content.decode()
     assert 'id="latest"' not in answer.content.decode()

@@ -77,6 +77,7 @@ def test_a_story_in_pages(planner: User, approver: User, viewer: User) -> None:
     pia.post(act, {"action": "amend", "run": better.pk, "text": "Kept."})
     done = anna.post(act, {"action": "approve", "text": "Good."}, follow=True)
     assert f"Proposal {proposal.pk} is approved and active" in text_of(done)
+    assert "Before the plan" in text_of(done) and "before the plan: 2 to 5" in text_of(done)
     held = active_plans().first()
     assert held is not None and held.proposal == proposal and held.run == better
     manifest = anna.get(f"/runs/{better.pk}/export/", {"to": "keda"}).content.decode()
@@ -97,6 +98,12 @@ def test_a_plan_that_was_not_replayed_says_so(planner: User, approver: User) -> 
     page = signed_in(planner).get(f"/proposals/{made.pk}/")
     assert f"Run {run.pk} planned and replayed nothing" in text_of(page)
     assert [check.passed for check in page.context["checks"]] == [None, None, None, None, False]
+
+
+def test_an_author_sees_why_approval_is_disabled(approver: User) -> None:
+    made = propose(by=approver, title="Mine", run=planned_run(approver))
+    page = signed_in(approver).get(f"/proposals/{made.pk}/").content.decode()
+    assert 'value="approve" disabled' in page and "Ask another approver." in page
 
 
 def test_rules_are_for_admins(planner: User, admin: User) -> None:

@@ -117,7 +117,7 @@ def test_moves_of_a_kept_plan(folder: Path, planner: User, viewer: User) -> None
     _api(run, planner, client_of(viewer))
 
 
-def test_a_comparison_s_what_ifs_are_of_the_plan_it_shows(folder: Path) -> None:
+def test_a_comparison_s_what_ifs_are_of_the_plan_it_shows(folder: Path, viewer: User) -> None:
     policies = ["flat-min", {"name": "lt-i", "load_factor": 0.5}]
     changed = CHANGED | {"policies": policies, "objective.spare.instances": 2,
                          "test_days": []}  # fmt: skip
@@ -125,6 +125,8 @@ def test_a_comparison_s_what_ifs_are_of_the_plan_it_shows(folder: Path) -> None:
     run = Run.objects.get(pk=answer("compare", folder / "plan.yml")["run"])
     same, shown = asked(run).totals, run.result["plan"]["totals"]
     assert same is not None and same.usd == pytest.approx(shown["usd"], rel=1e-3)
+    page = text_of(signed_in(viewer).get(f"/runs/{run.pk}/what-if/"))
+    assert f"Run {run.pk} recommends" in page and "not simulated" in page
 
 
 def test_the_what_if_of_a_flat_fleet_is_that_fleet(folder: Path, viewer: User) -> None:
