@@ -72,6 +72,13 @@ def duration(seconds: Any) -> str:
     return f"{rounded // 60} min {rounded % 60} s" if rounded % 60 else f"{rounded // 60} min"
 
 
+def rough_duration(seconds: float) -> str:
+    """Format an estimate of seconds with one or two significant digits, such as "20 min"."""
+    steps = ((7200, 1800), (3600, 600), (600, 300), (60, 60), (10, 10))
+    step = next((step for least, step in steps if seconds >= least), 1)
+    return duration(max(1, step * round(seconds / step)))
+
+
 def local(moment: datetime) -> datetime:
     """Return a moment in the reader's time zone. Without a zone it is in UTC."""
     return moment.replace(tzinfo=moment.tzinfo or UTC).astimezone(ZONE.get())

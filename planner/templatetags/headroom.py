@@ -16,6 +16,7 @@ from planner.domain.formats import (
     figure,
     milliseconds,
     percent,
+    rough_duration,
     signed_percent,
     when,
     zone_name,
@@ -25,7 +26,7 @@ from planner.selectors.glossary import meaning_of
 from planner.version import VERSION
 
 register = template.Library()
-for formatter in (figure, percent, signed_percent, milliseconds, duration, when):
+for formatter in (figure, percent, signed_percent, milliseconds, duration, rough_duration, when):
     register.filter(formatter)
 
 register.filter("meaning", meaning_of)

@@ -3,6 +3,7 @@
 //   data-submit-on-change         send the form when this control changes
 //   data-copy="#id"               copy that element's text
 //   data-copy-table               copy the table after this button as CSV
+//   data-ticked="2"               a button that is disabled until so many choices of its form are ticked
 //   data-fits                     show controls of this form with data-for only for these choices
 //   data-progress="id"            while this form's answer is awaited, that element asks how far it is
 (() => {
@@ -44,7 +45,22 @@
   };
   for (const select of document.querySelectorAll("[data-fits]")) {
     fit(select);
-    select.addEventListener("change", () => fit(select));
+    select.addEventListener("change", () => {
+      fit(select);
+      const preview = select.form.querySelector("button[data-for][hx-target]");
+      if (preview?.hidden) document.querySelector(preview.getAttribute("hx-target")).replaceChildren();
+      else preview?.click();
+    });
+  }
+
+  for (const button of document.querySelectorAll("[data-ticked]")) {
+    const update = () => {
+      const ticked = [...button.form.elements].filter((control) => control.checked);
+      button.disabled = ticked.length < Number(button.dataset.ticked);
+    };
+    document.addEventListener("change", update);
+    window.addEventListener("pageshow", update);
+    update();
   }
 
   // A spreadsheet would run what begins like a formula.

@@ -43,8 +43,12 @@ def listing(request: Request) -> HttpResponse:
     rows = activated_plans(scenario).defer("pools").prefetch_related(outcomes)
     old, new = (_named(request.GET.get(name, "")) for name in ("from", "to"))
     difference = plans_between(old, new) if old and new and old != new else None
+    page = paged(request, rows)
     context = {
-        "page": paged(request, rows),
+        "page": page,
+        "several": page.paginator.count > 1,
+        "reasons": any(plan.why for plan in page),
+        "outcomes": any(plan.outcomes.all() for plan in page),
         "scenario": scenario,
         "scenarios": sorted({*activated_plans().values_list("scenario", flat=True)})[:SCENARIOS],
         "old": old,

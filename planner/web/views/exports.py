@@ -30,6 +30,7 @@ from planner.web.errors import planners_only, status_of
 from planner.web.forms.options import OptionsForm, options_posted
 from planner.web.request import Request
 
+DEFAULT = "keda"  # its schedule needs no metrics source
 REPEATS = {
     "auto": "Default for the window",
     "once": "Once, on its dates",
@@ -132,7 +133,7 @@ def _context(request: Request, run: Run, problem: PlannerError | None) -> dict[s
     return {
         "run": run,
         "groups": groups,
-        "to": request.GET.get("to", ""),
+        "to": request.GET.get("to", DEFAULT if plan else ""),
         "plan": plan,
         "assurance": _assurance(run, plan),
         "why_none": why,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from django.contrib import messages
@@ -17,8 +18,9 @@ from planner.errors import Outdated, PlannerError, ScenarioError
 from planner.inputs import catalogue
 from planner.inputs.scenario import document as yaml
 from planner.models import Run, Scenario, Trace
+from planner.outputs.reports import REPORTED, run_report
 from planner.policies.choice import policy_groups
-from planner.selectors.analyses import analyses_of
+from planner.selectors.analyses import AnalysisState, analyses_of
 from planner.selectors.lookup import id_of, version_of
 from planner.selectors.runs import runs_list
 from planner.selectors.scenarios import scenario_get, scenarios_list
@@ -340,7 +342,7 @@ def _show(
     part = request.htmx and request.htmx.target == "editor"
     if scenario and not part:
         context |= {
-            "analyses": analyses_of(scenario),
+            "analyses": [_with_headline(state) for state in analyses_of(scenario)],
             "short_kinds": SHORT_KINDS,
             "policies": [(name, label) for _, rows in policy_groups() for name, label, _ in rows],
             "last_runs": runs_list().filter(scenario=scenario)[:5],
@@ -348,3 +350,13 @@ def _show(
     return render(
         request, "web/_editor.html" if part else "web/scenario.html", context, status=status
     )
+
+
+def _with_headline(state: AnalysisState) -> AnalysisState:
+    """Return an analysis with the answer of its report where its result has no headline."""
+    if state.headline or state.result is None or state.result.kind not in REPORTED:
+        return state
+    try:
+        return replace(state, headline=run_report(state.result).answer)
+    except PlannerError:  # its arrays were removed
+        return state

@@ -125,6 +125,9 @@ def test_over_the_api_and_on_pages(
     page = text_of(signed_in(viewer).get("/plans-in-force/", asked))
     assert "25.0% of replica-hours differ: 672 before, 504 after" in page
     assert "horizon.period_s" in page and "For May" in page
+    assert "Compare with Plan Scenario Active from By Why 2" in page.replace(
+        f"Why {second.pk}", "Why 2"
+    )
     alone = text_of(signed_in(approver).get(f"/plans-in-force/{first.pk}/"))
     assert "Activate again" in alone and "was active" in alone
     branched = client_of(planner).post(f"{URL}{first.pk}/branch/", {"name": "May"}, format="json")

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.domain.formats import digits, duration, figure, percent, when
+from planner.domain.formats import digits, duration, figure, percent, rough_duration, when
 from planner.outputs.render.figure import MAX_POINTS
 from planner.outputs.render.figure import figure as chart
 from planner.outputs.render.figure import points as plain_points
@@ -77,6 +77,9 @@ def test_units_stand_where_people_expect_them() -> None:
     assert percent(0.1234) == "12.3%"
     assert [duration(s) for s in (0.25, 12.34, 250, 7500, 100_000)] == [
         "250 ms", "12.3 s", "4 min 10 s", "2 h 5 min", "1 d 3 h",
+    ]  # fmt: skip
+    assert [rough_duration(s) for s in (3.4, 39.5, 62, 364, 1156, 8000)] == [
+        "3 s", "40 s", "1 min", "6 min", "20 min", "2 h",
     ]  # fmt: skip
     assert when("2024-05-18T14:00:00Z") == "18 May 2024, 14:00 UTC"
     assert when("1970-01-01T01:30:00Z", "relative") == "1 h 30 min in"

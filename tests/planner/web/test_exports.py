@@ -33,6 +33,7 @@ def test_a_file_as_chosen_or_a_sentence_beside_the_choices(run, viewer):
     client, url = signed_in(viewer), f"/runs/{run.pk}/export/"
     page = client.get(url)
     assert page.status_code == 200 and "llama-h100-east" in text_of(page)
+    assert b'value="keda" selected' in page.content and b"click, load" in page.content
     assert url in client.get(f"/runs/{run.pk}/").content.decode()
     chosen = {"to": "keda", "repeat": "weekly", "timezone": "Europe/Berlin", "region": "east",
               "names": "llama-h100-east=chat\n", "policy": "", "at": "", "namespace": "llm",
