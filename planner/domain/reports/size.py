@@ -78,7 +78,9 @@ def _answer(result: SizeResult) -> str:
         parts = [f"{pool.replicas:,} x {_name(pool)}" for pool in needs.values()]
         return f"Replicas for the peak demand: {' and '.join(parts)}"
     if len(result.pools) > 1:
-        return f"Capacity of one replica within the SLO, {len(result.pools)} types"
+        rates = [pool.sized.max_rps for pool in result.pools]
+        span = f"{min(rates):,.3g} to {max(rates):,.3g} req/s"
+        return f"{span} per replica within the SLO, {len(rates)} types"
     (pool,) = result.pools
     return f"{_name(pool)}: {pool.sized.max_rps:,.3g} req/s per replica within the SLO"
 
