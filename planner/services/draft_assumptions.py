@@ -170,7 +170,7 @@ def _limits(trace: Trace, draft: Scenario) -> Iterator[Assumption]:
         f"{shares.get(tier.name, 0):.0%} {tier.name}, "
         + ", ".join(
             f"{name} {limit / 1000:g} s"
-            for name, limit in (("TTFT", tier.ttft_ms), ("TBT", tier.tbt_ms))
+            for name, limit in (("TTFT", tier.ttft_ms), ("TPOT", tier.tbt_ms))
             if limit is not None
         )
         for tier in draft.tiers

@@ -50,6 +50,10 @@
     frame.after(button);
   };
 
+  // The blue of lines is too dim on a dark surface.
+  const BLUE = "#0072B2";
+  const BLUE_ON_DARK = "#3A9AD9";
+
   const themed = (layout) => {
     const font = colour("--tblr-body-color");
     const grid = colour("--tblr-border-color");
@@ -146,7 +150,9 @@
   const draw = (frame) => {
     const data = document.getElementById(frame.dataset.figure);
     if (!data || !window.Plotly) return;
-    const figure = JSON.parse(data.textContent);
+    const dark = document.documentElement.getAttribute("data-bs-theme") === "dark";
+    const text = dark ? data.textContent.replaceAll(`"${BLUE}"`, `"${BLUE_ON_DARK}"`) : data.textContent;
+    const figure = JSON.parse(text);
     shorten(frame, figure);
     figure.layout.height += legendHeight(frame, figure);
     const config = { ...CONFIG, displayModeBar: frame.clientWidth < NARROW ? false : "hover" };

@@ -45,6 +45,7 @@ from planner.domain.reports.policies import (
     Row,
     Span,
     cost_chart,
+    energy_figure,
     outcomes_of,
     parameters_section,
     policies_table,
@@ -65,7 +66,6 @@ from planner.policies.base import SEPARATOR
 from planner.policies.registry import traits_of
 
 STATIC = "static"
-MWH = 1000.0  # kWh
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,10 +269,10 @@ def _tiles(its: Comparison, schedule: Schedule | None) -> Iterator[Fact]:
         note=_against(its),
     )  # fmt: skip
     yield from _attainment_tile(its)
-    energy, unit = outcome.energy_kwh, "kWh"
-    saved = 1 - energy / base.energy_kwh if base is not None and base.energy_kwh else None
-    if energy >= MWH:
-        energy, unit = energy / MWH, "MWh"
+    energy, unit = energy_figure(outcome.energy_kwh)
+    saved = (
+        1 - outcome.energy_kwh / base.energy_kwh if base is not None and base.energy_kwh else None
+    )
     yield Fact(
         f"Energy {its.window_words}", energy, unit, **saving_change(saved),
         note=f"{figure(outcome.carbon_kg)} kg CO₂e",

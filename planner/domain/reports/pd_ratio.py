@@ -40,7 +40,7 @@ def report(result: PdRatioResult, _: Tables) -> Report:
         facts=tuple(_facts(result)),
         warnings=tuple(_warnings(result)),
         sections=(
-            Section("Capacity by ratio", (_curve(result), _ratios(result)), "Ratios"),
+            Section("Capacity by ratio", (_curve(result), _why(result), _ratios(result)), "Ratios"),
             *_over_time(result),
             *_sensitivity(result),
             *_pairs(result),
@@ -74,7 +74,7 @@ def _facts(result: PdRatioResult) -> Iterator[Fact]:
     yield Fact("Best split", best.name, note=f"limit: {limit_name(best.bound_by)}")
     gain = ""
     if mixed is not None and mixed.max_tps > 0:
-        gain = f"{best.max_tps / mixed.max_tps - 1:+.1%} vs aggregated"
+        gain = f"{best.max_tps / mixed.max_tps - 1:+.0%} vs aggregated"
     yield Fact("Capacity", best.max_tps, "tokens/s", change=gain)
     losses = (
         (best.prefill - 1, result.best.lost_with_fewer_prefill),
@@ -121,6 +121,14 @@ def _curve(result: PdRatioResult) -> Chart:
     unit = "input + output tokens/s"
     return Chart("Capacity within the SLO", Axis("prefill : decode"), Axis(unit=unit),
                  tuple(series))  # fmt: skip
+
+
+def _why(result: PdRatioResult) -> Note:
+    """Return why the ratio of a plan differs."""
+    return Note(
+        f"Best of {result.instances} instances in one pair of pools, at mean lengths. A plan sizes "
+        "each region for its own demand and adds spare replicas, so its P:D differs."
+    )
 
 
 def _ratios(result: PdRatioResult) -> Table:

@@ -99,7 +99,10 @@ def _fact(pool: SizedPool) -> Fact:
 
 REPLICA = (
     (Head("Model", wide=2), lambda pool: pool.sized.replica.model),
-    (Head("GPUs", wide=2), lambda pool: pool.sized.replica.arrangement),
+    (
+        Head("GPUs", wide=2),
+        lambda pool: pool.sized.replica.arrangement.removesuffix(f", {pool.sized.replica.role}"),
+    ),
     (Head("Role"), lambda pool: pool.sized.replica.role.replace("mixed", "")),
 )
 

@@ -36,9 +36,11 @@ class ConfigureForm(DressedForm):
     isl = _tokens("Input tokens", 1024)
     osl = _tokens("Output tokens", 256)
     ttft_ms = _number("TTFT limit, ms", MOST_MS, 1000, help_text="Of 95% of requests.")
-    tbt_ms = _number("TBT limit, ms", MOST_MS, 50, help_text="Of 95% of requests.")
+    tbt_ms = _number("TPOT limit, ms", MOST_MS, 50, help_text="Of 95% of requests.")
     rps = _number(
-        "Requests per second", MOST_RPS, help_text="Of all instances; empty: by $ per token."
+        "Requests per second",
+        MOST_RPS,
+        help_text="Of all replicas. Leave empty to rank by $ per token.",
     )
     gpus = forms.CharField(
         label="GPU types", required=False, max_length=2000,
@@ -51,7 +53,7 @@ class ConfigureForm(DressedForm):
     prices = forms.CharField(
         label="Own prices", required=False, max_length=4000,
         widget=forms.Textarea(attrs={"rows": 2, "placeholder": "H100-SXM=2.50, B200=4"}),
-        help_text="Dollars of an hour of one GPU; empty: medians of on-demand offers.",
+        help_text="$ per GPU-hour. Leave empty for medians of on-demand offers.",
     )  # fmt: skip
 
     def clean_prices(self) -> dict[str, float]:

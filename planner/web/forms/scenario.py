@@ -185,7 +185,7 @@ class RegionRow(Row):
 class TierRow(Row):
     name = schema_field("tiers.name", "Tier")
     ttft_ms = schema_field("tiers.ttft_ms", "TTFT, ms")
-    tbt_ms = schema_field("tiers.tbt_ms", "TBT, ms")
+    tbt_ms = schema_field("tiers.tbt_ms", "TPOT, ms")
     e2e_ms = schema_field("tiers.e2e_ms", "E2E, ms")
     percentile = schema_field("tiers.percentile", "Percentile")
     deferrable = schema_field("tiers.deferrable", "May wait")

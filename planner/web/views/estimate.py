@@ -124,7 +124,7 @@ def answer(row: dict[str, Any], typed: list[dict[str, Any]]) -> dict[str, Any]:
         "after": after,
         "sweep": sweep_figure(loads, [line("TTFT", "ms", "ttft_ms", "y"), output]),
         "sweep_tbt": sweep_figure(
-            loads, [line("TBT", "ms", "tbt_ms", "y"), line("Power", "W", "power_w", "y2")]
+            loads, [line("TPOT", "ms", "tbt_ms", "y"), line("Power", "W", "power_w", "y2")]
         ),
     }
 
@@ -229,7 +229,7 @@ class EstimateForm(forms.Form):
         required=False,
         widget=forms.Textarea(attrs={"rows": 4, "placeholder": "8 1024 256 95 9.4"}),
         help_text="One line per measurement: requests in flight, input tokens, output "
-        "tokens, TTFT ms, TBT ms. Five rows are enough. Use a dash for a missing time.",
+        "tokens, TTFT ms, TPOT ms. Five rows are enough. Use a dash for a missing time.",
     )
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -269,7 +269,7 @@ class EstimateForm(forms.Form):
             if len(values) != len(COLUMNS) or None in values[:3]:
                 raise forms.ValidationError(
                     f"Line {number} is not five numbers: requests in flight, input tokens, output "
-                    "tokens, TTFT ms, TBT ms. Write a dash for a time not measured."
+                    "tokens, TTFT ms, TPOT ms. Write a dash for a time not measured."
                 )
             pairs = zip(COLUMNS, values, strict=True)
             rows.append({name: value for name, value in pairs if value is not None})

@@ -13,10 +13,32 @@ from planner.selectors.places import how_tos
 from planner.web.markdown import html_of
 from planner.web.request import Request
 
+GROUPS = {
+    "Plan": (
+        "plan-tomorrow", "plan-a-launch", "plan-months-ahead", "plan-on-a-schedule",
+        "ask-what-if", "check-n-plus-1",
+    ),
+    "Size and compare": (
+        "choose-a-gpu", "count-gpus", "split-prefill-and-decode", "compare-autoscalers",
+    ),
+    "Connect data": (
+        "read-your-traffic", "connect-live-traffic", "import-your-fleet", "measure-your-gpu",
+        "use-your-measurements",
+    ),
+}  # fmt: skip
+OTHERS = "Review, ship and extend"
+
 
 @require_safe
 def listing(request: Request) -> HttpResponse:
-    return render(request, "web/help.html", {"how_tos": how_tos()})
+    titles = how_tos()
+    grouped = {name for names in GROUPS.values() for name in names}
+    groups = {
+        group: [(name, titles[name]) for name in names if name in titles]
+        for group, names in GROUPS.items()
+    }
+    groups[OTHERS] = [each for each in titles.items() if each[0] not in grouped]
+    return render(request, "web/help.html", {"groups": groups})
 
 
 @require_safe

@@ -241,7 +241,7 @@ def test_an_estimate_says_its_error_and_where_it_comes_from(client: Client) -> N
     page = text_of(answer)
     for part in (
         "TTFT",
-        "TBT",
+        "TPOT",
         "tokens/s",
         "W",
         "GB",
