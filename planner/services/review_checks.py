@@ -18,7 +18,6 @@ def checks_of(
     return list(
         checks(
             after,
-            result.get("assurance") or {},
             usd_30d=proposal.usd_30d,
             budget_usd_30d=review_rules().admin_above_usd_30d,
             data_age=_data_age(proposal.run, result, now) if proposal.run else None,

@@ -9,6 +9,7 @@ from typing import Any
 
 from planner.domain.deserialise import from_json
 from planner.domain.formats import figure, percent
+from planner.domain.recommend.alternatives import level_of
 from planner.domain.recommend.figures import TestDayFigures
 from planner.domain.report import Fact, Form, Meaning
 from planner.domain.reports.policies import (
@@ -55,15 +56,15 @@ class Simulated:
         """Return whether it survives the loss of a replica, and in which share of the time."""
         return redundancy(self.outcome, self.days, self.deferrable)
 
-    def required_days(self, levels: Mapping[str, Any]) -> list[bool]:
-        """Return whether it passes each required day, of the lowest level that recommends it."""
+    @property
+    def required_days(self) -> list[bool]:
+        """Return whether it passes each day that its level of assurance requires."""
         key = self.outcome.name
-        level = next((name for name, row in levels.items() if row.get("policy") == key), None)
+        level = level_of(key)
         return [
             day.policies[key].passes
             for day in self.days
-            if key in day.policies
-            and (day.required_by(level) if level and day.level else day.required)
+            if key in day.policies and (day.required_by(level) if level else day.required)
         ]
 
 
@@ -125,7 +126,6 @@ def _attainment(its: Outcome, then: Outcome | None, tier: str, was: str) -> Fact
 
 def checks(
     after: Simulated | None,
-    levels: Mapping[str, Any],
     *,
     usd_30d: float | None,
     budget_usd_30d: float | None,
@@ -133,8 +133,7 @@ def checks(
 ) -> Iterator[Check]:
     """Yield the gates: SLO met, N+1, test days, budget and fresh data.
 
-    ``levels`` are the levels of assurance of the result. ``data_age`` is the time since the
-    traffic ends; None if it has no calendar.
+    ``data_age`` is the time since the traffic ends; None if it has no calendar.
     """
     unknown = "Not simulated."
     if after is None:
@@ -144,10 +143,10 @@ def checks(
         survives, share = after.redundancy
         detail = redundancy_text(survives, share) or unknown
         yield Check("N+1", survives, "Survives the loss of a replica." if survives else detail)
-        passed = after.required_days(levels)
+        passed = after.required_days
         yield Check(
             "Test days passed", all(passed) if passed else None,
-            f"{sum(passed)} of {len(passed)} required days." if passed else "None were simulated.",
+            f"{sum(passed)} of {len(passed)} test days." if passed else "None were simulated.",
         )  # fmt: skip
     yield _budget_check(usd_30d, budget_usd_30d)
     if data_age is None:

@@ -51,6 +51,8 @@ fleet:
 
 policies:
   - today
+  - flat-before
+  - lt-g
 
 # The usual list is longer. This one keeps the first run short.
 test_days:

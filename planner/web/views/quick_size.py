@@ -24,7 +24,7 @@ ANY = {"step": "any"}
 def page(request: Request) -> HttpResponse:
     """Show the form and, if the address has values, the answer; htmx swaps the answer alone."""
     asked = "model" in request.GET
-    form = QuickSizeForm(request.GET) if asked else QuickSizeForm()
+    form = QuickSizeForm(DEFAULTS | request.GET.dict()) if asked else QuickSizeForm()
     context: dict[str, Any] = {"form": form}
     if asked and form.is_valid():
         try:
@@ -88,3 +88,11 @@ class QuickSizeForm(DressedForm):
     def question(self) -> SizeQuestion:
         values = self.cleaned_data
         return SizeQuestion(**values | {"cached_share": values["cached_share"] or 0.0})
+
+
+# A link need not give what has a default; its load is in users or in requests/s.
+DEFAULTS = {
+    name: field.initial
+    for name, field in QuickSizeForm.base_fields.items()
+    if field.initial is not None and name != "users"
+}

@@ -66,6 +66,8 @@ def test_page_and_api_answer_as_the_service(planner):
     answer = client_of(planner).post("/api/v1/quick-size/", asked, format="json")
     page = signed_in(planner).get(reverse("web:quick-size"), asked)
     assert answer.json()["gpus"] == page.context["found"]["gpus"] == sized(users=5)["gpus"]
+    short = {name: asked[name] for name in ("model", "gpu", "users")}  # the rest has defaults
+    assert signed_in(planner).get(reverse("web:quick-size"), short).context["found"]
     both = signed_in(planner).get(reverse("web:quick-size"), asked | {"rps": 1})
     assert both.status_code == 200 and both.context["form"].errors
 
