@@ -190,7 +190,7 @@ def _sentence(run: PolicyRun, choice: Choice, days: Sequence[TestDay], level: in
             f"No policy passes every required test day ({LEVELS[level]}). Nearest: {what}{values}. "
             f"It fails: {failed}."
         )
-    words = f"Recommended policy ({LEVELS[level]}): {what}{values}. "
+    words = f"{LEVELS[level].capitalize()} plan: {what}{values}. "
     words += f"It passes all {required} required test days at the lowest expected cost."
     other = choice.runner_up
     if other is not None:
