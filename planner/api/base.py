@@ -29,7 +29,7 @@ from planner.services.second_factor import check_enrolled
 
 
 class PersonThrottle(UserRateThrottle):
-    """A limit on the requests of a person over all tokens and sessions."""
+    """A limit on the requests of a user, over all of their tokens and sessions."""
 
     scope = "person"
 
@@ -40,7 +40,7 @@ class PersonThrottle(UserRateThrottle):
         return client_network(request._request)
 
     def allow_request(self, request: Request, view: APIView) -> bool:
-        """Return whether the request is within the limit; a refusal is recorded."""
+        """Return whether the request is within the limit; refused requests are counted."""
         allowed = super().allow_request(request, view)
         if not allowed:
             who = str(request.user)
@@ -137,15 +137,15 @@ def idempotency_key(request: Request) -> str:
 
 
 def state_tag(row: Versioned, request: Request) -> str:
-    """Return the ETag of one saved state in one format.
+    """Return the ETag of one saved version in one format.
 
-    Database ids are never reused and versions only grow, so that an ETag never names two states.
+    Database ids are never reused and versions only grow, so an ETag never names two versions.
     """
     return f'"{row.pk}-{row.version}-{request.accepted_renderer.format}"'
 
 
 def version_held(request: Request, row: Versioned) -> int | None:
-    """Return the version that the client has, from If-Match; None if the header gives none.
+    """Return the version in the client's If-Match header; None without one.
 
     The ETags of both formats are accepted. The service checks whether the version is still current.
     """
@@ -165,7 +165,7 @@ def version_held(request: Request, row: Versioned) -> int | None:
 
 
 def started(run: Run, body: Any, request: Request) -> Response:
-    """Return 202 with the run to poll in Location, or 200 if the run is finished."""
+    """Return 202 with the run's URL in Location, or 200 if the run has finished."""
     url: str = reverse("api:run", kwargs={"run_id": run.pk}, request=request)
     headers = {"Location": url}
     if run.finished:

@@ -75,7 +75,7 @@ TITLES = {
 
 
 def problem_handler(error: Exception, context: dict[str, Any]) -> JsonResponse:
-    """Return the response to ``error``; set as EXCEPTION_HANDLER of DRF.
+    """Return the response to ``error``; it is DRF's EXCEPTION_HANDLER.
 
     Details of an unexpected error go to the log only.
     """
@@ -121,14 +121,19 @@ def problem_handler(error: Exception, context: dict[str, Any]) -> JsonResponse:
 
 
 def _expected(error: Exception, path: str) -> JsonResponse | None:
-    """Return the answer to an expected outcome, None for any other error."""
+    """Return the response to an expected error, None for any other."""
     status = next((status for kind, status in STATUS if isinstance(error, kind)), None)
     if status is None:
         return None
     title = getattr(error, "title", "The request could not be carried out")
     choices = [
-        {"label": each.label, "option": each.option, "value": each.value, "figures": each.figures}
-        for each in getattr(error, "choices", ())
+        {
+            "label": choice.label,
+            "option": choice.option,
+            "value": choice.value,
+            "figures": choice.figures,
+        }
+        for choice in getattr(error, "choices", ())
     ]
     answer = problem(status, str(error), path, title=title, choices=choices)
     if isinstance(error, TooManyAttempts):
@@ -147,7 +152,7 @@ def problem(
 ) -> JsonResponse:
     """Return a problem document; each of ``errors`` has a ``field`` and a ``message``.
 
-    ``choices`` are the options of reading that settle the problem.
+    ``choices`` are the reading options that would resolve the problem.
     """
     body: dict[str, Any] = {
         "type": "about:blank",
@@ -164,7 +169,7 @@ def problem(
 
 
 def _faults(detail: Any, field: str = "") -> Iterator[dict[str, str]]:
-    """Yield the faults in the nested details of DRF as a flat list, fields as dotted paths."""
+    """Yield DRF's nested error details as a flat list, with fields as dotted paths."""
     if isinstance(detail, dict):
         for name, inner in detail.items():
             inner_field = "" if name == "non_field_errors" else str(name)
@@ -177,5 +182,5 @@ def _faults(detail: Any, field: str = "") -> Iterator[dict[str, str]]:
 
 
 def _shorten(message: str) -> str:
-    """Shorten a message that repeats thousands of characters of the input."""
+    """Return a message cut to a readable length, as it may repeat a long input."""
     return message if len(message) <= LONGEST else f"{message[:200]} ... {message[-200:]}"

@@ -72,7 +72,7 @@ class Pages(NumberPagination):
         return self._cursor.paginate_queryset(queryset, request, view)
 
     def get_paginated_response(self, data: Any) -> Response:
-        """Return the page with the total count and the links to its neighbours."""
+        """Return the page of rows, with the total count and links to the neighbouring pages."""
         if self._cursor is None:
             return super().get_paginated_response(data)
         response = self._cursor.get_paginated_response(data)
@@ -92,7 +92,7 @@ class Pages(NumberPagination):
 
 
 def paged(view: APIView, rows: list[Any], item: Any, context: dict[str, Any]) -> Response:
-    """Return a page of a list in memory."""
+    """Return one page of a list that is in memory."""
     pages = NumberPagination()
     page = pages.paginate_queryset(rows, view.request, view=view)
     return pages.get_paginated_response(item(page, many=True, context=context).data)
@@ -127,7 +127,7 @@ class StrictOrdering(OrderingFilter):
 
 
 def _by_name_or_id(queryset: QuerySet[Run], relation: str, value: str) -> QuerySet[Run]:
-    """Return the rows whose relation has the name or the id ``value``."""
+    """Return the rows whose ``relation`` has ``value`` as its name or id."""
     match = Q(**{f"{relation}__name": value})
     if (pk := id_of(value)) is not None:
         match |= Q(**{f"{relation}_id": pk})

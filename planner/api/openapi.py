@@ -24,7 +24,7 @@ LIBRARIES = ("django", "djangorestframework", "drf-spectacular")
 
 @cache
 def document(format: str) -> bytes:
-    """Return the document as "yaml" or "json", the same bytes for every caller.
+    """Return the OpenAPI document as "yaml" or "json", with the same bytes for every caller.
 
     drf-spectacular is not thread-safe while it creates its first document, which takes seconds on a
     busy machine. Therefore one thread of one process creates it. All others wait and read its file.
@@ -48,7 +48,7 @@ def _write(folder: Path) -> None:
 
 @cache
 def code_digest() -> str:
-    """Return the version and a digest of all that the document depends on."""
+    """Return the release, with a digest of all code that the document depends on."""
     digest = hashlib.sha256()
     for library in LIBRARIES:
         digest.update(importlib.metadata.version(library).encode())

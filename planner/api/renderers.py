@@ -47,7 +47,7 @@ class CsvRenderer(BaseRenderer):
 
 
 class ParquetRenderer(BaseRenderer):
-    """A renderer for content negotiation only.
+    """A renderer that only takes part in content negotiation.
 
     The view sends the stored file itself, and errors are JSON.
     """

@@ -14,10 +14,10 @@ ENDING = ".partial"
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
-    """Yield the path of a draft that replaces ``path`` at the end of the block.
+    """Yield the path of a temporary file that replaces ``path`` at the end of the block.
 
-    No other process uses the draft's name. It begins with a dot, so that patterns for stored files
-    do not match it.
+    No other process uses its name. The name begins with a dot, so that patterns for stored files do
+    not match it.
     """
     draft = path.with_name(f".{_unique_name(path)}")
     try:
@@ -29,23 +29,23 @@ def whole_file(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def whole_folder(path: Path) -> Iterator[Path]:
-    """Yield the path of a draft folder that replaces ``path`` at the end of the block."""
+    """Yield the path of a temporary folder that replaces ``path`` at the end of the block."""
     draft = path.with_name(_unique_name(path))
     draft.mkdir(parents=True)
     try:
         yield draft
-        _take_its_place(draft, path)
+        _replace_folder(draft, path)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
 
 
 def is_draft(name: str) -> bool:
-    """Return whether a name is that of a draft."""
+    """Return whether a name is that of a temporary file or folder of this module."""
     return name.startswith(".") or name.endswith(ENDING)
 
 
 def meant_for(name: str) -> str:
-    """Return the final name of a draft's folder."""
+    """Return the final name of a temporary folder."""
     return name.removesuffix(ENDING).rpartition(".")[0] if name.endswith(ENDING) else name
 
 
@@ -53,7 +53,7 @@ def _unique_name(path: Path) -> str:
     return f"{path.name}.{uuid.uuid4().hex[:12]}{ENDING}"
 
 
-def _take_its_place(draft: Path, path: Path) -> None:
+def _replace_folder(draft: Path, path: Path) -> None:
     """Move the draft to ``path``, and remove the folder that was there.
 
     rename() fails on a folder with content, so the old one is moved aside first. This is repeated,

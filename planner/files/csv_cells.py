@@ -16,7 +16,7 @@ def safe_cell(text: str) -> str:
 
 
 def csv_of(rows: Iterable[Sequence[str | int]]) -> str:
-    """Return rows as CSV, with quotes where a cell needs them."""
+    """Return rows as CSV; cells are quoted where necessary."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerows([safe_cell(c) if isinstance(c, str) else c for c in row] for row in rows)

@@ -25,9 +25,9 @@ ARRAY_ERRORS = (zipfile.BadZipFile, zlib.error, EOFError, KeyError, ValueError)
 def damage_reported(
     file: str, remedy: str, errors: tuple[type[BaseException], ...] = TABLE_ERRORS
 ) -> Iterator[None]:
-    """Raise Damaged, naming ``file`` and ``remedy``, when a library cannot read a stored file.
+    """Turn the errors of a library that cannot read a stored file into Damaged.
 
-    Expected errors of the product pass through.
+    The message names ``file`` and ``remedy``. PlannerErrors are raised unchanged.
     """
     try:
         yield
@@ -42,7 +42,7 @@ def damage_reported(
 def all_decode(folder: Path) -> bool:
     """Return whether every Parquet file below ``folder`` can be decoded.
 
-    Another process decodes them, because a damaged file can end the process that reads it.
+    A separate process decodes them, because a damaged file can crash its process.
     """
     try:
         for path in sorted(folder.rglob("*.parquet")):

@@ -13,7 +13,7 @@ MAX_DIGITS = 40  # digits of a whole number; no quantity needs more
 
 
 def fault_of_extent(data: Any, *, values: int = MAX_VALUES, depth: int = MAX_DEPTH) -> str:
-    """Return what is wrong with the size of plain data, as the rest of a sentence; "" if nothing.
+    """Return why plain data is too large, as the end of a sentence; "" if it is not.
 
     It finds aliases that multiply or contain themselves, and nesting that would exhaust recursion.
     It also finds whole numbers that are too long for Python to print, and characters that cannot be

@@ -1,9 +1,9 @@
-"""Decode a Parquet file in a separate process: ``python -I decoder.py``.
+"""Decode a Parquet file in a separate process: ``python -I parquet_decoder.py``.
 
 Polars trusts the sizes in a file. A few changed bytes in a page make it ask for 2^61 bytes, and
 then the allocator ends the process. A small file can also decode to more than the memory of the
 machine. This process has a limit of memory and of computing time, so only it ends, and
-``decoding.py`` reports that in a sentence. It imports nothing of the product, to start quickly.
+``parquet_rows.py`` reports that in a sentence. It imports nothing of the product, to start quickly.
 
 Each line of stdin is a question in JSON. ``{"path": FILE}`` asks for the columns and the number of
 rows. With ``"columns": [...], "offset": n, "rows": n`` it asks for rows, and without ``columns``
@@ -26,7 +26,7 @@ ANSWER_CPU_S = 60  # computing time of one answer
 
 
 def main() -> None:
-    """Answer the questions on stdin until it ends."""
+    """Read questions from stdin and answer them until stdin ends."""
     _limit(resource.RLIMIT_DATA, MEMORY_BYTES)
     _limit(resource.RLIMIT_CORE, 0)
     for line in sys.stdin.buffer:
@@ -37,13 +37,13 @@ def main() -> None:
 
 
 def _limit(what: int, most: int) -> None:
-    """Set a soft limit to ``most``, or to the hard limit if that is lower; the hard limit stays."""
+    """Set the soft limit of a resource to ``most``, at most to its hard limit."""
     hard = resource.getrlimit(what)[1]
     resource.setrlimit(what, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
 
 
 def _answer(ask: dict[str, Any], out: BinaryIO) -> None:
-    """Write the answer to one question: a line of JSON, and perhaps an Arrow stream."""
+    """Write the answer to one question: a line of JSON, in some cases with an Arrow stream."""
     content = b""
     try:
         scan = pl.scan_parquet(ask["path"])
@@ -70,7 +70,7 @@ def _answer(ask: dict[str, Any], out: BinaryIO) -> None:
 
 
 def readable(kind: pl.DataType) -> bool:
-    """Return whether a column of this type can hold a number, a word, a time, or ids of blocks."""
+    """Return whether a column of this type can be read: numbers, text, times, lists of ids."""
     if isinstance(kind, pl.List):
         inner = kind.inner
         return isinstance(inner, pl.DataType) and (inner.is_numeric() or inner == pl.Null)

@@ -26,7 +26,7 @@ PIECE = 1 << 20  # rows decoded at a time by ``prove``
 
 
 class Worker:
-    """The process; ``bench/fuzz.py`` uses one for many files, the product one for each."""
+    """The decoding process: one per file, but one for many files in ``bench/fuzz.py``."""
 
     def __init__(self) -> None:
         self.output = tempfile.TemporaryFile()  # noqa: SIM115 - closed by end
@@ -39,6 +39,7 @@ class Worker:
         self.waiting = False  # True: an answer has not been read
 
     def end(self) -> None:
+        """Kill the process and close its pipes."""
         self.process.kill()
         for stream in (self.process.stdin, self.process.stdout):
             if stream is not None:
@@ -52,7 +53,10 @@ start: Callable[[], Worker] = Worker
 
 
 class Decoder:
-    """A Parquet file: its readable ``columns``, the others by type (``left_out``), and its rows."""
+    """A Parquet file that another process decodes.
+
+    It has its readable ``columns``, the other columns by type (``left_out``), and its rows.
+    """
 
     def __init__(self, path: Path, name: str) -> None:
         self._name, self._path = name, str(path.resolve())
@@ -65,22 +69,23 @@ class Decoder:
         self.rows: int = answer["rows"]
 
     def ask(self, columns: Sequence[str], offset: int, rows: int) -> None:
-        """Ask for rows; an earlier answer that was not taken is dropped."""
+        """Request rows; an answer that was not read yet is discarded."""
         if self._worker.waiting:
             self._content(self._answer())
         self._ask({"columns": list(columns), "offset": offset, "rows": rows})
 
     def take(self) -> pl.DataFrame:
-        """Return the rows of the last question."""
+        """Return the rows that were requested last."""
         return pl.read_ipc_stream(io.BytesIO(self._content(self._answer())))
 
     def prove(self) -> None:
-        """Decode the whole file without sending it; raise IngestError if that is not possible."""
+        """Decode the whole file to check it; raise IngestError if that fails."""
         for offset in range(0, self.rows, PIECE):
             self._ask({"offset": offset, "rows": PIECE})
             self._answer()
 
     def _ask(self, question: dict[str, Any]) -> None:
+        """Send a question to the process; raise IngestError if it has ended."""
         out = cast(io.BufferedWriter, self._worker.process.stdin)
         try:
             out.write(json.dumps({"path": self._path, **question}).encode() + b"\n")
@@ -90,6 +95,7 @@ class Decoder:
         self._worker.waiting = True
 
     def _answer(self) -> dict[str, Any]:
+        """Return the answer of the process; raise IngestError for an unreadable file."""
         line = cast(io.BufferedReader, self._worker.process.stdout).readline()
         self._worker.waiting = False
         if not line.endswith(b"\n"):
@@ -103,13 +109,14 @@ class Decoder:
         return answer
 
     def _content(self, answer: dict[str, Any]) -> bytes:
+        """Return the bytes that follow an answer; raise IngestError if the process ended."""
         content = cast(io.BufferedReader, self._worker.process.stdout).read(answer["bytes"])
         if len(content) < answer["bytes"]:
             raise self._process_error()
         return content
 
     def _process_error(self) -> IngestError:
-        """Return the error for a process that ended: by a limit, or by the content of the file."""
+        """Return the error for a process that hit a limit, or crashed on the file's content."""
         status = self._worker.process.wait()
         self._worker.output.seek(0)
         output = self._worker.output.read(100_000).decode("utf-8", "replace")
@@ -126,6 +133,7 @@ class Decoder:
         return self._unreadable_error(cause)
 
     def _unreadable_error(self, cause: str) -> IngestError:
+        """Return the error for a file that is not readable as Parquet."""
         return IngestError(
             f"{self._name} is not a readable Parquet file ({cause}). Write it again."
         )

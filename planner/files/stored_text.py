@@ -16,7 +16,7 @@ REPLACEMENT = "\ufffd"
 
 
 def unstorable_character(value: Any) -> str | None:
-    """Return the name of the first unstorable character in a JSON-like value, such as U+0000."""
+    """Return the name of the first character that cannot be stored, such as U+0000, or None."""
     for text in _texts(value):
         if found := UNSTORABLE.search(text):
             return f"U+{ord(found[0]):04X}"
@@ -24,21 +24,22 @@ def unstorable_character(value: Any) -> str | None:
 
 
 def storable(value: Any) -> Any:
-    """Return a JSON-like value with U+FFFD in place of each unstorable character."""
+    """Return a JSON-like value; characters that cannot be stored become U+FFFD."""
     if isinstance(value, str):
         return UNSTORABLE.sub(REPLACEMENT, value)
     if isinstance(value, Mapping):
-        return {storable(name): storable(held) for name, held in value.items()}
-    return [storable(held) for held in value] if isinstance(value, list | tuple) else value
+        return {storable(name): storable(item) for name, item in value.items()}
+    return [storable(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def _texts(value: Any) -> Iterator[str]:
+    """Yield every text in a JSON-like value, keys included."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):
-        for name, held in value.items():
+        for name, item in value.items():
             yield str(name)
-            yield from _texts(held)
+            yield from _texts(item)
     elif isinstance(value, list | tuple):
-        for held in value:
-            yield from _texts(held)
+        for item in value:
+            yield from _texts(item)

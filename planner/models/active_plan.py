@@ -8,7 +8,7 @@ from planner.models.workspace import InWorkspace
 
 
 class ActivePlan(Numbered, InWorkspace):
-    """A schedule of replicas, frozen as it was at activation; its run may change or go.
+    """A replica schedule as it was at activation; its run may change or be removed later.
 
     Rows are only added and ended. A row without ``until`` is active.
     """
@@ -46,18 +46,18 @@ class ActivePlan(Numbered, InWorkspace):
 
     @property
     def who(self) -> str:
-        """Return who activated it: a person, the rule that proposed it, or the command line."""
+        """Return who activated the plan: a person, a rule, or the command line."""
         by_rule = self.proposal.rule if self.proposal else ""
         return self.by.username if self.by else by_rule or "the command line"
 
     @property
     def why(self) -> str:
-        """Return why it was activated: its message, else the title of its proposal."""
+        """Return the reason for activation: its message, else the title of its proposal."""
         return self.message or (self.proposal.title if self.proposal else "")
 
 
 class DeploymentName(InWorkspace):
-    """A chosen ``name`` for the deployment that an export would call ``rule``."""
+    """A name for a deployment, stored by a user; ``rule`` is the default name."""
 
     rule = models.CharField(max_length=63)
     name = models.CharField(max_length=63)

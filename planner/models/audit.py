@@ -23,8 +23,8 @@ class _AppendOnly(models.QuerySet["AuditRecord"]):
 class AuditRecord(models.Model):
     """One action of a person, a rule or the command line.
 
-    It refers to no row of another table, so that a later removal changes nothing here. ``details``
-    is text, which databases return unchanged.
+    It has no foreign keys, so that later removals do not change it. ``details`` is text, which
+    databases return unchanged.
     """
 
     number = models.BigIntegerField(unique=True)  # 1, 2, 3 ... without a gap
@@ -54,7 +54,7 @@ class AuditRecord(models.Model):
 
 
 class AuditHead(models.Model):
-    """The number of the newest record, in one row.
+    """The number of the newest audit record, in a single row.
 
     Whoever adds a record locks this row until the end of the transaction, so numbers have no gap.
     """

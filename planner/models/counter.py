@@ -8,7 +8,7 @@ from django.db import connection, models, transaction
 
 
 class Counter(models.Model):
-    """The last number that was given to a row of one kind; it never goes down."""
+    """The last number that was given to a row of one kind; it never decreases."""
 
     kind = models.CharField(max_length=40, unique=True)  # the model's name
     last = models.BigIntegerField(default=0)
@@ -18,11 +18,11 @@ class Counter(models.Model):
 
 
 class Numbered(models.Model):
-    """A row whose key is its number: 1, 2, 3 and so on.
+    """A row whose primary key is its number: 1, 2, 3 and so on, without gaps.
 
     A sequence of PostgreSQL leaves gaps: 32 numbers at a crash, one at each rolled-back insert. A
     counter row is part of the transaction that inserts, so its numbers have none. It outlives the
-    rows, so no number is given twice.
+    rows, so no number is used twice.
     """
 
     class Meta:

@@ -7,7 +7,7 @@ from planner.models.workspace import InWorkspace
 
 
 class _OwnRow(InWorkspace):
-    """A row with the fields of a core type in ``facts`` (``hardware_rows``) and a ``source``."""
+    """A row with a simulator type's fields in ``facts`` (``hardware_rows``) and a ``source``."""
 
     name = models.CharField(max_length=80)
     facts = models.JSONField()

@@ -23,7 +23,7 @@ class Event(models.TextChoices):
 
 
 class Channel(InWorkspace):
-    """An address that gets notifications: of a person (``user``), or of the workspace."""
+    """An address that receives notifications: a person's (``user``), or the workspace's."""
 
     class Kind(models.TextChoices):
         EMAIL = "email", "E-mail"
@@ -46,7 +46,7 @@ class Channel(InWorkspace):
 
     @property
     def event_labels(self) -> list[str]:
-        """Return the labels of the chosen events; [] means all."""
+        """Return the labels of the subscribed events; [] means all events."""
         return [str(Event(event).label) for event in self.events]
 
     def __str__(self) -> str:

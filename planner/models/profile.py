@@ -8,7 +8,7 @@ from planner.models.workspace import InWorkspace
 
 
 class _Idempotent(InWorkspace):
-    """A row that a client may request again under the same key without a second row."""
+    """A row that a client creates with an idempotency key, so that a retry adds no second row."""
 
     idempotency_key = models.CharField(max_length=120, blank=True)
     # hash of the request under the key
@@ -57,7 +57,7 @@ class Calibration(Numbered, _Idempotent):
 class Profile(InWorkspace):
     """The speed of one model on one arrangement of one GPU type, under its own name.
 
-    Its values are in its versions. The newest counts, unless a scenario names another.
+    Its values are in its versions. The newest applies, unless a scenario names another.
     """
 
     name = models.CharField(max_length=80)

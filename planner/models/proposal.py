@@ -8,7 +8,10 @@ from planner.models.workspace import InWorkspace
 
 
 class Proposal(Numbered, InWorkspace):
-    """A finished plan or comparison, compared with the active plan; its key is its number."""
+    """A completed plan or comparison that a person proposes to activate.
+
+    It is compared with the active plan. Its primary key is its number.
+    """
 
     class State(models.TextChoices):
         DRAFT = "draft", "Draft"
@@ -67,12 +70,12 @@ class Proposal(Numbered, InWorkspace):
 
     @property
     def is_undecided(self) -> bool:
-        """Return whether it is not decided yet."""
+        """Return whether the proposal is neither approved, rejected nor withdrawn."""
         return self.state in (self.State.DRAFT, self.State.OPEN, self.State.CHANGES)
 
 
 class ProposalEntry(models.Model):
-    """A comment or action about a proposal; rows are only added."""
+    """A comment on a proposal, or an action; rows are only added."""
 
     class Kind(models.TextChoices):
         OPENED = "opened", "proposed it"
@@ -109,7 +112,7 @@ class ProposalEntry(models.Model):
 
 
 class ReviewRules(InWorkspace):
-    """Who has to approve before a plan becomes active."""
+    """How many and which approvals a plan needs before it becomes active."""
 
     approvals = models.PositiveSmallIntegerField(default=1)  # number needed
     self_approval = models.BooleanField(default=False)  # True: authors may approve

@@ -106,9 +106,9 @@ class Run(Numbered, InWorkspace):
 
 
 class RunPart(models.Model):
-    """A part of a run: its worker, and its result once there is one.
+    """A part of a run that one worker computes, with its result once there is one.
 
-    ``step`` counts the run's calls of ``Parts.map``, ``place`` the parts of one call.
+    ``step`` counts the run's calls of ``Parts.map``. ``place`` is the index of the part in a call.
     """
 
     class State(models.TextChoices):

@@ -29,7 +29,7 @@ class Scenario(InWorkspace):
 
 
 class ScenarioVersion(models.Model):
-    """A scenario as it was saved once: by whom, when, why; rows are only added."""
+    """A saved version of a scenario: by whom, when and why; rows are only added."""
 
     scenario = models.ForeignKey(
         "planner.Scenario", on_delete=models.CASCADE, related_name="versions"

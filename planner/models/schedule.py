@@ -44,9 +44,9 @@ class Schedule(Numbered, InWorkspace):
 
 
 class Firing(InWorkspace):
-    """One moment of a schedule, with its run and result.
+    """One due time of a schedule, with its run and result.
 
-    A moment has one row, even if several ticks reach it.
+    A due time has one row, even if several ticks of the scheduler reach it.
     """
 
     class State(models.TextChoices):
@@ -83,7 +83,7 @@ class Firing(InWorkspace):
 
 
 class Outcome(Numbered, InWorkspace):
-    """A comparison of a plan with the traffic that came, over one stretch of its active time."""
+    """A comparison of a plan with the actual traffic, over one period in which it was active."""
 
     class State(models.TextChoices):
         RUNNING = "running", "Running"

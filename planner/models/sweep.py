@@ -10,7 +10,7 @@ from planner.models.workspace import InWorkspace
 class Sweep(Numbered, InWorkspace):
     """The settings that a sweep varies.
 
-    Its runs refer to it as ``sweep``. Their ``cell`` is their place in the grid, row by row.
+    Its runs refer to it as ``sweep``. Their ``cell`` is their index in the grid, row by row.
     """
 
     name = models.CharField(max_length=120)  # of the scenario at that time

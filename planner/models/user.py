@@ -27,6 +27,7 @@ class WorkspaceUserManager(UserManager["User"]):
         password: str | None = None,
         **fields: Any,
     ) -> User:
+        """Create a user; with ``role``, also a member of the current workspace."""
         role = fields.pop("role", None)
         user = super().create_user(username, email, password, **fields)
         if role is not None:
@@ -55,15 +56,15 @@ class User(AbstractUser):
 
     @property
     def role(self) -> workspaces.Role | None:
-        """Return the role in the current workspace; None for somebody who is no member."""
+        """Return the role in the current workspace; None for users who are not members."""
         if not self.membership_list:
             return None
-        here = current_workspace().pk
+        workspace_id = current_workspace().pk
         return next(
             (
                 workspaces.Role(membership.role)
                 for membership in self.membership_list
-                if membership.workspace_id == here
+                if membership.workspace_id == workspace_id
             ),
             None,
         )
@@ -77,16 +78,16 @@ class User(AbstractUser):
 
     @property
     def here(self) -> Workspace | None:
-        """Return the current workspace, for pages; None for somebody who belongs to none."""
+        """Return the current workspace, for pages; None for users who belong to none."""
         return current_workspace() if self.workspaces else None
 
     @property
     def zone(self) -> ZoneInfo:
-        """Return the time zone in which the user reads moments."""
+        """Return the time zone in which the user sees times."""
         return ZoneInfo(self.time_zone or (self.here.time_zone if self.here else "UTC"))
 
     def join(self, workspace: Workspace, role: str) -> Membership:
-        """Make the user a member, or change the role."""
+        """Add the user to the workspace, or change their role there."""
         member, _ = Membership.objects.update_or_create(
             user=self, workspace=workspace, defaults={"role": workspaces.Role(role)}
         )
@@ -124,16 +125,16 @@ class User(AbstractUser):
 
     @property
     def may_administer(self) -> bool:
-        """Return whether the user may invite people, give roles and remove what others made."""
+        """Return whether the user may invite people, give roles and remove others' objects."""
         return self.is_superuser or self.role == self.Role.ADMIN
 
     def may_remove(self, owner_id: int | None) -> bool:
-        """Return whether the user may delete a thing that ``owner_id`` made."""
+        """Return whether the user may delete an object that ``owner_id`` owns."""
         return self.may_administer or (self.may_plan and owner_id == self.pk)
 
 
 class SecondFactor(models.Model):
-    """The second factor of an account; it belongs to no workspace, as the password does not."""
+    """The second factor of an account; like the password, it is not per workspace."""
 
     user = models.OneToOneField(
         settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="second_factor"
@@ -151,7 +152,10 @@ class SecondFactor(models.Model):
 
 
 class ExternalIdentity(models.Model):
-    """An account's subject at an issuer, which stays the same when names change there."""
+    """An account's subject (user id) at an identity provider.
+
+    It stays the same when names change there.
+    """
 
     user = models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="identities"
@@ -168,7 +172,7 @@ class ExternalIdentity(models.Model):
 
 
 class AttemptWindow(models.Model):
-    """The attempts of the last minute at one name, from one network or on one account.
+    """The attempts of the last minute at one user name, from one network or on one account.
 
     They are in the database, not in the cache: a locked row makes the count exact when attempts are
     made in parallel, on SQLite as on PostgreSQL.
@@ -205,9 +209,9 @@ class Session(AbstractBaseSession):
 
 
 class ApiToken(InWorkspace):
-    """A token of a person for one workspace and a limited time.
+    """An API token of a person for one workspace and a limited time.
 
-    It allows reading only, or all that the person may do. The token is shown once. Only its hash is
+    It allows only reading, or all that the person may do. The token is shown once. Only its hash is
     stored.
     """
 

@@ -26,7 +26,7 @@ Row = TypeVar("Row", bound=models.Model)
 
 
 class NoWorkspace(RuntimeError):
-    """Rows were requested without a current workspace, which is a bug of the caller."""
+    """An error for a query without a current workspace, which is a bug of the caller."""
 
 
 class Role(models.TextChoices):
@@ -80,7 +80,7 @@ _current: ContextVar[Workspace | Callable[[], Workspace] | None] = ContextVar(
 
 
 def current_workspace() -> Workspace:
-    """Return the current workspace; it is looked up when it is first needed."""
+    """Return the current workspace, which is loaded when first needed."""
     current = _current.get()
     if current is None:
         raise NoWorkspace(
@@ -101,7 +101,8 @@ def current_workspace_id() -> int:
 def within(workspace: Workspace | str | Callable[[], Workspace] | None) -> Iterator[None]:
     """Make a workspace the current one within the block.
 
-    It is given as a row, a slug, a function that finds it on first use, or None for none yet.
+    It is given as a row, a slug, or a function that finds it on first use. None means that there is
+    no workspace yet.
     """
     token = _current.set(_resolve_slug(workspace))
     try:
@@ -113,13 +114,13 @@ def within(workspace: Workspace | str | Callable[[], Workspace] | None) -> Itera
 def enter(workspace: Workspace | str) -> None:
     """Make a workspace the current one until the enclosing block ends.
 
-    A request enters by its token, and a script by its start.
+    API requests do so after authentication, and scripts at their start.
     """
     _current.set(_resolve_slug(workspace))
 
 
 def workspace_of(slug: str) -> Workspace:
-    """Return the workspace of that slug; raise NotFound with the known slugs."""
+    """Return the workspace with this slug; raise NotFound that lists the known slugs."""
     if slug == MAIN:
         return Workspace.objects.get_or_create(slug=MAIN, defaults={"name": "Main"})[0]
     workspace = Workspace.objects.filter(slug=slug).first()
@@ -132,6 +133,7 @@ def workspace_of(slug: str) -> Workspace:
 def _resolve_slug(
     workspace: Workspace | str | Callable[[], Workspace] | None,
 ) -> Workspace | Callable[[], Workspace] | None:
+    """Return a slug as a function that finds its workspace; other values unchanged."""
     if isinstance(workspace, str):
         slug = workspace
         return lambda: workspace_of(slug)
@@ -139,17 +141,17 @@ def _resolve_slug(
 
 
 class WorkspaceManager(models.Manager[Row]):
-    """A manager of the rows of the current workspace."""
+    """A manager that selects only the rows of the current workspace."""
 
     def get_queryset(self) -> models.QuerySet[Row]:
         return super().get_queryset().filter(workspace=current_workspace_id())
 
 
 class InWorkspace(models.Model):
-    """A row that belongs to a workspace: by default the current one.
+    """A row that belongs to a workspace, by default the current one.
 
-    A migration that adds the key to a table must not ask for the current workspace: let it begin as
-    null, fill it, and alter it with the default in ``SeparateDatabaseAndState`` only.
+    A migration that adds the foreign key must not use the current workspace as the default. Add it
+    as null, fill it, and set the default in ``SeparateDatabaseAndState`` only.
     """
 
     workspace = models.ForeignKey(

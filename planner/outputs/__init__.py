@@ -60,7 +60,7 @@ def json_text(run: Run) -> str:
 
 
 def main_table(run: Run) -> str:
-    """Return the name of the table that a CSV of this run holds by default.
+    """Return the name of the table that a CSV of this run contains by default.
 
     Raises NotReady if the run has no table to export.
     """
@@ -73,9 +73,9 @@ def main_table(run: Run) -> str:
 
 
 def load_result(text: str | bytes, name: str) -> dict[str, Any]:
-    """Return a result document from a file that a command printed with --json.
+    """Return the result document in a file that a command wrote with --json.
 
-    Raises PlannerError if the file holds no such document. ``name`` is used in the message.
+    Raises PlannerError if the text is no such document. ``name`` is used in the message.
     """
     try:
         result = json.loads(text)

@@ -24,7 +24,7 @@ IN_FORCE, COVERED = "headroom_plan_in_force", "headroom_plan_covers_now"
 
 @dataclass(frozen=True, slots=True)
 class Desired:
-    """Replicas of a pool now; None if the plan does not cover this moment."""
+    """Desired replicas of a pool now; None if the plan does not cover the present time."""
 
     pool: str
     region: str
@@ -55,7 +55,7 @@ def desired(plan: ActivePlan, now: datetime) -> list[Desired]:
 
 
 def steps_of(pool: Mapping[str, Any]) -> list[Step]:
-    """Return the steps of a pool from a plan as it was stored."""
+    """Return the schedule steps of a pool from the data of a stored plan."""
     return [_step(step) for step in pool["steps"]]
 
 
@@ -78,7 +78,7 @@ def _replicas_at(steps: Sequence[Step], repeat: Repeat, local: datetime) -> int 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """The next change of a plan's total: all its replicas before and after it."""
+    """The next change of a plan's total replicas: the total before and after it."""
 
     at: datetime
     before: int
@@ -86,9 +86,9 @@ class Change:
 
 
 def next_change(plan: ActivePlan, now: datetime) -> Change | None:
-    """Return when the plan's total of replicas changes next, within a week; None if it does not.
+    """Return the next change of the plan's total replicas within a week, or None.
 
-    Replicas that only move from one pool to another are no change.
+    Replicas that only move from one pool to another do not change the total.
     """
     zone = ZoneInfo(plan.zone)
     local = now.astimezone(zone).replace(tzinfo=None, second=0, microsecond=0)
@@ -118,7 +118,7 @@ def exposition(plans: Iterable[ActivePlan], now: datetime) -> str:
 
 
 def _lines(plans: Sequence[ActivePlan], now: datetime) -> Iterator[str]:
-    """Yield the lines by metric, because the format requires all lines of a metric together."""
+    """Yield the lines grouped by metric, as the format requires."""
     yield from family(IN_FORCE, "1 for each active plan; 0 if there is none.")
     if not plans:
         yield f"{IN_FORCE} 0"

@@ -16,7 +16,7 @@ SIGNED = (Run.Kind.PLAN, Run.Kind.COMPARE, Run.Kind.SIMULATE)  # kinds that peop
 
 @dataclass(frozen=True, slots=True)
 class SignOff:
-    """A line to sign; filled in if a proposal was approved."""
+    """A line for a signature; it is filled in if a proposal was approved."""
 
     role: str
     name: str = ""
@@ -26,7 +26,7 @@ class SignOff:
 
 @dataclass(frozen=True, slots=True)
 class Cover:
-    """The run of a report, its moments as text, and the lines to sign."""
+    """The cover of a report: its run, its times as text, and the lines to sign."""
 
     run: int
     kind: str
@@ -42,7 +42,7 @@ class Cover:
 
     @property
     def sentence(self) -> str:
-        """Return when and by what the report was made."""
+        """Return a sentence on when and with which release the report was made."""
         return f"Computed {self.computed} by version {self.version}; written {self.written}."
 
 
@@ -56,7 +56,7 @@ def cover_of(run: Run, now: datetime) -> Cover:
 
 
 def _sign_offs(run: Run, policy: str) -> Iterator[SignOff]:
-    """Yield who proposed and who approved the plan, or empty lines to sign."""
+    """Yield a line for who proposed and one for who approved the plan; else lines to sign."""
     decided = proposal_approved(run.pk, policy)
     if decided is None:
         yield from (SignOff(role) for role in (PREPARED, REVIEWED, APPROVED))

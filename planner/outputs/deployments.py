@@ -6,5 +6,5 @@ from planner.models import DeploymentName
 
 
 def names_kept() -> dict[str, str]:
-    """Return the stored name of each deployment by its default name."""
+    """Return the deployment names that users stored, by default name."""
     return dict(DeploymentName.objects.values_list("rule", "name"))

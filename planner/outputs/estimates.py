@@ -25,9 +25,9 @@ MORE: dict[str, Any] = {
 
 
 def answer_table(answers: Sequence[dict[str, Any]]) -> pl.DataFrame:
-    """Return one row per answer, in the order of ``answers``.
+    """Return a table with one row per answer, in the order of ``answers``.
 
-    Column ``refused`` holds the reason if an estimate was not possible.
+    Column ``refused`` has the reason if an estimate was not possible.
     """
     rows = [
         {name: answer.get(name) for name in FLAT}
@@ -46,7 +46,7 @@ def answer_table(answers: Sequence[dict[str, Any]]) -> pl.DataFrame:
 
 
 def _notes(answer: dict[str, Any]) -> list[str]:
-    """Return the assumed defaults and the inputs outside the measured ranges."""
+    """Return notes on assumed defaults and on inputs outside the measured ranges."""
     return [
         *answer.get("assumptions", ()),
         *(answer.get("expected_error") or {}).get("outside", ()),

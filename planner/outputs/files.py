@@ -25,7 +25,7 @@ Write = Callable[[Run, ExportOptions, datetime], bytes]
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """An export format; ``label`` is its menu entry, ``group`` the heading of its menu."""
+    """An export format; ``label`` is its menu entry, and ``group`` the heading above it."""
 
     label: str
     group: str
@@ -54,7 +54,7 @@ def _json(run: Run, options: ExportOptions, now: datetime) -> bytes:
 
 
 def _manifest(kind: str, run: Run, options: ExportOptions, now: datetime) -> bytes:
-    """Write the plan as objects of the format ``kind``."""
+    """Return the plan as Kubernetes objects of the format ``kind``, in YAML."""
     return manifest_text(run, kind, options, now).encode()
 
 
@@ -99,9 +99,9 @@ FORMATS: dict[str, Format] = {
 
 
 def formats_of(run: Run) -> dict[str, list[tuple[str, str]]]:
-    """Return (name, label) of the report and plan formats of a run, by group.
+    """Return (name, label) of the report and plan formats that a run offers, by group.
 
-    Formats of figures are not included, because every run has them.
+    Formats of single figures are not included, because every run has them.
     """
     groups: dict[str, list[tuple[str, str]]] = {}
     for name, form in FORMATS.items():
@@ -113,7 +113,7 @@ def formats_of(run: Run) -> dict[str, list[tuple[str, str]]]:
 def export_file(*, run: Run, to: str, options: ExportOptions, now: datetime) -> File:
     """Return a run as a file in the format ``to``.
 
-    Raises PlannerError if the format is unknown, or if this run cannot be written in it.
+    Raises PlannerError if the format is unknown, or if this run has no file in it.
     """
     if to not in FORMATS:
         raise PlannerError(f"There is no export to {to!r}. Choose from {', '.join(FORMATS)}.")

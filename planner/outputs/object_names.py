@@ -13,10 +13,7 @@ _DNS = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 
 
 def checked_name(name: str) -> str:
-    """Return ``name``.
-
-    Raises ValueError if Kubernetes would refuse it.
-    """
+    """Return ``name`` unchanged if Kubernetes accepts it; raise ValueError otherwise."""
     if len(name) > LABEL or not _DNS.fullmatch(name):
         raise ValueError(
             f"{name[:80]!r} is no name for Kubernetes. Give small letters, digits and hyphens, at "
@@ -26,7 +23,7 @@ def checked_name(name: str) -> str:
 
 
 def name_of(parts: Iterable[str], longest: int = LONGEST) -> str:
-    """Return ``parts`` as one DNS-1123 label; a name that is too long ends with a hash."""
+    """Return ``parts`` joined to a DNS-1123 label; a name that is too long ends with a hash."""
     text = "-".join(part for part in parts if part)
     name = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
     if name and len(name) <= longest:
@@ -35,14 +32,14 @@ def name_of(parts: Iterable[str], longest: int = LONGEST) -> str:
 
 
 def _hash(text: str) -> str:
-    """Return the first characters of a SHA-256 digest."""
+    """Return the first hexadecimal digits of the text's SHA-256."""
     return hashlib.sha256(text.encode()).hexdigest()[:HASH]
 
 
 def told_apart(parts: Sequence[Sequence[str]], more: Sequence[Sequence[str]]) -> list[str]:
     """Return a unique name for each of ``parts``.
 
-    Where the parts alone are not unique, ``more`` is added. Where even those are not unique, a hash
+    If the parts alone are not unique, ``more`` is added. If the names are still not unique, a hash
     of the position is added.
     """
     short = [name_of(part) for part in parts]
@@ -57,5 +54,5 @@ def told_apart(parts: Sequence[Sequence[str]], more: Sequence[Sequence[str]]) ->
 
 
 def label_of(text: str) -> str:
-    """Return ``text`` as the value of a label; the annotation holds the full text."""
+    """Return ``text`` as a valid label value; an annotation has the full text."""
     return re.sub(r"[^A-Za-z0-9_.-]+", "-", text)[:LABEL].strip("-_.")

@@ -27,9 +27,9 @@ PoolKey = tuple[str, str]  # the deployment's name and region
 
 @dataclass(frozen=True, slots=True)
 class PoolBetween:
-    """Mean and largest number of replicas of a deployment, (before, after).
+    """Mean and maximum replicas of a deployment in two plans, (before, after).
 
-    Both cover the compared hours.
+    Only the hours that both plans cover count.
     """
 
     pool: str
@@ -42,8 +42,8 @@ class PoolBetween:
 class PlansBetween:
     """The difference between two plans.
 
-    ``hours`` of a week are covered by both. ``replica_hours`` in them are (before, after).
-    ``changed`` is the sum of absolute changes over the sum before, a share.
+    ``hours`` is how many hours of a week both plans cover. ``replica_hours`` in them are (before,
+    after). ``changed`` is the sum of absolute changes as a share of the replica-hours before.
     """
 
     hours: float
@@ -56,16 +56,19 @@ class PlansBetween:
 
 
 def plans_between(old: ActivePlan, new: ActivePlan) -> PlansBetween:
-    """Compare the replicas by minute of the week in UTC, and the settings of both runs."""
+    """Compare two plans: the replicas in each minute of a week (UTC), and the runs' settings."""
     before, after = pools_by_minute(old), pools_by_minute(new)
-    both = _known_minutes(before) & _known_minutes(after)
+    in_both = _known_minutes(before) & _known_minutes(after)
     keys = sorted({*before, *after})
-    pools = [(key, _counts(before, key)[both], _counts(after, key)[both]) for key in keys]
-    was = float(sum(a.sum() for _, a, _ in pools)) / HOUR
-    will = float(sum(b.sum() for _, _, b in pools)) / HOUR
-    moved = float(sum(np.abs(b - a).sum() for _, a, b in pools)) / HOUR
+    pools = [(key, _counts(before, key)[in_both], _counts(after, key)[in_both]) for key in keys]
+    hours_before = float(sum(old_counts.sum() for _, old_counts, _ in pools)) / HOUR
+    hours_after = float(sum(new_counts.sum() for _, _, new_counts in pools)) / HOUR
+    hours_changed = (
+        float(sum(np.abs(new_counts - old_counts).sum() for _, old_counts, new_counts in pools))
+        / HOUR
+    )
     notes: list[str] = []
-    if not both.any():
+    if not in_both.any():
         notes.append("They say nothing of the same hours of a week: replicas are not compared.")
     notes += [
         f"Plan {plan.pk} covers more than a week: of times that share a minute of the week the "
@@ -75,18 +78,18 @@ def plans_between(old: ActivePlan, new: ActivePlan) -> PlansBetween:
     ]
     settings, same = _settings(old, new, notes)
     return PlansBetween(
-        hours=float(both.sum()) / HOUR,
-        replica_hours=(was, will),
-        changed=moved / was if was else None,
+        hours=float(in_both.sum()) / HOUR,
+        replica_hours=(hours_before, hours_after),
+        changed=hours_changed / hours_before if hours_before else None,
         pools=tuple(
             PoolBetween(
                 pool=name,
                 region=region,
-                mean=(float(a.mean()), float(b.mean())),
-                most=(int(a.max()), int(b.max())),
+                mean=(float(old_counts.mean()), float(new_counts.mean())),
+                most=(int(old_counts.max()), int(new_counts.max())),
             )
-            for (name, region), a, b in pools
-            if both.any()
+            for (name, region), old_counts, new_counts in pools
+            if in_both.any()
         ),
         settings=settings,
         same=same,
@@ -110,7 +113,7 @@ def pools_by_minute(plan: ActivePlan) -> dict[PoolKey, IntArray]:
 
 
 def _known_minutes(pools: dict[PoolKey, IntArray]) -> Any:
-    """Return which minutes a plan covers for all of its pools, ``[minute]``."""
+    """Return which minutes of the week a plan covers for all of its pools, ``[minute]``."""
     return np.all([counts != UNKNOWN for counts in pools.values()] or [np.zeros(WEEK, bool)], 0)
 
 
@@ -122,9 +125,10 @@ def _counts(pools: dict[PoolKey, IntArray], key: PoolKey) -> IntArray:
 def _settings(
     old: ActivePlan, new: ActivePlan, notes: list[str]
 ) -> tuple[tuple[Setting, ...], int]:
-    """Return the settings that differ between both scenarios, and the number of equal ones.
+    """Return the settings that differ between the two scenarios, and the number of equal ones.
 
-    Runs keep their scenario as it was. Settings that cannot be read are reported in ``notes``.
+    Runs keep their own copy of the scenario. Settings that cannot be read are reported in
+    ``notes``.
     """
     by_run = []
     for plan in (old, new):

@@ -13,11 +13,12 @@ from simulation.policies.guarded_plan import IN_FLIGHT, OUTPUT, PER_POOL_OR_REGI
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """The guard of a pool (LT-G): what one replica of a large pool serves and holds.
+    """The reactive guard of a pool (LT-G): the capacity of one replica in a large pool.
 
     ``prompt_tps`` and ``output_tps`` are tokens/s, NaN if the pool does not do that work.
-    ``shares`` are (pool size, share of that capacity per replica), by rising size. They are empty
-    if every pool size has the same capacity per replica, as in results of earlier releases.
+    ``shares`` are pairs of a pool size and the share of that capacity per replica at this size, by
+    rising size. They are empty if every pool size has the same capacity per replica, as in results
+    of earlier releases.
     """
 
     prompt_tps: float
@@ -29,10 +30,10 @@ class Guard:
     shares: tuple[tuple[int, float], ...] = ()
 
     def staffing(self, least: int, most: int) -> tuple[float, float]:
-        """Return (a, k): n replicas do as much as a * (n - k sqrt(n)) replicas of a large pool.
+        """Return (a, k): n replicas have the capacity of a * (n - k sqrt(n)) in a large pool.
 
-        This is the law of ``simulation.sizing.pool``, fitted through the pool sizes ``least`` and
-        ``most``.
+        This is the square-root staffing rule of ``simulation.sizing.pool``. It is fitted through
+        the pool sizes ``least`` and ``most``.
         """
         if not self.shares:
             return 1.0, 0.0
@@ -48,7 +49,7 @@ class Guard:
 
 
 def guards_of(settings: Sequence[dict[str, Any]]) -> dict[str, Guard]:
-    """Return the guards by pool, from the settings of a policy in a result.
+    """Return the guard of each pool, from the settings of a policy in a result.
 
     The result is empty if the policy has no guard, or if an earlier release wrote the result.
     """
@@ -58,16 +59,16 @@ def guards_of(settings: Sequence[dict[str, Any]]) -> dict[str, Guard]:
     shared = settings_of_place.pop("", {})
     return {
         place: Guard(
-            prompt_tps=float(of.get(PROMPT, np.nan)),
-            output_tps=float(of.get(OUTPUT, np.nan)),
-            in_flight=float(of[IN_FLIGHT]),
+            prompt_tps=float(values.get(PROMPT, np.nan)),
+            output_tps=float(values.get(OUTPUT, np.nan)),
+            in_flight=float(values[IN_FLIGHT]),
             rise_s=float(shared.get("rise_s", Guarded.rise_s)),
             fall_s=float(shared.get("fall_s", Guarded.fall_s)),
-            most=int(of["replicas at most"]),
+            most=int(values["replicas at most"]),
             shares=tuple(
-                (n, float(of[what])) for n, what in PER_POOL_OR_REGION.items() if what in of
+                (n, float(values[what])) for n, what in PER_POOL_OR_REGION.items() if what in values
             ),
         )
-        for place, of in settings_of_place.items()
-        if IN_FLIGHT in of
+        for place, values in settings_of_place.items()
+        if IN_FLIGHT in values
     }

@@ -34,9 +34,10 @@ ROLES = {"mixed": "", "both": ""}
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """Replicas of one kind in one region, which are one deployment.
+    """Replicas of one kind in one region, which form one deployment.
 
-    A pool of a reactive policy has no ``steps``; ``least`` and ``most`` are then its limits.
+    A pool of a reactive policy has no ``steps``. Its ``least`` and ``most`` are the policy's
+    limits.
     """
 
     name: str
@@ -60,7 +61,7 @@ class Pool:
         return max(self.most, self.guard.most if self.guard else 0, 1)
 
     def at(self, moment: datetime) -> int:
-        """Return the replicas at a local time; outside the window, those of the nearer end."""
+        """Return the replicas at a local time; outside the window, those at its nearer end."""
         for step in self.steps:
             if moment < step.ends:
                 return step.replicas
@@ -69,7 +70,7 @@ class Pool:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """The tuned rule of a reactive policy; ``target`` is per replica."""
+    """The tuned rule of a reactive policy; ``target`` is a load per replica."""
 
     kind: str  # hpa or keda; of another system, the format that it is exported to
     metric: str  # memory, gpu, queue, concurrency or tokens
@@ -81,14 +82,14 @@ class Rule:
     computed: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     def found(self, pool: Pool, what: str) -> float | None:
-        """Return a computed value of a pool, or None."""
+        """Return a value that the run computed for a pool, or None."""
         place = f"{pool.model} in {pool.region}, {pool.arrangement}"
         return self.computed.get(place, {}).get(what)
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A plan to export; moments are in UTC."""
+    """A plan to export; times are in UTC."""
 
     run: int
     scenario: str
@@ -110,7 +111,10 @@ class Plan:
         return moment.astimezone(ZoneInfo(self.zone)).replace(tzinfo=None)
 
     def counts(self, pool: Pool) -> IntArray:
-        """Return replicas by minute of the day or week; plans that run once use a week."""
+        """Return replicas by minute of the day, or by minute of the week.
+
+        Plans that run once use a week.
+        """
         return folded(pool.steps, "weekly" if self.repeat == "once" else self.repeat)
 
     @property
@@ -119,14 +123,14 @@ class Plan:
         return any(pool.guard for pool in self.pools)
 
     def floor(self, pool: Pool) -> int:
-        """Return the replicas outside every schedule: the smallest number in the repeated cycle."""
+        """Return the replicas outside every scheduled slot: the minimum of the repeated cycle."""
         if self.rule or self.repeat == "once":
             return pool.least
         counts = self.counts(pool)
         return int(counts[counts != UNKNOWN].min(initial=pool.most))
 
     def by_region(self) -> list[tuple[str, list[Pool]]]:
-        """Return the pools by region, because each region is its own cluster."""
+        """Return the pools grouped by region; each region is its own cluster."""
         regions = dict.fromkeys(pool.region for pool in self.pools)
         return [
             (region, [pool for pool in self.pools if pool.region == region]) for region in regions
@@ -184,28 +188,28 @@ Row = tuple[Key, datetime, int]  # pool, start, replicas
 def _policy_of(
     run: Run, result: dict[str, Any], policy_asked: str | None
 ) -> tuple[str, str, list[Row], Rule | None]:
-    """Return the policy, its label, its schedule as rows, and its rule.
+    """Return the policy, its label, its schedule as rows, and its reactive rule.
 
-    Policies with a schedule have no rule. The rows of a rule are its limits.
+    A policy with a schedule has no rule. For a rule, the rows are the replica limits.
     """
-    take = result.get("recommended") or {}
+    recommended = result.get("recommended") or {}
     policies = result.get("policies") or {}
-    policy = policy_asked or take.get("policy")
+    policy = policy_asked or recommended.get("policy")
     if not policy:
         raise NotReady(
             f"Run {run.pk} recommends no policy, because all use future data. Name one with policy."
         )
-    if policy not in policies and policy != take.get("policy"):
-        there_are = ", ".join(policies) or take.get("policy")
+    if policy not in policies and policy != recommended.get("policy"):
+        there_are = ", ".join(policies) or recommended.get("policy")
         raise NotFound(f"There is no policy {policy!r} in run {run.pk}; there are: {there_are}.")
-    label = (policies.get(policy) or take).get("label", policy)
-    timetable = take.get("timetable") if policy == take.get("policy") else None
+    label = (policies.get(policy) or recommended).get("label", policy)
+    timetable = recommended.get("timetable") if policy == recommended.get("policy") else None
     # A timetable marked ``by_itself`` holds only the first replicas of a rule.
     if timetable and not timetable["by_itself"]:
-        return policy, label, _of_timetable(timetable), None
+        return policy, label, _rows_of_timetable(timetable), None
     if run.kind == Run.Kind.PLAN:
         # In a run of kind plan, the decisions of the optimizer are the schedule.
-        return policy, label, _of_decisions(result["plan"]["decisions"]), None
+        return policy, label, _rows_of_decisions(result["plan"]["decisions"]), None
     if "timetables" in run_tables(run):
         table = run_table(run, "timetables")
         rows = [row for row in table.to_dicts() if row["policy"] == policy]
@@ -222,8 +226,8 @@ def _policy_of(
     return policy, label, list(_limits(settings, result)), rule
 
 
-def _of_timetable(timetable: dict[str, Any]) -> list[Row]:
-    """Return the rows of the recommended policy's schedule."""
+def _rows_of_timetable(timetable: dict[str, Any]) -> list[Row]:
+    """Return the schedule of the recommended policy as rows."""
     return [
         _row({**pool["replica"], "region": pool["region"]}, row["begins"], row["replicas"][i])
         for row in timetable["rows"]
@@ -231,8 +235,8 @@ def _of_timetable(timetable: dict[str, Any]) -> list[Row]:
     ]
 
 
-def _of_decisions(decisions: Sequence[dict[str, Any]]) -> list[Row]:
-    """Return the rows of the optimizer's plan, without pools that are never used."""
+def _rows_of_decisions(decisions: Sequence[dict[str, Any]]) -> list[Row]:
+    """Return the optimizer's plan as rows, without pools that are never used."""
     rows = [_row(decision, decision["period"], decision["target"]) for decision in decisions]
     used = {key for key, _, count in rows if count}
     return [row for row in rows if row[0] in used]
@@ -249,20 +253,20 @@ def _rule(policy: str, settings: Sequence[dict[str, Any]]) -> Rule | None:
     """Return the rule that the settings of a policy describe, or None."""
     if traits_of(policy).group == Group.OPPONENT:
         return rule_of(policy_of_settings(name_of(policy), settings), settings)
-    of = {setting["what"]: setting["value"] for setting in settings if not setting["where"]}
-    if not {"metric", "target", "tolerance"} <= of.keys() or isinstance(of["target"], str):
+    values = {setting["what"]: setting["value"] for setting in settings if not setting["where"]}
+    if not {"metric", "target", "tolerance"} <= values.keys() or isinstance(values["target"], str):
         return None
     return Rule(
-        kind="keda" if "polling_s" in of else "hpa",
-        metric=str(of["metric"]),
-        target=float(of["target"]),
-        tolerance=float(of["tolerance"]),
-        stabilisation_s=float(of.get("stabilisation_s", 0.0)),
+        kind="keda" if "polling_s" in values else "hpa",
+        metric=str(values["metric"]),
+        target=float(values["target"]),
+        tolerance=float(values["tolerance"]),
+        stabilisation_s=float(values.get("stabilisation_s", 0.0)),
     )
 
 
 def policy_of_settings(name: str, settings: Sequence[dict[str, Any]]) -> Policy:
-    """Return the policy with the parameters that its settings in a result state."""
+    """Return the policy with the parameter values that a result lists for it."""
     parameters: dict[str, Any] = {}
     for setting in settings:
         first, *rest = setting["what"].split(".")
@@ -282,7 +286,7 @@ def policy_of_settings(name: str, settings: Sequence[dict[str, Any]]) -> Policy:
 
 
 def rule_of(policy: Policy, settings: Sequence[dict[str, Any]]) -> Rule:
-    """Return the rule of an autoscaler of another system."""
+    """Return the tuned rule of a policy that models another system's autoscaler."""
     computed: dict[str, dict[str, float]] = {}
     for setting in settings:
         if setting["where"] and isinstance(setting["value"], int | float):
@@ -293,11 +297,13 @@ def rule_of(policy: Policy, settings: Sequence[dict[str, Any]]) -> Rule:
 
 
 def _limits(settings: Sequence[dict[str, Any]], result: dict[str, Any]) -> Iterable[Row]:
-    """Yield the limits of each pool of a policy with a rule, as two rows: least, then most."""
+    """Yield the replica limits of a reactive policy: per pool a row with least, one with most."""
     start = datetime.fromisoformat(result["window"]["start"])
     decisions = {_pool_name(decision): decision for decision in result["plan"]["decisions"]}
     for place, decision in decisions.items():
-        limits = {s["what"]: s["value"] for s in settings if s["where"] == place}
+        limits = {
+            setting["what"]: setting["value"] for setting in settings if setting["where"] == place
+        }
         if "replicas at most" in limits:
             for name in ("replicas at least", "replicas at most"):
                 yield _row(decision, start, int(limits[name]))
@@ -316,12 +322,12 @@ def _pools(
     rule: Rule | None,
     guards: dict[str, Guard],
 ) -> Iterable[Pool]:
-    """Yield the pools of the rows, each with its steps in local time."""
+    """Yield the pools in the rows, each with its steps in local time."""
     for key in dict.fromkeys(key for key, _, _ in rows):
         course = [(begins, count) for other, begins, count in rows if other == key]
         edges = [*(begins for begins, _ in course), ends]
         steps = tuple(
-            Step(_wall(begins, zone), _wall(until, zone), count)
+            Step(_to_local(begins, zone), _to_local(until, zone), count)
             for (begins, count), until in zip(course, edges[1:], strict=True)
         )
         counts = [count for _, count in course]
@@ -344,14 +350,15 @@ def _pools(
         )
 
 
-def _wall(moment: datetime, zone: ZoneInfo) -> datetime:
+def _to_local(moment: datetime, zone: ZoneInfo) -> datetime:
     """Convert a moment to local time."""
     return moment.astimezone(zone).replace(tzinfo=None)
 
 
 def _name_pools(pools: Sequence[Pool], pairs: Sequence[str]) -> list[Pool]:
-    """Name the pools: by the options of this export, else by stored names, else by default.
+    """Return the pools with deployment names.
 
+    Names come from the options of this export, else from stored names, else from the defaults.
     Raises NotFound if the options name an unknown deployment. Raises PlannerError if two
     deployments of a region would share a name.
     """
@@ -382,7 +389,7 @@ def _name_pools(pools: Sequence[Pool], pairs: Sequence[str]) -> list[Pool]:
 
 
 def _chosen_pools(pools: Sequence[Pool], options: ExportOptions, run: Run) -> list[Pool]:
-    """Return the pools in the chosen region and of the chosen model."""
+    """Return the pools of the region and the model that the options choose."""
     left = list(pools)
     for what, chosen in (("region", options.region), ("model", options.model)):
         there_are = dict.fromkeys(getattr(pool, what) for pool in left)
@@ -398,10 +405,10 @@ def _chosen_pools(pools: Sequence[Pool], options: ExportOptions, run: Run) -> li
 def _repeat(
     repeat: Repeat | Literal["auto"], begins: datetime, ends: datetime, now: datetime, clock: str
 ) -> Repeat:
-    """Return how the plan repeats; auto chooses by the window.
+    """Return how the plan repeats; "auto" decides by the window.
 
-    A window that is not over runs once. A past window is a pattern: daily if it has one day or
-    less, else weekly.
+    A window that ends in the future runs once. A past window is a pattern: daily if it is at most
+    one day long, else weekly.
     """
     if repeat != "auto":
         return repeat
@@ -411,7 +418,7 @@ def _repeat(
 
 
 def _check_zone(zone: ZoneInfo, begins: datetime, ends: datetime, name: str) -> None:
-    """Raise PlannerError if clocks change within the window.
+    """Raise PlannerError if daylight saving time begins or ends within the window.
 
     On that day a schedule in local time would differ from the plan.
     """
@@ -430,7 +437,7 @@ def _notes(
     guards: dict[str, Guard],
     part: bool,
 ) -> Iterable[str]:
-    """Yield what the reader of a file must know about the policy."""
+    """Yield notes on the policy for the reader of an exported file."""
     if rule is None and not guards and traits_of(policy).beyond:
         yield (
             "Only the schedule of the policy. To scale on load too, add a trigger by load and "
@@ -453,11 +460,11 @@ def tiers_missed(result: dict[str, Any], policy: str) -> list[str]:
 
 
 def _figures(result: dict[str, Any], policy: str) -> dict[str, Any]:
-    """Return the figures of a policy; without a replay, only whether it meets its SLO."""
+    """Return the figures of a policy; without a simulation, only whether it meets its SLO."""
     figures = (result.get("policies") or {}).get(policy)
     if figures is None:
-        take = result.get("recommended") or {}
-        met = take.get("meets_slo")
+        recommended = result.get("recommended") or {}
+        met = recommended.get("meets_slo")
         # The recommendation says only whether all tiers are met, so the tier has no name.
         figures = {"slo_met": {} if met is None else {"a tier": met}}
     return dict(figures)

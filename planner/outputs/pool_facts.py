@@ -16,7 +16,7 @@ Key = tuple[str, str, str, int, str, str, str]  # model, region, gpu, tp, role, 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Facts of a pool that its results do not hold; None if the scenario does not give them."""
+    """Facts of a pool that its result does not contain; None if the scenario lacks them."""
 
     gpus_per_node: int | None = None
     usd_per_hour: float | None = None  # of one replica
@@ -34,9 +34,9 @@ def facts_of(run: Run) -> dict[Key, Facts]:
     except EXPECTED:
         return {}
     facts: dict[Key, Facts] = {}
-    for m, r, g in hardware.pool_index:
-        replica = replica_of(hardware, m, g)
-        region = hardware.regions[r].name
+    for model_index, region_index, column in hardware.pool_index:
+        replica = replica_of(hardware, model_index, column)
+        region = hardware.regions[region_index].name
         key = (
             replica.model,
             region,
@@ -47,8 +47,8 @@ def facts_of(run: Run) -> dict[Key, Facts]:
             replica.arrangement,
         )
         facts[key] = Facts(
-            gpus_per_node=hardware.gpus[g].gpus_per_node,
-            usd_per_hour=float(hardware.usd_per_gpu_hour[r, g]) * replica.tp,
+            gpus_per_node=hardware.gpus[column].gpus_per_node,
+            usd_per_hour=float(hardware.usd_per_gpu_hour[region_index, column]) * replica.tp,
             startup_s=hardware.startup_s,
         )
     return facts

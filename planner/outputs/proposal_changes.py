@@ -42,9 +42,9 @@ REPLAYED = "periodic"  # policy that replays the active plan: replicas by time o
 
 @dataclass(frozen=True, slots=True)
 class ReplicaChange:
-    """Mean, least and most replicas of a pool over the window, (before, proposed).
+    """Mean, minimum and maximum replicas of a pool over the window, (before, proposed).
 
-    Values before are None if there was no such pool.
+    Values before are None if the pool did not exist.
     """
 
     pool: str
@@ -57,9 +57,9 @@ class ReplicaChange:
 class Proposed:
     """The comparison of a proposal with the active plan or a baseline.
 
-    ``against`` names the base of the comparison. Figures of ``groups`` are pairs (base, proposed).
-    ``saving`` is a share of the cost at equal SLO attainment, or None if unknown. ``worse`` lists
-    what gets worse, the largest change first.
+    ``against`` names what it is compared with, the base. Figures of ``groups`` are pairs (base,
+    proposed). ``saving`` is a share of the base cost at equal SLO attainment, or None if unknown.
+    ``worse`` lists the figures that get worse, the largest change first.
     """
 
     against: str
@@ -76,30 +76,36 @@ class Proposed:
 
 
 def proposed_of(proposal: Proposal) -> Proposed | None:
-    """Return what a proposal changes, or None if its run was removed.
+    """Return what a proposal changes; None if its run was removed.
 
-    The base is the first that exists of: a replay of the active plan on the same traffic, the base
-    run, the baseline of the proposed run.
+    The base is the first of these that exists: a replay of the active plan on the same traffic, the
+    base run, the baseline of the proposed run.
     """
     run, base = proposal.run, proposal.base_run
     if run is None:
         return None
-    its, policy = outcome_of(proposal, run)
-    beside = None
+    outcome_run, policy = outcome_of(proposal, run)
+    comparison = None
     if base is not None and base.state == Run.State.COMPLETED:
-        beside = compare_runs([base, run], policy_per_run=[_base_policy(proposal), proposal.policy])
+        comparison = compare_runs(
+            [base, run], policy_per_run=[_base_policy(proposal), proposal.policy]
+        )
     pair, names = compared_policies(proposal, run)
     result = pair[1]
-    notes = list(beside.notes if beside else ())
+    notes = list(comparison.notes if comparison else ())
     if replay_of(proposal) is not None:
         groups: tuple[Group, ...] = tuple(replay_groups(pair, names, "", ()))
         number = proposal.base.number if proposal.base else ""
         against = f"The active plan (run {number}), replayed on the traffic of the proposal."
-    elif beside is not None and base is not None:
-        groups = (beside if its == run else compare_runs([base, its], policy_per_run=names)).groups
+    elif comparison is not None and base is not None:
+        groups = (
+            comparison
+            if outcome_run == run
+            else compare_runs([base, outcome_run], policy_per_run=names)
+        ).groups
         notes += [group.note for group in groups if group.title == REPLAYS and group.note]
         against = f"Run {base.pk}, {_label(pair[0], names[0])}."
-        notes += _waiting(proposal)
+        notes += _unfinished_replay_note(proposal)
     else:
         name = names[0]
         groups = tuple(replay_groups(pair, names, "", ())) if name else ()
@@ -108,10 +114,10 @@ def proposed_of(proposal: Proposal) -> Proposed | None:
             if name
             else "Nothing: no plan is active, and the run replayed no other policy."
         )
-    if its != run:
-        notes.append(_by_itself(its, result["policies"][policy]))
+    if outcome_run != run:
+        notes.append(_separate_run_note(outcome_run, result["policies"][policy]))
     elif policy not in (result.get("policies") or {}):
-        notes.append(_not_replayed(run, proposal.outcome))
+        notes.append(_not_simulated_note(run, proposal.outcome))
     rows = [row for group in groups if group.title == REPLAYS for row in group.rows]
     # A note on the replayed figures says that they do not compare like with like.
     fair = not any(group.note for group in groups if group.title == REPLAYS)
@@ -119,8 +125,8 @@ def proposed_of(proposal: Proposal) -> Proposed | None:
     return Proposed(
         against=against,
         base_run=base.pk if base else None,
-        settings=beside.differences if beside else (),
-        same=beside.same if beside else 0,
+        settings=comparison.differences if comparison else (),
+        same=comparison.same if comparison else 0,
         groups=groups,
         worse=tuple(_marked_rows(rows, WORSE)),
         better=tuple(_marked_rows(rows, BETTER)),
@@ -132,18 +138,18 @@ def proposed_of(proposal: Proposal) -> Proposed | None:
 
 
 def replay_of(proposal: Proposal) -> Run | None:
-    """Return the completed replay of the active plan on the traffic of the proposal, or None."""
+    """Return the completed replay of the active plan on the proposal's traffic, or None."""
     replay = proposal.replay
     return replay if replay is not None and replay.state == Run.State.COMPLETED else None
 
 
 def compared_policies(proposal: Proposal, run: Run) -> tuple[list[dict[str, Any]], list[str]]:
-    """Return the results and the policies of the base and of the proposed run.
+    """Return the results and the policy names of the base and of the proposed run.
 
-    Without a base, the first policy is the baseline of the proposed run, or "".
+    Without a base run, the first policy is the baseline of the proposed run, or "".
     """
-    its, policy = outcome_of(proposal, run)
-    result, base = run_result(its), proposal.base_run
+    outcome_run, policy = outcome_of(proposal, run)
+    result, base = run_result(outcome_run), proposal.base_run
     if (replay := replay_of(proposal)) is not None:
         return [run_result(replay), result], [REPLAYED, policy]
     if base is not None and base.state == Run.State.COMPLETED:
@@ -152,9 +158,9 @@ def compared_policies(proposal: Proposal, run: Run) -> tuple[list[dict[str, Any]
 
 
 def outcome_of(proposal: Proposal, run: Run) -> tuple[Run, str]:
-    """Return the run that replayed the proposal, and the name of the policy in that run.
+    """Return the run that simulated the proposed schedule, and the policy's name in that run.
 
-    This is the proposed run, or a completed replay of its schedule.
+    It is the proposed run itself, or a completed replay of the proposal's schedule.
     """
     outcome = proposal.outcome
     if outcome is not None and outcome.state == Run.State.COMPLETED:
@@ -162,31 +168,30 @@ def outcome_of(proposal: Proposal, run: Run) -> tuple[Run, str]:
     return run, proposal.policy
 
 
-def _by_itself(its: Run, figures: dict[str, Any]) -> str:
-    """Return the note on a schedule that was replayed in a separate run."""
+def _separate_run_note(outcome_run: Run, figures: dict[str, Any]) -> str:
+    """Return the note on a proposed schedule that was simulated in a separate run."""
     return (
-        f"The proposed plan had no simulation. Its schedule was replayed as run {its.pk}: "
+        f"The proposed plan had no simulation. Its schedule was replayed as run {outcome_run.pk}: "
         f"SLO {shares_in_time(figures['slo_attainment'])} for ${figures['cost_usd']:,.2f}."
     )
 
 
-def _not_replayed(run: Run, its: Run | None) -> str:
-    """Return the note on a proposal without a replay."""
+def _not_simulated_note(run: Run, outcome_run: Run | None) -> str:
+    """Return the note on a proposal that was not simulated."""
     known = f"Run {run.pk} planned and replayed nothing"
-    if its is None:
+    if outcome_run is None:
         return (
             f"{known}, so its SLO attainment is not known. Propose a comparison to "
             "see both outcomes on the same traffic."
         )
-    if its.finished:
-        return (
-            f"{known}, and its timetable could not be: {its.problem or its.state} (run {its.pk})."
-        )
-    return f"{known}. Run {its.pk} replays its schedule to measure SLO attainment."
+    if outcome_run.finished:
+        reason = outcome_run.problem or outcome_run.state
+        return f"{known}, and its timetable could not be: {reason} (run {outcome_run.pk})."
+    return f"{known}. Run {outcome_run.pk} replays its schedule to measure SLO attainment."
 
 
-def _waiting(proposal: Proposal) -> Iterator[str]:
-    """Yield the note on a replay of the active plan that failed or is not complete."""
+def _unfinished_replay_note(proposal: Proposal) -> Iterator[str]:
+    """Yield a note if the replay of the active plan failed or is not complete."""
     if (replay := proposal.replay) is None:
         return
     if replay.finished:
@@ -202,10 +207,10 @@ def _waiting(proposal: Proposal) -> Iterator[str]:
 
 
 def _base_policy(proposal: Proposal) -> str:
-    """Return the policy to compare with in the base run.
+    """Return the policy of the base run to compare with.
 
-    It is the policy of the active plan in that plan's own run. In another run it is the recommended
-    policy.
+    It is the policy of the active plan in that plan's own run. In any other run it is the
+    recommended policy.
     """
     base, run = proposal.base, proposal.base_run
     if base is not None and run is not None and base.run_id == run.pk:
@@ -236,25 +241,25 @@ def _saving(pair: Sequence[dict[str, Any]], names: Sequence[str]) -> float | Non
     # Costs of different windows do not compare.
     if len(windows(pair)) > 1:
         return None
-    base, its = (
+    base, proposed = (
         (result.get("policies") or {}).get(name) or {}
         for result, name in zip(pair, names, strict=True)
     )
-    if not base.get("cost_usd") or its.get("cost_usd") is None:
+    if not base.get("cost_usd") or proposed.get("cost_usd") is None:
         return None
-    if (equal := saving_at_equal(its, base)) is not None:
+    if (equal := saving_at_equal(proposed, base)) is not None:
         return equal
-    if its.get("slo_attainment") and attainment_differs(
-        its["slo_attainment"], base.get("slo_attainment")
+    if proposed.get("slo_attainment") and attainment_differs(
+        proposed["slo_attainment"], base.get("slo_attainment")
     ):
         return None
-    return float(1 - its["cost_usd"] / base["cost_usd"])
+    return float(1 - proposed["cost_usd"] / base["cost_usd"])
 
 
 def attainment_differs(
     its: dict[str, float | None], others: dict[str, float | None] | None
 ) -> bool:
-    """Return whether the SLO attainment of some tier differs (methods.md X4)."""
+    """Return whether the SLO attainment of any tier differs (methods.md X4)."""
     return not others or any(
         share is None or others.get(tier) is None or abs(share - (others[tier] or 0.0)) > EQUAL_SLO
         for tier, share in its.items()
@@ -262,7 +267,7 @@ def attainment_differs(
 
 
 def _marked_rows(rows: Iterable[ComparedFigure], mark: str) -> list[ComparedFigure]:
-    """Return the rows with a mark: attainment first, then the largest change first."""
+    """Return the rows with ``mark``: attainment first, then by falling size of the change."""
     marked = [row for row in rows if row.marks[-1] == mark]
     return sorted(marked, key=lambda row: (row.unit != SHARE, -abs(row.changes[-1] or 0.0)))
 
@@ -270,7 +275,7 @@ def _marked_rows(rows: Iterable[ComparedFigure], mark: str) -> list[ComparedFigu
 def _replica_changes(
     proposal: Proposal, run: Run
 ) -> tuple[tuple[ReplicaChange, ...], ReplicaChange]:
-    """Return the replicas of each pool before and after, and of all pools."""
+    """Return the change of each pool's replicas, and the change of all pools together."""
     after = _steps_by_pool(run, dict(proposal.options))
     if proposal.base is not None:
         before = {pool["name"]: tuple(steps_of(pool)) for pool in proposal.base.pools}
@@ -290,7 +295,7 @@ def _steps_by_pool(run: Run, options: dict[str, Any]) -> dict[str, tuple[Step, .
 
 
 def _baseline_steps(proposal: Proposal, run: Run) -> dict[str, tuple[Step, ...]]:
-    """Return the steps of the baseline of a run; {} if it has none with a schedule."""
+    """Return the schedule steps of a run's baseline; {} if no baseline has a schedule."""
     baseline = _baseline(run_result(run), proposal.policy)
     try:
         return _steps_by_pool(run, {**proposal.options, "policy": baseline}) if baseline else {}
@@ -305,7 +310,7 @@ def _change(pool: str, before: Sequence[Step], after: Sequence[Step]) -> Replica
 
 
 def _total(pools: Mapping[str, Sequence[Step]]) -> list[Step]:
-    """Return the steps of all pools together."""
+    """Return the steps of the sum over all pools."""
     steps = [step for pool in pools.values() for step in pool]
     edges = sorted({edge for step in steps for edge in (step.begins, step.ends)})
     return [
@@ -315,7 +320,7 @@ def _total(pools: Mapping[str, Sequence[Step]]) -> list[Step]:
 
 
 def _levels(steps: Sequence[Step]) -> tuple[float | None, int | None, int | None]:
-    """Return the time-weighted mean, the least and the most replicas of steps."""
+    """Return the time-weighted mean, the minimum and the maximum replicas of steps."""
     seconds = [(step.ends - step.begins).total_seconds() for step in steps]
     if not steps or not sum(seconds):
         return None, None, None

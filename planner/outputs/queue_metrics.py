@@ -28,13 +28,13 @@ def _lines(work: WorkStatistics) -> Iterator[str]:
         "headroom_runs_ended", "Stored runs with this end state, without removed runs."
     )
     for ended in work.ended:
-        of = {
+        sample_labels = {
             "workspace": ended.workspace,
             "kind": ended.kind,
             "state": ended.state,
             "reason": ended.reason,
         }
-        yield f"headroom_runs_ended{labels(of)} {ended.runs}"
+        yield f"headroom_runs_ended{labels(sample_labels)} {ended.runs}"
     yield from family(
         "headroom_run_seconds",
         "How long the newest completed runs took: median and longest.",
@@ -42,8 +42,8 @@ def _lines(work: WorkStatistics) -> Iterator[str]:
     )
     for took in work.took:
         for quantile, seconds in (("0.5", took.median_s), ("1", took.longest_s)):
-            of = {"workspace": took.workspace, "kind": took.kind, "quantile": quantile}
-            yield f"headroom_run_seconds{labels(of)} {seconds:.3f}"
+            sample_labels = {"workspace": took.workspace, "kind": took.kind, "quantile": quantile}
+            yield f"headroom_run_seconds{labels(sample_labels)} {seconds:.3f}"
 
 
 def _run_labels(going: UnfinishedRuns) -> dict[str, str]:

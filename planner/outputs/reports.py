@@ -18,7 +18,7 @@ REPORTED = tuple(REPORTS)
 def run_report(run: Run, alternative: str = "") -> Report:
     """Return the report of a completed run; raise NotReady if its kind has none.
 
-    ``alternative`` names the plan that the report of a comparison is about. Default: the
+    ``alternative`` names the plan that the report of a comparison describes. Default: the
     recommended one.
     """
     result, names = run_result(run), run_tables(run)

@@ -8,7 +8,7 @@ from planner.outputs.prometheus_text import family, labels
 
 
 def exposition(events: Mapping[str, int], refusals: Mapping[tuple[int, str], int]) -> str:
-    """Return both counters in the Prometheus text format.
+    """Return the counters of security events and of refused requests in Prometheus text format.
 
     ``events`` are counts by event of the audit log. ``refusals`` are counts by HTTP status and by
     caller.

@@ -61,10 +61,9 @@ def figure_table(
 ) -> FigureTable:
     """Return a table with one line for each of ``rows``, which are (name, label, figures).
 
-    ``table`` chooses the columns. ``spread`` maps a column to its keys. Such a column has one value
-    per key, and is shown once per key with the key in its head. ``notes`` are texts by key, shown
-    in the head of spread columns that have a sign. ``note`` is the key of the figures that holds a
-    note for the row.
+    ``table`` names the table whose columns are shown. ``spread`` maps a column to keys: the column
+    is then shown once per key, with the key in its head. ``notes`` are texts by key, for the heads
+    of spread columns that have a sign. ``note`` is the key of the figures with a note on the row.
     """
     groups: list[tuple[list[Column], str]] = []
     shared: list[Column] = []
@@ -104,7 +103,7 @@ def figure_table(
 
 
 def _cell(group: Sequence[Column], key: str, row: Row) -> Cell:
-    """Return the cell of a group of columns: the first as text, the others small below it."""
+    """Return the cell of a group of columns: the first as text, the others in small below it."""
     first, *below = group
     value = _value(first, key, row)
     flags = row.get(first.sign) if first.sign and value is not None else None
@@ -120,19 +119,19 @@ def _cell(group: Sequence[Column], key: str, row: Row) -> Cell:
 
 
 def _value(column: Column, key: str, row: Row) -> Any:
-    """Return a figure, or its part ``key`` if the column is spread."""
+    """Return a figure; for a spread column, only its part ``key``."""
     value = row.get(column.name)
     part = key or (column.parts[0] if column.parts else "")
     return (value or {}).get(part) if part else value
 
 
 def _is_words(column: Column) -> bool:
-    """Return whether a column holds text, which is aligned to the left."""
+    """Return whether a column has text, which is aligned to the left."""
     return column.unit in (TEXT, REASONS)
 
 
 def figure_text(value: Any, unit: str, places: int = 1) -> str:
-    """Return a figure as text in its unit."""
+    """Return a figure as text with its unit."""
     if unit == REASONS:
         return (
             "; ".join(f"{key}: {figure(count)}" for key, count in (value or {}).items()) or "none"
@@ -146,10 +145,10 @@ def figure_text(value: Any, unit: str, places: int = 1) -> str:
 
 def text_table(table: FigureTable, first: str) -> list[str]:
     """Return the lines of a table on a terminal; cells that miss a target are marked."""
-    rows = [[first, *(_with_small(head.text, ", ".join(head.small)) for head in table.heads)]]
+    rows = [[first, *(_with_note(head.text, ", ".join(head.small)) for head in table.heads)]]
     for line in table.lines:
         missed = (" MISSED" if cell.met is False else "" for cell in line.cells)
-        texts = (_with_small(cell.text, cell.small) for cell in line.cells)
+        texts = (_with_note(cell.text, cell.small) for cell in line.cells)
         rows.append([line.label, *(text + sign for text, sign in zip(texts, missed, strict=True))])
     lines = align_cells(rows, [False, *(head.numeric for head in table.heads)])
     return lines + [f"{line.label}: {line.note}" for line in table.lines if line.note]
@@ -172,10 +171,10 @@ def align_cells(rows: Sequence[Sequence[str]], right: Sequence[bool]) -> list[st
     """Pad cells to columns of equal width; ``right`` columns are aligned to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     sides = "<>"
-    layout = "  ".join(f"{{:{sides[r]}{w}}}" for r, w in zip(right, widths, strict=True))
+    layout = "  ".join(f"{{:{sides[r]}{width}}}" for r, width in zip(right, widths, strict=True))
     return [layout.format(*row).rstrip() for row in rows]
 
 
-def _with_small(text: str, small: str) -> str:
+def _with_note(text: str, small: str) -> str:
     """Return ``text`` with ``small`` in parentheses."""
     return f"{text} ({small})" if small else text

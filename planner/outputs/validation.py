@@ -27,7 +27,7 @@ _CRON = re.compile(r"\d+ \d+ (\*|\d+) (\*|\d+) (\*|[\d,-]+)")
 
 
 def check(schema: str, body: Mapping[str, Any], called: str) -> None:
-    """Raise PlannerError with the first fault of an object and its location.
+    """Raise PlannerError that names the first fault of an object and its location.
 
     ``called`` names the export in the message.
     """
@@ -45,7 +45,7 @@ def faults(schema: str, body: Mapping[str, Any]) -> Iterator[str]:
         for error in _validator(schema).iter_errors(dict(body)):
             yield f"{error.json_path}: {error.message}"
     yield from (f"{path}: {value} is no int32" for path, value in _numbers(body, "$"))
-    yield from RULES.get(schema, _none)(body)
+    yield from RULES.get(schema, _no_faults)(body)
 
 
 @cache
@@ -55,7 +55,7 @@ def _validator(name: str) -> Draft202012Validator:
 
 
 def _numbers(value: Any, path: str) -> Iterator[tuple[str, int]]:
-    """Yield whole numbers beyond int32, with their paths."""
+    """Yield the integers beyond 32 bits, each with its path."""
     if isinstance(value, Mapping):
         for key, item in value.items():
             yield from _numbers(item, f"{path}.{key}")
@@ -67,8 +67,8 @@ def _numbers(value: Any, path: str) -> Iterator[tuple[str, int]]:
         yield path, value
 
 
-def _none(_: Mapping[str, Any]) -> Iterator[str]:
-    """Yield no fault, for schemas without additional rules."""
+def _no_faults(_: Mapping[str, Any]) -> Iterator[str]:
+    """Yield nothing, for schemas without additional rules."""
     yield from ()
 
 
@@ -96,12 +96,12 @@ def _annotation(body: Mapping[str, Any], name: str) -> str:
 
 def _behaviour(behaviour: Mapping[str, Any]) -> Iterator[str]:
     """Yield the faults of a scaling behaviour."""
-    for way, rules in behaviour.items():
+    for direction, rules in behaviour.items():
         if not 0 <= rules.get("stabilizationWindowSeconds", 0) <= 3600:
-            yield f"behavior.{way}.stabilizationWindowSeconds is 0 to 3600"
+            yield f"behavior.{direction}.stabilizationWindowSeconds is 0 to 3600"
         for policy in rules.get("policies", ()):
             if not 1 <= policy["periodSeconds"] <= 1800 or policy["value"] < 1:
-                yield f"behavior.{way}.policies: {policy}"
+                yield f"behavior.{direction}.policies: {policy}"
 
 
 def _keda(body: Mapping[str, Any]) -> Iterator[str]:
@@ -206,14 +206,14 @@ def _kserve(body: Mapping[str, Any]) -> Iterator[str]:
 def _dynamo_planner(body: Mapping[str, Any]) -> Iterator[str]:
     """Yield the faults of a PlannerConfig, by the validators of ai-dynamo 1.6."""
     config = YAML(typ="safe", pure=True).load(body["data"]["planner.yaml"])
-    apart = config["mode"] == "disagg"
+    is_disaggregated = config["mode"] == "disagg"
     if config["optimization_target"] not in ("throughput", "latency", "load", "sla"):
         yield f"optimization_target: {config['optimization_target']}"
     for up, down in (("prefill_scale_up_queue_tokens", "prefill_scale_down_queue_tokens"),
                      ("decode_scale_up_kv_rate", "decode_scale_down_kv_rate")):  # fmt: skip
         if up in config and not config[down] < config[up]:
             yield f"{up}: {config[up]} is not above {config[down]}"
-    if config.get("enable_power_awareness") and not apart:
+    if config.get("enable_power_awareness") and not is_disaggregated:
         yield "enable_power_awareness: needs prefill and decode"
     if any(config.get(key, 1) <= 0 for key in ("ttft_ms", "itl_ms")):
         yield "ttft_ms and itl_ms are above 0"

@@ -22,7 +22,7 @@ CYCLES: dict[Repeat, int] = {"daily": DAY, "weekly": WEEK}  # minutes
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """``replicas`` from ``begins`` until before ``ends``, in local time."""
+    """A step of a schedule: ``replicas`` from ``begins`` until before ``ends``, local time."""
 
     begins: datetime
     ends: datetime
@@ -31,7 +31,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """``replicas`` for ``minutes`` from ``start`` on, in minutes after midnight.
+    """A recurring time slot: ``replicas`` for ``minutes`` from minute ``start`` of the day on.
 
     ``days`` are days of the week (0 is Monday; empty: every day). A slot with a ``date`` applies on
     that date only.
@@ -45,10 +45,10 @@ class Slot:
 
 
 def folded(steps: Sequence[Step], repeat: Repeat) -> IntArray:
-    """Return replicas by minute of the day, or of the week from Monday on, ``[minute]``.
+    """Return the replicas of a repeating schedule by minute of the day or week, ``[minute]``.
 
-    If several steps fall on the same minute, the largest number applies. Minutes without a step are
-    UNKNOWN.
+    A week begins on Monday. If several steps fall on the same minute, the largest number applies.
+    Minutes without a step are UNKNOWN.
     """
     cycle = CYCLES[repeat]
     counts = np.full(cycle, UNKNOWN, np.int64)
@@ -58,30 +58,30 @@ def folded(steps: Sequence[Step], repeat: Repeat) -> IntArray:
             # A step as long as the cycle covers every minute of it.
             np.maximum(counts, step.replicas, out=counts)
             continue
-        where = np.arange(begins, ends) % cycle
-        counts[where] = np.maximum(counts[where], step.replicas)
+        minutes = np.arange(begins, ends) % cycle
+        counts[minutes] = np.maximum(counts[minutes], step.replicas)
     return counts
 
 
 def in_utc(steps: Sequence[Step], zone: str) -> tuple[Step, ...]:
     """Convert steps in local time of ``zone`` to UTC."""
-    here = ZoneInfo(zone)
+    local_zone = ZoneInfo(zone)
 
     def utc(wall: datetime) -> datetime:
-        return wall.replace(tzinfo=here).astimezone(UTC).replace(tzinfo=None)
+        return wall.replace(tzinfo=local_zone).astimezone(UTC).replace(tzinfo=None)
 
     return tuple(Step(utc(step.begins), utc(step.ends), step.replicas) for step in steps)
 
 
 def minute_of(moment: datetime) -> int:
-    """Return whole minutes since midnight of a Monday, 5 January 1970."""
+    """Return the whole minutes since midnight of Monday, 5 January 1970."""
     return (moment - datetime(1970, 1, 5)) // timedelta(minutes=1)
 
 
 def slots(counts: IntArray, floor: int) -> list[Slot]:
-    """Return the stretches of ``counts`` above ``floor``.
+    """Return the time slots in which ``counts`` is above ``floor``.
 
-    Stretches with the same time of day, length and number become one slot with several days.
+    Slots with the same time of day, length and replicas become one slot with several days.
     """
     cycle, above = len(counts), counts > floor
     if not above.any():
@@ -104,7 +104,7 @@ def slots(counts: IntArray, floor: int) -> list[Slot]:
 
 
 def dated(steps: Sequence[Step], floor: int) -> list[Slot]:
-    """Return the steps above ``floor`` with their dates; adjacent equal steps are joined."""
+    """Return the steps above ``floor`` as dated slots; adjacent equal steps are joined."""
     joined: list[Step] = []
     for step in steps:
         if joined and joined[-1].ends == step.begins and joined[-1].replicas == step.replicas:

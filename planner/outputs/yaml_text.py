@@ -15,7 +15,7 @@ _OTHER = {"y", "n", "yes", "no", "on", "off", "true", "false", "null", "nan", "i
 
 
 def yaml_text(documents: Sequence[Any], heads: Sequence[Sequence[str]]) -> str:
-    """Return ``documents`` as a YAML stream, each with its lines of ``heads`` as a comment."""
+    """Return ``documents`` as a YAML stream, each below its comment lines in ``heads``."""
     return "---\n".join(
         "".join(f"# {line}".rstrip() + "\n" for line in _lines_of(head))
         + "".join(f"{line}\n" for line in _block(document, 0))
@@ -24,7 +24,7 @@ def yaml_text(documents: Sequence[Any], heads: Sequence[Sequence[str]]) -> str:
 
 
 def _lines_of(head: Sequence[str]) -> Iterator[str]:
-    """Split lines at every line break, so that text of a scenario cannot end a comment."""
+    """Split comments at every line break, so that a scenario's text cannot end a comment."""
     for line in head:
         # YAML 1.1 also breaks lines at NEL, LS and PS.
         yield from (part for part in re.split(r"[\r\n\x85\u2028\u2029]", line))
@@ -51,12 +51,12 @@ def _block(value: Any, depth: int) -> Iterator[str]:
 
 
 def _nested(value: Any) -> bool:
-    """Return whether a value needs separate lines below its key."""
+    """Return whether a value needs its own lines below its key."""
     return isinstance(value, Mapping | list | tuple) and bool(value)
 
 
 def _scalar(value: Any) -> str:
-    """Return a scalar, quoted if it could be read as another type."""
+    """Return a scalar as YAML; it is quoted if it could be read as another type."""
     if isinstance(value, str) and _WORD.fullmatch(value) and value.lower() not in _OTHER:
         return value
     return json.dumps(value)  # JSON is valid flow style in every YAML version

@@ -9,21 +9,21 @@ from planner.selectors.lookup import row_by_number
 
 
 def active_plans() -> QuerySet[ActivePlan]:
-    """Return all active plans, the newest first; their runs, which are large, load on access."""
+    """Return all active plans, newest first; their large runs are loaded only on access."""
     return ActivePlan.objects.select_related("by").filter(until=None)
 
 
 def active_plan(scenario: str) -> ActivePlan | None:
-    """Return the active plan of the scenario of that name, as it is now or was at activation."""
+    """Return the active plan of a scenario, by its current name or its name at activation."""
     plans = active_plans()
     present_name, name_at_activation = Q(run__scenario__name=scenario), Q(scenario=scenario)
     return plans.filter(present_name).first() or plans.filter(name_at_activation).first()
 
 
 def activated_plans(scenario: str = "") -> QuerySet[ActivePlan]:
-    """Return all active and former plans, the newest first.
+    """Return all active and former plans, newest first.
 
-    ``scenario`` restricts them to one scenario, by its present name or that at activation.
+    ``scenario`` restricts them to one scenario, by its current name or that at activation.
     """
     rows = ActivePlan.objects.select_related("by", "proposal")
     return rows.filter(Q(run__scenario__name=scenario) | Q(scenario=scenario)) if scenario else rows
@@ -35,9 +35,9 @@ def activated_plan_get(number: int) -> ActivePlan:
 
 
 def active_plan_of_run(run: Run) -> ActivePlan | None:
-    """Return the active plan of the scenario that a run is of.
+    """Return the active plan for the scenario of a run, or None.
 
-    A saved scenario is found by its row, whatever its present name is. Otherwise its name counts.
+    A saved scenario is found by its row, even after a rename. Otherwise it is found by its name.
     """
     same = Q(scenario=str((run.result or {}).get("scenario") or run.name)[:120])
     if run.scenario_id is not None:

@@ -19,7 +19,10 @@ RECENT = 500  # completed runs from which durations are estimated
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
-    """A question that a kind of run answers; ``page`` is the form of one that needs choices."""
+    """A question that a kind of run answers.
+
+    ``page`` is the form for a question that needs choices first.
+    """
 
     kind: str
     label: str
@@ -29,10 +32,10 @@ class Analysis:
 
 @dataclass(frozen=True, slots=True)
 class AnalysisState:
-    """An analysis of a scenario: its newest run, and the usual duration.
+    """The state of an analysis of a scenario: its newest run, and the usual duration.
 
-    ``headline`` is the first sentence of the newest result. ``outdated``: the scenario changed
-    since. ``seconds`` is None if no run of the kind completed yet.
+    ``headline`` is the first sentence of the newest result. ``outdated`` means that the scenario
+    changed since. ``seconds`` is None if no run of the kind has completed yet.
     """
 
     analysis: Analysis
@@ -64,14 +67,14 @@ def analyses_of(scenario: Scenario) -> list[AnalysisState]:
     completed = own.filter(state=Run.State.COMPLETED)
     results = _newest(completed.order_by("-pk").values_list("kind", "pk"))
     rows = runs_list().filter(pk__in={*newest.values(), *results.values()})
-    found = rows.annotate(
+    runs_by_id = rows.annotate(
         headline=KT("result__headline"), outdated=~Q(document=scenario.document)
     ).in_bulk()
     seconds = _durations()
     states = []
     for analysis in ANALYSES:
-        run = found.get(newest.get(analysis.kind, 0))
-        result = found.get(results.get(analysis.kind, 0))
+        run = runs_by_id.get(newest.get(analysis.kind, 0))
+        result = runs_by_id.get(results.get(analysis.kind, 0))
         sentence = ((result.headline if result else None) or "").partition(". ")[0]
         outdated = bool(result and result.outdated)
         took = seconds.get(analysis.kind)
@@ -80,7 +83,7 @@ def analyses_of(scenario: Scenario) -> list[AnalysisState]:
 
 
 def _newest(rows: Iterable[tuple[str, int]]) -> dict[str, int]:
-    """Return the first number of each kind."""
+    """Return the first number of each kind; rows are sorted from the newest."""
     first: dict[str, int] = {}
     for kind, number in rows:
         first.setdefault(kind, number)

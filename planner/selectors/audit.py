@@ -30,9 +30,9 @@ FIELDS = ("number", "at", "actor", "action", "key", "name", "details", "workspac
 def audit_list(
     *, all_workspaces: bool = False, actor: str = "", action: str = "", search: str = ""
 ) -> QuerySet[AuditRecord]:
-    """Return the records of the current workspace and its members, the newest first.
+    """Return the records of the current workspace and of its members, newest first.
 
-    ``action`` is a whole action, or the thing before its full stop.
+    ``action`` is a whole action such as ``run.create``, or only its part before the full stop.
     """
     rows: QuerySet[AuditRecord] = AuditRecord.objects.all()
     if not all_workspaces:
@@ -49,19 +49,19 @@ def audit_list(
 
 
 def audit_actions() -> list[str]:
-    """Return the actions that the log has, sorted."""
+    """Return the distinct actions in the log, sorted."""
     rows = AuditRecord.objects.order_by("action").values_list("action", flat=True)
     return list(rows.distinct())
 
 
 def audit_rows(rows: Iterable[AuditRecord]) -> Iterator[dict[str, Any]]:
-    """Yield each record as a dict; ``details`` is JSON as text."""
+    """Yield each record as a dict; ``details`` is a JSON text."""
     for row in rows:
         yield {name: getattr(row, name) for name in FIELDS} | {"at": row.at.isoformat()}
 
 
 def security_events() -> dict[str, int]:
-    """Return how often each event is in the log."""
+    """Return the number of log records of each security event."""
     counts = {
         f"event{n}": Count("pk", filter=condition) for n, condition in enumerate(EVENTS.values())
     }

@@ -31,7 +31,7 @@ def calibration_get(number: int) -> Calibration:
 
 
 def calibration_table(calibration: Calibration) -> pl.DataFrame:
-    """Return the rows as a table with the columns of simulation.performance.rows.BenchmarkRows."""
+    """Return a file's rows as a table with the columns of BenchmarkRows."""
     return row_arrays.table_read(calibration.store, ROWS)
 
 

@@ -40,7 +40,7 @@ ASKED = FACTS[:-1]  # the loop follows from the load, which every row needs
 
 @dataclass(frozen=True, slots=True)
 class RowUse:
-    """The use of one row of a file in estimates."""
+    """How estimates use one row of a measurement file."""
 
     row: int
     weight: float  # 0: not used, 1: without a defect
@@ -49,7 +49,7 @@ class RowUse:
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """The change of one estimate by a file, and of its stated errors (half of cases within)."""
+    """How a file changes one estimate and its stated errors (half of all cases are within)."""
 
     model: str
     gpu: str
@@ -67,7 +67,7 @@ class Effect:
 
 @dataclass(frozen=True, slots=True)
 class StatedFact:
-    """A fact of the rows: one of FACTS, and its values."""
+    """A fact that a file's rows state: its name in FACTS, and its values."""
 
     name: str
     values: str
@@ -75,7 +75,7 @@ class StatedFact:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What estimates make of a file."""
+    """How estimates use a measurement file: its rows, and the estimates that it changes."""
 
     rows: tuple[RowUse, ...]
     effects: tuple[Effect, ...]  # the largest first
@@ -90,14 +90,14 @@ class Evidence:
 
 
 def evidence_of(calibration: Calibration) -> Evidence:
-    """Return the use of a benchmark file's rows, and the estimates that it changes."""
+    """Return how estimates use a file's benchmark rows, and the estimates that the file changes."""
     hardware, fit = own_hardware(), estimate_fit()
-    others, own = _files(calibration)
-    before = measurements_of_files(others, hardware) if others else None
+    other_files, own = _files(calibration)
+    before = measurements_of_files(other_files, hardware) if other_files else None
     # The file comes last, so that a repeat counts against it and not against an earlier file.
-    after = measurements_of_files([*others, own], hardware) if own["rows"] else before
-    kept = tuple(row for row in (after.rows if after else ()) if row.source == own["name"])
-    deployments = _compared([row.deployment for row in kept], hardware)
+    after = measurements_of_files([*other_files, own], hardware) if own["rows"] else before
+    usable = tuple(row for row in (after.rows if after else ()) if row.source == own["name"])
+    deployments = _compared([row.deployment for row in usable], hardware)
     effects = _effects(before, after, deployments, fit)
     facts = facts_of(calibration)
     stated = {
@@ -105,7 +105,7 @@ def evidence_of(calibration: Calibration) -> Evidence:
         for name in FACTS
     }
     return Evidence(
-        rows=_row_uses(calibration, after, kept),
+        rows=_row_uses(calibration, after, usable),
         effects=tuple(effects[:LISTED]),
         changed=len(effects),
         compared=len(deployments),
@@ -115,26 +115,27 @@ def evidence_of(calibration: Calibration) -> Evidence:
 
 
 def _files(calibration: Calibration) -> tuple[list[Row], Row]:
-    """Return the rows of the other files, which all have another name, and of this one."""
-    others = []
+    """Return the stored rows of the other files, and those of this file."""
+    other_files = []
     files = Calibration.objects.filter(kind=Calibration.Kind.BENCHMARK).exclude(pk=calibration.pk)
     for file in files.order_by("pk"):
         if rows := deployment_rows(file):
             name = file.name if file.name != calibration.name else f"{file.name} (file {file.pk})"
-            others.append({"name": name, "rows": rows})
-    return others, {"name": calibration.name, "rows": deployment_rows(calibration)}
+            other_files.append({"name": name, "rows": rows})
+    return other_files, {"name": calibration.name, "rows": deployment_rows(calibration)}
 
 
 def _row_uses(
     calibration: Calibration, known: MeasuredCorrections | None, kept: Sequence[Measurement]
 ) -> tuple[RowUse, ...]:
+    """Return for each row of a file whether estimates use it, its weight, and why not."""
     weights = {row.row: row.weight for row in kept}
     notes = known.notes if known else ()
     uses = []
     for number, row in enumerate(calibration_table(calibration).to_dicts(), 1):
         place = f"{calibration.name}, row {number}"
-        found = [note for note in notes if note.startswith((f"{place} ", f"{place}:"))]
-        reason = found[-1].removeprefix(place).lstrip(" :") if found else ""
+        notes_of_row = [note for note in notes if note.startswith((f"{place} ", f"{place}:"))]
+        reason = notes_of_row[-1].removeprefix(place).lstrip(" :") if notes_of_row else ""
         missing = [name for name in REQUIRED_COLUMNS if row.get(name) in (None, "")]
         if all(row.get(name) is None for name in MS_COLUMNS):
             missing.append("ttft or tbt")
@@ -145,15 +146,15 @@ def _row_uses(
 
 
 def _compared(measured: Sequence[Deployment], hardware: UserFacts) -> list[Deployment]:
-    """Return the measured deployments and those of all built-in profiles, each once."""
-    found = {str(each): each for each in measured}
+    """Return the measured deployments and those of all built-in profiles, without repeats."""
+    by_text = {str(each): each for each in measured}
     for model, gpu, tp in catalogue.profiles():
         try:
             one = deployment({"model": model, "gpu": gpu, "tp": tp, **LOAD}, hardware)
         except EXPECTED:
             continue
-        found.setdefault(str(one), one)
-    return list(found.values())
+        by_text.setdefault(str(one), one)
+    return list(by_text.values())
 
 
 def _effects(
@@ -162,16 +163,17 @@ def _effects(
     deployments: Sequence[Deployment],
     fit: EstimateFit,
 ) -> list[Effect]:
-    """Return the changed estimates, the largest change first."""
+    """Return the estimates that the file changes, the largest change first."""
     was, now = (
         changes(known, deployments, fit) if known else unchanged(deployments, fit)
         for known in (before, after)
     )
-    effects = [_effect(*each) for each in zip(deployments, was, now, strict=True)]
+    effects = [_effect(*compared) for compared in zip(deployments, was, now, strict=True)]
     return sorted(filter(_is_listed, effects), key=lambda effect: -_size(effect))
 
 
 def _effect(where: Deployment, was: Change, now: Change) -> Effect:
+    """Return the change of one deployment's estimate from ``was`` to ``now``."""
     return Effect(
         where.shape.name, where.gpu.name, where.decode.gpus, where.concurrency, where.isl,
         where.osl, now.ttft / was.ttft, now.tbt / was.tbt, was.ttft_error[0], now.ttft_error[0],
@@ -184,6 +186,7 @@ def _size(effect: Effect) -> float:
 
 
 def _is_listed(effect: Effect) -> bool:
+    """Return whether an estimate or its stated error changes by more than LEAST."""
     errors = (
         effect.ttft_error - effect.ttft_error_before,
         effect.tbt_error - effect.tbt_error_before,

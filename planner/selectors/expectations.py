@@ -15,9 +15,9 @@ CENT = 0.01  # dollars, of rounding: a static fleet always costs the same
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """An 80% interval that a run stated, and the outcome in its window.
+    """An 80% interval that a run predicted, and the later outcome in its window.
 
-    ``what`` is COST, in dollars, or the name of a tier, as a share of requests within its limits.
+    ``what`` is COST (in dollars), or the name of a tier (SLO attainment, a share of requests).
     """
 
     run: int
@@ -36,7 +36,7 @@ class Expectation:
 
 
 def expectations() -> list[Expectation]:
-    """Return the expectations of the newest comparisons of a window in the past, newest first."""
+    """Return the expectations of the newest comparisons of past windows, newest first."""
     rows = (
         Run.objects.filter(kind=Run.Kind.COMPARE, state=Run.State.COMPLETED)
         .exclude(result__window__rank=None)
@@ -46,26 +46,32 @@ def expectations() -> list[Expectation]:
         ]
     )
     return [
-        its for pk, name, *result in rows for its in _of(pk, name, *(part or {} for part in result))
+        expectation
+        for pk, name, *result in rows
+        for expectation in _expectations_of_run(pk, name, *(part or {} for part in result))
     ]
 
 
 def coverage(stated: Sequence[Expectation]) -> dict[str, tuple[int, int]]:
-    """Return how many intervals contain the outcome, and of how many, of cost and attainment."""
+    """Return (intervals that contain the outcome, all intervals), for cost and for attainment."""
     groups = {
-        COST: [its for its in stated if its.what == COST],
-        "SLO attainment": [its for its in stated if its.what != COST],
+        COST: [expectation for expectation in stated if expectation.what == COST],
+        "SLO attainment": [expectation for expectation in stated if expectation.what != COST],
     }
-    return {name: (sum(its.inside for its in group), len(group)) for name, group in groups.items()}
+    return {
+        name: (sum(expectation.inside for expectation in group), len(group))
+        for name, group in groups.items()
+    }
 
 
-def _of(
+def _expectations_of_run(
     pk: int,
     name: str,
     assurance: Mapping[str, Any],
     alternatives: Mapping[str, str],
     policies: Mapping[str, Any],
 ) -> list[Expectation]:
+    """Return the expectations of one run, for each policy with a stated assurance."""
     by_policy: dict[str, list[str]] = {}
     for level, policy in alternatives.items():
         if level in assurance and policy in policies:

@@ -21,7 +21,7 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One link of the chain; ``about`` is the part of the page with more about it."""
+    """One step of an explanation; ``about`` is the part of the page with its details."""
 
     name: str
     sentence: str
@@ -30,7 +30,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """The most replicas of one pool at a time, and the steps that lead to them."""
+    """Why a pool has its largest number of replicas: the steps that lead to it."""
 
     model: str
     region: str
@@ -40,7 +40,7 @@ class Chain:
 
 
 def explanation_chains(run: Run) -> tuple[Chain, ...]:
-    """Return a chain for every pool with replicas; none for kinds of runs that recommend none."""
+    """Return an explanation for every pool with replicas; empty for runs that recommend none."""
     result = run_result(run)
     recommended, plan = result.get("recommended"), result.get("plan") or {}
     if not recommended or not plan.get("decisions"):
@@ -65,7 +65,7 @@ def explanation_chains(run: Run) -> tuple[Chain, ...]:
 
 
 def _largest_counts(result: Row) -> dict[tuple[str, str, str], int]:
-    """Return the most recommended replicas of each pool at a time."""
+    """Return the largest recommended number of replicas of each pool over time."""
     timetable = result["recommended"].get("timetable")
     if timetable and timetable["pools"]:
         return {
@@ -85,6 +85,7 @@ def _matches(row: Row, pool: Row) -> bool:
 
 
 def _planned_row(table: pl.DataFrame | None, pool: Row, peak: Row | None) -> Row | None:
+    """Return the pool's row of the plan with the most replicas, then the most demand."""
     if table is None or peak is None:
         return None
     rows = [row for row in table.to_dicts() if _matches(row, pool)]
@@ -94,6 +95,7 @@ def _planned_row(table: pl.DataFrame | None, pool: Row, peak: Row | None) -> Row
 def _demand_steps(
     table: pl.DataFrame | None, pool: Row, peak: Row | None, clock: str
 ) -> Iterator[Step]:
+    """Yield the step on the demand in the period with the most replicas."""
     row = _planned_row(table, pool, peak)
     if row is None:
         return
@@ -108,6 +110,7 @@ def _demand_steps(
 
 
 def _forecast_steps(result: Row, pool: Row) -> Iterator[Step]:
+    """Yield a step for the forecast of each series that the pool serves."""
     forecast = result.get("forecast") or {}
     percentiles = {row["tier"]: row for row in forecast.get("quantile") or []}
     for series in forecast.get("series") or []:
@@ -132,12 +135,14 @@ def _forecast_steps(result: Row, pool: Row) -> Iterator[Step]:
 
 
 def _sized_row(result: Row, pool: Row) -> Row | None:
+    """Return the capacity row of the pool's arrangement, or None."""
     rows = result.get("capacity") or []
     key = {name: pool[name] for name in ("model", "arrangement")}
     return next((row for row in rows if _matches(row, key)), None)
 
 
 def _size_steps(result: Row, pool: Row) -> Iterator[Step]:
+    """Yield the step on the capacity of one replica."""
     size = _sized_row(result, pool)
     if size is None:
         return
@@ -158,6 +163,7 @@ def _plan_steps(
     peak: Row | None,
     count: int,
 ) -> Iterator[Step]:
+    """Yield the steps on the plan's replicas, or on why another policy is recommended."""
     if not recommended.get("follows_plan"):
         reason = recommended.get("why") or recommended["sentence"]
         yield Step(
@@ -189,6 +195,7 @@ def _plan_steps(
 
 
 def _provenance_steps(result: Row, pool: Row) -> Iterator[Step]:
+    """Yield the step on the sources of the pool's speed and price."""
     size = _sized_row(result, pool)
     facts = []
     if size is not None:
@@ -205,6 +212,7 @@ def _provenance_steps(result: Row, pool: Row) -> Iterator[Step]:
 
 
 def _error_steps(result: Row, pool: Row) -> Iterator[Step]:
+    """Yield the step on the errors of simulation and profile."""
     words = [f"A simulated size is off by {SIMULATION.median:.1%} (1 in 20: {SIMULATION.p95:.1%})"]
     key = {name: pool[name] for name in ("model", "arrangement")}
     row = next(

@@ -22,19 +22,19 @@ class Term:
 
     @property
     def anchor(self) -> str:
-        """Return the id of the term on its page, as GitHub makes it for the heading."""
+        """Return the HTML id of the term on its page, built as GitHub builds it from headings."""
         return slugify(self.name.replace(":", ""))
 
 
 @cache
 def glossary() -> tuple[Term, ...]:
-    """Return all terms in the order of the file, read once per process."""
+    """Return all terms in the order of the file, cached per process."""
     text = (settings.BASE_DIR / "docs" / "glossary.md").read_text(encoding="utf-8")
     return parse_terms(text)
 
 
 def meaning_of(label: str) -> str:
-    """Return the meaning of the term that a label begins with, or "" if it is no term."""
+    """Return the meaning of the term at the beginning of a label; "" if there is none."""
     name = re.split(r"[,:(]| per ", label, maxsplit=1)[0].strip().lower()
     meanings = _meanings()
     return meanings.get(name) or meanings.get(name.removesuffix("s"), "")
@@ -46,11 +46,12 @@ def _meanings() -> dict[str, str]:
 
 
 def parse_terms(text: str) -> tuple[Term, ...]:
-    """Parse sections of a heading, a definition and an optional line of other names."""
+    """Return the terms in a text of sections: heading, definition, optionally other names."""
     return tuple(_term(section) for section in text.split("\n## ")[1:])
 
 
 def _term(section: str) -> Term:
+    """Return the term in one section of the glossary file."""
     name, *paragraphs = (part.strip() for part in section.strip().split("\n") if part.strip())
     also = ", ".join(line.removeprefix(ALSO) for line in paragraphs if line.startswith(ALSO))
     meaning = " ".join(line for line in paragraphs if not line.startswith(ALSO))

@@ -24,7 +24,7 @@ MAX_NAMES = 20  # names listed in a message
 
 @dataclass(frozen=True, slots=True)
 class Entry(Generic[Spec, Row]):
-    """A GPU type or model; ``row`` is None for a built-in one."""
+    """A GPU type or a model; ``row`` is its database row, None if it is built in."""
 
     spec: Spec
     row: Row | None
@@ -40,7 +40,7 @@ class Entry(Generic[Spec, Row]):
 
 @dataclass(frozen=True, slots=True)
 class Carbon:
-    """The grid of a region, and the PUE of its data centres if it is known."""
+    """The carbon intensity of a region's grid, and the PUE of its data centres if known."""
 
     grid: catalogue.Grid
     pue: float | None
@@ -48,24 +48,26 @@ class Carbon:
 
 
 def gpus_list(search: str = "") -> list[Entry[GpuSpec, OwnGpu]]:
-    """Return own types first, then the built-in ones; ``search`` is part of a name or family."""
+    """Return GPU types, the user's own first; ``search`` is part of a name or family."""
     own_gpus = [Entry(gpu_of(row), row) for row in OwnGpu.objects.select_related("owner")]
-    built_in: list[Entry[GpuSpec, OwnGpu]] = [Entry(s, None) for s in catalogue.gpus().values()]
+    built_in: list[Entry[GpuSpec, OwnGpu]] = [
+        Entry(spec, row=None) for spec in catalogue.gpus().values()
+    ]
     entries = [*own_gpus, *built_in]
     return [entry for entry in entries if matches(search, entry.name, entry.spec.family)]
 
 
 def models_list(search: str = "") -> list[Entry[ModelSpec, OwnModel]]:
-    """Return own models first, then the built-in ones; ``search`` is part of a name."""
+    """Return models, the user's own first; ``search`` is part of a name."""
     own_models = [Entry(model_of(row), row) for row in OwnModel.objects.select_related("owner")]
     built_in: list[Entry[ModelSpec, OwnModel]] = [
-        Entry(s, None) for s in catalogue.models().values()
+        Entry(spec, row=None) for spec in catalogue.models().values()
     ]
     return [entry for entry in [*own_models, *built_in] if matches(search, entry.name)]
 
 
 def released_precision(entry: Entry[ModelSpec, OwnModel]) -> str:
-    """Return the precision of a model's released weights; 16 bits if it is unknown."""
+    """Return the precision of a model's published weights; 16 bits if unknown."""
     return "bf16" if entry.own else catalogue.published_precision(entry.name)
 
 
@@ -82,8 +84,7 @@ def model_get(name: str) -> Entry[ModelSpec, OwnModel]:
 def own_hardware() -> UserFacts:
     """Return every own GPU type and model by name.
 
-    The result is empty before a database has been set up, which estimates of built-in types do not
-    need.
+    It is empty if the database is not set up yet, so that built-in types can still be estimated.
     """
     try:
         gpus = {row.name: gpu_of(row) for row in OwnGpu.objects.all()}
@@ -94,7 +95,7 @@ def own_hardware() -> UserFacts:
 
 
 def model_in_precision(name: str, weights: str, kv_cache: str = "bf16") -> ModelSpec:
-    """Return a model in a precision; one known by its memory alone does not change."""
+    """Return a model with weights in a precision; without a known shape, it does not change."""
     spec = model_get(name).spec
     if spec.shape is None or (weights, kv_cache) == ("bf16", "bf16"):
         return spec
@@ -102,7 +103,7 @@ def model_in_precision(name: str, weights: str, kv_cache: str = "bf16") -> Model
 
 
 def gpu_sources(entry: Entry[GpuSpec, OwnGpu]) -> dict[str, Provenance]:
-    """Return the provenance of each attribute of a GPU type; "" has that of the others."""
+    """Return the provenance of each attribute of a GPU type; key "" is for all others."""
     if entry.own:
         return {"": entry.spec.provenance}
     sources = catalogue.gpu_sources(entry.name)
@@ -115,7 +116,7 @@ def gpu_sources(entry: Entry[GpuSpec, OwnGpu]) -> dict[str, Provenance]:
 
 
 def assumed_watts(entries: Sequence[Entry[GpuSpec, OwnGpu]]) -> set[str]:
-    """Return the built-in GPU types with power per state assumed as a share of their limit."""
+    """Return the built-in GPU types whose power is only assumed, as a share of their limit."""
     return {
         entry.name
         for entry in entries
@@ -124,7 +125,7 @@ def assumed_watts(entries: Sequence[Entry[GpuSpec, OwnGpu]]) -> set[str]:
 
 
 def own_gpu_get(name: str) -> OwnGpu:
-    """Return a GPU type that can be changed; raise NotFound for a built-in one."""
+    """Return an own GPU type, which can be changed; raise NotFound for a built-in one."""
     row = gpu_get(name).row
     if row is None:
         raise NotFound(f"{name} is built in and cannot change. Add a GPU of your own instead.")
@@ -132,7 +133,7 @@ def own_gpu_get(name: str) -> OwnGpu:
 
 
 def own_model_get(name: str) -> OwnModel:
-    """Return a model that can be changed; raise NotFound for a built-in one."""
+    """Return an own model, which can be changed; raise NotFound for a built-in one."""
     row = model_get(name).row
     if row is None:
         raise NotFound(f"{name} is built in and cannot change. Add a model of your own instead.")
@@ -141,7 +142,7 @@ def own_model_get(name: str) -> OwnModel:
 
 @dataclass(frozen=True, slots=True)
 class PriceRow:
-    """An offer of the catalogue, or a row of an own price list (``price_list``)."""
+    """One price: of the catalogue, or of a user's own price list (``price_list``)."""
 
     provider: str
     region: str
@@ -155,7 +156,7 @@ class PriceRow:
 
 
 def _cheapest(name: str, row: PriceRow) -> tuple[bool, float]:
-    """Return the sort key of an amount; unknown amounts come last."""
+    """Return a sort key for the cheapest first; unknown prices come last."""
     usd = getattr(row, name)
     return usd is None, usd or 0.0
 
@@ -184,9 +185,9 @@ def prices_list(
     price_list: str = "",
     order: str = "",
 ) -> list[PriceRow]:
-    """Return the prices, by default own lists first and then the catalogue.
+    """Return prices, by default own price lists first and then the catalogue.
 
-    ``search`` is part of any of provider, region, GPU and list. The other filters are exact, and
+    ``search`` matches parts of provider, region, GPU and list. The other filters are exact.
     ``order`` is one of PRICE_ORDERS.
     """
     prices = [
@@ -258,6 +259,7 @@ def carbon_list(search: str = "") -> list[Carbon]:
 
 
 def _find(noun: str, name: str, entries: list[Entry[Spec, Row]]) -> Entry[Spec, Row]:
+    """Return the entry with this name; raise NotFound that lists known names."""
     for entry in entries:
         if entry.name == name:
             return entry

@@ -25,13 +25,13 @@ OLD_LINEAR_SIZE = 7  # size of a linear curve stored before curves had a context
 
 
 def gpu_facts(spec: GpuSpec) -> Facts:
-    """Return what a row stores of ``spec``, as JSON-ready data."""
+    """Return a GPU type as the facts that a row stores, JSON-ready."""
     facts = {key: value for key, value in asdict(spec).items() if key not in COLUMN_FIELDS}
     return facts | {"peak_flops": dict(spec.peak_flops)}
 
 
 def model_facts(spec: ModelSpec) -> Facts:
-    """Return what a row stores of a model, as JSON-ready data."""
+    """Return a model as the facts that a row stores, JSON-ready."""
     return {key: value for key, value in asdict(spec).items() if key not in COLUMN_FIELDS}
 
 
@@ -41,14 +41,14 @@ def gpu_from_facts(name: str, facts: Mapping[str, Any], provenance: Provenance) 
 
 
 def model_from_facts(name: str, facts: Mapping[str, Any], provenance: Provenance) -> ModelSpec:
-    """Return the model that a row's facts describe, with its shape if they have one."""
+    """Return the model in a row's facts; its shape is included if the facts have one."""
     fields = _known_fields(ModelSpec, facts)
     fields["shape"] = shape_from_facts(facts["shape"]) if facts.get("shape") else None
     return ModelSpec(name=name, provenance=provenance, **fields)
 
 
 def shape_from_facts(facts: Mapping[str, Any]) -> ModelShape:
-    """Return the shape that a row's facts describe, with its encoder if they have one."""
+    """Return the shape in a row's facts; its image encoder is included if there is one."""
     fields = _known_fields(ModelShape, facts, excluded=())
     if facts.get("encoder"):
         fields["encoder"] = shape_from_facts(facts["encoder"])
@@ -56,7 +56,7 @@ def shape_from_facts(facts: Mapping[str, Any]) -> ModelShape:
 
 
 def gpu_of(row: OwnGpu) -> GpuSpec:
-    """Return the GPU type of a row."""
+    """Return the GPU type in a row."""
     return gpu_from_facts(row.name, row.facts, Provenance(row.kind, row.source))
 
 
@@ -66,7 +66,7 @@ def model_of(row: OwnModel) -> ModelSpec:
 
 
 def profile_columns(profile: Profile) -> Facts:
-    """Return what a row of ProfileVersion stores of a profile."""
+    """Return a profile as the column values of a ProfileVersion row."""
     out = io.BytesIO()
     np.savez_compressed(out, values=profile.curve.values)
     return {
@@ -84,7 +84,7 @@ def profile_columns(profile: Profile) -> Facts:
 
 
 def phase_facts(profile: Profile) -> list[Facts]:
-    """Return what a report stores of the phases of a profile; sizes without a limit are null."""
+    """Return the prefill and decode phases of a profile as facts; no limit is stored as null."""
     return [
         {**asdict(phase.provenance), "most": phase.most if np.isfinite(phase.most) else None}
         for phase in phases_of(profile)
@@ -92,7 +92,7 @@ def phase_facts(profile: Profile) -> list[Facts]:
 
 
 def _phases(facts: Sequence[Mapping[str, Any]]) -> tuple[Phase, Phase] | None:
-    """Return the stored phases of a profile; None of a version that was stored without them."""
+    """Return the stored prefill and decode phases; None if an old version has none."""
     if not facts:
         return None
     prefill, decode = (
@@ -106,9 +106,9 @@ def _phases(facts: Sequence[Mapping[str, Any]]) -> tuple[Phase, Phase] | None:
 
 
 def profile_of(version: ProfileVersion) -> Profile:
-    """Return the profile of a stored version.
+    """Return the profile in a stored version.
 
-    A linear one becomes a LinearProfile, which gives access to its parameters.
+    A linear profile is a LinearProfile, which gives access to its parameters.
     """
     row = version.profile
     # The curve in an npz archive; older archives lack the limit of contexts.
@@ -150,9 +150,9 @@ def rows_table(rows: BenchmarkRows) -> pl.DataFrame:
 
 
 def rows_of(table: pl.DataFrame) -> BenchmarkRows:
-    """Return the benchmark rows of a calibration's table; null numbers become NaN.
+    """Return the benchmark rows in a calibration's table; null numbers become NaN.
 
-    A table of an earlier version may lack a column of numbers.
+    A table of an earlier release may lack a number column, which then becomes NaN.
     """
     names = [field.name for field in fields(BenchmarkRows)]
     table = table.with_columns(
@@ -170,6 +170,6 @@ def rows_of(table: pl.DataFrame) -> BenchmarkRows:
 def _known_fields(
     kind: Any, facts: Mapping[str, Any], excluded: tuple[str, ...] = COLUMN_FIELDS
 ) -> Facts:
-    """Return the facts that are fields of ``kind``: rows may be older or newer than the code."""
+    """Return the facts that are fields of ``kind``; rows may be older or newer than the code."""
     names = {field.name for field in fields(kind)} - set(excluded)
     return {name: value for name, value in facts.items() if name in names}

@@ -15,9 +15,9 @@ Row = TypeVar("Row", bound=Model)
 def row_by_name(
     rows: QuerySet[Row], noun: str, name: str, offered: QuerySet[Row] | None = None
 ) -> Row:
-    """Return a row by name or, for scripts, by id.
+    """Return a row by its name or, for scripts, by its id.
 
-    Raises NotFound with the names in ``offered`` (default: all rows).
+    Raises NotFound that lists the names in ``offered`` (default: all rows).
     """
     name = name.replace("\0", "?")  # PostgreSQL refuses to search for NUL
     row = rows.filter(name=name).first()
@@ -39,12 +39,12 @@ def row_by_number(rows: QuerySet[Row], noun: str, number: int, hint: str = "") -
 
 
 def id_of(text: str) -> int | None:
-    """Return the id of a row or the number of a version; None if the text is neither."""
+    """Return a text as a row id or version number; None if it cannot be one."""
     return int(text) if text.isdecimal() and len(text) <= MAX_DIGITS else None
 
 
 def version_of(text: str) -> int | None:
-    """Return the version that a form was made from; None if the form has none.
+    """Return the version in a form field; None if the form has none.
 
     An impossible number becomes 0, which no row has.
     """

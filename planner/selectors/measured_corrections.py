@@ -30,7 +30,7 @@ StoredFile = tuple[int, str, datetime]  # key, digest and time of a file; its ro
 
 
 def stored_files() -> tuple[StoredFile, ...]:
-    """Return the uploaded benchmark files, oldest first; none if there is no database yet."""
+    """Return the uploaded benchmark files, oldest first; empty if the database is not set up."""
     try:
         rows = Calibration.objects.filter(kind=Calibration.Kind.BENCHMARK).order_by("pk")
         return tuple(rows.values_list("pk", "sha256", "created_at"))
@@ -39,7 +39,7 @@ def stored_files() -> tuple[StoredFile, ...]:
 
 
 def stored_rows() -> list[Row]:
-    """Return name and rows of each stored file with rows that estimates can be compared with."""
+    """Return name and rows of each stored file that has rows comparable with estimates."""
     files = Calibration.objects.in_bulk([number for number, _, _ in stored_files()])
     files_with_rows = [
         {"name": file.name, "rows": deployment_rows(file)} for file in files.values()
@@ -63,7 +63,7 @@ def _cached_measurements(files: tuple[StoredFile, ...]) -> MeasuredCorrections |
 
 
 def measurements_of_files(files: Sequence[Row], hardware: UserFacts) -> MeasuredCorrections | None:
-    """Return the measurements in rows as ``kept_rows`` returns them."""
+    """Return the measurements in rows that ``stored_rows`` returned; None if there are none."""
     measured: list[Measurement] = []
     notes: list[str] = []
     for file in files:
@@ -78,7 +78,7 @@ def measurements_of_files(files: Sequence[Row], hardware: UserFacts) -> Measured
 
 
 def deployment_rows(calibration: Calibration) -> list[Row]:
-    """Return the rows of a file with a number of requests in flight, as estimates take them."""
+    """Return the rows of a file that have a concurrency, in the form of estimate inputs."""
     return [
         row
         for row in facts_of(calibration)
@@ -87,7 +87,7 @@ def deployment_rows(calibration: Calibration) -> list[Row]:
 
 
 def facts_of(calibration: Calibration) -> list[Row]:
-    """Return what is known of every row of a file, with times in milliseconds."""
+    """Return the known facts of every row of a file, with times in milliseconds."""
     table = calibration_table(calibration).to_dicts()
     serving: list[Row] = [{}] * len(table)
     if SERVING_TABLE in row_arrays.tables_list(calibration.store):
@@ -106,7 +106,7 @@ def facts_of(calibration: Calibration) -> list[Row]:
 
 
 def measurements_of_rows(rows: Any, name: str, hardware: UserFacts) -> MeasuredCorrections:
-    """Return the measurements in given rows; raise PlannerError if none is usable."""
+    """Return the measurements in rows from a request; raise PlannerError if none is usable."""
     measured, notes = measurements(rows, name, hardware)
     own_measurements = corrections_from(measured, notes, estimate_fit())
     if own_measurements is None:

@@ -15,10 +15,11 @@ CONTEXT = 4096  # tokens per sequence, for the batch that fits
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """The least tensor parallelism at which a model fits a GPU type, and what fits then.
+    """The smallest tensor parallelism with which a model fits on a GPU type.
 
-    ``tp`` is None if no number of GPUs holds it. ``context`` is the longest single sequence.
-    ``batch`` is how many sequences of CONTEXT tokens (or the model's own limit) fit together.
+    ``tp`` is None if it never fits. ``context`` is the length in tokens of the longest single
+    sequence. ``batch`` is how many sequences of CONTEXT tokens (or of the model's own limit) fit
+    together.
     """
 
     gpu: str
@@ -38,7 +39,7 @@ class Memory:
 
 
 def model_memory(spec: ModelSpec, gpu: GpuSpec, precision: str = "bf16") -> Memory:
-    """Return the memory of a model; ``precision`` is that of the released weights."""
+    """Return the memory of a model; ``precision`` is that of the published weights."""
     return Memory(weight_bytes(spec), spec.kv_bytes_per_token, fit_on_gpu(spec, gpu, precision))
 
 
@@ -50,7 +51,7 @@ def fits_by_gpu(spec: ModelSpec, gpus: Sequence[GpuSpec]) -> list[tuple[GpuSpec,
 def weight_bytes(spec: ModelSpec) -> dict[str, float]:
     """Return the bytes of the weights by precision.
 
-    For a model known by its memory alone, all weights are assumed to shrink.
+    If only the model's memory is known, all weights are assumed to shrink with the precision.
     """
     if spec.shape is not None:
         return {name: memory.weight_bytes(spec.shape, name) for name in PRECISIONS}
@@ -58,14 +59,14 @@ def weight_bytes(spec: ModelSpec) -> dict[str, float]:
 
 
 def fit_on_gpu(spec: ModelSpec, gpu: GpuSpec, precision: str) -> Fit:
-    """Return the fit of a model; the KV cache stays in 16 bits at every precision."""
+    """Return how a model fits on a GPU type; the KV cache has 16 bits at every precision."""
     length = min(CONTEXT, spec.max_context)
     if spec.shape is None:
         return _fit_by_memory(spec, gpu, precision, length)
     try:
         tp = memory.minimum_tp(spec.shape, gpu, precision, length)
     except SimulationError:
-        return Fit(gpu.name, precision, None)
+        return Fit(gpu.name, precision, tp=None)
     arrangement = Arrangement(tp=tp, moe_tp=tp, weights=precision)
     return Fit(
         gpu.name,
@@ -77,6 +78,7 @@ def fit_on_gpu(spec: ModelSpec, gpu: GpuSpec, precision: str) -> Fit:
 
 
 def _fit_by_memory(spec: ModelSpec, gpu: GpuSpec, precision: str, length: int) -> Fit:
+    """Return how a model fits if only its memory is known, not its shape."""
     in_precision = replace(spec, weight_bytes=weight_bytes(spec)[precision])
     for tp in memory.TP_CHOICES:
         try:
@@ -85,4 +87,4 @@ def _fit_by_memory(spec: ModelSpec, gpu: GpuSpec, precision: str, length: int) -
             continue
         if tokens >= length:
             return Fit(gpu.name, precision, tp, min(tokens, spec.max_context), tokens // length)
-    return Fit(gpu.name, precision, None)
+    return Fit(gpu.name, precision, tp=None)

@@ -8,7 +8,7 @@ from planner.models import Channel, Delivery, User
 
 
 def channels_of(user: User, *, shared: bool) -> QuerySet[Channel]:
-    """Return a user's own addresses and, with ``shared``, for admins, those of the workspace."""
+    """Return a user's own channels and, with ``shared`` and for admins, the workspace's."""
     return Channel.objects.select_related("user").filter(_owned_by(user, shared))
 
 

@@ -10,7 +10,7 @@ from planner.models.workspace import current_workspace_id
 
 
 def people_list() -> QuerySet[User]:
-    """Return all members, enabled ones first, each with ``runs``: how many they started here."""
+    """Return all members, enabled ones first; ``runs`` is how many runs each started here."""
     workspace_id = current_workspace_id()
     memberships = Prefetch(
         "memberships", Membership.objects.select_related("workspace"), to_attr="membership_list"
@@ -33,7 +33,7 @@ def person_get(name: str) -> User:
 
 
 def admins_active() -> QuerySet[User]:
-    """Return those who can still invite people and give roles."""
+    """Return the enabled admins, who can invite people and give roles."""
     workspace_id = current_workspace_id()
     admins = Membership.objects.filter(workspace=workspace_id, role=User.Role.ADMIN).values("user")
     admin = Q(pk__in=admins) | Q(is_superuser=True)

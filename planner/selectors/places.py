@@ -10,7 +10,7 @@ from django.conf import settings
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A page where a job begins; ``words`` are other names that people search for."""
+    """A page where a job starts; ``words`` are other names that people search for."""
 
     page: str  # name of the address, without the namespace
     label: str
@@ -19,7 +19,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """An entry of the menu; ``beginnings`` are those of the names of its pages."""
+    """An entry of the menu; ``beginnings`` are the prefixes of its pages' names."""
 
     label: str
     icon: str
@@ -136,6 +136,6 @@ def how_tos() -> dict[str, str]:
 
 
 def help_of(page: str) -> str:
-    """Return the name of the how-to of a page, or "" if it has none."""
+    """Return the name of the how-to for a page; "" if it has none."""
     beginnings = [beginning for beginning in HELP if page.startswith(beginning)]
     return HELP[max(beginnings, key=len)] if beginnings else ""

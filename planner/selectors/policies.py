@@ -8,7 +8,7 @@ from planner.policies.registry import plan_policy, traits_of
 
 
 def policies_in_order(result: dict[str, Any]) -> dict[str, Any]:
-    """Return the figures by policy in the order of the scenario: PostgreSQL keeps no key order."""
+    """Return the figures by policy in the scenario's order, as PostgreSQL keeps no key order."""
     policies: dict[str, Any] = result.get("policies") or {}
     order = [*(result.get("baselines") or []), *policies]
     return {name: policies[name] for name in dict.fromkeys(order) if name in policies}
@@ -17,7 +17,7 @@ def policies_in_order(result: dict[str, Any]) -> dict[str, Any]:
 def default_policy(result: dict[str, Any]) -> str:
     """Return the recommended policy of a result.
 
-    For results without one it is the plan that sentences mean, else the best deployable policy.
+    In a result without one, it is the policy reported as the plan, else the best deployable one.
     """
     policies = policies_in_order(result)
     recommended = (result.get("recommended") or {}).get("policy")

@@ -32,9 +32,9 @@ MODELLED_LIMITS = "Limits of batch and tokens are assumed: vLLM's defaults."
 
 @dataclass(frozen=True, slots=True)
 class KnownProfile:
-    """One version of a profile as pages, API and command line show it.
+    """One version of a profile in the form that pages, API and command line show.
 
-    A built-in one has no ``version`` and no row.
+    A built-in profile has no ``version`` and no row.
     """
 
     name: str
@@ -67,14 +67,14 @@ class KnownProfile:
 
     @property
     def engine(self) -> str:
-        """Return the engine of the measurements, if it is known."""
+        """Return the engine on which the profile was measured; "" if unknown."""
         if self.calibration is not None:
             return str(self.calibration.report.get("engine", {}).get("engine", ""))
         return catalogue.engine_of(self.profile.provenance)
 
     @property
     def precision(self) -> str:
-        """Return the precision of the weights, if the profile has it."""
+        """Return the precision of the weights; "" if the profile does not have it."""
         return self.profile.precision if isinstance(self.profile, ModelledProfile) else ""
 
     @property
@@ -91,9 +91,9 @@ class KnownProfile:
 
     @property
     def stated_check(self) -> Check | None:
-        """Return the check that the profile is judged by, which a plan states.
+        """Return the check that states the profile's error in plans, or None.
 
-        It has no rows if it is the spread expected of modelled profiles.
+        For profiles computed by rule it has no rows, only their expected error.
         """
         return stated_error(self.profile)
 
@@ -104,15 +104,15 @@ class KnownProfile:
 
 
 def built_in_name(model: str, gpu: str, tp: int) -> str:
-    """Return the name of a built-in profile; the colon separates it from names of people."""
+    """Return the name of a built-in profile; its colon cannot occur in names of users."""
     return f"{model}:{gpu}:tp{tp}"
 
 
 def profiles_list(search: str = "") -> list[KnownProfile]:
     """Return own profiles in their newest version, then the built-in ones.
 
-    Of the built-in ones, measured profiles and those carried over from measurements come first.
-    Then come those of the newest models by rule.
+    Built-in profiles that were measured, or derived from measurements, come first. Profiles of the
+    newest models, computed by rule, come last.
     """
     profiles = [*_own_profiles(), *_built_in_profiles(), *_modelled_profiles()]
     return [
@@ -140,7 +140,7 @@ def profile_get(name: str, version: int | None = None) -> KnownProfile:
 
 
 def profile_versions(name: str) -> list[ProfileVersion]:
-    """Return the versions, newest first; none for a built-in profile."""
+    """Return the versions of a profile, newest first; empty for a built-in one."""
     rows = ProfileVersion.objects.filter(profile__name=name).defer("curve")
     return list(rows.select_related("created_by", "calibration"))
 
@@ -149,7 +149,7 @@ def profile_residuals(profile: KnownProfile) -> pl.DataFrame:
     """Return measured and predicted values, one row per measurement.
 
     The columns are quantity, unit, label, measured, predicted, error (a fraction) and outlier. The
-    table is empty if the rows are not stored here.
+    table is empty if the measured rows are not stored here.
     """
     if profile.row is not None and RESIDUALS in row_arrays.tables_list(profile.row.store):
         return row_arrays.table_read(profile.row.store, RESIDUALS)
@@ -167,6 +167,7 @@ def profile_residuals(profile: KnownProfile) -> pl.DataFrame:
 
 
 def _own_profiles() -> list[KnownProfile]:
+    """Return the newest version of each own profile."""
     same = ProfileVersion.objects.filter(profile=OuterRef("profile")).order_by("-version")
     rows = ProfileVersion.objects.filter(version=Subquery(same.values("version")[:1]))
     rows = rows.select_related("profile", "calibration", "created_by").order_by("profile__name")
@@ -213,7 +214,7 @@ def _modelled_profiles() -> list[KnownProfile]:
 
 
 def _parameters(profile: LinearProfile, fit: catalogue.ProfileFit) -> dict[str, Any]:
-    """Return the parameters in milliseconds, as for profiles fitted here."""
+    """Return the parameters in milliseconds, in the form of profiles fitted here."""
     parameters = {}
     for name in ("alpha", "beta", "gamma", "delta"):
         low, high = fit.intervals.get(name, (None, None))

@@ -27,7 +27,7 @@ class UnfinishedRuns:
 
 @dataclass(frozen=True, slots=True)
 class EndedRuns:
-    """Stored runs that ended in one way."""
+    """The number of stored runs of one kind that ended in one state."""
 
     workspace: str
     kind: str
@@ -38,7 +38,7 @@ class EndedRuns:
 
 @dataclass(frozen=True, slots=True)
 class RunTimes:
-    """Times of the newest completed runs of one kind, from their start."""
+    """Durations of the newest completed runs of one kind, measured from their start."""
 
     workspace: str
     kind: str
@@ -48,7 +48,7 @@ class RunTimes:
 
 @dataclass(frozen=True, slots=True)
 class WorkStatistics:
-    """Unfinished runs, ended runs, and the times of completed runs."""
+    """Unfinished runs, ended runs, and durations of completed runs."""
 
     going: tuple[UnfinishedRuns, ...]
     ended: tuple[EndedRuns, ...]
@@ -56,7 +56,7 @@ class WorkStatistics:
 
 
 def work_statistics(now: datetime, *, everywhere: bool = False) -> WorkStatistics:
-    """Return the work of the current workspace, or of all."""
+    """Return the statistics of the current workspace, or (``everywhere``) of all."""
     runs = (Run.everywhere if everywhere else Run.objects).order_by()
     states = (Run.State.PENDING, Run.State.RUNNING)
     unfinished = [
@@ -83,6 +83,7 @@ def work_statistics(now: datetime, *, everywhere: bool = False) -> WorkStatistic
 
 
 def _run_times(*, everywhere: bool) -> tuple[RunTimes, ...]:
+    """Return median and longest seconds of recent completed runs, by workspace and kind."""
     runs = Run.everywhere if everywhere else Run.objects
     completed = runs.filter(state=Run.State.COMPLETED)
     rows = completed.values_list("workspace__slug", "kind", "started_at", "finished_at")

@@ -35,13 +35,13 @@ def proposal_get(number: int) -> Proposal:
 
 
 def proposal_approved(run_id: int, policy: str) -> Proposal | None:
-    """Return the newest approved proposal of a run's plan, which exports name."""
+    """Return the newest approved proposal for a run's plan under ``policy``, or None."""
     approved = Proposal.objects.filter(run_id=run_id, policy=policy, state=Proposal.State.APPROVED)
     return approved.order_by("-pk").first()
 
 
 def proposal_entries(proposal: Proposal) -> list[ProposalEntry]:
-    """Return the entries of a proposal in their order."""
+    """Return the entries of a proposal in order of time."""
     return list(proposal.entries.select_related("by", "run"))
 
 
@@ -53,7 +53,7 @@ def authors_of(proposal: Proposal) -> set[int]:
 
 
 def approvals_of(proposal: Proposal) -> Sequence[ProposalEntry]:
-    """Return the approvals of the present revision, one per person.
+    """Return the approvals of the proposal's current revision, one per person.
 
     An amendment starts a new revision, so earlier approvals do not count.
     """

@@ -28,7 +28,7 @@ MIN_RUNS, MAX_RUNS = 2, 8  # runs on one page
 
 @dataclass(frozen=True, slots=True)
 class ComparedRun:
-    """One of the compared runs, with its headline."""
+    """One of several compared runs, with its headline."""
 
     run: int
     kind: str
@@ -53,7 +53,7 @@ class RunComparison:
 
 
 def runs_to_compare(numbers: Sequence[int]) -> list[Run]:
-    """Return the runs of these numbers; raise PlannerError for too few or too many."""
+    """Return the runs with these ids; raise PlannerError for too few or too many."""
     if not MIN_RUNS <= len(numbers) <= MAX_RUNS:
         raise PlannerError(f"Give {MIN_RUNS} to {MAX_RUNS} runs to compare, not {len(numbers)}.")
     return [run_get(number) for number in numbers]
@@ -65,7 +65,7 @@ def compare_runs(
     """Compare completed runs with the first of them.
 
     ``policy`` is the policy to compare in the runs that simulated it. ``policy_per_run`` names one
-    policy per run instead. In other runs, and by default, it is the policy that the run recommends.
+    policy per run instead. By default, and in runs without ``policy``, it is the recommended one.
     """
     for run in runs:
         if run.kind == Run.Kind.INGEST:
@@ -127,9 +127,9 @@ def _parse_time(text: str | None) -> datetime | None:
 
 
 def _settings(runs: Sequence[Run]) -> tuple[list[dict[str, Any]], list[str]]:
-    """Return each run's settings by address, and a sentence for each scenario that cannot be read.
+    """Return each run's settings by address, and a sentence for each unreadable scenario.
 
-    Settings are those of the scenario as it was then, the options, and the resolved profiles.
+    Settings are those of the run's copy of the scenario, the options, and the resolved profiles.
     """
     by_run, unreadable = [], []
     for run in runs:
@@ -154,6 +154,7 @@ def _settings(runs: Sequence[Run]) -> tuple[list[dict[str, Any]], list[str]]:
 
 
 def _notes(runs: Sequence[Run], results: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """Yield notes if releases or simulated shares of the traffic differ between runs."""
     if len({run.code_version for run in runs}) > 1:
         yield "Different versions of Headroom made these runs. That alone may change figures."
     cells = {(result.get("replayed") or {}).get("cells", 1) for result in results}
@@ -166,7 +167,7 @@ def _notes(runs: Sequence[Run], results: Sequence[dict[str, Any]]) -> Iterator[s
 def _why_not_ranked(
     runs: Sequence[Run], results: Sequence[dict[str, Any]], differences: Iterable[Setting]
 ) -> str:
-    """Return why the runs are not ranked: other traffic, or another window; "" if neither."""
+    """Return why the runs are not ranked: different traffic or windows; "" if they are."""
     traffic = [
         row.key
         for row in differences
@@ -181,7 +182,7 @@ def _why_not_ranked(
 
 
 def windows(results: Iterable[dict[str, Any]]) -> set[tuple[str | None, str | None]]:
-    """Return the distinct windows of the results."""
+    """Return the distinct windows of the results, as (start, end)."""
     return {
         (window.get("start"), window.get("end"))
         for result in results

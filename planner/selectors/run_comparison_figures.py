@@ -68,7 +68,7 @@ ERROR_HEADS = {"wape": "error", "peak_wape": "error of peaks"}
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A value that the runs do not share, by its address; None if a run has no value."""
+    """A setting that differs between runs, by its address; None if a run does not have it."""
 
     key: str
     values: tuple[Any, ...]
@@ -76,10 +76,10 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class ComparedFigure:
-    """A figure of each run.
+    """One figure with its value in each run.
 
-    ``changes`` from the first run's are fractions of it, or differences for shares. ``marks`` are
-    "better", "worse" or "", which also means that they cannot be compared.
+    ``changes`` from the first run are fractions of its value, or differences for shares. ``marks``
+    are "better", "worse" or "". The latter also means that values cannot be compared.
     """
 
     name: str
@@ -93,7 +93,7 @@ class ComparedFigure:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Figures of one table; ``note`` is the reason if none of them is marked better."""
+    """Figures of one table; ``note`` is the reason if no figure is marked better."""
 
     title: str
     rows: tuple[ComparedFigure, ...]
@@ -101,16 +101,16 @@ class Group:
 
 
 def first_keys(keys: Sequence[str]) -> str:
-    """Return the first three keys in words, with the number of the others."""
+    """Return the first three keys in words, and how many others there are."""
     return ", ".join(keys[:3]) + (f" and {len(keys) - 3} more" if len(keys) > 3 else "")
 
 
 def plan_groups(
     results: Sequence[dict[str, Any]], not_ranked: str, differences: Iterable[Setting]
 ) -> Iterator[Group]:
-    """Yield the figures of the plans, if several runs have one."""
+    """Yield the figures of plans, if at least two runs have a plan."""
     totals = [(result.get("plan") or {}).get("totals") for result in results]
-    if not _several(totals):
+    if not _has_several(totals):
         return
     differing = [row.key for row in differences if row.key.startswith(PLAN_SETTINGS)]
     note = not_ranked
@@ -128,7 +128,7 @@ def plan_groups(
 
 
 def _percentile_rows(results: Sequence[dict[str, Any]]) -> Iterator[ComparedFigure]:
-    """Yield the forecast percentile that each plan is for, by tier."""
+    """Yield the forecast percentile that each plan uses, by tier."""
     levels_of_runs = [
         {row["tier"]: row for row in (result.get("forecast") or {}).get("quantile") or []}
         for result in results
@@ -147,12 +147,12 @@ def replay_groups(
     not_ranked: str,
     differences: Iterable[Setting],
 ) -> Iterator[Group]:
-    """Yield the figures of the simulated policies, if several runs have them."""
+    """Yield the figures of the simulated policies, if at least two runs have some."""
     figures = [
         (result.get("policies") or {}).get(name)
         for result, name in zip(results, chosen, strict=True)
     ]
-    if not _several(figures):
+    if not _has_several(figures):
         return
     limits = [row.key for row in differences if row.key.startswith("tiers[")]
     note = not_ranked
@@ -175,7 +175,7 @@ def replay_groups(
 
 
 def _columns(figures: Sequence[Any]) -> Iterator[tuple[Column, str, str]]:
-    """Yield the columns of the page's tables of policies, and those by tier once per tier."""
+    """Yield the columns of the tables of policies; columns by tier once per tier."""
     tiers = list(
         dict.fromkeys(tier for row in figures for tier in ((row or {}).get("slo_attainment") or {}))
     )
@@ -194,10 +194,10 @@ def _columns(figures: Sequence[Any]) -> Iterator[tuple[Column, str, str]]:
 def _without_unfair_marks(
     row: ComparedFigure, service: Sequence[Mapping[str, Any]]
 ) -> ComparedFigure:
-    """Clear marks of effort that an unequal SLO attainment makes unfair (methods.md X4).
+    """Return the figures without marks of cost that unequal SLO attainment makes unfair.
 
-    Less effort is better only if no tier is served worse. More is worse only if none is served
-    better.
+    Lower cost is better only if no tier has a lower attainment. Higher cost is worse only if none
+    has a higher one (methods.md X4).
     """
     marks = tuple(
         ""
@@ -210,7 +210,7 @@ def _without_unfair_marks(
 
 
 def _serves_worse(attainment: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Return whether any tier's share is below the other's by more than the tolerance."""
+    """Return whether any tier's attainment is below the other's by more than the tolerance."""
     return any(
         (
             share is not None
@@ -222,7 +222,7 @@ def _serves_worse(attainment: Mapping[str, Any], other: Mapping[str, Any]) -> bo
 
 
 def size_groups(results: Sequence[dict[str, Any]], not_ranked: str) -> Iterator[Group]:
-    """Yield the capacity of a replica; it follows from the limits, so none is marked better."""
+    """Yield the capacity of a replica; no value is marked better, since limits decide it."""
     rows_by_run = [
         {
             f"{row['model']} on {row.get('arrangement') or row['gpu']}"
@@ -238,7 +238,7 @@ def size_groups(results: Sequence[dict[str, Any]], not_ranked: str) -> Iterator[
 
 
 def error_groups(results: Sequence[dict[str, Any]], not_ranked: str) -> Iterator[Group]:
-    """Yield the forecast errors by series, if several runs have them."""
+    """Yield the forecast errors by series, if at least two runs have them."""
     rows_by_run = [
         {
             f"{row['model']} in {row['region']}, {row['tier']}": row
@@ -260,8 +260,8 @@ def _group_by_name(
     fair: bool,
     note: str,
 ) -> Iterator[Group]:
-    """Yield a group with a row per name and column, if several runs have any."""
-    if not _several(rows_by_run):
+    """Yield a group with a row per name and column, if at least two runs have any."""
+    if not _has_several(rows_by_run):
         return
     rows = [
         _compare(column, f"{name}: {heads[column.name]}",
@@ -272,7 +272,7 @@ def _group_by_name(
     yield Group(title, tuple(row for row in rows if any(v is not None for v in row.values)), note)
 
 
-def _several(parts: Sequence[Any]) -> bool:
+def _has_several(parts: Sequence[Any]) -> bool:
     return sum(bool(part) for part in parts) > 1
 
 
@@ -286,6 +286,7 @@ def _value_of_tier(row: Mapping[str, Any] | None, name: str, key: str) -> Any:
 
 
 def _compare(column: Column, label: str, values: Sequence[Any], *, fair: bool) -> ComparedFigure:
+    """Return a figure of all runs, with changes and marks against the first run."""
     first, *others = values
     return ComparedFigure(
         column.name,
@@ -303,6 +304,7 @@ def _numbers(*values: Any) -> bool:
 
 
 def _change(column: Column, first: Any, value: Any) -> float | None:
+    """Return the change from ``first``: a fraction, or a difference for shares."""
     if not _numbers(first, value):
         return None
     if column.unit == SHARE:
@@ -313,6 +315,7 @@ def _change(column: Column, first: Any, value: Any) -> float | None:
 
 
 def _mark(column: Column, first: Any, value: Any) -> str:
+    """Return "better", "worse" or "" for a value against the first run's."""
     if not (column.better and _numbers(first, value)):
         return ""
     tolerance = EQUAL_SLO if column.unit == SHARE else TOLERANCE * max(abs(first), abs(value))

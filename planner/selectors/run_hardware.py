@@ -23,7 +23,7 @@ Resolved = dict[str, Any]
 
 
 def stored_hardware(resolved: Resolved) -> UserFacts:
-    """Return the input of ``build_hardware`` from the data that a run stored."""
+    """Return the hardware facts for ``build_hardware`` from the data that a run stored."""
     gpus = resolved.get("gpus") or {}
     models = resolved.get("models") or {}
     named = resolved.get("profiles") or {}
@@ -55,15 +55,15 @@ def stored_hardware(resolved: Resolved) -> UserFacts:
 
 
 def _own_corrections(facts: UserFacts, files: list[dict[str, Any]]) -> Times | None:
-    """Return the corrections by the measured rows that the run stored."""
+    """Return the corrections from the measured rows that the run stored, or None."""
     measured = measurements_of_files(files, facts) if files else None
     return measured.times if measured else None
 
 
 def _kernel_source(number: int) -> KernelSource:
-    """Return the source of measured kernels.
+    """Return the source of measured kernels with this id.
 
-    A removed one gets a path without a file, so that an error appears only where it is needed.
+    A removed file gets a path that does not exist, so that an error appears only if it is read.
     """
     row = Calibration.objects.filter(pk=number).first()
     if row is None:

@@ -15,7 +15,7 @@ from planner.storage import row_arrays
 
 
 def runs_list() -> QuerySet[Run]:
-    """Return the runs with the columns of lists; big columns stay in the database."""
+    """Return the runs with the columns that lists need; large columns are not loaded."""
     return Run.objects.select_related("scenario", "trace", "owner").defer(
         "document", "log", "traceback", "result"
     )
@@ -33,7 +33,7 @@ def latest_plan(name: str) -> Run | None:
 
 
 def run_result(run: Run) -> dict[str, Any]:
-    """Return the result document of a completed run; raise NotReady with its state otherwise."""
+    """Return the result document of a completed run; else raise NotReady with its state."""
     if run.state != Run.State.COMPLETED:
         state = run.get_state_display().lower()
         ending = f": {run.problem}" if run.problem else "."
@@ -48,7 +48,7 @@ def run_tables(run: Run) -> list[str]:
 
 
 def run_table(run: Run, name: str, offset: int = 0, limit: int | None = None) -> pl.DataFrame:
-    """Return a table of a completed run, or ``limit`` rows from ``offset`` on."""
+    """Return a table of a completed run; with ``limit``, only that many rows from ``offset``."""
     run_result(run)
     return row_arrays.table_read(run.store, name, offset, limit)
 

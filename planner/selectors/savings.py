@@ -10,11 +10,11 @@ MEASURES = ("gpu_hours", "cost_usd", "energy_kwh", "carbon_kg")
 
 
 def savings(result: dict[str, Any], baseline: str) -> dict[str, dict[str, dict[str, float | None]]]:
-    """Return a dict of policy to measure to {"value", "baseline", "saved", "fraction", "equal"}.
+    """Return {policy: {measure: {"value", "baseline", "saved", "fraction", "equal"}}}.
 
-    A negative saving is a loss. ``fraction`` is of the baseline's value, None if that is zero.
-    ``equal`` is the fraction of the cost at the baseline's attainment. It is None unless the two
-    differ in attainment and it is known (X4).
+    A negative saving is a loss. ``fraction`` is a share of the baseline's value, None if that is
+    zero. ``equal`` is the fraction of the cost at the baseline's SLO attainment. It is None if the
+    attainment is equal or the cost is not known (X4).
     """
     policies: dict[str, dict[str, Any]] = result["policies"]
     base = policies[baseline]
@@ -36,7 +36,10 @@ def savings(result: dict[str, Any], baseline: str) -> dict[str, dict[str, dict[s
 
 
 def saving_at_equal(figures: dict[str, Any], base: dict[str, Any]) -> float | None:
-    """Return domain.results.equal_attainment_savings for two policies of a stored result."""
+    """Return the saving in cost of a policy over another at equal SLO attainment.
+
+    It uses domain.results.equal_attainment_savings on two policies of a stored result.
+    """
     tiers, base_tiers = figures.get("slo_attainment") or {}, base.get("slo_attainment") or {}
     unequal = any(
         share is not None

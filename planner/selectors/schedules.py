@@ -37,7 +37,7 @@ def firing_get(number: int) -> Firing:
 
 
 def outcomes_list(schedule: Schedule | None = None) -> QuerySet[Outcome]:
-    """Return the comparisons of plans with the traffic that came; ``schedule`` restricts them."""
+    """Return the comparisons of plans with actual traffic; ``schedule`` restricts them."""
     rows = Outcome.objects.select_related("plan").defer("plan__pools")
     if schedule is None:
         return rows
@@ -47,10 +47,10 @@ def outcomes_list(schedule: Schedule | None = None) -> QuerySet[Outcome]:
 
 @dataclass(frozen=True, slots=True)
 class ObservedSpeed:
-    """The speed of a kind of replica that live sources saw.
+    """The speed of one kind of replica that live sources measured.
 
-    It ends with a plan that was judged (``outcome``), or now while a plan is active (``source``).
-    ``drift`` has the fields of planner.domain.retrospective.figures.SpeedDrift.
+    It belongs to a plan that has ended (``outcome``), or to an active plan (``source``). ``drift``
+    has the fields of planner.domain.retrospective.figures.SpeedDrift.
     """
 
     outcome: int | None
@@ -61,7 +61,7 @@ class ObservedSpeed:
 
 
 def observed_speeds(model: str, gpu: str, tp: int) -> list[ObservedSpeed]:
-    """Return the speeds in active plans and in the last judged ones, the newest first."""
+    """Return the measured speeds in active plans and in the last outcomes, newest first."""
     live = [
         ObservedSpeed(None, name, drift["scenario"], datetime.fromisoformat(drift["until"]), drift)
         for name, drifts in Source.objects.exclude(speed=[]).values_list("name", "speed")

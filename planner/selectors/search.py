@@ -17,7 +17,7 @@ MOST = 5  # things of one kind
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A thing with that name; ``key`` is its number or name in the address ``page``."""
+    """A stored object that a search found; ``key`` is its number or name in its URL."""
 
     kind: str
     label: str
@@ -26,7 +26,7 @@ class Found:
 
 
 def things_found(text: str) -> list[Found]:
-    """Return the things whose name contains ``text``, at most MOST of each kind."""
+    """Return objects whose name contains ``text``, at most MOST of each kind."""
     if not text:
         return []
     rows = (
@@ -52,6 +52,6 @@ def things_found(text: str) -> list[Found]:
 def _rows(
     rows: QuerySet[Any, Any], kind: str, page: str, *, named: bool = False
 ) -> Iterator[Found]:
-    """Yield the first rows; ``named``: their address has the name instead of the number."""
+    """Yield the first rows; with ``named``, their URL has the name instead of the number."""
     for row in rows.only("pk", "name")[:MOST]:
         yield Found(kind, row.name, page, row.name if named else row.pk)

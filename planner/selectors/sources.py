@@ -16,7 +16,7 @@ from planner.storage import row_arrays
 
 @dataclass(frozen=True, slots=True)
 class Gaps:
-    """The number of bins of a source's series, and of those without a known request count."""
+    """The number of bins of a source's series, and of bins without a request count."""
 
     bins: int
     missing: int
@@ -49,7 +49,7 @@ def source_series(
 
 
 def source_gaps(source: Source) -> Gaps:
-    """Return the gaps of the trace as it was last published."""
+    """Return the gaps of the source's trace as last published."""
     report = source.trace.report if source.trace is not None else {}
     series = report.get("series", [])
     last = source.trace.end_at if source.trace is not None else None

@@ -47,7 +47,7 @@ def run_figure(result: Document, name: str) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """The cells by value of the first setting, and in each row by value of the second."""
+    """The cells of a sweep: a row per value of the first setting, a column per second value."""
 
     figure: str
     unit: str
@@ -69,7 +69,7 @@ def sweep_get(number: int) -> Sweep:
 
 
 def figure_by_name(name: str) -> Figure:
-    """Return the figure of that name; raise PlannerError with the known names."""
+    """Return the figure with this name; raise PlannerError that lists the known names."""
     for figure in FIGURES:
         if figure.name == name:
             return figure
@@ -96,7 +96,7 @@ def _runs(sweep: Sweep) -> QuerySet[Run]:
 
 
 def sweep_grid(sweep: Sweep, figure: Figure = DEFAULT) -> Grid:
-    """Return the grid of a figure of the runs, with the best cells and the time left."""
+    """Return the grid of one figure of the runs, with the best cells and the time left."""
     cells = ranked(sweep_cells(sweep), figure)
     columns = len(sweep.axes[1]["values"]) if sweep.axes[1:] else 1
     states = [cell.state for cell in cells if cell.run is not None]
@@ -114,7 +114,7 @@ def sweep_grid(sweep: Sweep, figure: Figure = DEFAULT) -> Grid:
 
 
 def _seconds_left(runs: list[Run], going: int) -> float | None:
-    """Return the seconds until the rest is done.
+    """Return the estimated seconds until all runs have ended, or None.
 
     The pace is that from the first start to the last end.
     """

@@ -24,14 +24,14 @@ def traces_list() -> QuerySet[Trace]:
 
 
 def trace_get(name: str) -> Trace:
-    """Return a trace by name or id; raise NotFound with those that can be used."""
+    """Return a trace by name or id; raise NotFound that lists the usable traces."""
     return row_by_name(
         Trace.objects.all(), "trace", name, offered=Trace.objects.filter(state=Trace.State.READY)
     )
 
 
 def ready_trace(name: str) -> Trace:
-    """Return a trace that can be read; raise NotReady otherwise."""
+    """Return a trace whose file was read; raise NotReady otherwise."""
     trace = trace_get(name)
     if trace.state == Trace.State.REFUSED:
         raise NotReady(f"Trace {trace.name} was refused: {trace.problem}")
@@ -52,23 +52,26 @@ def trace_demand(trace: Trace, bin_s: float) -> list[DemandColumns]:
 
 
 def trace_character(trace: Trace) -> dict[str, Any]:
-    """Return trace_statistics.figures.Character of a trace as plain data, with its name."""
+    """Return the stored statistics of a trace as plain data, with its name.
+
+    The fields are those of trace_statistics.figures.Character.
+    """
     return stored_character(row_arrays.local_path(trace.store)) | {"trace": trace.name}
 
 
 def trace_rates(trace: Trace, by: str) -> pl.DataFrame:
-    """Return amounts over time of the largest labels of one kind.
+    """Return demand over time of the largest labels of one kind.
 
-    The kinds are "all", "model", "region", "tier" and "series". The bins are those of a chart. The
-    table is empty if there are no such labels.
+    The kinds (``by``) are "all", "model", "region", "tier" and "series". Bins are as wide as a
+    chart needs. The table is empty if there are no such labels.
     """
     return stored_rates(row_arrays.local_path(trace.store), by)
 
 
 def trace_window(trace: Trace, start: datetime, end: datetime) -> WindowRank:
-    """Return the rank of ``[start, end)`` among all windows of the trace of that length.
+    """Return the rank of ``[start, end)`` by demand among all windows of equal length.
 
-    Raises NotReady if it is no window, or if the trace has no calendar times.
+    Raises NotReady if it is not a window of the trace, or if the trace has no dates.
     """
     if end <= start:
         raise NotReady(

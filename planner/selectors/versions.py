@@ -21,8 +21,8 @@ from planner.selectors.run_comparison_figures import Setting
 class VersionDifference:
     """The differences between two versions.
 
-    ``settings`` has a pair of values each, None if one has no value. ``lines`` is a unified
-    difference of the files.
+    ``settings`` has the pair of values of each, None if one version lacks it. ``lines`` is a
+    unified diff of the documents.
     """
 
     settings: tuple[Setting, ...]
@@ -85,6 +85,7 @@ def compare_versions(
 
 
 def _settings(version: ScenarioVersion, notes: list[str]) -> dict[str, Any]:
+    """Return a version's settings by address; if it cannot be read, {} and a note."""
     try:
         return values_by_address(parse(version.document, version.name))
     except ScenarioError:
@@ -96,6 +97,7 @@ def _settings(version: ScenarioVersion, notes: list[str]) -> dict[str, Any]:
 
 
 def _lines(old: ScenarioVersion, new: ScenarioVersion, part: str) -> Iterator[str]:
+    """Yield the unified diff of two versions, or of one section of them."""
     texts = (version.document for version in (old, new))
     before, after = ((section_of(text, part) if part else text).splitlines() for text in texts)
     names = [f"{version.name}, version {version.number}" for version in (old, new)]

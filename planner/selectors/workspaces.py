@@ -10,17 +10,17 @@ from planner.models import Run, User, Workspace
 
 
 def workspaces_list() -> QuerySet[Workspace]:
-    """Return all workspaces, each with the numbers ``people`` and ``runs``."""
+    """Return all workspaces, each with the counts ``people`` and ``runs``."""
     runs = Run.everywhere.filter(workspace=OuterRef("pk")).order_by().values("workspace")
     counted = Subquery(runs.annotate(n=Count("pk")).values("n"), output_field=IntegerField())
     return Workspace.objects.annotate(people=Count("memberships"), runs=Coalesce(counted, 0))
 
 
 def workspace_for(user: User, slug: str = "") -> Workspace:
-    """Return the workspace of that slug, or the first that ``user`` belongs to.
+    """Return the workspace with this slug, or the first that ``user`` belongs to.
 
-    Raises NotFound for a workspace that they do not belong to, which they must not learn of. Raises
-    NotAllowed for users who belong to none.
+    Raises NotFound for a workspace of others, so that its existence stays secret. Raises NotAllowed
+    for users who belong to none.
     """
     if not user.workspaces:
         raise NotAllowed("You belong to no workspace. Ask an admin of one to invite you.")

@@ -10,7 +10,7 @@ from planner.selectors.places import NEEDS_ADMIN, NEEDS_PLANNER, Job
 
 
 def check_may_plan(user: User | None, refusal: str = "only read") -> None:
-    """Raise NotAllowed for users who only read; the command line has no user and may plan."""
+    """Raise NotAllowed for users with a read-only role; the command line (no user) may plan."""
     if user is not None and not user.may_plan:
         raise NotAllowed(f"Your role may {refusal}. Ask an admin for the planner role.")
 
@@ -24,30 +24,30 @@ def check_may_approve(user: User | None) -> None:
 def check_may_remove(
     user: User | None, owner_id: int | None, thing: str, verb: str = "made"
 ) -> None:
-    """Raise NotAllowed unless ``user`` made the row or is an admin; the command line may."""
+    """Raise NotAllowed unless ``user`` owns the row or is an admin; the command line may."""
     if user is not None and not user.may_remove(owner_id):
         raise NotAllowed(f"Only the person who {verb} {thing} or an admin may remove it.")
 
 
 def check_may_administer(user: User | None) -> None:
-    """Raise NotAllowed for all but admins; the command line has no user and may administer."""
+    """Raise NotAllowed for users who are not admins; the command line has no user and may."""
     # Whoever runs commands has the database anyway, so the command line needs no role.
     if user is not None and not user.may_administer:
         raise NotAllowed("Only an admin may invite people and give roles. Ask one.")
 
 
 def may_administer(user: User) -> bool:
-    """Return whether a page offers the actions of admins; the service checks again."""
+    """Return whether a page shows the actions of admins; the service checks the right again."""
     return user.may_administer
 
 
 def may_approve(user: User) -> bool:
-    """Return whether a page offers to activate a plan; the service checks again."""
+    """Return whether a page shows the activation of plans; the service checks the right again."""
     return user.may_approve
 
 
 def jobs_of(user: User, jobs: Iterable[Job]) -> tuple[Job, ...]:
-    """Return the jobs that the user's role allows."""
+    """Return the jobs (pages of the menu) that the user's role allows."""
     refused = (() if user.may_plan else NEEDS_PLANNER) + (
         () if user.may_administer else NEEDS_ADMIN
     )
@@ -55,5 +55,5 @@ def jobs_of(user: User, jobs: Iterable[Job]) -> tuple[Job, ...]:
 
 
 def may_plan(user: User) -> bool:
-    """Return whether a page offers the actions of planners; the service checks again."""
+    """Return whether a page shows the actions of planners; the service checks the right again."""
     return user.may_plan

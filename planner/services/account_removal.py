@@ -35,16 +35,16 @@ OWNER_FIELD = (
 
 @dataclass(frozen=True, slots=True)
 class RemovedAccount:
-    """The name of a removed account, and the number of rows that it passed on."""
+    """The name of a removed account, and the number of rows that went to the new owner."""
 
     name: str
     passed: int  # rows that have a new owner
 
 
 def account_data(user: User, *, by: User | None) -> dict[str, Any]:
-    """Return everything stored about a person, without the secrets they sign in with.
+    """Return everything stored about a person, without passwords, keys and tokens.
 
-    Of the things that they made it has the names, in the workspaces that they may enter.
+    Of the objects that they made, it lists only names, in the workspaces that they may enter.
     """
     record("user.data-taken", user, by=by)
     return {
@@ -91,13 +91,13 @@ def owned_row_count(person: User) -> int:
 def account_remove(
     *, by: User | None, person: User, confirm: str, new_owner: User | None
 ) -> RemovedAccount:
-    """Remove an account for good and pass its possessions to ``new_owner``.
+    """Remove an account for good; its objects pass to ``new_owner``.
 
-    Sessions, tokens, second factor and notices go. Approvals and comments stay without a name. The
-    audit log keeps the name. ``confirm`` is the user name as it was typed.
+    Sessions, tokens, the second factor and notices are deleted. Approvals and comments stay without
+    a name. The audit log keeps the name. ``confirm`` must repeat the user name.
 
-    Raises NotAllowed for the last admin and for an own account. Raises PlannerError if ``confirm``
-    differs, or if ``new_owner`` is missing or cannot take over.
+    Raises NotAllowed for the last admin and for one's own account. Raises PlannerError if
+    ``confirm`` differs, or if ``new_owner`` is missing or cannot take over.
     """
     check_may_administer(by)
     check_may_change_account(by, person, "remove")
@@ -129,7 +129,7 @@ def account_remove(
 
 
 def _user_foreign_keys(on_delete: Any) -> Iterator[models.ForeignKey[Any, Any]]:
-    """Yield the foreign keys of our tables to users with this ``on_delete``."""
+    """Yield the foreign keys from planner tables to users that have this ``on_delete``."""
     for relation in User._meta.related_objects:
         field = relation.field
         meta = field.model._meta
@@ -157,6 +157,7 @@ def _table_name(field: models.ForeignKey[Any, Any]) -> str:
 
 
 def _may_see(row: models.Model, user: User) -> bool:
+    """Return whether the user may enter the workspace of a row."""
     workspace_id = getattr(row, "workspace_id", None)
     return workspace_id is None or any(
         workspace.pk == workspace_id for workspace in user.workspaces
@@ -164,13 +165,14 @@ def _may_see(row: models.Model, user: User) -> bool:
 
 
 def _check_not_last(person: User) -> None:
-    others = User.objects.filter(is_active=True).exclude(pk=person.pk)
+    """Raise NotAllowed for the last admin of the installation or of a workspace."""
+    other_users = User.objects.filter(is_active=True).exclude(pk=person.pk)
     # Nobody could invite people or give roles without an admin.
-    if person.is_superuser and not others.filter(is_superuser=True).exists():
+    if person.is_superuser and not other_users.filter(is_superuser=True).exists():
         raise NotAllowed(f"{person.username} is the last admin of the installation.")
     for membership in person.membership_list:
         admins = Membership.objects.filter(workspace=membership.workspace, role=Role.ADMIN)
-        remaining = others.filter(Q(pk__in=admins.values("user")) | Q(is_superuser=True))
+        remaining = other_users.filter(Q(pk__in=admins.values("user")) | Q(is_superuser=True))
         if membership.role == Role.ADMIN and not remaining.exists():
             raise NotAllowed(
                 f"{person.username} is the last admin of {membership.workspace.name}. Make "
@@ -179,7 +181,7 @@ def _check_not_last(person: User) -> None:
 
 
 def _check_can_take_over(new_owner: User, person: User) -> None:
-    """Raise PlannerError unless ``new_owner`` may plan wherever ``person`` owns something."""
+    """Raise PlannerError unless ``new_owner`` is a planner wherever ``person`` owns something."""
     if new_owner.pk == person.pk or not new_owner.is_active:
         raise PlannerError(f"{new_owner.username} cannot take over what {person.username} owns.")
     workspaces = {

@@ -32,13 +32,13 @@ def plan_activate(
     rule: str = "",
     message: str = "",
 ) -> ActivePlan:
-    """Activate a plan from ``now`` on, and end the plans that it replaces (``replaced_by``).
+    """Activate the plan of a run from ``now`` on, and end the plans that it replaces.
 
-    ``proposal``: an approved one; its own service has checked the approval and notifies people.
-    ``message``: the reason, if there is no proposal.
+    With ``proposal``, an approved one, the proposals service has checked the approval and notifies
+    people. ``message`` is the reason if there is no proposal.
 
-    Raises NotReady for a policy without a schedule of replicas, and if the active plan of another
-    scenario has some of its deployments.
+    Raises NotReady for a policy without a replica schedule. Also raises it if the active plan of
+    another scenario covers some of the deployments.
     """
     if proposal is None:
         _check_needs_no_proposal(user)
@@ -61,7 +61,7 @@ def plan_activate(
 
 
 def unsaved_active_plan(plan: Plan, run: Run) -> ActivePlan:
-    """Return the plan as it would be active; it is not saved."""
+    """Return the ActivePlan row that activation would store, without saving it."""
     return ActivePlan(
         run=run,
         number=run.pk,
@@ -80,9 +80,9 @@ def unsaved_active_plan(plan: Plan, run: Run) -> ActivePlan:
 def plan_restore(
     *, plan: ActivePlan, user: User | None, now: datetime, message: str = ""
 ) -> ActivePlan:
-    """Activate an earlier plan again, as it was then, and end the plan that it replaces.
+    """Activate an earlier plan again with the same content, and end the plan that it replaces.
 
-    Raises NotReady if it is active, or its dates are over.
+    Raises NotReady if it is already active, or if its dates are over.
     """
     _check_needs_no_proposal(user)
     if plan.until is None:
@@ -116,7 +116,7 @@ def plan_restore(
 
 
 def activatable_plan(run: Run, options: ExportOptions, now: datetime) -> Plan:
-    """Return the plan that would be active; raise NotReady if it has no schedule of replicas."""
+    """Return the plan that activation would use; raise NotReady if it has no replica schedule."""
     plan = plan_of(run, options, now)
     if plan.rule is not None:
         raise NotReady(
@@ -127,14 +127,14 @@ def activatable_plan(run: Run, options: ExportOptions, now: datetime) -> Plan:
 
 
 def plans_replaced_by(plan: Plan, run: Run) -> list[ActivePlan]:
-    """Return the active plans that a plan ends by taking effect.
+    """Return the active plans that end when ``plan`` takes effect.
 
-    The first is the active plan of the same scenario. Then come plans of other scenarios if this
-    plan has all of their deployments.
+    The first is the active plan of the same scenario. Plans of other scenarios follow if this plan
+    has all of their deployments.
 
-    Raises NotReady if another scenario's plan shares some of its deployments and has others. Two
-    plans for one deployment would contradict each other, and the deployments that only the other
-    plan has would be left without a plan.
+    Raises NotReady if another scenario's plan shares only some deployments with this one. Two plans
+    for one deployment would contradict each other, and the other plan's remaining deployments would
+    have no plan.
     """
     return _plans_replaced_by_pools(
         active_plan_of_run(run), {(pool.name, pool.region) for pool in plan.pools}
@@ -144,7 +144,7 @@ def plans_replaced_by(plan: Plan, run: Run) -> list[ActivePlan]:
 def _plans_replaced_by_pools(
     current: ActivePlan | None, pools: set[tuple[str, str]]
 ) -> list[ActivePlan]:
-    """Return the plans that a plan of these ``pools`` (name, region) would end."""
+    """Return the plans that end when a plan with these ``pools`` (name, region) takes effect."""
     replaced = [current] if current else []
     for other in active_plans():
         other_pools = {(pool["name"], pool["region"]) for pool in other.pools}
@@ -163,7 +163,7 @@ def _plans_replaced_by_pools(
 
 @transaction.atomic
 def plan_end(*, user: User | None, now: datetime, plan: ActivePlan | None = None) -> bool:
-    """End an active plan, or the only one if none is named; return whether one was active.
+    """End ``plan``, by default the only active plan; return whether one was active.
 
     Raises NotReady if several are active and none is named.
     """

@@ -22,7 +22,7 @@ MONTH_S = 30 * 86_400.0
 
 
 def missing_approvals(proposal: Proposal) -> str:
-    """Return in words what a proposal still needs before it is active; "" if nothing."""
+    """Return in words which approvals a proposal lacks before it becomes active; "" if none."""
     approvals = approvals_of(proposal)
     still_needed = review_rules().approvals - len(approvals)
     if still_needed > 0:
@@ -34,7 +34,7 @@ def missing_approvals(proposal: Proposal) -> str:
 
 
 def why_admin_needed(proposal: Proposal) -> str:
-    """Return why an admin has to be among the approvers; "" if none has to."""
+    """Return why one of the approvers must be an admin; "" if that is not required."""
     limit_usd = review_rules().admin_above_usd_30d
     if limit_usd is None or (proposal.usd_30d is not None and proposal.usd_30d <= limit_usd):
         return ""
@@ -45,7 +45,7 @@ def why_admin_needed(proposal: Proposal) -> str:
 
 
 def why_not_approvable(proposal: Proposal, by: User) -> str:
-    """Return why ``by`` cannot approve the proposal, for pages; "" if they can."""
+    """Return why ``by`` cannot approve the proposal, for pages; "" if ``by`` can."""
     try:
         check_may_approve(by)
         if proposal.state != Proposal.State.OPEN:
@@ -58,9 +58,9 @@ def why_not_approvable(proposal: Proposal, by: User) -> str:
 
 
 def why_outdated(proposal: Proposal) -> str:
-    """Return why a proposal has to be amended before approval; "" if it is up to date.
+    """Return why a proposal must be amended before approval; "" if it is up to date.
 
-    It is out of date if it was compared with another plan than the one it would replace.
+    It is out of date if it was compared with a different plan from the one it would replace.
     """
     try:
         check_up_to_date(proposal)
@@ -70,9 +70,9 @@ def why_outdated(proposal: Proposal) -> str:
 
 
 def plans_to_replace(proposal: Proposal, now: datetime) -> list[ActivePlan]:
-    """Return the active plans that the approval would end.
+    """Return the active plans that approval of the proposal would end.
 
-    Raises NotReady if a plan of another scenario is in the way.
+    Raises NotReady if a plan of another scenario shares some of its deployments.
     """
     run = proposal.run
     if run is None:
@@ -82,7 +82,7 @@ def plans_to_replace(proposal: Proposal, now: datetime) -> list[ActivePlan]:
 
 
 def cost_usd_30d(run: Run, policy: str) -> float | None:
-    """Return the cost in dollars of a policy of a run, scaled from its window to 30 days."""
+    """Return the cost (USD) of a policy in a run, scaled from the run's window to 30 days."""
     result = run_result(run)
     recommended = result.get("recommended") or {}
     figures = (result.get("policies") or {}).get(policy) or {}
@@ -112,7 +112,7 @@ def check_up_to_date(proposal: Proposal) -> None:
 
 
 def check_may_approve_proposal(proposal: Proposal, by: User) -> None:
-    """Raise NotAllowed for an author's own proposal, and NotReady for a second approval."""
+    """Raise NotAllowed for the author's own approval, and NotReady for a second one by ``by``."""
     if not review_rules().self_approval and by.pk in authors_of(proposal):
         raise NotAllowed("You proposed or amended this. Ask another approver.")
     if any(approval.by_id == by.pk for approval in approvals_of(proposal)):
@@ -133,7 +133,7 @@ def rules_change(
     admin_above_usd_30d: float | None,
     required: bool,
 ) -> ReviewRules:
-    """Set the rules of review, as an admin; earlier approvals stay valid."""
+    """Set the review rules, as an admin; existing approvals stay valid."""
     check_may_administer(by)
     if not 1 <= approvals <= MAX_APPROVALS:
         raise PlannerError(f"approvals: {approvals} is not within 1 to {MAX_APPROVALS}.")

@@ -20,7 +20,7 @@ class BucketCopy:
 
 
 def arrays_copy_to_bucket() -> BucketCopy:
-    """Copy what rows name and the bucket lacks from this machine into the bucket."""
+    """Copy the stores that rows name and the bucket lacks from this machine to the bucket."""
     bucket = row_arrays.bucket()
     if bucket is None:
         raise NotReady(

@@ -30,9 +30,9 @@ def record(
 ) -> AuditRecord:
     """Add a record to the audit log.
 
-    ``action`` is thing.verb, and ``thing`` is what it was done to. If ``by`` is None, the actor is
-    ``rule`` if it is named, else the command line. The record belongs to the current workspace.
-    Records of things in ``INSTALLATION_THINGS`` belong to the installation.
+    ``action`` is written thing.verb, and ``thing`` is the object of the action. If ``by`` is None,
+    the actor is ``rule`` if given, else the command line. The record belongs to the current
+    workspace. Records on things in ``INSTALLATION_THINGS`` belong to the installation.
     """
     actor = by.username if by is not None else f"rule: {rule}" if rule else COMMAND_LINE
     with transaction.atomic():
@@ -66,10 +66,10 @@ def _display_name(thing: Model | str) -> str:
 
 
 def create_triggers() -> None:
-    """Create triggers by which the database itself refuses to change or remove records.
+    """Create database triggers that refuse to change or remove audit records.
 
-    It is safe to repeat. Every migration repeats it, because SQLite drops triggers when it alters a
-    table.
+    Repeating this is safe. Every migration repeats it, because SQLite drops triggers when it alters
+    a table.
     """
     table = AuditRecord._meta.db_table
     if table not in connection.introspection.table_names() or has_triggers():
@@ -95,7 +95,10 @@ def create_triggers() -> None:
 
 @contextmanager
 def without_triggers() -> Iterator[None]:
-    """Remove the triggers while a restore replaces everything, within one transaction."""
+    """Drop the triggers within the block, for a restore that replaces everything.
+
+    The block must be within one transaction.
+    """
     table = AuditRecord._meta.db_table
     with connection.cursor() as cursor:
         if connection.vendor == "postgresql":

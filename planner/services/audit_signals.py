@@ -51,9 +51,9 @@ def _refuse_unstorable(
     update_fields: Collection[str] | None = None,
     **_: Any,
 ) -> None:
-    """Raise Malformed with the column that holds a character that cannot be stored.
+    """Raise Malformed if a column has a character that cannot be stored, naming the column.
 
-    A restore (``raw``) is skipped here: it names the row instead.
+    A restore (``raw``) is skipped here, because it names the row instead.
     """
     if raw or sender._meta.app_label != "planner":
         return

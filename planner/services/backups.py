@@ -110,7 +110,7 @@ class RestoreSummary:
 
 
 def backup(path: Path) -> BackupSummary:
-    """Write everything to ``path``, which appears only after the check by a restore."""
+    """Write a backup to ``path``, which appears only after a test restore succeeded."""
     if path.is_dir():
         raise PlannerError(f"{path} is a folder. Name a file in it.")
     record("backup.begun", path.name, by=None)  # first, so that the backup holds this record too
@@ -127,9 +127,10 @@ def backup(path: Path) -> BackupSummary:
 def write_workspace(
     slug: str, folder: Path, rows: Iterable[Model], stores: list[str], path: Path
 ) -> None:
-    """Write a file with the rows and arrays of one workspace, checked like a backup.
+    """Write a backup with the rows and arrays of one workspace, checked like a full backup.
 
-    ``folder`` is an empty one in the data directory. ``rows`` include every row that they refer to.
+    ``folder`` is an empty folder in the data directory. ``rows`` must include every row that they
+    refer to.
     """
     tally = _write_rows(folder, rows)
     for store in stores:
@@ -140,7 +141,7 @@ def write_workspace(
 def restore(
     path: Path, *, replace: bool = False, replace_characters: bool = False
 ) -> RestoreSummary:
-    """Restore a backup into an empty installation, or with ``replace`` over its content.
+    """Restore a backup into an empty installation, or with ``replace`` over existing content.
 
     Either everything is restored or nothing. Raises PlannerError with the row that the database
     refuses. With ``replace_characters``, characters that it cannot store become U+FFFD instead.
@@ -190,7 +191,7 @@ def restore(
 
 
 def _rows_to_replace() -> str:
-    """Return in words what a restore would replace; "" if nothing."""
+    """Return in words the rows that a restore would replace; "" if there are none."""
     # Even an empty installation has rows of NEVER_EMPTY.
     replaced = (model for model in tables_of_rows() if model not in NEVER_EMPTY)
     counts = ((model._meta.verbose_name_plural, model._base_manager.count()) for model in replaced)
@@ -203,7 +204,10 @@ def _last_migration() -> str:
 
 
 def _snapshot_with_retries(folder: Path) -> Manifest:
-    """Return the manifest of a snapshot in ``folder``; retry if a store disappears meanwhile."""
+    """Write a snapshot into ``folder`` and return its manifest.
+
+    It is repeated if a store of arrays disappears meanwhile.
+    """
     for tries_left in reversed(range(SNAPSHOT_TRIES)):
         outermost = not connection.in_atomic_block
         try:
@@ -220,6 +224,7 @@ def _snapshot_with_retries(folder: Path) -> Manifest:
 
 
 def _snapshot(folder: Path) -> Manifest:
+    """Write rows and arrays as of now into ``folder``, and return their manifest."""
     tally = _write_rows(folder, every_row())
     stores = list(named_stores())
     shutil.rmtree(folder / ARRAYS, ignore_errors=True)
@@ -235,6 +240,7 @@ def _build_manifest(tally: Tally, stores: list[str], workspace: str = "") -> Man
 
 
 def _write_rows(folder: Path, rows: Iterable[Model]) -> Tally:
+    """Write the rows to a file in ``folder``; return their counts and digests."""
     tally = Tally()
     with (folder / ROWS).open("wb") as out:
         for row in rows:
@@ -245,10 +251,10 @@ def _write_rows(folder: Path, rows: Iterable[Model]) -> Tally:
 
 
 def named_stores() -> Iterator[str]:
-    """Yield the paths of arrays that rows name.
+    """Yield the paths of the arrays that rows name.
 
-    Only completed runs count. A run that is taken up again writes its tables again, and no page
-    shows what another run left.
+    Only completed runs count. A repeated run writes its tables again, and no page shows the tables
+    of failed runs.
     """
     runs = Run.everywhere.filter(state=Run.State.COMPLETED)
     for rows in (runs, *(model._base_manager.all() for model in MODELS_WITH_ARRAYS)):
@@ -264,6 +270,7 @@ def named_stores() -> Iterator[str]:
 
 
 def _link(source: Path, target: Path) -> None:
+    """Hard-link a file or folder to ``target``; copy it if links are not possible."""
     if source.is_dir():
         target.mkdir(parents=True)
         for path in sorted(source.rglob("*")):
@@ -280,7 +287,10 @@ def _link(source: Path, target: Path) -> None:
 
 
 def _write(folder: Path, manifest: Manifest, path: Path) -> str:
-    """Pack ``folder`` and check the file; return the kind of database of the check."""
+    """Pack ``folder`` into a file and check the file by a restore.
+
+    Returns the kind of database that the check used.
+    """
     draft = path.with_name(f"{path.name}.{os.getpid()}.partial")
     try:
         _pack(folder, manifest, draft)
@@ -299,7 +309,7 @@ def _write(folder: Path, manifest: Manifest, path: Path) -> str:
 
 
 def _pack(folder: Path, manifest: Manifest, path: Path) -> None:
-    """Write the file: manifest first, then rows and arrays."""
+    """Write the file: the manifest first, then rows and arrays."""
     (folder / MANIFEST).write_text(json.dumps(asdict(manifest), indent=1), encoding="utf-8")
     # readable by its owner only: it holds tokens
     # The mode applies from the creation on, so that nobody can open the file before a chmod.
@@ -341,6 +351,7 @@ def _check_restorable(path: Path, folder: Path, manifest: Manifest) -> str:
 
 
 def _has_same_content(content: IO[bytes], file: Path) -> bool:
+    """Return whether a stream and a file have the same bytes."""
     with file.open("rb") as original:
         while block := original.read(BLOCK_BYTES):
             if content.read(len(block)) != block:
@@ -349,7 +360,7 @@ def _has_same_content(content: IO[bytes], file: Path) -> bool:
 
 
 def _compare(manifest: Manifest, loaded: LoadedRows, using: str) -> None:
-    """Raise PlannerError unless the rows, as read and as stored, are those of the manifest."""
+    """Raise PlannerError unless the rows read and the rows stored both match the manifest."""
     if loaded.read.rows != manifest.rows:
         raise PlannerError(f"It holds {loaded.read.rows} rows and speaks of {manifest.rows}.")
     faults = differences(manifest.tables, loaded.read.tables()) if manifest.tables else []
@@ -363,6 +374,7 @@ def _compare(manifest: Manifest, loaded: LoadedRows, using: str) -> None:
 
 @contextmanager
 def _open_tar(path: Path) -> Iterator[tarfile.TarFile]:
+    """Open a backup for reading from front to back."""
     with (
         path.open("rb") as file,
         zstandard.ZstdDecompressor().stream_reader(file) as unpacked,
@@ -372,6 +384,7 @@ def _open_tar(path: Path) -> Iterator[tarfile.TarFile]:
 
 
 def _unpack(path: Path, folder: Path) -> None:
+    """Extract a backup into ``folder``; raise PlannerError if it is damaged."""
     try:
         with _open_tar(path) as tar:
             tar.extractall(folder, filter="data")
@@ -392,6 +405,7 @@ def read_manifest(path: Path) -> Manifest:
 
 
 def _checked_manifest(folder: Path, path: Path) -> Manifest:
+    """Return the manifest after checking the release and that all arrays are there."""
     manifest = read_manifest(path)
     if manifest.format > FORMAT or manifest.migration > _last_migration():
         raise PlannerError(
@@ -406,13 +420,14 @@ def _checked_manifest(folder: Path, path: Path) -> Manifest:
 
 @contextmanager
 def _swapping_arrays(folder: Path) -> Iterator[Callable[[], None]]:
-    """Yield a function that puts the backup's arrays in the place of the current ones.
+    """Yield a function that replaces the current arrays by those of the backup.
 
-    The function's changes are undone if the body of the ``with`` statement fails.
+    If the block fails after the function was called, its changes are undone.
     """
     undo: list[Callable[[], Any]] = []
 
     def swap() -> None:
+        """Move the current arrays aside and the backup's arrays into their place."""
         for name in DATA_FOLDERS:
             current, new, old = row_arrays.data_dir() / name, folder / ARRAYS / name, folder / "old"
             if current.exists():

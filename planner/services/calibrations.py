@@ -46,7 +46,7 @@ EXTRA_COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class CalibrationOptions:
-    """How an upload is read; given values fill what the file does not have."""
+    """Options for reading an uploaded file; given values fill in what the file lacks."""
 
     format: str = AUTO
     model: str | None = None
@@ -112,7 +112,7 @@ def calibration_upload(
 def calibration_path(
     *, user: User | None, path: Path, options: CalibrationOptions | None = None, source: str = ""
 ) -> Calibration:
-    """Read a file of this machine, for the command line; see ``calibration_upload``."""
+    """Read a file on this machine for the command line, like ``calibration_upload``."""
     check_regular(path)
     with path.open("rb") as file:
         chunks = iter(lambda: file.read(1 << 20), b"")
@@ -122,7 +122,7 @@ def calibration_path(
 
 
 def calibration_delete(*, calibration: Calibration, user: User | None) -> None:
-    """Remove a file's rows; versions of profiles that were fitted to them stay."""
+    """Remove a file's rows; profile versions that were fitted to them stay."""
     check_may_remove(user, calibration.owner_id, "this calibration")
     store = calibration.store
     calibration.delete()
@@ -132,7 +132,11 @@ def calibration_delete(*, calibration: Calibration, user: User | None) -> None:
 def _read_and_save(
     path: Path, file_name: str, options: CalibrationOptions, columns: dict[str, Any]
 ) -> Calibration:
-    """Read a file as kernels or as benchmark rows, and store it with ``columns``."""
+    """Read a file as kernels or as benchmark rows, and store it.
+
+    ``columns`` are further column values for the database row. For benchmark rows, columns that
+    describe serving come from the file itself before those that the reader derived.
+    """
     if options.format in (KERNELS, *KERNEL_FORMATS) or _has_kernels(path, file_name, options):
         format = AUTO if options.format == KERNELS else options.format
         kernels = read_kernel_file(path, file_name, format, options.gpu or "")
@@ -154,18 +158,21 @@ def _read_and_save(
         report=_report(file) | {"engine": {k: v for k, v in engine.items() if v}},
         **columns,
     )
-    facts = {name: values for name, values in file.facts.items() if any(values)}
-    extra = pl.DataFrame(facts).with_columns(pl.all().replace("", None))
-    if (columns_of_file := _serving_columns(path, file_name, file)) is not None:
-        extra = pl.concat(
-            [columns_of_file, extra.drop(columns_of_file.columns, strict=False)], how="horizontal"
+    derived = {name: values for name, values in file.facts.items() if any(values)}
+    serving_columns = pl.DataFrame(derived).with_columns(pl.all().replace("", None))
+    if (file_columns := _serving_columns(path, file_name, file)) is not None:
+        serving_columns = pl.concat(
+            [file_columns, serving_columns.drop(file_columns.columns, strict=False)],
+            how="horizontal",
         )
     tables = {ROWS: rows_table(file.rows)}
-    return _save(row, tables | {SERVING_TABLE: extra} if extra.width else tables)
+    return _save(
+        row, tables | {SERVING_TABLE: serving_columns} if serving_columns.width else tables
+    )
 
 
 def _serving_columns(path: Path, name: str, file: BenchmarkFile) -> pl.DataFrame | None:
-    """Return the columns of a plain table that describe how each row was served; None if none."""
+    """Return the columns of a plain CSV that describe how each row was served; None without any."""
     if file.format != "csv":
         return None
     try:
@@ -184,9 +191,10 @@ def _serving_columns(path: Path, name: str, file: BenchmarkFile) -> pl.DataFrame
 
 
 def read_kernel_file(path: Path, name: str, format: str, gpu: str = "") -> KernelFile:
-    """Return measured kernels; files that name a model get its shape from the catalogue.
+    """Return the measured kernels in a file.
 
-    ``gpu`` is the type for a file that names none.
+    The catalogue gives the layer sizes of models that the file names. ``gpu`` is the type for a
+    file that names none.
     """
     shapes = {e.name: e.spec.shape for e in models_list() if e.spec.shape is not None}
     gpus = {entry.name: entry.spec for entry in gpus_list()}
@@ -215,7 +223,7 @@ def _has_kernels(path: Path, name: str, options: CalibrationOptions) -> bool:
 def _save(
     calibration: Calibration, tables: dict[str, pl.DataFrame], kernels: Path | None = None
 ) -> Calibration:
-    """Store the row with its tables and its file of kernels, or nothing."""
+    """Store the row, its tables and its kernel file in one transaction: all or nothing."""
     with transaction.atomic():
         calibration.save()
         calibration.store = f"{CALIBRATIONS}/{calibration.pk}"
@@ -248,6 +256,7 @@ def _kernel_report(file: KernelFile) -> dict[str, Any]:
 
 
 def _sharing_sentence(sharing: Sharing) -> str:
+    """Return a sentence on the measured slowdown of an operator under interference."""
     condition = (
         f"with {sharing.sm_share:.0%} of the multiprocessors" if sharing.sm_share < 1 else ""
     )
@@ -287,7 +296,7 @@ def _report(file: BenchmarkFile) -> dict[str, Any]:
 
 
 def _merge_missing_tp(groups: dict[tuple[str, str, str, float], int]) -> dict[Any, int]:
-    """Merge the groups without a tp: NaN differs from itself, so each would be its own group."""
+    """Return the groups; all groups without a tp become one (NaN never equals NaN)."""
     merged: dict[Any, int] = {}
     for (model, gpu, precision, tp), count in groups.items():
         key = (model, gpu, precision, tp if tp == tp else None)

@@ -12,10 +12,10 @@ MAX_ADDRESS_CHARACTERS = 45  # characters of an IPv6 address that holds an IPv4 
 
 
 def client_address(request: HttpRequest | None) -> str:
-    """Return the address that ``request`` comes from, "" without a request.
+    """Return the IP address that ``request`` comes from; "" without a request.
 
-    Behind the proxy that ends TLS (HEADROOM_HTTPS) this is the last entry of X-Forwarded-For, which
-    that proxy wrote. A client can set all other forwarded headers, so they do not count.
+    Behind the proxy that terminates TLS (HEADROOM_HTTPS), it is the last entry of X-Forwarded-For,
+    which that proxy wrote. Other forwarded headers are ignored, since a client can set them.
     """
     if request is None:
         return ""
@@ -27,7 +27,7 @@ def client_address(request: HttpRequest | None) -> str:
 
 
 def client_network(request: HttpRequest | None) -> str:
-    """Return what limits count by: the address, or the /64 network of an IPv6 address.
+    """Return the key for rate limits: the IP address, or the /64 network of an IPv6 address.
 
     One IPv6 client usually owns a whole /64 and could use another address for each attempt.
     """

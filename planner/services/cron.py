@@ -24,14 +24,14 @@ FIELDS = ("minute", "hour", "day of month", "month", "day of week")
 
 @dataclass(frozen=True, slots=True)
 class Cron:
-    """A valid cron line and the time zone of its clock."""
+    """A valid cron line, and the time zone in which it is read."""
 
     line: str
     zone: ZoneInfo
 
     @classmethod
     def parse(cls, line: str, zone: str) -> Cron:
-        """Check a cron line for the time zone ``zone``.
+        """Return the parsed cron line for the time zone ``zone``.
 
         Raises PlannerError in one sentence if the line is malformed or matches no date.
         """

@@ -13,9 +13,10 @@ MAX_WAIT_S = 30.0
 
 
 def with_database_retries(action: Callable[[], T]) -> T:
-    """Return ``action()``, repeated for up to MAX_WAIT_S while the database does not answer.
+    """Return ``action()``; repeat it for up to MAX_WAIT_S while the database does not respond.
 
-    After that, or at once within a transaction, which is lost, the database's error is raised.
+    After that the database's error is raised. Within a transaction it is raised at once, since the
+    transaction is lost.
     """
     until = time.monotonic() + MAX_WAIT_S
     while True:

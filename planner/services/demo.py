@@ -23,12 +23,10 @@ __all__ = ["DEMO_APPROVER", "DEMO_NAME", "DEMO_USER", "demo_ensure"]
 
 
 def demo_ensure(*, password: str) -> Run | None:
-    """Create the demo if it was never created, and return its newest run.
+    """Create the demo unless it was created before, and return its newest run, if any.
 
-    Two people share the password: one plans, the other approves, so that both sides of a review
-    can be tried.
-
-    A removed demo scenario is not created again: the login shows that it existed.
+    Two demo users share the password: one plans, the other approves. A demo scenario that was
+    removed is not created again; the existence of the demo user shows that it was there.
     """
     if not User.objects.filter(username=DEMO_USER).exists():
         with tempfile.TemporaryDirectory() as folder:

@@ -32,7 +32,8 @@ def search_deployments(
 ) -> dict[str, Any]:
     """Return the deployments of a model sorted by cost, with the keys of docs/interfaces.md.
 
-    Own measurements correct the estimated speeds. Raises PlannerError or SimulationError.
+    The user's own measurements correct the estimated speeds. Raises PlannerError or
+    SimulationError.
     """
     hardware = own_hardware()
     answer: dict[str, Any] = as_json(
@@ -51,9 +52,10 @@ def scenario_with_deployments(
     scenario: str = "",
     trace: str = "",
 ) -> str:
-    """Return a stored scenario, or a draft for a trace, with the chosen deployments.
+    """Return the document of a scenario with the chosen deployments.
 
-    Raises PlannerError unless exactly one of ``scenario`` and ``trace`` is named.
+    It is a stored scenario, or a new draft for a trace. Raises PlannerError unless exactly one of
+    ``scenario`` and ``trace`` is named.
     """
     if bool(scenario) == bool(trace):
         raise PlannerError("Name a scenario or a trace to put the deployments into, one of them.")
@@ -80,8 +82,8 @@ def replace_deployments(
 ) -> str:
     """Return ``document`` with the chosen deployments of ``model`` instead of its current ones.
 
-    Regions that lack one of the GPU types get the capacity of their most numerous type. The price
-    is the median one if no other is known.
+    Regions that lack one of the GPU types get as many of it as of their most numerous type. The
+    price is the median of the known prices if no other is known.
 
     With ``in_place`` the deployments serve all models of the draft, and ``limits`` (ttft_ms,
     tbt_ms) replace those of the strictest tier. Raises ScenarioError if the result is not valid.
@@ -89,8 +91,8 @@ def replace_deployments(
     if not profiles:
         raise PlannerError("No deployment is chosen; tick one of the list.")
     before, data = parse(document), outline(document)
-    others = [row for row in data["profiles"] if not in_place and row.get("model") != model]
-    changes: dict[str, Any] = {"profiles": [*others, *(dict(row) for row in profiles)]}
+    other_profiles = [row for row in data["profiles"] if not in_place and row.get("model") != model]
+    changes: dict[str, Any] = {"profiles": [*other_profiles, *(dict(row) for row in profiles)]}
     if in_place:
         sources = [{**source, "model": model} for source in data["traffic"]["sources"]]
         strictest = min(range(len(before.tiers)), key=lambda i: before.tiers[i].ttft_ms or math.inf)
@@ -112,7 +114,7 @@ def replace_deployments(
 def add_missing_gpus(
     row: Mapping[str, Any], region: Region, needed: Iterable[str]
 ) -> dict[str, Any]:
-    """Return a region of the document with the GPU types that it lacks."""
+    """Return a region of the document, with the GPU types in ``needed`` that it lacks added."""
     missing = [gpu for gpu in needed if gpu not in region.capacity]
     if not missing:
         return dict(row)

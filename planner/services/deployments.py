@@ -16,7 +16,10 @@ MAX_NAMES = 5000  # most names that a workspace stores
 
 
 def deployment_names_save(*, names: Mapping[str, str], user: User | None) -> None:
-    """Store these names of deployments; an empty name, or that of the rule, removes the entry."""
+    """Store names of deployments, by default name.
+
+    An empty name, or the default name itself, removes the stored one.
+    """
     check_may_plan(user)
     for rule, name in names.items():
         try:

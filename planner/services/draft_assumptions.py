@@ -35,7 +35,7 @@ COMPARED_MODELS = (
 
 @dataclass(frozen=True, slots=True)
 class Assumption:
-    """One assumption; ``section`` is the section of the form that changes it."""
+    """One assumption of a draft; ``section`` is the part of the form that changes it."""
 
     section: str
     what: str
@@ -45,7 +45,10 @@ class Assumption:
 
 
 def draft_assumptions(trace: Trace, document: str, serving: Serving) -> tuple[Assumption, ...]:
-    """Return the assumptions of a draft over ``trace`` that ``serving`` serves, in form order."""
+    """Return the assumptions of a draft over ``trace``, in the order of the form.
+
+    ``serving`` is the profile or profiles that serve the trace.
+    """
     draft = parse(document)
     return (
         *_models(trace, serving),
@@ -60,6 +63,7 @@ def draft_assumptions(trace: Trace, document: str, serving: Serving) -> tuple[As
 
 
 def _models(trace: Trace, serving: Serving) -> Iterator[Assumption]:
+    """Yield the assumption on model and GPUs for each model label of the trace."""
     named = [label for label in trace.report.get("models") or [] if label]
     for label, served in serving.labels.items() or [("", serving)]:
         profile, error = served.profile, stated_error(served.profile)
@@ -75,13 +79,16 @@ def _models(trace: Trace, serving: Serving) -> Iterator[Assumption]:
 
 
 def _context(trace: Trace, serving: Serving) -> Iterator[Assumption]:
-    """Yield the requests that the chosen models cannot serve, because they are too long."""
+    """Yield an assumption on requests that are too long for the chosen models."""
     if trace.kind != Trace.Kind.REQUESTS or not trace.store:
         return
     served = serving.labels or {EVERY_LABEL: serving}
     contexts = {
-        label: (each.profile.model, catalogue.shape(each.profile.model).max_context)
-        for label, each in served.items()
+        label: (
+            serving_of_label.profile.model,
+            catalogue.shape(serving_of_label.profile.model).max_context,
+        )
+        for label, serving_of_label in served.items()
     }
     for beyond in beyond_context(row_arrays.local_path(trace.store), contexts):
         yield Assumption(
@@ -95,8 +102,8 @@ def _context(trace: Trace, serving: Serving) -> Iterator[Assumption]:
 
 
 def _larger_models(tokens: int, served: Mapping[str, Serving]) -> str:
-    """Return which built-in models take a request of this length on the draft's GPU types."""
-    gpus = {each.profile.gpu for each in served.values()}
+    """Return the built-in models that accept such long requests, on the draft's GPU types."""
+    gpus = {serving.profile.gpu for serving in served.values()}
     contexts = {
         model: catalogue.shape(model).max_context
         for model, gpu in built_in_profiles()
@@ -109,11 +116,13 @@ def _larger_models(tokens: int, served: Mapping[str, Serving]) -> str:
 
 
 def _serving_reason(serving: Serving, label: str, named: list[str]) -> str:
-    """Return why this model serves what the file calls ``label``, or all of the file."""
+    """Return why this model serves the requests labelled ``label``, or the whole file."""
     if serving.named:
-        others = [name for name in named if not label and not names(name, serving.profile.model)]
+        other_names = [
+            name for name in named if not label and not names(name, serving.profile.model)
+        ]
         return "your file names it" + (
-            f", and {_first_names(others)}, all of it here" if others else ""
+            f", and {_first_names(other_names)}, all of it here" if other_names else ""
         )
     if label:
         return f"no built-in model is called {label}: a recent one is used"
@@ -127,7 +136,7 @@ def _first_names(names: list[str]) -> str:
 
 
 def _region(trace: Trace, draft: Scenario) -> Iterator[Assumption]:
-    """Yield the assumptions on region, price, cold start and limit of the first token."""
+    """Yield the assumptions on region, price, cold start and time-to-first-token limit."""
     region, tier = draft.regions[0], draft.tiers[0]
     usd = catalogue.regions()[region.like or ""].usd_per_gpu_hour
     prices = [
@@ -164,7 +173,7 @@ def _region(trace: Trace, draft: Scenario) -> Iterator[Assumption]:
 
 
 def _limits(trace: Trace, draft: Scenario) -> Iterator[Assumption]:
-    """Yield the assumed tiers and their limits."""
+    """Yield the assumptions on tiers and their SLO limits."""
     shares = draft.traffic.sources[0].tiers
     tiers = "; ".join(
         f"{shares.get(tier.name, 0):.0%} {tier.name}, "
@@ -190,7 +199,7 @@ def _limits(trace: Trace, draft: Scenario) -> Iterator[Assumption]:
 
 
 def _lengths(trace: Trace, draft: Scenario, speed: Profile) -> Iterator[Assumption]:
-    """Yield the assumed lengths, with the extra replicas if requests are longer."""
+    """Yield the assumptions on lengths, with the extra replicas if requests were longer."""
     prompt, answer = drafts.mean_lengths(trace)
     usual = largest_rate(speed, prompt, answer)[0]
     for what, name, longer in (
@@ -211,7 +220,7 @@ def _lengths(trace: Trace, draft: Scenario, speed: Profile) -> Iterator[Assumpti
 
 
 def _assumed_spread(trace: Trace) -> Iterator[Assumption]:
-    """Yield the assumed spread of lengths and arrivals for a file that only has sums per bin."""
+    """Yield the assumption on the variation of lengths and arrivals, for files with bin sums."""
     counted = any(
         series.get(what) is not None
         for series in trace.report.get("series") or []
@@ -231,7 +240,7 @@ def _assumed_spread(trace: Trace) -> Iterator[Assumption]:
 
 
 def _caches(trace: Trace) -> Iterator[Assumption]:
-    """Yield the prefix caches of the draft, if the file shows that prompts repeat."""
+    """Yield the assumption on prefix caches, if the file shows repeated prompts."""
     if share := drafts.cached_share(trace):
         yield Assumption(
             "sources",
@@ -251,7 +260,7 @@ def _caches(trace: Trace) -> Iterator[Assumption]:
 
 
 def _unanswered(trace: Trace) -> Iterator[Assumption]:
-    """Yield the requests without an answer, such as embeddings and scores."""
+    """Yield the assumption on requests without an answer, such as embeddings and scores."""
     if count := trace.report.get("unanswered"):
         yield Assumption(
             "sources",
@@ -263,13 +272,17 @@ def _unanswered(trace: Trace) -> Iterator[Assumption]:
 
 
 def _other_models_note(trace: Trace, profile: Profile) -> str:
-    """Return how many GPUs of the same type other models take."""
+    """Return a sentence on how many GPUs of the same type other models need."""
     lengths, profiles = drafts.mean_lengths(trace), built_in_profiles()
     rate = largest_rate(profile, *lengths)[0] / profile.tp
-    others = [
+    other_models = [
         f"{name} takes about {rate * other.tp / largest_rate(other, *lengths)[0]:.2g} times the "
         "GPUs"
         for name in COMPARED_MODELS
         if name != profile.model and (other := profiles.get((name, profile.gpu))) is not None
     ]
-    return f"Another model is another fleet: {', '.join(others)}." if others else OTHER_FLEET_NOTE
+    return (
+        f"Another model is another fleet: {', '.join(other_models)}."
+        if other_models
+        else OTHER_FLEET_NOTE
+    )

@@ -9,7 +9,7 @@ DAY_S = 86_400
 
 @dataclass(frozen=True, slots=True)
 class HorizonChoice:
-    """A horizon that a draft can have; ``outlook`` is "" for one that a comparison replays."""
+    """A horizon that a draft may have; ``outlook`` is "" for one that a comparison simulates."""
 
     key: str
     label: str

@@ -24,10 +24,10 @@ MAX_MODELS = 8  # models of a file that each get their own profile in a draft
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """A profile that serves traffic, and the same as a row of a scenario (``row``).
+    """A profile that serves traffic, with its row for a scenario (``row``).
 
-    ``labels`` has the serving of each model by its name in the trace. It is empty if one serves
-    all.
+    ``labels`` maps each model name in the trace to its own serving. It is empty if one profile
+    serves all requests.
     """
 
     profile: Profile
@@ -37,13 +37,13 @@ class Serving:
 
     @property
     def all(self) -> tuple[Serving, ...]:
-        """Return the serving of each model, each model once."""
+        """Return the serving of each model, without repeats."""
         by_model = {serving.profile.model: serving for serving in self.labels.values()}
         return tuple(by_model.values()) or (self,)
 
 
 def choose_serving(trace: Trace, model: str = "", gpu: str = "") -> Serving:
-    """Return the chosen serving, the one that the trace names, or the default.
+    """Return how to serve a trace: as chosen, else by the model the trace names, else a default.
 
     Raises NotFound with the available names.
     """
@@ -65,9 +65,9 @@ def choose_serving(trace: Trace, model: str = "", gpu: str = "") -> Serving:
 
 
 def model_labels(trace: Trace) -> tuple[str, ...]:
-    """Return the file's names of models, if it has several.
+    """Return the model names in the file, if it has several.
 
-    The result is empty for one model, for more than MAX_MODELS, and if requests lack a model.
+    The result is empty for one model, for more than MAX_MODELS, and if some requests have no model.
     """
     report = trace.report
     if trace.kind == Trace.Kind.REQUESTS:
@@ -87,9 +87,9 @@ def _serving_of_model(
     named: bool,
     strict: bool = True,
 ) -> Serving:
-    """Return the serving of a model.
+    """Return the profile that serves a model.
 
-    Not ``strict``: take another GPU type if there is no profile on this one.
+    With ``strict`` false, another GPU type is used if there is no profile on this one.
     """
     by_gpu = {g: candidate for (m, g), candidate in profiles.items() if m == model}
     if not by_gpu:
@@ -116,7 +116,7 @@ def built_in_profiles() -> dict[tuple[str, str], Profile]:
 def best_tp(model: str, gpu: str) -> int:
     """Return the GPUs per replica of the most reliable built-in profile.
 
-    It is a measured profile if there is one, else the smallest.
+    Measured profiles come first, then the one with the fewest GPUs.
     """
     by_tp = {tp: p for (m, g, tp), p in catalogue.profiles().items() if (m, g) == (model, gpu)}
     return min(by_tp, key=lambda tp: (by_tp[tp].provenance.kind != "measured", tp))
@@ -131,7 +131,10 @@ def is_name_of(label: str, model: str) -> bool:
 
 
 def _models_of_labels(trace: Trace, models: set[str]) -> Iterator[tuple[str, str]]:
-    """Yield the file's labels with the models that they name, if these can be served."""
+    """Yield the file's model labels, each with the built-in model that it names.
+
+    Labels without a model that can be served are skipped.
+    """
     for label in trace.report.get("models") or []:
         try:
             name = catalogue.model_name(label)
@@ -142,6 +145,7 @@ def _models_of_labels(trace: Trace, models: set[str]) -> Iterator[tuple[str, str
 
 
 def _scenario_row(profile: Profile) -> dict[str, Any]:
+    """Return a profile as a row of a scenario."""
     row: dict[str, Any] = {"model": profile.model, "gpu": profile.gpu, "tp": profile.tp}
     if profile.kind == "roofline":
         precision = catalogue.published_precision(profile.model)

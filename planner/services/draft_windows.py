@@ -31,7 +31,10 @@ MIN_DAYS = 3  # days of a trace that can be compared
 
 @dataclass(frozen=True, slots=True)
 class WindowChoice:
-    """A window that a draft may have; ``sentence`` gives its rank among all windows as long."""
+    """A time window that a draft may have.
+
+    ``sentence`` gives its rank in demand among all windows of the same length.
+    """
 
     key: str
     label: str
@@ -44,9 +47,9 @@ class WindowChoice:
 
 
 def window_choices(trace: Trace) -> tuple[WindowChoice, ...]:
-    """Return the windows of ``trace`` that a draft offers, the usual one first.
+    """Return the windows of ``trace`` that a draft offers, the default one first.
 
-    The result is empty if the trace is too short for its days to differ.
+    The result is empty if the trace has too few days to choose from.
     """
     demand = _total_demand(trace)
     if demand is None or demand.end_s - demand.start_s < MIN_DAYS * DAY_S:
@@ -70,12 +73,13 @@ def window_choices(trace: Trace) -> tuple[WindowChoice, ...]:
 
 
 def _choice(key: str, stretch: Stretch, demand: DemandSeries, clock: str) -> WindowChoice:
+    """Return a choice for a time window, with its label and its rank in demand."""
     rank = window_rank(demand, stretch.start_s, stretch.end_s, clock)
-    # a busier window has too little history before it
-    busier = key != LAST_DAY and (rank.busiest_ratio or 1.0) > 1.0
+    # The busiest window lacks history before it, so this is the busiest one that can be used.
+    is_busiest_usable = key != LAST_DAY and (rank.busiest_ratio or 1.0) > 1.0
     return WindowChoice(
         key=key,
-        label=f"{LABELS[key]} that can be tried" if busier else LABELS[key],
+        label=f"{LABELS[key]} that can be tried" if is_busiest_usable else LABELS[key],
         start_s=stretch.start_s,
         duration_s=stretch.end_s - stretch.start_s,
         requests=stretch.amount,
@@ -86,10 +90,10 @@ def _choice(key: str, stretch: Stretch, demand: DemandSeries, clock: str) -> Win
 
 
 def _total_demand(trace: Trace) -> DemandSeries | None:
-    """Return all arrivals from the stored total; None if it does not count requests.
+    """Return the stored total demand of a trace; None if it is not in requests.
 
-    The total avoids counting ten million requests for a page. It is also None if a bin does not
-    divide a day.
+    It saves counting ten million requests for a page. The result is also None if the trace is too
+    short, or if its bin width does not divide a day.
     """
     if trace.kind == Trace.Kind.REQUESTS:
         seconds = (trace.report.get("end_ns", 0) - trace.report.get("start_ns", 0)) / 1e9

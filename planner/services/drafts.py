@@ -51,11 +51,11 @@ def scenario_draft(
     horizon: HorizonChoice | None = None,
     serving: Serving | None = None,
 ) -> str:
-    """Return the YAML of a scenario over ``trace``.
+    """Return the YAML of a new scenario over ``trace``.
 
     It has the trace's models on built-in profiles (``serving``), one region, and interactive tiers.
-    Every series of a demand file becomes its own source. ``window`` is the stretch of the trace to
-    plan; by default it is what fits the trace. ``horizon`` plans the time after the trace instead.
+    Every series of a demand file becomes its own source. ``window`` is the part of the trace to
+    plan, by default what its length allows. ``horizon`` plans the time after the trace instead.
     """
     if trace.state != Trace.State.READY:
         raise NotReady(f"Trace {trace.name} is not ready. Wait until it has been read.")
@@ -97,7 +97,7 @@ def scenario_draft(
 
 
 def _sources(trace: Trace, serving: Serving) -> list[dict[str, Any]]:
-    """Return the traffic sources of a draft: one per series, label, or trace."""
+    """Return the traffic sources of a draft: one per series, per label, or for the whole trace."""
     model = serving.profile.model
     common: dict[str, Any] = {
         "trace": trace.name,
@@ -126,7 +126,7 @@ def _sources(trace: Trace, serving: Serving) -> list[dict[str, Any]]:
 
 
 def _ignored_labels(trace: Trace, serving: Serving) -> str:
-    """Return in words the models, regions and tiers of the file that the draft ignores."""
+    """Return in words the models, regions and tiers in the file that the draft does not use."""
     model_kind = () if serving.labels else ("models",)
     labels = [
         f"{kind} {', '.join(names[:6])}{' ...' if len(names) > 6 else ''}"
@@ -144,10 +144,10 @@ def _ignored_labels(trace: Trace, serving: Serving) -> str:
 def _fit_window(
     data: dict[str, Any], trace: Trace, chosen: WindowChoice | None, horizon: HorizonChoice | None
 ) -> None:
-    """Set the window, bins and horizon of a draft.
+    """Set the window, bins and horizon of a draft in ``data``.
 
-    By default a study plans the last day. A short trace gets a shorter window, so that enough
-    history is left to forecast from, or a plan of the time after it. A large window is replayed in
+    By default a study plans the last day. For a short trace, the window is shorter, or it follows
+    the trace, so that enough history is left to forecast from. A large window is simulated only in
     part.
     """
     rates = _series_rates(trace)
@@ -184,16 +184,16 @@ def _fit_window(
 
 
 def _start(trace: Trace, chosen: WindowChoice) -> str | int:
-    """Return the start as a date, or in seconds from the start of a trace without dates."""
+    """Return the start of the window as a date; for a trace without dates, in seconds."""
     if trace.report.get("clock") == "relative":
         return round(chosen.start_s)
     return f"{datetime.fromtimestamp(chosen.start_s, UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def _region_gpus(trace: Trace, profile: Profile) -> int:
-    """Return the GPUs of a region: twice what the traffic's estimated peak needs.
+    """Return the GPUs of a region: twice what the estimated peak of the traffic needs.
 
-    The limit is loose so that the plan, and not this limit, decides the size of the fleet.
+    The limit is high so that the plan, and not this limit, decides the size of the fleet.
     """
     replica_rate = largest_rate(profile, *mean_lengths(trace))[0]
     peak = PEAK_TO_MEAN * sum(rate for _, rate in _series_rates(trace))
@@ -201,7 +201,10 @@ def _region_gpus(trace: Trace, profile: Profile) -> int:
 
 
 def _series_rates(trace: Trace) -> list[tuple[float, float]]:
-    """Return the seconds and requests/s of each series, or of a trace of requests as a whole."""
+    """Return the duration (s) and mean requests/s of each series.
+
+    A trace of requests counts as one series.
+    """
     report = trace.report
     one_in = report.get("sample") or 1.0
     if trace.kind == Trace.Kind.REQUESTS:
@@ -214,7 +217,7 @@ def _series_rates(trace: Trace) -> list[tuple[float, float]]:
 
 
 def _ttft_ms(trace: Trace, profile: Profile) -> int:
-    """Return a limit that the trace's long prompts meet on an idle replica in half the time."""
+    """Return a TTFT limit: twice the time of the trace's long prompts on an idle replica."""
     prompt = LONG_PROMPT_FACTOR * mean_lengths(trace)[0]
     iterations = ceil(prompt / profile.max_batch_tokens)
     tokens = prompt / iterations  # tokens per iteration; on average it attends to half the prompt
@@ -223,25 +226,26 @@ def _ttft_ms(trace: Trace, profile: Profile) -> int:
 
 
 def cached_share(trace: Trace) -> float:
-    """Return the share of the trace's input tokens that a prefix cache had; 0 if not counted."""
+    """Return the share of all input tokens that a prefix cache served; 0 if not counted."""
     cached, whole = (trace.report.get(name) for name in ("cached_tokens", "input_tokens"))
     return cached / whole if cached and whole else 0.0
 
 
 def repeated_blocks(trace: Trace) -> float:
-    """Return the share of prompt blocks that come again, if prefix caches are worth it; else 0."""
+    """Return the share of prompt blocks that repeat earlier ones; 0 if caches are not worth it."""
     share = float(trace.report.get("repeated_blocks") or 0.0)
     return share if share >= WORTH_CACHING else 0.0
 
 
 def mean_lengths(trace: Trace) -> tuple[float, float]:
-    """Return the mean tokens of a prompt and of an answer, the largest of all series.
+    """Return the mean tokens of a prompt and of an answer, each the largest of all series.
 
     Assumed values are used if the file does not count tokens.
     """
     counted = [trace.report, *trace.report.get("series", [])]
 
     def mean(field: str, default: dict[str, Any]) -> float:
+        """Return the largest mean of a field per request of any series."""
         means = [row[field] / row["requests"] for row in counted if row.get(field)
                  and row.get("requests")]  # fmt: skip
         return float(max(means, default=default["mean"]))

@@ -74,7 +74,7 @@ UNSEEN = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MeasurementSource:
-    """Own measurements that correct estimates: those sent with the question, or stored ones."""
+    """Where measurements that correct estimates come from: the request itself, or the store."""
 
     rows: Sequence[Row | str] = ()  # the columns of an estimate, plus ttft_ms and tbt_ms
     name: str = "measured"  # of those rows
@@ -89,7 +89,7 @@ STORED_MEASUREMENTS = MeasurementSource()
 
 
 def measurements_from_file(file: str | None, *, use_stored: bool) -> MeasurementSource:
-    """Return the rows of a table file, if one is named, plus uploaded ones with ``use_stored``."""
+    """Return the source of measurements for a command: a table file, stored ones, or both."""
     return (
         MeasurementSource(read_rows(file), Path(file).name, use_stored)
         if file
@@ -100,7 +100,7 @@ def measurements_from_file(file: str | None, *, use_stored: bool) -> Measurement
 def estimate_one(row: Row, source: MeasurementSource = STORED_MEASUREMENTS) -> Answer:
     """Return the estimate of one deployment, with the keys of docs/interfaces.md.
 
-    ``row`` holds names and numbers as ``bin/manage estimate`` takes them, with - or _.
+    ``row`` has names and numbers as ``bin/manage estimate`` takes them, with - or _.
 
     Raises PlannerError or SimulationError for a wrong value or an impossible deployment.
     """
@@ -121,7 +121,7 @@ def estimate_one(row: Row, source: MeasurementSource = STORED_MEASUREMENTS) -> A
 
 
 def _unseen_errors(fit: EstimateFit, properties: CellSelector) -> list[dict[str, Any]]:
-    """Return the errors for measured deployments like this one, for each kind of unseen data."""
+    """Return the errors for deployments like this one, by what the scored fit had not seen."""
     cells = {basis: fit.errors[basis].of(properties)[1] for basis in UNSEEN}
     return [{"what": UNSEEN[basis], **asdict(cell)} for basis, cell in cells.items()]
 
@@ -129,11 +129,11 @@ def _unseen_errors(fit: EstimateFit, properties: CellSelector) -> list[dict[str,
 def estimate_sweep(
     row: Row, loads: Sequence[float], source: MeasurementSource = STORED_MEASUREMENTS
 ) -> list[tuple[float, Answer]]:
-    """Return the estimates of one deployment at other numbers of requests in flight.
+    """Return the estimates of one deployment at other concurrencies (requests in flight).
 
     Loads without an estimate are omitted. Values that the row omits, such as the number of workers,
-    stay as they are at the row's own concurrency. The sweep is thus one deployment under more load,
-    and not another deployment for each load.
+    are fixed at the row's own concurrency. The sweep is thus one deployment under more load, not
+    another deployment for each load.
     """
     fit, hardware = estimate_fit(), own_hardware()
     deployed = deployment(row, hardware)
@@ -163,7 +163,7 @@ def estimate_many(
 ) -> list[Answer]:
     """Return one answer per row, in order; ``{"refused": reason}`` for a row without an estimate.
 
-    A string among the rows is the reason why that row could not be read.
+    An item of ``rows`` that is a string is the reason why that row could not be read.
     """
     fit, hardware = estimate_fit(), own_hardware()
     answers: list[Answer] = [{}] * len(rows)
@@ -207,7 +207,7 @@ def estimate_file(
 def _measured_changes(
     measurements: MeasuredCorrections | None, deployments: Sequence[Deployment], fit: EstimateFit
 ) -> list[Change | None]:
-    """Return the change that measurements make to each estimate; None if none of them applies."""
+    """Return the correction of each estimate by measurements; None where none applies."""
     return (
         [None] * len(deployments)
         if measurements is None
@@ -288,6 +288,7 @@ def error_properties(deployed: Deployment) -> CellSelector:
 
 
 def _error_basis(basis: str, change: Change | None, measured: str) -> str:
+    """Return in words what the stated error of an estimate is based on."""
     basis_words = f"{BASIS[basis]}: {measured}"
     if change is None or not change.rows:
         return basis_words
@@ -298,7 +299,7 @@ def _error_basis(basis: str, change: Change | None, measured: str) -> str:
 def _own_correction(
     before: Estimate, change: Change | None, error: Mapping[str, float]
 ) -> dict[str, Any] | None:
-    """Return what own measurements changed; None if there are none."""
+    """Return how the user's measurements changed an estimate; None if they did not."""
     if change is None:
         return None
     return {
@@ -317,7 +318,7 @@ def _own_correction(
 
 
 def prefill_busy_share(deployed: Deployment, estimate: Estimate) -> float:
-    """Return the busy share of the time of the prefill workers of a split deployment."""
+    """Return the share of time that the prefill workers of a disaggregated deployment are busy."""
     prompt_s = estimate.prompt_s / (
         estimate.arranged.prefill.attention_dp * estimate.arranged.prefill_workers
     )
@@ -338,14 +339,14 @@ def _unmeasured_notes(deployed: Deployment) -> list[str]:
 
 
 def _bottleneck_notes(deployed: Deployment, estimate: Estimate) -> list[str]:
-    """Return a note if the given prefill workers are the bottleneck."""
+    """Return a note if the prefill workers that the row gives are the bottleneck."""
     if deployed.prefill_workers is None or prefill_busy_share(deployed, estimate) < ALWAYS_BUSY:
         return []
     return ["prefill workers are always busy and limit throughput. The rest wait"]
 
 
 def power_w(deployed: Deployment, estimate: Estimate) -> float:
-    """Return the watts of all GPUs at the board, without servers, by the work of each worker."""
+    """Return the board watts of all GPUs together, without servers, at the estimated load."""
     gpu, arranged = deployed.gpu, estimate.arranged
     if gpu.tdp_w is None:
         return estimate.gpus * gpu.decode_w

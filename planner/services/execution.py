@@ -27,7 +27,7 @@ BASIS = "basis"  # arrays that a plan was made from
 
 
 def run_body(*, run: Run, progress: Progress, parts: Parts) -> dict[str, Any]:
-    """Carry out a claimed run; return its result document and store its tables."""
+    """Execute a claimed run; store its tables and return its result document."""
     if run.kind == Run.Kind.INGEST:
         return traces.trace_ingest_upload(run=run, progress=progress)
     outcome = _run_pipeline(run, progress, parts)
@@ -46,9 +46,9 @@ def run_body(*, run: Run, progress: Progress, parts: Parts) -> dict[str, Any]:
 
 
 def store_of(run: Run) -> str:
-    """Return the folder of this attempt alone.
+    """Return the folder of this attempt of the run.
 
-    A worker that was taken for dead may still write, so it must not share a folder with the next.
+    Attempts do not share a folder, because a worker that was taken for dead may still write.
     """
     return f"{RUNS}/{run.pk}" if run.attempts < 2 else f"{RUNS}/{run.pk}-{run.attempts}"
 
@@ -65,14 +65,14 @@ def _run_pipeline(run: Run, progress: Progress, parts: Parts) -> Outcome:
     # parsed again: the row may be older than this program
     chosen = options_of(kind.options, run.options)
     scenario = parse(run.document, run.name or "scenario")
-    more = {"parts": parts} if kind.spread else {}
+    further_arguments = {"parts": parts} if kind.spread else {}
     known = stored_hardware(run.resolved)
     traces = stored_traces(scenario)
-    return kind.run(scenario, traces, chosen, known=known, progress=progress, **more)
+    return kind.run(scenario, traces, chosen, known=known, progress=progress, **further_arguments)
 
 
 def stored_traces(scenario: Scenario) -> dict[str, StoredTrace]:
-    """Return the traces that a scenario names, ready to be read.
+    """Return the traces that a scenario names, with their stored data.
 
     Raises ScenarioError with the field of the source if one of them names a file.
     """
@@ -90,7 +90,7 @@ def stored_traces(scenario: Scenario) -> dict[str, StoredTrace]:
 
 
 def stored_trace(trace: Trace) -> StoredTrace:
-    """Return a trace in the form that the pipelines read."""
+    """Return a trace as the input type of the pipelines."""
     return StoredTrace(
         name=trace.name,
         kind=trace.kind,

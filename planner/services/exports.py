@@ -15,9 +15,9 @@ from planner.services.audit import record
 def run_export(
     *, run: Run, to: str, options: ExportOptions, now: datetime, by: User | None
 ) -> File:
-    """Return the run as a file of format ``to``.
+    """Return the run as a file of format ``to``, and record the export.
 
-    Raises PlannerError if ``to`` is no format, or not one of this kind of run.
+    Raises PlannerError if ``to`` is unknown, or not available for this kind of run.
     """
     file = export_file(run=run, to=to, options=options, now=now)
     record("run.exported", run, by=by, to=to, file=file.name)
@@ -28,7 +28,7 @@ def run_write(
     *, run: Run, to: str, folder: Path, options: ExportOptions, now: datetime,
     out: Path | None = None,
 ) -> Path:  # fmt: skip
-    """Write the run to ``out``, or to a file in ``folder`` named after it."""
+    """Write the run to ``out``; by default to a file in ``folder`` named after the run."""
     file = run_export(run=run, to=to, options=options, now=now, by=None)
     path = out or folder / file.name
     try:

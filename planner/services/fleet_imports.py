@@ -30,7 +30,7 @@ SHARES = ("memory", "gpu")  # measures with a target of at most 1
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """Facts for the pools whose file does not state them; ``replicas`` is that of every pool."""
+    """Facts for pools whose file does not state them; ``replicas`` applies to every pool."""
 
     model: str = ""
     gpu: str = ""
@@ -41,7 +41,7 @@ class Given:
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """A scenario with the fleet of today, its pools, and what was assumed."""
+    """A scenario document with the imported fleet, its pools, and the assumptions made."""
 
     document: str
     pools: tuple[RunningPool, ...]
@@ -50,7 +50,7 @@ class Imported:
 
 @dataclass(frozen=True, slots=True)
 class _CompletePool:
-    """A pool with every fact that a scenario needs, and the names of the scenario."""
+    """A pool with every fact that a scenario needs, under the scenario's names."""
 
     pool: RunningPool
     model: str
@@ -73,7 +73,7 @@ def fleet_import(
     given: Given = NOTHING_GIVEN,
     version: int | None = None,
 ) -> tuple[StoredScenario, Imported]:
-    """Write the fleet that ``text`` describes into a stored scenario, as a new version."""
+    """Store the fleet that ``text`` describes in a scenario, as a new version of it."""
     imported = with_fleet(scenario.document, text, name, given)
     saved = scenario_update(
         scenario=scenario,
@@ -95,19 +95,25 @@ def with_fleet(document: str, text: str, name: str, given: Given = NOTHING_GIVEN
     scenario, data = parse(document), outline(document)
     known = own_hardware()
     placed = [_in_scenario_names(pool, scenario, given, known, name) for pool in pools]
-    places = {(each.model, each.region) for each in placed}
-    kept = [
+    places = {(complete.model, complete.region) for complete in placed}
+    kept_rows = [
         row
         for row in (data.get("fleet") or {}).get("today") or []
         if (row.get("model"), row.get("region")) not in places
     ]
     models = [row.name for row in scenario.models]
-    new_models = [m for m in dict.fromkeys(each.model for each in placed) if m not in models]
+    new_models = [
+        m for m in dict.fromkeys(complete.model for complete in placed) if m not in models
+    ]
     profiles = list(_new_profiles(placed, scenario, known))
-    notes = [note for each in placed for note in each.notes]
-    changes: Row = {"fleet.today": [*kept, *_joined([_today(each) for each in placed])]}
+    notes = [note for complete in placed for note in complete.notes]
+    changes: Row = {
+        "fleet.today": [*kept_rows, *_summed_rows([_today_row(complete) for complete in placed])]
+    }
     changes["regions"] = [
-        _with_room(row, region, [each for each in placed if each.region == region.name])
+        _with_needed_gpus(
+            row, region, [complete for complete in placed if complete.region == region.name]
+        )
         for row, region in zip(data["regions"], scenario.regions, strict=True)
     ]
     if new_models:
@@ -115,11 +121,11 @@ def with_fleet(document: str, text: str, name: str, given: Given = NOTHING_GIVEN
     if profiles:
         changes["profiles"] = [*data["profiles"], *profiles]
         notes += [f"profile added: {row['model']} on {row['gpu']}, estimated" for row in profiles]
-    policy, note = _policy([each.pool for each in placed])
+    policy, note = _policy([complete.pool for complete in placed])
     notes += [note] if note else []
     if policy:
-        others = [row for row in data.get("policies") or USUAL if _label(row) != LABEL]
-        changes["policies"] = [*others, policy]
+        other_policies = [row for row in data.get("policies") or USUAL if _label(row) != LABEL]
+        changes["policies"] = [*other_policies, policy]
     written = edit(document, {key: value for key, value in changes.items() if value is not None})
     parse(written, name)
     return Imported(written, tuple(pools), tuple(dict.fromkeys(notes)))
@@ -132,15 +138,15 @@ def _label(row: Any) -> str:
 def _in_scenario_names(
     pool: RunningPool, scenario: Scenario, given: Given, known: UserFacts, name: str
 ) -> _CompletePool:
-    """Return a pool in the names of the scenario; raise ScenarioError for a missing fact."""
-    where = f"{name}, {pool.name}" if pool.name else name
+    """Return a pool under the scenario's names; raise ScenarioError for a missing fact."""
+    location = f"{name}, {pool.name}" if pool.name else name
     if lacking := [fact for fact in pool.needs if not getattr(given, fact)]:
         raise ScenarioError(
-            f"{where}: the file does not state {' and '.join(NEEDS[fact] for fact in lacking)}. "
+            f"{location}: the file does not state {' and '.join(NEEDS[fact] for fact in lacking)}. "
             f"Give {', '.join(lacking)}."
         )
-    model = _model(pool.model or given.model, scenario, known, where)
-    gpu = _gpu(pool.gpu or given.gpu, scenario, known, where)
+    model = _model(pool.model or given.model, scenario, known, location)
+    gpu = _gpu(pool.gpu or given.gpu, scenario, known, location)
     notes = [f"{pool.name}: {note}" for note in pool.notes]
     engines = pool.engines
     width = pool.width or given.tp or 1
@@ -166,7 +172,7 @@ def _in_scenario_names(
         ),
         model,
         gpu,
-        _region(pool.region, scenario, given, where),
+        _region(pool.region, scenario, given, location),
         width,
         replicas * engines,
         tuple(notes),
@@ -174,6 +180,7 @@ def _in_scenario_names(
 
 
 def _canonical(name: str) -> str:
+    """Return the catalogue's name of a model; ``name`` itself if it is unknown."""
     try:
         return catalogue.model_name(name)
     except CatalogueError:
@@ -181,15 +188,15 @@ def _canonical(name: str) -> str:
 
 
 def _published(model: str) -> str:
-    """Return the precision of the published weights; 16 bits for a model of the user."""
+    """Return the precision of a model's published weights; 16 bits for a user's own model."""
     try:
         return catalogue.published_precision(model)
     except CatalogueError:
         return "bf16"
 
 
-def _model(name: str, scenario: Scenario, known: UserFacts, where: str) -> str:
-    """Return the scenario's name of a model, or its own if the scenario lacks it."""
+def _model(name: str, scenario: Scenario, known: UserFacts, location: str) -> str:
+    """Return the scenario's name for a model; the catalogue's or user's if it has none."""
     for listed in scenario.models:
         if name == listed.name or _canonical(name) == _canonical(listed.name):
             return listed.name
@@ -199,7 +206,7 @@ def _model(name: str, scenario: Scenario, known: UserFacts, where: str) -> str:
         return catalogue.model_name(name)
     except CatalogueError as problem:
         raise ScenarioError(
-            f"{where}: {problem} Add it to your models, or give model for all pools."
+            f"{location}: {problem} Add it to your models, or give model for all pools."
         ) from None
 
 
@@ -208,26 +215,29 @@ def _has_experts(model: str, known: UserFacts) -> bool:
     return bool(spec and spec.shape and spec.shape.experts)
 
 
-def _gpu(name: str, scenario: Scenario, known: UserFacts, where: str) -> str:
-    """Return the scenario's name of a GPU type, or its own if the scenario lacks it."""
+def _gpu(name: str, scenario: Scenario, known: UserFacts, location: str) -> str:
+    """Return the scenario's name for a GPU type; the catalogue's or user's if it has none."""
     if name in known.gpus:
         return name
     try:
         canonical = catalogue.gpu_name(gpu_type(name))
     except CatalogueError as problem:
-        raise ScenarioError(f"{where}: {problem} Add it to your GPUs.") from None
+        raise ScenarioError(f"{location}: {problem} Add it to your GPUs.") from None
     listed = [
         *(row.gpu for row in scenario.profiles),
         *(g for r in scenario.regions for g in r.capacity),
     ]
-    return next((each for each in listed if gpu_type(each) == canonical), canonical)
+    return next(
+        (listed_name for listed_name in listed if gpu_type(listed_name) == canonical), canonical
+    )
 
 
 def _region(name: str, scenario: Scenario, given: Given, where: str) -> str:
+    """Return the scenario's region for a pool; raise ScenarioError if it is unclear."""
     regions = [region.name for region in scenario.regions]
-    for each in (given.region, name):
-        if each in regions:
-            return each
+    for candidate in (given.region, name):
+        if candidate in regions:
+            return candidate
     if len(regions) == 1 and not given.region:
         return regions[0]
     asked = given.region or name
@@ -235,25 +245,25 @@ def _region(name: str, scenario: Scenario, given: Given, where: str) -> str:
     raise ScenarioError(f"{where}: {fault}. Give region, one of {', '.join(regions)}.")
 
 
-def _today(each: _CompletePool) -> Row:
-    """Return the row of ``fleet.today``."""
-    pool = each.pool
+def _today_row(complete: _CompletePool) -> Row:
+    """Return the pool as a row of ``fleet.today``."""
+    pool = complete.pool
     row: Row = {
-        "model": each.model,
-        "region": each.region,
-        "gpu": each.gpu,
-        "tp": each.width,
+        "model": complete.model,
+        "region": complete.region,
+        "gpu": complete.gpu,
+        "tp": complete.width,
         "precision": pool.precision or None,
         "role": pool.role if pool.role in ("prefill", "decode") else None,
-        "replicas": each.replicas,
+        "replicas": complete.replicas,
         "minimum": pool.minimum,
-        "maximum": pool.maximum and max(pool.maximum, each.replicas),
+        "maximum": pool.maximum and max(pool.maximum, complete.replicas),
     }
     return {key: value for key, value in row.items() if value is not None}
 
 
-def _joined(rows: Sequence[Row]) -> list[Row]:
-    """Return one row per kind of replica: pools of one kind are one pool of the scenario."""
+def _summed_rows(rows: Sequence[Row]) -> list[Row]:
+    """Return the rows with those of one kind of replica added up."""
     joined: dict[tuple[Any, ...], Row] = {}
     counts = ("replicas", "minimum", "maximum")
     for row in rows:
@@ -262,19 +272,19 @@ def _joined(rows: Sequence[Row]) -> list[Row]:
             for name in counts:
                 if name in row or name in joined[key]:
                     joined[key][name] = sum(
-                        each.get(name, each["replicas"]) for each in (joined[key], row)
+                        part.get(name, part["replicas"]) for part in (joined[key], row)
                     )
         else:
             joined[key] = dict(row)
     return list(joined.values())
 
 
-def _with_room(row: Mapping[str, Any], region: Any, placed: Sequence[_CompletePool]) -> Row:
-    """Return a region with the GPU types of the pools, at least as many as run there."""
+def _with_needed_gpus(row: Mapping[str, Any], region: Any, placed: Sequence[_CompletePool]) -> Row:
+    """Return a region with at least as many GPUs of each type as the pools use there."""
     used: dict[str, int] = {}
-    for each in placed:
-        most = max(each.replicas, each.pool.maximum or 0)
-        used[each.gpu] = used.get(each.gpu, 0) + most * each.width
+    for complete in placed:
+        most_replicas = max(complete.replicas, complete.pool.maximum or 0)
+        used[complete.gpu] = used.get(complete.gpu, 0) + most_replicas * complete.width
     changed = add_missing_gpus(row, region, used)
     capacity = dict(changed["capacity"])
     for gpu, count in used.items():
@@ -285,21 +295,25 @@ def _with_room(row: Mapping[str, Any], region: Any, placed: Sequence[_CompletePo
 def _new_profiles(
     placed: Sequence[_CompletePool], scenario: Scenario, known: UserFacts
 ) -> Iterator[Row]:
-    """Yield the profiles that the scenario lacks: measured where built in, else estimated."""
+    """Yield profiles that the scenario lacks: built-in measured ones, else estimated ones."""
     have = {_key(row.model, row.gpu, _width(row), row.role) for row in scenario.profiles}
-    for each in placed:
-        pool = each.pool
+    for complete in placed:
+        pool = complete.pool
         role = pool.role if pool.role in ("prefill", "decode") else "mixed"
-        key = _key(each.model, each.gpu, each.width, role)
+        key = _key(complete.model, complete.gpu, complete.width, role)
         if key in have:
             continue
         have.add(key)
-        row: Row = {"model": each.model, "gpu": each.gpu}
-        built_in = (_canonical(each.model), each.gpu, each.width) in catalogue.profiles()
-        spread = _spread(pool, each.width, experts=_has_experts(each.model, known))
-        precision = pool.precision or _published(each.model)
+        row: Row = {"model": complete.model, "gpu": complete.gpu}
+        built_in = (
+            _canonical(complete.model),
+            complete.gpu,
+            complete.width,
+        ) in catalogue.profiles()
+        spread = _parallelism(pool, complete.width, experts=_has_experts(complete.model, known))
+        precision = pool.precision or _published(complete.model)
         if built_in and precision == "bf16" and not spread.keys() - {"tp"}:
-            row |= {"tp": each.width}
+            row |= {"tp": complete.width}
         else:
             row |= {"kind": "roofline", **spread}
             row |= {"precision": precision} if precision != "bf16" else {}
@@ -311,8 +325,8 @@ def _new_profiles(
         yield row
 
 
-def _spread(pool: RunningPool, width: int, *, experts: bool) -> Row:
-    """Return how the GPUs of a replica share the model."""
+def _parallelism(pool: RunningPool, width: int, *, experts: bool) -> Row:
+    """Return how the model is split over the GPUs of a replica, as fields of a profile."""
     shared = pool.dp or 1 if pool.expert_parallel or pool.attention_dp else 1
     if experts and width % shared == 0 and (pool.expert_parallel or shared > 1):
         spread: Row = {"tp": width // shared, "moe_ep" if pool.expert_parallel else "moe_tp": width}
@@ -331,9 +345,9 @@ def _key(model: str, gpu: str, width: int, role: str) -> tuple[str, str, int, st
 
 
 def _policy(pools: Sequence[RunningPool]) -> tuple[Row | None, str]:
-    """Return the autoscaler of today as a policy, and a note where it is none."""
+    """Return today's autoscaler as a policy, and a note if there is no such policy."""
     if any(pool.autoscaler for pool in pools):
-        return _opponent(pools)
+        return _autoscaler_policy(pools)
     triggers = {trigger for pool in pools for trigger in pool.triggers[:1]}
     if not triggers:
         return None, ""
@@ -346,8 +360,11 @@ def _policy(pools: Sequence[RunningPool]) -> tuple[Row | None, str]:
     return row, ""
 
 
-def _opponent(pools: Sequence[RunningPool]) -> tuple[Row | None, str]:
-    """Return the policy of the autoscalers, or why there is none; prefill and decode join."""
+def _autoscaler_policy(pools: Sequence[RunningPool]) -> tuple[Row | None, str]:
+    """Return the policy of the pools' autoscalers, or why there is none.
+
+    Prefill and decode pools may share one policy.
+    """
     joined: Row = {}
     for pool in pools:
         row = {key: value for key, value in (pool.autoscaler or {}).items() if value is not None}
@@ -364,7 +381,7 @@ def _opponent(pools: Sequence[RunningPool]) -> tuple[Row | None, str]:
 
 
 def _policy_row(trigger: Trigger) -> Row | None:
-    """Return the policy that simulates a trigger, or None."""
+    """Return the policy that simulates an autoscaler's trigger, or None."""
     measure, value = trigger.measure, trigger.value
     if not measure or not value or not trigger.per_replica:
         return None

@@ -41,7 +41,7 @@ def gpu_save(
     gpu: OwnGpu | None = None,
     version: int | None = None,
 ) -> OwnGpu:
-    """Store a new GPU type, or change ``gpu``.
+    """Store a new GPU type, or change the existing ``gpu``.
 
     ``facts`` has the fields of catalogue.user_hardware. Raises CatalogueError with the wrong field.
     """
@@ -62,10 +62,9 @@ def model_save(
     model: OwnModel | None = None,
     version: int | None = None,
 ) -> OwnModel:
-    """Store a new model, or change ``model``.
+    """Store a new model, or change the existing ``model``.
 
-    It is described by its memory (``facts``) or by its shape (``spec``, as ``model_of_config``
-    returns it).
+    It is described by its memory (``facts``) or by its shape (``spec``, from ``model_of_config``).
     """
     check_may_plan(user)
     name = check_name("model", name, catalogue.models())
@@ -79,17 +78,17 @@ def model_save(
 
 
 def gpu_delete(*, gpu: OwnGpu, user: User) -> None:
-    """Remove an own GPU type that nothing uses."""
+    """Remove a user's own GPU type; raise NotReady if something uses it."""
     _remove(gpu, "gpu", user)
 
 
 def model_delete(*, model: OwnModel, user: User) -> None:
-    """Remove an own model that nothing uses."""
+    """Remove a user's own model; raise NotReady if something uses it."""
     _remove(model, "model", user)
 
 
 def check_name(noun: str, name: str, built_in: Mapping[str, Any]) -> str:
-    """Return ``name`` without surrounding blanks; raise CatalogueError if it is not valid."""
+    """Return ``name`` without surrounding spaces; raise CatalogueError if it is not valid."""
     name = name.strip()
     if not NAME.fullmatch(name) or len(name) > NAME_CHARACTERS or name in RESERVED:
         raise CatalogueError(
@@ -102,6 +101,7 @@ def check_name(noun: str, name: str, built_in: Mapping[str, Any]) -> str:
 
 
 def _provenance(kind: str, source: str, user: User | None) -> Provenance:
+    """Return the provenance of a user's row; raise CatalogueError if it is invalid."""
     if kind not in KINDS:
         raise CatalogueError(f"kind {kind!r} is not known. Choose from {', '.join(KINDS)}.")
     stated = source.strip()
@@ -121,7 +121,8 @@ def _save(
 ) -> OwnRow:
     """Store a new row, or the next version of ``previous``.
 
-    Raises Outdated if somebody else changed it meanwhile, and NotReady if a used name would change.
+    Raises Outdated if somebody else changed it meanwhile. Raises NotReady if the name would change
+    while something uses it.
     """
     columns = {"facts": facts, "kind": provenance.kind, "source": provenance.source}
     with transaction.atomic():
@@ -153,6 +154,7 @@ def _save(
 
 
 def _remove(row: OwnGpu | OwnModel, noun: str, user: User) -> None:
+    """Remove a row; raise NotReady if something uses it."""
     check_may_remove(user, row.owner_id, f"this {'GPU' if noun == 'gpu' else noun}")
     if used_by := _used_by(row):
         raise NotReady(f"{row.name} is used by {used_by}. Change or remove that first.")
@@ -161,7 +163,7 @@ def _remove(row: OwnGpu | OwnModel, noun: str, user: User) -> None:
 
 
 def _used_by(row: OwnGpu | OwnModel) -> str:
-    """Return in words the profiles and scenarios that name a row; "" if there are none."""
+    """Return in words the profiles and scenarios that use a row; "" if there are none."""
     key = "gpu" if isinstance(row, OwnGpu) else "model"
     profiles = Profile.objects.filter(**{key: row.name}).values_list("name", flat=True)
     scenarios = [
@@ -180,7 +182,7 @@ def _used_by(row: OwnGpu | OwnModel) -> str:
 def price_list_save(*, user: User | None, data: bytes, file_name: str, name: str = "") -> PriceList:
     """Store a file's prices under ``name`` (default: the file's name), replacing that list.
 
-    Runs keep the prices that they were made with. Raises CatalogueError.
+    Existing runs keep the prices that they used. Raises CatalogueError.
     """
     check_may_plan(user)
     if len(data) > MAX_BYTES:

@@ -17,7 +17,7 @@ Row = TypeVar("Row", Calibration, ProfileVersion)
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """The client's name for a request ("" for none), and the hash of the request."""
+    """The idempotency key that a client sent ("" for none), and a hash of its request."""
 
     name: str = ""
     sha256: str = ""
@@ -26,7 +26,10 @@ class Key:
         return {"idempotency_key": self.name, "request_sha256": self.sha256}
 
     def earlier_row(self, rows: QuerySet[Row]) -> Row | None:
-        """Return the row already made under the key; raise KeyReused if the request was another."""
+        """Return the row that a request with this key made before, or None.
+
+        Raises KeyReused if that was a different request.
+        """
         if not self.name:
             return None
         row = rows.filter(idempotency_key=self.name).first()
@@ -39,7 +42,7 @@ class Key:
 
 
 def request_key(name: str, request: Any) -> Key:
-    """Return the key of a request given as JSON-ready data."""
+    """Return the key ``name`` with the hash of a request, which is JSON-ready data."""
     # Sorted keys: the same request must have the same hash.
     text = json.dumps(request, sort_keys=True, default=str)
     return Key(name, hashlib.sha256(text.encode()).hexdigest() if name else "")

@@ -15,7 +15,7 @@ ROLES = ("viewer", "planner", "approver", "admin")  # from least to most rights
 
 
 class Grant(NamedTuple):
-    """The role that a group of the provider gets in a workspace."""
+    """The role that members of a group of the identity provider get in a workspace."""
 
     group: str
     workspace: str  # its slug
@@ -39,7 +39,7 @@ class IdentityProvider(NamedTuple):
 def identity_provider(
     *, hosts: Sequence[str] = (), second_factor: bool = False
 ) -> IdentityProvider | None:
-    """Return the provider; None if HEADROOM_OIDC_ISSUER is not set.
+    """Return the identity provider's settings; None if HEADROOM_OIDC_ISSUER is not set.
 
     Raises ImproperlyConfigured if another setting is missing or wrong.
     """
@@ -76,6 +76,7 @@ def _required_setting(name: str) -> str:
 
 
 def _parse_grant(text: str) -> Grant:
+    """Return the grant in a text GROUP=WORKSPACE:ROLE; raise ImproperlyConfigured."""
     group, _, access = text.strip().rpartition("=")
     workspace, _, role = access.partition(":")
     if not group or not workspace or role not in ROLES:

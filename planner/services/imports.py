@@ -35,10 +35,10 @@ COMMON_KEYS = ("name", "kind", "source")
 def hardware_import(
     *, user: User | None, data: bytes, file_name: str, name: str = "", source: str = ""
 ) -> list[OwnGpu | OwnModel]:
-    """Store every GPU and model of the file, or none; entries replace those of the same name.
+    """Store every GPU and model in the file, or none; entries replace those of the same name.
 
-    ``name`` is for a config.json, which does not hold one. Raises CatalogueError with the entry and
-    field.
+    ``name`` is needed for a config.json, which contains none. Raises CatalogueError with the entry
+    and field.
     """
     check_may_plan(user)
     document = read_description(data, file_name)
@@ -109,7 +109,7 @@ def model_of_config(name: str, config: Mapping[str, Any]) -> ModelSpec:
 
 
 def _model_of_shape(shape: ModelShape) -> ModelSpec:
-    """Return a model with the memory that its shape needs in 16 bits, as in the catalogue."""
+    """Return a model with the memory for 16-bit weights of a shape, as in the catalogue."""
     return catalogue.model_of_shape(shape, Provenance("published", "its shape"))
 
 
@@ -153,6 +153,7 @@ def read_description(data: bytes, file_name: str) -> Mapping[str, Any]:
 
 
 def _read_yaml(text: str) -> Any:
+    """Return the data in a YAML text; raise CatalogueError if it is too long or has aliases."""
     if len(text) > MAX_YAML_CHARACTERS:
         raise CatalogueError(
             f"YAML of more than {MAX_YAML_CHARACTERS:,} characters is not taken. Split the file."
@@ -163,7 +164,7 @@ def _read_yaml(text: str) -> Any:
 
 
 def _entries(document: Mapping[str, Any], file_name: str) -> list[tuple[str, Mapping[str, Any]]]:
-    """Return the entries of a document with their places, such as ``gpus[0]``."""
+    """Return the entries of a document, each with its location such as ``gpus[0]``."""
     entries: list[tuple[str, Mapping[str, Any]]] = []
     for section in ("gpus", "models"):
         rows = document.get(section) or []

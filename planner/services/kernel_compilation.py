@@ -22,7 +22,7 @@ FIRST_GUESS_S = 30.0  # first guess of the time that compiling takes
 
 
 def compile_ahead() -> None:
-    """Compile the simulator, and write once a second how long it will still take."""
+    """Compile the simulator; meanwhile write the estimated remaining time once a second."""
     from numba.core.dispatcher import Dispatcher
 
     from simulation.engine.compilation import warm_up
@@ -38,6 +38,7 @@ def compile_ahead() -> None:
     began, done = time.monotonic(), threading.Event()
 
     def write_seconds_left() -> None:
+        """Write the estimated remaining seconds into the lock file, once a second."""
         while not done.wait(1.0):
             share = sum(bool(kernel.signatures) for kernel in kernels) / len(kernels)
             left = (time.monotonic() - began) * (1.0 / max(share, 0.02) - 1.0)
@@ -52,9 +53,9 @@ def compile_ahead() -> None:
 
 
 def compile_lock() -> IO[str] | None:
-    """Return the locked file, or None if another process holds the lock.
+    """Return the lock file, locked for this process; None if another process has the lock.
 
-    A child process that inherits the file holds the lock until it ends.
+    A child process that inherits the open file keeps the lock until it ends.
     """
     file = _lock_file().open("a")
     try:
@@ -67,7 +68,7 @@ def compile_lock() -> IO[str] | None:
 
 
 def seconds_left() -> float | None:
-    """Return about how many seconds compiling still takes; None if no process compiles."""
+    """Return the estimated seconds until compilation ends; None if no process compiles."""
     try:
         file = _lock_file().open()
     except FileNotFoundError:
@@ -83,7 +84,7 @@ def seconds_left() -> float | None:
 def wait_until_compiled(progress: Callable[[float, str], None]) -> None:
     """Wait until no process compiles the simulator.
 
-    ``progress`` gets the time left in words. It may raise to stop the wait.
+    ``progress`` gets the remaining time in words. It may raise to stop the wait.
     """
     while (left := seconds_left()) is not None:
         about = 10 * max(1, math.ceil(left / 10))

@@ -32,7 +32,7 @@ DAY_S = 86_400
 
 @dataclass(frozen=True, slots=True)
 class LaunchDescription:
-    """What a user knows about a launch."""
+    """What a user knows about a launch: traffic to expect without a trace of it."""
 
     model: str
     gpu: str
@@ -155,7 +155,7 @@ def _assumptions(described: LaunchDescription, document: str) -> Iterator[Assump
 
 
 def _profile(model: str, gpu: str) -> dict[str, Any]:
-    """Return the built-in measured profile, else a roofline on the fewest GPUs for the model."""
+    """Return the built-in measured profile; else a roofline on the fewest GPUs that fit."""
     name = _catalogue_name(model)
     if any((m, g) == (name, gpu) for m, g, _ in catalogue.profiles()):
         return {"model": model, "gpu": gpu, "tp": best_tp(name, gpu)}
@@ -183,8 +183,8 @@ def _catalogue_name(model: str) -> str:
 def _region_gpus(described: LaunchDescription, data: dict[str, Any]) -> int:
     """Return the GPUs of the region: twice what the peak at the end of the horizon needs.
 
-    The need comes from the fluid model of one replica. The limit is loose so that the plan, and not
-    this limit, decides the size of the fleet.
+    The fluid model of one replica gives the need. The limit is high so that the plan, and not this
+    limit, decides the size of the fleet.
     """
     scenario = parse(dump_mapping(data))
     hardware = build_hardware(scenario, own_hardware())

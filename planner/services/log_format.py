@@ -15,7 +15,7 @@ _run: ContextVar[int | None] = ContextVar("run", default=None)
 
 @contextmanager
 def logging_run(number: int) -> Iterator[None]:
-    """Mark everything that is logged within the block with the number of this run."""
+    """Add the number of this run to everything that is logged within the block."""
     token = _run.set(number)
     try:
         yield
@@ -24,10 +24,10 @@ def logging_run(number: int) -> Iterator[None]:
 
 
 class JsonLines(logging.Formatter):
-    """A formatter of one JSON object per line.
+    """A log formatter that writes one JSON object per line.
 
     Its fields are ``time`` (UTC), ``level``, ``logger`` and ``message``, and ``run`` and ``error``
-    if there are any.
+    where they exist.
     """
 
     def format(self, record: logging.LogRecord) -> str:

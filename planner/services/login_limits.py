@@ -37,9 +37,9 @@ KNOWN_S = 180 * 24 * 3600
 
 @contextmanager
 def login_attempt(request: HttpRequest, name: str) -> Iterator[None]:
-    """Count the block as an attempt to sign in as ``name``; a block that succeeds is not counted.
+    """Count the block as an attempt to sign in as ``name``; successful ones are not counted.
 
-    Raises TooManyAttempts with the delay if a limit is reached.
+    Raises TooManyAttempts with the delay (s) if a limit is reached.
     """
     name = User.normalize_username(name.strip())[:150]
     address = client_address(request)
@@ -84,7 +84,7 @@ def login_attempt(request: HttpRequest, name: str) -> Iterator[None]:
 
 
 def remember_browser(response: HttpResponse, user_id: str) -> None:
-    """Set the cookie by which the sign-in form knows this browser again."""
+    """Set the cookie by which the sign-in form recognises this browser later."""
     response.set_cookie(
         KNOWN_COOKIE,
         signing.dumps(user_id, salt=KNOWN_COOKIE),
@@ -97,7 +97,7 @@ def remember_browser(response: HttpResponse, user_id: str) -> None:
 
 
 def _known_user(request: HttpRequest, name: str) -> User | None:
-    """Return the person called ``name`` if this browser has signed in as them."""
+    """Return the user ``name`` if that person has signed in with this browser before."""
     try:
         user_id = signing.loads(
             request.COOKIES.get(KNOWN_COOKIE, ""), salt=KNOWN_COOKIE, max_age=KNOWN_S
@@ -110,9 +110,10 @@ def _known_user(request: HttpRequest, name: str) -> User | None:
 # An attempt is counted before it is made, under the lock of its row, so that parallel attempts
 # cannot pass the limit together.
 def attempt_count(kind: str, text: str, *, limit: int) -> float:
-    """Count an attempt at ``text`` and return its moment.
+    """Count an attempt at ``text`` and return its time (epoch seconds).
 
-    Raise TooManyAttempts, with the seconds to wait, if there were ``limit`` within the last minute.
+    Raises TooManyAttempts, with the seconds to wait, if there were ``limit`` within the last
+    minute.
     """
     with transaction.atomic():
         window = _locked_window(_key(kind, text))
@@ -129,9 +130,9 @@ def attempt_count(kind: str, text: str, *, limit: int) -> float:
 
 @contextmanager
 def failed_attempt(kind: str, text: str, *, limit: int) -> Iterator[None]:
-    """Count the block as an attempt; forget it if the block succeeds.
+    """Count the block as an attempt; remove the count if the block succeeds.
 
-    It is forgotten too if another limit stops the block before it tries anything.
+    The count is also removed if another limit stops the block before its own attempt.
     """
     moment = attempt_count(kind, text, limit=limit)
     try:
@@ -143,11 +144,12 @@ def failed_attempt(kind: str, text: str, *, limit: int) -> Iterator[None]:
 
 
 def attempts_sweep(*, now: datetime) -> int:
-    """Remove rows without a recent attempt; return how many."""
+    """Remove rows without a recent attempt; return how many were removed."""
     return AttemptWindow.objects.filter(newest_at__lt=now - timedelta(minutes=10)).delete()[0]
 
 
 def _forget(kind: str, text: str, moment: float) -> None:
+    """Remove one attempt from the count."""
     with transaction.atomic():
         window = _locked_window(_key(kind, text))
         window.moments = [other for other in window.moments if other != moment]

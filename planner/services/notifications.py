@@ -48,7 +48,7 @@ MARKUP_ESCAPES = (
 
 
 class SendFailed(PlannerError):
-    """Not delivered, and not worth another try."""
+    """An error for a delivery that failed and is not worth another try."""
 
 
 def notify(
@@ -59,10 +59,10 @@ def notify(
     *,
     people: Iterable[User] = (),
 ) -> int:
-    """Notify the subscribers of ``event`` (models.notification.Event); return how many addresses.
+    """Notify the subscribers of ``event`` (models.notification.Event).
 
-    ``url`` is a path on this site. With ``people`` the event is about them: personal addresses of
-    other people get no message.
+    Returns the number of addresses. ``url`` is a path on this site. If ``people`` is given,
+    personal addresses of all other people get no message.
     """
     event = Event(event).value
     with within(workspace):
@@ -84,7 +84,7 @@ def notify(
 def channel_add(
     *, user: User, kind: str, address: str, events: Sequence[str] = (), mine: bool = True
 ) -> Channel:
-    """Add a personal address or, with ``mine`` false and by an admin, one of the workspace."""
+    """Add a personal address; with ``mine`` false, an address of the workspace, as an admin."""
     if not mine:
         check_may_administer(user)
     row = Channel(
@@ -104,7 +104,7 @@ def channel_add(
 
 
 def channel_get(user: User, number: int) -> Channel:
-    """Return a personal address or, for admins, one of the workspace; else raise NotFound."""
+    """Return a user's own channel or, for admins, one of the workspace; else raise NotFound."""
     row = Channel.objects.filter(pk=number).first()
     if row is None or not may_change(user, row):
         raise NotFound(f"There is no notification address {number}.")
@@ -112,7 +112,7 @@ def channel_get(user: User, number: int) -> Channel:
 
 
 def may_change(user: User, channel: Channel) -> bool:
-    """Return whether the user may change a channel: their own, or the workspace's as an admin."""
+    """Return whether a user may change a channel: their own, or the workspace's as an admin."""
     if channel.user_id == user.pk:
         return True
     return channel.user_id is None and may_administer(user)
@@ -141,7 +141,10 @@ def signing_key(channel: Channel) -> str:
 
 
 def notice_send(*, number: int) -> str:
-    """Try a delivery once if it is due and no other worker tries it; return its new state."""
+    """Try a delivery once, if it is due and no other worker is sending it.
+
+    Returns its new state.
+    """
     now = timezone.now()
     due = Delivery.everywhere.filter(pk=number, state=Delivery.State.WAITING, due_at__lte=now)
     if not due.update(due_at=now + LEASE, tries=F("tries") + 1):
@@ -166,7 +169,7 @@ def notice_send(*, number: int) -> str:
 
 
 def notices_sweep() -> int:
-    """Send due deliveries, remove old ones, and return how many were tried."""
+    """Send due deliveries and remove old ones; return the number of deliveries tried."""
     now = timezone.now()
     Delivery.everywhere.filter(created_at__lt=now - KEPT_FOR).delete()
     due = Delivery.everywhere.filter(state=Delivery.State.WAITING, due_at__lte=now)
@@ -177,6 +180,7 @@ def notices_sweep() -> int:
 
 
 def _queue_delivery(channel: Channel, event: str, text: str, url: str) -> Delivery:
+    """Store a delivery, and queue it once the transaction is committed."""
     row = Delivery.objects.create(
         channel=channel, event=event, text=text, url=url, due_at=timezone.now()
     )
@@ -202,7 +206,7 @@ def _send_mail(row: Delivery) -> None:
 
 
 def _send_webhook(row: Delivery) -> None:
-    """Send a delivery to a webhook, signed."""
+    """Send a delivery to a webhook, with a signature."""
     body = json.dumps({"text": _slack_text(row)}).encode()
     moment = str(int(timezone.now().timestamp()))
     signature = hmac.new(
@@ -225,6 +229,7 @@ def _send_webhook(row: Delivery) -> None:
 
 
 def _slack_text(row: Delivery) -> str:
+    """Return the text of a delivery as Slack expects it."""
     text = f"{row.workspace.name}: {row.text}"
     for sign, escaped in MARKUP_ESCAPES:
         text = text.replace(sign, escaped)
@@ -233,7 +238,7 @@ def _slack_text(row: Delivery) -> str:
 
 
 def site_url(path: str) -> str:
-    """Return the full address of a path of this site, or the path if the site has no address."""
+    """Return the full URL of a path on this site; the path alone if the site has no address."""
     return f"{settings.HEADROOM_URL}{path}" if path and settings.HEADROOM_URL else path
 
 
@@ -247,6 +252,7 @@ def _allowed_addresses() -> outgoing_requests.Allowed:
 
 
 def _check_address(row: Channel) -> None:
+    """Raise an error if the operator no longer allows the channel's address."""
     if row.kind == Channel.Kind.WEBHOOK:
         outgoing_requests.check_listed(row.address, _allowed_addresses())
     elif not mail_configured():
@@ -256,7 +262,7 @@ def _check_address(row: Channel) -> None:
 
 
 def check_mailbox(address: str) -> None:
-    """Raise PlannerError if this is no mailbox, or one outside the operator's domains."""
+    """Raise PlannerError for an invalid mailbox, or one outside the operator's domains."""
     try:
         validate_email(address)
     except ValidationError:

@@ -18,7 +18,7 @@ READ_EVERY = timedelta(minutes=15)  # interval at which replicas are read off a 
 
 
 def live_trace_name(name: str) -> str:
-    """Return the name of the growing trace behind a snapshot of a live source, else ``name``."""
+    """Return the name of the growing trace if ``name`` is a snapshot of it, else ``name``."""
     trace = Trace.objects.filter(name=name).first()
     if trace is None or not trace.sha256 or not trace.file_name.startswith("live source "):
         return name
@@ -27,7 +27,7 @@ def live_trace_name(name: str) -> str:
 
 
 def planned_pools(plan: ActivePlan, begins: datetime, ends: datetime) -> list[HeldPool]:
-    """Return the replicas that the plan asked for over time, read as clusters read it."""
+    """Return the replicas over time that the plan requested, read as autoscalers read it."""
     moments = [begins + n * READ_EVERY for n in range(max(1, int((ends - begins) / READ_EVERY)))]
     replicas = np.array(
         [
@@ -56,7 +56,7 @@ def planned_pools(plan: ActivePlan, begins: datetime, ends: datetime) -> list[He
 def observed_speeds(
     run: Run, begins: datetime, ends: datetime, only_source: Source | None = None
 ) -> list[ServedSpeed]:
-    """Return the speed of replicas that the live sources saw, by the scenario's names.
+    """Return the speed of replicas that live sources measured, under the scenario's names.
 
     ``only_source`` restricts this to one source.
     """

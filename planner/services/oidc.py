@@ -46,14 +46,14 @@ UNKNOWN_SIGN_IN = "This sign-in did not start here, or has expired. Sign in agai
 
 
 class ProviderFailed(PlannerError):
-    """The identity provider did not answer as it should."""
+    """An error for an identity provider that responds wrongly or not at all."""
 
     title = "Signing in by the identity provider failed"
 
 
 @dataclass(frozen=True, slots=True)
 class PendingSignIn:
-    """What the session holds while its person is at the provider."""
+    """The data that a session stores while its user is at the identity provider."""
 
     state: str
     nonce: str
@@ -70,10 +70,10 @@ def provider() -> IdentityProvider | None:
 
 
 def sign_in_begin(*, return_url: str, verify_again: bool = False) -> tuple[str, PendingSignIn]:
-    """Return the provider's address to go to, and what to store until its answer.
+    """Return the URL of the provider to redirect to, and the data to store until it responds.
 
-    ``return_url`` is the address of this site that the provider returns to. ``verify_again``: the
-    provider must verify the person again, even one whom it knows.
+    ``return_url`` is the address on this site to which the provider returns. With ``verify_again``,
+    the provider must verify the user again, even one with an open session there.
     """
     idp = _configured()
     pending = PendingSignIn(generate_token(40), generate_token(40), generate_token(64))
@@ -93,7 +93,7 @@ def sign_in_begin(*, return_url: str, verify_again: bool = False) -> tuple[str, 
 
 
 class SignedInPerson(NamedTuple):
-    """The person who came back from the provider."""
+    """A user who signed in at the provider and returned."""
 
     user: User
     verified_at: float  # when the provider verified the person, s since the epoch; 0: unknown
@@ -102,10 +102,10 @@ class SignedInPerson(NamedTuple):
 def sign_in_finish(
     *, pending: PendingSignIn, response: dict[str, str], return_url: str
 ) -> SignedInPerson:
-    """Return the person who came back, with the roles of the present groups.
+    """Check the provider's response, and return the user with the roles of current groups.
 
-    Raises NotAllowed for a person in no group that may enter. Raises ProviderFailed for an answer
-    that is not valid.
+    Raises NotAllowed for a user in no group with access. Raises ProviderFailed for an invalid
+    response.
     """
     idp = _configured()
     if not constant_time_compare(pending.state, response.get("state", "")):
@@ -128,6 +128,7 @@ def sign_in_finish(
 
 
 def _configured() -> IdentityProvider:
+    """Return the identity provider; raise NotFound if there is none."""
     idp = provider()
     if idp is None:
         raise NotFound("This installation has no identity provider. Sign in with a password.")
@@ -148,6 +149,7 @@ def _metadata(idp: IdentityProvider) -> dict[str, Any]:
 def _tokens(
     idp: IdentityProvider, metadata: dict[str, Any], code: str, verifier: str, return_url: str
 ) -> dict[str, Any]:
+    """Exchange the authorization code for tokens at the identity provider."""
     body = {
         "grant_type": "authorization_code",
         "code": code,
@@ -173,8 +175,8 @@ def _claims(
 ) -> dict[str, Any]:
     """Return the claims of the ID token.
 
-    The token must be signed by a key of the provider, for this client, for this sign-in, and be
-    current.
+    The token must be signed by a key of the provider, be for this client and this sign-in, and not
+    be expired.
     """
     try:
         token = _decode_token(idp, metadata, str(tokens.get("id_token", "")))
@@ -196,7 +198,7 @@ def _claims(
 
 
 def _decode_token(idp: IdentityProvider, metadata: dict[str, Any], token: str) -> jwt.Token:
-    """Verify the token; fetch the keys again if the cached ones do not fit."""
+    """Verify the token; fetch the keys again if no cached key matches."""
     keys = _keys(idp, metadata)
     try:
         return jwt.decode(token, keys, algorithms=ALGORITHMS)
@@ -212,6 +214,7 @@ def _keys(idp: IdentityProvider, metadata: dict[str, Any], *, fresh: bool = Fals
 def _userinfo(
     idp: IdentityProvider, metadata: dict[str, Any], tokens: dict[str, Any], claims: dict[str, Any]
 ) -> dict[str, Any]:
+    """Return the user's data from the provider; raise ProviderFailed for another user."""
     headers = {"Authorization": f"Bearer {tokens.get('access_token', '')}"}
     document = _request_json(idp, metadata["userinfo_endpoint"], headers=headers)
     if document.get("sub") != claims["sub"]:
@@ -223,7 +226,7 @@ def _userinfo(
 
 @transaction.atomic
 def _account(idp: IdentityProvider, claims: dict[str, Any]) -> User:
-    """Return the account of a subject, with the roles of its groups.
+    """Return the account of the user in ``claims``, with the roles of its groups.
 
     The first sign-in creates the account.
     """
@@ -247,6 +250,7 @@ def _account(idp: IdentityProvider, claims: dict[str, Any]) -> User:
 
 
 def _create_account(idp: IdentityProvider, claims: dict[str, Any], subject: str) -> User:
+    """Create an account for a subject; raise NotAllowed if its user name exists."""
     preferred = str(claims.get("preferred_username") or claims.get("email") or subject)
     name = User.normalize_username(preferred.strip())[:150]
     if User.objects.filter(username__iexact=name).exists():
@@ -263,9 +267,10 @@ def _create_account(idp: IdentityProvider, claims: dict[str, Any], subject: str)
 
 
 def _sync_memberships(user: User, idp: IdentityProvider, role_of: dict[str, str]) -> dict[str, str]:
-    """Set memberships to those of the groups, and return what changed, "" for one that ended.
+    """Set memberships to those of the groups.
 
-    The last admin of a workspace stays an admin.
+    Returns the changed roles by workspace, "" for a membership that ended. The last admin of a
+    workspace stays an admin.
     """
     changed: dict[str, str] = {}
     for slug in sorted({grant.workspace for grant in idp.grants}):
@@ -281,8 +286,8 @@ def _sync_memberships(user: User, idp: IdentityProvider, role_of: dict[str, str]
         if role == current_role:
             continue
         with within(workspace):
-            others = admins_active().exclude(pk=user.pk).exists()
-        if current_role == "admin" and not others:
+            has_other_admins = admins_active().exclude(pk=user.pk).exists()
+        if current_role == "admin" and not has_other_admins:
             continue
         if role:
             user.join(workspace, role)
@@ -293,7 +298,7 @@ def _sync_memberships(user: User, idp: IdentityProvider, role_of: dict[str, str]
 
 
 def identity_link(*, person: User, subject: str) -> None:
-    """Link an account that existed before the provider to a subject; for the command line."""
+    """Link an account from before the identity provider to a subject; for the command line."""
     idp, subject = _configured(), subject.strip()
     if not subject:
         raise PlannerError("--subject is missing: it is what the provider calls sub.")
@@ -307,7 +312,7 @@ def identity_link(*, person: User, subject: str) -> None:
 
 
 def _cached_document(idp: IdentityProvider, url: str, *, fresh: bool = False) -> dict[str, Any]:
-    """Return a public document of the provider from the cache, or fetch it."""
+    """Return a public document of the provider, from the cache or (``fresh``) fetched."""
     key = f"oidc-{hashlib.sha256(url.encode()).hexdigest()}"
     document = None if fresh else cache.get(key)
     if document is None:
@@ -322,7 +327,7 @@ def _request_json(
     body: bytes | None = None,
     headers: dict[str, str] | None = None,
 ) -> dict[str, Any]:
-    """Return the JSON object that the provider answers with."""
+    """Return the JSON object that the provider responds with."""
     try:
         response = outgoing_requests.request(
             "GET" if body is None else "POST", url, _allowed_addresses(idp), body=body,

@@ -25,9 +25,9 @@ MIN_AGE_S = 3600.0  # after this time its writer is done, or dead
 
 
 def orphans_sweep(*, min_age_s: float = MIN_AGE_S) -> int:
-    """Remove uploads, traces and tables without a row, and unfinished messages; return how many.
+    """Remove uploads, traces, tables and unfinished messages that belong to no row.
 
-    Files written within the last ``min_age_s`` seconds stay.
+    Returns the number removed. Files written within the last ``min_age_s`` seconds stay.
     """
     before = time.time() - min_age_s
     # List files first and rows after: a file that gets its row in between stays.
@@ -48,7 +48,7 @@ def orphans_sweep(*, min_age_s: float = MIN_AGE_S) -> int:
 
 
 def _sweep_bucket(before: float) -> int:
-    """Remove objects of the bucket that no row names; return how many stores."""
+    """Remove stores in the bucket that no row names; return how many."""
     bucket, removed = row_arrays.bucket(), 0
     if bucket is None:
         return 0
@@ -65,6 +65,7 @@ def _sweep_bucket(before: float) -> int:
 
 
 def _candidates(base: Path) -> Iterator[Path]:
+    """Yield files and folders that may belong to no row."""
     for name in (UPLOADS, TRACES, RUNS):
         if (folder := base / name).is_dir():
             yield from folder.iterdir()
@@ -77,7 +78,7 @@ def _relative(path: Path) -> str:
 
 
 def _last_written(path: Path) -> float:
-    """Return when anything in a file or folder was last written, seconds since the epoch."""
+    """Return the last modification of anything in a file or folder, in epoch seconds."""
     moments = [0.0]
     with suppress(FileNotFoundError):
         moments.append(path.stat().st_mtime)
@@ -101,7 +102,7 @@ def _named_paths() -> set[str]:
 
 
 def _stores_being_read() -> set[str]:
-    """Return the folders that active ingest runs will create; their drafts must stay."""
+    """Return the folders that active ingest runs will create; their temporary folders must stay."""
     ingests = Run.everywhere.filter(
         kind=Run.Kind.INGEST, state__in=ACTIVE_STATES, trace__isnull=False
     )

@@ -23,18 +23,18 @@ READ_BYTES = 2_000  # bytes that are read of an answer
 
 
 class Unreachable(PlannerError):
-    """The server did not answer; a later try may work."""
+    """An error for a server that did not respond; a later try may work."""
 
 
 class NotListed(PlannerError):
-    """An address that this program may not call."""
+    """An error for an address that is not on the allow-list."""
 
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
-    """The addresses that may be called.
+    """The allow-list of addresses.
 
-    ``origins``: scheme, host and port. ``networks``: private networks that hosts may be in.
+    ``origins`` are scheme, host and port. ``networks`` are private networks that hosts may be in.
     """
 
     origins: frozenset[tuple[str, str, int]]
@@ -44,7 +44,7 @@ class Allowed:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The status of an answer and the first bytes of its body."""
+    """The status of a response and the first bytes of its body."""
 
     status: int
     body: bytes
@@ -66,7 +66,7 @@ def parse_allowed(entries: Sequence[str], setting: str = "HEADROOM_WEBHOOKS") ->
 
 
 def check_listed(url: str, allowed: Allowed) -> SplitResult:
-    """Raise NotListed for an address that is not on the list, whatever it resolves to."""
+    """Raise NotListed for a URL that is not on the allow-list, without resolving its host."""
     try:
         parts = urlsplit(url)
         origin = _origin(parts)
@@ -75,7 +75,10 @@ def check_listed(url: str, allowed: Allowed) -> SplitResult:
     if parts.username is not None or parts.password is not None:
         raise NotListed("The address names a user or password. Leave them out.")
     if origin not in allowed.origins:
-        listed = ", ".join(sorted(f"{s}://{h}:{p}" for s, h, p in allowed.origins)) or "none"
+        listed = (
+            ", ".join(sorted(f"{scheme}://{host}:{port}" for scheme, host, port in allowed.origins))
+            or "none"
+        )
         raise NotListed(
             f"{origin[0]}://{origin[1]}:{origin[2]} is not on the list of addresses that may be "
             f"called ({listed}); an operator adds it to {allowed.setting}."
@@ -123,13 +126,14 @@ def request(
 
 
 def _origin(parts: SplitResult) -> tuple[str, str, int]:
+    """Return scheme, host and port of a URL; raise ValueError if it has none."""
     if parts.scheme not in PORTS or not parts.hostname:
         raise ValueError(parts.geturl())
     return parts.scheme, parts.hostname.lower(), parts.port or PORTS[parts.scheme]
 
 
 def _address(host: str, port: int, allowed: Allowed) -> str:
-    """Return an address of ``host``; raise NotListed unless all of them may be called."""
+    """Return an IP address of ``host``; raise NotListed unless all its addresses are allowed."""
     # All of them: a name server could mix a private address with a public one.
     try:
         addresses = {

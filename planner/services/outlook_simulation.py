@@ -17,15 +17,16 @@ PERIOD_S = 3600.0
 
 
 def month_to_replay(run: Run) -> str:
-    """Return the last month that has a plan, which growth makes the most demanding; "" if none."""
+    """Return the last month that has a plan; "" if none. Growth makes it the most demanding."""
     months = [row for row in run_result(run)["months"] if row["cost_usd"] is not None]
     return str(months[-1]["month"]) if months else ""
 
 
 def outlook_replay(*, run: Run, user: User, idempotency_key: str = "") -> Run:
-    """Start a comparison of the week that represents the last month, with its busiest day.
+    """Start a comparison run for the last month of an outlook, on its representative week.
 
-    It runs on its own scenario, with the demand that the outlook has for that month.
+    The week includes the month's busiest day. The run has its own scenario, with the demand that
+    the outlook forecasts for that month.
     """
     check_may_plan(user)
     if run.kind != Run.Kind.OUTLOOK:

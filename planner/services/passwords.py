@@ -33,7 +33,7 @@ MAX_PER_NETWORK = 10  # most mails within a minute
 
 
 def password_forgotten(*, name: str, network: str) -> None:
-    """Have a mail sent to the account of that name, if it exists and has a mailbox.
+    """Send a password mail to the account ``name``, if it exists and has a mailbox.
 
     Raises PlannerError for a network that asks too often.
     """
@@ -52,7 +52,7 @@ def password_forgotten(*, name: str, network: str) -> None:
 
 
 def password_mail(*, name: str) -> bool:
-    """Send the mail; return whether one was sent."""
+    """Send the mail for a new password; return whether one was sent."""
     person = User.objects.filter(username=name, is_active=True).exclude(email="").first()
     if person is None or not mail_configured():
         return False
@@ -65,13 +65,13 @@ def password_mail(*, name: str) -> bool:
 
 
 def password_changed(*, user: User, except_key: str = "") -> None:
-    """Record a changed password, and end all sessions except the row ``except_key``."""
+    """Record a changed password, and end all sessions except that with row key ``except_key``."""
     record("user.password", user, by=user)
     sessions_end(user=user, by=user, except_key=except_key)
 
 
 def mailbox_set(*, user: User, email: str) -> None:
-    """Set the address that gets the mail for a new password; "" for none."""
+    """Set the mailbox for password mails; "" removes it."""
     email = email.strip()
     if email:
         check_mailbox(email)
@@ -87,18 +87,18 @@ def mailbox_set(*, user: User, email: str) -> None:
 
 
 def mark_verified(request: HttpRequest, *, moment: float | None = None) -> None:
-    """Store in the session when its person was verified: ``moment`` (s since the epoch), or now."""
+    """Store in the session when its user was last verified: ``moment`` (epoch s), or now."""
     request.session[VERIFIED_KEY] = time.time() if moment is None else moment
 
 
 def needs_password(request: HttpRequest) -> bool:
-    """Return whether the password must be asked for again."""
+    """Return whether the user must enter the password again before this action."""
     age = time.time() - float(request.session.get(VERIFIED_KEY, 0.0))
     return not 0 <= age < FRESH_S
 
 
 def check_verified(request: HttpRequest, user: User, password: str) -> None:
-    """Raise NotAllowed unless the person signed in a moment ago, or this is their password."""
+    """Raise NotAllowed unless the user was verified recently, or ``password`` is correct."""
     if not needs_password(request):
         return
     if not user.has_usable_password():

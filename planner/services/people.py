@@ -34,7 +34,7 @@ class Invitation(NamedTuple):
 
 
 def person_invite(*, by: User | None, name: str, role: str) -> Invitation:
-    """Create a person who cannot sign in before choosing a password at the returned path."""
+    """Create a person who must first choose a password at the returned path."""
     check_may_administer(by)
     parsed_role = _parse_role(role)
     person = User(username=User.normalize_username(name.strip()))
@@ -48,8 +48,8 @@ def person_invite(*, by: User | None, name: str, role: str) -> Invitation:
 def invitation_path(*, by: User | None, person: User) -> str:
     """Return the path of a page where ``person`` may choose a password once.
 
-    It serves new people and those who forgot theirs. It is signed with the present password, so it
-    ends with its use or with any other change of the password.
+    It serves new people and those who forgot theirs. It is signed with the current password, so it
+    expires with its use or with any other change of the password.
     """
     check_may_administer(by)
     check_may_change_account(by, person, "give a new password to")
@@ -60,7 +60,7 @@ def invitation_path(*, by: User | None, person: User) -> str:
 
 
 def password_path(person: User) -> str:
-    """Return the path for a person with a checked right to it, or for a mail to the person."""
+    """Return the path of the password page; the caller has checked that the person may get it."""
     encoded = urlsafe_base64_encode(force_bytes(person.pk))
     token = default_token_generator.make_token(person)
     return reverse("web:welcome", kwargs={"uidb64": encoded, "token": token})
@@ -70,7 +70,7 @@ def password_path(person: User) -> str:
 def person_change(
     *, by: User | None, person: User, role: str | None = None, active: bool | None = None
 ) -> User:
-    """Change a role, or end or restore access; a disabled person is signed out everywhere."""
+    """Change a role, or disable or enable a person; disabling ends all of their sessions."""
     check_may_administer(by)
     # One change at a time: two admins must not remove each other's role.
     Workspace.objects.select_for_update().get(pk=current_workspace().pk)
@@ -92,7 +92,7 @@ def person_change(
 
 
 def check_may_change_account(by: User | None, person: User, action: str) -> None:
-    """Raise NotAllowed if an admin of one workspace would change an account used elsewhere."""
+    """Raise NotAllowed if an admin of one workspace would change an account used in others."""
     if by is None or by.is_superuser:
         return
     workspace_id = current_workspace().pk
@@ -106,6 +106,7 @@ def check_may_change_account(by: User | None, person: User, action: str) -> None
 
 
 def _save(person: User) -> User:
+    """Save a person; raise PlannerError for an invalid or existing user name."""
     try:
         person.full_clean(exclude=["password"])
     except ValidationError as invalid:

@@ -32,7 +32,7 @@ class PoolPlan:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """The largest change of a pool's replicas at any time."""
+    """The largest change of a pool's replicas, and when it happens."""
 
     pool: str
     region: str
@@ -43,7 +43,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Difference of a plan from the active plan, over the hours that both cover.
+    """The difference of a plan from the active plan, over the hours that both cover.
 
     An hour is compared with the same time in the active plan. If that is not covered, it is
     compared with the same time a week before, or else a day before.
@@ -79,7 +79,7 @@ class Difference:
 
 
 def plan_difference(plan: Sequence[PoolPlan], active: Sequence[PoolPlan]) -> Difference:
-    """Return the difference of ``plan`` from the active plan; both are on one clock."""
+    """Return the difference of ``plan`` from the active plan; both use the same time zone."""
     times, step = _comparison_times(plan)
     before = {pool.key: pool for pool in active}
     after = {pool.key: pool for pool in plan}
@@ -110,9 +110,9 @@ def plan_difference(plan: Sequence[PoolPlan], active: Sequence[PoolPlan]) -> Dif
 
 
 def _comparison_times(plan: Sequence[PoolPlan]) -> tuple[list[datetime], timedelta]:
-    """Return equally spaced times over the plan, and their spacing.
+    """Return equally spaced times over the plan, and the interval between them.
 
-    The spacing is that of the shortest step, between 5 minutes and an hour.
+    The interval is the length of the shortest step, limited to 5 minutes to an hour.
     """
     steps = [step for pool in plan for step in pool.steps]
     begins, ends = min(step.begins for step in steps), max(step.ends for step in steps)
@@ -127,10 +127,10 @@ def _replicas_at(
     times: Sequence[datetime],
     cycles: Sequence[timedelta] = CYCLES,
 ) -> FloatArray:
-    """Return the replicas of a pool at ``times``.
+    """Return the replicas of a pool at ``times``; 0 if the plan does not have the pool.
 
-    0: the plan does not have the pool. NaN: the plan covers neither the time nor a time some whole
-    ``cycles`` before it.
+    NaN marks times that the plan does not cover, neither directly nor a number of whole ``cycles``
+    before.
     """
     # A pool that the plan lacks has no steps, so the first pool shows which times are covered.
     steps = (pool or pools[0]).steps
@@ -148,7 +148,7 @@ def _replicas_at(
 def _step_at(
     steps: Sequence[Step], edges: Sequence[datetime], time: datetime, cycle: timedelta
 ) -> Step | None:
-    """Return the step at ``time``, or at the nearest time whole cycles before it; None: none."""
+    """Return the step at ``time``, or at the nearest time whole cycles before it, or None."""
     if not steps:
         return None
     past = time - steps[-1].ends
@@ -163,10 +163,10 @@ def _cost_usd(
     before: Mapping[PoolKey, PoolPlan],
     after: Mapping[PoolKey, PoolPlan],
 ) -> float | None:
-    """Return the cost of ``counts`` (replica-hours per pool), in USD; None: a price is not known.
+    """Return the cost (USD) of ``counts``, which are replica-hours per pool.
 
-    Both plans are priced at the new plan's prices, so that only counts make a difference. Pools
-    that only the old plan has keep its price.
+    None if a price is not known. Both plans use the new plan's prices, so that only replicas make a
+    difference. Pools that only the old plan has keep its price.
     """
     total = 0.0
     for row, key in zip(counts, keys, strict=True):
@@ -187,6 +187,7 @@ def _cost_usd(
 def _largest_change(
     old: FloatArray, new: FloatArray, keys: Sequence[PoolKey], times: Sequence[datetime]
 ) -> Change | None:
+    """Return the largest change of any pool at any time; None without a change."""
     if not old.size or not np.any(new != old):
         return None
     row, hour = np.unravel_index(int(np.argmax(np.abs(new - old))), old.shape)
@@ -197,7 +198,7 @@ def _largest_change(
 
 @dataclass(frozen=True, slots=True)
 class ActivationRule:
-    """Largest differences at which a plan becomes active without a review.
+    """The largest differences at which a plan becomes active without a review.
 
     If one of them is None, every plan needs a review.
     """
@@ -206,10 +207,10 @@ class ActivationRule:
     cost: float | None = None  # share of the cost
 
     def reason_for_review(self, difference: Difference | None, missed: Sequence[str]) -> str:
-        """Return why a person has to review the plan; "" if no review is needed.
+        """Return why a person must review the plan; "" if no review is needed.
 
-        ``difference`` is None if no plan is active. ``missed`` are the tiers that missed their
-        targets in the replay.
+        ``difference`` is None if no plan is active. ``missed`` are the tiers that missed their SLO
+        target in the simulation.
         """
         if self.replicas is None or self.cost is None:
             return "Everything is to be reviewed: no limits are set."

@@ -37,7 +37,7 @@ Period = tuple[datetime, datetime]
 
 
 def outcomes_tick(*, now: datetime, limit: int = 1, progress: Progress = silent) -> list[Outcome]:
-    """Judge up to ``limit`` stretches that are due, those that ended first before others."""
+    """Compute the outcome of up to ``limit`` due periods of active plans, the earliest first."""
     # Without the row of a dead worker, the stretch is due again.
     Outcome.objects.filter(state=Outcome.State.RUNNING, started_at__lt=now - STALE_AFTER).delete()
     judged: list[Outcome] = []
@@ -50,7 +50,7 @@ def outcomes_tick(*, now: datetime, limit: int = 1, progress: Progress = silent)
 
 
 def due_periods(now: datetime) -> list[tuple[ActivePlan, Period]]:
-    """Return the stretches that are over, with known traffic, and not judged yet."""
+    """Return the periods that are over, have known traffic, and have no outcome yet."""
     done = set(Outcome.objects.values_list("plan_id", "begins"))
     waiting = []
     for plan in ActivePlan.objects.select_related("run")[:MAX_PLANS]:
@@ -64,10 +64,10 @@ def due_periods(now: datetime) -> list[tuple[ActivePlan, Period]]:
 
 
 def active_periods(plan: ActivePlan, now: datetime) -> Iterator[Period]:
-    """Yield the stretches in which a plan was active and that are over, to the hour.
+    """Yield the past periods in which a plan was active, in whole hours.
 
-    A plan of dates has one stretch: the part of its dates in which it was active. If its dates were
-    past when it was activated, the stretch is all of them. A pattern has one stretch per week.
+    A dated plan has one period: the part of its dates in which it was active. If its dates were
+    already over at activation, the period is all of them. A repeating plan has one period per week.
     """
     if plan.repeat == "once" and plan.ends <= plan.since:
         yield plan.begins, plan.ends
@@ -90,7 +90,7 @@ def active_periods(plan: ActivePlan, now: datetime) -> Iterator[Period]:
 def outcome_judge(
     *, plan: ActivePlan, begins: datetime, ends: datetime, now: datetime, progress: Progress
 ) -> Outcome | None:
-    """Judge one stretch of a plan; return None if another worker does."""
+    """Compute the outcome of one period of a plan; return None if another worker does it."""
     outcome = Outcome(plan=plan, begins=begins, ends=ends, started_at=now)
     try:
         with transaction.atomic():
@@ -131,7 +131,7 @@ def outcome_judge(
 
 
 def traffic_known_until(run: Run) -> datetime | None:
-    """Return until when all traffic of a run is known; None if one of its traces is gone."""
+    """Return the time until which all traffic of a run is known; None if a trace is missing."""
     ends = []
     for source in text.outline(run.document)["traffic"]["sources"]:
         if source.get("trace") is None:
@@ -144,7 +144,7 @@ def traffic_known_until(run: Run) -> datetime | None:
 
 
 def _scenario_document(run: Run, begins: datetime, ends: datetime) -> str:
-    """Return the planned scenario with the traffic that came instead of the known traffic."""
+    """Return the plan's scenario, with the traffic that really came in the period."""
     outline = text.outline(run.document)
     changes: dict[str, object] = {
         "traffic.until": None,
@@ -160,7 +160,7 @@ def _scenario_document(run: Run, begins: datetime, ends: datetime) -> str:
 
 
 def _forecast_of(run: Run) -> Forecast:
-    """Return the forecast of a run, bin by bin."""
+    """Return the forecast of a run for each time bin."""
     if "forecast" not in run_tables(run):
         return {}
     return {

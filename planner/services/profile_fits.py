@@ -48,7 +48,7 @@ PRECISIONS = {"fp16": "bf16", "float16": "bf16", "bfloat16": "bf16", "w4a16": "i
 def profile_compute(
     *, user: User | None, spec: ProfileSpec, idempotency_key: str = ""
 ) -> ProfileVersion:
-    """Store an operator or roofline profile that no benchmark row was fitted to."""
+    """Store an operator or roofline profile, which needs no benchmark rows."""
     check_may_plan(user)
     key = request_key(idempotency_key, ["compute", asdict(spec)])
     if earlier := key.earlier_row(ProfileVersion.objects.filter(created_by=user)):
@@ -73,7 +73,7 @@ def profile_fit(
     spec: ProfileSpec,
     idempotency_key: str = "",
 ) -> ProfileVersion:
-    """Fit the rows, and store the profile as the next version of its name, with its errors."""
+    """Fit benchmark rows, and store the profile with its errors as the next version of its name."""
     check_may_plan(user)
     key = request_key(idempotency_key, ["fit", calibration.pk, asdict(spec)])
     if earlier := key.earlier_row(ProfileVersion.objects.filter(created_by=user)):
@@ -119,14 +119,14 @@ def profile_fit(
 
 
 def compute_profile(spec: ProfileSpec) -> core.Profile:
-    """Return the profile that kernels or published peaks give, without benchmark rows."""
+    """Return the profile from measured kernels or published peaks, without benchmark rows."""
     gpu = gpu_get(spec.gpu).spec
     tables = kernel_tables(gpu.name, spec.kernels) if spec.kind == "operator" else None
     return computed_profile(spec, model_get(spec.model).spec, gpu, tables)
 
 
 def kernel_calibrations(files: Sequence[int]) -> list[Calibration]:
-    """Return the uploaded kernel files with these ids; raise CatalogueError if one is not."""
+    """Return the uploaded kernel files with these ids; raise CatalogueError for a wrong id."""
     rows = Calibration.objects.in_bulk(list(files))
     for number in files:
         if number not in rows or rows[number].kind != Calibration.Kind.KERNELS:
@@ -137,7 +137,7 @@ def kernel_calibrations(files: Sequence[int]) -> list[Calibration]:
 
 
 def kernel_tables(gpu: str, files: Sequence[int]) -> Kernels | None:
-    """Return all kernels that the files have for ``gpu``; None without files."""
+    """Return all kernels for ``gpu`` in the files; None without files."""
     calibrations = kernel_calibrations(files)
     if not calibrations:
         return None
@@ -170,7 +170,7 @@ def profile_compare(
     rows_model: str,
     rows_gpu: str,
 ) -> tuple[Comparison, pl.DataFrame]:
-    """Compare a profile with rows that it was not fitted to; nothing is stored."""
+    """Compare a profile with rows that it was not fitted to, without storing anything."""
     stored = profile_get(profile_name, version)
     rows = arrangement_rows(calibration, rows_model, rows_gpu, stored.tp)
     against = f"{rows.rows:,} rows of {calibration.name}"
@@ -184,7 +184,7 @@ def profile_compare(
 
 
 def arrangement_rows(calibration: Calibration, model: str, gpu: str, tp: int) -> BenchmarkRows:
-    """Return the rows of one arrangement of a file; rows without tp belong to every arrangement."""
+    """Return the rows of one model, GPU and tp in a file; rows without tp match every tp."""
     if calibration.kind != Calibration.Kind.BENCHMARK:
         raise CatalogueError(f"{calibration.name} holds no benchmark rows. Upload such a file.")
     rows = calibration_rows(calibration)
@@ -199,7 +199,7 @@ def arrangement_rows(calibration: Calibration, model: str, gpu: str, tp: int) ->
 
 
 def _in_precision(rows: BenchmarkRows, precision: str, name: str) -> BenchmarkRows:
-    """Return the rows of the wanted precision if the file has several."""
+    """Return the rows in ``precision``, if the file has several precisions."""
     stored = np.array(
         [
             PRECISIONS.get(precision_name.lower(), precision_name.lower())
@@ -218,6 +218,7 @@ def _in_precision(rows: BenchmarkRows, precision: str, name: str) -> BenchmarkRo
 
 
 def _kv_capacity(spec: ProfileSpec) -> int:
+    """Return the KV-cache capacity in tokens: as given, else from the memory."""
     if spec.kv_capacity_tokens:
         return spec.kv_capacity_tokens
     model, gpu = model_in_precision(spec.model, spec.precision), gpu_get(spec.gpu).spec
@@ -230,7 +231,7 @@ def _kv_capacity(spec: ProfileSpec) -> int:
 
 
 def _with_catalogue_names(rows: BenchmarkRows, spec: ProfileSpec) -> BenchmarkRows:
-    """Return the rows under the catalogue's names, since files use their own."""
+    """Return the rows with the catalogue's names in place of the file's own."""
     return replace(
         rows,
         model=np.full(rows.rows, spec.model),
@@ -248,11 +249,11 @@ def profile_tune(
     source: str = "",
     idempotency_key: str = "",
 ) -> ProfileVersion:
-    """Tune a profile by mean iteration times, and store it as the next version.
+    """Tune a profile by measured iteration times, and store it as the next version.
 
     Each observation has ``at_s`` (when, seconds), ``decodes`` (sequences), ``prefill_tokens`` and
-    ``seconds``. A built-in profile is stored under ``keep_as``. The filter continues from the last
-    tuning of the name.
+    ``seconds``. A built-in profile is stored under ``keep_as``. The Kalman filter continues from
+    the last tuning of that name.
     """
     check_may_plan(user)
     key = request_key(idempotency_key, ["tune", name, list(observations), keep_as, source])

@@ -90,10 +90,12 @@ def profile_save(
 
 
 def profile_delete(*, profile: Profile, user: User) -> None:
-    """Remove a profile with all its versions, unless a scenario or an active run uses it."""
+    """Remove a profile with all versions; raise NotReady if a scenario or active run uses it."""
     check_may_remove(user, profile.owner_id, "this profile")
     scenarios = [
-        s.name for s in Scenario.objects.all() if profile.name in stored_profiles_in(s.document)
+        scenario.name
+        for scenario in Scenario.objects.all()
+        if profile.name in stored_profiles_in(scenario.document)
     ]
     if scenarios:
         raise NotReady(
@@ -113,7 +115,7 @@ def profile_delete(*, profile: Profile, user: User) -> None:
 
 
 def stored_profiles_in(document: str) -> dict[str, int | None]:
-    """Return the names of the stored profiles in a scenario, with the version that it asks for."""
+    """Return the stored profiles that a scenario names, each with the version it asks for."""
     rows = text.outline(document).get("profiles") or []
     return {
         str(row["name"]): row.get("version")
@@ -125,7 +127,7 @@ def stored_profiles_in(document: str) -> dict[str, int | None]:
 def _get_or_create(
     name: str, profile: core.Profile, spread: dict[str, Any], user: User | None
 ) -> Profile:
-    """Return the profile of that name, and create it if it is new."""
+    """Return the profile of that name; create it if there is none."""
     try:
         with transaction.atomic():
             row, _ = Profile.objects.get_or_create(

@@ -44,9 +44,9 @@ SCENARIO_ROLES = {core: role for role, core in ROLES.items()}
 def active_replay_start(
     plan: ActivePlan, run: Run, base: Run | None, by: User | None
 ) -> Run | None:
-    """Start a run that replays ``plan`` on the demand of ``run``.
+    """Start a run that replays the active ``plan`` on the demand of ``run``.
 
-    Returns None if both were replayed on the same requests already, or if no exact replay is
+    Returns None if both were already simulated on the same requests, or if no exact replay is
     possible.
     """
     if base is not None and _same_inputs(base, run, plan.policy):
@@ -55,9 +55,9 @@ def active_replay_start(
 
 
 def proposed_replay_start(plan: ActivePlan, run: Run, by: User | None) -> Run | None:
-    """Start a run that replays ``plan``, the plan of ``run`` as it would be active, on its demand.
+    """Start a run that replays ``plan``, the plan of ``run`` as activation would store it.
 
-    Returns None if ``run`` replayed it itself, or if no exact replay is possible.
+    Returns None if ``run`` itself simulated that schedule, or if no exact replay is possible.
     """
     if plan.policy in (run_result(run).get("policies") or {}):
         return None
@@ -91,7 +91,7 @@ def _replay(plan: ActivePlan, run: Run, name: str, by: User | None) -> Run | Non
 
 
 def _same_inputs(base: Run, run: Run, policy: str) -> bool:
-    """Return whether both were replayed on the same requests, limits, prices and speeds."""
+    """Return whether both runs simulated the same requests, limits, prices and speeds."""
     results = [run_result(base), run_result(run)]
     if policy not in (results[0].get("policies") or {}) or len(windows(results)) > 1:
         return False
@@ -100,7 +100,7 @@ def _same_inputs(base: Run, run: Run, policy: str) -> bool:
 
 
 def _has_unique_pools(plan: ActivePlan, scenario: Scenario) -> bool:
-    """Return whether model, region, GPU type and role identify each pool of plan and scenario."""
+    """Return whether model, region, GPU type and role identify each pool; False with spot."""
     pools = Counter((p["model"], p["region"], p["gpu"], p["role"]) for p in plan.pools)
     speeds = Counter((profile.model, profile.gpu, profile.role) for profile in scenario.profiles)
     return max([*pools.values(), *speeds.values()], default=0) == 1 and not any(
@@ -109,7 +109,7 @@ def _has_unique_pools(plan: ActivePlan, scenario: Scenario) -> bool:
 
 
 def periodic_rows(plan: ActivePlan, begins: datetime, ends: datetime) -> Iterator[dict[str, Any]]:
-    """Yield the rows of ``periodic`` that repeat the plan's replicas from ``begins`` to ``ends``.
+    """Yield rows of policy ``periodic`` that repeat the plan from ``begins`` to ``ends``.
 
     After its dates a plan repeats its day, or its week. A window of over a week yields no rows.
     """
@@ -133,6 +133,7 @@ def periodic_rows(plan: ActivePlan, begins: datetime, ends: datetime) -> Iterato
 
 
 def _pool_fields(pool: dict[str, Any]) -> dict[str, str]:
+    """Return what identifies a plan's pool, in the words of scenarios."""
     return {
         "model": pool["model"],
         "region": pool["region"],
@@ -144,9 +145,9 @@ def _pool_fields(pool: dict[str, Any]) -> dict[str, str]:
 def _replicas_by_minute(
     plan: ActivePlan, pool: dict[str, Any], begins: datetime, minutes: int
 ) -> IntArray:
-    """Return replicas of a pool by minute from ``begins``.
+    """Return the replicas of a pool by minute from ``begins`` on, ``[minutes]``.
 
-    Minutes without a count in the plan get the pool's minimum.
+    Minutes that the plan does not cover get the pool's minimum.
     """
     repeat = plan.repeat
     if repeat == "once":

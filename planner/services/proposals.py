@@ -70,11 +70,11 @@ def propose(
     draft: bool = False,
     rule: str = "",
 ) -> Proposal:
-    """Propose that a finished plan or comparison become active, with ``options``.
+    """Propose that the plan of a completed run become active, exported with ``options``.
 
     ``options`` are those of planner.outputs.options: policy, repeat, timezone, names. The proposal
     is compared with the active plan that it would replace, or with ``base_run``. ``rule`` is the
-    author if ``by`` is None. Raises NotReady if there is no schedule of replicas.
+    author if ``by`` is None. Raises NotReady if the run has no replica schedule.
     """
     check_may_plan(by)
     title = title.strip()
@@ -107,9 +107,9 @@ def amend(
     base_run: Run | None = None,
     rule: str = "",
 ) -> Proposal:
-    """Replace the run of a proposal, or compare the same run with the plan that is active now.
+    """Replace the run of a proposal, or compare the same run with the currently active plan.
 
-    Earlier approvals no longer count. ``rule`` is the author if ``by`` is None.
+    Existing approvals no longer count. ``rule`` is the author if ``by`` is None.
     """
     check_may_plan(by)
     locked = _lock(proposal)
@@ -139,7 +139,7 @@ def mark_ready(*, proposal: Proposal, by: User) -> Proposal:
 def request_review(
     *, proposal: Proposal, by: User | None, reviewers: Iterable[User], rule: str = ""
 ) -> Proposal:
-    """Ask people for a review and notify them; raise PlannerError unless they may approve."""
+    """Ask users for a review and notify them; raise PlannerError for one without the right."""
     check_may_plan(by)
     _check_undecided(proposal, "reviewed")
     people = list(reviewers)
@@ -160,7 +160,7 @@ def request_review(
 def comment(
     *, proposal: Proposal, by: User, text: str, anchor: Mapping[str, Any] | None = None
 ) -> ProposalEntry:
-    """Comment on the proposal, or on the part that ``anchor`` names.
+    """Comment on a whole proposal, or on the part that ``anchor`` names.
 
     ``anchor`` is {"setting": address}, or {"chart": name, "series": label, "time": moment}.
     """
@@ -210,7 +210,7 @@ def approve(
     rule: str = "",
     now: datetime | None = None,
 ) -> Proposal:
-    """Approve the present revision, and activate it once there are enough approvals.
+    """Approve the current revision; activate its plan once there are enough approvals.
 
     If ``by`` is None, ``rule`` approves and the plan is active at once. A rule may not approve a
     plan above the cost that needs an admin.
@@ -237,7 +237,7 @@ def approve(
 
 
 def _set_subject(proposal: Proposal, run: Run, base_run: Run | None, by: User | None) -> None:
-    """Set what the proposal is about, and the plan and runs that it is compared with."""
+    """Set the run of a proposal, and the plan and runs that it is compared with."""
     plan = activatable_plan(run, options_of(ExportOptions, dict(proposal.options)), timezone.now())
     current = next(iter(plans_replaced_by(plan, run)), None)
     proposal.run, proposal.scenario = run, run.scenario
@@ -312,15 +312,16 @@ def _notify_people(proposal: Proposal, entry: ProposalEntry, people: Sequence[Us
 
 
 def mentioned(text: str) -> list[User]:
-    """Return the people that the text names after an @, without a full stop at the end."""
+    """Return the users that the text names after an @; a full stop after a name is ignored."""
     names = {name.rstrip(".-+") for name in MENTION.findall(text)}
-    here = Q(memberships__workspace=current_workspace()) | Q(is_superuser=True)
-    return list(User.objects.filter(here, username__in=names, is_active=True).distinct())
+    in_workspace = Q(memberships__workspace=current_workspace()) | Q(is_superuser=True)
+    return list(User.objects.filter(in_workspace, username__in=names, is_active=True).distinct())
 
 
 def _change_state(
     proposal: Proposal, state: Proposal.State, kind: ProposalEntry.Kind, by: User, text: str
 ) -> Proposal:
+    """Set the state of a proposal, with an entry and an audit record."""
     proposal.state = state
     if state not in UNDECIDED:
         proposal.decided_at = timezone.now()
@@ -331,6 +332,7 @@ def _change_state(
 
 
 def _activate(proposal: Proposal, by: User | None, rule: str, now: datetime) -> None:
+    """Approve a proposal and activate its plan; raise NotReady if its run was removed."""
     if proposal.run is None:
         raise NotReady(f"The run of proposal {proposal.pk} was removed. Amend it with another.")
     proposal.state = State.APPROVED
@@ -359,7 +361,7 @@ def _checked_text(text: str) -> str:
 
 
 def _checked_anchor(anchor: Mapping[str, Any]) -> dict[str, str]:
-    """Return the anchor's fields as text; raise PlannerError if it is neither of the two kinds."""
+    """Return the anchor's fields as text; raise PlannerError unless it is one of both kinds."""
     fields = {name: str(value).strip()[:300] for name, value in anchor.items() if value}
     if not fields:
         return {}

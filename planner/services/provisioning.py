@@ -42,7 +42,7 @@ LIMIT_MULTIPLE = 3.0  # least latency limit of a swept length, in lone passes on
 
 
 def pool_named(result: dict[str, Any], name: str, phase: str) -> dict[str, Any]:
-    """Return the pool of this name (see ``pool_names``) and phase; the first if both are empty."""
+    """Return the pool with this name (see ``pool_names``) and phase; the first if both are ""."""
     pools: list[dict[str, Any]] = result.get("pools") or []
     if result.get("kind") != "provision" or not pools:
         raise NotReady("This run did not provision below the replica. Start one with it.")
@@ -55,7 +55,7 @@ def pool_named(result: dict[str, Any], name: str, phase: str) -> dict[str, Any]:
 
 
 def pool_names(pools: list[dict[str, Any]]) -> list[str]:
-    """Return ``model / region / gpu`` of each pool, with the precision if two would be equal."""
+    """Return ``model / region / gpu`` of each pool, with the precision where two would be equal."""
     weights: dict[str, set[str]] = {}
     for pool in pools:
         weights.setdefault(_plain_name(pool), set()).add(pool["weights"])
@@ -71,7 +71,7 @@ def _plain_name(pool: dict[str, Any]) -> str:
 
 
 def operator_sensitivity(run: Run, pool: dict[str, Any]) -> dict[str, Any]:
-    """Return how the pool's operators respond to length, batch, rate and GPU share (A2)."""
+    """Return how the pool's operators respond to length, batch, rate and share of a GPU (A2)."""
 
     def compute() -> dict[str, Any]:
         service, measured = service_of_pool(run, pool)
@@ -96,9 +96,10 @@ def operator_sensitivity(run: Run, pool: dict[str, Any]) -> dict[str, Any]:
 
 
 def savings_sweep(run: Run, pool: dict[str, Any], by: str) -> dict[str, Any]:
-    """Compare operators with whole replicas while length, rate or the model's size varies.
+    """Return the savings of operator-level over whole-replica provisioning, over one variable.
 
-    The sizes are the Qwen2 family at the pool's load and limit.
+    ``by`` is the variable: length, rate or model size. Sizes are those of the Qwen2 family, at the
+    pool's load and latency limit.
     """
     if by not in SWEEPS:
         raise NotFound(f"There is no sweep by {by!r}; there are: {', '.join(SWEEPS)}.")
@@ -134,7 +135,7 @@ def savings_sweep(run: Run, pool: dict[str, Any], by: str) -> dict[str, Any]:
 
 
 def _curve_provenance(measured: Measurements) -> dict[str, str]:
-    """Return the provenance of a pool's curves."""
+    """Return the sources of the latency curves of a pool."""
     share = "a share of the SMs by the stated interference model"
     table = measured.interference
     if table is not None and table.alone:
@@ -147,10 +148,10 @@ def _curve_provenance(measured: Measurements) -> dict[str, str]:
 
 
 def _at_length(service: PhaseLoad, tokens: int, weights: str, measured: Measurements) -> PhaseLoad:
-    """Return the service at prompts of ``tokens``.
+    """Return the load of a pool with prompts of ``tokens`` tokens.
 
-    The limit is at least three lone passes on one GPU: a limit for shorter prompts may be
-    unreachable.
+    The latency limit is at least three times a single pass on one GPU, because the limit for
+    shorter prompts may be unreachable.
     """
     varied = replace(service, isl=float(tokens))
     lone_pass_s = float(
@@ -161,7 +162,7 @@ def _at_length(service: PhaseLoad, tokens: int, weights: str, measured: Measurem
 
 
 def service_of_pool(run: Run, pool: dict[str, Any]) -> tuple[PhaseLoad, Measurements]:
-    """Return the service of a pool as the run had it, and the measurements of its GPU type."""
+    """Return the load of a pool in the run, and the kernel measurements of its GPU type."""
     hardware_facts, options = stored_hardware(run.resolved), options_of(Options, run.options)
     hardware = build_hardware(parse(run.document, run.name), hardware_facts)
     model = next(model for model in hardware.models if model.name == pool["model"])
@@ -190,7 +191,7 @@ def service_of_pool(run: Run, pool: dict[str, Any]) -> tuple[PhaseLoad, Measurem
 def _cached(
     run: Run, pool: dict[str, Any], figure: str, compute: Callable[[], dict[str, Any]]
 ) -> dict[str, Any]:
-    """Return what ``compute`` returns, computed once per pool, load and version of the program."""
+    """Return the result of ``compute``, cached by pool, load and version of the program."""
     load = {name: value for name, value in pool.items() if name not in ("levels", "savings")}
     question = json.dumps(
         [figure, code_version(), run.document, run.resolved, run.options, load], sort_keys=True

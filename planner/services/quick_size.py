@@ -21,7 +21,7 @@ STEADY_ROUNDS = 1000.0  # users ask again and again, not all at the same moment
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SizeQuestion:
-    """A question of one line: give ``users`` at once or ``rps``, requests per second."""
+    """A sizing question: either concurrent ``users``, or ``rps`` (requests per second)."""
 
     model: str
     gpu: str  # GPU type or cloud instance
@@ -44,14 +44,18 @@ class SizeQuestion:
 
 
 def quick_size(question: SizeQuestion) -> dict[str, Any]:
-    """Return the fewest GPUs that meet both limits, with cost and assumptions.
+    """Return the fewest GPUs that meet both latency limits, with cost and assumptions.
 
     Raises PlannerError if no replica meets the limits.
     """
     if question.users is not None:
-        answer = _of_users(question)
+        answer = _fewest_for_users(question)
     else:
-        answer = _of_cached_rate(question) if question.cached_share else _of_rate(question)
+        answer = (
+            _fewest_for_cached_rate(question)
+            if question.cached_share
+            else _cheapest_for_rate(question)
+        )
     price = price_of(answer["gpu"], {})
     lengths = f"Every request has {question.isl:,} input and {question.osl:,} output tokens."
     cost = answer["gpus"] * price.usd if isfinite(price.usd) else None
@@ -76,9 +80,12 @@ def quick_size(question: SizeQuestion) -> dict[str, Any]:
 
 
 def loads_of(users: int) -> list[int]:
-    """Return the numbers of users per replica that numbers of replicas lead to, largest first."""
-    least = max(1, ceil(users / MAX_PER_REPLICA))
-    counts = {ceil(users / replicas) for replicas in range(least, min(users, least + 64) + 1)}
+    """Return the users per replica for each possible number of replicas, largest first."""
+    fewest_replicas = max(1, ceil(users / MAX_PER_REPLICA))
+    counts = {
+        ceil(users / replicas)
+        for replicas in range(fewest_replicas, min(users, fewest_replicas + 64) + 1)
+    }
     power = 1
     while power < users:
         counts.add(min(power, MAX_PER_REPLICA))
@@ -86,10 +93,10 @@ def loads_of(users: int) -> list[int]:
     return sorted((count for count in counts if count <= MAX_PER_REPLICA), reverse=True)
 
 
-def _of_users(question: SizeQuestion) -> dict[str, Any]:
-    """Return the fewest GPUs on which every user meets both limits in the mean."""
+def _fewest_for_users(question: SizeQuestion) -> dict[str, Any]:
+    """Return the fewest GPUs on which the mean latencies of ``users`` meet both limits."""
     users = question.users or 1
-    replicas, answer = _fewest(question, loads_of(users), lambda load, _: users / load)
+    replicas, answer = _fewest_gpus(question, loads_of(users), lambda load, _: users / load)
     return {
         **answer,
         "users_per_replica": users / replicas,
@@ -98,14 +105,14 @@ def _of_users(question: SizeQuestion) -> dict[str, Any]:
     }
 
 
-def _of_cached_rate(question: SizeQuestion) -> dict[str, Any]:
-    """Return the fewest GPUs whose replicas carry a rate of prompts that are cached in part."""
+def _fewest_for_cached_rate(question: SizeQuestion) -> dict[str, Any]:
+    """Return the fewest GPUs for a rate of requests whose prompts are partly cached."""
     rps, loads = question.rps or 0.0, loads_of(MAX_PER_REPLICA)
 
     def wanted(_: int, answer: dict[str, Any]) -> float:
         return rps * question.osl / float(answer["tokens_per_s"])
 
-    _, answer = _fewest(question, loads, wanted)
+    _, answer = _fewest_gpus(question, loads, wanted)
     return {
         **answer,
         "rps_per_replica": answer["tokens_per_s"] / question.osl,
@@ -114,12 +121,15 @@ def _of_cached_rate(question: SizeQuestion) -> dict[str, Any]:
     }
 
 
-def _fewest(
-    question: SizeQuestion, loads: Sequence[int], wanted: Callable[[int, dict[str, Any]], float]
+def _fewest_gpus(
+    question: SizeQuestion,
+    loads: Sequence[int],
+    replicas_needed: Callable[[int, dict[str, Any]], float],
 ) -> tuple[int, dict[str, Any]]:
-    """Return replicas and figures of one, on the fewest GPUs that meet both limits in the mean.
+    """Return the number of replicas and the estimate of one, for the fewest GPUs.
 
-    ``wanted`` gives the replicas needed at a number of requests in flight and its estimate.
+    Mean latencies meet both limits. ``replicas_needed`` returns the replicas for a number of
+    requests in flight per replica and its estimate.
     """
     name, gpu_type = catalogue.model_name(question.model), catalogue.gpu_name(question.gpu)
     rows: list[dict[str, Any]] = [
@@ -132,7 +142,7 @@ def _fewest(
     ]  # fmt: skip
     answers = estimate_many(rows)
     fits = [
-        (ceil(wanted(row["concurrency"], answer)) * int(row["tp"]), int(row["tp"]), answer)
+        (ceil(replicas_needed(row["concurrency"], answer)) * int(row["tp"]), int(row["tp"]), answer)
         for row, answer in zip(rows, answers, strict=True)
         if "refused" not in answer
         and answer["ttft_ms"] <= question.ttft_ms
@@ -157,7 +167,7 @@ def _fewest(
 
 
 def _nearest(answers: Sequence[dict[str, Any]], question: SizeQuestion) -> str:
-    """Return the figures of the deployment that comes nearest to the limits."""
+    """Return the figures of the deployment that is closest to the latency limits, as text."""
     nearest = min(
         (answer for answer in answers if "refused" not in answer),
         key=lambda a: max(a["ttft_ms"] / question.ttft_ms, a["tbt_ms"] / question.tbt_ms),
@@ -168,8 +178,8 @@ def _nearest(answers: Sequence[dict[str, Any]], question: SizeQuestion) -> str:
     return f"the nearest has TTFT {nearest['ttft_ms']:,.0f} ms, TPOT {nearest['tbt_ms']:,.1f} ms"
 
 
-def _of_rate(question: SizeQuestion) -> dict[str, Any]:
-    """Return the cheapest fleet of whole replicas for a rate, as a search of deployments finds."""
+def _cheapest_for_rate(question: SizeQuestion) -> dict[str, Any]:
+    """Return the cheapest fleet of whole replicas for a rate, from the deployment search."""
     gpu_type = catalogue.gpu_name(question.gpu)
     query = DeploymentQuery(
         model=question.model,
@@ -181,9 +191,11 @@ def _of_rate(question: SizeQuestion) -> dict[str, Any]:
         gpus=(gpu_type,),
         top=MOST_TOP,
     )
-    found = search_deployments(query)["candidates"]
+    candidates = search_deployments(query)["candidates"]
     best = min(
-        (c for c in found if c["mode"] == "agg"), key=lambda c: c["fleet_gpus"], default=None
+        (candidate for candidate in candidates if candidate["mode"] == "agg"),
+        key=lambda candidate: candidate["fleet_gpus"],
+        default=None,
     )
     if best is None:
         raise PlannerError(

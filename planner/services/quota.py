@@ -17,7 +17,7 @@ GB = 1e9
 
 @dataclass(frozen=True, slots=True)
 class DiskUsage:
-    """Bytes that a workspace or a person uses, and may use."""
+    """The bytes that a workspace or a person uses, and the limit."""
 
     owner_words: str
     used: int
@@ -30,7 +30,7 @@ class DiskUsage:
         return max(0, self.limit - self.used)
 
     def check_fits(self, name: str, new_bytes: int) -> None:
-        """Raise NoRoom if ``new_bytes`` bytes of ``name`` do not fit."""
+        """Raise NoRoom if an upload ``name`` of ``new_bytes`` bytes does not fit."""
         if new_bytes > self.left:
             raise NoRoom(
                 f"{name} does not fit: {self.owner_words} {self.used / GB:,.1f} GB of the "
@@ -41,9 +41,9 @@ class DiskUsage:
 
 @dataclass(frozen=True, slots=True)
 class DiskQuota:
-    """The space of the current workspace, and of a person in all workspaces.
+    """The disk use of the current workspace, and of a person in all workspaces.
 
-    ``person`` is None for a command, which belongs to nobody.
+    ``person`` is None for a command, which has no user.
     """
 
     workspace: DiskUsage
@@ -58,13 +58,14 @@ class DiskQuota:
             share.check_fits(name, new_bytes)
 
     def _shares(self) -> Iterator[DiskUsage]:
+        """Yield the disk use of the workspace, and of the person if there is one."""
         yield self.workspace
         if self.person is not None:
             yield self.person
 
 
 def disk_quota(owner: User | None = None) -> DiskQuota:
-    """Return the space of the current workspace and of ``owner``."""
+    """Return the disk use of the current workspace and of ``owner``."""
     workspace = DiskUsage(
         "this workspace takes",
         row_arrays.bytes_of(_stores()),
@@ -76,7 +77,7 @@ def disk_quota(owner: User | None = None) -> DiskQuota:
 
 
 def disk_usage(owner: User) -> DiskUsage:
-    """Return the space of a person's uploads, measurements and results in all workspaces."""
+    """Return the disk use of a person's uploads, measurements and results in all workspaces."""
     return DiskUsage(
         "your traces and runs in all workspaces take",
         row_arrays.bytes_of(_stores_of(owner)),
@@ -87,14 +88,14 @@ def disk_usage(owner: User) -> DiskUsage:
 
 
 def _stores() -> Iterator[str]:
-    """Yield the paths that the workspace's rows name."""
+    """Yield the paths of stored data in the rows of the current workspace."""
     for model in (Trace, Run, Calibration, ProfileVersion, Source):
         yield from model.objects.exclude(store="").values_list("store", flat=True)
     yield from _uploads(Run.objects.all())
 
 
 def _stores_of(owner: User) -> Iterator[str]:
-    """Yield the paths that a person's rows name.
+    """Yield the paths of stored data in a person's rows.
 
     Live sources and profiles do not count, since they belong to the workspace.
     """
@@ -105,6 +106,7 @@ def _stores_of(owner: User) -> Iterator[str]:
 
 
 def _uploads(runs: QuerySet[Run]) -> Iterator[str]:
+    """Yield the uploads that ingest runs still have."""
     for options in runs.filter(kind=Run.Kind.INGEST).values_list("options", flat=True):
         if upload := options.get("upload"):  # "": the file was removed after it was read
             yield upload

@@ -37,7 +37,10 @@ class LimitReached(NamedTuple):
 
 
 def count_refusal(status: int, *, signed_in: bool) -> None:
-    """Count one refusal. In a cache of files, two at the same moment may count as one."""
+    """Count one refused request by its HTTP status.
+
+    In a file-based cache, two refusals at the same moment may count as one.
+    """
     key = _key(status, CALLERS[0] if signed_in else CALLERS[1])
     cache.add(key, 0, None)
     cache.incr(key)
@@ -45,17 +48,17 @@ def count_refusal(status: int, *, signed_in: bool) -> None:
 
 
 def refusal_counts() -> dict[tuple[int, str], int]:
-    """Return the counts by status and by who was refused, since the cache was emptied."""
+    """Return the counts by HTTP status and kind of caller, since the cache was last emptied."""
     keys = {(status, caller): _key(status, caller) for status in STATUSES for caller in CALLERS}
     counts = cache.get_many(keys.values())
     return {refusal: int(counts.get(key, 0)) for refusal, key in keys.items()}
 
 
 def record_limit_reached(sentence: str, *, key: str, name: str = "") -> bool:
-    """Record that somebody ran into a limit; return whether it was recorded.
+    """Record in the audit log that somebody reached a limit; return whether it was recorded.
 
-    ``key`` names the limit: the same one is recorded once an hour. ``name`` is the account that it
-    is about, which may not exist.
+    ``key`` names the limit; the same key is recorded at most once an hour. ``name`` is the affected
+    account, which may not exist.
     """
     # Cache keys must be short and without spaces; a typed user name may be neither.
     digest = hashlib.sha256(key.encode()).hexdigest()
@@ -71,7 +74,7 @@ def record_limit_reached(sentence: str, *, key: str, name: str = "") -> bool:
 
 
 def limits_reached(user: User) -> list[LimitReached]:
-    """Return the newest limits that ``user`` ran into; anybody's for admins of the installation."""
+    """Return the newest limits that ``user`` reached; for installation admins, anybody's."""
     records = AuditRecord.objects.filter(action=ACTION)
     if not _admins().filter(pk=user.pk).exists():
         records = records.filter(key=str(user.pk), name=user.username)
@@ -83,7 +86,7 @@ def limits_reached(user: User) -> list[LimitReached]:
 
 
 def _admins() -> QuerySet[User]:
-    """Return the admins of the installation; if there are none, those of its first workspace."""
+    """Return the installation's admins; if there are none, those of its first workspace."""
     active = User.objects.filter(is_active=True)
     admins = active.filter(is_superuser=True)
     if admins.exists():

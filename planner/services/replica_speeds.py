@@ -33,10 +33,10 @@ RECOVERED_WITHIN = (
 
 
 def speeds_judge(*, source_id: int) -> list[dict[str, Any]]:
-    """Judge the last reading of a source, for each active plan of a scenario that names it.
+    """Compare the newest speeds from a source with the profiles of active plans.
 
-    Returns the drifts that are stored with the source. A drift that lasts is notified once, also
-    across plans that follow each other.
+    Only plans whose scenario names the source count. Returns the drifts that are stored with the
+    source. A drift that lasts is notified once, also across plans that follow each other.
     """
     source = Source.everywhere.select_related("workspace").get(pk=source_id)
     with within(source.workspace):
@@ -71,7 +71,10 @@ def speeds_judge(*, source_id: int) -> list[dict[str, Any]]:
 
 
 def _drifts_of_plan(plan: ActivePlan, source: Source) -> list[tuple[SpeedDrift, datetime]]:
-    """Return the drifts since the plan took effect, of its last day, up to the end of the data."""
+    """Return the speed drifts of a plan and their times, from up to a day before the last data.
+
+    Only data from after the plan took effect is used.
+    """
     run, trace = plan.run, source.trace
     if run is None or trace is None or trace.end_at is None:
         return []
@@ -94,5 +97,5 @@ def _drifts_of_plan(plan: ActivePlan, source: Source) -> list[tuple[SpeedDrift, 
 
 
 def _speed_key(row: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the key of a speed: scenario, model, region, GPU type and tp."""
+    """Return what identifies a speed: scenario, model, region, GPU type and tp."""
     return tuple(str(row[name]) for name in ("scenario", "model", "region", "gpu", "tp"))

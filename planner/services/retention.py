@@ -31,9 +31,10 @@ OldRow = TypeVar("OldRow", Run, Trace)
 
 
 def retention_sweep(*, now: datetime) -> int:
-    """Announce old data of the current workspace, and remove data announced NOTICE_PERIOD ago.
+    """Announce the removal of old data in the current workspace, and remove it later.
 
-    Returns the number of removed rows.
+    Data is removed once NOTICE_PERIOD has passed since its announcement. Returns the number of
+    removed rows.
     """
     removed = 0
     sentences: list[str] = []
@@ -55,7 +56,7 @@ def retention_sweep(*, now: datetime) -> int:
 
 
 def removal_time(row: Run | Trace) -> datetime | None:
-    """Return when a row will be removed; None until the removal is announced."""
+    """Return when a row will be removed; None if its removal has not been announced."""
     run = isinstance(row, Run)
     days = settings.HEADROOM_KEEP_RUNS_DAYS if run else settings.HEADROOM_KEEP_TRACES_DAYS
     if not days or row.removal_announced_at is None:
@@ -65,7 +66,7 @@ def removal_time(row: Run | Trace) -> datetime | None:
 
 
 def removal_sentence(row: Run | Trace) -> str:
-    """Return the sentence about the removal for the row's page; "" if it stays."""
+    """Return a sentence on the removal for the row's page; "" if the row stays."""
     if (removed_at := removal_time(row)) is None:
         return ""
     noun = "run" if isinstance(row, Run) else "trace"
@@ -76,7 +77,7 @@ def removal_sentence(row: Run | Trace) -> str:
 
 
 def _removable_runs(before: datetime) -> QuerySet[Run]:
-    """Return the runs that ended before, and that nothing needs."""
+    """Return the runs that ended before ``before`` and that nothing refers to."""
     needed = [
         ActivePlan.objects.exclude(run=None).values("run"),
         *(
@@ -96,7 +97,7 @@ def _removable_runs(before: datetime) -> QuerySet[Run]:
 
 
 def _newest_runs_of_schedules() -> list[int]:
-    """Return the newest run of each schedule."""
+    """Return the ids of the newest run of each schedule."""
     newest: dict[int, int] = {}
     firings = Firing.objects.exclude(run=None).order_by("due_at")
     for schedule, run in firings.values_list("schedule", "run"):
@@ -113,7 +114,7 @@ def _due_rows(rows: QuerySet[OldRow], now: datetime) -> Iterator[OldRow]:
 
 
 def _announce(rows: QuerySet[OldRow], now: datetime, noun: str, days: int) -> Iterator[str]:
-    """Announce the rows that are not announced yet, and yield one sentence about them."""
+    """Mark the rows as announced if they are not yet, and yield one sentence about them."""
     fresh = [
         row
         for row in rows.filter(removal_announced_at=None).order_by("pk")[:MAX_ROWS]
@@ -132,6 +133,7 @@ def _announce(rows: QuerySet[OldRow], now: datetime, noun: str, days: int) -> It
 
 
 def _is_removable(row: Run | Trace) -> bool:
+    """Return whether nothing needs the row."""
     try:
         if isinstance(row, Trace):
             check_not_needed(row)
@@ -142,6 +144,7 @@ def _is_removable(row: Run | Trace) -> bool:
 
 @transaction.atomic
 def _remove_run(run: Run) -> bool:
+    """Remove a run for the retention rule; return whether that was possible."""
     try:
         run_remove(run=run)
     except NotReady:
@@ -152,6 +155,7 @@ def _remove_run(run: Run) -> bool:
 
 @transaction.atomic
 def _remove_trace(trace: Trace) -> bool:
+    """Remove a trace for the retention rule; return whether that was possible."""
     try:
         trace_remove(trace=trace, by=None, rule=RULE)
     except NotReady:

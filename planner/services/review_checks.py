@@ -14,7 +14,10 @@ from planner.services.plan_outcomes import traffic_known_until
 def checks_of(
     proposal: Proposal, result: dict[str, Any], after: Simulated | None, now: datetime
 ) -> list[Check]:
-    """Return the checks of a proposal; ``result`` is the one that simulated it as ``after``."""
+    """Return the checks of a proposal for its reviewers.
+
+    ``result`` is the run result that contains the simulated proposal, ``after``.
+    """
     return list(
         checks(
             after,
@@ -26,7 +29,7 @@ def checks_of(
 
 
 def _data_age(run: Run, result: dict[str, Any], now: datetime) -> timedelta | None:
-    """Return the time since the traffic ends that the plan knows; None without a calendar."""
+    """Return the time since the end of the plan's traffic; None for a trace without dates."""
     window = result.get("window") or {}
     if window.get("clock", "utc") != "utc" or "start" not in window:
         return None

@@ -60,14 +60,14 @@ FORMER_COUNTERS = {"planinforce": "activeplan"}  # a counter has the name of its
 
 
 class TableFigures(TypedDict):
-    """Rows of a table, and the sum of their digests, which does not depend on their order."""
+    """The number of rows in a table, and the sum of their digests, in any row order."""
 
     rows: int
     sha256: str
 
 
 class Tally:
-    """The number of rows of each table, and a digest that is the same in each kind of database."""
+    """The number of rows in each table, and a digest that does not depend on the database."""
 
     def __init__(self) -> None:
         self._rows: Counter[str] = Counter()
@@ -92,23 +92,23 @@ class Tally:
 def differences(
     expected: dict[str, TableFigures], actual: dict[str, TableFigures], *, digests: bool = True
 ) -> list[str]:
-    """Return one sentence for each table that has other rows than expected."""
+    """Return one sentence for each table whose rows differ from the expected ones."""
     none: TableFigures = {"rows": 0, "sha256": "0" * (DIGEST_BITS // 4)}
-    found = []
+    sentences = []
     for table in sorted({*expected, *actual}):
         expected_table, actual_table = expected.get(table, none), actual.get(table, none)
         if expected_table["rows"] != actual_table["rows"]:
-            found.append(
+            sentences.append(
                 f"{table} has {actual_table['rows']} rows instead of {expected_table['rows']}."
             )
         elif digests and expected_table["sha256"] != actual_table["sha256"]:
-            found.append(f"{table} has other values in its {actual_table['rows']} rows.")
-    return found
+            sentences.append(f"{table} has other values in its {actual_table['rows']} rows.")
+    return sentences
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedRows:
-    """Counts of the rows that a file held and that were stored."""
+    """The number of rows in a file, and the number that were stored."""
 
     read: Tally  # the documents as they are in the file
     stored: Tally  # the documents as the database should hold them
@@ -123,20 +123,20 @@ class _Counts:
 
 
 class _MicrosecondEncoder(DjangoJSONEncoder):
-    """Keep microseconds, which Django's encoder cuts to milliseconds."""
+    """A JSON encoder that keeps microseconds, which Django's encoder cuts to milliseconds."""
 
     def default(self, value: Any) -> Any:
         return value.isoformat() if isinstance(value, datetime) else super().default(value)
 
 
 def tables_of_rows() -> list[type[Model]]:
-    """Return every model that a backup contains: not sessions, sign-in attempts or run parts."""
+    """Return every model in a backup: all but sessions, sign-in attempts and parts of runs."""
     models = apps.get_app_config("planner").get_models()
     return [model for model in models if model not in (AttemptWindow, RunPart, Session)]
 
 
 def every_row(using: str = "default") -> Iterator[Model]:
-    """Yield every row of a database, table by table, ordered by key."""
+    """Yield every row of a database, table by table, ordered by primary key."""
     for model in tables_of_rows():
         yield from model._base_manager.using(using).order_by("pk").iterator(chunk_size=100)
 
@@ -156,7 +156,7 @@ def line_of(document: Document) -> bytes:
 
 
 def tally_of(using: str) -> Tally:
-    """Count and digest every row of a database."""
+    """Return the count and the digest of every table of a database."""
     tally = Tally()
     for row in every_row(using):
         tally.add(document_of(row))
@@ -191,6 +191,7 @@ def load(lines: Iterable[bytes], *, using: str, replace_characters: bool = False
 
 
 def _parse_line(line: bytes, number: int) -> Document:
+    """Return the document in a line; raise PlannerError naming a damaged line."""
     try:
         document = json.loads(line)
         if isinstance(document["fields"], dict) and isinstance(document["model"], str):
@@ -201,7 +202,7 @@ def _parse_line(line: bytes, number: int) -> Document:
 
 
 def _with_present_names(document: Document) -> Document:
-    """Return a document of any version with the names of tables and columns of this one."""
+    """Return a document of any release, with the table and column names of this release."""
     label, values = document["model"], document["fields"]
     fields = {FORMER_COLUMNS.get((label, name), name): value for name, value in values.items()}
     if label == "planner.counter":
@@ -210,7 +211,10 @@ def _with_present_names(document: Document) -> Document:
 
 
 def _insert(document: Document, using: str, left_out: Counter[str]) -> Iterator[Document]:
-    """Store one row, and yield the documents that are stored: none for an unknown table."""
+    """Store one row, and yield the documents that were stored; none for an unknown table.
+
+    Unknown tables are counted in ``left_out``.
+    """
     label, fields = document["model"], document["fields"]
     try:
         model = apps.get_model(label)
@@ -233,13 +237,13 @@ def _insert(document: Document, using: str, left_out: Counter[str]) -> Iterator[
 
 
 def _membership(row: Any, fields: dict[str, Any]) -> Iterator[Document]:
-    """Turn the role of an account of the first versions into a membership."""
+    """Yield a membership for the role column that accounts had in the first releases."""
     if isinstance(row, User) and (role := fields.get("role")):
         yield document_of(row.join(current_workspace(), role))
 
 
 def _refusal_message(document: Document, model: type[Model], error: Exception, using: str) -> str:
-    """Return the problem of a row, its place, and the remedy."""
+    """Return an error message on a row that was refused: problem, location and remedy."""
     row_name = f"{document['model']} {document.get('pk')}"
     vendor = connections[using].display_name
     for column, value in document["fields"].items():
@@ -266,7 +270,7 @@ def _first_line(error: Exception) -> str:
 
 
 def _replace_characters(document: Document) -> tuple[Document, bool]:
-    """Return a document without unstorable characters, and whether it had any."""
+    """Return a document without characters that cannot be stored, and whether it had any."""
     if unstorable_character(document["fields"]) is None:
         return document, False
     return document | {"fields": storable(document["fields"])}, True
@@ -278,7 +282,7 @@ def _digest(document: Document) -> int:
 
 
 def _canonical(value: Any) -> Any:
-    """Write whole numbers without a fraction: PostgreSQL's JSON returns 1e22 as an integer."""
+    """Return a value with whole numbers as int, as PostgreSQL's JSON returns 1e22."""
     if isinstance(value, float) and value.is_integer():
         return int(Decimal(repr(value)))
     if isinstance(value, dict):

@@ -15,7 +15,10 @@ REMEDY = "choose a shorter window, a smaller scale or wider bins"
 
 
 class RunLimits:
-    """The limits of one run, which began ``seconds`` ago, perhaps on another worker."""
+    """The limits on time and memory of one run.
+
+    The run began ``seconds`` ago, perhaps on another worker.
+    """
 
     def __init__(self, seconds: float = 0.0) -> None:
         self._began = time.monotonic() - max(0.0, seconds)
@@ -23,13 +26,14 @@ class RunLimits:
         self.violation = ""  # message about the limit that was passed; "" before
 
     def is_ignored(self) -> bool:
-        """Return whether a limit was passed so long ago that the run will not stop on request."""
+        """Return whether a limit was passed so long ago that the run ignores requests to stop."""
         now = time.monotonic()
         if not self.violation and (sentence := self._find_violation(now - self._began)):
             self.violation, self._passed_at = sentence, now
         return bool(self.violation) and now - self._passed_at > GRACE_S
 
     def _find_violation(self, seconds: float) -> str:
+        """Return a sentence on the limit of time or memory that the run exceeds; "" if none."""
         max_s, max_mb = settings.HEADROOM_MAX_RUN_SECONDS, settings.HEADROOM_MAX_RUN_MB
         if seconds > max_s:
             return (
@@ -46,7 +50,7 @@ class RunLimits:
 
 
 def resident_mb() -> float:
-    """Return the memory of this process in MB; 0 if the system does not report it."""
+    """Return the resident memory of this process in MB; 0 if the system does not report it."""
     try:
         pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
     except (OSError, ValueError, IndexError):

@@ -42,17 +42,17 @@ JOIN_WITHIN_S = 60.0  # after the start of such a run
 
 
 class NothingToDo(Exception):
-    """Raised when a worker leaves a run because other workers have the remaining parts."""
+    """An exception for a worker that leaves a run, because others have the remaining parts."""
 
 
 @cache
 def worker_id() -> str:
-    """Return the name of this process, by which its supervisor reports how it ended."""
+    """Return the name of this process, with which its supervisor reports its end."""
     return os.environ.get("HEADROOM_WORKER_ID") or uuid4().hex
 
 
 class SharedParts:
-    """Parts of one run, as one worker sees them."""
+    """The parts of one run, computed by several workers, as one worker sees them."""
 
     def __init__(self, run: Run, *, leads: bool) -> None:
         self.run, self.leads = run, leads
@@ -62,13 +62,13 @@ class SharedParts:
         self._step = 0
 
     def active_row(self) -> Any:
-        """Return the run's row as a query; it is empty once the run ended or began again."""
+        """Return a query for the run's row; it is empty once the run ended or began again."""
         return Run.everywhere.filter(
             pk=self.run.pk, state=Run.State.RUNNING, attempts=self.run.attempts
         )
 
     def led_row(self) -> Any:
-        """Return the run's row as a query; it is empty if this worker does not lead."""
+        """Return a query for the run's row; it is empty if this worker does not lead the run."""
         return self.active_row().filter(worker=worker_id()) if self.leads else Run.everywhere.none()
 
     def map(
@@ -81,7 +81,8 @@ class SharedParts:
     ) -> list[T]:
         """Compute ``parts`` together with other workers; see ``Parts.map``.
 
-        NothingToDo is raised if other workers finish the parts and this one is needed elsewhere.
+        Raises NothingToDo if other workers compute the remaining parts and this worker is needed
+        elsewhere.
         """
         del at_once  # one at a time: other workers use the other cores
         if not parts:
@@ -105,7 +106,7 @@ class SharedParts:
         return [decode(bytes(result), shared) for _, result in rows]
 
     def close(self) -> None:
-        """Say that no parts follow: only the worker that leads goes on."""
+        """End the shared steps: only the leading worker continues with the run."""
         if not self.leads:
             raise NothingToDo
 
@@ -114,7 +115,7 @@ class SharedParts:
 
     @transaction.atomic
     def _open(self, names: Sequence[str]) -> None:
-        """Create the rows of this step, unless another worker has."""
+        """Create the rows of this step's parts, unless another worker has done so."""
         if not self.active_row().exists():
             raise NothingToDo
         existing = list(self._rows().values_list("name", flat=True))
@@ -134,11 +135,13 @@ class SharedParts:
         notify_workers(self.run.pk, LONG, times=min(len(names) - 1, MAX_HELPERS))
 
     def _finished(self) -> bool:
+        """Return whether all parts of this step are done; raise NothingToDo if the run ended."""
         if not self.active_row().exists():
             raise NothingToDo  # the run ended, or began again elsewhere
         return not self._rows().exclude(state=RunPart.State.DONE).exists()
 
     def _claim(self) -> RunPart | None:
+        """Claim a part that waits; None if there is none, or other workers took them all."""
         waits = Q(state=RunPart.State.WAITING)
         part: RunPart
         for part in self._rows().filter(waits).defer("result"):
@@ -155,6 +158,7 @@ class SharedParts:
     def _compute(
         self, claimed: RunPart, parts: Sequence[Part[T]], shared: Sequence[Any], progress: Progress
     ) -> None:
+        """Compute a claimed part and store its result."""
         part = parts[claimed.place]
         self.fraction, self.part = 0.0, claimed
 
@@ -178,11 +182,11 @@ class SharedParts:
         self.others += 1.0
 
     def _share(self, count: int) -> float:
-        """Return the share of this step's work that is done."""
+        """Return the share of this step's ``count`` parts that is done, 0 to 1."""
         return min(1.0, (self.others + self.fraction) / count)
 
     def exchange_progress(self) -> None:
-        """Report this worker's part and read the progress of the others; called every second."""
+        """Report this worker's progress and read that of the others; called every second."""
         rows = list(self._rows().values_list("pk", "progress"))
         current = self.part
         self.others = sum(done for pk, done in rows if current is None or pk != current.pk)
@@ -192,7 +196,7 @@ class SharedParts:
             ).update(heartbeat_at=timezone.now(), progress=min(1.0, self.fraction))
 
     def _needed_elsewhere(self) -> bool:
-        """Whether other work waits for a worker while another worker carries on with this run."""
+        """Return whether other work waits for a worker while another worker continues this run."""
         others_run = self._rows().filter(state=RunPart.State.RUNNING).exclude(worker=worker_id())
         if not others_run.exists():
             return False
@@ -203,7 +207,7 @@ class SharedParts:
         )
 
     def _lead(self) -> bool:
-        """Try to continue as the leading worker; exactly one of all that try succeeds."""
+        """Try to become the leading worker; exactly one of all workers that try succeeds."""
         rows = self.active_row().filter(step=self._step - 1)
         return bool(
             rows.update(
@@ -213,9 +217,9 @@ class SharedParts:
 
 
 def run_to_help(excluded: Collection[int]) -> Run | None:
-    """Return a run whose parts wait for a worker, or that will soon have some; else None.
+    """Return a run with parts that wait for a worker, or soon will; None if there is none.
 
-    Runs of another version of the program, and those in ``excluded``, are no choice.
+    Runs of another program version, and those with ids in ``excluded``, are skipped.
     """
     running = Run.everywhere.filter(
         state=Run.State.RUNNING, enqueued_at__isnull=False, code_version=code_version()

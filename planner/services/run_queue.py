@@ -1,6 +1,6 @@
 """Choose the run that a free worker takes next, and estimate the wait of the others.
 
-A message to a queue (``planner.services.queues``) is a turn, not a run. Its receiver takes a
+A message to a queue is a turn, not a run. Its receiver takes a
 run of that queue. First comes the workspace with the fewest running runs, in it the owner
 with the fewest, then the run that waited longest. Cells of sweeps come after single runs. So
 a sweep of hundreds of cells does not block other users. The order of messages does not matter.
@@ -32,7 +32,7 @@ REMEMBERED_RUNS = 40  # last completed runs of a kind, from which durations are 
 
 
 class QueuePosition(NamedTuple):
-    """Place of a waiting run in its queue, and its limits."""
+    """The place of a waiting run in its queue, with its limits."""
 
     runs: int  # ahead of it: waiting runs, and running ones if no worker is free
     seconds: float | None  # expected until its turn; None: no completed run to estimate from
@@ -47,15 +47,15 @@ class QueuePosition(NamedTuple):
         return f"Queued behind {runs}{_duration_words(self.seconds)}"
 
     def size(self) -> str:
-        """Return how long such runs take, and the limits that stop one."""
+        """Return how long runs of this kind take, and the limits that stop them, in words."""
         about = _duration_words(self.takes_seconds).removeprefix(", ")
         takes = f"Usual duration: {about}. " if about else ""
-        most = _duration_words(self.most_seconds).removeprefix(", ").removeprefix("about ")
-        return f"{takes}Limits: {most}, {self.most_mb / 1000:,.1f} GB of memory."
+        longest_words = _duration_words(self.most_seconds).removeprefix(", ").removeprefix("about ")
+        return f"{takes}Limits: {longest_words}, {self.most_mb / 1000:,.1f} GB of memory."
 
 
 def queued_run_ids(queue: str) -> list[int]:
-    """Return the ids of the queued runs of ``queue``, in the order of their turns."""
+    """Return the ids of the queued runs of ``queue``, in the order in which they will start."""
     running = _runs_of_queue(queue, Run.State.RUNNING).values_list("workspace", "owner")
     running_by_owner = Counter(running)
     enqueued = _runs_of_queue(queue, Run.State.PENDING).filter(enqueued_at__isnull=False)
@@ -85,7 +85,7 @@ def _is_sweep_cell(row: tuple[Any, ...]) -> bool:
 
 
 def wait_of(run: Run) -> QueuePosition:
-    """Return how many runs come before ``run`` in its queue, and the expected wait."""
+    """Return how many runs start before ``run`` in its queue, and the expected wait."""
     queue = queue_of(run.kind)
     order = queued_run_ids(queue)
     ahead = order[: order.index(run.pk)] if run.pk in order else []
@@ -103,7 +103,7 @@ def wait_of(run: Run) -> QueuePosition:
 
 
 def check_waiting_limit(owner: User | None, new_runs: int = 1) -> None:
-    """Raise NotReady if ``new_runs`` runs of this owner would exceed the limit of waiting runs."""
+    """Raise NotReady if ``new_runs`` more runs would exceed the owner's limit of waiting runs."""
     limit, count = settings.HEADROOM_MAX_WAITING_RUNS, waiting_count(owner)
     if count + new_runs > limit:
         request_words = f"This asks for {new_runs:,} runs. " if new_runs > 1 else ""
@@ -115,7 +115,7 @@ def check_waiting_limit(owner: User | None, new_runs: int = 1) -> None:
 
 
 def waiting_count(owner: User | None) -> int:
-    """Return how many queued runs of the owner have not begun."""
+    """Return how many queued runs of the owner have not started."""
     pending = Run.everywhere.filter(state=Run.State.PENDING, owner=owner, enqueued_at__isnull=False)
     return pending.count()
 
@@ -128,6 +128,7 @@ def _median_duration_s(kind: str) -> float | None:
 
 
 def _duration_words(seconds: float | None) -> str:
+    """Return an expected wait in words, such as ", under a minute"; "" if unknown."""
     if seconds is None:
         return ""
     if seconds < 60:
@@ -141,16 +142,16 @@ def _duration_words(seconds: float | None) -> str:
 
 
 def queue_of(kind: str) -> str:
-    """Return the queue of a kind of run."""
+    """Return the name of the queue for a kind of run."""
     return SHORT if kind in SHORT_KINDS else LONG
 
 
 def notify_workers(
     run_id: int, queue: str, *, times: int = 1, on_failure: Callable[[], object] | None = None
 ) -> None:
-    """Send messages to ``queue`` once the transaction is committed; too many do no harm.
+    """Send ``times`` messages to ``queue`` once the transaction is committed.
 
-    ``on_failure`` is called if the broker does not answer.
+    More messages than needed do no harm. ``on_failure`` is called if the broker does not respond.
     """
 
     def send() -> None:

@@ -64,10 +64,10 @@ def run_create(
     number: int | None = None,
     enqueue: bool = True,
 ) -> Run:
-    """Create a run; workers are told once the transaction is committed.
+    """Create a run; workers are notified once the transaction is committed.
 
     The same ``idempotency_key`` of the same owner returns the first run instead of a second one.
-    With another request it raises KeyReused.
+    With a different request it raises KeyReused.
     """
     if enqueue and run_with_key(owner, idempotency_key) is None:
         check_waiting_limit(owner)
@@ -105,7 +105,7 @@ def run_create(
 def _resolve_hardware(document: str) -> dict[str, Any]:
     """Return the user's own hardware that the document names.
 
-    An invalid document gives none: the run itself reports the error.
+    It is empty for an invalid document: the run itself reports the error.
     """
     if not document:
         return {}
@@ -117,9 +117,9 @@ def _resolve_hardware(document: str) -> dict[str, Any]:
 
 
 def earlier_run(request: Run) -> Run | None:
-    """Return the run already created under the key of ``request``, or None.
+    """Return the run already created with the key of ``request``, or None.
 
-    KeyReused is raised if that run asked for something else.
+    Raises KeyReused if that run was a different request.
     """
     if not request.idempotency_key:
         return None
@@ -133,17 +133,17 @@ def earlier_run(request: Run) -> Run | None:
 
 
 def run_with_key(owner: User | None, key: str) -> Run | None:
-    """Return the run that its owner created under this key."""
+    """Return the run that its owner created with this idempotency key, or None."""
     if not key:
         return None
     return Run.objects.select_related("sweep").filter(owner=owner, idempotency_key=key).first()
 
 
 def _request_values(run: Run) -> tuple[Any, ...]:
-    """Return the values that identify a request.
+    """Return the values that must be equal for two requests to be the same.
 
-    An upload has a new name each time, and a stored scenario may have changed since. Neither
-    makes another request.
+    The name of an upload and the stored scenario are not among them. An upload has a new name each
+    time, and the scenario may have changed since.
     """
     options = {key: value for key, value in run.options.items() if key != "upload"}
     document = "" if run.scenario_id else run.document
@@ -151,9 +151,9 @@ def _request_values(run: Run) -> tuple[Any, ...]:
 
 
 def run_enqueue(*, run_id: int) -> None:
-    """Tell the workers after commit; safe to repeat, since only one claim succeeds.
+    """Notify the workers after commit; safe to repeat, since only one claim succeeds.
 
-    If the broker does not answer, the run waits for the sweep, which comes through the broker.
+    If the broker does not respond, the periodic sweep notifies them later.
     """
     row = Run.everywhere.filter(pk=run_id)
     row.update(enqueued_at=timezone.now())
@@ -193,9 +193,9 @@ def run_delete(*, run: Run, user: User) -> None:
 
 
 def run_remove(*, run: Run) -> None:
-    """Remove a run and its arrays without a check of permissions.
+    """Remove a run and its arrays without checking permissions.
 
-    NotReady is raised if a proposal refers to it.
+    Raises NotReady if a proposal refers to it.
     """
     check_not_proposed(run)
     store = run.store
@@ -211,13 +211,13 @@ def check_not_proposed(run: Run) -> None:
 
 
 def runs_sweep(*, stale_after_s: float = STALE_AFTER_S, confirm_s: float = 0.0) -> int:
-    """Requeue runs and parts whose worker was lost with its host; return how many runs.
+    """Queue runs and parts again whose worker was lost with its host; return how many runs.
 
     Busy workers call this too, because the queued sweep needs a free worker. A run that was never
-    queued is ended: the command that carried it out is gone.
+    queued is ended, because the command that executed it is gone.
 
-    Clocks may jump. A clock set back leaves heartbeats in the future, which count as none. A
-    clock set forward makes all heartbeats look old, so the sweep waits ``confirm_s`` for another.
+    Clocks may jump. A clock set back leaves heartbeats in the future, which count as none. A clock
+    set forward makes all heartbeats look old, so the sweep waits ``confirm_s`` for another.
     """
     now = timezone.now()
     requeued = 0
@@ -238,12 +238,12 @@ def runs_sweep(*, stale_after_s: float = STALE_AFTER_S, confirm_s: float = 0.0) 
 
 
 def lost_messages_sweep(queue: str) -> int:
-    """Tell the workers again of runs of ``queue`` whose message was lost; return how many.
+    """Notify workers again of runs of ``queue`` whose message was lost; return how many.
 
     Call it from a message of the same queue that is at most half of LOST_S old. Then all earlier
     messages have been received, so a run announced earlier has no message left. In a long queue
-    this message comes too late to be carried out, and nothing is sent twice. An extra message
-    does no harm: its receiver finds no run.
+    this message comes too late to be executed, and nothing is sent twice. An extra message does no
+    harm, because its receiver finds no run.
     """
     lost = Run.everywhere.filter(
         _not_near(timezone.now(), "enqueued_at", LOST_S), state=Run.State.PENDING
@@ -256,13 +256,16 @@ def lost_messages_sweep(queue: str) -> int:
 
 
 def _not_near(now: datetime, moment: str, seconds: float) -> Q:
-    """Return a filter for rows whose ``moment`` is more than ``seconds`` from ``now``."""
+    """Return a filter for rows whose time ``moment`` is more than ``seconds`` from ``now``."""
     distance = timedelta(seconds=seconds)
     return Q(**{f"{moment}__lt": now - distance}) | Q(**{f"{moment}__gt": now + distance})
 
 
 def _end_abandoned(now: datetime) -> None:
-    """End runs whose command ended before it began them, or between two runs of a sweep."""
+    """End runs whose command-line process is gone.
+
+    It ended before it began them, or between two runs of a sweep.
+    """
     last_sign = Coalesce(Greatest(Max("sweep__runs__heartbeat_at"), "created_at"), "created_at")
     waiting = Run.everywhere.filter(state=Run.State.PENDING, enqueued_at__isnull=True)
     for run in waiting.annotate(seen=last_sign).filter(_not_near(now, "seen", ABANDONED_S)):
@@ -281,9 +284,10 @@ DEFAULT_REMEDY = "Choose a shorter window, a smaller scale or wider bins."
 
 @dataclass(frozen=True, slots=True)
 class WorkerEnd:
-    """Observed end of a worker, for example "was killed by signal 9 (SIGKILL)".
+    """How a worker ended, for example "was killed by signal 9 (SIGKILL)".
 
-    Outages of the database, the broker and the host are not ``counted`` against the run.
+    Only ends that are ``counted`` count as failures of its run. Outages of the database, the broker
+    and the host are not.
     """
 
     cause: str
@@ -296,7 +300,7 @@ NO_DATABASE = WorkerEnd("lost its database", counted=False)
 
 
 def worker_ended(*, worker: str, end: WorkerEnd) -> None:
-    """Requeue the runs and parts of a worker that ended; give up those that end every worker."""
+    """Queue the runs and parts of an ended worker again; give up those that end every worker."""
     parts = RunPart.objects.filter(worker=worker, state=RunPart.State.RUNNING)
     for part in parts.select_related("run").defer("result"):
         failures = part.failures + end.counted
@@ -311,9 +315,9 @@ def worker_ended(*, worker: str, end: WorkerEnd) -> None:
 
 
 def run_requeue(*, run: Run, end: WorkerEnd) -> bool:
-    """Requeue a run whose worker ended; return whether it waits again now.
+    """Queue a run again whose worker ended; return whether it now waits.
 
-    A run that ended more than MAX_FAILURES workers is given up with an error message.
+    A run that ended more than MAX_FAILURES workers is failed with an error message instead.
     """
     now = timezone.now()
     row = Run.everywhere.filter(pk=run.pk, state=Run.State.RUNNING)
@@ -340,7 +344,7 @@ def run_requeue(*, run: Run, end: WorkerEnd) -> bool:
 
 
 def _give_up(run: Run, end: WorkerEnd, place: str, failures: int) -> None:
-    """End a run that no worker survives, with the last observed cause."""
+    """End a run that ends every worker with an error, which states the last observed cause."""
     remedy = REMEDIES.get(Run.Kind(run.kind), DEFAULT_REMEDY)
     Run.everywhere.filter(pk=run.pk, state=Run.State.RUNNING, attempts=run.attempts).update(
         state=Run.State.ERRORED,

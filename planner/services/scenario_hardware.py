@@ -20,7 +20,7 @@ LISTED = 12  # names listed in the message about an unknown one
 
 
 def resolve_scenario(scenario: Scenario) -> Resolved:
-    """Return what the scenario names; raise ScenarioError for a profile that does not exist."""
+    """Return the stored facts that a scenario names; raise ScenarioError for a missing profile."""
     gpus = {section.gpu for section in scenario.profiles}
     models = {section.model for section in scenario.profiles}
     in_full = {gpu.name for gpu in scenario.gpus if gpu.in_full}
@@ -50,13 +50,13 @@ def resolve_scenario(scenario: Scenario) -> Resolved:
 
 
 def _stored_measurements(scenario: Scenario) -> list[dict[str, Any]]:
-    """Return the rows of stored benchmark files, if they correct a computed profile."""
+    """Return the rows of stored benchmark files if a profile of the scenario uses them."""
     computed = any(section.kind == "roofline" for section in scenario.profiles)
     return stored_rows() if computed else []
 
 
 def _prices(scenario: Scenario) -> dict[str, Any]:
-    """Return the named price list as it is now; raise ScenarioError if it does not exist."""
+    """Return the price list that the scenario names; raise ScenarioError if there is none."""
     name = scenario.price_list
     if name is None:
         return {}
@@ -72,7 +72,7 @@ def _prices(scenario: Scenario) -> dict[str, Any]:
 
 
 def _kernels(gpus: set[str]) -> dict[str, list[int]]:
-    """Return the uploaded files of measured kernels by GPU type, oldest first."""
+    """Return the ids of uploaded kernel files by GPU type, oldest first."""
     files_of: dict[str, list[int]] = {}
     for row in Calibration.objects.filter(kind=Calibration.Kind.KERNELS).order_by("pk"):
         for gpu in sorted(gpus.intersection(row.report.get("gpus", []))):

@@ -20,10 +20,10 @@ MAX_COUNTED_REQUESTS = 2_000_000  # requests that can be counted into bins withi
 
 
 def scenario_warnings(document: str) -> list[str]:
-    """Return one sentence for each problem that a run of a valid document would meet.
+    """Return one sentence for each problem that a run of a valid document would have.
 
-    It checks names, prices, traces, window and periods. It skips traces of over
-    MAX_COUNTED_REQUESTS requests.
+    It checks names, prices, traces, window and periods. Traces of over MAX_COUNTED_REQUESTS
+    requests are skipped.
     """
     scenario = parse(document)
     warnings = []

@@ -25,7 +25,7 @@ def scenario_create(
     message: str = "",
     origin: ScenarioVersion | None = None,
 ) -> Scenario:
-    """Store a new scenario under the name in its document; raise ScenarioError if not valid."""
+    """Store a new scenario under the name in its document; raise ScenarioError if invalid."""
     check_may_plan(owner)
     saved = _save(Scenario(owner=owner), document, owner, message, origin)
     record("scenario.created", saved, by=owner, **_origin_details(origin))
@@ -41,7 +41,7 @@ def scenario_update(
     message: str = "",
     origin: ScenarioVersion | None = None,
 ) -> Scenario:
-    """Replace the document; the earlier one stays as a version.
+    """Replace the document of a scenario; the old document stays as a version.
 
     ``version`` is the version that the user edited. Raises Outdated if somebody saved in between.
     """
@@ -72,7 +72,7 @@ def scenario_edit(
     version: int | None = None,
     message: str = "",
 ) -> Scenario:
-    """Change values at dotted paths; the rest of the document stays, comments included."""
+    """Change the values at dotted paths; everything else stays, comments included."""
     return scenario_update(
         scenario=scenario,
         user=user,
@@ -90,9 +90,9 @@ def scenario_restore(
     part: str = "",
     into: Scenario | None = None,
 ) -> Scenario:
-    """Make an earlier version the newest one, or replace only its ``part``.
+    """Make an earlier version the newest one, or replace only its section ``part``.
 
-    Versions in between stay. ``into``: another scenario that takes the part.
+    The versions in between stay. ``into`` is another scenario that gets the part.
     """
     target = into or version.scenario
     if into is not None and not part:
@@ -115,7 +115,7 @@ def scenario_restore(
 def scenario_branch(
     *, version: ScenarioVersion, user: User, name: str = "", message: str = ""
 ) -> Scenario:
-    """Create a scenario from a version of another one, under ``name`` or a free name."""
+    """Create a scenario from a version of another one, named ``name`` or with a free name."""
     branch_name = name.strip() or free_name(f"{version.name} branch")
     return scenario_create(
         owner=user,
@@ -126,7 +126,7 @@ def scenario_branch(
 
 
 def plan_branch(*, plan: ActivePlan, user: User, name: str = "", message: str = "") -> Scenario:
-    """Create a scenario from the document that a plan was computed from."""
+    """Create a scenario from the document with which an active plan was computed."""
     run = plan.run
     if run is None:
         raise NotFound(f"Run {plan.number} was removed, and with it what plan {plan.pk} stood on.")
@@ -142,7 +142,7 @@ def plan_branch(*, plan: ActivePlan, user: User, name: str = "", message: str = 
 
 
 def free_name(stem: str) -> str:
-    """Return ``stem``, with a number behind it if the name is taken."""
+    """Return ``stem``, followed by a number if a scenario has that name already."""
     name, n = stem[:110], 2
     while Scenario.objects.filter(name=name).exists():
         name, n = f"{stem[:110]} ({n})", n + 1
@@ -151,7 +151,7 @@ def free_name(stem: str) -> str:
 
 @transaction.atomic
 def scenario_delete(*, scenario: Scenario, user: User) -> None:
-    """Remove a scenario with its versions; raise NotReady while one of its runs is active."""
+    """Remove a scenario with its versions; raise NotReady if one of its runs is active."""
     check_may_remove(user, scenario.owner_id, "this scenario")
     if scenario.runs.filter(state__in=[Run.State.PENDING, Run.State.RUNNING]).exists():
         raise NotReady(f"{scenario.name} has a run going. Cancel it first.")
@@ -167,7 +167,7 @@ def scenario_run(
     options: dict[str, Any] | None = None,
     idempotency_key: str = "",
 ) -> Run:
-    """Start a run of the scenario as it is now."""
+    """Start a run of the current version of a scenario."""
     check_may_plan(owner)
     if kind == Run.Kind.INGEST:
         raise PlannerError("An ingest run begins with an upload, not with a scenario.")
@@ -190,7 +190,7 @@ def document_run(
     options: dict[str, Any] | None = None,
     idempotency_key: str = "",
 ) -> Run:
-    """Start a run of a scenario that is not stored: only the run holds its document."""
+    """Start a run of a scenario document that is stored only with the run."""
     check_may_plan(owner)
     parsed = text.parse(document)
     return runs.run_create(

@@ -45,23 +45,24 @@ Price = dict[tuple[str, str, str, str], float]  # USD per hour by region, model,
 
 @dataclass(frozen=True, slots=True)
 class TickResult:
-    """The firings that one tick started and settled."""
+    """The firings that one tick of the scheduler started, and those that it settled."""
 
     fired: tuple[Firing, ...]
     settled: tuple[Firing, ...]
 
 
 def schedules_tick(*, now: datetime, enqueue: bool = True) -> TickResult:
-    """Settle finished runs, and fire due schedules; safe to repeat and to run twice at once.
+    """Settle firings with finished runs, and fire due schedules.
 
-    If several moments passed, only the last is made up for. The others are stored as missed.
+    Repeating it, even at the same time, is safe. If several due times have passed, only the last is
+    fired. The others are stored as missed.
     """
     settled = [firing for firing in _running_firings() if firing_settle(firing=firing, now=now)]
     fired = []
     for schedule in Schedule.objects.filter(paused=False, next_due__lte=now):
         due = _claim_due_moment(schedule, now)
         if due is not None:
-            fired.append(_create_firing(schedule, due, now, None, enqueue))
+            fired.append(_create_firing(schedule, due, now, user=None, enqueue=enqueue))
     return TickResult(tuple(firing for firing in fired if firing is not None), tuple(settled))
 
 
@@ -75,7 +76,7 @@ def schedule_fire(
 ) -> Firing:
     """Fire a schedule now, even if it is paused; ``as_of`` limits the data to that time.
 
-    Raises NotReady if it was fired in the same second.
+    Raises NotReady if it was already fired in the same second.
     """
     check_may_plan(user, "not fire schedules")
     firing = _create_firing(schedule, now.replace(microsecond=0), now, user, enqueue, as_of)
@@ -85,9 +86,9 @@ def schedule_fire(
 
 
 def firing_settle(*, firing: Firing, now: datetime) -> bool:
-    """Settle a firing once its run is over, and return whether this call settled it.
+    """Settle a firing once its run has ended; return whether this call settled it.
 
-    Its plan is compared with the active one. It becomes active if the schedule's rule allows it.
+    Its plan is compared with the active plan. It becomes active if the schedule's rule allows it.
     """
     run = firing.run
     if run is not None and not run.finished:
@@ -105,7 +106,10 @@ def _running_firings() -> list[Firing]:
 
 
 def _claim_due_moment(schedule: Schedule, now: datetime) -> datetime | None:
-    """Return the moment to fire for, once for all callers, and store the missed ones before it."""
+    """Return the due time to fire for, and store earlier due times as missed; None if not due.
+
+    Of several callers only one gets the time.
+    """
     cron = cron_of(schedule)
     due = cron.between(schedule.next_due - timedelta(seconds=1), now, MAX_MISSED + 1)
     # Only one of several ticks finds ``next_due`` unchanged and moves it.
@@ -146,7 +150,7 @@ def _create_firing(
     enqueue: bool,
     as_of: datetime | None = None,
 ) -> Firing | None:
-    """Return the new firing with its run; None if the moment was fired already."""
+    """Return a new firing with its run; None if this due time was fired already."""
     late = now - due > LATE
     data_until = as_of or (now.replace(second=0, microsecond=0) if late else due)
     firing = Firing(schedule=schedule, due_at=due, as_of=data_until, fired_at=now, by=user)
@@ -171,6 +175,7 @@ def _create_firing(
 def _start_run(
     firing: Firing, schedule: Schedule, data_until: datetime, now: datetime, enqueue: bool
 ) -> None:
+    """Start the run of a firing; if that fails, end the firing as failed."""
     try:
         with transaction.atomic():
             firing.run = _create_run(schedule, data_until, enqueue)
@@ -181,7 +186,7 @@ def _start_run(
 
 
 def _create_run(schedule: Schedule, data_until: datetime, enqueue: bool) -> Run:
-    """Create a run of the current scenario, on the traffic known then, for the window after it."""
+    """Create a run of the current scenario for the time after the known traffic."""
     scenario = schedule.scenario
     if scenario is None:
         raise NotFound("The scenario was removed. Give the schedule another, or remove it.")
@@ -199,7 +204,10 @@ def _create_run(schedule: Schedule, data_until: datetime, enqueue: bool) -> Run:
 
 
 def _propose_plan(firing: Firing, run: Run | None, now: datetime) -> bool:
-    """Propose the plan of a finished run, and approve it if the rule allows."""
+    """Propose the plan of a completed run, and approve it if the rule allows.
+
+    Returns whether a proposal was made.
+    """
     if run is None:
         raise NotFound("Its run was removed before it finished.")
     if run.state != Run.State.COMPLETED:
@@ -228,7 +236,7 @@ def _propose_plan(firing: Firing, run: Run | None, now: datetime) -> bool:
 
 
 def _policy_sentence(schedule: Schedule, run: Run, plan: Plan) -> str:
-    """Return in words which policy of a comparison is used, and why; "" for other kinds of run."""
+    """Return in words which policy of a comparison is used and why; "" for other runs."""
     if run.kind != Run.Kind.COMPARE:
         return ""
     result = run_result(run)
@@ -242,23 +250,23 @@ def _policy_sentence(schedule: Schedule, run: Run, plan: Plan) -> str:
 
 
 def _open_or_amend_proposal(
-    schedule: Schedule, run: Run, words: str, options: dict[str, str], by: str
+    schedule: Schedule, run: Run, words: str, options: dict[str, str], rule: str
 ) -> Proposal:
-    """Amend the open proposal of the schedule with this run, or create a new one."""
+    """Return the schedule's open proposal, amended with this run, or a new proposal."""
     open_proposal = Proposal.objects.filter(firings__schedule=schedule, state__in=UNDECIDED).first()
     if open_proposal is not None:
-        return amend(proposal=open_proposal, by=None, run=run, message=words, rule=by)
+        return amend(proposal=open_proposal, by=None, run=run, message=words, rule=rule)
     return propose(
         by=None, title=f"By schedule: {schedule.name}", run=run, message=words, options=options,
-        rule=by,
+        rule=rule,
     )  # fmt: skip
 
 
-def _approve_by_rule(firing: Firing, by: str, now: datetime) -> None:
-    """Approve the proposal by rule, unless the workspace's rules require a person."""
+def _approve_by_rule(firing: Firing, rule: str, now: datetime) -> None:
+    """Approve the proposal by the schedule's rule, unless the workspace requires a person."""
     assert firing.proposal is not None
     try:
-        approve(proposal=firing.proposal, by=None, rule=by, now=now)
+        approve(proposal=firing.proposal, by=None, rule=rule, now=now)
         firing.state = Firing.State.APPROVED
     except (NotAllowed, NotReady) as problem:
         firing.words += f" {problem}"
@@ -266,7 +274,10 @@ def _approve_by_rule(firing: Firing, by: str, now: datetime) -> None:
 
 
 def _end(firing: Firing, state: str, words: str, now: datetime) -> bool:
-    """End a running firing once, and return whether this call did; earlier words stay."""
+    """End a running firing, and return whether this call did.
+
+    A firing that has ended keeps its first outcome.
+    """
     all_words = f"{firing.words} {words}".strip()
     ended = Firing.objects.filter(pk=firing.pk, state=Firing.State.RUNNING).update(
         state=state, words=all_words, finished_at=now, difference=firing.difference
@@ -284,7 +295,7 @@ def _notify_subscribers(firing: Firing, event: str) -> None:
 
 
 def difference_from_active(plan: Plan, active: ActivePlan | None) -> Difference | None:
-    """Return the difference between two plans, both in UTC; None if no plan is active."""
+    """Return the difference of ``plan`` from the active plan, in UTC; None if none is active."""
     if active is None:
         return None
     prices = _replica_prices(active.run) | _replica_prices(Run.objects.filter(pk=plan.run).first())
@@ -308,7 +319,7 @@ def difference_from_active(plan: Plan, active: ActivePlan | None) -> Difference 
 
 
 def _replica_prices(run: Run | None) -> Price:
-    """Return USD per replica and hour for the pools that the run's plan has."""
+    """Return USD per replica-hour by pool of the run's plan; empty without a plan."""
     if run is None or "plan" not in run_tables(run):
         return {}
     return {

@@ -1,4 +1,4 @@
-"""Store, change, pause and remove schedules; ``services.firings`` starts their runs."""
+"""Store, change, pause and remove schedules; ``services.schedule_firings`` starts their runs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LIMITS = ("most_replicas", "most_cost")
 def schedule_create(
     *, owner: User | None, name: str, scenario: Scenario, cron: str, now: datetime, **fields: Any
 ) -> Schedule:
-    """Create a schedule with ``fields`` of ``FIELDS``; raise PlannerError if one is not valid."""
+    """Create a schedule with ``fields`` in ``FIELDS``; raise PlannerError if one is invalid."""
     schedule = Schedule(owner=owner, name=name, scenario=scenario, cron=cron, **fields)
     return _check_and_save(schedule, owner, now, "made")
 
@@ -31,7 +31,7 @@ def schedule_create(
 def schedule_change(
     *, schedule: Schedule, user: User | None, now: datetime, **fields: Any
 ) -> Schedule:
-    """Set the given ``FIELDS``; the next moment is counted from ``now``."""
+    """Change the given ``FIELDS``; the next due time is computed from ``now``."""
     _check_may_change(schedule, user)
     for name, value in fields.items():
         if name not in FIELDS:
@@ -42,7 +42,7 @@ def schedule_change(
 
 @transaction.atomic
 def schedule_pause(*, schedule: Schedule, user: User | None) -> Schedule:
-    """Pause a schedule: nothing comes due until it is resumed."""
+    """Pause a schedule: it does not fire until it is resumed."""
     check_may_plan(user, "not pause schedules")
     schedule.paused = True
     schedule.save(update_fields=["paused"])
@@ -52,7 +52,7 @@ def schedule_pause(*, schedule: Schedule, user: User | None) -> Schedule:
 
 @transaction.atomic
 def schedule_resume(*, schedule: Schedule, user: User | None, now: datetime) -> Schedule:
-    """Resume with the next moment; moments within the pause do not count as missed."""
+    """Resume a schedule; due times during the pause do not count as missed."""
     check_may_plan(user, "not resume schedules")
     schedule.paused = False
     schedule.next_due = cron_of(schedule).after(now)
@@ -63,7 +63,7 @@ def schedule_resume(*, schedule: Schedule, user: User | None, now: datetime) -> 
 
 @transaction.atomic
 def schedule_delete(*, schedule: Schedule, user: User) -> None:
-    """Remove a schedule with the history of its firings; runs and plans stay."""
+    """Remove a schedule with the history of its firings; its runs and plans stay."""
     check_may_remove(user, schedule.owner_id, "this schedule")
     record("schedule.removed", schedule, by=user)
     schedule.delete()
@@ -75,7 +75,7 @@ def cron_of(schedule: Schedule) -> Cron:
 
 
 def _check_and_save(schedule: Schedule, user: User | None, now: datetime, action: str) -> Schedule:
-    """Check a schedule, set its next moment, and save it."""
+    """Check a schedule, set its next due time, and save it."""
     _check_may_change(schedule, user)
     if not schedule.name.strip():
         raise PlannerError("name: a schedule needs one.")
@@ -99,6 +99,7 @@ def _check_and_save(schedule: Schedule, user: User | None, now: datetime, action
 
 
 def _check_limits(schedule: Schedule) -> None:
+    """Raise PlannerError unless both limits are given as shares, or neither."""
     limits = [getattr(schedule, name) for name in LIMITS]
     if (limits[0] is None) != (limits[1] is None):
         raise PlannerError(
@@ -113,8 +114,8 @@ def _check_limits(schedule: Schedule) -> None:
 def _check_may_change(schedule: Schedule, user: User | None) -> None:
     """Raise NotAllowed unless the user may change this schedule.
 
-    A schedule with limits activates plans without a review, so it needs the right to approve. Every
-    plan of a planner's own schedule is reviewed.
+    A schedule with limits activates plans without a review, so it needs the right to approve. All
+    plans of a planner's own schedule are reviewed.
     """
     check_may_plan(user)
     has_limits = any(getattr(schedule, name) is not None for name in LIMITS)

@@ -21,10 +21,10 @@ MAX_AGE = timedelta(days=1)  # age of databases to drop; a killed backup leaves 
 
 @contextmanager
 def scratch_database(folder: Path, *, sqlite: bool = False) -> Iterator[BaseDatabaseWrapper]:
-    """Yield a connection to an empty database of the installation's kind, or of SQLite.
+    """Yield a connection to an empty database of the installation's kind, or (``sqlite``) SQLite.
 
-    It is an SQLite file in ``folder`` if the PostgreSQL role may not create databases. Django knows
-    the connection by its alias, in this thread only.
+    If the PostgreSQL role may not create databases, it is an SQLite file in ``folder``. Django
+    knows the connection by its alias, in this thread only.
     """
     with ExitStack() as stack:
         scratch = None if sqlite or connection.vendor == "sqlite" else _create_in_postgresql(stack)
@@ -41,7 +41,7 @@ def scratch_database(folder: Path, *, sqlite: bool = False) -> Iterator[BaseData
 
 
 def _create_in_postgresql(stack: ExitStack) -> BaseDatabaseWrapper | None:
-    """Create a database on the same server; return None if that is refused."""
+    """Create a database on the same server; return None if the server refuses."""
     server = connection.copy("scratch-server")  # CREATE DATABASE runs outside of transactions
     stack.callback(server.close)
     now = datetime.now(UTC)
@@ -71,7 +71,7 @@ def _drop(server: BaseDatabaseWrapper, name: str, how: str = "") -> None:
 
 
 def _connect(stack: ExitStack, changes: dict[str, Any]) -> BaseDatabaseWrapper:
-    """Return a connection like the installation's, with these settings changed."""
+    """Return a connection with the installation's settings, except for ``changes``."""
     settings = {**connection.settings_dict, **changes}
     alias = f"scratch-{secrets.token_hex(4)}"
     scratch: BaseDatabaseWrapper = load_backend(settings["ENGINE"]).DatabaseWrapper(settings, alias)

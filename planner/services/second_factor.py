@@ -37,19 +37,19 @@ MAX_WRONG = 5  # wrong codes of one account within a minute; 3 of a million are 
 
 
 class NotEnrolled(NotAllowed):
-    """Everybody here needs a second factor, and this account has none."""
+    """An error for an account without the second factor that it needs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Enrolment:
-    """The shared key in the two forms that a page shows."""
+    """The shared key of a new second factor, in the two forms that a page shows."""
 
     key: str  # base32, to type
     address: str  # otpauth://, to scan
 
 
 def factor_of(user: User) -> SecondFactor | None:
-    """Return the confirmed second factor of a user, which a sign-in asks for; None if none."""
+    """Return the confirmed second factor of a user, or None. Sign-in asks for its code."""
     return SecondFactor.objects.filter(user=user, confirmed_at__isnull=False).first()
 
 
@@ -77,7 +77,7 @@ def provider_checks_factor(user: User) -> bool:
 
 
 def factor_begin(*, user: User) -> Enrolment:
-    """Create a key, which counts once a code of it was given."""
+    """Create a shared key; it takes effect once a code was confirmed."""
     if factor_of(user) is not None:
         raise NotReady("You have a second factor. End it first, then set up another.")
     key = pyotp.random_base32()
@@ -87,13 +87,13 @@ def factor_begin(*, user: User) -> Enrolment:
 
 
 def pending_enrolment(user: User) -> Enrolment | None:
-    """Return the enrolment that waits for its first code; None if there is none."""
+    """Return the enrolment that still needs its first code, or None."""
     pending = SecondFactor.objects.filter(user=user, confirmed_at=None).first()
     return _enrolment(user, _decrypted_key(pending)) if pending else None
 
 
 def factor_confirm(*, user: User, code: str) -> list[str]:
-    """Confirm the key with a first code; return the recovery codes, which are shown once."""
+    """Confirm the shared key with a first code; return recovery codes, shown only once."""
     with _code_attempt(user), transaction.atomic():
         rows = SecondFactor.objects.select_for_update()
         pending = rows.filter(user=user, confirmed_at=None).first()
@@ -110,7 +110,7 @@ def factor_confirm(*, user: User, code: str) -> list[str]:
 
 
 def factor_check(*, user: User, code: str) -> None:
-    """Raise NotAllowed for a code that is neither current nor an unused recovery code."""
+    """Raise NotAllowed unless ``code`` is current or an unused recovery code."""
     with _code_attempt(user):
         if not _use_code(user, code):
             record("user.refused", user.username, by=None, rule="second factor")
@@ -119,7 +119,7 @@ def factor_check(*, user: User, code: str) -> None:
 
 @transaction.atomic
 def _use_code(user: User, code: str) -> bool:
-    """Use up the code; return whether it was right."""
+    """Mark the code as used; return whether it was correct."""
     row = SecondFactor.objects.select_for_update().get(user=user, confirmed_at__isnull=False)
     hashed = _hash(_normalise_code(code))
     if hashed in row.recovery:
@@ -134,7 +134,7 @@ def _use_code(user: User, code: str) -> bool:
 
 
 def factor_end(*, user: User, code: str) -> None:
-    """End one's own second factor, with one of its codes."""
+    """Remove one's own second factor; this needs one of its codes."""
     if factor_of(user) is None:
         raise NotReady("You have no second factor.")
     factor_check(user=user, code=code)
@@ -143,7 +143,7 @@ def factor_end(*, user: User, code: str) -> None:
 
 
 def factor_reset(*, by: User | None, person: User) -> None:
-    """End the second factor of a person who lost it, as an admin."""
+    """Remove the second factor of a person who lost it, as an admin."""
     check_may_administer(by)
     check_may_change_account(by, person, "end the second factor of")
     if not SecondFactor.objects.filter(user=person).delete()[0]:
@@ -153,9 +153,9 @@ def factor_reset(*, by: User | None, person: User) -> None:
 
 @contextmanager
 def _code_attempt(user: User) -> Iterator[None]:
-    """Count the block as an attempt at a code of this user.
+    """Count the block as an attempt to enter a code of this user.
 
-    Do not call it within a transaction: a rollback would forget the attempt.
+    Do not call it within a transaction, because a rollback would undo the count.
     """
     try:
         with failed_attempt("factor", str(user.pk), limit=MAX_WRONG):
@@ -173,7 +173,7 @@ def _code_attempt(user: User) -> Iterator[None]:
 
 
 def _accept_code(row: SecondFactor, code: str) -> bool:
-    """Return whether this is an unused code of this step, or of the step before or after."""
+    """Return whether this is an unused code of the current time step, or of a neighbouring one."""
     plain_code, totp = _normalise_code(code), pyotp.TOTP(_decrypted_key(row), interval=STEP_S)
     now = int(time.time()) // STEP_S
     for step in (now - 1, now, now + 1):
@@ -210,6 +210,7 @@ def _encrypt(key: str) -> str:
 
 
 def _decrypted_key(row: SecondFactor) -> str:
+    """Return the shared key; raise NotAllowed if SECRET_KEY changed since enrolment."""
     try:
         return str(_cipher().decrypt(row.encrypted_key.encode()), "ascii")
     except InvalidToken:

@@ -27,7 +27,7 @@ SEEN_INTERVAL = timedelta(minutes=1)  # pages update the row at most this often
 
 
 class SessionStore(db.SessionStore):
-    """Django's session store in the database, with hashed keys and a fixed end."""
+    """Django's database session store, with hashed keys and a fixed expiry."""
 
     def __init__(self, session_key: str | None = None) -> None:
         super().__init__(session_key)
@@ -45,7 +45,7 @@ class SessionStore(db.SessionStore):
     def note(self, *, address: str) -> None:
         """Record that the session is used now, from ``address``.
 
-        Only these two columns are written: another request may change the rest meanwhile.
+        Only these two columns are written, because another request may change the rest meanwhile.
         """
         now = timezone.now()
         if address == self.address and now < self.last_used_at + SEEN_INTERVAL:
@@ -88,7 +88,7 @@ class SessionStore(db.SessionStore):
 
 
 def sessions_of(user: User) -> QuerySet[Session]:
-    """Return the open sessions of a user."""
+    """Return the sessions of a user that have not expired."""
     return Session.objects.filter(user=user, expire_date__gt=timezone.now())
 
 
@@ -99,19 +99,19 @@ def session_touch(request: HttpRequest) -> None:
 
 
 def row_key_of(request: HttpRequest) -> str:
-    """Return the row key of the session of this request; "" without one."""
+    """Return the database key of the session of this request; "" without a session."""
     return request.session.row_key if isinstance(request.session, SessionStore) else ""
 
 
 def session_end(*, user: User, key: str) -> None:
-    """End one of the user's own sessions, by the hash that the page of sessions shows."""
+    """End one of the user's own sessions, by the hashed key that the page of sessions shows."""
     if not sessions_of(user).filter(pk=key).delete()[0]:
         raise NotFound("This session does not exist, or has ended.")
     record("user.session-ended", user, by=user)
 
 
 def sessions_end(*, user: User, by: User | None, except_key: str = "") -> int:
-    """End all sessions of a user except the row ``except_key``; return how many."""
+    """End all sessions of a user except the row ``except_key``; return how many ended."""
     ended = sessions_of(user).exclude(pk=except_key).delete()[0]
     if ended:
         record("user.sessions-ended", user, by=by, sessions=ended)
@@ -124,5 +124,5 @@ def sessions_sweep(*, now: datetime) -> int:
 
 
 def key_hash(key: str) -> str:
-    """Return a plain hash: a key is 32 random characters, so the hash cannot be reversed."""
+    """Return an unsalted hash of a session key; 32 random characters cannot be guessed."""
     return hashlib.sha256(key.encode()).hexdigest()

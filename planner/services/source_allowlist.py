@@ -14,7 +14,7 @@ from planner.inputs.live.prometheus.address import allowed_address
 
 
 def check_allowed(kind: str, source_settings: Any) -> None:
-    """Raise SourceError where a source's settings lead outside the allow-lists."""
+    """Raise SourceError if a source's settings refer to a place outside the allow-lists."""
     if kind == "prometheus":
         allowed_address(source_settings.url, settings.HEADROOM_SOURCES)
     elif kind == "folder":
@@ -39,7 +39,7 @@ def allowed_folder(path: str) -> Path:
 
 
 def read_secret(field: str, variable: str) -> str:
-    """Return the secret in the environment variable that a setting names."""
+    """Return the secret in the environment variable that the setting ``field`` names."""
     value = os.environ.get(variable, "").strip()
     if not value or not value.isprintable() or not value.isascii():
         raise SourceError(

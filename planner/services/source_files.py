@@ -40,7 +40,7 @@ Mark = list[int | str]  # as JSON stores it
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
-    """One file; another ``mark`` means that it was written again."""
+    """One file of a source; a different ``mark`` means that it was written again."""
 
     name: str
     mark: Mark
@@ -48,7 +48,7 @@ class SourceFile:
 
 
 class FolderFiles:
-    """Files of a folder that the operator allows."""
+    """The files of a folder on the operator's allow-list."""
 
     def __init__(self, folder: FolderSettings) -> None:
         self._folder = allowed_folder(folder.path)
@@ -56,7 +56,7 @@ class FolderFiles:
             raise SourceError(f"path: {folder.path} is no folder here. Make it, or check the path.")
 
     def files(self) -> list[SourceFile]:
-        """Return plain files by name, without links and files that are marked as unfinished."""
+        """Return regular files by name; links and files marked as unfinished are left out."""
         files = []
         for path in sorted(self._folder.iterdir()):
             if not path.is_file() or path.is_symlink() or _hidden(path.name):
@@ -92,7 +92,7 @@ class BucketFiles:
         )  # fmt: skip
 
     def files(self) -> list[SourceFile]:
-        """Return the objects of the bucket, without folders; an object is never partial."""
+        """Return the objects of the bucket except folders; an object is always complete."""
         return [
             SourceFile(stored.key.removeprefix(self._prefix), [stored.bytes, stored.etag])
             for stored in self._bucket.objects()
@@ -103,6 +103,7 @@ class BucketFiles:
 
     @contextmanager
     def opened(self, name: str, store: Path) -> Iterator[Path]:
+        """Yield the path of a local copy of an object, which is deleted afterwards."""
         copy = store.with_name(f"{store.name}-copy")  # a name from outside must not become a path
         try:
             self._bucket.copy(self._prefix + name, copy, settings.HEADROOM_MAX_UPLOAD_BYTES)
@@ -112,7 +113,7 @@ class BucketFiles:
 
 
 def preview_files(kind: str, source_settings: FileSourceSettings) -> tuple[str, ...]:
-    """Return the names that a preview shows; raise SourceError if they cannot be read."""
+    """Return the file names for a preview; raise SourceError if they cannot be listed."""
     location = (
         BucketFiles(source_settings, PREVIEW_READ_S)
         if isinstance(source_settings, BucketSettings)
@@ -136,15 +137,18 @@ def read_bucket(source: Source) -> None:
 def _read_new_files(
     source: Source, source_settings: FileSourceSettings, location: FolderFiles | BucketFiles
 ) -> None:
-    """Read every new file once."""
+    """Read the files of a source that are new or have changed; each version is read once.
+
+    Progress is stored after each file. Raises SourceError that names the files that were refused.
+    """
     marks: dict[str, Mark] = dict(source.found.get("files", {}))
     refused = []
     new = (file for file in location.files() if file.settled and marks.get(file.name) != file.mark)
     for file in islice(new, MAX_FILES):
-        store = row_arrays.folder(f"{UPLOADS}/reading-{source.pk}-{os.getpid()}")
+        work_folder = row_arrays.folder(f"{UPLOADS}/reading-{source.pk}-{os.getpid()}")
         try:
-            with location.opened(file.name, store) as path:
-                if not _read_file(source, source_settings, file.name, path, store):
+            with location.opened(file.name, work_folder) as path:
+                if not _read_file(source, source_settings, file.name, path, work_folder):
                     refused.append(file.name)
         except NotCopied as problem:  # tried again at the next reading, recorded once
             refused.append(file.name)
@@ -163,11 +167,12 @@ def _read_new_files(
 
 
 def _read_file(
-    source: Source, source_settings: FileSourceSettings, name: str, path: Path, store: Path
+    source: Source, source_settings: FileSourceSettings, name: str, path: Path, work_folder: Path
 ) -> bool:
-    """Read one file, and return False if it is refused, with the reason in its line of the record.
+    """Read one file into the source's series; return True if read now or earlier.
 
-    The same bytes count once.
+    Files with equal bytes are read once. For a refused file, store the reason and return False.
+    ``work_folder`` is a work folder, which is deleted at the end.
     """
     sha256 = sha256_file(path)
     if source.readings.filter(sha256=sha256).exists():
@@ -177,8 +182,8 @@ def _read_file(
         model=source_settings.model, region=source_settings.region, tier=source_settings.tier,
     )  # fmt: skip
     try:
-        report = ingest_file(path, store, options)
-        samples = samples_of_file(store, report, source.bin_s, source_series(source).told())
+        report = ingest_file(path, work_folder, options)
+        samples = samples_of_file(work_folder, report, source.bin_s, source_series(source).told())
         reading_store(source=source, samples=samples, file_name=name, sha256=sha256)
     except EXPECTED as problem:
         SourceReading.objects.create(
@@ -186,7 +191,7 @@ def _read_file(
         )
         return False
     finally:
-        shutil.rmtree(store, ignore_errors=True)
+        shutil.rmtree(work_folder, ignore_errors=True)
     return True
 
 

@@ -43,7 +43,7 @@ PREVIEW_TIMEOUT_S = 10.0  # limit of one query while a user waits for the page
 
 @dataclass(frozen=True, slots=True)
 class PreviewSeries:
-    """One model, region and tier in the time of the preview."""
+    """The traffic of one model, region and tier during the preview's time."""
 
     model: str
     region: str
@@ -57,10 +57,10 @@ class PreviewSeries:
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """A preview of a source before it is stored.
+    """What a source would read, shown before it is stored.
 
-    A Prometheus has its queries, and their results for the last hour. A folder or bucket has its
-    files.
+    A Prometheus source has its queries, and their results for the last hour. A folder or bucket has
+    its files.
     """
 
     queries: tuple[MetricQuery, ...]
@@ -71,7 +71,7 @@ class Preview:
 
 
 def sources_enqueue() -> int:
-    """Have workers read every source that is due; return how many."""
+    """Queue a reading of every source that is due; return how many."""
     due = list(_due_sources(timezone.now()).values_list("pk", flat=True))
     for pk in due:
         current_app.send_task(READ_TASK, args=[pk], expires=60)
@@ -79,7 +79,7 @@ def sources_enqueue() -> int:
 
 
 def source_request_reading(*, source: Source, user: User | None) -> Source:
-    """Have a source read soon, whenever it is due."""
+    """Queue a reading of a source soon, even if it is not due."""
     check_may_plan(user, "not have sources read")
     _check_readable(source)
     Source.objects.filter(pk=source.pk).update(due_at=timezone.now())
@@ -91,10 +91,9 @@ def source_request_reading(*, source: Source, user: User | None) -> Source:
 def source_read(
     *, source_id: int, raise_errors: bool = False, only_due: bool = True
 ) -> Source | None:
-    """Claim a source and read it to its end; None if another worker does, or nothing is due.
+    """Claim a source and read it; return None if another worker does or it is not due.
 
-    A problem is stored with the source as a sentence; with ``raise_errors`` it is also raised
-    again.
+    A problem is stored with the source as a sentence. With ``raise_errors`` it is also raised.
     """
     now = timezone.now()
     claimable = _due_sources(now) if only_due else _unclaimed(now)
@@ -130,9 +129,10 @@ def source_preview(*, user: User | None, kind: str, fields: Mapping[str, Any]) -
     source_settings = settings_of(kind, fields)
     check_allowed(kind, source_settings)
     if kind in (Source.Kind.FOLDER, Source.Kind.BUCKET):
-        return Preview((), preview_files(kind, source_settings), (), None, None)
+        files = preview_files(kind, source_settings)
+        return Preview(queries=(), files=files, series=(), begins=None, ends=None)
     if kind != Source.Kind.PROMETHEUS:
-        return Preview((), (), (), None, None)
+        return Preview(queries=(), files=(), series=(), begins=None, ends=None)
     bin_s = 300
     end = int(time.time()) // bin_s * bin_s
     span = Span(end - PREVIEW_S, bin_s, PREVIEW_S // bin_s)
@@ -172,7 +172,10 @@ def _sum(group: pl.DataFrame, field: str) -> float | None:
 
 
 def _read_prometheus(source: Source) -> None:
-    """Read up to the last complete bin, starting before the last reading to catch late data."""
+    """Read a Prometheus up to the last complete bin.
+
+    The reading begins before the end of the last one, to include late data.
+    """
     reading: PrometheusSettings = settings_of(source.kind, source.settings)
     now, bin_s = time.time(), source.bin_s
     end = int(now - reading.delay_s) // bin_s * bin_s
@@ -187,13 +190,13 @@ def _read_prometheus(source: Source) -> None:
     span = Span(start, bin_s, (end - start) // bin_s)
     client = _client(reading)
     engines = find(client, reading, start, now)
-    found = {
+    findings = {
         "engines": [engine.title for engine in engines.engines],
         "queries": [[query.words, query.query] for query in queries(reading, engines, bin_s)],
     }
     for part in span.spans():
         reading_store(source=source, samples=read_span(client, reading, engines, part))
-        Source.objects.filter(pk=source.pk).update(read_until=_utc(part.end_s), found=found)
+        Source.objects.filter(pk=source.pk).update(read_until=_utc(part.end_s), found=findings)
 
 
 def _refuse_reading(source: Source) -> None:
@@ -209,6 +212,7 @@ READERS: dict[str, Callable[[Source], None]] = {
 
 
 def _check_readable(source: Source) -> None:
+    """Raise NotReady for a paused source, or one to which samples are sent."""
     if source.kind == Source.Kind.SAMPLES:
         raise NotReady(
             f"Source {source.name} is sent samples, there is nothing to read; POST them to "
@@ -224,7 +228,7 @@ def _client(reading: PrometheusSettings, timeout_s: float = TIMEOUT_S) -> Promet
 
 
 def _access(reading: PrometheusSettings) -> Access:
-    """Return the secrets of the environment that the settings name."""
+    """Return the secrets in the environment variables that the settings name."""
     ca_file = settings.HEADROOM_SOURCES_CA
     if reading.token_env:
         return Access.bearer(read_secret("token_env", reading.token_env), ca_file)
@@ -235,7 +239,7 @@ def _access(reading: PrometheusSettings) -> Access:
 
 
 def _store_problem(source: Source, problem: str) -> None:
-    """Store a problem, and notify once while it stays the same."""
+    """Store a problem with the source; notify only if it differs from the last one."""
     last = source.readings.first()
     if last is None or last.problem != problem:
         SourceReading.objects.create(source=source, problem=problem)
@@ -249,6 +253,7 @@ def _store_problem(source: Source, problem: str) -> None:
 
 
 def _unclaimed(now: datetime) -> QuerySet[Source]:
+    """Return the active sources that no worker reads now."""
     stale_before = now - timedelta(seconds=STALE_AFTER_S)
     return Source.everywhere.filter(
         Q(reading_since=None) | Q(reading_since__lt=stale_before), paused=False

@@ -60,7 +60,7 @@ def source_create(
     bin_s: int = BIN_S,
     every_s: int | None = None,
 ) -> Source:
-    """Create a source, which the scheduler has read soon; raise SourceError if it is not valid."""
+    """Create a source and queue its first reading; raise SourceError if it is invalid."""
     check_may_plan(owner, "not make sources")
     checked = settings_of(kind, settings)
     check_allowed(kind, checked)
@@ -90,9 +90,9 @@ def source_create(
 
 
 def source_change(*, source: Source, user: User | None, changes: Mapping[str, Any]) -> Source:
-    """Change ``settings``, ``every_s`` or ``paused``; data that was read stays.
+    """Change ``settings``, ``every_s`` or ``paused`` of a source; data that was read stays.
 
-    The width of bins and the kind cannot change, since the stored series depends on them.
+    The bin width and the kind cannot change, since the stored series depends on them.
     """
     check_may_plan(user, "not change sources")
     if unknown := set(changes) - {"settings", "every_s", "paused"}:
@@ -117,7 +117,7 @@ def source_change(*, source: Source, user: User | None, changes: Mapping[str, An
 
 
 def source_delete(*, source: Source, user: User | None) -> None:
-    """Remove a source with all that it has read; refused while a scenario names it."""
+    """Remove a source with all its data; refused if a scenario names it."""
     check_may_plan(user, "not remove sources")
     if user is not None:
         check_may_remove(user, source.owner_id, "this source")
@@ -137,7 +137,7 @@ def source_delete(*, source: Source, user: User | None) -> None:
 
 
 def samples_store(*, source: Source, user: User | None, sent: PushedSamples) -> SamplesSummary:
-    """Store samples that a program sent; repeated samples replace earlier ones of their bins."""
+    """Store samples that a program sent; they replace earlier samples of the same bins."""
     check_may_plan(user, "not send samples")
     if source.kind != Source.Kind.SAMPLES:
         raise NotReady(
@@ -156,7 +156,7 @@ def samples_store(*, source: Source, user: User | None, sent: PushedSamples) -> 
 def reading_store(
     *, source: Source, samples: Samples, file_name: str = "", sha256: str = ""
 ) -> None:
-    """Store a reading: extend the series, add a line to the record, publish the trace again."""
+    """Store a reading: extend the series, record the reading, and publish the trace again."""
     with transaction.atomic():  # one reading at a time, on all machines
         Source.objects.select_for_update().filter(pk=source.pk).first()
         with row_arrays.changing(source.store) as folder:
@@ -181,15 +181,15 @@ def reading_store(
 
 
 def speeds_judge_enqueue(source: Source) -> None:
-    """Have the speed of the replicas judged by the new reading, if a plan is active."""
+    """Queue the comparison of the measured replica speeds with active plans, if there are any."""
     if ActivePlan.objects.filter(until=None).exists():
         current_app.send_task(SPEEDS_TASK, args=[source.pk], expires=600)
 
 
 def source_publish(*, source: Source) -> Trace | None:
-    """Write the series as the trace of the source's name; None until it has counted a request.
+    """Write the series as the source's trace; None while it has no request yet.
 
-    A run that has begun on the previous trace can finish: old stores are swept an hour later.
+    A run that uses the previous trace can finish, because old stores are deleted an hour later.
     """
     samples = _samples_until(source)
     if not samples.bins["requests"].is_not_null().any():
@@ -215,11 +215,11 @@ def source_publish(*, source: Source) -> Trace | None:
 
 
 def current_trace(source: Source, until: datetime | None = None) -> Trace:
-    """Return what the source knows of the time before ``until``, as a trace for scenarios.
+    """Return the source's data from before ``until`` as a trace for scenarios.
 
     Without ``until`` it is the source's own trace, which grows. With it, it is a fixed trace named
-    after source and moment; the same data gives the same trace. Raises NotReady if nothing is known
-    of that time.
+    after source and time; the same data gives the same trace. Raises NotReady if there is no data
+    for that time.
     """
     if until is None:
         trace = source.trace or source_publish(source=source)
@@ -252,9 +252,9 @@ def current_trace(source: Source, until: datetime | None = None) -> Trace:
 
 
 def pin_live_sources(document: str, until: datetime | None) -> str:
-    """Return the document with each live source replaced by its data before ``until``.
+    """Return the document with live sources replaced by fixed traces of data before ``until``.
 
-    A document without live sources stays as it is.
+    A document without live sources is returned unchanged.
     """
     if until is None:
         return document
@@ -267,12 +267,12 @@ def pin_live_sources(document: str, until: datetime | None) -> str:
 
 
 def source_series(source: Source) -> GrowingSeries:
-    """Return all that was read of a source, including gauges and histograms."""
+    """Return the series of all data of a source, including gauges and histograms."""
     return GrowingSeries(row_arrays.local_path(source.store), source.bin_s)
 
 
 def _samples_until(source: Source, until_s: float | None = None) -> Samples:
-    """Return all bins, and the histograms of the last LENGTH_DAYS, from which lengths are drawn."""
+    """Return all bins, and the histograms of lengths of only the last LENGTH_DAYS."""
     grown = source_series(source)
     bins = grown.bins(until_s)
     if bins.is_empty():
@@ -282,6 +282,7 @@ def _samples_until(source: Source, until_s: float | None = None) -> Samples:
 
 
 def _save_trace(trace: Trace, report: IngestReport, store: str) -> None:
+    """Fill the trace's row from a report, and save it."""
     trace.state, trace.problem = Trace.State.READY, ""
     trace.kind, trace.format = report.kind, FORMAT
     trace.requests, trace.bytes = round(report.requests or 0), report.bytes
@@ -292,6 +293,7 @@ def _save_trace(trace: Trace, report: IngestReport, store: str) -> None:
 
 
 def _check_times(source: Source) -> None:
+    """Raise SourceError if the bin width or the reading interval is invalid."""
     if not 1 <= source.bin_s <= MAX_BIN_S or MAX_BIN_S % source.bin_s:
         raise SourceError(
             f"bin_s: {source.bin_s} s do not fit a whole number of times into a day. Give 60, 300, "
@@ -304,6 +306,7 @@ def _check_times(source: Source) -> None:
 
 
 def _check_name(source: Source) -> None:
+    """Raise SourceError if the name is invalid, or a trace has it already."""
     if not NAME.fullmatch(source.name) or source.name in RESERVED_NAMES:
         raise SourceError(
             f"name: {source.name[:80]!r} is no name of a source. Take small letters, digits and "

@@ -10,9 +10,9 @@ from planner.services.cron import zone_of
 
 
 def time_zone_set(*, by: User, name: str, workspace: bool = False) -> None:
-    """Set the time zone of a person, or with ``workspace`` that of people without their own.
+    """Set the time zone of a person or, with ``workspace``, the default of the workspace.
 
-    ``name`` is an IANA name. An empty one ends the person's own setting.
+    ``name`` is an IANA name. An empty name removes the person's own setting.
     """
     if workspace:
         check_may_administer(by)

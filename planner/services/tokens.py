@@ -31,9 +31,9 @@ class NewToken(NamedTuple):
 def token_create(
     *, user: User, name: str = LOGIN, scope: str = ApiToken.Scope.ALL, days: int = DEFAULT_DAYS
 ) -> NewToken:
-    """Create a token for the current workspace, and remove expired ones.
+    """Create an API token for the current workspace, and remove expired ones.
 
-    A log-in at the limit of MAX_TOKENS tokens removes the oldest token from a log-in.
+    A log-in by a user with MAX_TOKENS tokens removes the user's oldest log-in token.
     """
     if not 1 <= days <= MAX_DAYS:
         raise PlannerError(f"days {days}: a token lasts 1 to {MAX_DAYS} days.")
@@ -65,7 +65,10 @@ def tokens_of(user: User) -> QuerySet[ApiToken]:
 
 
 def token_of(key: str) -> ApiToken | None:
-    """Return the token if it has not expired and its person may sign in and enter its workspace."""
+    """Return the token with this key, or None if it is not usable.
+
+    It must not have expired, and its owner must be able to sign in and enter its workspace.
+    """
     now = timezone.now()
     member = Q(user__memberships__workspace=F("workspace")) | Q(user__is_superuser=True)
     token = (
@@ -92,5 +95,5 @@ def tokens_end(*, user: User) -> None:
 
 
 def hash_of(key: str) -> str:
-    """Return the plain hash of a key, which has enough random bits not to need a salt."""
+    """Return an unsalted hash of a key, which has enough random bits."""
     return hashlib.sha256(key.encode()).hexdigest()

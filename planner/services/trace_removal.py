@@ -13,13 +13,13 @@ ACTIVE_STATES = (Run.State.PENDING, Run.State.RUNNING)
 
 
 def trace_delete(*, trace: Trace, user: User) -> None:
-    """Remove a trace that no scenario names, on behalf of a user who may."""
+    """Remove a trace for a user with the right to; raise NotReady if something needs it."""
     check_may_remove(user, trace.owner_id, "this trace", "uploaded")
     trace_remove(trace=trace, by=user)
 
 
 def trace_remove(*, trace: Trace, by: User | None, rule: str = "") -> None:
-    """Remove a row and its arrays; raise NotReady if something needs it.
+    """Remove a trace and its arrays; raise NotReady if something needs it.
 
     The caller checks the user's rights.
     """
@@ -50,7 +50,11 @@ def check_not_needed(trace: Trace) -> None:
 
 def check_unused(trace: Trace) -> None:
     """Raise NotReady if a scenario names the trace."""
-    scenarios = [s.name for s in Scenario.objects.all() if trace.name in _trace_names(s.document)]
+    scenarios = [
+        scenario.name
+        for scenario in Scenario.objects.all()
+        if trace.name in _trace_names(scenario.document)
+    ]
     if scenarios:
         raise NotReady(
             f"Trace {trace.name} is used by scenario {', '.join(scenarios)}. "
@@ -65,6 +69,6 @@ def _trace_names(document: str) -> set[str | None]:
 
 
 def uploads_remove(trace: Trace) -> None:
-    """Remove the uploads of the trace's ingest runs, such as those cancelled while waiting."""
+    """Remove uploads of the trace's ingest runs that are left, such as of cancelled runs."""
     for run in trace.runs.filter(kind=Run.Kind.INGEST):
         row_arrays.remove(run.options["upload"])

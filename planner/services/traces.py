@@ -53,9 +53,8 @@ def trace_upload(
 ) -> tuple[Trace, Run | None, bool]:
     """Store an uploaded file and create the run that reads it.
 
-    Returns the trace, the run and whether the trace is new. The run is None for a trace that is
-    known and ready, unless the key belongs to its run. The same bytes with the same options are
-    recognized and not read again.
+    Returns the trace, the run, and whether the trace is new. The same bytes with the same options
+    are not read again. For such a trace, the run is None, unless the key belongs to its run.
     """
     check_may_plan(owner, "not upload")
     free_space = quota.disk_quota(owner)
@@ -132,7 +131,7 @@ def _unsaved_ingest_run(
 
 
 def trace_choice(trace: Trace, place: int) -> IngestOptions:
-    """Return the options of one of the readings that a refused file allows.
+    """Return the reading options of choice ``place`` that a refused file offers.
 
     Raises NotReady if there is no such choice.
     """
@@ -185,9 +184,9 @@ def _stored_upload(trace: Trace) -> Path | None:
 
 
 def _content_hash(sha256: str, options: IngestOptions) -> str:
-    """Return the hash of the file, and of the reading options unless they are the defaults.
+    """Return a hash of the file and, unless they are the defaults, of the reading options.
 
-    The same bytes with another mapping are another trace.
+    The same bytes with another mapping are thus another trace.
     """
     if replace(options, name="") == IngestOptions():
         return sha256
@@ -229,7 +228,7 @@ def trace_ingest_path(
     owner: User | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> Trace:
-    """Read a file of this machine now, for the command line; a known one is not read again."""
+    """Read a file on this machine, for the command line; a known file is not read again."""
     if not path.exists():
         raise IngestError(f"{path}: there is no such file. Check the path.")
     size = check_regular(path)
@@ -268,11 +267,13 @@ def trace_ingest_upload(*, run: Run, progress: Callable[[float, str], None]) -> 
         raise
     except PlannerError as problem:
         unread = Trace.objects.filter(pk=trace.pk).exclude(state=Trace.State.READY)
-        asked = [choice._asdict() for choice in getattr(problem, "choices", ())]
-        report = {"question": getattr(problem, "question", ""), "choices": asked} if asked else {}
+        choices = [choice._asdict() for choice in getattr(problem, "choices", ())]
+        report = (
+            {"question": getattr(problem, "question", ""), "choices": choices} if choices else {}
+        )
         unread.update(state=Trace.State.REFUSED, problem=str(problem), report=report)
         trace.refresh_from_db()
-        if not asked and trace_preview(trace) is None:  # no mapping of columns can help
+        if not choices and trace_preview(trace) is None:  # no mapping of columns can help
             row_arrays.remove(upload)
         raise
     # cancelled, or a bug; a worker that lost the run leaves the file to its successor
@@ -289,9 +290,9 @@ def trace_ingest_upload(*, run: Run, progress: Callable[[float, str], None]) -> 
 def trace_read(
     *, trace: Trace, path: Path, progress: Callable[[float], None] | None = None
 ) -> IngestReport:
-    """Read ``path`` into the trace's column store, and fill the row from the report.
+    """Read ``path`` into the trace's column store, and fill the trace's row from the report.
 
-    If several processes ask for the same bytes at the same time, one reads them.
+    If several processes read the same bytes at the same time, only one reads and the others wait.
     """
     report_progress = progress or _ignore_progress
     with row_arrays.locked(store_of(trace.pk, trace.sha256), lambda: report_progress(0.0)):
@@ -303,14 +304,14 @@ def trace_read(
 
 
 def _must_read(trace: Trace) -> bool:
-    """Return whether the trace must be read from its file: never read, lost, or damaged."""
+    """Return whether the trace must be read from its file: it is new, missing or damaged."""
     if trace.state != Trace.State.READY or not trace.store:
         return True
     return not (row_arrays.is_whole(trace.store) and is_complete(row_arrays.folder(trace.store)))
 
 
 def store_of(number: int, sha256: str) -> str:
-    """Return the folder of a trace that is read from a file."""
+    """Return the folder for the data of trace ``number``, read from a file."""
     return f"{TRACES}/{number}-{sha256[:12]}"
 
 
@@ -353,7 +354,7 @@ def _read(trace: Trace, path: Path, progress: Callable[[float], None]) -> Ingest
 def _register_trace(
     *, owner: User | None, file_name: str, sha256: str, size: int, options: IngestOptions
 ) -> tuple[Trace, bool]:
-    """Return the row for these bytes read in this way, and whether it is new."""
+    """Return the row for these bytes with these options, and whether it is new."""
     document = asdict(options)
     sha256 = _content_hash(sha256, options)
     same_content = Trace.objects.filter(sha256=sha256).exclude(state=Trace.State.REFUSED)
@@ -382,7 +383,7 @@ def _register_trace(
 
 
 def _model_limits(report: IngestReport, store: Path) -> dict[str, Any]:
-    """Return limits of the models of a trace, and the blocks that its prompts share."""
+    """Return the context limits of the trace's models, and the share of repeated prompt blocks."""
     contexts: dict[str, tuple[str, int]] = {}
     unknown = []
     for label in report.models[:CHECKED_MODELS]:
@@ -392,7 +393,7 @@ def _model_limits(report: IngestReport, store: Path) -> dict[str, Any]:
             unknown.append(label)
     beyond = beyond_context(store, contexts) if contexts and report.kind == "requests" else ()
     return {
-        "beyond_context": [asdict(each) for each in beyond],
+        "beyond_context": [asdict(excess) for excess in beyond],
         "unknown_models": unknown,
         "repeated_blocks": repeated_blocks(store) if report.kind == "requests" else 0.0,
     }

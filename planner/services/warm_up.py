@@ -17,17 +17,16 @@ DELAY_S = 2.0  # delay, since the start of the product comes first
 
 
 def warm_soon() -> None:
-    """Call ``warm`` in a thread, once the process has begun to answer."""
+    """Call ``warm`` in a thread soon after the process starts to respond."""
     timer = threading.Timer(DELAY_S, warm)
     timer.daemon = True
     timer.start()
 
 
 def warm() -> None:
-    """Read the catalogue and load closed forms.
+    """Load the catalogue and the closed-form sizing code, so that first requests are fast.
 
-    The compiler of the simulator, at a first start, comes before: it leaves the closed forms
-    compiled on disk.
+    At the first start of a release, this waits for the compiler, which stores its output on disk.
     """
     catalogue.regions()
     catalogue.prices()

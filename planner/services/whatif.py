@@ -61,7 +61,7 @@ THE_PLAN = "lt-i"  # policy that follows the plan of a plan run
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Base:
-    """The plan of a run that what-ifs change, and the settings that they may change."""
+    """The stored plan of a run that a what-if changes, and the settings that it may change."""
 
     plan: StoredPlan
     settings: dict[str, Setting]
@@ -77,9 +77,9 @@ def base_of(run: Run) -> Base:
 
 @lru_cache(maxsize=16)
 def _base(pk: int, store: str, finished_at: datetime | None) -> Base:
-    """Load the stored plan of a run once for all questions about it.
+    """Return the stored plan of a run from a cache, loading it once for all questions.
 
-    ``store`` and ``finished_at`` tell it from a run that was restored under the same number.
+    ``store`` and ``finished_at`` tell it apart from a run restored under the same number.
     """
     run = Run.objects.get(pk=pk, store=store, finished_at=finished_at)
     basis = from_arrays(row_arrays.arrays_read(store, BASIS))
@@ -96,7 +96,10 @@ def _base(pk: int, store: str, finished_at: datetime | None) -> Base:
 
 
 def what_if_answer(run: Run, chosen: Mapping[str, Any]) -> WhatIf:
-    """Return the plan with values by name of a setting or address, without a simulation."""
+    """Return the plan for changed values, without a simulation.
+
+    ``chosen`` maps names of settings or addresses to values.
+    """
     return _answer_and_variation(base_of(run), chosen)[0]
 
 
@@ -108,10 +111,10 @@ def _answer_and_variation(base: Base, chosen: Mapping[str, Any]) -> tuple[WhatIf
 def what_if_cells(
     run: Run, cells: Sequence[Mapping[str, Any]], within_s: float
 ) -> list[WhatIf | PlannerError | None]:
-    """Return the answer of each cell; None for those that did not fit into ``within_s``.
+    """Return the answer of each cell; None for cells that did not fit into ``within_s`` seconds.
 
-    At least one new cell is answered. Answers are cached by their content, so the next call goes
-    on where this one stopped.
+    At least one new cell is answered. Answers are cached by their content, so the next call
+    continues where this one stopped.
     """
     base, answers = base_of(run), list[WhatIf | PlannerError | None]()
     begun, new = time.monotonic(), 0
@@ -132,7 +135,7 @@ def what_if_cells(
 
 
 def what_if_scenario(*, run: Run, user: User, chosen: Mapping[str, Any]) -> Scenario:
-    """Store a copy of the run's scenario with these values."""
+    """Store a copy of the run's scenario with the ``chosen`` values."""
     check_may_plan(user)
     changes = {**_objective(run), **_changes(run, chosen), "name": _new_name(run)}
     return scenario_create(owner=user, document=text.edit(run.document, changes))
@@ -141,10 +144,10 @@ def what_if_scenario(*, run: Run, user: User, chosen: Mapping[str, Any]) -> Scen
 def what_if_replay(
     *, run: Run, user: User, chosen: Mapping[str, Any], idempotency_key: str = ""
 ) -> Run:
-    """Start a run of the same kind on a new scenario with these values.
+    """Start a run of the same kind on a copy of the scenario with the ``chosen`` values.
 
-    The first run and its scenario stay. The same ``idempotency_key`` returns the first replay.
-    Raises KeyReused for another request.
+    The original run and scenario do not change. The same ``idempotency_key`` returns the first new
+    run. Raises KeyReused for a different request.
     """
     check_may_plan(user)
     changes = _changes(run, chosen)
@@ -157,7 +160,7 @@ def what_if_replay(
 
 
 def what_if_simulate(*, run: Run, user: User, chosen: Mapping[str, Any]) -> Run:
-    """Simulate the recommended policy of a run, with its parameters, on these values."""
+    """Simulate the recommended policy of a run, with its parameters, on ``chosen`` values."""
     document, policy = _simulation(run, _changes(run, chosen))
     return document_run(
         document=document, owner=user, kind=Run.Kind.SIMULATE, options={"policy": policy}
@@ -174,13 +177,13 @@ def what_if_grid(*, run: Run, user: User, chosen: Mapping[str, Any], axes: Seque
 
 
 def what_if_trade_off(*, run: Run, user: User, pair: str) -> Run:
-    """Compute the Pareto front of two objectives for the scenario of a run."""
+    """Start a run that computes the Pareto front of two objectives for a run's scenario."""
     document = text.edit(run.document, _objective(run))
     return document_run(document=document, owner=user, kind=Run.Kind.PARETO, options={"of": pair})
 
 
 def front_values(run: Run, plan: int) -> dict[str, Any]:
-    """Return the values by address that make a scenario plan a point of a front, from 0."""
+    """Return values by address that make a scenario use point ``plan`` (from 0) of a front."""
     result = run_result(run)
     first, second = result["of"]
     if not 0 <= plan < len(result["points"]):
@@ -193,7 +196,7 @@ def front_values(run: Run, plan: int) -> dict[str, Any]:
 
 
 def _simulation(run: Run, changes: Variation) -> tuple[str, str]:
-    """Return the scenario with only the recommended policy of the run, and that policy."""
+    """Return the scenario restricted to the run's recommended policy, and that policy."""
     result = run_result(run)
     policy = (default_policy(result) or THE_PLAN).partition(SEPARATOR)[0]
     parameters = (result.get("recommended") or {}).get("parameters") or {}
@@ -202,7 +205,7 @@ def _simulation(run: Run, changes: Variation) -> tuple[str, str]:
 
 
 def _objective(run: Run) -> Variation:
-    """Return the objective that the options of a plan run set, by address."""
+    """Return the objective that a plan run's options set, as values by address."""
     options = run.options if run.kind == Run.Kind.PLAN else {}
     return {f"objective.{key}": value for key, value in options.items() if key != "verify"}
 
@@ -212,7 +215,7 @@ def _new_name(run: Run) -> str:
 
 
 def _changes(run: Run, chosen: Mapping[str, Any]) -> Variation:
-    """Return the addresses and values of a what-if; raise PlannerError if nothing changes."""
+    """Return a what-if's values by address; raise PlannerError if nothing changes."""
     base = base_of(run)
     changes = variation_of(base.settings, chosen)
     if shares_of(chosen):  # the capacities that keep the shares depend on the plan
@@ -266,27 +269,27 @@ def sweep_create(
 
     The same ``idempotency_key`` of the same owner returns the first sweep.
 
-    Raises ScenarioError before anything starts if a value makes no valid scenario. Raises KeyReused
-    if the key belongs to another request.
+    Raises ScenarioError before any start if a value makes an invalid scenario. Raises KeyReused if
+    the key belongs to a different request.
     """
     check_may_plan(owner)
     if kind not in KINDS:
         raise PlannerError(f"There is no kind of run {kind!r}. Choose from {', '.join(KINDS)}.")
     documents, parsed = _documents(document, axes), text.parse(document)
-    asked = {
+    requested = {
         "kind": kind,
         "document": document,
         "options": options_of(KINDS[kind].options, options or {}).given(),
         "axes": [{"key": axis.key, "values": list(axis.values)} for axis in axes],
     }
     if (first := runs.run_with_key(owner, idempotency_key)) is not None:
-        if first.sweep is None or any(getattr(first.sweep, k) != v for k, v in asked.items()):
+        if first.sweep is None or any(getattr(first.sweep, k) != v for k, v in requested.items()):
             raise _key_reused(idempotency_key, first)
         return first.sweep
     if enqueue:
         check_waiting_limit(owner, len(documents))
     with transaction.atomic():
-        sweep = Sweep.objects.create(name=parsed.name, scenario=scenario, owner=owner, **asked)
+        sweep = Sweep.objects.create(name=parsed.name, scenario=scenario, owner=owner, **requested)
         # One lock for all runs, so that their numbers are consecutive.
         numbers = take_numbers(Run, len(documents))
         for cell, (changed, number) in enumerate(zip(documents, numbers, strict=True)):
@@ -300,7 +303,7 @@ def sweep_create(
 
 
 def _documents(document: str, axes: Sequence[Axis]) -> list[str]:
-    """Return the scenario of every cell, row by row, each checked."""
+    """Return the scenario document of every cell, row by row, after a check of each."""
     cells, keys = cells_of(axes), [axis.key for axis in axes]
     named = [key for key in keys if not is_address(key)]
     if any(key.startswith(SHARE) for key in named):
@@ -336,7 +339,7 @@ def sweep_report(sweep: Sweep, figure: Figure) -> Report:
 
 
 def sweep_cancel(*, sweep: Sweep, user: User) -> int:
-    """Stop every run of the sweep that is not over; return how many."""
+    """Cancel every run of the sweep that has not ended; return how many."""
     check_may_plan(user, "not cancel sweeps")
     now = timezone.now()
     waiting = sweep.runs.filter(state=Run.State.PENDING).update(

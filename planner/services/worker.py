@@ -49,9 +49,9 @@ IDLE_SHARE = 0.05  # share of time computing or waiting for a core, below which 
 
 
 def _append_log(log: list[str], line: str) -> None:
-    """Append a line to the log.
+    """Append a line to the log of a run.
 
-    A count such as ``Planning period 3 of 24`` replaces the line of its previous value.
+    A count such as ``Planning period 3 of 24`` replaces the line with its previous value.
     """
 
     def without_count(line: str) -> str:
@@ -65,7 +65,7 @@ def _append_log(log: list[str], line: str) -> None:
 def run_claim(*, run_id: int) -> Run | None:
     """Claim a pending run; return None if another worker has it or it was cancelled.
 
-    Parts that an earlier worker of this version finished are kept.
+    Parts that an earlier worker with the same program version finished are kept.
     """
     now, version = timezone.now(), code_version()
     with transaction.atomic():
@@ -94,11 +94,11 @@ def run_claim(*, run_id: int) -> Run | None:
 def run_execute(
     *, run_id: int, observer: Progress | None = None, raise_errors: bool = False
 ) -> Run:
-    """Claim the run and carry it out to its end.
+    """Claim the run and execute it to its end.
 
     Expected problems are stored as ``failed`` with their message, bugs as ``errored`` with their
-    traceback. With ``raise_errors`` the exception is raised as well, for a caller that waits
-    (command line). ``observer`` receives the progress.
+    traceback. With ``raise_errors`` the exception is also raised, for the command line, which
+    waits. ``observer`` receives the progress.
     """
     run = run_claim(run_id=run_id)
     if run is None:
@@ -107,9 +107,9 @@ def run_execute(
 
 
 def run_next(queue: str) -> Run | None:
-    """Carry out the run of ``queue`` whose turn it is, else help with parts of a running one.
+    """Execute the next run of ``queue``; if there is none, help with parts of a running one.
 
-    Return None if there is neither: another worker was first, or the run was cancelled.
+    Returns None if there is neither: another worker was first, or the run was cancelled.
     """
     # Retry while the database is away: a lost turn would leave its run to the sweep.
     run = with_database_retries(lambda: _claim_next(queue))
@@ -136,7 +136,7 @@ def _claim_next(queue: str) -> Run | None:
 def _carry_out(
     run: Run, observer: Progress | None = None, *, raise_errors: bool = False, leads: bool = True
 ) -> Run:
-    """Execute the body of ``run``; a worker that does not lead helps with its parts."""
+    """Execute ``run``; a worker that does not lead only helps with its parts."""
     shared = SharedParts(run, leads=leads)
     watcher = _RunWatch(shared, None if raise_errors else _end_stuck_worker, observer)
     with within(run.workspace), logging_run(run.pk), watcher as watch:
@@ -214,6 +214,7 @@ def _carry_out(
 
 
 def _fail(shared: SharedParts, problem: BaseException) -> None:
+    """End the run as failed, with the problem as its message."""
     _finish(
         shared.run,
         shared.active_row(),
@@ -225,7 +226,7 @@ def _fail(shared: SharedParts, problem: BaseException) -> None:
 
 
 def _finish(run: Run, rows: QuerySet[Run], state: str, **fields: Any) -> None:
-    """End ``run`` if ``rows`` still selects it, and delete its parts."""
+    """End ``run`` if it is still in ``rows``, and delete its parts."""
     now = timezone.now()
     if with_database_retries(
         lambda: rows.update(heartbeat_at=now, state=state, finished_at=now, **fields)
@@ -234,7 +235,7 @@ def _finish(run: Run, rows: QuerySet[Run], state: str, **fields: Any) -> None:
 
 
 def _end_stuck_worker(run: Run) -> None:
-    """End this process, which is stuck; its supervisor starts another.
+    """End this process, whose work is stuck; its supervisor starts another process.
 
     The run is queued again, unless it has ended too many workers.
     """
@@ -254,7 +255,7 @@ def _end_worker(status: int) -> None:
 
 
 def cpu_demand_s(tasks: Path = Path("/proc/self/task"), except_thread: int | None = None) -> float:
-    """Return the seconds that this process's threads computed or waited for a core.
+    """Return the seconds for which this process's threads computed or waited for a core.
 
     Waiting counts because work on a busy machine waits more than it computes. ``except_thread`` is
     a thread to leave out. If the system has no such figures, return the CPU time.
@@ -269,10 +270,10 @@ def cpu_demand_s(tasks: Path = Path("/proc/self/task"), except_thread: int | Non
 
 
 class _StuckDetector:
-    """Detector of stuck work: work that goes on reports, computes, or waits for a core.
+    """A detector of stuck work, which neither reports progress, computes, nor waits for a core.
 
-    A deadlock does none of these. Ask from another thread than that of the work, because the
-    asking thread's own work does not count.
+    A deadlock is stuck in this sense. Call it from a thread other than that of the work, because
+    the calling thread's own work does not count.
     """
 
     def __init__(self) -> None:
@@ -283,6 +284,7 @@ class _StuckDetector:
         self._demand: float | None = None  # read lazily, because this is the hot path
 
     def is_stuck(self) -> bool:
+        """Return whether the work has reported and computed nothing for STUCK_S seconds."""
         now = time.monotonic()
         demand = cpu_demand_s(except_thread=threading.get_native_id())
         if self._demand is None:
@@ -295,11 +297,11 @@ class _StuckDetector:
 
 
 class _RunWatch:
-    """Thread that writes heartbeats, progress and log of a run, and notices a cancel.
+    """A thread that writes heartbeats, progress and log of a run, and notices a cancellation.
 
-    ``progress`` is called in the hot path. It only stores the latest value, and raises
-    RunCancelled once the thread has seen that the run is to stop or was taken over. ``give_up``
-    is called when the work is stuck.
+    ``progress`` is called very often. It only stores the latest value. It raises RunCancelled once
+    the thread has seen that the run is cancelled or was taken over. ``give_up`` is called when the
+    work is stuck.
     """
 
     def __init__(
@@ -343,6 +345,7 @@ class _RunWatch:
             )
 
     def progress(self, fraction: float, stage: str) -> None:
+        """Store the latest progress; raise RunCancelled or PastLimit if the run must stop."""
         if self._cancel.is_set():
             self._cancel_noticed = True
             raise RunCancelled
@@ -359,6 +362,7 @@ class _RunWatch:
                 self._write()
 
     def _beat(self) -> None:
+        """Write the state of the run about once a second until the run ends."""
         wait = 0.5  # early, for polling pages
         while not self._stop.wait(wait):
             wait = 1.0
@@ -384,17 +388,17 @@ class _RunWatch:
             connection.close()
 
     def _sweep_lost_runs(self) -> None:
-        """Sweep for lost runs while this worker is busy.
+        """Look for lost runs while this worker is busy.
 
-        The queued sweep needs a free worker. A worker that died is replaced by one that takes the
-        next run, so the dead worker's run would wait until the queue is empty.
+        The queued sweep needs a free worker. A worker that died is replaced by one that executes
+        the next run, so the dead worker's run would wait until the queue is empty.
         """
         if time.monotonic() - self._swept_at > SWEEP_S:
             self._swept_at = time.monotonic()
             runs.runs_sweep(confirm_s=runs.CONFIRM_S)
 
     def _cancel_ignored(self) -> bool:
-        """Return whether the run was cancelled but goes on.
+        """Return whether the run was cancelled some time ago but still continues.
 
         Some steps, such as fits or solvers, report nothing for many seconds on a busy machine.
         """
@@ -406,7 +410,7 @@ class _RunWatch:
         )
 
     def _end_cancelled_run(self) -> None:
-        """End the cancelled run together with this worker; a sweep removes its files."""
+        """End the cancelled run and this worker process; a cleanup removes the run's files."""
         cancelled = self._shared.active_row().filter(cancel_requested=True)
         _finish(self._run, cancelled, Run.State.CANCELLED, stage="Cancelled")
         _end_worker(ENDED_WITH_RUN)
@@ -415,6 +419,7 @@ class _RunWatch:
         return "\n".join(self._log)[-LOG_LIMIT:]
 
     def _write(self) -> None:
+        """Write heartbeat, progress and log to the database."""
         shared = self._shared
         shared.exchange_progress()
         # A helper that becomes the leader continues the log of the run, not its own.

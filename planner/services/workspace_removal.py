@@ -28,17 +28,17 @@ REMOVED = "removed"  # folder of the data directory with the files of removed wo
 
 @dataclass(frozen=True, slots=True)
 class RemovedWorkspace:
-    """The number of removed rows, and the file that has them."""
+    """The number of removed rows, and the file that they were saved to."""
 
     rows: int
     path: str  # of the file with all of it
 
 
 def workspace_remove(*, by: User | None, workspace: Workspace, confirm: str) -> RemovedWorkspace:
-    """Remove a workspace; raise NotReady while a run is active in it.
+    """Save a workspace to a file and remove it; raise NotReady while a run is active in it.
 
-    ``confirm`` is its slug, as it was typed. Accounts stay. The audit log stays too and records the
-    number of rows and the file.
+    ``confirm`` must repeat the slug. Accounts stay. The audit log stays too, and records the number
+    of rows and the file.
     """
     check_installation_admin(by)
     slug = workspace.slug
@@ -70,9 +70,9 @@ def workspace_remove(*, by: User | None, workspace: Workspace, confirm: str) -> 
 
 
 def _rows(collector: Collector) -> Iterator[Model]:
-    """Yield every row of the workspace once, of whatever table.
+    """Yield every row of the workspace once, from all tables.
 
-    Pairs of many-to-many tables are written with their row.
+    Rows of many-to-many tables are saved as part of the row that they belong to.
     """
     keys: dict[type[Model], set[Any]] = defaultdict(set)
     for rows in (*collector.data.values(), *collector.fast_deletes):
@@ -86,20 +86,21 @@ def _rows(collector: Collector) -> Iterator[Model]:
 def _with_referenced_rows(rows: list[Model]) -> list[Model]:
     """Return the rows and all rows that they refer to, such as accounts.
 
-    Thus the file can be restored without the rest of the installation.
+    Thus the file can be restored into another installation.
     """
-    found = {(type(row), row.pk): row for row in rows}
+    rows_by_key = {(type(row), row.pk): row for row in rows}
     unvisited = list(rows)
     while unvisited:
         row = unvisited.pop()
         for model, pk in _references(row):
-            if (model, pk) not in found:
-                found[model, pk] = model._base_manager.get(pk=pk)
-                unvisited.append(found[model, pk])
-    return list(found.values())
+            if (model, pk) not in rows_by_key:
+                rows_by_key[model, pk] = model._base_manager.get(pk=pk)
+                unvisited.append(rows_by_key[model, pk])
+    return list(rows_by_key.values())
 
 
 def _references(row: Model) -> Iterator[tuple[type[Model], Any]]:
+    """Yield the model and key of every row that ``row`` refers to."""
     for field in row._meta.concrete_fields:
         if field.related_model and (pk := getattr(row, field.attname)) is not None:
             yield field.related_model, pk

@@ -15,7 +15,7 @@ from planner.services.tokens import tokens_of
 
 
 def check_installation_admin(by: User | None) -> None:
-    """Raise NotAllowed for all but admins of the installation; the command line may."""
+    """Raise NotAllowed for users who are not installation admins; the command line may."""
     if by is not None and not by.is_superuser:
         raise NotAllowed("Only an admin of the installation may make, rename or remove one.")
 
@@ -37,7 +37,7 @@ def workspace_add(*, by: User | None, name: str, slug: str = "") -> Workspace:
 
 
 def workspace_rename(*, by: User | None, workspace: Workspace, name: str) -> Workspace:
-    """Change the name; addresses and scripts use the slug, which stays."""
+    """Change the name of a workspace; its slug, which addresses and scripts use, stays."""
     check_installation_admin(by)
     workspace.name = _name(name)
     _save(workspace)
@@ -46,7 +46,7 @@ def workspace_rename(*, by: User | None, workspace: Workspace, name: str) -> Wor
 
 
 def workspace_rule(*, by: User | None, workspace: Workspace, second_factor: bool) -> Workspace:
-    """Set whether everybody in the workspace needs a second factor, as an admin of it."""
+    """Set whether all members of the workspace need a second factor, as an admin of it."""
     if by is not None and not by.is_superuser and not _is_admin(by, workspace):
         raise NotAllowed("Only an admin of the workspace may set its requirements.")
     workspace.second_factor = second_factor
@@ -63,7 +63,7 @@ def _is_admin(user: User, workspace: Workspace) -> bool:
 
 
 def person_join(*, by: User | None, name: str, role: str) -> User:
-    """Add a person who has an account to the current workspace."""
+    """Add an existing account to the current workspace."""
     check_may_administer(by)
     person = User.objects.filter(username=name.strip()).first()
     if person is None:
@@ -80,7 +80,7 @@ def person_join(*, by: User | None, name: str, role: str) -> User:
 
 @transaction.atomic
 def person_leave(*, by: User | None, person: User) -> None:
-    """Remove a member: account and work stay, tokens for this workspace end."""
+    """Remove a member; the account and its work stay, tokens for this workspace end."""
     check_may_administer(by)
     workspace = Workspace.objects.select_for_update().get(pk=current_workspace().pk)
     person.leave(workspace)
@@ -94,7 +94,7 @@ def person_leave(*, by: User | None, person: User) -> None:
 
 
 def installation_admin(*, person: User, on: bool) -> User:
-    """Make a person an admin of the installation, or end that; for the command line.
+    """Make a person an installation admin, or end that; for the command line.
 
     Such an admin creates workspaces and is an admin in each.
     """
@@ -109,6 +109,7 @@ def installation_admin(*, person: User, on: bool) -> User:
 
 
 def _name(name: str) -> str:
+    """Return a workspace's name without outer spaces; raise PlannerError for a bad length."""
     name = name.strip()
     if not 1 <= len(name) <= 80:
         raise PlannerError("name: give a workspace a name of 1 to 80 characters.")
@@ -116,6 +117,7 @@ def _name(name: str) -> str:
 
 
 def _save(workspace: Workspace) -> None:
+    """Save a workspace; raise PlannerError if its name or slug exists."""
     try:
         with transaction.atomic():
             workspace.save()

@@ -41,10 +41,10 @@ TRIES = 3  # a store may be written again while it is read
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A file of a store.
+    """One file of a store.
 
-    ``path`` is below the store, "" if the store is one file. ``parts`` are the digests of its
-    objects.
+    ``path`` is relative to the store, "" if the store is one file. ``parts`` are the digests of its
+    objects in the bucket.
     """
 
     path: str
@@ -53,9 +53,9 @@ class File:
 
 
 class BucketStore:
-    """A cache of a bucket.
+    """A bucket with stores, and a local cache of them.
 
-    Its methods raise Unreached if the bucket does not answer, and Damaged if it lacks content.
+    Methods raise Unreached if the bucket does not answer, and Damaged if content is missing in it.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class BucketStore:
     ) -> None:
         self._base, self._prefix, self.name = base, settings.prefix, settings.name
         self._most_bytes, self._unused_s = most_bytes, unused_s
-        with self._refusals_told():
+        with self._source_errors_as_unreached():
             self._bucket = Bucket(
                 settings.url, settings.bucket, settings.prefix, signing_region=settings.region,
                 keys=Keys(settings.access, settings.secret, settings.session), ca_file=ca_file,
@@ -76,11 +76,13 @@ class BucketStore:
             )  # fmt: skip
 
     def keep(self, relative: str) -> None:
-        """Send the local store to the bucket, without content that the bucket already has."""
-        with self._locked(relative), self._refusals_told():
+        """Upload the local store to the bucket, except for content that the bucket already has."""
+        with self._locked(relative), self._source_errors_as_unreached():
             before = _parts(self._read(relative)) or set()
-            there = {key for key, _ in self.objects(relative)}
-            files = [self._send_parts(relative, path, there) for path in self._files(relative)]
+            stored_keys = {key for key, _ in self.objects(relative)}
+            files = [
+                self._upload_parts(relative, path, stored_keys) for path in self._files(relative)
+            ]
             text = json.dumps({"format": 1, "files": [asdict(file) for file in files]}).encode()
             self._bucket.put(self._key(relative, MANIFEST), text)
             self._stamp(relative, text)
@@ -89,32 +91,33 @@ class BucketStore:
         self.make_room(but=relative)
 
     def send(self, relative: str) -> None:
-        """Send all objects without the manifest, so that readers see no change before ``keep``.
+        """Upload all objects but not the manifest, so that readers see no change before ``keep``.
 
-        Objects that exist are sent again, since they may have been changed.
+        Objects that exist are uploaded again, since they may have been changed.
         """
-        with self._refusals_told():
+        with self._source_errors_as_unreached():
             for path in self._files(relative):
-                self._send_parts(relative, path, set())
+                self._upload_parts(relative, path, set())
 
     def fetch(self, relative: str) -> None:
-        """Make the local files equal to the store in the bucket."""
-        with self._refusals_told():
+        """Download what differs, so that the local files equal the store in the bucket."""
+        with self._source_errors_as_unreached():
             text = self._read(relative)
-        here = (self._base / relative).exists()
-        if text and text == self._has_stamp(relative) and here and self._used(relative):
+        is_local = (self._base / relative).exists()
+        if text and text == self._has_stamp(relative) and is_local and self._used(relative):
             return
-        self._bring_anew(relative)
+        self._download_store(relative)
         self.make_room(but=relative)
 
-    def _bring_anew(self, relative: str) -> None:
-        with self._locked(relative), self._refusals_told():
+    def _download_store(self, relative: str) -> None:
+        """Download a store; repeat if another machine changes it meanwhile."""
+        with self._locked(relative), self._source_errors_as_unreached():
             for left in reversed(range(TRIES)):
                 text = self._read(relative)
                 if text is None:
                     raise self._damage_error(relative, "is not there")
                 try:
-                    self._fetch_parts(relative, _files_of(text))
+                    self._download_parts(relative, _files_of(text))
                 except Damaged:
                     if not left or text == self._read(relative):
                         raise
@@ -123,10 +126,10 @@ class BucketStore:
                     return
 
     def make_room(self, but: str = "") -> int:
-        """Drop the least recently used local copies until the cache is within its limit.
+        """Delete the least recently used local copies until the cache is within its limit.
 
-        Returns how many. Copies used within ``unused_s``, the time that a run may take, stay, since
-        a run may still read them.
+        Returns the number of deleted copies. Copies used within ``unused_s``, the longest time of a
+        run, stay, since a run may still read them. ``but`` names a copy that stays too.
         """
         if self._most_bytes is None:
             return 0
@@ -135,17 +138,18 @@ class BucketStore:
             with suppress(FileNotFoundError, Damaged):
                 size = sum(file.bytes for file in _files_of(path.read_bytes()))
                 stamps.append((path.stat().st_mtime, size, path))
-        held = sum(size for _, size, _ in stamps)
+        cached_bytes = sum(size for _, size, _ in stamps)
         before, dropped = time.time() - self._unused_s, 0
         for used, size, path in sorted(stamps):
             relative = path.relative_to(self._base / STAMPS).with_suffix("").as_posix()
-            if held <= self._most_bytes or used > before:
+            if cached_bytes <= self._most_bytes or used > before:
                 break
             if relative != but and self._drop(relative, path, before):
-                held, dropped = held - size, dropped + 1
+                cached_bytes, dropped = cached_bytes - size, dropped + 1
         return dropped
 
     def _drop(self, relative: str, stamp: Path, before: float) -> bool:
+        """Delete a local copy unless it was used after ``before``; return whether deleted."""
         with self._locked(relative):
             if not stamp.exists() or stamp.stat().st_mtime > before:  # used meanwhile
                 return False
@@ -159,13 +163,14 @@ class BucketStore:
         return True
 
     def remove(self, relative: str) -> None:
-        """Remove a store.
+        """Remove a store from the bucket and the cache.
 
-        What cannot be removed now is removed by the sweep later, since no row names it.
+        Objects that cannot be deleted now are deleted later by the cleanup, since no row refers to
+        them.
         """
         self.forget(relative)
         try:
-            with self._refusals_told():
+            with self._source_errors_as_unreached():
                 self._bucket.delete(self._key(relative, MANIFEST))
                 for name, _ in self.objects(relative):
                     self._bucket.delete(self._key(relative, name))
@@ -173,32 +178,32 @@ class BucketStore:
             logger.warning("%s is not removed from the bucket yet: %s", relative, problem)
 
     def forget(self, relative: str) -> None:
-        """Have the local files compared with the bucket's at the next reading."""
+        """Make the next read compare the local files with the bucket."""
         self._stamp_path(relative).unlink(missing_ok=True)
 
     def holds(self, relative: str) -> bool:
-        """Return whether the bucket has every object that the manifest names."""
-        with self._refusals_told():
+        """Return whether the bucket has every object that the store's manifest names."""
+        with self._source_errors_as_unreached():
             text = self._read(relative)
-            there = {key for key, _ in self.objects(relative)}
+            stored_keys = {key for key, _ in self.objects(relative)}
         named = _parts(text)
-        return named is not None and named <= there
+        return named is not None and named <= stored_keys
 
     def stores(self, folder: str) -> list[str]:
-        """Return the stores that have objects below ``folder``, complete or not."""
-        with self._refusals_told():
+        """Return the stores that have objects below ``folder``, even incomplete ones."""
+        with self._source_errors_as_unreached():
             return [f"{folder}/{name}" for name in self._bucket.folders(f"{folder}/")]
 
     def objects(self, relative: str) -> list[tuple[str, float]]:
-        """Return name and time of writing (s since the epoch) of each object of a store."""
+        """Return the name and the last modification (epoch s) of each object of a store."""
         prefix = self._key(relative, "")
-        with self._refusals_told():
+        with self._source_errors_as_unreached():
             stored = self._bucket.objects(f"{relative}/")
         return [(entry.key.removeprefix(prefix), entry.written_s) for entry in stored]
 
     def bytes_of(self, stores: Collection[str]) -> int:
-        """Return the bytes of the stores' objects, with one request for each parent folder."""
-        with self._refusals_told():
+        """Return the total bytes of the stores' objects; one request per parent folder."""
+        with self._source_errors_as_unreached():
             return sum(
                 entry.bytes
                 for name in {store.partition("/")[0] for store in stores}
@@ -213,13 +218,15 @@ class BucketStore:
         return "/".join((*filter(None, (self._prefix, relative)), name))
 
     def _files(self, relative: str) -> list[Path]:
+        """Return the local files of a store, without temporary ones, sorted."""
         path = self._base / relative
         if path.is_file():
             return [path]
         files = (entry for entry in path.rglob("*") if entry.is_file() and not is_draft(entry.name))
         return sorted(files)
 
-    def _send_parts(self, relative: str, path: Path, there: set[str]) -> File:
+    def _upload_parts(self, relative: str, path: Path, stored_keys: set[str]) -> File:
+        """Upload the parts of a file that the bucket lacks, and return the file's entry."""
         root = self._base / relative
         parts: list[str] = []
         size = 0
@@ -227,12 +234,13 @@ class BucketStore:
             while (part := file.read(PART)) or not parts:
                 size += len(part)
                 parts.append(hashlib.sha256(part).hexdigest())
-                if parts[-1] not in there:
+                if parts[-1] not in stored_keys:
                     self._bucket.put(self._key(relative, parts[-1]), part)
-                    there.add(parts[-1])
+                    stored_keys.add(parts[-1])
         return File("" if path == root else path.relative_to(root).as_posix(), size, tuple(parts))
 
-    def _fetch_parts(self, relative: str, files: list[File]) -> None:
+    def _download_parts(self, relative: str, files: list[File]) -> None:
+        """Download the files that differ, and delete files that the manifest does not name."""
         root = (self._base / relative).resolve()
         paths = set()
         for file in files:
@@ -241,14 +249,15 @@ class BucketStore:
                 raise self._damage_error(relative, f"names {file.path!r}, which lies elsewhere")
             paths.add(path)
             if _digests(path) != file.parts:
-                self._copy(relative, file, path)
+                self._download_file(relative, file, path)
         if not root.is_file():
             root.mkdir(parents=True, exist_ok=True)
             for path in self._files(relative):  # remove files of an earlier version
                 if path.resolve() not in paths:
                     path.unlink(missing_ok=True)
 
-    def _copy(self, relative: str, file: File, path: Path) -> None:
+    def _download_file(self, relative: str, file: File, path: Path) -> None:
+        """Download a file; raise Damaged if a part is missing or its digest differs."""
         path.parent.mkdir(parents=True, exist_ok=True)
         with whole_file(path) as draft, draft.open("wb") as out:
             for part in file.parts:
@@ -277,12 +286,14 @@ class BucketStore:
         return True
 
     def _has_stamp(self, relative: str) -> bytes | None:
+        """Return the manifest that the local copy was made from, or None."""
         try:
             return self._stamp_path(relative).read_bytes()
         except FileNotFoundError:
             return None
 
     def _stamp(self, relative: str, text: bytes) -> None:
+        """Record the manifest that the local copy was made from."""
         path = self._stamp_path(relative)
         path.parent.mkdir(parents=True, exist_ok=True)
         with whole_file(path) as draft:
@@ -290,7 +301,7 @@ class BucketStore:
 
     @contextmanager
     def _locked(self, relative: str) -> Iterator[None]:
-        """Lock a store, so that one process of this machine at a time fetches or sends it."""
+        """Lock a store for this process; others on this machine wait to fetch or send it."""
         folder = self._base / STAMPS
         folder.mkdir(parents=True, exist_ok=True)
         with (folder / f"lock-{zlib.crc32(relative.encode()) % LOCKS}").open("w") as lock:
@@ -298,7 +309,8 @@ class BucketStore:
             yield
 
     @contextmanager
-    def _refusals_told(self) -> Iterator[None]:
+    def _source_errors_as_unreached(self) -> Iterator[None]:
+        """Turn each SourceError of the bucket into Unreached."""
         try:
             yield
         except SourceError as problem:
@@ -308,6 +320,7 @@ class BucketStore:
 
 
 def _files_of(manifest: bytes | None) -> list[File]:
+    """Return the files in a manifest; empty without one. Raise Damaged if unreadable."""
     if manifest is None:
         return []
     try:
@@ -320,7 +333,7 @@ def _files_of(manifest: bytes | None) -> list[File]:
 
 
 def _parts(manifest: bytes | None) -> set[str] | None:
-    """Return the objects that a manifest names; None if it is missing or damaged."""
+    """Return the object names in a manifest; None if it is missing or damaged."""
     try:
         files = _files_of(manifest)
     except Damaged:
@@ -329,7 +342,7 @@ def _parts(manifest: bytes | None) -> set[str] | None:
 
 
 def _digests(path: Path) -> tuple[str, ...]:
-    """Return the digests of a file's parts as in a manifest; empty if the file does not exist."""
+    """Return the digests of a file's parts as in a manifest; empty if the file is missing."""
     if not path.is_file():
         return ()
     with path.open("rb") as file:

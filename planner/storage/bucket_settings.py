@@ -17,7 +17,7 @@ WRITTEN = re.compile(r"s3://([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(?:/([A-Za-z0-9._/
 
 @dataclass(frozen=True, slots=True)
 class ArraysBucket:
-    """A bucket; ``url`` is that of the server, and ``prefix`` has no slashes at its ends."""
+    """The bucket for arrays: server ``url``, name, and ``prefix`` without outer slashes."""
 
     bucket: str
     prefix: str
@@ -33,7 +33,7 @@ class ArraysBucket:
 
 
 def arrays_bucket() -> ArraysBucket | None:
-    """Return the bucket; None if HEADROOM_ARRAYS is not set.
+    """Return the bucket for arrays; None if HEADROOM_ARRAYS is not set.
 
     Raises ImproperlyConfigured if a setting is missing or wrong.
     """
@@ -74,6 +74,7 @@ def arrays_bucket() -> ArraysBucket | None:
 
 
 def _required(name: str) -> str:
+    """Return a required environment variable; raise ImproperlyConfigured without it."""
     value = os.environ.get(name, "").strip()
     if not value or not value.isascii() or not value.isprintable():
         raise ImproperlyConfigured(

@@ -1,7 +1,7 @@
 """Store arrays: folders under the data directory with tables as Parquet files.
 
 With HEADROOM_ARRAYS they are stored in a bucket, and the folders are a cache of it. Code that has
-written a store calls ``keep``. Code that reads a store calls ``held``.
+written a store calls ``keep``. Code that reads a store calls ``local_path``.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def data_dir() -> Path:
 
 
 def folder(relative: str) -> Path:
-    """Return the folder of a row's ``store``; raise NotFound outside the data directory."""
+    """Return the local folder of a row's ``store``; raise NotFound outside the data directory."""
     base = data_dir().resolve()
     path = (base / relative).resolve()
     if not path.is_relative_to(base) or path == base:
@@ -52,7 +52,7 @@ def folder(relative: str) -> Path:
 
 
 def bucket() -> BucketStore | None:
-    """Return the bucket that stores arrays; None if the data directory does."""
+    """Return the bucket that stores arrays; None if they are stored in the data directory."""
     address = settings.HEADROOM_ARRAYS
     if address is None:
         return None
@@ -64,42 +64,44 @@ def bucket() -> BucketStore | None:
 def _bucket_store(
     address: ArraysBucket, base: Path, ca_file: str, most_bytes: int | None, unused_s: float
 ) -> BucketStore:
+    """Return the store in the bucket, cached per address."""
     from planner.storage.bucket import BucketStore  # imported on use: it takes 31 MB
 
     return BucketStore(address, base, ca_file, most_bytes, unused_s)
 
 
 def local_path(relative: str) -> Path:
-    """Return a row's folder or file for reading, as any machine stored it last."""
+    """Return a row's folder or file for reading, in the newest version of any machine."""
     path = folder(relative)
-    if (kept := bucket()) is not None:
-        kept.fetch(relative)
+    if (store_bucket := bucket()) is not None:
+        store_bucket.fetch(relative)
     return path
 
 
 def keep(relative: str) -> None:
-    """Publish a store after it was written, so that other machines may read it."""
-    if (kept := bucket()) is not None:
-        kept.keep(relative)
+    """Publish a store after writing, so that other machines can read it."""
+    if (store_bucket := bucket()) is not None:
+        store_bucket.keep(relative)
 
 
 def stores_below(name: str) -> list[str]:
     """Return the stores below ``name``, a folder of the data directory."""
-    path, kept = folder(name), bucket()
-    if kept is not None:
-        return kept.stores(name)
+    path, store_bucket = folder(name), bucket()
+    if store_bucket is not None:
+        return store_bucket.stores(name)
     return [f"{name}/{entry.name}" for entry in path.iterdir()] if path.is_dir() else []
 
 
 def bytes_of(stores: Iterable[str]) -> int:
-    """Return the bytes of the folders and files; missing ones count as 0."""
-    asked, kept = set(stores), bucket()
-    if kept is not None:
-        return kept.bytes_of(asked)
-    return sum(_size(folder(relative)) for relative in asked)
+    """Return the total bytes of folders and files; missing ones count as 0."""
+    wanted, store_bucket = set(stores), bucket()
+    if store_bucket is not None:
+        return store_bucket.bytes_of(wanted)
+    return sum(_size(folder(relative)) for relative in wanted)
 
 
 def _size(path: Path) -> int:
+    """Return the bytes of a file, or of all files in a folder."""
     sizes = 0
     for entry in (path, *path.rglob("*")):  # rglob() of a file yields nothing
         with suppress(OSError):  # removed meanwhile
@@ -108,27 +110,27 @@ def _size(path: Path) -> int:
 
 
 def send(stores: Iterable[str]) -> None:
-    """Send what ``renew`` will need, without a visible change."""
-    if (kept := bucket()) is not None:
+    """Upload the stores for a later ``renew``, without a change that readers can see."""
+    if (store_bucket := bucket()) is not None:
         for relative in stores:
-            kept.send(relative)
+            store_bucket.send(relative)
 
 
 def renew(stores: Collection[str], before: Iterable[str]) -> None:
-    """Replace the stores that there were ``before`` by ``stores``, as they are here."""
-    if (kept := bucket()) is not None:
+    """Publish ``stores`` as they are on this machine, and remove those of ``before`` not in it."""
+    if (store_bucket := bucket()) is not None:
         for relative in stores:
-            kept.keep(relative)
+            store_bucket.keep(relative)
         for relative in set(before) - set(stores):
-            kept.remove(relative)
+            store_bucket.remove(relative)
 
 
 @contextmanager
 def locked(relative: str, waiting: Callable[[], None]) -> Iterator[None]:
-    """Run the block in one process of this machine at a time.
+    """Run the block in only one process of this machine at a time.
 
-    ``waiting`` is called while another process runs it, and may raise to stop. The lock ends with
-    the process that holds it.
+    ``waiting`` is called while another process runs it, and may raise to stop. The lock is released
+    when its process ends.
     """
     path = folder(f"{LOCKS}/{relative.replace('/', '-')}")
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -151,15 +153,18 @@ def locked(relative: str, waiting: Callable[[], None]) -> Iterator[None]:
 
 @contextmanager
 def changing(relative: str) -> Iterator[Path]:
-    """Yield a folder to add to; the caller makes sure that nobody else does so, on any machine."""
+    """Yield a folder to add files to, and publish it after the block.
+
+    The caller makes sure that nobody else changes it, on any machine.
+    """
     yield local_path(relative)
     keep(relative)
 
 
 def exists(relative: str) -> bool:
     """Return whether a folder or file is stored; in a bucket, whether all its objects exist."""
-    path, kept = folder(relative), bucket()
-    return path.exists() if kept is None else kept.holds(relative)
+    path, store_bucket = folder(relative), bucket()
+    return path.exists() if store_bucket is None else store_bucket.holds(relative)
 
 
 def is_whole(relative: str) -> bool:
@@ -168,9 +173,9 @@ def is_whole(relative: str) -> bool:
         return False
     if all_decode(local_path(relative)):
         return True
-    if (kept := bucket()) is None:
+    if (store_bucket := bucket()) is None:
         return False
-    kept.forget(relative)  # so held() fetches it from the bucket again
+    store_bucket.forget(relative)  # so local_path() fetches it from the bucket again
     return all_decode(local_path(relative))
 
 
@@ -183,32 +188,32 @@ def remove(relative: str) -> None:
         path.unlink(missing_ok=True)
     else:
         shutil.rmtree(path, ignore_errors=True)
-    if (kept := bucket()) is not None:
-        kept.remove(relative)
+    if (store_bucket := bucket()) is not None:
+        store_bucket.remove(relative)
 
 
 def tables_write(relative: str, tables: dict[str, pl.DataFrame]) -> None:
     """Write tables as Parquet files into a folder; ``keep`` publishes them."""
-    where = folder(relative)
-    where.mkdir(parents=True, exist_ok=True)
+    target = folder(relative)
+    target.mkdir(parents=True, exist_ok=True)
     for name, table in tables.items():
-        table.write_parquet(where / f"{name}.parquet", compression="zstd")
+        table.write_parquet(target / f"{name}.parquet", compression="zstd")
 
 
 def arrays_write(relative: str, name: str, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
-    """Write arrays that only the program reads; they are no table of the run."""
-    where = folder(relative)
-    where.mkdir(parents=True, exist_ok=True)
-    np.savez_compressed(where / f"{name}.npz", **dict(arrays))  # type: ignore[arg-type]
+    """Write arrays for internal use, which are not tables of the run."""
+    target = folder(relative)
+    target.mkdir(parents=True, exist_ok=True)
+    np.savez_compressed(target / f"{name}.npz", **dict(arrays))  # type: ignore[arg-type]
 
 
 def arrays_read(relative: str, name: str) -> dict[str, npt.NDArray[Any]]:
-    """Return the arrays of a file; none if it does not exist."""
+    """Return the arrays of a file by name; empty if the file does not exist."""
     path = local_path(relative) / f"{name}.npz"
     if not path.exists():
         return {}
-    with _check_whole(relative, path), np.load(path, allow_pickle=False) as kept:
-        return dict(kept)
+    with _check_whole(relative, path), np.load(path, allow_pickle=False) as file:
+        return dict(file)
 
 
 def tables_list(relative: str) -> list[str]:
@@ -235,7 +240,7 @@ def table_read(relative: str, name: str, offset: int = 0, limit: int | None = No
 
 
 def table_rows(relative: str, name: str) -> int:
-    """Return the number of rows of a table, without reading them."""
+    """Return the number of rows of a table without reading the rows."""
     path = table_path(relative, name)
     with _check_whole(relative, path):
         return int(pl.scan_parquet(path).select(pl.len()).collect().item())
@@ -249,6 +254,6 @@ def _check_whole(relative: str, path: Path) -> Iterator[None]:
         with damage_reported(f"The stored table {path.stem!r}", AGAIN, errors):
             yield
     except Damaged:
-        if (kept := bucket()) is not None:
-            kept.forget(relative)  # the next reader fetches it from the bucket again
+        if (store_bucket := bucket()) is not None:
+            store_bucket.forget(relative)  # the next reader fetches it from the bucket again
         raise

@@ -69,15 +69,15 @@ def problem_response(request: HttpRequest, problem: Exception, status: int) -> H
 
 
 def page(view: View, *, everywhere: bool = False) -> View:
-    """Wrap a view as a page for signed-in people, and show expected errors as messages.
+    """Wrap a view as a page for signed-in users, and show expected errors as messages.
 
-    The page needs a current workspace, unless ``everywhere`` says that it is about the person.
+    The page needs a current workspace. With ``everywhere`` it needs none, as it is about the user.
     """
 
     @wraps(view)
     def answer(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
-        if not request.user.is_authenticated and (gone := _signed_out(request)):
-            return gone
+        if not request.user.is_authenticated and (signed_out := _signed_out(request)):
+            return signed_out
         try:
             if isinstance(request.user, User) and not everywhere:
                 current_workspace()
@@ -96,6 +96,7 @@ def page(view: View, *, everywhere: bool = False) -> View:
 
     @wraps(view)
     def unkept(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        """Answer the request, and forbid caches to store the response."""
         response = answer(request, *args, **kwargs)
         # Caches must not show a workspace's data to the next person who uses the browser.
         response.headers.setdefault("Cache-Control", "private, no-store")
@@ -106,7 +107,7 @@ def page(view: View, *, everywhere: bool = False) -> View:
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
-    """Handle error 500: explain a full disk or a server that does not answer.
+    """Handle error 500: explain a full disk or a server that does not respond.
 
     Such failures also occur in middleware, before the view runs.
     """
@@ -127,19 +128,22 @@ def server_error(request: HttpRequest) -> HttpResponse:
 
 
 def _signed_out(request: HttpRequest) -> HttpResponse | None:
-    """Tell a script of an open page to reload: a login form inside the page would not help."""
+    """Return a response that makes a page with an open script reload; None for other requests.
+
+    A login form inside the page would not help.
+    """
     if request.headers.get("HX-Request"):
         return HttpResponse(status=204, headers={"HX-Refresh": "true"})
     return HttpResponse(status=403) if request.headers.get("Accept") == "application/json" else None
 
 
 def require_planner(request: Request) -> None:
-    """Raise NotAllowed for people whose role only reads."""
+    """Raise NotAllowed for users with a read-only role."""
     check_may_plan(request.user)
 
 
 def planners_only(view: View) -> View:
-    """Check the role before the view uses any part of the request."""
+    """Wrap a view so that the role is checked before it uses any part of the request."""
 
     @wraps(view)
     def answer(request: Request, *args: Any, **kwargs: Any) -> HttpResponseBase:

@@ -32,7 +32,7 @@ def go(request: Request, url: str) -> HttpResponse:
 def refused(
     request: Request, template: str, form: forms.Form, problem: str, **context: Any
 ) -> HttpResponse:
-    """Show the form again with its errors; send upload.js the error messages only."""
+    """Show the form again with its errors; for upload.js, return only the messages."""
     if _scripted(request):
         faults = [
             f"{form[name].label}: {' '.join(map(str, errors))}"

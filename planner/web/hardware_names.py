@@ -25,7 +25,7 @@ def profile_words(profile: KnownProfile) -> str:
 
 
 def kernel_choices() -> list[tuple[str, str]]:
-    """Return the uploaded files of measured kernels."""
+    """Return the uploaded files of measured kernels as choices (id, label)."""
     rows = calibrations_list().filter(kind=Calibration.Kind.KERNELS)
     return [(str(row.pk), f"{row.name} ({', '.join(row.report['gpus'])})") for row in rows]
 

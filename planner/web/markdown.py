@@ -22,11 +22,12 @@ Address = Callable[[str], str]  # of a link's target; "": it has no page here
 
 
 def html_of(text: str, address: Address) -> SafeString:
-    """Return a page of Markdown as HTML; ``address`` maps the targets of links."""
+    """Return a Markdown page as HTML; ``address`` maps each link target to a URL."""
     return mark_safe("\n".join(_blocks(text, address)))  # noqa: S308 - every part is escaped
 
 
 def _blocks(text: str, address: Address) -> Iterator[str]:
+    """Yield the HTML of a page: code blocks as they are, all other blocks converted."""
     parts = re.split(r"^ *```\w*\n(.*?)^ *```$", text, flags=re.M | re.S)
     for i, part in enumerate(parts):
         if i % 2:
@@ -37,7 +38,7 @@ def _blocks(text: str, address: Address) -> Iterator[str]:
 
 
 def _block(lines: list[str], address: Address) -> Iterator[str]:
-    """Yield the parts of a block: headings, a table, lists and paragraphs."""
+    """Yield the HTML of one block: headings, a table, lists or paragraphs."""
     for kind, group in groupby(lines, _kind):
         rows = list(group)
         match kind:
@@ -58,6 +59,7 @@ def _block(lines: list[str], address: Address) -> Iterator[str]:
 
 
 def _kind(line: str) -> str:
+    """Return what a line of Markdown begins: heading, table, list item or paragraph."""
     if line.startswith("#"):
         return "heading"
     if line.startswith("|"):
@@ -67,6 +69,7 @@ def _kind(line: str) -> str:
 
 
 def _table(rows: list[str], address: Address) -> str:
+    """Return the HTML of a table; the second row only separates the head."""
     head, _, *body = ([cell.strip() for cell in row.strip("|").split("|")] for row in rows)
     heads = "".join(f'<th scope="col">{_words(cell, address)}</th>' for cell in head)
     cells = (
@@ -81,7 +84,7 @@ def _table(rows: list[str], address: Address) -> str:
 
 
 def _words(text: str, address: Address) -> str:
-    """Return a line as HTML; what is code stays as it is."""
+    """Return a line of Markdown as HTML; inline code is only escaped."""
     parts = CODE.split(text)
     return "".join(
         f"<code>{escape(part)}</code>" if i % 2 else _marked(escape(part), address)
@@ -90,6 +93,8 @@ def _words(text: str, address: Address) -> str:
 
 
 def _marked(text: str, address: Address) -> str:
+    """Return escaped text with links, bold and emphasis as HTML."""
+
     def link(match: re.Match[str]) -> str:
         target = address(match[2])
         return f'<a href="{escape(target)}">{match[1]}</a>' if target else match[1]

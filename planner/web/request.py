@@ -7,7 +7,7 @@ from planner.models import User
 
 
 class Request(HttpRequest):
-    """A request of a signed-in user (ensured by planner.web.errors.page), with htmx details."""
+    """A request of a signed-in user with htmx details; planner.web.errors.page ensures both."""
 
     user: User
     htmx: HtmxDetails

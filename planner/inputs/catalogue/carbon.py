@@ -37,19 +37,23 @@ def grid(name: str, provider: str = "") -> Grid:
     Raises CatalogueError for an unknown name, or if providers differ and none is given.
     """
     plain = name.lower().replace(" ", "")
-    grids = [g for g in _grids() if g.name.lower() == plain and provider in ("", g.provider)]
+    grids = [
+        candidate
+        for candidate in _grids()
+        if candidate.name.lower() == plain and provider in ("", candidate.provider)
+    ]
     if not grids:
         raise CatalogueError(
             f"Region {name!r} has no published carbon factor. Give carbon_g_per_kwh yourself."
         )
-    if len({g.carbon_g_per_kwh for g in grids}) > 1:
-        providers = ", ".join(g.provider for g in grids)
+    if len({candidate.carbon_g_per_kwh for candidate in grids}) > 1:
+        providers = ", ".join(candidate.provider for candidate in grids)
         raise CatalogueError(f"Region {name!r} is one of {providers}. Name the provider.")
     return grids[0]
 
 
 def cycles() -> dict[str, Cycle]:
-    """Return the grids with a fitted cycle, by country code."""
+    """Return the carbon cycles that were fitted, by the country code of the grid."""
     document = read("carbon")
     provenance = Provenance("modelled", document["sources"]["cycles"])
     return {
@@ -92,6 +96,7 @@ def hourly(
 
 
 def _rows(text: str, name: str) -> Iterator[list[str]]:
+    """Yield the rows of a CSV; raise CatalogueError naming the line that cannot be read."""
     reader = csv.reader(io.StringIO(text))
     try:
         yield from reader

@@ -17,27 +17,28 @@ ISL, OSL = 1155.0, 211.0  # tokens: means of Azure's conversations of 2023
 
 
 def capacity_tokens_s(profile: LinearProfile, isl: float = ISL, osl: float = OSL) -> float:
-    """Return the requests/s of an instance that always decodes ``max_batch`` sequences.
+    """Return the requests/s of one instance that always decodes ``max_batch`` sequences.
 
-    Each request takes its share of ``osl`` iterations, and the whole of its prompt.
+    Each request uses the time of its whole prompt. It shares its ``osl`` decode iterations with the
+    other sequences of the batch.
     """
     tokens = osl * (profile.alpha_s / profile.max_batch + profile.beta_s)
     return 1.0 / (tokens + isl * profile.delta_s)
 
 
 def contradictions(known: Mapping[Key, LinearProfile]) -> dict[Key, str]:
-    """Return a warning for both profiles of each pair in which more GPUs carry less."""
+    """Return a warning for each profile of a pair in which more GPUs have less capacity."""
     sentences: dict[Key, str] = {}
     for few in sorted(known):
         for many in sorted(known):
             if few[:2] != many[:2] or few[2] >= many[2]:
                 continue
-            less, more = capacity_tokens_s(known[many]), capacity_tokens_s(known[few])
-            if less >= more:
+            on_many, on_few = capacity_tokens_s(known[many]), capacity_tokens_s(known[few])
+            if on_many >= on_few:
                 continue
             words = (
-                f"{CONTRADICTED}: {few[0]} carries {less:.1f} requests/s on {many[2]} "
-                f"x {few[1]} by {_source(known[many])} and {more:.1f} on {few[2]} by "
+                f"{CONTRADICTED}: {few[0]} carries {on_many:.1f} requests/s on {many[2]} "
+                f"x {few[1]} by {_source(known[many])} and {on_few:.1f} on {few[2]} by "
                 f"{_source(known[few])} ({ISL:,.0f} input and {OSL:,.0f} output tokens), though "
                 "more GPUs cannot carry less: their engines or set-ups differ, so measure your own"
             )

@@ -12,10 +12,10 @@ from simulation.performance.profile import Check
 
 @cache
 def efficiencies() -> Efficiencies:
-    """Return the factors by kind of operator, GPU family and precision.
+    """Return the efficiency factors by kind of operator, GPU family and precision.
 
-    They include spread, source and checks of resulting profiles. Factors that served deployments
-    show and kernels do not come from the fit of estimates.
+    They come with the spread of their prediction error, their source, and checks of the resulting
+    profiles. Factors that only whole deployments can show come from the fit of estimates.
     """
     content = read("efficiency")
     entries = tuple(Efficiency(**entry) for entry in content["entries"])

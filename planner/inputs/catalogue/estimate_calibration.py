@@ -18,7 +18,7 @@ from simulation.performance.specs import GpuSpec
 
 @dataclass(frozen=True, slots=True)
 class CorrectionModel:
-    """The correlation of estimation errors of one quantity, and the resulting errors of rows."""
+    """The correlation of the estimation errors of one quantity, and the errors of single rows."""
 
     likeness: ErrorCovariance
     stated: ErrorQuantiles
@@ -28,10 +28,12 @@ class CorrectionModel:
 class EstimateFit:
     """The content of ``estimate.yaml``.
 
-    ``errors`` has a table for each kind of data that a scored fit had not seen. The keys are "seen"
-    (all was seen), "version" (of the engine), "source" (of the measurements), "model", "gpu",
-    "both" (model and GPU), "vendor_gpu" (a GPU type of a vendor without measured kernels, but with
-    other measured GPU types) and "vendor" (the vendor).
+    ``errors`` has one table per cross-validation: the errors on data that the fit had not used. The
+    key says what was new: "seen" (nothing), "version" (of the engine), "source" (of the
+    measurements), "model", "gpu", "both" (model and GPU), or "vendor".
+
+    "vendor_gpu" is a GPU type of a vendor without measured kernels, but with other measured GPU
+    types.
     """
 
     calibration: Calibration
@@ -45,7 +47,7 @@ class EstimateFit:
     alike: Mapping[str, CorrectionModel]  # by "tbt" and "ttft"
 
     def basis(self, model: str, gpu: GpuSpec, version: str = "") -> str:
-        """Return the key of ``errors`` for a model on a GPU.
+        """Return the key of ``errors`` that applies to a model on a GPU.
 
         ``version`` includes the engine's name, such as "vllm 0.19.0".
         """

@@ -66,9 +66,9 @@ class Grid:
 class Cycle:
     """The cycle of a grid's carbon intensity by hour, weekday and season.
 
-    It is relative to the yearly mean. Errors are mean absolute errors over the observed value, as
-    fractions. ``mape`` is of the fit, ``mape_unseen`` of months excluded from the fit, and
-    ``mape_constant`` of the yearly mean used for every hour.
+    Values are relative to the yearly mean. Errors are mean absolute percentage errors, as
+    fractions. ``mape`` is of the fit, and ``mape_unseen`` of months excluded from the fit.
+    ``mape_constant`` is the error of using the yearly mean for every hour.
     """
 
     name: str
@@ -83,10 +83,10 @@ class Cycle:
 
 @dataclass(frozen=True, slots=True)
 class ProfileFit:
-    """Sources of a built-in profile's numbers. Its errors are the profile's checks.
+    """Sources of a built-in profile's numbers. The errors are in the profile's checks.
 
     ``intervals`` are the 95% confidence intervals of alpha, beta, gamma and delta by name, in
-    seconds. Parameters carried over without a fit are absent.
+    seconds. Parameters that were taken from a source without a fit are absent.
     """
 
     decode: Provenance

@@ -15,7 +15,7 @@ _Base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class _Loader(_Base):  # type: ignore[misc]
-    """A loader with the scalars of YAML 1.2, as in scenarios: NO is Norway, 1e-14 a number."""
+    """A YAML loader with the scalars of YAML 1.2, as in scenarios: NO is Norway, 1e-14 a number."""
 
     yaml_implicit_resolvers: dict[str, Any] = {}
 
@@ -33,5 +33,5 @@ for tag, form, first in (
 
 @cache
 def read(name: str) -> Any:
-    """Return a catalogue file, parsed once; callers must not change it."""
+    """Return a catalogue file as parsed data; the data is cached, so callers must not change it."""
     return yaml.load((FOLDER / f"{name}.yaml").read_bytes(), Loader=_Loader)  # noqa: S506 - safe

@@ -39,7 +39,7 @@ def _gpus() -> dict[str, GpuSpec]:
 
 
 def gpu(name: str) -> GpuSpec:
-    """Return a GPU type by any of its names; raises CatalogueError with the nearest ones."""
+    """Return a GPU type by any of its names; raise CatalogueError with the most similar names."""
     return _gpus()[gpu_name(name)]
 
 
@@ -65,7 +65,7 @@ def models(weights: str = "bf16", kv_cache: str = "bf16") -> dict[str, ModelSpec
 
 
 def model(name: str, weights: str = "bf16", kv_cache: str = "bf16") -> ModelSpec:
-    """Return a model by any of its names; raises CatalogueError with the nearest ones."""
+    """Return a model by any of its names; raise CatalogueError with the most similar names."""
     return _models(weights, kv_cache)[model_name(name)]
 
 
@@ -75,7 +75,7 @@ def shape(name: str) -> ModelShape:
 
 
 def model_name(name: str) -> str:
-    """Return the short name of a model; raises CatalogueError with the nearest ones."""
+    """Return the short name of a model; raise CatalogueError with the most similar names."""
     names_known = _model_names()
     canonical = names.find_model(name, names_known)
     if canonical is None:
@@ -95,9 +95,9 @@ def repository(name: str) -> str:
 
 
 def gpu_name(name: str) -> str:
-    """Return the catalogue's name of a GPU type, which may be named by a cloud instance.
+    """Return the catalogue's name of a GPU type. ``name`` may also be a cloud instance type.
 
-    Raises CatalogueError with the nearest names.
+    Raises CatalogueError with the most similar names.
     """
     names_known = _gpu_names()
     canonical = names_known.get(names.plain_name(name)) or _gpu_of_instance(names.plain_name(name))
@@ -161,9 +161,9 @@ def _in_bytes(gb_s: float | None) -> float | None:
 
 
 def _summary(kind: str, sources: Mapping[str, Provenance]) -> Provenance:
-    """Return a summary provenance in which every source appears once, with its facts.
+    """Return one provenance that lists every source once, with the facts it supports.
 
-    ``kind`` is that of memory and peaks.
+    ``kind`` is the kind of source of the memory and the peak rates.
     """
     by_text: dict[str, list[str]] = {}
     for fact, source in sources.items():
@@ -195,6 +195,7 @@ def _gpu_of_instance(name: str) -> str | None:
 
 @cache
 def _model_names() -> dict[str, str]:
+    """Return canonical model names by all their other names."""
     return names.aliases(
         (name, (*entry.get("hf", ()), *entry.get("aliases", ())))
         for name, entry in _entries().items()
@@ -208,6 +209,7 @@ def _entries() -> dict[str, dict[str, Any]]:
 
 @cache
 def _shape(name: str) -> ModelShape:
+    """Return the shape of a built-in model from its catalogue entry."""
     entry, encoder = _resolve_like(name), None
     if "encoder" in entry:
         encoder = _encoder(name, entry["encoder"])
@@ -219,7 +221,7 @@ def _shape(name: str) -> ModelShape:
 
 
 def _resolve_like(name: str) -> dict[str, Any]:
-    """Return an entry with the architecture of the entry in its ``like`` field."""
+    """Return a catalogue entry, filled with the fields of the entry that its ``like`` names."""
     entry = _entries()[name]
     if "like" not in entry:
         return dict(entry)
@@ -228,6 +230,7 @@ def _resolve_like(name: str) -> dict[str, Any]:
 
 
 def _encoder(name: str, entry: str | dict[str, Any]) -> ModelShape:
+    """Return the shape of a model's image encoder; ``entry`` may be the name of a shared one."""
     values = read("models")["encoders"][entry] if isinstance(entry, str) else entry
     return ModelShape(
         name=f"{name} encoder",
@@ -245,6 +248,7 @@ def _models(weights: str, kv_cache: str) -> dict[str, ModelSpec]:
 
 
 def _model(name: str, weights: str, kv_cache: str) -> ModelSpec:
+    """Return a built-in model's memory in a precision, with its source and assumed fields."""
     entry = _entries()[name]
     text = read("models")["sources"][entry["source"]]
     assumed = entry.get("assumed")

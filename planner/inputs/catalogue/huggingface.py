@@ -98,6 +98,7 @@ def shape_of(config: Config, name: str = "") -> ModelShape:
 
 
 def _shape(reader: _Reader) -> ModelShape:
+    """Return the model's shape; raise CatalogueError for a config that is not fully supported."""
     encoder = reader.encoder_of_text()
     if keys := state_space_keys(reader.text, HEADS):
         raise reader.refuse(f"{', '.join(keys)}: no layer attends. {REMEDY}")
@@ -113,7 +114,7 @@ def _shape(reader: _Reader) -> ModelShape:
 
 
 class _Reader:
-    """A config with the names that different families use for the same field.
+    """A model config that hides the different field names of model families.
 
     ``outer`` is the whole config. ``text`` adds the fields of the language model. ``used`` are the
     keys of ``text`` that were read.
@@ -137,18 +138,18 @@ class _Reader:
         return CatalogueError(f"config.json of {self.name}: {what}.")
 
     def get(self, *fields: str) -> Any:
-        """Return the first field that is present, and count all of them as read."""
+        """Return the value of the first field that is present, and mark all ``fields`` as read."""
         self.used.update(fields)
         return next((self.text[key] for key in fields if self.text.get(key) is not None), None)
 
     def known(self, *prefixes: str) -> None:
-        """Count all fields that begin with one of ``prefixes`` as read."""
+        """Mark all fields that begin with one of ``prefixes`` as read."""
         self.used.update(key for key in self.text if key.startswith(prefixes))
 
     def number(self, *fields: str, source: Config | None = None) -> int | None:
-        """Return the first field that is present, a whole number of at least 0.
+        """Return the value of the first field that is present, a whole number of at least 0.
 
-        A list by layer counts if all its numbers are equal.
+        A list with one number per layer is accepted if all its numbers are equal.
         """
         if source is None:
             self.used.update(fields)
@@ -167,24 +168,25 @@ class _Reader:
         return None
 
     def needed(self, *fields: str) -> int:
-        """Return the first field that is present; raises CatalogueError if all are missing."""
+        """Return the value of the first field that is present; raise CatalogueError if none is."""
         number = self.number(*fields)
         if number is None:
-            others = f" (or {', '.join(fields[1:])})" if fields[1:] else ""
-            raise self.refuse(f"{fields[0]}{others} is missing. Add it to describe the model")
+            alternatives = f" (or {', '.join(fields[1:])})" if fields[1:] else ""
+            raise self.refuse(f"{fields[0]}{alternatives} is missing. Add it to describe the model")
         return number
 
     def listed(self, *fields: str) -> Sequence[Any]:
-        """Return the first field that is present if it is a list, else an empty one."""
+        """Return the list in the first field that is present; empty if it is not a list."""
         value = self.get(*fields)
         if value is not None and not isinstance(value, list):
             raise TypeError(f"{fields[0]} is no list")
         return value or ()
 
     def encoder_of_text(self) -> bool:
-        """Return whether tokens attend in both directions; raises CatalogueError if not readable.
+        """Return whether every token attends to all others, as in an encoder.
 
-        Readable are the layers of BERT, and decoders whose attention has no mask.
+        Supported are the layers of BERT, and decoders whose attention has no mask. Raises
+        CatalogueError for other encoders.
         """
         if self.text.get("is_encoder_decoder"):
             raise self.refuse(
@@ -202,7 +204,7 @@ class _Reader:
         return bool(mark)
 
     def layers(self) -> int:
-        """Return the number of layers, which may follow from the list of their kinds."""
+        """Return the number of layers, if need be from the length of the list of layer kinds."""
         blocks = self.listed("layers_block_type")
         layers = len(blocks) if blocks and self.number(*LAYERS) is None else self.needed(*LAYERS)
         if layers > MOST_LAYERS:
@@ -275,9 +277,9 @@ class _Reader:
         }
 
     def compressed(self, head_dim: int) -> dict[str, Any]:
-        """Return DeepSeek-V4's attention: one shared vector per 4 or 128 tokens.
+        """Return the fields of DeepSeek-V4's attention: one shared vector per 4 or 128 tokens.
 
-        A ratio of 0 is a window layer.
+        A compression ratio of 0 marks a layer with windowed attention.
         """
         ratios = self.get("compress_ratios")[: self.layers()]
         shares = [1 / ratio for ratio in ratios if ratio]
@@ -292,7 +294,7 @@ class _Reader:
         }
 
     def experts(self) -> dict[str, Any]:
-        """Return the experts of a mixture, or nothing for a dense model."""
+        """Return the fields of a mixture of experts; empty for a dense model."""
         experts = self.number(*EXPERTS)
         if experts is None:
             return {}
@@ -353,7 +355,7 @@ class _Reader:
         return layers - len(routed)
 
     def windows(self, layers: int) -> dict[str, Any]:
-        """Return the layers that attend only to the last tokens."""
+        """Return the fields of layers with windowed attention, which see only the last tokens."""
         names = ("sliding_window", "sliding_window_size", "attention_chunk_size")
         kinds, use = self.listed("layer_types")[:layers], self.get("use_sliding_window")
         cycle = self.get(names[0])  # Mistral's params.json lists a window, or null for none

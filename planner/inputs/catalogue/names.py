@@ -30,14 +30,14 @@ def plain_name(name: str) -> str:
 
 
 def aliases(entries: Iterable[tuple[str, Iterable[str]]]) -> dict[str, str]:
-    """Map the plain form of every name to the canonical one.
+    """Return a map from the plain form of every name to its canonical name.
 
-    ``entries`` gives canonical names with their other names. Raises ValueError for a name of two
-    entries.
+    ``entries`` gives canonical names with their other names. Raises ValueError if two entries share
+    a name.
     """
     canonical_of: dict[str, str] = {}
-    for canonical, others in entries:
-        for name in (canonical, *others):
+    for canonical, other_names in entries:
+        for name in (canonical, *other_names):
             if canonical_of.setdefault(plain_name(name), canonical) != canonical:
                 raise ValueError(
                     f"{name} is a name of {canonical_of[plain_name(name)]} and of {canonical}"
@@ -66,7 +66,7 @@ def stated_precision(name: str) -> str | None:
 
 
 def unknown_name(what: str, name: str, known: Mapping[str, str]) -> CatalogueError:
-    """Return the error for an unknown name, with the nearest known ones."""
+    """Return the error for an unknown name, with the most similar known names."""
     forms = difflib.get_close_matches(plain_name(name), known, n=8, cutoff=0.4)
     close = list(dict.fromkeys(known[form] for form in forms))
     hint = f"the nearest are {', '.join(close)}" if close else "add your own, or use a built-in one"

@@ -19,7 +19,10 @@ SIBLINGS = {
 
 
 def power_model(gpu: GpuSpec) -> PowerModel:
-    """Return parameters fitted on the GPU type, else on its sibling, else the measured mean."""
+    """Return the power parameters of a GPU type.
+
+    They are fitted on the type itself, else on a similar type, else the mean of all fits.
+    """
     document = read("power")
     shared = {k: v for k, v in document["shared"].items() if isinstance(v, float)}
     name = known_as(gpu.name)
@@ -43,6 +46,7 @@ def host_watts(gpu: GpuSpec) -> tuple[float, Provenance]:
 
 
 def _model(entry: dict[str, Any], shared: dict[str, float], source: str) -> PowerModel:
+    """Return the power model in a catalogue entry, with the parameters all types share."""
     watts = {k: v for k, v in entry.items() if isinstance(v, float)}
     check = Check(quantity="power", **entry["check"])
     return PowerModel(

@@ -14,9 +14,9 @@ BITS = ("bits", "nbits", "w_bit", "weight_bits")
 
 
 def precision_of(config: Mapping[str, Any]) -> str:
-    """Return the precision of most quantised weights; bf16 if the config quantises none.
+    """Return the precision of most of the quantised weights; bf16 if no weights are quantised.
 
-    Raises CatalogueError naming the key if the precision is not one that is computed.
+    Raises CatalogueError naming the key if the planner does not support the precision.
     """
     parts = [config, *(config[key] for key in NESTED if isinstance(config.get(key), Mapping))]
     for part in reversed(parts):
@@ -24,11 +24,11 @@ def precision_of(config: Mapping[str, Any]) -> str:
             return _precision(str(part["expert_dtype"]), "expert_dtype")
         for key in PLACES:
             if part.get(key):
-                return _of_section(part[key], key)
+                return _precision_of_section(part[key], key)
     return "bf16"
 
 
-def _of_section(section: Any, key: str) -> str:
+def _precision_of_section(section: Any, key: str) -> str:
     """Return the precision that a section such as ``quantization_config`` states."""
     if not isinstance(section, Mapping):
         raise _unknown(key, section)
@@ -44,7 +44,7 @@ def _of_section(section: Any, key: str) -> str:
         if found := _named(str(section.get(field) or "")):
             return found
     if isinstance(groups, Mapping):
-        return _of_groups(groups, f"{key}.config_groups")
+        return _precision_of_groups(groups, f"{key}.config_groups")
     for field in BITS:
         if section.get(field) is not None:
             return _precision(f"int{section[field]}", f"{key}.{field}")
@@ -58,18 +58,18 @@ def _of_section(section: Any, key: str) -> str:
     raise _unknown(f"{key}.{field}".rstrip("."), section.get(field, section))
 
 
-def _of_groups(groups: Mapping[str, Any], key: str) -> str:
-    """Return the one precision of the weights of all groups of layers."""
-    found = set()
+def _precision_of_groups(groups: Mapping[str, Any], key: str) -> str:
+    """Return the precision that all groups of layers share."""
+    precisions = set()
     for group in groups.values():
         weights = group.get("weights") if isinstance(group, Mapping) else None
         if not isinstance(weights, Mapping):
             raise _unknown(key, group)
         kind = "fp" if weights.get("type") == "float" else "int"
-        found.add(_precision(f"{kind}{weights.get('num_bits')}", key))
-    if len(found) != 1:
-        raise _unknown(key, sorted(found))
-    return found.pop()
+        precisions.add(_precision(f"{kind}{weights.get('num_bits')}", key))
+    if len(precisions) != 1:
+        raise _unknown(key, sorted(precisions))
+    return precisions.pop()
 
 
 def _named(text: str) -> str:
@@ -85,6 +85,7 @@ def _named(text: str) -> str:
 
 
 def _precision(text: str, key: str) -> str:
+    """Return the precision in ``text``; raise CatalogueError naming ``key`` if unknown."""
     found = _named(text)
     if not found:
         raise _unknown(key, text)
@@ -92,6 +93,7 @@ def _precision(text: str, key: str) -> str:
 
 
 def _unknown(key: str, value: Any) -> CatalogueError:
+    """Return the error for an unknown precision under ``key``."""
     return CatalogueError(
         f"config.json: {key} is {value!r:.60}, which is no known precision of weights. Remove it, "
         "or give bits: 4 or 8."

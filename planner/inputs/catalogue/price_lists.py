@@ -53,11 +53,11 @@ def read_price_list(data: bytes, file_name: str) -> tuple[OwnPrice, ...]:
         raise CatalogueError(f"{file_name} is not UTF-8 text. Give a CSV or YAML file.") from None
     is_yaml = file_name.lower().endswith((".yml", ".yaml"))
     rows: dict[tuple[str, str], OwnPrice] = {}
-    for where, cells in _yaml(text, file_name) if is_yaml else _csv(text, file_name):
-        row = _row(cells, where)
+    for location, cells in _yaml(text, file_name) if is_yaml else _csv(text, file_name):
+        row = _row(cells, location)
         key = row.region, row.gpu
         if key in rows:
-            raise CatalogueError(f"{where}: {row.gpu} in {row.region} is there twice. Keep one.")
+            raise CatalogueError(f"{location}: {row.gpu} in {row.region} is there twice. Keep one.")
         rows[key] = row
         if len(rows) > MOST_ROWS:
             raise CatalogueError(f"{file_name} has more than {MOST_ROWS:,} prices. Split it.")
@@ -67,17 +67,17 @@ def read_price_list(data: bytes, file_name: str) -> tuple[OwnPrice, ...]:
 
 
 def _csv(text: str, file_name: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield place and cells of each CSV row."""
+    """Yield the location (for messages) and the cells of each CSV row."""
     reader = csv.DictReader(io.StringIO(text))
     try:
         heads = [head.strip() for head in reader.fieldnames or ()]
         reader.fieldnames = heads
         _check_keys(heads, f"{file_name}, line 1")
         for row in reader:
-            where = f"{file_name}, line {reader.line_num}"
+            location = f"{file_name}, line {reader.line_num}"
             if None in row:
-                raise CatalogueError(f"{where}: more values than the {len(heads)} columns.")
-            yield where, row
+                raise CatalogueError(f"{location}: more values than the {len(heads)} columns.")
+            yield location, row
     except csv.Error as problem:
         raise CatalogueError(
             f"{file_name}, line {max(1, reader.line_num)} cannot be read as CSV ({problem}). Save "
@@ -86,7 +86,7 @@ def _csv(text: str, file_name: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 
 def _yaml(text: str, file_name: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield place and cells of each row under ``prices``."""
+    """Yield the location (for messages) and the cells of each row under ``prices``."""
     try:
         document = YAML(typ="safe", pure=True).load(text)
     except YAMLError as problem:
@@ -100,39 +100,42 @@ def _yaml(text: str, file_name: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
     if not isinstance(rows, list):
         raise CatalogueError(f"{file_name}: give a list of prices under 'prices'.")
     for i, row in enumerate(rows):
-        where = f"{file_name}, prices[{i}]"
+        location = f"{file_name}, prices[{i}]"
         if not isinstance(row, Mapping):
-            raise CatalogueError(f"{where}: give {', '.join(COLUMNS)} of each price.")
-        _check_keys([str(key) for key in row], where)
-        yield where, row
+            raise CatalogueError(f"{location}: give {', '.join(COLUMNS)} of each price.")
+        _check_keys([str(key) for key in row], location)
+        yield location, row
 
 
-def _check_keys(keys: list[str], where: str) -> None:
+def _check_keys(keys: list[str], location: str) -> None:
+    """Raise CatalogueError for unknown columns, missing names, or no price column."""
     for key in keys:
         if key not in COLUMNS:
-            raise CatalogueError(f"{where}: {key!r} is not known; there are {', '.join(COLUMNS)}.")
+            raise CatalogueError(
+                f"{location}: {key!r} is not known; there are {', '.join(COLUMNS)}."
+            )
     missing = [name for name in NAMES if name not in keys]
     if missing:
-        raise CatalogueError(f"{where}: {' and '.join(missing)} missing. Add it.")
+        raise CatalogueError(f"{location}: {' and '.join(missing)} missing. Add it.")
     if not set(keys) & set(AMOUNTS):
-        raise CatalogueError(f"{where}: no price. Add one of {', '.join(AMOUNTS)}.")
+        raise CatalogueError(f"{location}: no price. Add one of {', '.join(AMOUNTS)}.")
 
 
-def _row(cells: Mapping[str, Any], where: str) -> OwnPrice:
+def _row(cells: Mapping[str, Any], location: str) -> OwnPrice:
     """Return the price of a row; raises CatalogueError for a missing name or price."""
     names = {name: str(cells.get(name) or "").strip() for name in (*NAMES, "provider")}
     for name in NAMES:
         if not names[name]:
-            raise CatalogueError(f"{where}: {name} is empty. Give it.")
+            raise CatalogueError(f"{location}: {name} is empty. Give it.")
     amounts = {
-        field: _usd(cells.get(column), f"{where}: {column}") for column, field in AMOUNTS.items()
+        field: _usd(cells.get(column), f"{location}: {column}") for column, field in AMOUNTS.items()
     }
     if not any(amount is not None for amount in amounts.values()):
-        raise CatalogueError(f"{where}: no price. Give one of {', '.join(AMOUNTS)}.")
+        raise CatalogueError(f"{location}: no price. Give one of {', '.join(AMOUNTS)}.")
     return OwnPrice(names["region"], known_as(names["gpu"]), names["provider"], **amounts)
 
 
-def _usd(value: Any, where: str) -> float | None:
+def _usd(value: Any, location: str) -> float | None:
     """Return an amount in USD, or None for an empty cell."""
     if value is None or (isinstance(value, str) and not value.strip()):
         return None
@@ -142,7 +145,7 @@ def _usd(value: Any, where: str) -> float | None:
         amount = math.nan
     if not 0 <= amount <= MOST_USD:
         raise CatalogueError(
-            f"{where} must be a number from 0 to {MOST_USD:,} (USD per GPU and hour), not "
+            f"{location} must be a number from 0 to {MOST_USD:,} (USD per GPU and hour), not "
             f"{value!r:.40}."
         )
     return amount

@@ -14,16 +14,16 @@ from simulation.performance.specs import Provenance
 
 
 def regions() -> dict[str, CatalogueRegion]:
-    """Return cloud regions by their provider's name.
+    """Return cloud regions by the provider's name for them.
 
-    Those of regions.yaml come first, then all others with both a price and a carbon factor.
+    The regions of regions.yaml come first. All others with both a price and a carbon factor follow.
     """
     return dict(_regions())
 
 
 @cache
 def _regions() -> dict[str, CatalogueRegion]:
-    """Build the regions, curated ones first."""
+    """Build the regions, those of regions.yaml first."""
     document = read("regions")
     offers: dict[tuple[str, str], list[Price]] = {}
     for price in prices():

@@ -34,7 +34,7 @@ SEQUENCES, CONTEXT = 16, 8192
 
 @dataclass(frozen=True, slots=True)
 class ModelledProfile:
-    """A ``Profile`` with a curve that is computed on first use."""
+    """A ``Profile`` whose latency curve is computed on first use."""
 
     model: str
     gpu: str
@@ -93,7 +93,7 @@ def modelled_profiles() -> tuple[ModelledProfile, ...]:
             continue
         precision = published_precision(name)
         for gpu in GPUS:
-            tp = _fewest(shape(name), types[gpu], precision)
+            tp = _fewest_gpus(shape(name), types[gpu], precision)
             if tp is not None and (name, gpu, tp) not in known:
                 deployments.append(ModelledProfile(name, gpu, tp, precision))
     return tuple(
@@ -101,14 +101,14 @@ def modelled_profiles() -> tuple[ModelledProfile, ...]:
     )
 
 
-def _fewest(of: ModelShape, gpu: GpuSpec, precision: str) -> int | None:
-    """Return the GPUs of an instance, or None if one server cannot hold it."""
-    length = min(CONTEXT, of.max_context)
+def _fewest_gpus(shape_of_model: ModelShape, gpu: GpuSpec, precision: str) -> int | None:
+    """Return the smallest number of GPUs for one instance; None if one server is too small."""
+    length = min(CONTEXT, shape_of_model.max_context)
     for tp in ONE_SERVER:
-        if of.heads % tp or tp > gpu.gpus_per_node:
+        if shape_of_model.heads % tp or tp > gpu.gpus_per_node:
             continue
-        where = _arrangement(tp, precision)
-        if largest_batch(of, gpu, where, length, MAX_BATCH_TOKENS) >= SEQUENCES:
+        arrangement = _arrangement(tp, precision)
+        if largest_batch(shape_of_model, gpu, arrangement, length, MAX_BATCH_TOKENS) >= SEQUENCES:
             return tp
     return None
 
@@ -119,6 +119,13 @@ def _arrangement(tp: int, precision: str) -> Arrangement:
 
 @lru_cache(maxsize=512)
 def _graph_profile(deployment: ModelledProfile) -> GraphProfile:
-    of, gpu = shape(deployment.model), gpus()[deployment.gpu]
-    where = _arrangement(deployment.tp, deployment.precision)
-    return roofline_profile(of, gpu, where, efficiencies(), **serving_limits(of, gpu, where))
+    """Return the roofline profile of a modelled deployment."""
+    model_shape, gpu = shape(deployment.model), gpus()[deployment.gpu]
+    arrangement = _arrangement(deployment.tp, deployment.precision)
+    return roofline_profile(
+        model_shape,
+        gpu,
+        arrangement,
+        efficiencies(),
+        **serving_limits(model_shape, gpu, arrangement),
+    )

@@ -25,11 +25,11 @@ def serving_limits(
     recv_interval: float | None = None,
     **limits: int | None,
 ) -> dict[str, Any]:
-    """Return limits and host seconds for ``roofline_profile`` and ``operator_profile``.
+    """Return batch limits and host times (s) for ``roofline_profile`` and ``operator_profile``.
 
     ``limits`` are a user's values for ``batch_limits``. The KV cache gets the memory that remains.
-    Host times of an ``engine`` are those of its estimates. ``recv_interval`` is SGLang's option,
-    default 1. Raises SimulationError if the model does not fit or its memory is not known.
+    Host times are those that the estimates use for ``engine``. ``recv_interval`` is SGLang's
+    option, default 1. Raises SimulationError if the model does not fit or its memory is not known.
     """
     return {
         **batch_limits(shape, gpu, arrangement, **limits),
@@ -47,7 +47,7 @@ def batch_limits(
     max_batch_tokens: int | None = None,
     kv_capacity_tokens: int | None = None,
 ) -> dict[str, Any]:
-    """Return the limits alone, which do not depend on the engine."""
+    """Return only the batch limits and KV capacity, which do not depend on the engine."""
     tokens = max_batch_tokens or MAX_BATCH_TOKENS
     return {
         "max_batch": max_batch or MAX_BATCH,
@@ -58,7 +58,7 @@ def batch_limits(
 
 
 def sequence_s(engine: str) -> float:
-    """Return the host's seconds per sequence that lengthen an iteration."""
+    """Return the host seconds that each sequence of a batch adds to an iteration."""
     return estimate_fit().calibration.of("sequence", engine)
 
 
@@ -69,11 +69,11 @@ def start_seconds(
     engines: Sequence[str],
     recv_interval: float = 1.0,
 ) -> list[float]:
-    """Return by engine the seconds that estimates add to the prompt of a request served alone."""
+    """Return by engine the seconds added to the prefill of a request that is served alone."""
     calibration = estimate_fit().calibration
     return starts_s(shape, gpu, arrangement, engines, calibration, efficiencies(), recv_interval)
 
 
 def typical_context(max_context: int) -> int:
-    """Return the tokens of a sequence over which its KV cache is averaged."""
+    """Return the context length, in tokens, for the mean KV cache per token."""
     return min(TYPICAL_CONTEXT, max_context)

@@ -83,14 +83,14 @@ ENCODER_KINDS = re.compile(
 
 
 def unread_keys(config: Mapping[str, Any], used: Collection[str]) -> list[str]:
-    """Return the keys that matter and are not in ``used``, at most ``MOST_NAMED``."""
+    """Return the config keys that affect serving and are not in ``used``, at most MOST_NAMED."""
     return [key for key in _unread(config) if key.split(".")[0] not in used][:MOST_NAMED]
 
 
 def state_space_keys(config: Mapping[str, Any], heads: Collection[str]) -> list[str]:
-    """Return the keys about state space, at most ``MOST_NAMED``, if no layer attends.
+    """Return the keys about state-space layers if the config has no attention heads.
 
-    ``heads`` are the names of the number of attention heads.
+    At most ``MOST_NAMED`` are returned. ``heads`` are the known names of the number of heads.
     """
     if WITHOUT_ATTENTION.fullmatch(str(config.get("model_type"))):
         return [f"model_type {config['model_type']!r:.60}"]
@@ -100,7 +100,7 @@ def state_space_keys(config: Mapping[str, Any], heads: Collection[str]) -> list[
 
 
 def encoder_mark(config: Mapping[str, Any]) -> str:
-    """Return the key that shows that a model is no decoder, or ""."""
+    """Return the config key that marks a model as an encoder, or ""."""
     marks: Mapping[str, Callable[[Any], object]] = {
         "model_type": lambda value: ENCODER_KINDS.fullmatch(str(value)),
         "type_vocab_size": lambda value: value is not None,
@@ -115,7 +115,7 @@ def encoder_mark(config: Mapping[str, Any]) -> str:
 
 
 def _unread(config: Mapping[str, Any], path: str = "") -> Iterator[str]:
-    """Yield the keys that matter, those of nested objects with their path."""
+    """Yield the keys that affect serving; keys of nested objects come with their path."""
     for key, value in config.items():
         name = str(key)
         if _is_off(value) or (WITHOUT_EFFECT.fullmatch(name) and name not in ASSUMED):
@@ -130,7 +130,7 @@ def _unread(config: Mapping[str, Any], path: str = "") -> Iterator[str]:
 
 
 def _is_off(value: Any) -> bool:
-    """Return whether a value switches its key off."""
+    """Return whether ``value`` disables the feature of its key."""
     if isinstance(value, list | tuple):
         return all(_is_off(part) for part in value)
     return not value

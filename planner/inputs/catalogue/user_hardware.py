@@ -22,7 +22,10 @@ SWITCHES = ("gated", "tied_embeddings", "attention_gate", "causal")
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """One number that a user gives. ``per_unit`` times it is ``attribute`` of the core's type."""
+    """One number that a user gives.
+
+    The number times ``per_unit`` is the SI value of ``attribute`` of the simulator's type.
+    """
 
     name: str
     label: str
@@ -96,12 +99,12 @@ def gpu_spec(name: str, facts: Mapping[str, Any], provenance: Provenance) -> Gpu
 
 
 def gpu_given(spec: GpuSpec) -> dict[str, Any]:
-    """Return the fields that describe ``spec``, without unknown ones."""
+    """Return the fields that describe ``spec``; fields with an unknown value are left out."""
     values = {
-        q.name: spec.peak_flops.get(q.attribute)
-        if q.attribute in BYTES
-        else getattr(spec, q.attribute)
-        for q in GPU
+        quantity.name: spec.peak_flops.get(quantity.attribute)
+        if quantity.attribute in BYTES
+        else getattr(spec, quantity.attribute)
+        for quantity in GPU
     }
     return _in_units(GPU, values) | ({"family": spec.family} if spec.family else {})
 
@@ -113,7 +116,10 @@ def model_spec(name: str, facts: Mapping[str, Any], provenance: Provenance) -> M
 
 
 def model_given(spec: ModelSpec) -> dict[str, Any]:
-    return _in_units(MODEL, {q.name: getattr(spec, q.attribute) for q in MODEL})
+    """Return the fields that describe the memory of ``spec``."""
+    return _in_units(
+        MODEL, {quantity.name: getattr(spec, quantity.attribute) for quantity in MODEL}
+    )
 
 
 def model_shape(name: str, fields: Mapping[str, Any]) -> ModelShape:
@@ -135,6 +141,7 @@ def model_shape(name: str, fields: Mapping[str, Any]) -> ModelShape:
 
 
 def _is_valid(key: str, value: Any) -> bool:
+    """Return whether ``value`` is allowed for the shape field ``key``."""
     if key in SWITCHES:
         return isinstance(value, bool)
     if key == "kv_compression":  # a mean over layers, so not a whole number
@@ -148,35 +155,43 @@ def _values(
     facts: Mapping[str, Any],
     words: tuple[str, ...] = (),
 ) -> dict[str, Any]:
-    """Convert ``facts`` to SI units by attribute; raises CatalogueError naming the field.
+    """Return ``facts`` in SI units, by attribute; raise CatalogueError naming the field.
 
-    ``words`` are further names that ``facts`` may contain.
+    ``words`` are the names of text fields that ``facts`` may also contain.
     """
-    names = [*(q.name for q in quantities), *words]
+    names = [*(quantity.name for quantity in quantities), *words]
     for key in facts:
         if key not in names:
             raise CatalogueError(f"{what}: {key} is not known; there are {', '.join(names)}.")
     values: dict[str, Any] = {}
-    for q in quantities:
-        value = facts.get(q.name)
+    for quantity in quantities:
+        value = facts.get(quantity.name)
         if value is None or value == "":
-            if q.required:
-                raise CatalogueError(f"{what}: {q.name} is missing. Give {q.label.lower()}"
-                                     + (f" in {q.unit}." if q.unit else "."))  # fmt: skip
+            if quantity.required:
+                unit = f" in {quantity.unit}" if quantity.unit else ""
+                raise CatalogueError(
+                    f"{what}: {quantity.name} is missing. Give {quantity.label.lower()}{unit}."
+                )
             continue
         number = _number(value)
-        if number is None or not q.low <= number <= q.high or (q.whole and number % 1):
-            kind = "a whole number" if q.whole else "a number"
+        if (
+            number is None
+            or not quantity.low <= number <= quantity.high
+            or (quantity.whole and number % 1)
+        ):
+            kind = "a whole number" if quantity.whole else "a number"
             raise CatalogueError(
-                f"{what}: {q.name} must be {kind} from {q.low:,g} to {q.high:,g}"
-                + (f" ({q.unit})" if q.unit else "")
+                f"{what}: {quantity.name} must be {kind} from {quantity.low:,g} to "
+                f"{quantity.high:,g}"
+                + (f" ({quantity.unit})" if quantity.unit else "")
                 + f", not {value!r}."
             )
-        values[q.attribute] = int(number) if q.whole else number * q.per_unit
+        values[quantity.attribute] = int(number) if quantity.whole else number * quantity.per_unit
     return values
 
 
 def _number(value: Any) -> float | None:
+    """Return ``value`` as a finite float; None if it is not a number."""
     if isinstance(value, bool):
         return None
     try:
@@ -187,9 +202,14 @@ def _number(value: Any) -> float | None:
 
 
 def _in_units(quantities: tuple[Quantity, ...], values: Mapping[str, Any]) -> dict[str, Any]:
-    present = {q.name: (values[q.name], q) for q in quantities if values.get(q.name) is not None}
+    """Return SI ``values`` in the users' units, by name; unknown values are left out."""
+    present = {
+        quantity.name: (values[quantity.name], quantity)
+        for quantity in quantities
+        if values.get(quantity.name) is not None
+    }
     return {
         # Nine digits hide the rounding error of the conversion.
-        name: int(value) if q.whole else float(f"{value / q.per_unit:.9g}")
-        for name, (value, q) in present.items()
+        name: int(value) if quantity.whole else float(f"{value / quantity.per_unit:.9g}")
+        for name, (value, quantity) in present.items()
     }

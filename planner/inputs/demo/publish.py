@@ -40,7 +40,7 @@ def hourly(week: pl.DataFrame, *labels: str) -> pl.DataFrame:
 
 
 def files() -> dict[str, pl.DataFrame]:
-    """Return the content of each file: one chat service, and two services in two regions."""
+    """Return the demo files by name: one chat service, and two services in two regions."""
     week = demand_week(SERVICES)
     return {
         "small-week.csv": hourly(week.filter(pl.col("model") == CHAT_MODEL)),

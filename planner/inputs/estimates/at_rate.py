@@ -40,7 +40,7 @@ MOST_RPS = 1e6
 
 @dataclass(frozen=True, slots=True)
 class AtRate:
-    """Means over requests, in steady state."""
+    """Mean times and load of one deployment at a request rate, in steady state."""
 
     rate: float  # requests/s
     most: float  # saturation rate, requests/s
@@ -113,9 +113,10 @@ def at_rate(deployment: Deployment, rate: float, known: UserFacts, *, any_engine
 def _steady_state_times(
     log: RequestLog, start_s: float
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return TTFT, TBT and end-to-end times of requests that arrived in the steady state.
+    """Return TTFT, TBT and end-to-end times (s) of the requests that arrived in steady state.
 
-    Requests of the warm-up, and of the last lifetime, see an emptier deployment.
+    Requests of the warm-up are excluded. So are those of the last lifetime before the end, because
+    fewer requests run beside them.
     """
     arrival = log.first_token_s - log.ttft_s + start_s
     life, last = float(log.e2e_s.mean()), float(arrival.max())
@@ -126,10 +127,10 @@ def _steady_state_times(
 def requested_estimate(
     row: Mapping[str, Any], known: UserFacts
 ) -> tuple[Deployment, AtRate | None]:
-    """Return the deployment of a row, and its simulation if the row gives a rate.
+    """Return the deployment of a row, and its simulation if the row gives a request rate.
 
-    With a rate, the deployment gets the mean requests in flight of the simulation, in steady
-    traffic. A concurrency or batch in the row takes precedence over the rate.
+    With a rate, the deployment's concurrency is the mean number of requests in flight of the
+    simulation. A concurrency or batch in the row takes precedence over the rate.
     """
     fields = named_fields(row)
     if "rate" not in fields or "concurrency" in fields or "batch" in fields:
@@ -143,9 +144,10 @@ def requested_estimate(
 
 
 def at_rate_words(answer: Mapping[str, Any], replayed: AtRate, osl: float) -> dict[str, Any]:
-    """Return the fields of an answer that change if a rate was given.
+    """Return the fields of an answer that a given request rate changes.
 
-    Times come from the simulation. The closed loop's times are in ``at_rate``, for comparison.
+    Times come from the simulation. Under ``at_rate`` are the times at constant concurrency, for
+    comparison.
     """
     tokens, power = replayed.rate * osl, float(answer["power_w"])
     tbt_ms = replayed.tbt_s * 1e3 if np.isfinite(replayed.tbt_s) else float(answer["tbt_ms"])
@@ -155,13 +157,13 @@ def at_rate_words(answer: Mapping[str, Any], replayed: AtRate, osl: float) -> di
         provenance_at(replayed.profile, replayed.outside),
     )
     if error is not None:
-        both = {
+        error_ranges = {
             "ttft": error.median,
             "tbt": error.median,
             "ttft_90": error.p95,
             "tbt_90": error.p95,
         }
-        error_words = {**error_words, **both, "basis": f"{error.quantity}: {error.against}"}
+        error_words = {**error_words, **error_ranges, "basis": f"{error.quantity}: {error.against}"}
     return {
         "ttft_ms": replayed.ttft_s * 1e3,
         "tbt_ms": tbt_ms,
@@ -190,7 +192,7 @@ def at_rate_words(answer: Mapping[str, Any], replayed: AtRate, osl: float) -> di
 
 
 def compare_with_built_in(deployment: Deployment, estimate: Estimate) -> tuple[str, ...]:
-    """Return a sentence with the built-in profile's TBT at the same load, if there is a profile.
+    """Return a sentence with the TBT of the built-in profile at the same load; none without one.
 
     A scenario that names no other profile uses the built-in one, so its sizes differ from the
     estimate.
@@ -221,14 +223,14 @@ def built_in_section(deployment: Deployment, any_engine: bool = False) -> Sectio
 
     None: there is no such profile, or only one of another engine.
     """
-    where = deployment.decode
-    plain = Arrangement(tp=where.tp, moe_tp=where.moe_tp, moe_ep=where.moe_ep)
-    key = (deployment.shape.name, deployment.gpu.name, where.tp)
+    arrangement = deployment.decode
+    plain = Arrangement(tp=arrangement.tp, moe_tp=arrangement.moe_tp, moe_ep=arrangement.moe_ep)
+    key = (deployment.shape.name, deployment.gpu.name, arrangement.tp)
     profile = catalogue.profiles().get(key)
     if (
         profile is None
         or deployment.prefill is not None
-        or where != plain
+        or arrangement != plain
         or deployment.shape.adapters
     ):
         return None
@@ -240,23 +242,24 @@ def built_in_section(deployment: Deployment, any_engine: bool = False) -> Sectio
 
 def _computed(deployment: Deployment) -> Section:
     """Return the section of a roofline profile for the deployment."""
-    where, adapters = deployment.decode, deployment.shape.adapters
-    if where.kv_cache not in ("bf16", "fp8"):
-        raise PlannerError(f"kv_cache is {where.kv_cache}; with a rate, give bf16 or fp8.")
+    arrangement, adapters = deployment.decode, deployment.shape.adapters
+    if arrangement.kv_cache not in ("bf16", "fp8"):
+        raise PlannerError(f"kv_cache is {arrangement.kv_cache}; with a rate, give bf16 or fp8.")
     return Section.model_validate(
         {
             "model": deployment.shape.name, "gpu": deployment.gpu.name, "kind": "roofline",
             "engine": deployment.engine, "engine_version": deployment.version,
-            "precision": where.weights, "kv_precision": where.kv_cache,
+            "precision": arrangement.weights, "kv_precision": arrangement.kv_cache,
             **({"recv_interval": deployment.recv_interval}
                if deployment.engine == "sglang" else {}),
             **({"lora_rank": adapters.rank, "lora_active": adapters.active} if adapters else {}),
-            **{name: getattr(where, name) for name in WIDTHS},
+            **{name: getattr(arrangement, name) for name in WIDTHS},
         }
     )  # fmt: skip
 
 
 def _speed(section: Section, deployment: Deployment, known: UserFacts) -> Profile:
+    """Return the speed profile of a section for the deployment's shape."""
     name = deployment.shape.name
     model = known.models[name] if name in known.models else catalogue.model(name)
     return speed_of(section, replace(model, shape=deployment.shape), deployment.gpu, known)

@@ -88,10 +88,10 @@ def _deployment(
         raise PlannerError(f"osl: {shape.name} is an encoder and writes no tokens. Give osl 1.")
     further = _engine_options(fields, shape)
     if not split:
-        where, workers = _aggregated_arrangement(fields, weights, cache, shape)
-        users = _users(fields, "batch", where.attention_dp * (workers or 1.0))
+        arrangement, workers = _aggregated_arrangement(fields, weights, cache, shape)
+        users = _users(fields, "batch", arrangement.attention_dp * (workers or 1.0))
         return Deployment(
-            shape, gpu, where, isl, osl, users, engine, decode_workers=workers, **further
+            shape, gpu, arrangement, isl, osl, users, engine, decode_workers=workers, **further
         )
     decode = _arrangement(fields, "decode_", weights, cache)
     prefill = _arrangement(fields, "prefill_", weights, cache)
@@ -104,7 +104,10 @@ def _deployment(
 
 
 def _engine_options(fields: Mapping[str, Any], shape: ModelShape) -> dict[str, Any]:
-    """Return version, rounds and speculative decoding, with a note on models with draft layers."""
+    """Return engine version, speculative decoding and other options of a row.
+
+    They include a note if the model has draft layers.
+    """
     drafted = number(fields.get("draft_tokens", 0), "draft_tokens")
     accepted = number(fields["accepted_tokens"], "accepted_tokens") if (
         "accepted_tokens" in fields) else math.nan if drafted else 0.0  # fmt: skip
@@ -130,6 +133,7 @@ def _engine_options(fields: Mapping[str, Any], shape: ModelShape) -> dict[str, A
 
 
 def _shape(name: str, known: UserFacts) -> ModelShape:
+    """Return the shape of a model, own or built in; raise PlannerError if it has none."""
     if name not in known.models:
         return catalogue.shape(name)
     shape = known.models[name].shape
@@ -175,6 +179,7 @@ def named_fields(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _text(fields: Mapping[str, Any], field: str) -> str:
+    """Return a text field of a row; raise PlannerError if it is missing."""
     if field not in fields:
         raise PlannerError(f"{field} is missing. Name it, such as {EXAMPLES[field]}.")
     return str(fields[field]).strip()
@@ -191,7 +196,10 @@ def _choice(
     default: str,
     shown: tuple[str, ...],
 ) -> Any:
-    """Return the value that ``known`` has for a field; raise PlannerError for an unknown name."""
+    """Return the value in ``known`` whose name the row gives for ``field``.
+
+    Raises PlannerError for an unknown name.
+    """
     name = str(fields.get(field, default)).strip().lower()
     if name not in known:
         raise PlannerError(f"{field} {name!r} is unknown. Use one of {', '.join(shown)}.")
@@ -203,6 +211,7 @@ def _split(fields: Mapping[str, Any]) -> bool:
 
 
 def _number(fields: Mapping[str, Any], field: str) -> float:
+    """Return a number field of a row; raise PlannerError if it is missing."""
     if field not in fields:
         raise PlannerError(f"{field} is missing. Give a number.")
     return number(fields[field], field)
@@ -220,7 +229,7 @@ def number(value: Any, field: str) -> float:
 
 
 def _count(fields: Mapping[str, Any], field: str) -> int:
-    """Return a number of GPUs; default and value for 0: 1."""
+    """Return a number of GPUs from a row; an empty field or 0 means 1."""
     count = number(fields.get(field, 1), field)
     if count != round(count) or not 0 <= count <= MOST_GPUS:
         raise PlannerError(
@@ -235,16 +244,17 @@ def _workers(fields: Mapping[str, Any], field: str) -> float | None:
 
 
 def _users(fields: Mapping[str, Any], batch: str, ranks: float) -> float:
-    """Return the concurrency; default: the batch times ``ranks``, if there is a batch."""
+    """Return the concurrency: the row's own, else its batch times ``ranks``."""
     if "concurrency" not in fields and batch in fields:
         return number(fields[batch], batch) * ranks
     return _number(fields, "concurrency")
 
 
 def _precision(fields: Mapping[str, Any], known: UserFacts) -> tuple[str, bool]:
-    """Return the precision of the weights, and whether the row states it.
+    """Return the precision of the weights, and whether the row's own precision column gives it.
 
-    It is the row's precision, or that of the quantisation columns, of the name, or of the release.
+    The precision is the row's, else that of the quantisation columns, of the name, or of the
+    release.
     """
     if "precision" in fields:
         names = ("bf16", "fp8", "fp4", "int8", "int4")
@@ -259,7 +269,10 @@ def _precision(fields: Mapping[str, Any], known: UserFacts) -> tuple[str, bool]:
 
 
 def _fit_weights(deployment: Deployment) -> Deployment:
-    """Return the deployment with the most bits per weight that fit, if 16 bits do not."""
+    """Return the deployment with a lower weight precision if 16 bits do not fit in memory.
+
+    Of the precisions that fit, the one with the most bits is chosen.
+    """
     for weights in ("bf16", "fp8", "fp4"):
         cache = _cache(deployment.shape, deployment.gpu, deployment.engine, weights)
         prefill = deployment.prefill and replace(
@@ -283,11 +296,11 @@ def _fit_weights(deployment: Deployment) -> Deployment:
 
 
 def _cache(shape: ModelShape, gpu: GpuSpec, engine: str, weights: str) -> str:
-    """Return the default precision of the KV cache.
+    """Return the default precision of the KV cache: 16 bits, as in the engines.
 
-    It is 16 bits, the engines' default, except for three cases with 8 bits. These are fp4 weights,
-    as NVIDIA publishes them, and weights of at most 8 bits in two kinds of recipes: TensorRT-LLM's,
-    and SGLang's for latent attention (InferenceX, dsr1_fp8_b200.sh and dsr1_fp8_mi355x.sh).
+    It is 8 bits in three cases. First, fp4 weights, as NVIDIA publishes them. Second and third,
+    weights of at most 8 bits with TensorRT-LLM, or with SGLang and latent attention (InferenceX,
+    dsr1_fp8_b200.sh and dsr1_fp8_mi355x.sh).
     """
     latent = engine == "sglang" and bool(shape.kv_lora_rank) and gpu.family in LATENT_IN_8_BITS
     eight = weights == "fp4" or engine == "trtllm" or latent
@@ -295,9 +308,12 @@ def _cache(shape: ModelShape, gpu: GpuSpec, engine: str, weights: str) -> str:
 
 
 def _arrangement(fields: Mapping[str, Any], side: str, weights: str, cache: str) -> Arrangement:
-    """Return the arrangement from the widths of a row, with consistent widths of the experts."""
+    """Return the arrangement from the parallelism columns of a row.
+
+    The widths of the experts are made consistent with the others.
+    """
     tp, pp, dp, moe_tp, moe_ep = (
-        _count(fields, side + w if side + w in fields else w) for w in WIDTHS
+        _count(fields, side + width if side + width in fields else width) for width in WIDTHS
     )
     if tp * dp == 1 < moe_tp * moe_ep:
         dp = moe_tp * moe_ep  # experts on several GPUs, attention whole on each
@@ -312,19 +328,29 @@ def _arrangement(fields: Mapping[str, Any], side: str, weights: str, cache: str)
 def _aggregated_arrangement(
     fields: Mapping[str, Any], weights: str, cache: str, shape: ModelShape
 ) -> tuple[Arrangement, float | None]:
-    """Return the arrangement of an aggregated deployment, and the number of its instances.
+    """Return the arrangement of an aggregated deployment, and its number of instances.
 
-    Concurrency over batch gives the number of ranks. A model with experts gets data parallel
-    attention if the ranks divide its tensor parallelism. Other models get that many instances.
+    Concurrency divided by batch gives the number of ranks. A model with experts gets data-parallel
+    attention if the ranks divide its tensor parallelism. Other models get one instance per rank.
     """
-    where = _arrangement(fields, "", weights, cache)
+    arrangement = _arrangement(fields, "", weights, cache)
     workers = _workers(fields, "workers")
-    if workers is None and {"batch", "concurrency"} <= fields.keys() and where.attention_dp == 1:
+    if (
+        workers is None
+        and {"batch", "concurrency"} <= fields.keys()
+        and arrangement.attention_dp == 1
+    ):
         shares = _number(fields, "concurrency") / max(number(fields["batch"], "batch"), 1.0)
         ranks = round(shares)
-        if shares > 1.5 and shape.experts and where.tp % ranks == 0:
+        if shares > 1.5 and shape.experts and arrangement.tp % ranks == 0:
             return Arrangement(
-                where.tp // ranks, where.pp, ranks, where.moe_tp, where.moe_ep, weights, cache
+                arrangement.tp // ranks,
+                arrangement.pp,
+                ranks,
+                arrangement.moe_tp,
+                arrangement.moe_ep,
+                weights,
+                cache,
             ), None
         workers = float(ranks) if shares > 1.5 else None
-    return where, workers
+    return arrangement, workers

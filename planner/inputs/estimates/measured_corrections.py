@@ -57,7 +57,7 @@ class Measurement:
 
     @property
     def weight(self) -> float:
-        """Return the weight that the defects leave, from 0 (not used) to 1."""
+        """Return the weight of the measurement after its defects, from 0 (not used) to 1."""
         return math.prod(defect.weight for defect in self.defects)
 
 
@@ -68,12 +68,12 @@ def measurement(
 
     Raises PlannerError if the row has no time, or if a field is invalid.
     """
-    times = {name: _time(row, names) for name, names in TIMES.items()}
-    if all(math.isnan(value) for value in times.values()):
+    times_s = {name: _time(row, names) for name, names in TIMES.items()}
+    if all(math.isnan(value) for value in times_s.values()):
         raise PlannerError("a measured row needs ttft_ms or tbt_ms (tpot_ms). Give one.")
     described = deployment(row, known)
-    found = tuple(defects(row, described.concurrency))
-    return Measurement(described, times["ttft_s"], times["tbt_s"], source, found)
+    found_defects = tuple(defects(row, described.concurrency))
+    return Measurement(described, times_s["ttft_s"], times_s["tbt_s"], source, found_defects)
 
 
 def _time(row: Mapping[str, Any], names: tuple[str, ...]) -> float:
@@ -132,10 +132,10 @@ class MeasuredCorrections:
 def corrections_from(
     measured_rows: Sequence[Measurement], notes: Sequence[str], fit: EstimateFit
 ) -> MeasuredCorrections | None:
-    """Learn corrections from measurements; None: no measurement can be compared with an estimate.
+    """Learn corrections from measurements; None if no measurement has a comparable estimate.
 
-    The same measurement counts once. One with a defect weighs less or is not used. Measurements of
-    a deployment that do not predict each other better than the estimate are set aside.
+    Repeated measurements count once. One with a defect has less weight, or none. Measurements of a
+    deployment are ignored if they predict each other no better than the estimate does.
     """
     sentences = list(notes)
     measured_rows = _distinct(measured_rows, sentences)
@@ -149,29 +149,29 @@ def corrections_from(
     answers = estimate_rows(
         [row.deployment for row in measured_rows], fit.calibration, efficiencies()
     )
-    kept: list[tuple[Measurement, Estimate]] = []
+    usable: list[tuple[Measurement, Estimate]] = []
     for row, answer in zip(measured_rows, answers, strict=True):
         if isinstance(answer, RefusedEstimate):
             sentences.append(f"{row.place} is not used: {answer.reason}")
         else:
-            found = prefix_hits(row.ttft_s, answer.ttft_s, row.deployment.isl)
-            row = replace(row, defects=(*row.defects, *found))
+            hit_defects = prefix_hits(row.ttft_s, answer.ttft_s, row.deployment.isl)
+            row = replace(row, defects=(*row.defects, *hit_defects))
             words = "; ".join(defect.words for defect in row.defects)
             if not row.weight:
                 sentences.append(f"{row.place} is not used: {words}.")
                 continue
             if words:
                 sentences.append(f"{row.place} weighs less: {words}.")
-            kept.append((row, answer))
-    if not kept:
+            usable.append((row, answer))
+    if not usable:
         return None
-    rows = tuple(row for row, _ in kept)
+    rows = tuple(row for row, _ in usable)
     traits = traits_of([row.deployment for row in rows])
     trust = np.array([row.weight for row in rows])
     learnt = {}
     for name in ("tbt", "ttft"):
         measured = np.array([getattr(row, f"{name}_s") for row in rows])
-        log_error = np.log(measured / np.array([getattr(e, f"{name}_s") for _, e in kept]))
+        log_error = np.log(measured / np.array([getattr(e, f"{name}_s") for _, e in usable]))
         is_finite = np.isfinite(log_error)
         learnt[name] = learn_corrections(
             fit.alike[name].likeness, traits.take(is_finite), log_error[is_finite],
@@ -196,20 +196,20 @@ def corrections_from(
 def _distinct(rows: Sequence[Measurement], sentences: list[str]) -> list[Measurement]:
     """Return the measurements without repeats of the same deployment, load and times.
 
-    Add a sentence for each repeat.
+    Append a sentence for each repeat to ``sentences``.
     """
     names = traits_of([row.deployment for row in rows])
     seen: dict[Any, int] = {}
-    kept = []
+    distinct = []
     for i, row in enumerate(rows):
         labels = tuple(str(values[i]) for values in names.labels.values())
-        times = round(row.ttft_s, 9), round(row.tbt_s, 9)
-        first = seen.setdefault((labels, tuple(names.load[i]), str(times)), i)
+        times_s = round(row.ttft_s, 9), round(row.tbt_s, 9)
+        first = seen.setdefault((labels, tuple(names.load[i]), str(times_s)), i)
         if first == i:
-            kept.append(row)
+            distinct.append(row)
         else:
             sentences.append(f"{row.place} counts once: it is the same as {rows[first].place}.")
-    return kept
+    return distinct
 
 
 def _contradiction(name: str, first: Measurement, second: Measurement, off: FloatArray) -> str:
@@ -246,17 +246,17 @@ def changes(
     measurements: MeasuredCorrections, deployments: Sequence[Deployment], fit: EstimateFit
 ) -> list[Change]:
     """Return the correction of each deployment, in their order."""
-    where = traits_of(deployments)
+    traits = traits_of(deployments)
     factor: dict[str, FloatArray] = {}
     error: dict[str, list[tuple[float, float]]] = {}
     for name, learnt in (("tbt", measurements.tbt), ("ttft", measurements.ttft)):
-        shift = learnt.at(where)
-        half, nine = fit.alike[name].stated.of_shift(where.split, shift)
+        shift = learnt.at(traits)
+        half, nine = fit.alike[name].stated.of_shift(traits.split, shift)
         factor[name] = np.exp(shift.shift)
         error[name] = list(zip(half.tolist(), nine.tolist(), strict=True))
     names = traits_of([row.deployment for row in measurements.rows]).labels["deployment"]
     changes = []
-    for i, name in enumerate(where.labels["deployment"].tolist()):
+    for i, name in enumerate(traits.labels["deployment"].tolist()):
         same = int((names == name).sum())
         changes.append(
             Change(
@@ -268,13 +268,13 @@ def changes(
 
 
 def unchanged(deployments: Sequence[Deployment], fit: EstimateFit) -> list[Change]:
-    """Return the change of each deployment without any measurement: the stated errors alone."""
-    where = traits_of(deployments)
-    nothing = where.take(np.zeros(0, np.int64))
+    """Return for each deployment a change without correction, with the estimate's own errors."""
+    traits = traits_of(deployments)
+    nothing = traits.take(np.zeros(0, np.int64))
     error = {}
     for name in ("tbt", "ttft"):
         learnt = learn_corrections(fit.alike[name].likeness, nothing, np.zeros(0))
-        half, nine = fit.alike[name].stated.of_shift(where.split, learnt.at(where))
+        half, nine = fit.alike[name].stated.of_shift(traits.split, learnt.at(traits))
         error[name] = list(zip(half.tolist(), nine.tolist(), strict=True))
     return [
         Change(1.0, 1.0, tbt, ttft, 0, 0)
@@ -283,7 +283,7 @@ def unchanged(deployments: Sequence[Deployment], fit: EstimateFit) -> list[Chang
 
 
 def corrected_estimate(estimate: Estimate, change: Change, osl: float) -> Estimate:
-    """Return the corrected estimate; with equal requests in flight, throughput follows."""
+    """Return the corrected estimate. Throughput is recomputed at the same concurrency."""
     ttft, tbt = estimate.ttft_s * change.ttft, estimate.tbt_s * change.tbt
     before = estimate.ttft_s + (osl - 1.0) * estimate.tbt_s
     tokens = estimate.tokens_per_s * before / (ttft + (osl - 1.0) * tbt)
@@ -295,7 +295,7 @@ LOADS = (1.0, 4.0, 16.0, 64.0, 256.0)  # candidate concurrencies of the next mea
 
 @dataclass(frozen=True, slots=True)
 class NextMeasurement:
-    """The measurement that would narrow the estimates of a deployment most."""
+    """The measurement that would reduce the errors of a deployment's estimates most."""
 
     concurrency: int
     isl: int
@@ -310,8 +310,9 @@ def next_measurement(
 ) -> NextMeasurement:
     """Return the measurement that reduces the mean error over all loads most.
 
-    Loads are LOADS and that of ``deployment``. The variance after a measurement does not depend on
-    its result, so it is known in advance. ``model`` is the name under which the engine serves it.
+    The loads are LOADS and that of ``deployment``. The variance after a measurement does not depend
+    on its result, so it is known in advance. ``model`` is the name under which the engine serves
+    the model.
     """
     loads = sorted({*LOADS, deployment.concurrency})
     traits = traits_of([replace(deployment, concurrency=load) for load in loads])
@@ -340,6 +341,7 @@ def next_measurement(
 
 
 def _append_row(rows: Traits, others: Traits, which: int) -> Traits:
+    """Return ``rows`` with row number ``which`` of ``others`` appended."""
     labels = {
         name: np.append(rows.labels[name], others.labels[name][which]) for name in others.labels
     }
@@ -359,9 +361,9 @@ PORTS = {"sglang": 30000}  # default ports of engines; others: 8000
 
 
 def commands_of(model: str, engine: str, users: int, isl: int, osl: int) -> tuple[str, str]:
-    """Return commands that measure a load: vLLM's benchmark and GuideLLM's.
+    """Return commands that measure one load: vLLM's benchmark and GuideLLM's.
 
-    They run ten rounds, so that the first wave of simultaneous requests is a tenth.
+    They run ten rounds, so that the first wave of simultaneous requests is a tenth of all.
     """
     prompts, model = max(20, 10 * users), catalogue.repository(model)
     url = f"http://localhost:{PORTS.get(engine, 8000)}"

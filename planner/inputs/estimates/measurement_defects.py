@@ -22,7 +22,7 @@ LESS = 0.25  # weight of a measurement with a defect
 
 @dataclass(frozen=True, slots=True)
 class Defect:
-    """A defect of a measurement; ``weight`` 0 means that it is not used."""
+    """A defect of a measurement; with ``weight`` 0 the measurement is not used."""
 
     name: str  # failed, few, unsteady, capped or prefix
     words: str
@@ -54,7 +54,10 @@ def defects(row: Mapping[str, Any], concurrency: float) -> Iterator[Defect]:
 
 
 def prefix_hits(measured_s: float, estimated_s: float, isl: float) -> Iterator[Defect]:
-    """Yield a defect if the first token came faster than any computed prompt would."""
+    """Yield a defect if the first token came faster than a computed prompt allows.
+
+    Such prompts probably came from the prefix cache.
+    """
     if isl >= LONG_PROMPT and measured_s < TOO_FAST * estimated_s:
         share = measured_s / estimated_s
         yield Defect("prefix", f"its TTFT is {share:.0%} of the estimate, as with cached prompts")

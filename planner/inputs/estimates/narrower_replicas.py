@@ -14,7 +14,7 @@ from simulation.performance.specs import Arrangement
 
 @dataclass(frozen=True, slots=True)
 class GpuUse:
-    """An arrangement into instances of ``gpus`` GPUs, with tokens/s at the same concurrency."""
+    """A way to split GPUs into instances of ``gpus`` GPUs, with tokens/s at equal concurrency."""
 
     gpus: int
     instances: float
@@ -22,9 +22,9 @@ class GpuUse:
 
 
 def narrower_arrangements(where: Arrangement) -> Iterator[Arrangement]:
-    """Yield arrangements with half the tensor parallelism, a quarter and so on, while it is even.
+    """Yield arrangements with half the tensor parallelism, a quarter, and so on, while even.
 
-    Experts are spread over half as many GPUs each time too.
+    The experts are spread over half as many GPUs each time too.
     """
     experts = "moe_ep" if where.moe_ep > 1 else "moe_tp"
     while where.tp % 2 == 0:
@@ -34,29 +34,39 @@ def narrower_arrangements(where: Arrangement) -> Iterator[Arrangement]:
 
 
 def deployment_as_given(deployment: Deployment) -> list[GpuUse]:
-    """Return the deployment as given; nothing if it does not fit."""
+    """Return the deployment unchanged as the only item; empty if it does not fit in memory."""
     return _gpu_uses([deployment])
 
 
 def narrower_deployments(deployment: Deployment) -> list[GpuUse]:
-    """Return the same number of narrower instances, with the other GPUs idle."""
+    """Return deployments with the same number of narrower instances; the other GPUs stay idle."""
     if deployment.prefill is not None:
         return []
     return _gpu_uses(
-        [replace(deployment, decode=where) for where in narrower_arrangements(deployment.decode)]
+        [
+            replace(deployment, decode=arrangement)
+            for arrangement in narrower_arrangements(deployment.decode)
+        ]
     )
 
 
 def widest_deployments(deployment: Deployment) -> list[GpuUse]:
-    """Return more and narrower instances on all GPUs, each with at least one request in flight."""
+    """Return deployments that use all GPUs for more and narrower instances.
+
+    Each instance has at least one request in flight.
+    """
     if deployment.prefill is not None:
         return []
-    more = [
-        replace(deployment, decode=where, decode_workers=(deployment.decode_workers or 1.0) * times)
-        for where in narrower_arrangements(deployment.decode)
-        if (times := deployment.decode.gpus / where.gpus) <= deployment.concurrency
+    deployments = [
+        replace(
+            deployment,
+            decode=arrangement,
+            decode_workers=(deployment.decode_workers or 1.0) * more_instances,
+        )
+        for arrangement in narrower_arrangements(deployment.decode)
+        if (more_instances := deployment.decode.gpus / arrangement.gpus) <= deployment.concurrency
     ]
-    return _gpu_uses(more)
+    return _gpu_uses(deployments)
 
 
 def narrower_is_faster_sentence(deployment: Deployment) -> list[str]:
@@ -82,9 +92,10 @@ def narrower_is_faster_sentence(deployment: Deployment) -> list[str]:
 
 
 def _gpu_uses(deployments: list[Deployment]) -> list[GpuUse]:
+    """Return the estimated use of GPUs; deployments without an estimate are left out."""
     answers = estimate_rows(deployments, estimate_fit().calibration, efficiencies())
     return [
-        GpuUse(way.decode.gpus, way.decode_workers or 1.0, answer.tokens_per_s)
-        for way, answer in zip(deployments, answers, strict=True)
+        GpuUse(deployment.decode.gpus, deployment.decode_workers or 1.0, answer.tokens_per_s)
+        for deployment, answer in zip(deployments, answers, strict=True)
         if not isinstance(answer, RefusedEstimate)
     ]

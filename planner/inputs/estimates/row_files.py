@@ -16,10 +16,10 @@ CHUNK_BYTES = 1 << 20  # small, so that a file with far too many rows is refused
 
 
 def read_rows(path: Path | str, name: str = "") -> list[dict[str, Any] | str]:
-    """Return the rows of a file in order, each as column to value.
+    """Return the rows of a file in order; each row is a dict from column to value.
 
-    An unreadable row is a string with the reason. ``name`` is the original name of the file, if it
-    is stored under another.
+    An unreadable row is a string with the reason instead. ``name`` is the original name of the
+    file, if it is stored under another.
     """
     name = name or Path(path).name
     options = IngestOptions(chunk_bytes=CHUNK_BYTES, name=name)

@@ -50,9 +50,9 @@ def scaled_object_row(body: Body) -> Row | None:
         return None
     behaviour = section(spec, "advanced", "horizontalPodAutoscalerConfig", "behavior")
     row |= {
-        key: _way(section(behaviour, way))
-        for key, way in (("up", "scaleUp"), ("down", "scaleDown"))
-        if way in behaviour
+        key: _scaling_direction(section(behaviour, direction))
+        for key, direction in (("up", "scaleUp"), ("down", "scaleDown"))
+        if direction in behaviour
     }
     if tolerance := number(section(behaviour, "scaleUp").get("tolerance")):
         row["tolerance"] = tolerance
@@ -60,7 +60,7 @@ def scaled_object_row(body: Body) -> Row | None:
 
 
 def _by_load(queries: Queries) -> Row:
-    """Return the policy whose triggers the queries are, with its targets; empty for none."""
+    """Return the policy whose triggers match the queries, with its targets; empty if none does."""
     row: Row = {}
     for query, threshold in queries:
         name = next((name for metric, name in FIRST.items() if metric in query), None)
@@ -78,7 +78,7 @@ def _by_load(queries: Queries) -> Row:
 
 
 def _by_latency(band: re.Match[str], queries: Queries) -> Row:
-    """Return the policy of the control law on latency, with its band and its limits."""
+    """Return the policy that controls latency, with its band and its replica limits."""
     row: Row = {"name": "epp-latency", "target": float(band[1]), "second_target": float(band[2])}
     for query, _ in queries:
         limits = re.findall(rf"(ttft_seconds|tpot_seconds)_bucket.*?/\s*{NUMBER}", query)
@@ -86,15 +86,15 @@ def _by_latency(band: re.Match[str], queries: Queries) -> Row:
     return row
 
 
-def _way(way: Body) -> Row:
-    """Return one direction of an autoscaler's behaviour; both of its steps have one period."""
-    steps = {one_line(row.get("type")): row for row in rows(way.get("policies"))}
+def _scaling_direction(direction: Body) -> Row:
+    """Return the steps of one scaling direction; both of its steps must have one period."""
+    steps = {one_line(row.get("type")): row for row in rows(direction.get("policies"))}
     periods = [number(row.get("periodSeconds")) or 15.0 for row in steps.values()]
     return {
         "percent": number(steps.get("Percent", {}).get("value")) or 0.0,
         "replicas": whole_number(steps.get("Pods", {}).get("value")) or 0,
         "period_s": max(periods, default=15.0),
-        "window_s": number(way.get("stabilizationWindowSeconds")) or 0.0,
+        "window_s": number(direction.get("stabilizationWindowSeconds")) or 0.0,
     }
 
 
@@ -119,11 +119,12 @@ def pod_autoscaler_row(body: Body) -> Row | None:
                         ("panicWindowSeconds", "panic_window_s")):  # fmt: skip
         if (value := number(spec.get(name))) is not None:
             row[field] = value
-    schedules = [_schedule(each) for each in rows(spec.get("schedules"))]
+    schedules = [_schedule(schedule) for schedule in rows(spec.get("schedules"))]
     return row | ({"schedules": schedules} if schedules else {})
 
 
 def _schedule(row: Body) -> Row:
+    """Return an AIBrix schedule as a row with days, times and replica limits."""
     days = [one_line(day).lower()[:3] for day in row.get("daysOfWeek") or ()]
     return {
         **({"days": days} if days else {}),
@@ -135,9 +136,9 @@ def _schedule(row: Body) -> Row:
 
 
 def planner_row(body: Body) -> Row | None:
-    """Return the policy of a PlannerConfig, or of a ConfigMap that holds one, or None."""
+    """Return the policy in a PlannerConfig, or in a ConfigMap that contains one, or None."""
     if one_line(body.get("kind")) == "ConfigMap":
-        found = (planner_row(each) for each in map(_loaded, section(body, "data").values()))
+        found = (planner_row(text) for text in map(_parsed_mapping, section(body, "data").values()))
         return next(filter(None, found), None)
     if body.get("kind") or not PLANNER_KEYS & body.keys():
         return None
@@ -168,8 +169,8 @@ def planner_row(body: Body) -> Row | None:
     return row | ({"max_gpus": int(budget)} if budget is not None and budget >= 0 else {})
 
 
-def _loaded(text: Any) -> Body:
-    """Return the mapping that a text is in YAML or JSON, or an empty one."""
+def _parsed_mapping(text: Any) -> Body:
+    """Return the mapping in a YAML or JSON text; empty if the text has none."""
     try:
         loaded = YAML(typ="safe", pure=True).load(one_line(text))
     except (YAMLError, ValueError, TypeError):

@@ -24,7 +24,7 @@ SATURATION = "epp pool saturation"  # what llm-d's endpoint picker scales by, if
 
 
 def is_values(body: Body) -> bool:
-    """Return whether a document is values of a chart that this module reads."""
+    """Return whether a document is Helm or Compose values that this module can read."""
     return bool(
         body.get("scenario")
         or section(body, "services")
@@ -38,8 +38,8 @@ def values_pools(body: Body) -> Iterator[RunningPool]:
     """Yield the pools of a document of values."""
     listed = body.get("scenario")
     if listed:
-        for each in rows(listed) or [section(listed)]:
-            yield from _llmd(each)
+        for part in rows(listed) or [section(listed)]:
+            yield from _llmd(part)
     elif section(body, "services"):
         yield from _compose(section(body, "services"))
     elif section(body, "servingEngineSpec"):
@@ -60,12 +60,13 @@ def _split(value: Any) -> list[str]:
 
 def _compose(services: Body) -> Iterator[RunningPool]:
     """Yield the pools of a Compose file."""
-    for name, each in services.items():
-        service, deploy = section(each), section(each, "deploy")
-        command = [w for key in ("entrypoint", "command") for w in _split(service.get(key))]
+    for name, body in services.items():
+        service, deploy = section(body), section(body, "deploy")
+        command = [word for key in ("entrypoint", "command") for word in _split(service.get(key))]
         devices = rows(section(deploy, "resources", "reservations").get("devices"))
         gpus = sum(
-            whole_number(d.get("count")) or len(_split(d.get("device_ids"))) for d in devices
+            whole_number(device.get("count")) or len(_split(device.get("device_ids")))
+            for device in devices
         )
         container = {
             "image": service.get("image"),
@@ -111,14 +112,14 @@ def _runs(part: Body) -> bool:
 def _role(part: Body) -> RunningPool:
     """Return the pool of one role of llm-d."""
     pod = {**part, "containers": part.get("containers") or [part]}
-    found = pod_facts({"spec": pod}, always=True) or RunningPool()
+    facts = pod_facts({"spec": pod}, always=True) or RunningPool()
     degree, kind = section(part, "parallelism"), section(part, "acceleratorType")
     stated = RunningPool(
         tp=whole_number(degree.get("tensor")),
         dp=whole_number(degree.get("data")),
         gpu=gpu_type(one_line(kind.get("labelValue"))) if kind else "",
     )
-    return stated.over(found)
+    return stated.over(facts)
 
 
 def _saturation(scaled: Body) -> RunningPool:

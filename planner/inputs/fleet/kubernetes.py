@@ -46,7 +46,7 @@ METRIC = re.compile(r"\b(?:vllm|sglang|tgi|trtllm|nv|triton|DCGM|llm_d|inference
 
 @dataclass(frozen=True, slots=True)
 class Scaler:
-    """An autoscaler: the object that it scales, and the facts that it adds."""
+    """An autoscaler: the object that it scales, and the facts it states about the pool."""
 
     target: str
     namespace: str
@@ -56,7 +56,7 @@ class Scaler:
 
 
 def kubernetes_pools(objects: Sequence[Body]) -> list[RunningPool]:
-    """Return the pools of Kubernetes objects; autoscalers join the object that they scale."""
+    """Return the pools of Kubernetes objects, each with the facts of its autoscaler."""
     pools = {(namespace_of(body), name): pool for body in objects for name, pool in _serving(body)}
     scalers = sorted(filter(None, map(_scaler, objects)), key=lambda scaler: scaler.rank)
     for scaler in scalers:
@@ -83,7 +83,7 @@ def namespace_of(body: Body) -> str:
 
 
 def _serving(body: Body) -> Iterator[tuple[str, RunningPool]]:
-    """Yield the pools of an object that serves, by the name under which it is scaled."""
+    """Yield the pools of a serving object, each with the name that an autoscaler refers to."""
     reader = SERVING.get(one_line(body.get("kind")))
     if reader is None:
         return
@@ -108,11 +108,17 @@ def _leader_worker_set(body: Body) -> Iterator[tuple[str, RunningPool]]:
     leader = pod_facts(section(group, "leaderTemplate")) or worker
     gpus = (leader.gpus or 0) + (size - 1) * (worker.gpus or 0)
     pool = leader.over(worker)
-    yield "", _with_replicas(body, replace(pool, gpus=gpus or None, tp=_spread(pool, gpus)))
+    yield (
+        "",
+        _with_replicas(body, replace(pool, gpus=gpus or None, tp=_tensor_parallelism(pool, gpus))),
+    )
 
 
-def _spread(pool: RunningPool, gpus: int) -> int | None:
-    """Return the tensor parallelism of a group: without a launch line, all its GPUs."""
+def _tensor_parallelism(pool: RunningPool, gpus: int) -> int | None:
+    """Return the tensor parallelism of a group of pods.
+
+    Without a launch line, it is all GPUs of the group.
+    """
     return pool.tp if pool.tp is not None else gpus or None
 
 
@@ -123,17 +129,19 @@ def _inference_service(body: Body) -> Iterator[tuple[str, RunningPool]]:
     pod = {**predictor, "containers": predictor.get("containers") or ([model] if model else [])}
     pool = pod_facts({"spec": pod}, always=True) or RunningPool()
     uri = one_line(model.get("storageUri"))
-    least, most = (whole_number(predictor.get(key)) for key in ("minReplicas", "maxReplicas"))
+    minimum_replicas, maximum_replicas = (
+        whole_number(predictor.get(key)) for key in ("minReplicas", "maxReplicas")
+    )
     metric, target = one_line(predictor.get("scaleMetric")), number(predictor.get("scaleTarget"))
     yield (
         "",
         replace(
             pool,
             model=pool.model or (model_of_path(uri) if uri else ""),
-            replicas=1 if least is None else least,
-            minimum=least,
-            maximum=most,
-            scaled=most is not None and most != least,
+            replicas=1 if minimum_replicas is None else minimum_replicas,
+            minimum=minimum_replicas,
+            maximum=maximum_replicas,
+            scaled=maximum_replicas is not None and maximum_replicas != minimum_replicas,
             triggers=(Trigger("kserve", metric, target),) if metric else (),
         ),
     )
@@ -144,7 +152,7 @@ def _llm_inference_service(body: Body) -> Iterator[tuple[str, RunningPool]]:
     spec = section(body, "spec")
     model = section(spec, "model")
     name = one_line(model.get("name")) or model_of_path(one_line(model.get("uri")))
-    apart = bool(section(spec, "prefill"))
+    is_disaggregated = bool(section(spec, "prefill"))
     for suffix, part in (("", spec), ("-prefill", section(spec, "prefill"))):
         if not part:
             continue
@@ -152,7 +160,7 @@ def _llm_inference_service(body: Body) -> Iterator[tuple[str, RunningPool]]:
         degree = section(part, "parallelism")
         scaling = section(part, "scaling")
         replicas = whole_number(part.get("replicas"))
-        role = "prefill" if suffix else "decode" if apart else pod.role
+        role = "prefill" if suffix else "decode" if is_disaggregated else pod.role
         stated = RunningPool(
             model=name,
             tp=whole_number(degree.get("tensor")),
@@ -185,19 +193,19 @@ def _dynamo_graph(body: Body) -> Iterator[tuple[str, RunningPool]]:
         main = section(pod, "spec", "mainContainer")
         if main:
             pod = {"spec": {**section(pod, "spec"), "containers": [main]}}
-        found = pod_facts(pod, always=True) or RunningPool()
-        gpus = _gpus(part) or found.gpus
+        facts = pod_facts(pod, always=True) or RunningPool()
+        gpus = _gpus(part) or facts.gpus
         nodes = whole_number(section(part, "multinode").get("nodeCount")) or 1
         replicas = whole_number(part.get("replicas"))
         yield (
             f"-{name}",
             replace(
-                found,
+                facts,
                 gpus=gpus and gpus * nodes,
-                engine=found.engine or engine,
+                engine=facts.engine or engine,
                 role=ROLES.get(kind, ""),
                 replicas=1 if replicas is None else replicas,
-                tp=found.tp,
+                tp=facts.tp,
             ),
         )
 
@@ -214,14 +222,14 @@ SERVING: Mapping[str, Callable[[Body], Iterator[tuple[str, RunningPool]]]] = {
 
 
 def _with_replicas(body: Body, pool: RunningPool) -> RunningPool:
-    """Return a pool with the replicas of its object; Kubernetes runs one if none are stated."""
+    """Return the pool with the replicas that its object states; the Kubernetes default is 1."""
     ready = whole_number(section(body, "status").get("replicas"))
     stated = whole_number(section(body, "spec").get("replicas"))
     return replace(pool, replicas=ready if ready is not None else 1 if stated is None else stated)
 
 
 def _facts_of_labels(body: Body, *, apart: bool) -> RunningPool:
-    """Return the facts that labels and annotations state, as Headroom writes them."""
+    """Return the facts in the labels and annotations that Headroom's own manifests contain."""
     meta = section(body, "metadata")
     noted, labels = section(meta, "annotations"), section(meta, "labels")
     model = one_line(noted.get(f"{OURS}/model")) or one_line(noted.get("llm-d.ai/model-id"))
@@ -240,7 +248,7 @@ def _facts_of_labels(body: Body, *, apart: bool) -> RunningPool:
 
 
 def pod_facts(template: Body, *, always: bool = False) -> RunningPool | None:
-    """Return what a pod says of the engine in it, or None if it has neither engine nor GPUs."""
+    """Return the facts of a pod about its engine; None if it has neither engine nor GPUs."""
     spec = section(template, "spec")
     containers = rows(spec.get("containers"))
     engines = [c for c in containers if _gpus(c) or LAUNCH.search(_command_text(c))] or [
@@ -264,12 +272,14 @@ def pod_facts(template: Body, *, always: bool = False) -> RunningPool | None:
 
 
 def _router(container: Body) -> bool:
+    """Return whether a container is a router, not an engine."""
     return "router" in one_line(container.get("image")) or "router" in one_line(
         container.get("name")
     )
 
 
 def _command_text(container: Body) -> str:
+    """Return the command and the arguments of a container as one text."""
     return " ".join(
         str(word) for key in ("command", "args") for word in _as_list(container.get(key))
     )
@@ -280,7 +290,7 @@ def _as_list(value: Any) -> list[Any]:
 
 
 def _container_facts(container: Body) -> RunningPool:
-    """Return what the command, image and environment of a container say of its engine."""
+    """Return the facts in a container's command, image and environment about its engine."""
     image = one_line(container.get("image"))
     variables = {
         one_line(row.get("name")): one_line(row.get("value")) for row in rows(container.get("env"))
@@ -303,17 +313,20 @@ def _container_facts(container: Body) -> RunningPool:
 
 
 def _gpus(container: Body) -> int | None:
-    """Return the GPUs that a container asks for."""
+    """Return the number of GPUs that a container requests; None if it requests none."""
     for kind in ("limits", "requests"):
-        asked = section(container, "resources", kind)
-        counts = [whole_number(value) for name, value in asked.items() if GPUS.match(str(name))]
+        resources = section(container, "resources", kind)
+        counts = [whole_number(value) for name, value in resources.items() if GPUS.match(str(name))]
         if any(counts):
             return sum(count or 0 for count in counts)
     return None
 
 
 def _gpu_of(spec: Body) -> tuple[str, str]:
-    """Return the GPU type of the nodes that a pod may run on, and a note if it may be several."""
+    """Return the GPU type of the nodes that a pod may run on.
+
+    The second value is a note if several types are possible.
+    """
     named = {key: [value] for key, value in section(spec, "nodeSelector").items()}
     affinity = section(spec, "affinity", "nodeAffinity")
     required = section(affinity, "requiredDuringSchedulingIgnoredDuringExecution")
@@ -337,14 +350,14 @@ def _gpu_of(spec: Body) -> tuple[str, str]:
 
 
 def _scaler(body: Body) -> Scaler | None:
-    """Return the autoscaler that an object is, or None."""
+    """Return an object as an autoscaler; None if it is not one."""
     kind = one_line(body.get("kind"))
     if kind not in SCALERS:
         return None
     spec = section(body, "spec")
     kinds, rank = SCALERS[kind]
     target = one_line(section(spec, "scaleTargetRef").get("name"))
-    least, most = (
+    minimum_replicas, maximum_replicas = (
         whole_number(spec.get(f"{side}ReplicaCount", spec.get(f"{side}Replicas", default)))
         for side, default in zip(
             ("min", "max"), DEFAULT_BOUNDS.get(kind, (None, None)), strict=True
@@ -359,8 +372,8 @@ def _scaler(body: Body) -> Scaler | None:
     facts = replace(
         marks,
         model=marks.model or one_line(spec.get("modelID")),
-        minimum=least,
-        maximum=most,
+        minimum=minimum_replicas,
+        maximum=maximum_replicas,
         replicas=whole_number(section(body, "status").get("currentReplicas")),
         scaled=True,
         triggers=triggers,
@@ -373,7 +386,7 @@ def _scaler(body: Body) -> Scaler | None:
 
 
 def _named_model(kind: str, target: str) -> RunningPool:
-    """Return the model that the name of a scale target is: AIBrix names both alike."""
+    """Return the pool's model, taken from the name of a scale target (AIBrix uses one name)."""
     if not target or (kind != "aibrix" and not is_known(target)):
         return RunningPool()
     return RunningPool(model=target, notes=("its model is taken from the name of its target",))
@@ -392,8 +405,8 @@ AUTOSCALERS = {"ScaledObject": scaled_object_row, "PodAutoscaler": pod_autoscale
 
 
 def keda_triggers(listed: Any) -> tuple[Trigger, ...]:
-    """Return the triggers of KEDA by load, and its schedule as one of them."""
-    found = []
+    """Return the load triggers of KEDA; all of its cron triggers become one trigger."""
+    triggers = []
     for row in rows(listed):
         meta, kind = section(row, "metadata"), one_line(row.get("type"))
         if kind == "cron":
@@ -404,22 +417,22 @@ def keda_triggers(listed: Any) -> tuple[Trigger, ...]:
             one_line(meta.get("metricName")) or (names[0] if len(names) == 1 else query) or kind
         )
         value = number(meta.get("threshold", meta.get("value", meta.get("targetValue"))))
-        each = one_line(row.get("metricType")) != "Value"
-        found.append(Trigger("keda", metric, value, each, query))
-    return tuple(found)
+        per_replica = one_line(row.get("metricType")) != "Value"
+        triggers.append(Trigger("keda", metric, value, per_replica, query))
+    return tuple(triggers)
 
 
 def _hpa_triggers(listed: Any) -> tuple[Trigger, ...]:
     """Return the metrics of an HPA with their targets."""
-    found = []
+    triggers = []
     for row in rows(listed):
         kind = one_line(row.get("type"))
         part = section(row, kind[:1].lower() + kind[1:])
         metric = one_line(section(part, "metric").get("name")) or one_line(part.get("name"))
         target = section(part, "target")
         key = next((k for k in ("averageValue", "value", "averageUtilization") if k in target), "")
-        found.append(Trigger("hpa", metric, number(target.get(key)), key != "value"))
-    return tuple(found)
+        triggers.append(Trigger("hpa", metric, number(target.get(key)), key != "value"))
+    return tuple(triggers)
 
 
 def _aibrix_triggers(listed: Any) -> tuple[Trigger, ...]:
@@ -435,10 +448,10 @@ SUFFIXES = {"m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "Ki": 2.0**10, "Mi": 2.0**2
 
 def number(value: Any) -> float | None:
     """Return a number or a Kubernetes quantity such as 500m, or None."""
-    found = re.fullmatch(r"([-+]?[\d.]+(?:[eE][-+]?\d+)?)([a-zA-Z]*)%?", one_line(value))
-    if found is None or (found[2] and found[2] not in SUFFIXES):
+    match = re.fullmatch(r"([-+]?[\d.]+(?:[eE][-+]?\d+)?)([a-zA-Z]*)%?", one_line(value))
+    if match is None or (match[2] and match[2] not in SUFFIXES):
         return None
     try:
-        return float(found[1]) * SUFFIXES.get(found[2], 1.0)
+        return float(match[1]) * SUFFIXES.get(match[2], 1.0)
     except ValueError:
         return None

@@ -54,12 +54,12 @@ ROLES = {"kv_producer": "prefill", "kv_consumer": "decode"}
 
 
 def launch_pools(text: str) -> list[RunningPool]:
-    """Return a pool for each launch line of a shell script; the file states no replicas."""
-    found = []
+    """Return a pool for each launch line of a shell script. Replicas are not stated there."""
+    pools = []
     for command in _commands(text):
         if LAUNCH.search(" ".join(command)) or _runs_image(command):
-            found.append(engine_facts(command, _shell_variables(text)))
-    return found
+            pools.append(engine_facts(command, _shell_variables(text)))
+    return pools
 
 
 def is_launch(text: str) -> bool:
@@ -68,14 +68,14 @@ def is_launch(text: str) -> bool:
 
 
 def engine_of_image(image: str) -> str:
-    """Return the engine that an image starts by itself, or ""."""
+    """Return the engine that the image starts by itself, or ""."""
     return next((engine for engine, pattern in IMAGES.items() if pattern.search(image)), "")
 
 
 def version_of_image(image: str) -> str:
     """Return the version in the tag of an image, or ""."""
-    found = VERSION.search(image)
-    return found[1] if found else ""
+    match = VERSION.search(image)
+    return match[1] if match else ""
 
 
 def _runs_image(command: Sequence[str]) -> bool:
@@ -113,6 +113,7 @@ def _commands(text: str) -> Iterator[list[str]]:
 
 
 def _words(line: str) -> Iterator[str]:
+    """Yield the words of a shell line, with ; & | as their own words."""
     lexer = shlex.shlex(line, posix=True, punctuation_chars=";&|")
     lexer.whitespace_split = True
     lexer.commenters = "#"
@@ -120,16 +121,17 @@ def _words(line: str) -> Iterator[str]:
 
 
 def _shell_variables(text: str) -> dict[str, str]:
-    """Return the variables that a shell script sets."""
-    found = re.findall(r"^\s*(?:export\s+)?(\w+)=[\"']?([^\s\"';$]*)", text, re.MULTILINE)
-    return dict(found)
+    """Return the variables that a shell script sets, by name."""
+    assignments = re.findall(r"^\s*(?:export\s+)?(\w+)=[\"']?([^\s\"';$]*)", text, re.MULTILINE)
+    return dict(assignments)
 
 
 def resolved(word: str, variables: Mapping[str, str]) -> str:
-    """Return a word with its variables replaced; "" if one has no known value."""
+    """Return ``word`` with its shell variables replaced; "" if a value is unknown."""
     missing = False
 
     def value(match: re.Match[str]) -> str:
+        """Return the value of a matched variable; "" and a mark if it is missing."""
         nonlocal missing
         braced, default, parens, plain = match.groups()
         known = variables.get(braced or parens or plain) or default
@@ -143,7 +145,10 @@ def resolved(word: str, variables: Mapping[str, str]) -> str:
 def engine_facts(
     command: Sequence[str], variables: Mapping[str, str] | None = None, engine: str = ""
 ) -> RunningPool:
-    """Return what the words of a command say of an engine; ``engine`` is that of its image."""
+    """Return the facts in a launch command about its engine.
+
+    ``engine`` is the engine of the container image.
+    """
     text = " ".join(command)
     engine = next((name for name, p in STARTS.items() if re.search(p, text)), engine)
     engine = engine or engine_of_image(_image(command))
@@ -185,7 +190,7 @@ def _flags(command: Sequence[str], variables: Mapping[str, str]) -> tuple[dict[s
 
 
 def _start(command: Sequence[str]) -> int:
-    """Return the place of the first argument of the engine."""
+    """Return the index of the engine's first argument."""
     starts = [i for i, word in enumerate(command) if word in ("serve", "trtllm-serve")]
     image = _image(command)
     return max([*starts, command.index(image) if image else -1]) + 1
@@ -217,6 +222,7 @@ def _precision(quantization: str, model: str) -> str:
 
 
 def _role(flags: Mapping[str, str]) -> str:
+    """Return "prefill", "decode" or "" from the launch flags."""
     if flags.get("mode") in ("prefill", "decode"):
         return flags["mode"]
     try:

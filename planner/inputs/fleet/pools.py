@@ -23,7 +23,7 @@ MEASURES = {
 
 @dataclass(frozen=True, slots=True)
 class Trigger:
-    """What an autoscaler goes by."""
+    """A metric, or a schedule, that an autoscaler follows."""
 
     kind: str  # keda, hpa, aibrix, wva, kserve or llm-d
     metric: str  # the name of the metric, or its query
@@ -33,15 +33,15 @@ class Trigger:
 
     @property
     def measure(self) -> str:
-        """Return the measure of a simulated autoscaler that this metric is, or ""."""
+        """Return the simulated measure that corresponds to this metric, or ""."""
         text = self.query or self.metric
-        found = [name for name, parts in MEASURES.items() if any(part in text for part in parts)]
-        return "concurrency" if {"queue", "concurrency"} <= set(found) else "".join(found[:1])
+        measures = [name for name, parts in MEASURES.items() if any(part in text for part in parts)]
+        return "concurrency" if {"queue", "concurrency"} <= set(measures) else "".join(measures[:1])
 
 
 @dataclass(frozen=True, slots=True)
 class RunningPool:
-    """Replicas of one kind. An empty text or None is a fact that the file does not state."""
+    """Replicas of one kind. An empty text or None means that the file does not state the fact."""
 
     name: str = ""
     model: str = ""
@@ -70,13 +70,13 @@ class RunningPool:
     autoscaler: Mapping[str, Any] | None = None
 
     def over(self, other: RunningPool) -> RunningPool:
-        """Return this pool with the facts of ``other`` where it states none itself."""
+        """Return this pool, with its missing facts taken from ``other``."""
         mine = {f.name: getattr(self, f.name) for f in fields(self)}
         return replace(other, **{name: v for name, v in mine.items() if v not in ("", None, ())})
 
     @property
     def engines(self) -> int:
-        """Return the engines of one replica that do not share a model: plain data parallelism."""
+        """Return the number of independent engines in one replica (plain data parallelism)."""
         return 1 if self.expert_parallel or self.attention_dp else (self.dp or 1)
 
     @property
@@ -89,12 +89,12 @@ class RunningPool:
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """Return the names of facts that a scenario needs and the file does not state."""
+        """Return the names of the facts that a scenario requires and the file does not state."""
         known = {"model": self.model, "gpu": self.gpu, "tp": self.width}
         return tuple(name for name, value in known.items() if not value)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the pool for JSON. Without an autoscaler, its limits are its replicas."""
+        """Return the pool as data for JSON. Without an autoscaler, the limits are its replicas."""
         still = None if self.scaled else self.replicas
         trigger = self.triggers[0] if self.triggers else None
         return {
@@ -117,10 +117,12 @@ class RunningPool:
             "trigger_value": trigger.value if trigger else None,
             "triggers": [
                 {
-                    "kind": each.kind, "metric": each.metric, "value": each.value,
-                    "per_replica": each.per_replica,
+                    "kind": one_trigger.kind,
+                    "metric": one_trigger.metric,
+                    "value": one_trigger.value,
+                    "per_replica": one_trigger.per_replica,
                 }
-                for each in self.triggers
+                for one_trigger in self.triggers
             ],
             "autoscaler": dict(self.autoscaler) if self.autoscaler else None,
             "needs": list(self.needs),
@@ -129,14 +131,14 @@ class RunningPool:
 
 
 def gpu_type(text: str) -> str:
-    """Return the catalogue's name of a GPU type or cloud instance, else the text shortened."""
+    """Return the catalogue's name of a GPU type or cloud instance; else a shortened text."""
     text = SHARED.sub("", text.strip())
     known = known_as(text)
     return known if known != text else known_as(PREFIX.sub("", text))
 
 
 def section(value: Any, *keys: str) -> Mapping[str, Any]:
-    """Return a nested mapping, or an empty one where the document has something else."""
+    """Return the mapping under nested ``keys``; empty if there is no mapping."""
     for key in keys:
         value = value.get(key) if isinstance(value, Mapping) else None
     return value if isinstance(value, Mapping) else {}
@@ -148,7 +150,7 @@ def rows(value: Any) -> list[Mapping[str, Any]]:
 
 
 def whole_number(value: Any) -> int | None:
-    """Return a number of things, or None if the value is none."""
+    """Return ``value`` as a whole number; None if it is not one."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     try:
@@ -159,5 +161,5 @@ def whole_number(value: Any) -> int | None:
 
 
 def one_line(value: Any) -> str:
-    """Return a text of one line, or "" if the value is none."""
+    """Return ``value`` as a text of one line; "" if it is not a text."""
     return str(value).strip() if isinstance(value, str | int | float) else ""

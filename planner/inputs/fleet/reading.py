@@ -47,7 +47,9 @@ def read_fleet(text: str, name: str = "fleet") -> list[RunningPool]:
         pools = [_single_replica(pool) for pool in launch_pools(text)]
     if not pools:
         kinds = ", ".join(
-            dict.fromkeys(one_line(d.get("kind")) for d in documents if d.get("kind"))
+            dict.fromkeys(
+                one_line(document.get("kind")) for document in documents if document.get("kind")
+            )
         )
         raise ScenarioError(
             f"{name}: no model server and no autoscaler found"
@@ -59,18 +61,24 @@ def read_fleet(text: str, name: str = "fleet") -> list[RunningPool]:
 
 
 def _pools(documents: list[Mapping[str, Any]]) -> list[RunningPool]:
-    objects = [each for each in documents if each.get("kind") or planner_row(each)]
-    values = [each for each in documents if not each.get("kind") and is_values(each)]
-    return [*kubernetes_pools(objects), *(pool for each in values for pool in values_pools(each))]
+    """Return the pools of Kubernetes objects and of Helm or Compose values."""
+    objects = [document for document in documents if document.get("kind") or planner_row(document)]
+    values = [
+        document for document in documents if not document.get("kind") and is_values(document)
+    ]
+    return [
+        *kubernetes_pools(objects),
+        *(pool for document in values for pool in values_pools(document)),
+    ]
 
 
 def _single_replica(pool: RunningPool) -> RunningPool:
-    """Return the pool of a launch line, which starts one replica."""
+    """Return the pool of a launch line with its replicas set to 1."""
     return replace(pool, replicas=1, notes=("a launch line starts one replica",))
 
 
 def _documents(text: str, name: str) -> Iterator[Mapping[str, Any]]:
-    """Yield the mappings of a YAML or JSON text, with the items of lists."""
+    """Yield the mappings of a YAML or JSON text; items of lists are yielded one by one."""
     if "{{" in text:
         raise ScenarioError(
             f"{name}: it is a template of a chart. Render it with `helm template`, and give that."

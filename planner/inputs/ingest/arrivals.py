@@ -29,9 +29,9 @@ SAMPLE = 20_000  # largest number of prompt lengths kept per series
 
 
 def read_arrivals(reading: Reading) -> Content:
-    """Read one row per request into counts per bin of ten seconds.
+    """Read one row per request, and count the requests in bins of ten seconds.
 
-    A bin without a request between others is 0, not a gap.
+    An empty bin between others is 0, not a gap.
     """
     reader = _Reader(reading)
     for batch in reading.table.batches(reader.columns):
@@ -148,7 +148,10 @@ class _Reader:
         )
 
     def _sample(self, keys: pl.DataFrame, grids: list[Grid]) -> pl.DataFrame:
-        """Return prompt lengths of each series at evenly spaced ranks, or all if there are few."""
+        """Return a sample of prompt lengths for each series, at evenly spaced ranks.
+
+        A series with few requests gives all its lengths.
+        """
         counted = pl.concat(self._prompts).group_by(*LABELS, "tokens").sum()
         counted = counted.join(keys, on=list(LABELS), how="left", nulls_equal=True)
         counted = counted.sort("number", "tokens")

@@ -19,7 +19,7 @@ _QUOTE = 34
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Block:
-    """Whole records, each ended by a newline.
+    """A part of a file with whole records only, each ended by a newline.
 
     ``first_line`` is the line number of the first record in the file.
     """
@@ -71,7 +71,7 @@ def record_blocks(
 def _short_block(block: Block, quoted: bool) -> Iterator[Block]:
     """Yield the block in parts of at most about MOST_LINES lines.
 
-    Line positions need memory: a block of newlines alone would take forty times its size.
+    The positions of lines need memory: for a block of only newlines, forty times its size.
     """
     lines = block.data.count(b"\n")
     half = len(block.data) // 2
@@ -85,7 +85,7 @@ def _short_block(block: Block, quoted: bool) -> Iterator[Block]:
 
 
 def whole_records(data: bytes, quoted: bool) -> int:
-    """Return the length of the part of ``data`` that is whole records."""
+    """Return the length in bytes of the part of ``data`` that ends with its last whole record."""
     if not quoted or b'"' not in data:
         return data.rfind(b"\n") + 1
     buffer = np.frombuffer(data, np.uint8)
@@ -95,7 +95,7 @@ def whole_records(data: bytes, quoted: bool) -> int:
 
 
 def outside_quotes(buffer: ByteArray, positions: IntArray) -> BoolArray:
-    """Return which of ``positions`` have an even number of double quotes before them."""
+    """Return which ``positions`` are outside quotes: an even number of quotes comes before."""
     quotes = np.flatnonzero(buffer == _QUOTE)
     if not quotes.size:
         return np.ones(positions.size, dtype=np.bool_)
@@ -199,7 +199,7 @@ def has_stray_quote(lines: Records, delimiter: str) -> BoolArray:
     quotes = np.flatnonzero(buffer == _QUOTE)
     edge = np.isin(buffer, (ord(delimiter), _NEWLINE, _RETURN, _QUOTE))
     # Quotes alternate: one opens a field after an edge, the next closes it before an edge.
-    beside = np.where(np.arange(quotes.size) % 2 == 0, quotes - 1, quotes + 1)
-    wrong = quotes[~edge[beside] & (beside >= 0)]
+    neighbour = np.where(np.arange(quotes.size) % 2 == 0, quotes - 1, quotes + 1)
+    wrong = quotes[~edge[neighbour] & (neighbour >= 0)]
     within = np.searchsorted(wrong, lines.end) - np.searchsorted(wrong, lines.start)
     return np.asarray(within > 0)

@@ -21,7 +21,7 @@ FEW = 30  # rows; a larger file is refused if most of its rows are
 
 
 class Tally:
-    """A count of refused rows by reason, with the first few of each."""
+    """A count of refused rows by reason, with the first few rows of each reason."""
 
     def __init__(self, name: str, unit: str, *, strict: bool) -> None:
         self._name, self._unit, self._strict = name, unit, strict
@@ -49,13 +49,13 @@ class Tally:
             rejects.append(Reject(int(fault.lines[i]), fault.reason, fault.text(i)[:TEXT]))
 
     def leave_out(self, fault: RefusedRows) -> None:
-        """Count rows that are right but no load, such as answers from a cache."""
+        """Count rows that are valid but put no load on GPUs, such as answers from a cache."""
         self.add(fault)
         count = self.left_out.get(fault.reason, 0)
         self.left_out[fault.reason] = count + int(fault.lines.size)
 
     def close_batch(self) -> None:
-        """Raise IngestError for the first refused row, if the caller asked for a strict reading."""
+        """In strict mode, raise IngestError for the first refused row."""
         if not self._strict:
             return
         if first := next((s for s in self.samples if s.reason not in self.left_out), None):
@@ -65,7 +65,7 @@ class Tally:
             )
 
     def require_some(self, rows: int) -> None:
-        """Raise IngestError for a file without rows, or with all rows refused."""
+        """Raise IngestError for a file without rows, or if all rows were refused."""
         if rows == 0:
             raise IngestError(
                 f"{self._name} has column names but no rows. Export it again with its data."
@@ -96,9 +96,9 @@ class Tally:
 def first_reasons(
     refused: list[Mapping[str, BoolArray]], lines: IntArray, text: Callable[[int], str]
 ) -> tuple[BoolArray | None, list[RefusedRows]]:
-    """Return the refused rows, and their faults: each row once, under its first reason.
+    """Return a mask of the refused rows, and their faults; a row counts for its first reason.
 
-    The rows are None if every row is accepted.
+    The mask is None if every row is accepted.
     """
     bad: BoolArray | None = None
     faults = []
@@ -119,19 +119,19 @@ def _text_at_rows(text: Callable[[int], str], rows: IntArray) -> Callable[[int],
 def token_counts(
     series: pl.Series, field: str, limit: int, zero: str = ""
 ) -> tuple[IntArray, dict[str, BoolArray]]:
-    """Return tokens of one request: whole numbers up to ``limit``, written as such or as 374.0.
+    """Return the tokens of each request: whole numbers up to ``limit``, also written 374.0.
 
-    Returns the values (0 if refused) and the refused rows by reason. ``zero`` is the reason for 0;
-    without it 0 is accepted.
+    Returns the values (0 if refused) and the refused rows by reason. ``zero`` is the reason to
+    refuse 0; without it 0 is accepted.
     """
-    least = 1 if zero else 0
+    minimum = 1 if zero else 0
     exact = series.cast(pl.Int64, strict=False) if not series.dtype.is_float() else None
-    if exact is not None and exact.is_between(least, limit).all(ignore_nulls=False):
+    if exact is not None and exact.is_between(minimum, limit).all(ignore_nulls=False):
         return exact.to_numpy(), {}
     number, blank = numbers(series, whole=True)
     nan = np.isnan(number)
     is_whole = ~nan & (np.floor(number) == number)
-    good = is_whole & (number >= least) & (number <= limit)
+    good = is_whole & (number >= minimum) & (number <= limit)
     refused = {
         f"{field} missing or NaN": blank,
         f"{field} not a number": nan & ~blank,
@@ -146,9 +146,9 @@ def token_counts(
 def amounts(
     series: pl.Series, field: str, *, points: bool = False
 ) -> tuple[FloatArray, dict[str, BoolArray]]:
-    """Return amounts per bin of a demand file, NaN for an empty cell, and the refused rows.
+    """Return amounts per bin of a demand file, and the refused rows. An empty cell is NaN.
 
-    ``points``: they separate thousands.
+    With ``points``, points separate thousands (1.700).
     """
     if points and series.dtype == pl.String:
         series = series.str.replace_all(".", "", literal=True).str.replace(",", ".", literal=True)
@@ -162,9 +162,9 @@ def amounts(
 
 
 def numbers(series: pl.Series, *, whole: bool = False) -> tuple[FloatArray, BoolArray]:
-    """Return values as floats, NaN without a number, and the blank rows (empty, null, NaN).
+    """Return values as floats (NaN without a number), and the blank rows (empty, null, NaN).
 
-    ``whole`` numbers may have points between thousands (1.700).
+    With ``whole``, points may separate thousands (1.700).
     """
     if series.dtype.is_numeric():
         number = series.cast(pl.Float64).fill_null(np.nan).to_numpy()
@@ -210,17 +210,22 @@ def _numbers_as_written(text: pl.Series, number: FloatArray, whole: bool) -> Flo
 
 
 def points_group(columns: Sequence[pl.Series], times: pl.Series) -> bool:
-    """Return whether points separate thousands: two in a number, or dates with points beside."""
-    texts = [each.str.strip_chars().drop_nulls() for each in columns if each.dtype == pl.String]
+    """Return whether points separate thousands in these columns.
+
+    They do if a number has two points, or if the dates are written with points.
+    """
+    texts = [
+        column.str.strip_chars().drop_nulls() for column in columns if column.dtype == pl.String
+    ]
     if any(text.str.contains(r"^\d{1,3}(\.\d{3}){2,}$").any() for text in texts):
         return True
     dotted = times.cast(pl.String).str.contains(r"^\s*\d\d?\.\d\d?\.\d{4}").any()
-    pointed = [each for text in texts if (each := text.filter(text.str.contains(r"\."))).len()]
+    pointed = [column for text in texts if (column := text.filter(text.str.contains(r"\."))).len()]
     return dotted and bool(pointed) and all(t.str.contains(_POINTED).all() for t in pointed)
 
 
 def cell_unit(series: pl.Series) -> str:
-    """Return the unit that all cells with a number name, such as req/s; "" without one."""
+    """Return the unit that all cells with a number share, such as req/s; "" if there is none."""
     text = series.cast(pl.String, strict=False).str.strip_chars().drop_nulls()
     units = text.filter(text != "").str.extract(_WITH_UNIT, 3).unique()
     return str(units[0]) if len(units) == 1 and units[0] is not None else ""
@@ -239,6 +244,7 @@ class Names:
         self.blank = 0  # rows without a label
 
     def add(self, labels: pl.Series) -> None:
+        """Add the labels of a batch; raise IngestError if there are too many different ones."""
         self.blank += labels.null_count()
         for label in labels.drop_nulls().unique(maintain_order=True):
             self._seen.setdefault(label)

@@ -84,7 +84,7 @@ BLANK = ("", "nan", "null", "none", "na", "n/a", "nat")
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """The notation of the times of a file."""
+    """How a file writes its times."""
 
     columns: tuple[str, ...]
     units: tuple[str, ...]  # of each column, for numbers; empty for calendar text
@@ -99,7 +99,7 @@ class Clock:
 
 @dataclass(slots=True)
 class Order:
-    """The order of local times so far, to tell the two passes of a repeated hour apart."""
+    """The order of local times so far. It tells apart the two passes of a repeated hour."""
 
     latest_ns: int = 0
     second: bool = False  # the last row was in the second pass
@@ -167,12 +167,13 @@ def choose_clock(
     if len(columns) > 1 and not all(time_numbers(probe[column]).size for column in columns):
         whole, hours = " ".join(columns), time_numbers(probe[columns[1]])
         first = int(hours.size and hours.min() == 1 and hours.max() == 24)
-        joined = pl.DataFrame({whole: _joined(probe, columns, first)})
+        joined = pl.DataFrame({whole: _date_and_time(probe, columns, first)})
         clock = choose_clock(joined, [whole], stated, name=name)
         return replace(clock, columns=tuple(columns), first=first)
     if len(columns) > 1:
         units = tuple(unit_of(column) or "s" for column in columns)
-        return Clock(tuple(columns), units, False, RELATIVE, _relative_note(" plus ".join(columns)))
+        note = _relative_note(" plus ".join(columns))
+        return Clock(tuple(columns), units, aware=False, kind=RELATIVE, note=note)
     column = columns[0]
     series = probe[column]
     if series.dtype.is_temporal():
@@ -212,7 +213,7 @@ class AmbiguousDates(IngestError):
 
 
 def _form(text: pl.Series, dates: str, name: str, column: str) -> str:
-    """Return the form of calendar text; "" for ISO 8601 or if none fits."""
+    """Return the strptime format of calendar text; "" for ISO 8601 or if none fits."""
     known = text.drop_nulls()
     known = known.filter(known != "")
     if known.is_empty() or _calendar(known, "").is_not_null().any():
@@ -231,7 +232,10 @@ def _form(text: pl.Series, dates: str, name: str, column: str) -> str:
 
 
 def _slash_order(text: pl.Series, dates: str, name: str, column: str) -> str:
-    """Return the form of dates with slashes; a number above 12 shows which part is the day."""
+    """Return the strptime format of dates with slashes.
+
+    A number above 12 shows which part is the day.
+    """
     first, second = (text.str.extract(_SLASH, part).cast(pl.Int64) for part in (1, 2))
     if not dates:
         if (first > 12).any():
@@ -258,14 +262,15 @@ EXCEL = "excel"  # a form of numeric times
 def _numeric_clock(column: str, numbers: FloatArray, unit: str | None) -> Clock:
     """Return the clock of a numeric column.
 
-    Without a stated unit, the typical magnitude shows the unit of epoch times. Offsets are in s.
+    Without a stated unit, the typical magnitude shows the unit of epoch times. Offsets from the
+    start are taken as seconds.
     """
     stated = unit
     typical = float(np.median(numbers))
     low, high = _EXCEL_DAYS
     if unit is None and low <= numbers.min() <= numbers.max() < high and (numbers % 1).any():
         note = f"{column} holds days as spreadsheets count them; taken as UTC."
-        return Clock((column,), ("d",), False, UTC, note, EXCEL, certain=False)
+        return Clock((column,), ("d",), aware=False, kind=UTC, note=note, form=EXCEL, certain=False)
     if unit is None:
         unit = next((name for name, least in _EPOCHS if typical >= least), "s")
     is_epoch = typical * UNITS_NS[unit] / 1e9 >= _EPOCH_S
@@ -274,7 +279,7 @@ def _numeric_clock(column: str, numbers: FloatArray, unit: str | None) -> Clock:
     else:
         note = _relative_note(column) if stated else _relative_note(f"{column}, taken to be in s,")
     kind = UTC if is_epoch else RELATIVE
-    return Clock((column,), (unit,), False, kind, note, certain=is_epoch)
+    return Clock((column,), (unit,), aware=False, kind=kind, note=note, certain=is_epoch)
 
 
 def _naive_note() -> str:
@@ -292,7 +297,7 @@ def read(frame: pl.DataFrame, clock: Clock, order: Order | None = None) -> Times
     """
     if clock.units:
         return _read_numbers(frame, clock)
-    series = _joined(frame, clock.columns, clock.first)
+    series = _date_and_time(frame, clock.columns, clock.first)
     if series.dtype.is_temporal():
         # Their unit may reach beyond 64-bit nanoseconds, so the range is checked before scaling.
         unit = series.dtype.time_unit if isinstance(series.dtype, pl.Datetime) else None
@@ -308,8 +313,8 @@ def read(frame: pl.DataFrame, clock: Clock, order: Order | None = None) -> Times
     return _to_utc(times, clock.zone, order or Order()) if clock.zone else times
 
 
-def _joined(frame: pl.DataFrame, columns: Sequence[str], first: int) -> pl.Series:
-    """Return a column of times, or the text of a date and a time of day in two columns.
+def _date_and_time(frame: pl.DataFrame, columns: Sequence[str], first: int) -> pl.Series:
+    """Return a column of times; a date and a time of day in two columns become one text.
 
     The time of day may be a number, such as hours that begin with ``first``, or a range.
     """
@@ -351,7 +356,10 @@ def _in_zone(local: pl.Series, zone: str, which: str) -> IntArray:
 
 
 def _second_pass(ns: IntArray, order: Order) -> BoolArray:
-    """Return the rows from a jump back of up to two hours to the next row after the latest."""
+    """Return the rows in the second pass of a repeated hour.
+
+    It begins where times jump back by up to two hours, and ends at the next row after the latest.
+    """
     if not ns.size:
         return np.zeros(0, dtype=np.bool_)
     latest = np.maximum.accumulate(np.concatenate(([order.latest_ns], ns)))
@@ -379,12 +387,12 @@ FOLDING = (  # zones to offer for a repeated hour, one for each change of clocks
 
 
 def folding_zones(local_ns: int) -> tuple[str, ...]:
-    """Return the zones of FOLDING in which a local time comes twice."""
+    """Return the zones of FOLDING in which a local time occurs twice."""
     return tuple(zone for zone in FOLDING if _is_repeated_hour(local_ns, zone))
 
 
 def folds_in(ns: int, zone: str) -> bool:
-    """Return whether a moment is in the first pass of an hour that comes twice in its zone."""
+    """Return whether a time is in the first pass of an hour that its zone repeats."""
     when = datetime.fromtimestamp(ns / 1e9, tz=ZoneInfo(zone))
     return not when.fold and when.utcoffset() != when.replace(fold=1).utcoffset()
 
@@ -401,8 +409,9 @@ def _times(
     offsets: frozenset[str],
     other_unit: OtherUnit | None = None,
 ) -> Times:
-    some = {reason: rows for reason, rows in refused.items() if rows.any()}
-    return Times(ns.fill_null(0).to_numpy(), some, offsets, other_unit)
+    """Return the times without reasons that refused no row; null times become 0."""
+    refused_rows = {reason: rows for reason, rows in refused.items() if rows.any()}
+    return Times(ns.fill_null(0).to_numpy(), refused_rows, offsets, other_unit)
 
 
 def _read_numbers(frame: pl.DataFrame, clock: Clock) -> Times:
@@ -448,9 +457,9 @@ def _read_numbers(frame: pl.DataFrame, clock: Clock) -> Times:
 def _other_unit(number: FloatArray, column: pl.Series, clock: Clock) -> OtherUnit | None:
     """Find the first number that is an epoch time in a unit other than the column's.
 
-    Epoch times since 2000 in s, ms, us and ns share no number, so a number shows its unit. In a
-    column of epoch times, each number of another unit counts. In a column of offsets, only numbers
-    beyond 30 years count: 1715731200 ms after the start may be correct.
+    Epoch times since 2000 in s, ms, us and ns have separate ranges, so a number shows its unit. In
+    a column of epoch times, each number of another unit is reported. In a column of offsets, only
+    numbers beyond 30 years are: 1715731200 ms after the start may be correct.
     """
     (unit,) = clock.units
     low, end = _epoch_range(unit)
@@ -482,26 +491,26 @@ def _epoch_range(unit: str) -> tuple[float, float]:
 
 
 def _both_readings(value: str, number: float, clock: Clock, other: str) -> str:
-    """Return a sentence that shows a number in the column's unit and in the other unit."""
+    """Return a sentence that shows a number read in the column's unit and in the other unit."""
     (column,), (unit,) = clock.columns, clock.units
-    here = number * UNITS_NS[unit] / 1e9
+    as_stated = number * UNITS_NS[unit] / 1e9
     if clock.kind == RELATIVE:
-        first = f"in {_UNIT_WORDS[unit]} from the start it is {here / 31_557_600:,.0f} years"
-    elif here <= _LAST_S:
-        first = f"in {_UNIT_WORDS[unit]} it is {moment_text(round(here * 1e9), UTC)}"
+        first = f"in {_UNIT_WORDS[unit]} from the start it is {as_stated / 31_557_600:,.0f} years"
+    elif as_stated <= _LAST_S:
+        first = f"in {_UNIT_WORDS[unit]} it is {moment_text(round(as_stated * 1e9), UTC)}"
     else:
-        first = f"in {_UNIT_WORDS[unit]} it is the year {1970 + here / 31_557_600:,.0f}"
-    there = moment_text(round(number * UNITS_NS[other]), UTC)
+        first = f"in {_UNIT_WORDS[unit]} it is the year {1970 + as_stated / 31_557_600:,.0f}"
+    as_other = moment_text(round(number * UNITS_NS[other]), UTC)
     return (
         f"column {column} mixes units of time. {value} is not like the first rows: {first}, in "
-        f"{_UNIT_WORDS[other]} since 1970 it is {there}. Convert the column to one unit."
+        f"{_UNIT_WORDS[other]} since 1970 it is {as_other}. Convert the column to one unit."
     )
 
 
 def _scale_to_integers(series: pl.Series, number: FloatArray, factor: int) -> IntArray:
     """Return ``number * factor`` as integers, exact for columns of whole numbers.
 
-    Epoch times in nanoseconds have more digits than a float.
+    A float could not represent all digits of epoch times in nanoseconds.
     """
     exact = series.cast(pl.Int64, strict=False) if _is_exact(series) else None
     rounded = np.asarray(np.rint(number * factor), dtype=np.int64)
@@ -514,11 +523,16 @@ def _scale_to_integers(series: pl.Series, number: FloatArray, factor: int) -> In
 
 
 def _read_naive(series: pl.Series, clock: Clock) -> Times:
+    """Read calendar times without offsets."""
     parsed = _calendar(series, clock.form)
     if not parsed.null_count():
         return _times(parsed, {}, frozenset())
     text = _without_brackets(series)
-    return _times(parsed, _why(text, parsed, text.str.contains(_OFFSET), WITH_OFFSET), frozenset())
+    return _times(
+        parsed,
+        _unread_by_reason(text, parsed, text.str.contains(_OFFSET), WITH_OFFSET),
+        frozenset(),
+    )
 
 
 def _read_aware(series: pl.Series, clock: Clock) -> Times:
@@ -542,13 +556,13 @@ def _read_aware(series: pl.Series, clock: Clock) -> Times:
         return _times(parsed, {}, offsets)
     text = _without_brackets(series)
     without = _calendar(text, clock.form).is_not_null()
-    return _times(parsed, _why(text, parsed, without, NO_OFFSET), offsets)
+    return _times(parsed, _unread_by_reason(text, parsed, without, NO_OFFSET), offsets)
 
 
-def _why(
+def _unread_by_reason(
     text: pl.Series, parsed: pl.Series, special: pl.Series, reason: str
 ) -> dict[str, BoolArray]:
-    """Return the rows with an unread time, by reason."""
+    """Return the rows whose time could not be read, by reason."""
     failed = parsed.is_null().to_numpy()
     missing = failed & _is_blank(text)
     other = failed & special.fill_null(False).to_numpy() & ~missing
@@ -575,8 +589,8 @@ def _calendar(text: pl.Series, form: str) -> pl.Series:
     if rest.size:
         left = _without_brackets(text.gather(rest)).str.replace(_DOTTED, "$3-$2-$1")
         parsed = _parse(left, forms[0])
-        for each in forms[1:]:
-            parsed = parsed.fill_null(_parse(left, each))
+        for form_text in forms[1:]:
+            parsed = parsed.fill_null(_parse(left, form_text))
         result, text = result.scatter(rest, parsed), text.scatter(rest, left)
     if form:
         inside = result.is_between(0, _LAST_S * UNITS_NS["s"])
@@ -589,7 +603,7 @@ def _calendar(text: pl.Series, form: str) -> pl.Series:
 
 
 def _without_brackets(series: pl.Series) -> pl.Series:
-    """Return times as text without brackets, in the notation of the forms."""
+    """Return times as text without brackets, as the strptime formats expect."""
     text = _text(series).str.strip_chars(" \t[]")
     for written, form in DECLARED["times"]["rewritten"]:
         text = text.str.replace(written, form)
@@ -601,7 +615,7 @@ def _parse(text: pl.Series, form: str) -> pl.Series:
 
 
 def _shift_ns(mark: str) -> int | None:
-    """Return the offset of a time in nanoseconds east of UTC; None for an invalid offset."""
+    """Return an offset from UTC in nanoseconds, positive to the east; None if it is invalid."""
     if mark.upper() in _ZONES:
         return _ZONES[mark.upper()] * UNITS_NS["h"]
     sign = -1 if mark[0] == "-" else 1

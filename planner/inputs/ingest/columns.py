@@ -77,7 +77,7 @@ _WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """Columns whose sum is a field: the first alternative with a value counts.
+    """Alternatives for a field, each a sum of columns; the first with a value is used.
 
     Without columns it is 0 in every row.
     """
@@ -91,16 +91,16 @@ class Expression:
 
     @property
     def single(self) -> str | None:
-        """Return the column, if there is only one."""
+        """Return the column, if the expression is a single column; else None."""
         return self.columns[0] if len(self.columns) == 1 else None
 
     def __str__(self) -> str:
         return "|".join("+".join(parts) for parts in self.alternatives)
 
     def series(self, frame: pl.DataFrame) -> pl.Series:
-        """Return the values: the column itself, or sums as floats with null for no value.
+        """Return the values of each row: one column, or a sum of columns as floats.
 
-        An empty part of a sum counts as 0 if another part has a value.
+        Null means no value. An empty part of a sum counts as 0 if another part has a value.
         """
         if self.single is not None and self.factor != 1:
             return pl.Series(numbers(frame[self.single])[0] * self.factor).round().fill_nan(None)
@@ -113,12 +113,12 @@ class Expression:
             values = [
                 pl.Series(numbers(frame[part], whole=True)[0]).fill_nan(None) for part in parts
             ]
-            some = values[0].is_not_null()
+            has_value = values[0].is_not_null()
             summed = values[0].fill_null(0.0)
             for value in values[1:]:
-                some, summed = some | value.is_not_null(), summed + value.fill_null(0.0)
+                has_value, summed = has_value | value.is_not_null(), summed + value.fill_null(0.0)
             unknown = pl.Series([None], dtype=pl.Float64).new_from_index(0, frame.height)
-            total = total.fill_null(summed.zip_with(some, unknown))
+            total = total.fill_null(summed.zip_with(has_value, unknown))
         return total
 
 
@@ -135,7 +135,7 @@ class Amounts:
 
     @property
     def rates(self) -> Mapping[str, int]:
-        """Return the fields that are rates, with the seconds of their unit.
+        """Return the fields that are rates, each with the seconds of its time unit.
 
         Means per request become amounts in the unit of the requests.
         """
@@ -163,7 +163,7 @@ class DemandLayout:
         """Return field to column; several columns are joined as in a mapping."""
         fields: dict[str, list[str]] = {}
         for source in self.sources:
-            amounts = ((name, str(each)) for name, each in source.amounts.items())
+            amounts = ((name, str(expression)) for name, expression in source.amounts.items())
             for name, column in (("time", "+".join(source.time)), *amounts):
                 if column not in fields.setdefault(name, []):
                     fields[name].append(column)
@@ -183,7 +183,11 @@ class RequestLayout:
     @property
     def columns(self) -> Mapping[str, str]:
         """Return field to column; several columns are joined as in a mapping."""
-        tokens = {name: str(each) for name, each in self.tokens.items() if each.alternatives}
+        tokens = {
+            name: str(expression)
+            for name, expression in self.tokens.items()
+            if expression.alternatives
+        }
         return {"arrival": "+".join(self.arrival), **tokens, **self.fields}
 
 
@@ -191,7 +195,7 @@ NO_ANSWERS = Expression(())
 
 
 def without_answers(probe: pl.DataFrame) -> bool:
-    """Return whether rows are requests without answers: their prompt is all of their tokens."""
+    """Return whether rows have no output tokens: the prompt is all of their tokens."""
     find = Resolver(probe.columns, IngestOptions(), "")
     prompt, total = find.expression("input_tokens"), find.expression("total_tokens")
     known = find.expression("arrival") and not find.expression("output_tokens")
@@ -221,13 +225,16 @@ def _column_list(columns: Sequence[str]) -> str:
 
 
 def _words(column: str) -> set[str]:
-    """Return the words of a column's last names, split at case and marks."""
+    """Return the words in the last part of a column's name, split at case and punctuation."""
     spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", ".".join(column.split(".")[-2:]))
     return set(re.split(r"[^a-z]+", spaced.lower()))
 
 
 class Resolver:
-    """A search for columns: the caller's mapping, then the format's, then well-known names."""
+    """A search for the column of a field.
+
+    It tries the caller's mapping first, then the format's, then well-known names.
+    """
 
     def __init__(
         self,
@@ -252,7 +259,7 @@ class Resolver:
                 self._by_compact.setdefault(compact_name(shortened(column)), column)
 
     def column(self, field: str) -> str | None:
-        """Return the one column of a field, or None."""
+        """Return the single column of a field, or None."""
         found = self.expression(field)
         return found.single if found else None
 
@@ -270,24 +277,25 @@ class Resolver:
         return Expression(((column,),), factor) if column else None
 
     def _exact_sum(self, field: str, text: str) -> Expression:
+        """Return the columns that a mapping such as ``a+b|c`` names; raise for unknown ones."""
         if text in self.columns:
             return Expression(((text,),))
         return Expression(
             tuple(
                 (part.strip(),)
                 if part.strip() in self.columns
-                else tuple(self.exact(field, each.strip()) for each in part.split("+"))
+                else tuple(self.exact(field, column.strip()) for column in part.split("+"))
                 for part in text.split("|")
             )
         )
 
     def _declared(self, text: str) -> Expression | None:
-        """Return the columns of a format's declaration; parts that the file lacks are left out."""
+        """Return the columns that a format declares; parts that the file lacks are left out."""
         alternatives = []
         for part in text.split("|"):
-            there = [self._by_compact.get(compact_name(each)) for each in part.split("+")]
-            if there[0] is not None:
-                alternatives.append(tuple(column for column in there if column is not None))
+            known_columns = [self._by_compact.get(compact_name(name)) for name in part.split("+")]
+            if known_columns[0] is not None:
+                alternatives.append(tuple(column for column in known_columns if column is not None))
         return Expression(tuple(alternatives)) if alternatives else None
 
     def _by_words(self, field: str) -> str | None:
@@ -303,6 +311,7 @@ class Resolver:
         return fits[0] if len(fits) == 1 else None
 
     def exact(self, field: str, column: str) -> str:
+        """Return ``column`` if the file has it; raise IngestError otherwise."""
         if column in self.columns:
             return column
         raise IngestError(
@@ -311,7 +320,7 @@ class Resolver:
         )
 
     def time(self, field: str) -> tuple[tuple[str, ...], str | None]:
-        """Return the columns that add up to a time, and the unit the caller gave."""
+        """Return the columns that add up to a time, and the unit that the caller gave."""
         if field not in self.mapping:
             if field == "time" and not self.of_format and (pair := self._pair()):
                 return pair, None
@@ -335,12 +344,14 @@ class Resolver:
         return tuple(self.exact(field, part) for part in parts), unit
 
     def missing(self, field: str, otherwise: str = "") -> IngestError:
+        """Return the error for a field without a known column."""
         return IngestError(
             f"{self.name} has no column known to hold {field}. Map one to it "
             f"({field}=COLUMN), its columns being {_column_list(self.columns)}{otherwise}."
         )
 
     def _pair(self) -> tuple[str, ...]:
+        """Return a date and a time column whose names form a known pair, or ()."""
         for pair in _PAIRS:
             if all(part in self._by_compact for part in pair):
                 return tuple(self._by_compact[part] for part in pair)
@@ -360,7 +371,7 @@ def request_layout(
 ) -> RequestLayout:
     """Find the columns of a request file; raise IngestError that names the missing field.
 
-    ``known`` maps fields to the columns of the file's format, which come first. Without
+    ``known`` maps fields to the columns of the file's format, which are tried first. Without
     ``answers``, output lengths are not required.
     """
     find = Resolver(probe.columns, options, name, known)
@@ -369,21 +380,23 @@ def request_layout(
         arrival = _dated(arrival, probe)
     tokens: dict[str, Expression] = {}
     for field in ("input_tokens", "output_tokens")[: 2 if answers else 1]:
-        found = find.expression(field)
-        if found is None and field == "output_tokens" and without_answers(probe):
-            found = NO_ANSWERS
-        if found is None:
+        expression = find.expression(field)
+        if expression is None and field == "output_tokens" and without_answers(probe):
+            expression = NO_ANSWERS
+        if expression is None:
             raise find.missing(field, _NO_ANSWERS if field == "output_tokens" else "")
-        tokens[field] = found
+        tokens[field] = expression
     fields: dict[str, str] = {}
     for field in (*LABELS, *REQUEST_EXTRAS):
         if field in LABELS and options.constant(field) is not None:
             continue
-        found = find.expression(field)
-        if found is not None and field in ("cached_tokens", "reasoning_tokens"):
-            tokens[field] = found
-        elif found is not None and (field in find.mapping or found.columns[0] not in arrival):
-            fields[field] = found.columns[0]
+        expression = find.expression(field)
+        if expression is not None and field in ("cached_tokens", "reasoning_tokens"):
+            tokens[field] = expression
+        elif expression is not None and (
+            field in find.mapping or expression.columns[0] not in arrival
+        ):
+            fields[field] = expression.columns[0]
     notes: tuple[str, ...] = ()
     if answers and "input_tokens" not in find.mapping and "input_tokens" not in known:
         tokens["input_tokens"], notes = _whole_prompt(find, tokens, probe)
@@ -391,10 +404,10 @@ def request_layout(
 
 
 def _dated(columns: tuple[str, ...], probe: pl.DataFrame) -> tuple[str, ...]:
-    """Return the columns of times with dates, where the named column has none.
+    """Return columns that give a date and a time, where the named column alone has none.
 
-    It may be a time of day beside a column of dates, or dates beside a column of hours, or a
-    duration such as ``request_time`` beside a column of moments.
+    The named column may be a time of day next to a column of dates, or dates next to hours. It may
+    also be a duration such as ``request_time`` next to a column of timestamps.
     """
     if len(columns) > 1:
         return columns
@@ -402,20 +415,22 @@ def _dated(columns: tuple[str, ...], probe: pl.DataFrame) -> tuple[str, ...]:
     values = probe[named].cast(pl.String, strict=False).drop_nulls().head(_PROBED)
     others = [c for c in probe.columns if c != named and _words(c) & _MOMENTS]
     if values.len() and values.str.contains(_OF_DAY).all():
-        dates = (c for c in others if _looks(probe[c], _DATE))
+        dates = (c for c in others if _all_match(probe[c], _DATE))
         return next(((date, named) for date in dates), columns)
-    if _looks(probe[named], _DATE):
-        hours = (c for c in probe.columns if compact_name(c) in _HOURS and _looks(probe[c], _HOUR))
+    if _all_match(probe[named], _DATE):
+        hours = (
+            c for c in probe.columns if compact_name(c) in _HOURS and _all_match(probe[c], _HOUR)
+        )
         return next(((named, hour) for hour in hours), columns)
     small = time_numbers(probe[named])
     if small.size and small.size == probe.height and np.abs(small).max() < _DURATION_S:
         unsorted = small.size < 2 or (np.diff(small) < 0).mean() > 0.05 or np.ptp(small) == 0
-        moments = (c for c in others if unsorted and _looks(probe[c], _MOMENT))
+        moments = (c for c in others if unsorted and _all_match(probe[c], _MOMENT))
         return next(((moment,) for moment in moments), columns)
     return columns
 
 
-def _looks(series: pl.Series, pattern: str) -> bool:
+def _all_match(series: pl.Series, pattern: str) -> bool:
     text = series.cast(pl.String, strict=False).drop_nulls().head(_PROBED)
     return bool(text.len() and text.str.contains(pattern).all())
 
@@ -423,31 +438,32 @@ def _looks(series: pl.Series, pattern: str) -> bool:
 def _whole_prompt(
     find: Resolver, tokens: Mapping[str, Expression], probe: pl.DataFrame
 ) -> tuple[Expression, tuple[str, ...]]:
-    """Return the columns of the whole prompt: with those of a cache if they are counted apart.
+    """Return the columns of the whole prompt; cached tokens are added if counted separately.
 
-    They are apart if the total says so, or if more tokens come from the cache than the prompt has.
-    Where no total is there, a column of tokens written to the cache says so too: tools that count
-    these count all three parts apart.
+    They are separate if the total shows it, or if more tokens are cached than the prompt has.
+    Without a total, a column of tokens written to the cache shows it: tools that count these count
+    all three parts separately.
     """
     prompt, cached = tokens.get("input_tokens", NO_ANSWERS), tokens.get("cached_tokens")
     writes = find.expression("cache_writes")
     if cached is None or prompt.single is None or cached.single in (None, prompt.single):
         return prompt, ()
 
-    def values(each: Expression | None) -> pl.Series:
-        if each is None:
+    def values(expression: Expression | None) -> pl.Series:
+        """Return the expression's values as floats; 0 where there are none."""
+        if expression is None:
             return pl.Series([0.0]).new_from_index(0, probe.height)
-        return pl.Series(numbers(each.series(probe))[0]).fill_nan(None).fill_null(0.0)
+        return pl.Series(numbers(expression.series(probe))[0]).fill_nan(None).fill_null(0.0)
 
     total = find.expression("total_tokens")
     known, base = values(cached), values(prompt) + values(tokens.get("output_tokens"))
     named = bool(_APART.search(prompt.single))
-    apart = named or bool(writes) or bool((known > values(prompt)).any())
+    is_separate = named or bool(writes) or bool((known > values(prompt)).any())
     if total is not None and (known > 0).any() and not named:
         beyond = (values(total) - base).to_numpy()
         cache = (known + values(writes)).to_numpy()
-        apart = float((np.abs(beyond) > np.abs(beyond - cache)).mean()) > 0.5
-    if not apart:
+        is_separate = float((np.abs(beyond) > np.abs(beyond - cache)).mean()) > 0.5
+    if not is_separate:
         return prompt, ()
     parts = [prompt.single, *([writes.single] if writes and writes.single else []), cached.single]
     summed = Expression((tuple(part for part in parts if part),))
@@ -503,22 +519,28 @@ def demand_layout(
 
 
 def _parts(probe: pl.DataFrame, source: Amounts, labels: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the columns of words that tell rows of one bin apart, such as those of API keys."""
+    """Return text columns that distinguish rows of one bin, such as a column of API keys."""
     keys = [*source.time, *labels.values()]
     if not probe.select(keys).is_duplicated().any():
         return ()
-    used = {*keys, *(column for each in source.amounts.values() for column in each.columns)}
+    used = {
+        *keys,
+        *(column for expression in source.amounts.values() for column in expression.columns),
+    }
     words = [c for c in probe.columns if c not in used and probe[c].dtype == pl.String]
     words = [
         c for c in words
-        if not _looks(probe[c], _DATE) and not _looks(probe[c], _MOMENT)
+        if not _all_match(probe[c], _DATE) and not _all_match(probe[c], _MOMENT)
         and np.isnan(numbers(probe[c])[0]).any() and probe[c].n_unique() > 1
     ]  # fmt: skip
     return tuple(words) if probe.select(keys + words).is_unique().all() else ()
 
 
 def _basis(column: str, probe: pl.DataFrame) -> str:
-    """Return the rate or the mean that a column's name or the unit in its cells states, or ""."""
+    """Return the unit of an amount that a column's name or cells state, or "".
+
+    It is PER_REQUEST for a mean per request, else a rate such as "per_second".
+    """
     words = _words(column)
     if "tokens" in words and (words & _MEAN or re.search(r"/ ?req|per_?req", column, re.I)):
         return PER_REQUEST
@@ -534,19 +556,19 @@ def _basis(column: str, probe: pl.DataFrame) -> str:
 def _single_source(
     find: Resolver, time: tuple[str, ...], unit: str | None, probe: pl.DataFrame
 ) -> tuple[Amounts, tuple[str, ...]]:
-    """Return the source of a file with one set of amount columns, and caveats."""
+    """Return the amounts of a file with one set of amount columns, and its caveats."""
     amounts: dict[str, Expression] = {}
     for field in AMOUNT_FIELDS:
-        found = find.expression(field)
-        if found is not None and found.columns[0] not in time:
-            amounts[field] = found
+        expression = find.expression(field)
+        if expression is not None and expression.columns[0] not in time:
+            amounts[field] = expression
     notes: tuple[str, ...] = ()
     if "input_tokens" in amounts.keys() - find.mapping.keys() - find.of_format.keys():
         amounts["input_tokens"], notes = _whole_prompt(find, amounts, probe)
     basis = {
         field: stated
-        for field, found in amounts.items()
-        if (stated := _basis(found.columns[0], probe))
+        for field, expression in amounts.items()
+        if (stated := _basis(expression.columns[0], probe))
     }
     if "rate" in find.mapping and "requests" in find.mapping:
         raise IngestError(
@@ -564,9 +586,9 @@ def _single_source(
 def _source_per_column(
     find: Resolver, time: tuple[str, ...], unit: str | None, probe: pl.DataFrame
 ) -> tuple[Amounts, ...]:
-    """Return one source per requests column, if columns are mapped or named by series.
+    """Return one source per column of requests, if columns are mapped or named by series.
 
-    Returns nothing if one column holds the requests of all series.
+    Returns an empty tuple if one column has the requests of all series.
     """
     mapped = find.mapping.get("requests", "")
     if mapped and mapped not in find.columns and "," in mapped:
@@ -590,7 +612,11 @@ def _source_per_column(
                 named = _WIDE[field].match(other)
                 if named and named.group(1) == prefix:
                     amounts[field] = Expression(((other,),))
-        basis = {f: b for f, e in amounts.items() if (b := _basis(e.columns[0], probe))}
+        basis = {
+            f: stated_basis
+            for f, e in amounts.items()
+            if (stated_basis := _basis(e.columns[0], probe))
+        }
         sources.append(Amounts(prefix, time, unit, amounts, basis))
     return tuple(sources)
 
@@ -616,7 +642,7 @@ def panel_like(probe: pl.DataFrame) -> bool:
 
 
 def _panel_columns(probe: pl.DataFrame) -> list[str]:
-    """Return the columns beside the one of times; none without a time at either end."""
+    """Return the columns other than the time; empty unless the time is first or last."""
     for place in (0, -1):
         if compact_name(probe.columns[place]) in SYNONYMS["time"] and len(probe.columns) > 1:
             return [column for column in probe.columns if column != probe.columns[place]]
@@ -642,10 +668,13 @@ def _panel(
 def _without_parts(
     sources: tuple[Amounts, ...], probe: pl.DataFrame
 ) -> tuple[tuple[Amounts, ...], tuple[str, ...]]:
-    """Return the sources, or the total alone if a column is the sum of the others in each row."""
+    """Return the sources; if one is the row-wise sum of the others, only that one."""
     if len(sources) < 3:
         return sources, ()
-    values = [numbers(each.amounts["requests"].series(probe))[0] for each in sources]
+    values = [
+        numbers(source_of_values.amounts["requests"].series(probe))[0]
+        for source_of_values in sources
+    ]
     together = sum(values[1:], values[0])
     for source, value in zip(sources, values, strict=True):
         if (

@@ -37,7 +37,7 @@ COUNTER_NAMES = ("_total", "_sum", "_bucket", "counter")
 
 
 class Question(IngestError):
-    """A file allows several readings; ``choices`` have no figures yet."""
+    """An error for a file that allows several readings; ``choices`` have no figures yet."""
 
     def __init__(self, words: str, choices: Sequence[Choice]) -> None:
         super().__init__(words)
@@ -46,7 +46,7 @@ class Question(IngestError):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Evidence:
-    """What a reading found; a rule uses the parts that are there."""
+    """Facts that a reading found; each rule uses the facts that are present."""
 
     name: str  # of the file
     column: str = ""
@@ -68,7 +68,7 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A sentence for the report; with choices it is a question."""
+    """A sentence for the report. With choices it is a question to the user."""
 
     words: str
     choices: tuple[Choice, ...] = ()
@@ -84,18 +84,18 @@ class Check:
 
 
 def run(names: Sequence[str], evidence: Evidence) -> dict[str, str]:
-    """Return the sentence of each check, "" without a finding; raise Question if one asks."""
-    found = {}
+    """Return the sentence of each check ("" if it found nothing); raise Question to ask."""
+    sentences = {}
     for name in names:
         finding = CHECKS[name].find(evidence)
         if finding is not None and finding.choices:
             raise Question(finding.words, finding.choices)
-        found[name] = finding.words if finding else ""
-    return found
+        sentences[name] = finding.words if finding else ""
+    return sentences
 
 
 def _time_unit(evidence: Evidence) -> Finding | None:
-    """Ask if numbers count from the start in seconds or in milliseconds."""
+    """Ask whether numbers count seconds or milliseconds from the start."""
     clock, numbers = evidence.clock, evidence.numbers
     if clock is None or numbers is None or clock.kind != RELATIVE or clock.certain:
         return None
@@ -128,12 +128,14 @@ def _time_unit(evidence: Evidence) -> Finding | None:
 
 
 def _repeated_hour(evidence: Evidence) -> Finding | None:
-    """Ask for the zone of local times in which an hour comes twice."""
+    """Ask for the time zone of local times in which an hour occurs twice."""
     if evidence.clock is None or evidence.clock.certain or evidence.clock.kind == RELATIVE:
         return None
     jumps = [] if evidence.jump_ns is None else evidence.jump_ns[:50].tolist()
     doubled = [
-        hour * HOUR_NS for hour, rows in evidence.hours.items() if _is_double(hour, rows, evidence)
+        hour * HOUR_NS
+        for hour, rows in evidence.hours.items()
+        if _is_double_hour(hour, rows, evidence)
     ]
     for local in (*jumps, *doubled):
         if zones := folding_zones(local):
@@ -146,14 +148,20 @@ def _repeated_hour(evidence: Evidence) -> Finding | None:
     return None
 
 
-def _is_double(hour: int, rows: int, evidence: Evidence) -> bool:
-    beside = [evidence.hours.get(hour - 1, 0), evidence.hours.get(hour + 1, 0)]
-    low, high = TWICE
-    return min(beside) >= 30 and all(low <= rows / other <= high for other in beside)
+def _is_double_hour(hour: int, rows: int, evidence: Evidence) -> bool:
+    """Return whether an hour has about twice the rows of each hour next to it."""
+    neighbours = [evidence.hours.get(hour - 1, 0), evidence.hours.get(hour + 1, 0)]
+    lowest_ratio, highest_ratio = TWICE
+    return min(neighbours) >= 30 and all(
+        lowest_ratio <= rows / other <= highest_ratio for other in neighbours
+    )
 
 
 def _stray_clocks(evidence: Evidence) -> Finding | None:
-    """Refuse times of which many lie years from the others; few are set aside elsewhere."""
+    """Refuse a file if many of its times are years away from the others.
+
+    A few such rows are removed elsewhere.
+    """
     bounds = stray_bounds(evidence.hours)
     low, high = bounds or (min(evidence.hours, default=0), max(evidence.hours, default=0))
     places = np.array(sorted(place for place in evidence.hours if low <= place <= high))
@@ -170,17 +178,17 @@ def _stray_clocks(evidence: Evidence) -> Finding | None:
 
 
 def stray_bounds(hours: Mapping[int, int]) -> tuple[int, int] | None:
-    """Return the first and last hour of the rows whose clock is right; None if all are.
+    """Return the first and last hour of the rows with a correct clock; None if all are correct.
 
-    The largest group of rows without a gap of more than a day is right. Others are strays if they
-    are few and lie far from it.
+    Correct is the largest group of rows without a gap of more than a day. Other rows are strays if
+    they are few and far from it.
     """
     if len(hours) < 2:
         return None
     places = np.array(sorted(hours), dtype=np.int64)
     rows = np.array([hours[place] for place in places.tolist()])
     total = int(rows.sum())
-    most = max(1.0, STRAY_SHARE * total)
+    most_strays = max(1.0, STRAY_SHARE * total)
     if total < 10 or places[-1] - places[0] <= 24:
         return None
     low, high, aside = 0, len(places) - 1, 0
@@ -190,7 +198,9 @@ def stray_bounds(hours: Mapping[int, int]) -> tuple[int, int] | None:
             (low, places[low + 1] - places[low], places[high] - places[low + 1]),
             (high, places[high] - places[high - 1], places[high - 1] - places[low]),
         )
-        far = [end for end, gap, span in ends if _spans(gap, span) and aside + rows[end] <= most]
+        far = [
+            end for end, gap, span in ends if _spans(gap, span) and aside + rows[end] <= most_strays
+        ]
         if not far:
             break
         aside += int(rows[far[0]])
@@ -203,7 +213,7 @@ def _spans(gap: int, span: int) -> bool:
 
 
 def only_grows(before: FloatArray, after: FloatArray) -> bool:
-    """Return whether amounts grow but for a few restarts, after which they are small."""
+    """Return whether amounts only grow, apart from a few restarts to a small value."""
     known = np.isfinite(before) & np.isfinite(after)
     before, after = before[known], after[known]
     if before.size < FEW_BINS or (after > before).mean() < 0.5:
@@ -213,7 +223,7 @@ def only_grows(before: FloatArray, after: FloatArray) -> bool:
 
 
 def _repeated_ids(evidence: Evidence) -> Finding | None:
-    """State that ids come again at other times, as retries do; ask if most do, as events do."""
+    """State that ids repeat at other times, as retries do; ask if most do, as in event logs."""
     every = Choice("each row is a request", "where", "all")
     if evidence.parts and evidence.events:
         choices = (
@@ -237,7 +247,7 @@ def _repeated_ids(evidence: Evidence) -> Finding | None:
 
 
 def _sum_rows(evidence: Evidence) -> Finding | None:
-    """Ask if the rows of one label, which are as much as all others, are their sum."""
+    """Ask whether one label is the sum of the others, because its amounts equal theirs."""
     ((column, name),) = evidence.events
     return Finding(
         f"{evidence.name}: the rows of {column} {name} hold as much as all others together.",
@@ -249,7 +259,7 @@ def _sum_rows(evidence: Evidence) -> Finding | None:
 
 
 def _repeated_rows(evidence: Evidence) -> Finding | None:
-    """Ask if whole rows come again to the fraction of a second."""
+    """Ask whether rows are duplicates, because whole rows repeat to the fraction of a second."""
     if evidence.repeats < FEW_REPEATS:
         return None
     return Finding(
@@ -263,7 +273,7 @@ def _repeated_rows(evidence: Evidence) -> Finding | None:
 
 
 def _latency_gaps(evidence: Evidence) -> Finding | None:
-    """State that requests start as others end, as in a benchmark with a fixed number of users."""
+    """State that requests start when others end, as in a benchmark with a fixed concurrency."""
     start, latency = evidence.numbers, evidence.latency_s
     if start is None or latency is None or start.size < FEW_TIMES or not (latency > 0).all():
         return None
@@ -283,7 +293,7 @@ def _latency_gaps(evidence: Evidence) -> Finding | None:
 
 
 def _counter(evidence: Evidence) -> Finding | None:
-    """Ask if amounts that hardly ever fall are a counter or counts."""
+    """Ask whether amounts that hardly ever fall are a counter or counts per bin."""
     before, after = evidence.before, evidence.after
     if evidence.unit_stated or before is None or after is None or not only_grows(before, after):
         return None
@@ -300,7 +310,7 @@ def _counter(evidence: Evidence) -> Finding | None:
 
 
 def _growing_tokens(evidence: Evidence) -> Finding | None:
-    """Ask if tokens that only grow from row to row are counters, not those of requests."""
+    """Ask whether tokens that only grow from row to row are counters, not tokens per request."""
     before, after = evidence.before, evidence.after
     if evidence.unit_stated or before is None or after is None or not only_grows(before, after):
         return None
@@ -322,7 +332,7 @@ _AS_RATES = (
 
 
 def _bare_amounts(evidence: Evidence) -> Finding | None:
-    """Ask for the unit of amounts that nothing in the file states."""
+    """Ask for the unit of amounts if nothing in the file states it."""
     if evidence.unit_stated:
         return None
     return Finding(
@@ -332,7 +342,7 @@ def _bare_amounts(evidence: Evidence) -> Finding | None:
 
 
 def _whole_counts(evidence: Evidence) -> Finding | None:
-    """Ask if counts of requests are not whole, as rates are."""
+    """Ask whether request counts that are not whole numbers are rates."""
     values = evidence.values
     if evidence.unit_stated or values is None:
         return None

@@ -36,8 +36,8 @@ _SUMS = ("sum", "samplecount", "")  # statistics of a metric that are amounts
 class Header:
     """The header line: the delimiter and the names of the columns.
 
-    ``numbered`` are columns of a day's bins. Each row becomes one row per bin, with the start of
-    the bin in ``seconds`` and the amount in ``count``.
+    ``numbered`` are columns with one bin of a day each. Each row then becomes one row per bin, with
+    the start of the bin in ``seconds`` and the amount in ``count``.
     """
 
     delimiter: str
@@ -47,7 +47,7 @@ class Header:
 
     @property
     def shown(self) -> tuple[str, ...]:
-        """Return the columns of the table as the readers see it."""
+        """Return the column names of the table after numbered columns became rows."""
         if not self.numbered:
             return self.columns
         return (*(c for c in self.columns if c not in self.numbered), _BIN, _AMOUNT)
@@ -87,7 +87,7 @@ def read_header(lines: Records, name: str) -> Header:
 
 
 def _below_title(lines: Records) -> Records:
-    """Return the records without comments and titles above the names of the columns."""
+    """Return the records from the line of column names on, without comments and titles above."""
     counts = {mark: field_counts(lines, mark, quoted=True)[:_SAMPLE] for mark in DELIMITERS}
     for start in range(min(_BLOCK, lines.start.size - 1)):
         text = lines.text(start)
@@ -100,7 +100,7 @@ def _below_title(lines: Records) -> Records:
 
 
 def _is_above_names(lines: Records, start: int, counts: Mapping[str, IntArray]) -> bool:
-    """Return whether a record has fewer cells than names and rows below it, as a report has."""
+    """Return whether a record is a title: it has fewer cells than the names and rows below it."""
     mark, count = max(counts.items(), key=lambda item: int(np.median(item[1][start + 1 :])))
     if count[start] >= np.median(count[start + 1 :]):
         return False
@@ -111,6 +111,7 @@ def _is_above_names(lines: Records, start: int, counts: Mapping[str, IntArray]) 
 
 
 def _cells(text: str, delimiter: str, name: str, line: int) -> list[str]:
+    """Return the cells of a header line; raise IngestError if it is not valid CSV."""
     try:
         return [field.strip() for field in next(csv.reader([text], delimiter=delimiter))]
     except csv.Error as error:  # a quote within a name, or a name above the csv module's limit
@@ -123,8 +124,8 @@ def _cells(text: str, delimiter: str, name: str, line: int) -> list[str]:
 def _block(lines: Records, delimiter: str, name: str) -> tuple[list[str], int] | None:
     """Return the names and the last line of a block that describes metrics above the rows.
 
-    Consoles write one line each for label, period and statistic. Raises IngestError if a statistic
-    is no amount. Returns None for a file with one header line.
+    Monitoring consoles write one line each for label, period and statistic. Raises IngestError if a
+    statistic is not an amount. Returns None for a file with one header line.
     """
     block: dict[str, list[str]] = {}
     last = 0
@@ -145,7 +146,10 @@ def _block(lines: Records, delimiter: str, name: str) -> tuple[list[str], int] |
 
 
 def _number_columns(columns: Sequence[str]) -> tuple[str, ...]:
-    """Return the columns of a day's bins, named by consecutive numbers or times of day."""
+    """Return the columns that contain the bins of a day.
+
+    Their names are consecutive numbers or times of day.
+    """
     numbers = [column for column in columns if column.isdecimal() and len(column) < 6]
     numbers = numbers or [column for column in columns if _OF_DAY.match(column)]
     if len(numbers) < _NUMBERED or _DAY_S % len(numbers) or len(numbers) == len(columns):
@@ -160,7 +164,7 @@ def _number_columns(columns: Sequence[str]) -> tuple[str, ...]:
 
 
 def _delimiter(lines: Records) -> str | None:
-    """Return the delimiter for which most of the first records have the header's field count.
+    """Return the delimiter that gives most of the first records as many fields as the header.
 
     Returns None if no delimiter splits the header.
     """
@@ -196,7 +200,7 @@ def batch(lines: Records, header: Header, columns: Sequence[str], name: str) -> 
 def _one_row_per_bin(
     lines: Records, header: Header, columns: Sequence[str], name: str, faults: list[RefusedRows]
 ) -> Batch:
-    """Return one row per bin of a table with a numbered column for each bin of a day."""
+    """Return one row per bin of a table that has a numbered column for each bin of a day."""
     others = [column for column in header.columns if column not in header.numbered]
     wide = _parse(lines, header, header.columns, name).with_row_index("row")
     step = _DAY_S // len(header.numbered)
@@ -213,7 +217,7 @@ def _one_row_per_bin(
 def _separate_summary(
     lines: Records, bad: BoolArray, reason: str, faults: list[RefusedRows]
 ) -> Records:
-    """Return the records that are not ``bad``, and add the others to ``faults``."""
+    """Return the records that are not ``bad``, and append the others to ``faults``."""
     if not bad.any():
         return lines
     refused = lines.keep(bad)

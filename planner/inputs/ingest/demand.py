@@ -112,7 +112,10 @@ class _Reader:
             for expression in source.amounts.values()
         }
         bad, faults = first_reasons(
-            [*(t.refused for t in times.values()), *(refused for _, refused in cells.values())],
+            [
+                *(read_times_of_column.refused for read_times_of_column in times.values()),
+                *(refused for _, refused in cells.values()),
+            ],
             batch.lines,
             batch.text,
         )
@@ -160,14 +163,14 @@ class _Reader:
             )
 
     def _identities(self, frame: pl.DataFrame) -> IntArray | None:
-        """Return a number for each row that rows of one counter share; None without parts."""
+        """Return a number per row; rows of the same counter share it. None without part columns."""
         if self._metrics:
             return self._metrics.identity(frame)
         parts = self._layout.parts
         return frame.select(parts).hash_rows(seed=0).to_numpy().view(np.int64) if parts else None
 
     def finish(self) -> Content:
-        """Lay the series on their grids, write them, and return the content."""
+        """Put the series on their grids, write them, and return the content."""
         grids, width_ns = self._grids()
         series = series_reports(grids, next(iter(self._clocks.values())).kind)
         if all(each.gaps == each.bins for each in series):
@@ -216,7 +219,10 @@ class _Reader:
         labels = keys.select(_KEYS).iter_rows(named=True)
         grids, faults = lay_out(
             table,
-            [self._identity(of, source) for of, source in zip(labels, sources, strict=True)],
+            [
+                self._identity(series_labels, source)
+                for series_labels, source in zip(labels, sources, strict=True)
+            ],
             width,
             name,
             self._reading.table.unit,
@@ -230,7 +236,7 @@ class _Reader:
         return grids, width
 
     def _without_sums(self, table: pl.DataFrame) -> pl.DataFrame:
-        """Return the rows without those that hold the sum of all others, such as of model Total."""
+        """Return the rows without those that are the sum of all others, such as of model Total."""
         field = next((f for f in AMOUNTS if not np.isnan(table[f].to_numpy()).all()), "")
         if not field or self._metrics or self._reading.options.filter is not None:
             return table
@@ -239,10 +245,14 @@ class _Reader:
             if sums.height < 2:
                 continue
             # A sum by its name, or else the largest amount.
-            name, most = max(sums.iter_rows(), key=lambda row: (bool(TOTAL.search(row[0])), row[1]))
+            name, largest_sum = max(
+                sums.iter_rows(), key=lambda row: (bool(TOTAL.search(row[0])), row[1])
+            )
             named = bool(TOTAL.search(name))
             near = 0.02 if named else 1e-9
-            if abs(2 * most - sums[field].sum()) > near * most or not (named or sums.height > 3):
+            if abs(2 * largest_sum - sums[field].sum()) > near * largest_sum or not (
+                named or sums.height > 3
+            ):
                 continue
             if not named and (column := self._layout.labels.get(label)):
                 evidence = Evidence(self._reading.name, column, events=((column, name),))
@@ -257,9 +267,9 @@ class _Reader:
         return table
 
     def _second_pass(self, table: pl.DataFrame) -> pl.DataFrame:
-        """Return the bins with the second pass of a repeated hour an hour later.
+        """Return the bins; the second pass of a repeated hour is moved one hour later.
 
-        Raises Question for local times without a zone in which an hour comes twice.
+        Raises Question for local times without a time zone in which an hour occurs twice.
         """
         when = next(iter(self._clocks.values()))
         if self._metrics or when.kind == RELATIVE or (when.certain and not when.zone):
@@ -280,7 +290,10 @@ class _Reader:
         return table.with_columns(pl.col("ns") + clock.UNITS_NS["h"] * later.cast(pl.Int64))
 
     def _amounts(self, table: pl.DataFrame) -> pl.DataFrame:
-        """Return the cells as amounts per bin: counters as their growth, metrics joined by bin."""
+        """Return the cells as amounts per bin.
+
+        Counters become their growth, and metrics in separate rows are joined by bin.
+        """
         options, connector = self._reading.options, self._reading.format.connector
         parts = bool(self._metrics or self._layout.parts)
         keys = ["source", *_KEYS, *(["identity"] if parts else [])]
@@ -301,13 +314,13 @@ class _Reader:
                 .alias(field)
                 for field in AMOUNTS
             ]
-            by = ["source", *_KEYS, "ns"]
-            table = table.group_by(by, maintain_order=True).agg(pl.col("line").first(), *sums)
+            bin_keys = ["source", *_KEYS, "ns"]
+            table = table.group_by(bin_keys, maintain_order=True).agg(pl.col("line").first(), *sums)
         return table
 
     def _counters(self, table: pl.DataFrame, keys: list[str]) -> set[str]:
-        """Return the fields that are counters; raise Question if they may be counts."""
-        found = set()
+        """Return the fields that are counters; raise Question if they may be counts per bin."""
+        counters = set()
         source = self._layout.sources[0]
         fields = [field for field in AMOUNTS if field in source.amounts or self._metrics]
         ordered = table.sort(*keys, "ns", nulls_last=True)
@@ -333,15 +346,15 @@ class _Reader:
                 self._reading.check(("bare_amounts",), evidence)
             self._reading.check(("counter",), evidence)
             if self._reading.findings["counter"]:
-                found.add(field)
+                counters.add(field)
             elif field == "requests":
                 self._reading.check(("whole_counts",), evidence)
-        return found
+        return counters
 
     def _identity(
         self, labels: Mapping[str, str | None], source: Amounts
     ) -> Mapping[str, str | None]:
-        """Return the name and the labels of a series."""
+        """Return the name and the labels that identify a series."""
         parts = [labels["series"], *(labels[label] for label in LABELS), source.name]
         name = " / ".join(part for part in parts if part)
         return {
@@ -351,12 +364,14 @@ class _Reader:
         }
 
     def _notes(self) -> tuple[str, ...]:
+        """Return the notes on the reading: assumptions, ignored metrics, rates and means."""
         notes = list(self._layout.notes)
         if self._metrics and (others := list(self._metrics.others)):
             notes.append(f"Metrics that are no load are not read: {', '.join(others[:5])}.")
         for when in dict.fromkeys(self._clocks.values()):
             notes += [note for note in clock_notes(when, ()) if note not in notes]
-        notes += clock_notes(clock.Clock((), (), True, "", ""), self._offsets)
+        with_offsets = clock.Clock((), (), aware=True, kind="", note="")
+        notes += clock_notes(with_offsets, self._offsets)
         means = [str(s.amounts[field]) for s in self._layout.sources for field in s.means]
         if means:
             notes.append(f"{' and '.join(means)}: means per request, times the requests.")
@@ -367,7 +382,7 @@ class _Reader:
             if basis in RATES
         }
         for basis in dict.fromkeys(rates.values()):
-            columns = sorted(column for column, each in rates.items() if each == basis)
+            columns = sorted(column for column, unit in rates.items() if unit == basis)
             notes.append(
                 f"{' and '.join(columns[:5])} {'are' if len(columns) > 1 else 'is'} {basis}; "
                 "multiplied by the bin width."
@@ -386,8 +401,8 @@ def counter_growth(
 ) -> pl.DataFrame:
     """Return counters as their growth per bin; a value below the one before follows a restart.
 
-    ``instants``: the growth between two readings belongs to the time of the first. Otherwise a row
-    is a bin with the counter at its end.
+    With ``instants``, the growth between two readings belongs to the time of the first. Otherwise a
+    row is a bin, and its value is the counter at the end of the bin.
     """
     table = table.sort(*keys, "ns", maintain_order=True, nulls_last=True)
     for field in fields:
@@ -411,7 +426,10 @@ def counter_growth(
 
 @dataclass(frozen=True, slots=True)
 class _Metrics:
-    """A table with one row per metric and time: names, values, and everything else as labels."""
+    """A table with one row per metric and time.
+
+    It has columns of metric names and of values; all other columns are labels.
+    """
 
     reading: Reading
     connector: Connector
@@ -439,7 +457,7 @@ class _Metrics:
         return self.reading.table.columns
 
     def layout(self, layout: DemandLayout) -> DemandLayout:
-        """Return the layout with the column of values as the amounts."""
+        """Return the layout with the column of values in place of the amounts."""
         value = Expression(((self.value,),))
         source = layout.sources[0]
         amounts = dict.fromkeys(self.connector.metrics, value)
@@ -455,7 +473,7 @@ class _Metrics:
         )
 
     def known(self, batch: Batch) -> Batch:
-        """Return the rows of the metrics that are load."""
+        """Return only the rows whose metric counts requests or tokens."""
         metric = self.metric
         if metric not in batch.frame.columns:
             return batch
@@ -466,18 +484,18 @@ class _Metrics:
                 f"{self.reading.name}: none of its metrics is known ({seen}). Export a metric of "
                 f"{', '.join(self.connector.metrics)}."
             )
-        kept = np.flatnonzero(fields.is_not_null().to_numpy())
+        indices = np.flatnonzero(fields.is_not_null().to_numpy())
         for other in batch.frame[metric].filter(fields.is_null()).unique().to_list():
             self.others.setdefault(str(other))
         text = batch.text
         return Batch(
-            batch.frame.select(pl.all().gather(kept)),
-            batch.lines[kept],
-            lambda i: text(int(kept[i])),
+            batch.frame.select(pl.all().gather(indices)),
+            batch.lines[indices],
+            lambda i: text(int(indices[i])),
         )
 
     def _fields(self, frame: pl.DataFrame) -> pl.Series:
-        """Return the field of each row's metric; null for a metric that is no load."""
+        """Return the field that each row's metric is read as; null for other metrics."""
         names = frame[self.metric].cast(pl.String)
         by_name: dict[str, str] = {}
         for name in names.drop_nulls().unique().to_list():
@@ -485,7 +503,7 @@ class _Metrics:
                 if any(compact_name(name).endswith(compact_name(word)) for word in words):
                     by_name.setdefault(name, field)
         for field in set(by_name.values()):
-            same = sorted(name for name, each in by_name.items() if each == field)
+            same = sorted(name for name, field_of_name in by_name.items() if field_of_name == field)
             if len(same) > 1:
                 raise IngestError(
                     f"{self.reading.name}: {' and '.join(same[:3])} are both {field}. Keep one: "
@@ -494,7 +512,7 @@ class _Metrics:
         return names.replace_strict(by_name, default=None, return_dtype=pl.String)
 
     def identity(self, frame: pl.DataFrame) -> IntArray:
-        """Return a number for each row that rows of one counter share."""
+        """Return a number per row; rows of the same counter share it."""
         others = [c for c in frame.columns if c not in (self.time, self.value)]
         if not others:
             return np.zeros(frame.height, dtype=np.int64)
@@ -514,7 +532,7 @@ class _Metrics:
 
 
 def _label(values: pl.Series, field: str) -> pl.Series:
-    """Return a label, taken out of a list of tags such as ``env:prod,model:a``."""
+    """Return a label column; it may be extracted from tags such as ``env:prod,model:a``."""
     if field != "model" or not values.str.contains(r"model\w*[:=]").any():
         return values
     return values.str.extract(r'model(?:_name|_id|name)?\s*[:=]\s*"?([^",}\s]+)', 1)
@@ -524,7 +542,8 @@ def series_reports(grids: Sequence[Grid], kind: str) -> tuple[SeriesReport, ...]
     """Return the report of each series."""
     sums = [totals(grids, field) for field in ("requests", "input_tokens", "output_tokens")]
     whole_sums = [
-        [None if each is None else as_whole_number(each) for each in column] for column in sums
+        [None if amount is None else as_whole_number(amount) for amount in column]
+        for column in sums
     ]
     return tuple(
         SeriesReport(
@@ -547,7 +566,7 @@ def series_reports(grids: Sequence[Grid], kind: str) -> tuple[SeriesReport, ...]
 
 def total(grids: Sequence[Grid], field: str) -> float | None:
     """Return the sum over the known bins of all series; None if no bin is known."""
-    known = [each for each in totals(grids, field) if each is not None]
+    known = [amount for amount in totals(grids, field) if amount is not None]
     return as_whole_number(sum(known)) if known else None
 
 

@@ -41,7 +41,7 @@ Conditions = tuple[row_filter.Condition, str]  # a condition, and why other rows
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Format:
-    """One kind of file: a declaration with its reader, or one of the general formats."""
+    """One kind of file: a format declaration with its reader, or one of the general formats."""
 
     name: str  # the value of the option ``format``
     title: str  # label in a form
@@ -69,7 +69,7 @@ class Format:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reading:
-    """One file that is being read into ``folder``, the later store of its trace."""
+    """The state of reading one file into ``folder``, where its trace will be stored."""
 
     name: str  # name of the file
     table: Table
@@ -81,12 +81,12 @@ class Reading:
     findings: dict[str, str] = field(default_factory=dict)  # check to its sentence
 
     def check(self, names: Sequence[str], evidence: Evidence) -> None:
-        """Run checks and keep their sentences; raise Question if one asks."""
+        """Run checks and store their sentences; raise Question if one has to ask the user."""
         for name, words in run(names, evidence).items():
             self.findings[name] = self.findings.get(name) or words
 
     def clock(self, columns: tuple[str, ...], unit: str | None) -> Clock:
-        """Return the clock of time columns; raise Question if several readings are possible."""
+        """Return the clock (time notation) of columns; raise Question if several are possible."""
         options = self.options
         stated = StatedTimes(unit, self.format.unit, options.timezone or "", options.stated_dates)
         column = columns[0]
@@ -111,7 +111,10 @@ class Reading:
         return when
 
     def watch_order(self, ns: IntArray, when: Clock) -> None:
-        """Ask for a zone if local times jump back by about an hour, as at the end of summer."""
+        """Raise Question for the time zone if local times jump back by about an hour.
+
+        Clocks do so at the end of daylight saving time.
+        """
         if when.certain or when.kind == RELATIVE or ns.size < 2:
             return
         back = -np.diff(ns)
@@ -122,25 +125,29 @@ class Reading:
             )
 
     def conditions(self) -> tuple[Conditions, ...]:
-        """Return the caller's conditions, or those of the format, each with its reason."""
+        """Return the row filters of the caller, or else of the format, each with its reason."""
         text, connector = self.options.filter, self.format.connector
         declared = [(text, "")] if text else []
         if text is None and connector:
             declared = list(connector.where)
-        found = [
+        conditions_and_reasons = [
             (condition, reason or f"excluded by where: {row_filter.condition_text(condition)}")
             for text, reason in declared
             for condition in row_filter.parse(text)
         ]
         if self.options.filter is None:  # a declaration may name columns that this file lacks
             named = {compact_name(column): column for column in self.table.columns}
-            found = [
+            conditions_and_reasons = [
                 (replace(condition, column=named[key]), reason)
-                for condition, reason in found
+                for condition, reason in conditions_and_reasons
                 if (key := compact_name(condition.column)) in named
             ]
-        row_filter.columns_of([each for each, _ in found], self.table.columns, self.name)
-        return tuple(found)
+        row_filter.columns_of(
+            [one_condition for one_condition, _ in conditions_and_reasons],
+            self.table.columns,
+            self.name,
+        )
+        return tuple(conditions_and_reasons)
 
     def kept(self, batch: Batch, conditions: Sequence[Conditions]) -> Batch:
         """Return the rows that meet every condition, and count the others as left out."""
@@ -149,12 +156,12 @@ class Reading:
         return batch
 
     def without(self, batch: Batch, gone: BoolArray, reason: str) -> Batch:
-        """Return the batch without rows that are no load, and count these."""
+        """Return the batch without the ``gone`` rows, which are no load, and count them."""
         if not gone.any():
             return batch
-        text, kept = batch.text, np.flatnonzero(~gone)
+        text, indices = batch.text, np.flatnonzero(~gone)
         self.tally.leave_out(RefusedRows(reason, batch.lines, text).only(gone.tolist()))
-        return Batch(batch.frame.filter(~gone), batch.lines[~gone], lambda i: text(int(kept[i])))
+        return Batch(batch.frame.filter(~gone), batch.lines[~gone], lambda i: text(int(indices[i])))
 
 
 def read_times(reading: Reading, batch: Batch, when: Clock, order: Order | None = None) -> Times:

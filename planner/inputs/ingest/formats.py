@@ -77,7 +77,7 @@ OFFERED: Mapping[str, OptionLabel] = {
 
 
 def choose_format(probe: pl.DataFrame, options: IngestOptions, written: str) -> Format:
-    """Return the caller's format, else the one that the mapping implies, else the detected one.
+    """Return the format of a file: the caller's, else the one the mapping implies, else detected.
 
     Raises IngestError for an unknown format, or for a mapped field that its files do not have.
     """
@@ -90,7 +90,9 @@ def choose_format(probe: pl.DataFrame, options: IngestOptions, written: str) -> 
         chosen = FORMATS[options.format]
     else:
         # The format of a file with these first rows; ``written`` is csv, jsonl or parquet.
-        chosen = next((each for each in FORMATS.values() if each.known_by(probe, written)), CSV)
+        chosen = next(
+            (format for format in FORMATS.values() if format.known_by(probe, written)), CSV
+        )
         if mapped & (set(DEMAND_FIELDS) - set(REQUEST_FIELDS)) and chosen.fields != DEMAND_FIELDS:
             chosen = DEMAND
         elif "arrival" in mapped and chosen.fields != REQUEST_FIELDS:

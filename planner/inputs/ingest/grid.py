@@ -26,7 +26,7 @@ _OFF_GRID = 0.01  # share of rows off the grid above which a finer width is trie
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Grid:
-    """The bins of one series; amounts have shape ``[bins]``, NaN if unknown."""
+    """The time bins of one series; amounts have shape ``[bins]``, NaN if unknown."""
 
     identity: Mapping[str, str | None]  # name, model, region, tier
     start_ns: int
@@ -43,9 +43,9 @@ class Grid:
 
 
 def number_keys(frame: pl.DataFrame, keys: Sequence[str]) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return the frame with a column ``number``, and its keys in order with their numbers.
+    """Return the frame with a column ``number``, and a table of its distinct keys with numbers.
 
-    Rows with the key that appears first have number 0, those with the next one have 1, and so on.
+    Keys are numbered from 0 in the order in which they appear.
     """
     distinct = frame.select(keys).unique(maintain_order=True).with_row_index("number")
     joined = frame.join(
@@ -59,12 +59,14 @@ def totals(grids: Sequence[Grid], field: str) -> list[float | None]:
     values = np.concatenate([grid.amounts[field] for grid in grids])
     known = ~np.isnan(values)
     sums = np.add.reduceat(np.where(known, values, 0.0), _starts(grids))
-    some = np.logical_or.reduceat(known, _starts(grids))
-    return [total if has else None for total, has in zip(sums.tolist(), some.tolist(), strict=True)]
+    has_known = np.logical_or.reduceat(known, _starts(grids))
+    return [
+        total if has else None for total, has in zip(sums.tolist(), has_known.tolist(), strict=True)
+    ]
 
 
 def gap_counts(grids: Sequence[Grid]) -> IntArray:
-    """Return the number of bins without any known amount of each grid, ``[grids]``."""
+    """Return for each grid the number of bins without any known amount, ``[grids]``."""
     unknown = np.ones(sum(grid.bins for grid in grids), dtype=np.bool_)
     for field in AMOUNTS:
         unknown &= np.isnan(np.concatenate([grid.amounts[field] for grid in grids]))
@@ -72,15 +74,15 @@ def gap_counts(grids: Sequence[Grid]) -> IntArray:
 
 
 def _starts(grids: Sequence[Grid]) -> IntArray:
-    """Return the first bin of each grid in the concatenation of all."""
+    """Return the index of the first bin of each grid after all grids are concatenated."""
     return np.cumsum([0, *(grid.bins for grid in grids[:-1])])
 
 
 def bin_width(number: IntArray, ns: IntArray, name: str, bin_s: float | None) -> int:
     """Return the width of a file's bins in ns: the most common step between times of a series.
 
-    ``number`` is the series of each time and ``ns`` the time. If more than 1% of the rows are off
-    that grid, it is the largest width with all rows on its grid.
+    ``number`` is the series of each time, and ``ns`` the time. If more than 1% of the rows do not
+    fit this width, the result is the largest width that fits all rows.
 
     Raises IngestError if no series has two different times, or if ``bin_s`` does not fit.
     """
@@ -117,15 +119,17 @@ def bin_width(number: IntArray, ns: IntArray, name: str, bin_s: float | None) ->
 
 
 def _off_grid(number: IntArray, ns: IntArray, width: int) -> BoolArray:
-    """Return the rows with another time modulo the width than most rows of their series."""
+    """Return the rows whose time modulo the width differs from most rows of their series."""
     pairs = pl.DataFrame({"number": number, "remainder": ns % width})
-    most = (
+    most_common = (
         pairs.group_by("number", "remainder")
         .len()
         .sort("number", "len", "remainder", descending=[False, True, False])
         .unique("number", keep="first", maintain_order=True)
     )
-    usual = pairs.join(most, on="number", how="left", maintain_order="left")["remainder_right"]
+    usual = pairs.join(most_common, on="number", how="left", maintain_order="left")[
+        "remainder_right"
+    ]
     return (pairs["remainder"] != usual).to_numpy()
 
 
@@ -139,7 +143,7 @@ def lay_out(
     zero: bool,
     rates: Sequence[Mapping[str, int]],
 ) -> tuple[list[Grid], list[RefusedRows]]:
-    """Return the grid of every series, and the rows that have no place on them.
+    """Return the grid of every series, and the refused rows that do not fit on a grid.
 
     ``rows`` has columns number (an index into ``identities`` and ``rates``), line, ns and AMOUNTS.
     A bin without a row is a gap, or 0 with ``zero``. A cell without a value is always a gap. A row
@@ -190,7 +194,7 @@ def lay_out(
 def _require_room(
     bins: IntArray, rows: IntArray, names: Sequence[str | None], width: int, name: str
 ) -> None:
-    """Refuse more than MAX_BINS bins of all series, and far more bins than rows of one."""
+    """Raise IngestError for more than MAX_BINS bins, or far more bins than rows in one series."""
     # The series before use up MAX_BINS. The rows of a series limit its own bins.
     room = np.minimum(MAX_BINS - (np.cumsum(bins) - bins), np.maximum(FREE_BINS, SPARSE * rows))
     if (bins > room).any():
@@ -209,7 +213,7 @@ def _require_equal(
     name: str,
     unit: str,
 ) -> None:
-    """Refuse a series with two different amounts for one bin."""
+    """Raise IngestError if a series has two different amounts for one bin."""
     for field in AMOUNTS:
         differs = again & rows[field].ne_missing(rows[field].shift(1))
         if differs.any():
@@ -227,7 +231,7 @@ def _with_reason(rows: pl.DataFrame, reason: str) -> pl.DataFrame:
 
 
 def _faults(refused: pl.DataFrame) -> list[RefusedRows]:
-    """Return each refused line once, for its first series without a place."""
+    """Return each refused line once, under the first series in which it did not fit."""
     lines = refused.sort("number", maintain_order=True).unique(
         "line", keep="first", maintain_order=True
     )
@@ -239,10 +243,11 @@ def _faults(refused: pl.DataFrame) -> list[RefusedRows]:
 
 
 def _describer(rows: pl.DataFrame) -> Callable[[int], str]:
-    """Return a function that describes a row by its values, because its text is gone."""
+    """Return a function that describes a row by its values, because its text is not kept."""
     hidden = ("line", "source", "number", "reason")
 
     def described(index: int) -> str:
+        """Return the values of a row as text, without hidden and empty columns."""
         row = rows.row(index, named=True)
         shown = {key: value for key, value in row.items() if key not in hidden}
         return ", ".join(

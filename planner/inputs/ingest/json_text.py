@@ -26,7 +26,10 @@ Path = tuple[str, ...]  # names from the line's object down to a field
 
 
 def read_probe(lines: Records, name: str, rows: int) -> tuple[Mapping[str, Path], pl.DataFrame]:
-    """Return every field of the first ``rows`` lines by column name, and those lines as columns."""
+    """Return the path of every field of the first ``rows`` lines by column name, and the lines.
+
+    The lines are a frame of text columns.
+    """
     lines = lines.keep(np.arange(lines.start.size) < rows)
     columns: dict[str, Path] = {}
     good = np.zeros(lines.start.size, dtype=np.bool_)
@@ -45,11 +48,14 @@ def read_probe(lines: Records, name: str, rows: int) -> tuple[Mapping[str, Path]
             "(JSON lines), not one array or an indented document."
         )
     check_names(list(columns), name)
-    return columns, _parse(lines.keep(good), columns, None, name)
+    return columns, _parse(lines.keep(good), columns, ids=None, name=name)
 
 
 def batch(lines: Records, columns: Mapping[str, Path], ids: str | None, name: str) -> Batch:
-    """Return the records as text columns, ``ids`` as lists of integers; other lines as faults."""
+    """Return the records as text columns; lines that are not valid become faults.
+
+    Column ``ids`` becomes lists of integers.
+    """
     try:
         frame = pl.read_ndjson(lines.joined(), schema=_schema(columns, ids))
     except pl.exceptions.PolarsError:
@@ -61,7 +67,7 @@ def batch(lines: Records, columns: Mapping[str, Path], ids: str | None, name: st
     ):
         return Batch(_flatten(frame, columns), lines.line, lines.text)
     # The block is not valid as a whole. Judge each line, to refuse only the bad ones.
-    verdicts = np.array([_verdict(lines.text(i), ids) for i in range(lines.start.size)])
+    verdicts = np.array([_refusal_reason(lines.text(i), ids) for i in range(lines.start.size)])
     faults = tuple(
         RefusedRows(reason, bad.line, bad.text)
         for reason in (NOT_JSON, BAD_IDS)
@@ -73,6 +79,7 @@ def batch(lines: Records, columns: Mapping[str, Path], ids: str | None, name: st
 
 
 def _fields(value: Mapping[str, object], above: Path = ()) -> Iterator[Path]:
+    """Yield the path of every field, those of nested objects down to DEPTH."""
     for key, inner in value.items():
         path = (*above, key)
         if isinstance(inner, dict) and inner and len(path) < DEPTH and _PLAIN.fullmatch(key):
@@ -82,12 +89,13 @@ def _fields(value: Mapping[str, object], above: Path = ()) -> Iterator[Path]:
 
 
 def _schema(columns: Mapping[str, Path], ids: str | None) -> dict[str, pl.DataType]:
-    """Return the types of a line's top-level fields; a nested object is read as its text."""
+    """Return the types of a line's top-level fields; nested objects are read as text."""
     schema: dict[str, pl.DataType] = {path[0]: pl.String() for path in columns.values()}
     return schema | ({ids: pl.List(pl.Int64)} if ids else {})
 
 
 def _flatten(frame: pl.DataFrame, columns: Mapping[str, Path]) -> pl.DataFrame:
+    """Return the frame with a column for each nested field, extracted from its JSON text."""
     if all(len(path) == 1 for path in columns.values()):
         return frame
     return frame.with_columns(
@@ -99,6 +107,7 @@ def _flatten(frame: pl.DataFrame, columns: Mapping[str, Path]) -> pl.DataFrame:
 
 
 def _parse(lines: Records, columns: Mapping[str, Path], ids: str | None, name: str) -> pl.DataFrame:
+    """Return the lines as a frame; raise IngestError if they are not JSON lines."""
     schema = _schema(columns, ids)
     if not lines.start.size:
         return _flatten(pl.DataFrame(schema=schema), columns)
@@ -117,7 +126,7 @@ def _parse(lines: Records, columns: Mapping[str, Path], ids: str | None, name: s
     return _flatten(frame, columns)
 
 
-def _verdict(text: str, ids: str | None) -> str:
+def _refusal_reason(text: str, ids: str | None) -> str:
     """Return the reason why a line is refused, or ""."""
     value = _object(text)
     if value is None:
@@ -144,6 +153,7 @@ def _refuse(constant: str) -> NoReturn:
 
 
 def _is_ids(value: object) -> bool:
+    """Return whether a value is null or a list of 64-bit integers."""
     return value is None or (
         isinstance(value, list)
         and all(isinstance(x, int) and not isinstance(x, bool) and abs(x) < 2**63 for x in value)

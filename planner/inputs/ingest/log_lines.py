@@ -39,7 +39,7 @@ _PAIR = re.compile(r'([A-Za-z_][\w.]*)=("(?:[^"\\]|\\.)*"|[^\s,]*)')
 
 
 def log_pattern(head: bytes, name: str) -> str:
-    """Return the pattern of a text log, or "" for another file.
+    """Return the name of the pattern that a text log matches; "" for another file.
 
     Raises IngestError for an access log without times.
     """
@@ -56,41 +56,41 @@ def log_pattern(head: bytes, name: str) -> str:
 
 
 def log_rows(pieces: Iterator[bytes], pattern: str, name: str, size: int) -> Iterator[bytes]:
-    """Yield the rows of a log as JSON lines."""
+    """Yield the rows of a text log as JSON lines."""
     first: datetime | None = None
     for block in record_blocks(pieces, name=name, size=size, quoted=False):
         lines = pl.Series("line", block.data.decode("utf-8", errors="replace").splitlines())
-        found = lines.str.extract_groups(pattern).struct.unnest()
-        some = pl.any_horizontal(pl.all().is_not_null())
-        found = found.with_columns(some=some, log_ns=lines.str.extract(r"^(\d{19})\t"))
-        found = found.filter("some").drop("some")
-        if not found.height:
+        groups = lines.str.extract_groups(pattern).struct.unnest()
+        has_any = pl.any_horizontal(pl.all().is_not_null())
+        groups = groups.with_columns(some=has_any, log_ns=lines.str.extract(r"^(\d{19})\t"))
+        groups = groups.filter("some").drop("some")
+        if not groups.height:
             continue
-        if "json" in found.columns:
-            yield "".join(f"{row}\n" for row in found["json"]).encode()
+        if "json" in groups.columns:
+            yield "".join(f"{row}\n" for row in groups["json"]).encode()
             continue
-        if "finished" in found.columns:
+        if "finished" in groups.columns:
             took = pl.duration(microseconds=pl.col("took_s").cast(pl.Float64) * 1e6)
             ended = pl.col("finished").str.to_datetime("%Y-%m-%d %H:%M:%S", strict=False)
-            found = found.with_columns(arrival=(ended - took).dt.to_string("iso:strict"))
-        if "monthday" in found.columns:
+            groups = groups.with_columns(arrival=(ended - took).dt.to_string("iso:strict"))
+        if "monthday" in groups.columns:
             text = f"{LEAP}-" + pl.col("monthday")
             moment = text.str.to_datetime("%Y-%m-%d %H:%M:%S", strict=False)
-            found = found.with_columns(moment=moment).filter(pl.col("moment").is_not_null())
-            first = first or found["moment"][0]
+            groups = groups.with_columns(moment=moment).filter(pl.col("moment").is_not_null())
+            first = first or groups["moment"][0]
             since = (pl.col("moment") - first).dt.total_seconds() % YEAR_S
             since = pl.coalesce(pl.col("log_ns").cast(pl.Int64) // 1_000_000_000, since)
-            found = found.with_columns(seconds=since).drop("moment")
-        yield found.write_ndjson().encode()
+            groups = groups.with_columns(seconds=since).drop("moment")
+        yield groups.write_ndjson().encode()
 
 
 def unwrapped(pieces: Iterator[bytes], head: bytes, name: str, size: int) -> Iterator[bytes] | None:
-    """Return the lines inside a collector's envelopes, or None for a file without them."""
-    lines = [each for each in head.decode("utf-8", errors="replace").splitlines() if each.strip()]
+    """Return the log lines without a log collector's envelopes; None if the file has none."""
+    lines = [text for text in head.decode("utf-8", errors="replace").splitlines() if text.strip()]
     first = [_inner(line) for line in lines[:PROBED] if line != lines[-1] or len(lines) == 1]
     rows = [_row(*found) for found in first if found]
     known = [c.line for c in CONNECTORS.values() if c.line]
-    load = any(row[:1] == "{" or any(re.search(each, row) for each in known) for row in rows)
+    load = any(row[:1] == "{" or any(re.search(text, row) for text in known) for row in rows)
     if not load or len(rows) < len(first) / 2:
         return None
     return (
@@ -104,7 +104,10 @@ def unwrapped(pieces: Iterator[bytes], head: bytes, name: str, size: int) -> Ite
 
 
 def _inner(line: str) -> tuple[str, str] | None:
-    """Return the time and the text in an envelope, or None. A line of pairs is its own text."""
+    """Return the time and the text in an envelope, or None.
+
+    A line of ``key=value`` pairs has no envelope, so the whole line is its text.
+    """
     if line[:1] == "{":
         record = _object(line) or {}
         if not any("token" in key for key in record):
@@ -112,12 +115,15 @@ def _inner(line: str) -> tuple[str, str] | None:
                 if isinstance(record.get(text), str) and time in record:
                     return str(record[time]), record[text]
         return None
-    found = _BEFORE.match(line)
-    return (found["time"], found["line"]) if found else ("", line) if _pairs(line) else None
+    match = _BEFORE.match(line)
+    return (match["time"], match["line"]) if match else ("", line) if _pairs(line) else None
 
 
 def _row(time: str, text: str) -> str:
-    """Return the text of an envelope as a JSON object; a line of an engine with its time."""
+    """Return the text of an envelope as a JSON object.
+
+    A text line of a serving engine gets the envelope's time.
+    """
     record = _object(text) if text[:1] == "{" else _pairs(text)
     if record:
         return json.dumps(record | ({"log_timestamp": time} if time else {}))
@@ -129,7 +135,7 @@ def _row(time: str, text: str) -> str:
 
 
 def _pairs(text: str) -> dict[str, str]:
-    """Return the pairs of a line such as ``ts=... prompt_tokens=7``, if tokens are among them."""
+    """Return the pairs of a line such as ``ts=... prompt_tokens=7``; empty without tokens."""
     if not _PAIR.match(text):
         return {}
     pairs = {key: value.strip('"') for key, value in _PAIR.findall(text)}

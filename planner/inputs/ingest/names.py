@@ -19,12 +19,12 @@ SYNONYMS: Mapping[str, tuple[str, ...]] = {  # field to well-known names of its 
 
 
 def compact_name(name: str) -> str:
-    """Return a column's name as it is compared: ``requesttokens`` for ``Request tokens``."""
+    """Return a column's name for comparisons: ``requesttokens`` for ``Request tokens``."""
     return re.sub(r"[\W_]", "", name.lower())
 
 
 def check_names(columns: Sequence[str], name: str) -> None:
-    """Refuse tables with too many or too long names.
+    """Raise IngestError for tables with too many or too long column names.
 
     Later checks of the names take time quadratic in their number.
     """

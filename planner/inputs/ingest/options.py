@@ -189,17 +189,17 @@ class IngestOptions:
 
     @property
     def one_in(self) -> float | None:
-        """Return n if the caller says that the file holds one in n requests."""
+        """Return n if the caller states that the file samples one in n requests; else None."""
         return _one_in(self.sample)
 
     @property
     def stated_dates(self) -> str:
-        """Return the first part of dates with slashes if the caller states it, else ""."""
+        """Return "day" or "month" if the caller states which comes first in dates, else ""."""
         return "" if self.dates == AUTO else self.dates
 
     @property
     def filter(self) -> str | None:
-        """Return the caller's filter; "" keeps every row, None leaves it to the format."""
+        """Return the caller's filter; "" keeps every row, and None uses the format's own filter."""
         if self.where is None:
             return None
         return "" if self.where.strip() == filters.EVERY_ROW else self.where
@@ -221,6 +221,7 @@ class IngestOptions:
 
 
 def _one_in(text: str | None) -> float | None:
+    """Return n of a sample of one in n requests; None without text. Raise IngestError."""
     if text is None:
         return None
     try:

@@ -31,6 +31,7 @@ class SortedPart:
 
     @classmethod
     def write(cls, frame: pl.DataFrame, folder: Path, number: int) -> SortedPart:
+        """Write a sorted part of a trace, and return it with a sample of its arrivals."""
         path = part_path(folder, number)
         frame.write_parquet(path, row_group_size=_GROUP_ROWS, compression="zstd")
         arrival = frame["arrival_s"].to_numpy()
@@ -52,12 +53,12 @@ def merge_in_order(
 ) -> None:
     """Rewrite ``parts`` so that they follow each other in time.
 
-    Arrivals are then counted from ``shift_s``. Nothing changes if the parts are in order already
-    and ``shift_s`` is 0. Requests of the same arrival keep the order of the file. Memory holds
-    about ``range_rows`` rows, and one sample per SAMPLE_ROWS rows of all parts.
+    Arrivals are then counted from ``shift_s`` (s). Nothing changes if the parts are already in
+    order and ``shift_s`` is 0. Requests with the same arrival keep the order of the file. Memory
+    use is about ``range_rows`` rows, and one sample per SAMPLE_ROWS rows of all parts.
 
-    Only arrivals in ``kept``, [first, end), stay. ``on_range`` is called after each range, and may
-    raise to cancel.
+    Arrivals outside ``kept``, [first, end), are dropped. ``on_range`` is called after each range of
+    rows, and may raise to cancel.
     """
     in_order = all(a.last_s <= b.first_s for a, b in pairwise(parts))
     if in_order and shift_s == 0.0 and kept == (-np.inf, np.inf):

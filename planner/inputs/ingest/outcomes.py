@@ -31,12 +31,14 @@ def _matches(
     words = text.unique()
     if len(words) > MOST_WORDS:
         return np.zeros(series.len(), dtype=np.bool_)
-    fits = [w for w in words.to_list() if pattern.search(w) and not (but and but.search(w))]
+    fits = [
+        word for word in words.to_list() if pattern.search(word) and not (but and but.search(word))
+    ]
     return np.asarray(text.is_in(fits).to_numpy(), dtype=np.bool_)
 
 
 def cancelled(series: pl.Series, column: str) -> BoolArray:
-    """Return the requests that ended before their answer; their prompt was computed."""
+    """Return the requests cancelled before their answer; their prompt was still computed."""
     if re.search("cancel|abort", compact_name(column)):
         return _matches(series, re.compile("^true$|^1$|^yes$"))
     return _matches(series, _CANCELLED, but=_NO_FAULT)
@@ -50,7 +52,10 @@ def failed(series: pl.Series, column: str) -> BoolArray:
 
 
 def cache_hits(series: pl.Series) -> BoolArray:
-    """Return the requests that a proxy's cache answered; none if the column holds other words."""
+    """Return the requests that a proxy's cache answered.
+
+    No request is marked if the column has words other than those for hits and misses.
+    """
     text = series.cast(pl.String, strict=False).fill_null("").str.to_lowercase()
     if not all(_KNOWN_HITS.search(word) for word in text.unique().to_list()[:MOST_WORDS]):
         return np.zeros(series.len(), dtype=np.bool_)

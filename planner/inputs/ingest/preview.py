@@ -42,7 +42,7 @@ def preview(path: Path | str, name: str) -> Preview:
 
 
 def _guess_mapping(columns: tuple[str, ...]) -> dict[str, str]:
-    """Return the field of each known column; every field goes to its first well-known name."""
+    """Return column -> field for the columns with a well-known name; each field occurs once."""
     fields = DEMAND_FIELDS if counts_per_bin(columns) else REQUEST_FIELDS
     by_name: dict[str, str] = {}
     for column in columns:

@@ -31,8 +31,8 @@ The planner checks every reading against the file. It asks if a file allows seve
 def page_text() -> str:
     """Return the text of docs/formats.md."""
     rows = [
-        f"| `{each.name}` | {each.words} | {each.connector.docs if each.connector else ''} |\n"
-        for each in sorted(FORMATS.values(), key=lambda each: (each.connector is None, each.name))
+        f"| `{f.name}` | {f.words} | {f.connector.docs if f.connector else ''} |\n"
+        for f in sorted(FORMATS.values(), key=lambda f: (f.connector is None, f.name))
     ]
     checks = [f"| `{check.name}` | {check.words} |\n" for check in CHECKS.values()]
     return "".join([HEAD, *rows, CHECKED, *checks])

@@ -34,7 +34,7 @@ def ingest_file(
     """Read a request or demand file into ``store_dir`` and return a report.
 
     ``progress`` receives the share of the file that has been read (0 to 1) and may raise to cancel.
-    ``store_dir`` appears whole or not at all. A trace that it held before is replaced.
+    ``store_dir`` is replaced as a whole: it appears complete, or stays as it was.
 
     Raises IngestError if the file cannot be read or no row is acceptable. The message names the
     file, the line and the remedy.
@@ -56,25 +56,25 @@ def ingest_file(
 
 
 def _with_figures(question: Question, path: Path | str, options: IngestOptions) -> Ambiguous:
-    """Return the question with the figures of the file under each choice."""
+    """Return the question as an error that shows the file's figures under each choice."""
     choices, unread = [], []
     for choice in question.choices:
         with tempfile.TemporaryDirectory() as folder:
             try:
-                found = ingest_file(path, Path(folder) / "store", with_choice(options, choice))
+                report = ingest_file(path, Path(folder) / "store", with_choice(options, choice))
             except Ambiguous:
                 figures = "a further question follows"
             except IngestError as problem:
                 unread.append(choice._replace(figures=f"cannot be read so: {problem}"[:200]))
                 continue
             else:
-                figures = _figures(found)
+                figures = _figures(report)
         choices.append(choice._replace(figures=figures))
     return Ambiguous(question.words, choices or unread)
 
 
 def with_choice(options: IngestOptions, choice: Choice) -> IngestOptions:
-    """Return the options with one of the readings of a question chosen."""
+    """Return the options with one answer to a question applied."""
     if choice.option == "map":
         name, _, column = choice.value.partition("=")
         return replace(options, mapping={**options.mapping, name: column})
@@ -159,7 +159,7 @@ def _read(
 
 
 def _assumptions(content: Content, reading: Reading, tally: Tally) -> Iterator[str]:
-    """Yield what the reading takes for granted, as sentences."""
+    """Yield a sentence for each assumption that was made while reading."""
     if content.clock.note:
         yield content.clock.note
     for reason, rows in sorted(tally.left_out.items()):
@@ -193,7 +193,7 @@ def _no_rows(table: Table, name: str, tally: Tally) -> IngestError:
 
 
 def _left_out(table: Table) -> tuple[str, ...]:
-    """Return a sentence on columns of unusable types; empty if there are none."""
+    """Return sentences on columns that were left out because of their type; at most one."""
     if not table.left_out:
         return ()
     listed = ", ".join(f"{name[:40]} ({kind[:40]})" for name, kind in table.left_out.items())
@@ -201,7 +201,7 @@ def _left_out(table: Table) -> tuple[str, ...]:
 
 
 def _unused_labels(table: Table, options: IngestOptions) -> tuple[str, ...]:
-    """Return sentences on label columns that the caller's fixed label replaces."""
+    """Return sentences on label columns that are unused because the caller fixed the label."""
     return tuple(
         f"Column {column} is not used: every row is labelled {options.constant(label)}."
         for label in LABELS

@@ -95,9 +95,9 @@ class IngestReport:
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain data for JSON; ``reject_samples`` as [line, reason, text]."""
-        out = {each.name: getattr(self, each.name) for each in fields(self)}
+        out = {attribute.name: getattr(self, attribute.name) for attribute in fields(self)}
         out["series"] = [
-            {each.name: getattr(series, each.name) for each in fields(series)}
+            {attribute.name: getattr(series, attribute.name) for attribute in fields(series)}
             for series in self.series
         ]
         out["reject_samples"] = [[s.line, s.reason, s.text] for s in self.reject_samples]

@@ -67,7 +67,7 @@ def read_request_file(reading: Reading) -> Content:
         ids = None
     when = reading.clock(layout.arrival, layout.arrival_unit)
     # Counters of one table grow together, so the one that grows least decides.
-    counted = [numbers(each.series(table.probe))[0] for each in layout.tokens.values()]
+    counted = [numbers(expression.series(table.probe))[0] for expression in layout.tokens.values()]
     totals = min(counted, key=lambda values: (np.diff(values) > 0).mean() if values.size > 1 else 0)
     evidence = Evidence(
         reading.name,
@@ -91,7 +91,7 @@ def read_request_file(reading: Reading) -> Content:
 
 
 def _check_repeats(reading: Reading, layout: RequestLayout, when: clock.Clock) -> None:
-    """Check the first rows for ids, or whole rows, that come again."""
+    """Check the first rows for repeated ids or repeated whole rows."""
     probe, column = reading.table.probe, layout.fields.get("request_id")
     prompt = layout.tokens["input_tokens"].columns
     column = column or ("id" if "id" in probe.columns else None)
@@ -125,7 +125,7 @@ def _check_repeats(reading: Reading, layout: RequestLayout, when: clock.Clock) -
 
 
 def _event_values(rows: pl.DataFrame, ids: str) -> tuple[tuple[str, str], ...]:
-    """Return column and value of the kinds of events that each request has once."""
+    """Return column and value of each kind of event that occurs once per request."""
     requests = rows[ids].n_unique()
     for column in rows.columns:
         kinds = rows[column].value_counts(sort=True)
@@ -143,7 +143,10 @@ def _event_values(rows: pl.DataFrame, ids: str) -> tuple[tuple[str, str], ...]:
 
 
 def _check_latency(reading: Reading, when: clock.Clock) -> None:
-    """Compare the latencies of the first rows with their arrivals, if a column names its unit."""
+    """Check the first rows for requests that start when others end.
+
+    It needs a latency column whose name has a unit.
+    """
     probe = reading.table.probe
     named = [c for c in probe.columns if LATENCY.search(c) and clock.unit_of(c)]
     if not named or named[0] in when.columns:
@@ -189,10 +192,10 @@ class _Reader:
         self._seen: list[tuple[int, int, IntArray]] = []  # first and last time, hashes of ids
 
     def _think_unit_s(self) -> float:
-        """Return the seconds of one unit of the column of think times, and note its use.
+        """Return the seconds per unit of the think-time column, and note its use.
 
-        Without a unit in its name it is that of numeric times. Else it is the largest unit in which
-        most think times end before the turn comes.
+        Without a unit in its name, the unit is that of numeric times. Otherwise it is the largest
+        unit in which most think times end before the next turn arrives.
         """
         column, probe = self._think or "", self._reading.table.probe
         unit = clock.unit_of(column) or next(iter(self._clock.units), None)
@@ -245,7 +248,7 @@ class _Reader:
     def _with_delays(self, batch: Batch) -> Batch:
         """Return the batch with the times of turns that state a delay after the turn before.
 
-        The time of the answer in between is not known, so the turns come earlier than they did.
+        The time of the answer in between is not known, so these turns come earlier than in reality.
         """
         delay, session = self._think, self._fields.get("session")
         if delay is None or session is None or not self._clock.units or batch.frame.is_empty():
@@ -272,7 +275,7 @@ class _Reader:
         return Batch(kept, batch.lines, batch.text, batch.faults)
 
     def _rows_of_load(self, batch: Batch) -> Batch:
-        """Return the rows that the filter keeps and that put load on a GPU."""
+        """Return the rows that pass the filter and put load on a GPU."""
         batch = self._reading.kept(batch, self._conditions)
         if self._automatic and (column := self._fields.get("cache_hit")):
             batch = self._reading.without(
@@ -304,26 +307,26 @@ class _Reader:
             empty = answers.is_null()
             if answers.dtype == pl.String:
                 empty = empty | (answers.str.strip_chars() == "")
-            answers = answers.set(pl.Series(ended) & empty, _zero(answers))
+            answers = answers.set(pl.Series(ended) & empty, _zero_like(answers))
         answer, bad_out = token_counts(answers, "output tokens", limit)
-        found = {"input_tokens": prompt, "output_tokens": answer}
+        tokens = {"input_tokens": prompt, "output_tokens": answer}
         for name, whole in PARTS_OF_TOKENS.items():
             if name in layout:
                 part = np.nan_to_num(numbers(layout[name].series(frame))[0], posinf=0.0, neginf=0.0)
-                found[name] = np.clip(part, 0, found[whole]).astype(np.int64)
-        return found, [bad_in, bad_out]
+                tokens[name] = np.clip(part, 0, tokens[whole]).astype(np.int64)
+        return tokens, [bad_in, bad_out]
 
     def _cancelled_rows(self, frame: pl.DataFrame) -> BoolArray | None:
-        """Return the cancelled requests, or None without a column that tells."""
+        """Return the cancelled requests; None without a column that shows it."""
         column = self._fields.get("status")
         return None if column is None else outcomes.cancelled(frame[column], column)
 
     def _repeated_rows(
         self, frame: pl.DataFrame, ns: IntArray, bad: BoolArray | None
     ) -> BoolArray | None:
-        """Return the rows that repeat the id and the time of a row above, or None.
+        """Return the rows that repeat the id and time of an earlier row, or None.
 
-        Only rows of overlapping times are compared, so that a long file in order costs nothing.
+        Only rows of overlapping times are compared, so that a long sorted file costs nothing.
         """
         column = self._fields.get("request_id")
         if column is None or not ns.size:
@@ -346,7 +349,7 @@ class _Reader:
         return again if again.any() else None
 
     def _note_ends(self, ns: IntArray, batch: Batch, kept: IntArray | None) -> None:
-        """Remember the earliest and the latest row, to show those whose clock is wrong."""
+        """Store the earliest and the latest row, to show those whose clock is wrong."""
         totals = self.totals
         for place, which in ((int(ns.argmin()), "earliest"), (int(ns.argmax()), "latest")):
             known = getattr(totals, which)
@@ -367,11 +370,11 @@ class _Reader:
             totals.cancelled += 0 if ended is None else int(stopped.sum())
             totals.unanswered += int((empty if ended is None else empty & ~ended).sum())
         hour = ns // HOUR_NS
-        low = int(hour.min())
-        if int(hour.max()) - low < 1_000_000:
-            rows = np.bincount(hour - low)
+        first_hour = int(hour.min())
+        if int(hour.max()) - first_hour < 1_000_000:
+            rows = np.bincount(hour - first_hour)
             places = np.flatnonzero(rows)
-            found, counts = places + low, rows[places]
+            found, counts = places + first_hour, rows[places]
         else:
             found, counts = np.unique(hour, return_counts=True)
         for place, count in zip(found.tolist(), counts.tolist(), strict=True):
@@ -417,7 +420,7 @@ class _Reader:
         totals.parts.append(SortedPart.write(part, self._folder, len(totals.parts)))
 
     def _utility(self, column: pl.Series) -> pl.Series:
-        """Return the worth of serving each request; null without a number."""
+        """Return the utility (worth) of serving each request; null without a number."""
         number, _ = numbers(column)
         self.totals.no_utility += int((~np.isfinite(number)).sum())
         known = np.where(np.isfinite(number), number, np.nan)
@@ -437,7 +440,7 @@ class _Reader:
         return values.alias(label)
 
     def finish(self) -> Content:
-        """Put all parts in order of arrival, set stray rows aside, and return the content."""
+        """Sort all parts by arrival, remove rows with a wrong clock, and return the content."""
         totals, reading = self.totals, self._reading
         evidence = Evidence(reading.name, self._clock.columns[0], self._clock, hours=totals.hours)
         reading.check(("repeated_hour", "stray_clocks"), evidence)
@@ -446,7 +449,7 @@ class _Reader:
         if bounds is not None:
             low_s = (bounds[0] * HOUR_NS - totals.first_ns) / 1e9
             high_s = ((bounds[1] + 1) * HOUR_NS - totals.first_ns) / 1e9
-            self._set_aside(low_s, high_s)
+            self._remove_stray_rows(low_s, high_s)
         shift_s = (totals.start_ns - totals.first_ns) / 1e9
         merge_in_order(
             totals.parts, self._folder, shift_s, on_range=reading.on_batch, kept=(low_s, high_s)
@@ -472,8 +475,8 @@ class _Reader:
             },
         )
 
-    def _set_aside(self, low_s: float, high_s: float) -> None:
-        """Take the rows outside [low_s, high_s) out of the totals, and report them."""
+    def _remove_stray_rows(self, low_s: float, high_s: float) -> None:
+        """Subtract the rows outside [low_s, high_s) from the totals, and report them."""
         totals = self.totals
         place = pl.col("arrival_s")
         inside = (place >= low_s) & (place < high_s)
@@ -481,10 +484,10 @@ class _Reader:
         count, begin, end = 0, np.inf, -np.inf
         for part in totals.parts:
             frame = pl.read_parquet(part.path, columns=["arrival_s", *totals.tokens])
-            kept = frame.filter(inside)["arrival_s"]
-            if kept.len():
-                begin, end = min(begin, float(kept[0])), max(end, float(kept[-1]))
-            if kept.len() < frame.height:
+            arrivals = frame.filter(inside)["arrival_s"]
+            if arrivals.len():
+                begin, end = min(begin, float(arrivals[0])), max(end, float(arrivals[-1]))
+            if arrivals.len() < frame.height:
                 strays = frame.filter(~inside)
                 count += strays.height
                 for name in totals.tokens:
@@ -506,7 +509,7 @@ class _Reader:
         totals.latest_ns = totals.first_ns + round(end * 1e9)
 
     def _sample(self) -> float:
-        """Return n if the file holds one in n requests."""
+        """Return n if the file samples one in n requests; 1 for all requests."""
         stated = self._reading.options.one_in
         if stated is not None:
             return stated
@@ -514,6 +517,7 @@ class _Reader:
         return max(1.0, totals.weight / totals.accepted) if totals.weight else 1.0
 
     def _notes(self) -> tuple[str, ...]:
+        """Return the notes on the reading: sorting, missing values, labels and samples."""
         totals = self.totals
         notes = [*clock_notes(self._clock, totals.offsets), *self._layout.notes]
         if totals.late:
@@ -536,18 +540,18 @@ class _Reader:
 
 
 def _one_in(rates: FloatArray) -> FloatArray:
-    """Return n of sample rates: 0.01 is one in 100, and so is 100."""
+    """Return n for sample rates of one in n: 0.01 is one in 100, and so is 100."""
     return np.where(rates < 1, 1 / rates, rates)
 
 
 def _hashed(column: pl.Series) -> pl.Series:
-    """Return a number for each name; null without a name."""
+    """Return an integer hash of each name; null without a name."""
     names = column.cast(pl.String).str.strip_chars()
     hashes = names.hash(seed=0).reinterpret(signed=True)
     return hashes.set(names.is_null() | (names == ""), None)
 
 
-def _zero(series: pl.Series) -> object:
+def _zero_like(series: pl.Series) -> object:
     return "0" if series.dtype == pl.String else 0
 
 

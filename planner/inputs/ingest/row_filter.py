@@ -33,7 +33,7 @@ _CONDITION = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """One condition on a column: its value is in ``values``, or in a range."""
+    """One condition of a row filter: a column's value is in ``values``, or in a range."""
 
     column: str
     values: tuple[str, ...] = ()
@@ -48,14 +48,14 @@ class Condition:
         number = text.cast(pl.Float64, strict=False)
         if self.values:
             words = [value.lower() for value in self.values]
-            found = text.str.to_lowercase().is_in(words)
+            matching = text.str.to_lowercase().is_in(words)
             numbers = [value for word in words if (value := _number(word)) is not None]
             if numbers:
-                found = found | number.is_in(numbers)
+                matching = matching | number.is_in(numbers)
         else:
             ends: Literal["none", "both"] = "none" if self.strict else "both"
-            found = number.is_between(self.low, self.high, closed=ends)
-        mask = np.asarray(found.fill_null(False).to_numpy(), dtype=np.bool_)
+            matching = number.is_between(self.low, self.high, closed=ends)
+        mask = np.asarray(matching.fill_null(False).to_numpy(), dtype=np.bool_)
         return ~mask if self.negated else mask
 
 
@@ -79,6 +79,7 @@ def parse(text: str) -> tuple[Condition, ...]:
 
 
 def _condition(match: re.Match[str]) -> Condition:
+    """Return the condition in a match of the filter's grammar."""
     column, op = match["column"].strip('"'), match["op"]
     if match["set"]:
         values = tuple(value.strip('"') for value in re.findall(_VALUE, match["set"]))
@@ -103,6 +104,7 @@ def _number(text: str) -> float | None:
 
 
 def _bound(text: str) -> float:
+    """Return the bound of a range as a number; raise IngestError if it is none."""
     number = _number(text)
     if number is None:
         raise IngestError(f"where: {text!r} is no number; ranges need numbers.")
@@ -110,7 +112,7 @@ def _bound(text: str) -> float:
 
 
 def columns_of(conditions: Sequence[Condition], columns: Sequence[str], name: str) -> list[str]:
-    """Return the columns that the conditions need; raise IngestError for an unknown one."""
+    """Return the columns that the conditions use; raise IngestError for an unknown column."""
     for condition in conditions:
         if condition.column not in columns:
             raise IngestError(

@@ -28,17 +28,17 @@ class RefusedRows:
     text: Callable[[int], str]
 
     def only(self, mask: Sequence[bool]) -> RefusedRows:
-        """Return the fault for some of its rows."""
+        """Return the fault for only the rows in ``mask``."""
         rows = np.flatnonzero(np.asarray(mask, dtype=np.bool_))
         return RefusedRows(self.reason, self.lines[rows], lambda i: self.text(int(rows[i])))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Batch:
-    """Rows in the order of the file.
+    """A batch of rows, in the order of the file.
 
     ``lines`` has shape ``[rows]``. ``text(i)`` returns row i as written. ``faults`` are the rows
-    that could not be put into ``frame``.
+    that could not be parsed into ``frame``.
     """
 
     frame: pl.DataFrame

@@ -40,9 +40,9 @@ _FOREIGN = {
 
 
 def check_regular(path: Path | str, name: str = "") -> int:
-    """Return the size of a readable file; raise IngestError for anything else.
+    """Return the size in bytes of a readable regular file; raise IngestError otherwise.
 
-    To open a named pipe would block for ever, and a device has no end.
+    Opening a named pipe would block for ever, and a device has no end.
     """
     name = name or str(path)
     try:
@@ -73,14 +73,14 @@ def sha256_file(path: Path | str) -> str:
 
 
 def compression_of(head: bytes) -> str:
-    """Return ``gzip``, ``zstd`` or ``none``, by the first bytes, not by the name."""
+    """Return ``gzip``, ``zstd`` or ``none``, decided by the first bytes of the file."""
     if head.startswith(b"\x1f\x8b"):
         return GZIP
     return ZSTD if head.startswith(b"\x28\xb5\x2f\xfd") else PLAIN
 
 
 def short_name(name: str) -> str:
-    """Return the end of a name, for a temporary copy; it keeps the extensions."""
+    """Return the end of a file name, for a temporary copy; the extensions stay."""
     return Path(name).name.encode("utf-8", "replace")[-60:].decode("utf-8", "ignore")
 
 
@@ -120,10 +120,10 @@ class Expansion:
 
 
 class Source:
-    """One file to be read once, front to back, in pieces of at most about 1 MiB.
+    """One file that is read once, front to back, in pieces of at most about 1 MiB.
 
-    ``fraction`` is the share of the stored bytes that has been read. ``digest`` is their SHA-256
-    after :meth:`pieces` is exhausted.
+    ``fraction`` is the share of the stored bytes that has been read. ``digest`` is the SHA-256 of
+    the stored bytes, valid after :meth:`pieces` is exhausted.
     """
 
     def __init__(
@@ -177,7 +177,7 @@ class Source:
         expansion = Expansion(self.name, self.bytes, self._options.max_expanded_bytes)
         with self.path.open("rb") as file:
             try:
-                for piece in unpack(self._raw(file), self._piece):
+                for piece in unpack(self._stored_bytes(file), self._piece):
                     expansion.add(len(piece))
                     yield piece
             except EOFError:
@@ -191,7 +191,8 @@ class Source:
                     f"({error}). Copy or upload it again."
                 ) from None
 
-    def _raw(self, file: BinaryIO) -> Iterator[bytes]:
+    def _stored_bytes(self, file: BinaryIO) -> Iterator[bytes]:
+        """Yield the bytes as stored; count them and add them to the hash."""
         size = self._piece if self.compression == PLAIN else _PACKED_PIECE
         while raw := file.read(size):
             self._hash.update(raw)
@@ -204,7 +205,10 @@ def _uncompressed(raws: Iterator[bytes], piece: int) -> Iterator[bytes]:
 
 
 def _gunzip(raws: Iterator[bytes], piece: int) -> Iterator[bytes]:
-    """Unpack gzip members in sequence; ``max_length`` keeps a bomb from filling memory."""
+    """Yield the content of consecutive gzip members.
+
+    ``max_length`` keeps a decompression bomb from filling memory.
+    """
     unpacker = zlib.decompressobj(wbits=31)  # 31: gzip format
     for raw in raws:
         data = raw
@@ -226,7 +230,7 @@ def _gunzip(raws: Iterator[bytes], piece: int) -> Iterator[bytes]:
 
 
 def _unzstd(raws: Iterator[bytes], piece: int) -> Iterator[bytes]:
-    """Unpack zstd frames in sequence."""
+    """Yield the content of consecutive zstd frames."""
     unpacker = zstandard.ZstdDecompressor().decompressobj()
     for raw in raws:
         for start in range(0, len(raw), _ZSTD_PIECE):
@@ -243,7 +247,7 @@ def _unzstd(raws: Iterator[bytes], piece: int) -> Iterator[bytes]:
 
 
 def as_utf8(pieces: Iterable[bytes], name: str) -> Iterator[bytes]:
-    """Yield UTF-16 text with its byte order mark as UTF-8."""
+    """Yield text as UTF-8; UTF-16 text is recognised by its byte order mark."""
     decoder = codecs.getincrementaldecoder("utf-16")("strict")
     try:
         for piece in pieces:
@@ -255,7 +259,7 @@ def as_utf8(pieces: Iterable[bytes], name: str) -> Iterator[bytes]:
 
 
 def other_file_type(head: bytes) -> str | None:
-    """Return what ``head`` is instead of a table, with the remedy, or None."""
+    """Return what kind of file starts with ``head`` and the remedy; None if it may be a table."""
     for magic, what in _FOREIGN.items():
         if head.startswith(magic):
             return what

@@ -51,8 +51,8 @@ DTYPES = {"arrival_s": np.float64, THINK: np.float64, **dict.fromkeys(TOKENS, np
 class RequestColumns:
     """Requests in order of arrival; every array has shape ``[requests]`` and is read-only.
 
-    A column that was not requested is None. Labels are codes into the tuples of names. A request
-    without a label has the name "".
+    A column that the caller did not ask for is None. Labels are indices into the tuples of names. A
+    request without a label has the name "".
     """
 
     start_s: float  # epoch seconds of arrival_s == 0
@@ -103,7 +103,7 @@ def write_report(folder: Path, report: IngestReport) -> None:
 
 
 def read_report(store_dir: Path | str) -> IngestReport:
-    """Return the report from when the trace was read.
+    """Return the report that was stored when the trace was read.
 
     Raises IngestError for an incomplete store, and Damaged for a broken file.
     """
@@ -145,13 +145,13 @@ def write_lengths(folder: Path, lengths: pl.DataFrame) -> None:
 
 
 def _lengths_of(store_dir: Path | str) -> dict[tuple[str, str], FloatArray]:
-    """Return the length samples by (series, field); empty for a trace without them."""
+    """Return the samples of lengths by (series, field); empty for a trace without them."""
     store = Path(store_dir)
     if not (store / LENGTHS).is_file():
         return {}
     lengths, keys = number_keys(pl.read_parquet(store / LENGTHS), ["series", "field"])
     lengths = lengths.sort("number", maintain_order=True)
-    tokens = _frozen(lengths["tokens"].to_numpy(writable=True))
+    tokens = _read_only(lengths["tokens"].to_numpy(writable=True))
     edges = np.searchsorted(lengths["number"].to_numpy(), np.arange(1, keys.height))
     parts = np.split(tokens, edges)
     names = keys.select("series", "field").iter_rows()
@@ -169,7 +169,7 @@ def request_parts(store_dir: Path | str) -> list[Path]:
 
 
 def is_complete(store_dir: Path | str) -> bool:
-    """Return whether the report and all requests or bins that it counts are stored."""
+    """Return whether the report is stored with all requests or bins that it states."""
     try:
         report = read_report(store_dir)
         if report.kind == "demand":
@@ -214,12 +214,14 @@ def read_requests(store_dir: Path | str, columns: Sequence[str] | None = None) -
     chosen = tuple(COLUMNS if columns is None else columns)
     if unknown := set(chosen) - {*COLUMNS, *TOKENS, "hash_ids", SESSION, THINK}:
         raise IngestError(f"Stored requests have no column {min(unknown)}.")
-    there = scan.collect_schema().names()
-    apart = {"hash_ids", SESSION}
-    asked_for = [column for column in chosen if column in there and column not in apart]
+    stored_columns = scan.collect_schema().names()
+    read_separately = {"hash_ids", SESSION}
+    asked_for = [
+        column for column in chosen if column in stored_columns and column not in read_separately
+    ]
     read, names = _read(store_dir, asked_for, report)
     ids = None
-    if "hash_ids" in chosen and "hash_ids" in there:
+    if "hash_ids" in chosen and "hash_ids" in stored_columns:
         ids = scan.select("hash_ids").collect()["hash_ids"]
     return RequestColumns(
         start_s=report.start_s,
@@ -236,7 +238,7 @@ def read_requests(store_dir: Path | str, columns: Sequence[str] | None = None) -
         tiers=names["tier"],
         hash_ids=None
         if ids is None
-        else _frozen(ids.drop_nulls().explode(empty_as_null=False).to_numpy()),
+        else _read_only(ids.drop_nulls().explode(empty_as_null=False).to_numpy()),
         hash_offsets=None if ids is None else _offsets(ids),
         cached_tokens=read.get("cached_tokens"),
         session=stored_sessions(scan) if SESSION in chosen else None,
@@ -245,14 +247,15 @@ def read_requests(store_dir: Path | str, columns: Sequence[str] | None = None) -
 
 
 def stored_sessions(scan: pl.LazyFrame) -> Int32Array | None:
-    """Return the session of each request from 0 on, -1: none; None: no session has two requests.
+    """Return the session index of each request, from 0 on; -1 means no session.
 
-    Requests without a column of sessions form one if each names the request before it.
+    Returns None if no session has two requests. Without a session column, requests form a session
+    if each names the request before it.
     """
-    there = scan.collect_schema().names()
-    if SESSION in there:
+    stored_columns = scan.collect_schema().names()
+    if SESSION in stored_columns:
         named = scan.select(SESSION).collect()[SESSION]
-    elif {"request_id", "parent"} <= set(there):
+    elif {"request_id", "parent"} <= set(stored_columns):
         links = scan.select("request_id", "parent").collect()
         named = _first_of_chain(links["request_id"], links["parent"])
     else:
@@ -269,7 +272,7 @@ def stored_sessions(scan: pl.LazyFrame) -> Int32Array | None:
 
 
 def _first_of_chain(ids: pl.Series, parents: pl.Series) -> pl.Series:
-    """Return for each request the index of the first one in its chain of parents."""
+    """Return for each request the index of the first request in its chain of parents."""
     rows = pl.DataFrame({"id": ids, "row": np.arange(ids.len())}).unique("id", keep="first")
     found = pl.DataFrame({"id": parents}).join(rows, on="id", how="left", maintain_order="left")
     root = found["row"].fill_null(-1).to_numpy().astype(np.int64)
@@ -286,13 +289,15 @@ def _first_of_chain(ids: pl.Series, parents: pl.Series) -> pl.Series:
 def _read(
     store_dir: Path | str, asked_for: Sequence[str], report: IngestReport
 ) -> tuple[dict[str, npt.NDArray[Any]], dict[str, tuple[str, ...]]]:
-    """Return columns, with labels as codes, and the names of all labels.
+    """Return the columns, with labels as integer codes, and the names behind the codes.
 
     The name "" is added for rows without a label. Parts are read one at a time, because labels as
     text take more memory than all other columns.
     """
     names = {"model": report.models, "region": report.regions, "tier": report.tiers}
-    known = {label: tuple(dict.fromkeys((*its, ""))) for label, its in names.items()}
+    known = {
+        label: tuple(dict.fromkeys((*label_names, ""))) for label, label_names in names.items()
+    }
     parts = request_parts(store_dir)
     lengths = [pl.scan_parquet(part).select(pl.len()).collect().item() for part in parts]
     # A lost part would otherwise go unnoticed, because each part is valid alone.
@@ -312,15 +317,15 @@ def _read(
                     names[name] = known[name]
                 values = values.fill_null("").cast(pl.Enum(known[name])).to_physical()
             out[name][rows] = values.to_numpy()
-    return {name: _frozen(column) for name, column in out.items()}, names
+    return {name: _read_only(column) for name, column in out.items()}, names
 
 
 def _offsets(ids: pl.Series) -> IntArray:
     lengths = ids.list.len().fill_null(0).to_numpy().astype(np.int64)
-    return _frozen(np.concatenate(([0], np.cumsum(lengths))))
+    return _read_only(np.concatenate(([0], np.cumsum(lengths))))
 
 
-def _frozen(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def _read_only(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
     values.setflags(write=False)
     return values
 
@@ -329,7 +334,7 @@ def _frozen(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
 def read_demand(store_dir: Path | str) -> list[DemandColumns]:
     """Return every series of a demand trace, in order of appearance.
 
-    Amounts are those of all requests, also if the file has a sample of them.
+    Amounts are scaled to all requests if the file has a sample of them.
 
     Raises IngestError for a request trace.
     """
@@ -375,8 +380,8 @@ def read_demand(store_dir: Path | str) -> list[DemandColumns]:
 
 
 def _amount(values: pl.Series, one_in: float) -> FloatArray:
-    """Return amounts as an array, for all requests if the file has one in ``one_in``."""
-    return _frozen(values.fill_null(np.nan).to_numpy(writable=True) * one_in)
+    """Return amounts as an array, multiplied by ``one_in`` (the file samples one in that many)."""
+    return _read_only(values.fill_null(np.nan).to_numpy(writable=True) * one_in)
 
 
 def label_code(report: IngestReport) -> pl.Expr:
@@ -404,6 +409,7 @@ def labels_of(report: IngestReport, codes: IntArray) -> list[tuple[str | None, .
 
 
 def _label_names(report: IngestReport) -> dict[str, tuple[str, ...]]:
+    """Return the names behind label codes, with "" for rows without a label."""
     labels = {"model": report.models, "region": report.regions, "tier": report.tiers}
     return {
         label: (*dict.fromkeys(name for name in names if name), "")
@@ -413,12 +419,13 @@ def _label_names(report: IngestReport) -> dict[str, tuple[str, ...]]:
 
 @damage_reported(STORED, AGAIN)
 def bin_requests(store_dir: Path | str, bin_s: float) -> list[DemandColumns]:
-    """Sum stored requests per model x region x tier and bin, without loading them all.
+    """Return the stored requests summed per model, region, tier and bin.
 
-    Bins are ``bin_s`` wide and aligned to multiples of it since the epoch (or the trace's origin).
-    Amounts of a sample are multiplied to those of all requests.
+    The requests are not all loaded at once. Bins are ``bin_s`` wide and aligned to multiples of it
+    since the epoch (or the trace's origin). Amounts of a sample are scaled to all requests.
+
     All series share the grid from the first request to the last. A bin without a request is 0. The
-    first and last bin are usually covered in part only.
+    first and the last bin are usually covered only in part.
     """
     if not bin_s >= 0.001:
         raise IngestError(f"The bin width must be at least 0.001 s, not {bin_s:g} s.")
@@ -450,7 +457,7 @@ def bin_requests(store_dir: Path | str, bin_s: float) -> list[DemandColumns]:
     for field in AMOUNTS[:3]:
         values = np.zeros((len(codes), bins))
         values[row, sums["place"].to_numpy() % bins] = sums[field].to_numpy() * report.sample
-        amounts[field] = _frozen(values)
+        amounts[field] = _read_only(values)
     keys = labels_of(report, codes)
     order = sorted(range(len(keys)), key=lambda i: [(name is not None, name) for name in keys[i]])
     return [

@@ -62,7 +62,7 @@ _ROW_BYTES = 32  # smallest size assumed for a Parquet row, to turn chunk_bytes 
 
 
 class Table(Protocol):
-    """The interface of a file for the readers, whatever its format."""
+    """The interface through which readers read a file of any format."""
 
     kind: str  # "csv", "jsonl" or "parquet"
     columns: tuple[str, ...]
@@ -71,22 +71,22 @@ class Table(Protocol):
     left_out: Mapping[str, str]  # unusable columns: name to type
 
     def batches(self, columns: Sequence[str], ids: str | None = None) -> Iterator[Batch]:
-        """Yield every row once, with ``columns``; column ``ids`` as lists of whole numbers."""
+        """Yield every row once, in batches with ``columns``; column ``ids`` as integer lists."""
         ...
 
     def digest(self) -> str:
-        """Return the SHA-256 of the file on disk, after the batches are exhausted."""
+        """Return the SHA-256 of the file on disk; valid after the batches are exhausted."""
         ...
 
     @property
     def fraction(self) -> float:
-        """Return the share of the file that has been read."""
+        """Return the share of the file that has been read, 0 to 1."""
         ...
 
 
 @contextmanager
 def refusals_of_libraries(name: str) -> Iterator[None]:
-    """Turn library errors on bad data into IngestError, and log the details."""
+    """Turn exceptions of libraries on bad data into IngestError, and log the details."""
     try:
         yield
     except (*LIBRARY, RecursionError) as error:
@@ -101,7 +101,7 @@ def refusals_of_libraries(name: str) -> Iterator[None]:
 def open_table(source: Source, options: IngestOptions, scratch: Path) -> Table:
     """Open the table in a file.
 
-    ``scratch`` takes the unpacked copy of a compressed Parquet file.
+    ``scratch`` is the folder for the unpacked copy of a compressed Parquet file.
     """
     pieces = source.pieces()
     head = _head_of(pieces)
@@ -151,7 +151,7 @@ def open_table(source: Source, options: IngestOptions, scratch: Path) -> Table:
 
 
 def _head_of(pieces: Iterator[bytes]) -> bytes:
-    """Return the first bytes of a stream, enough to decide on the file."""
+    """Return the first bytes of a stream, enough to recognise the file type."""
     head = b""
     for piece in pieces:
         head += piece
@@ -167,14 +167,14 @@ def _join_pieces(lines: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _check_expansion(pieces: Iterator[bytes], expansion: Expansion) -> Iterator[bytes]:
-    """Yield pieces, and refuse a file that grows out of proportion while its rows are unfolded."""
+    """Yield the pieces unchanged; raise IngestError if nested rows expand the file too much."""
     for piece in pieces:
         expansion.add(len(piece))
         yield piece
 
 
 def _nested(head: bytes, name: str) -> tuple[bool, tuple[str, ...]] | None:
-    """Return where the rows of JSON are; None for JSON lines with one row each.
+    """Return the path to the rows in nested JSON; None for JSON lines with one row each.
 
     The first value says whether the file is one document, an array or an object.
     """
@@ -189,16 +189,16 @@ def _nested(head: bytes, name: str) -> tuple[bool, tuple[str, ...]] | None:
         return (document, path) if path else None
     if head.lstrip()[:1] not in (b"[", b"{"):
         return None
-    found = list(itertools.islice(_values(head, name), 2))
+    first_values = list(itertools.islice(_values(head, name), 2))
     if head.lstrip()[:1] == b"[":
-        return True, path_of(found[0] if found else None, document=False)
-    if not found:
+        return True, path_of(first_values[0] if first_values else None, document=False)
+    if not first_values:
         return (True, _path_in_text(head)) if len(head) >= PROBE_BYTES else None
-    return True, path_of(found[0], document=len(found) == 1)
+    return True, path_of(first_values[0], document=len(first_values) == 1)
 
 
 def _values(head: bytes, name: str) -> Iterator[object]:
-    """Yield the values at the start of a document; none after a fault or an incomplete one."""
+    """Yield the JSON values at the start of a file, up to a fault or an incomplete value."""
     try:
         yield from documents(iter([head]), name)
     except IngestError:
@@ -206,7 +206,7 @@ def _values(head: bytes, name: str) -> Iterator[object]:
 
 
 def _path_in_text(head: bytes) -> tuple[str, ...]:
-    """Return where the rows of a long document are, by the names at its start."""
+    """Return the path to the rows of a long document, guessed from the names at its start."""
     for connector in CONNECTORS.values():
         path = path_steps(connector.rows)
         if path and all(f'"{step}"'.encode() in head for step in path if step not in ("[]", "*")):
@@ -239,7 +239,7 @@ def _sample(head: bytes, complete: bool, name: str, quoted: bool) -> Records:
 
 
 class TextTable:
-    """A CSV file (any of four delimiters) or a file of JSON lines."""
+    """A CSV file (with any of four delimiters) or a file of JSON lines."""
 
     left_out: Mapping[str, str] = MappingProxyType({})
 
@@ -287,6 +287,7 @@ class TextTable:
                 yield json_text.batch(lines, paths, ids, name)
 
     def _blocks(self) -> Iterator[Block]:
+        """Yield the whole records of the file, block by block."""
         return record_blocks(
             self._stream,
             name=self._source.name,
@@ -298,9 +299,9 @@ class TextTable:
 def _open_parquet(
     source: Source, options: IngestOptions, stream: Iterator[bytes], scratch: Path
 ) -> Table:
-    """Open a Parquet file; a compressed one is unpacked first, as Parquet needs random access."""
+    """Open a Parquet file; a compressed one is first unpacked, as Parquet needs random access."""
     if source.compression == PLAIN:
-        return ParquetTable(source, options, source.path, None)
+        return ParquetTable(source, options, source.path, digest=None)
     scratch.mkdir(parents=True, exist_ok=True)
     unpacked = scratch / "unpacked.parquet"
     with unpacked.open("wb") as out:
@@ -353,8 +354,8 @@ class ParquetTable:
             offset += max(1, frame.height)
             self._progress.done = offset
             # Grow the step slowly, because the next rows may be larger than these.
-            each = max(_ROW_BYTES, size / max(1, frame.height))
-            step = max(1, min(4 * step, int(self._options.chunk_bytes / each)))
+            row_bytes = max(_ROW_BYTES, size / max(1, frame.height))
+            step = max(1, min(4 * step, int(self._options.chunk_bytes / row_bytes)))
             if offset < rows:  # the decoder works while the caller reads this batch
                 self._decoder.ask(needed, offset, step)
             if ids:
@@ -362,14 +363,14 @@ class ParquetTable:
             text = _row_text(frame)
             if ids and (bad := has_null_id(frame[ids])).any():
                 fault = RefusedRows(BAD_IDS, lines, text).only(bad.tolist())
-                kept = frame.filter(~bad)
-                yield Batch(kept, lines[~bad], _row_text(kept), (fault,))
+                good_rows = frame.filter(~bad)
+                yield Batch(good_rows, lines[~bad], _row_text(good_rows), (fault,))
                 continue
             yield Batch(frame, lines, text)
 
 
 def python_safe(frame: pl.DataFrame) -> pl.DataFrame:
-    """Return the frame with moments as integers if they are beyond Python's calendar."""
+    """Return the frame; timestamps outside the range of Python's calendar become integers."""
     try:
         frame.rows()
     except (ValueError, OverflowError):
@@ -378,6 +379,8 @@ def python_safe(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def _row_text(frame: pl.DataFrame) -> Callable[[int], str]:
+    """Return a function that describes a row of ``frame`` by its values."""
+
     def text(index: int) -> str:
         row = python_safe(frame.slice(index, 1)).row(0, named=True)
         return ", ".join(f"{name}={value}" for name, value in row.items())

@@ -32,29 +32,29 @@ def path_steps(path: str) -> tuple[str, ...]:
 
 
 def unfold_rows(value: Any, path: Sequence[str], above: Row | None = None) -> Iterator[Row]:
-    """Yield the rows of a document at ``path``, with the fields that they inherit."""
+    """Yield the rows at ``path`` in a document, with the fields of the objects around them."""
     above = above or {}
     if not path:
         if isinstance(value, dict):
             yield above | _flatten_key_values(value)
         elif isinstance(value, list):
-            yield above | {str(place): each for place, each in enumerate(value)}
+            yield above | {str(place): item for place, item in enumerate(value)}
         return
     step, rest = path[0], path[1:]
     if step == "[]" and isinstance(value, list):
-        for each in value:
-            yield from unfold_rows(each, rest, above)
+        for item in value:
+            yield from unfold_rows(item, rest, above)
     elif step == "*" and isinstance(value, dict):
-        lists = {key: each for key, each in value.items() if isinstance(each, list)}
+        lists = {key: item for key, item in value.items() if isinstance(item, list)}
         own = above | _inherited_fields(value)
-        for each in zip(*lists.values(), strict=False):
-            yield own | dict(zip(lists, each, strict=True))
+        for item in zip(*lists.values(), strict=False):
+            yield own | dict(zip(lists, item, strict=True))
     elif isinstance(value, dict) and step in value:
         yield from unfold_rows(value[step], rest, above | _inherited_fields(value))
 
 
 def _flatten_key_values(value: Mapping[str, Any]) -> Row:
-    """Return an object with its lists of keys and values as fields of their own."""
+    """Return an object in which each list of key-value pairs has become fields."""
     row: Row = {}
     for key, inner in value.items():
         if pairs := _pairs(inner):
@@ -65,13 +65,13 @@ def _flatten_key_values(value: Mapping[str, Any]) -> Row:
 
 
 def _pairs(value: Any) -> Row | None:
-    """Return a list of keys (or names) with values as one object, or None."""
+    """Return a list of keys (or names) with values as one object; None for another value."""
     if not isinstance(value, list) or not value or not all(isinstance(x, dict) for x in value):
         return None
     key = "key" if "key" in value[0] else "name"
-    if not all(each.keys() >= {key, "value"} for each in value):
+    if not all(pair.keys() >= {key, "value"} for pair in value):
         return None
-    return {str(_unwrap(each[key])): _unwrap(each["value"]) for each in value}
+    return {str(_unwrap(pair[key])): _unwrap(pair["value"]) for pair in value}
 
 
 def _unwrap(value: Any) -> Any:
@@ -84,23 +84,24 @@ def _unwrap(value: Any) -> Any:
 
 
 def _inherited_fields(value: Mapping[str, Any]) -> Row:
-    """Return the short fields of an object, those of objects within it included."""
+    """Return the short fields of an object, including those of nested objects."""
     row: Row = {}
     for key, inner in value.items():
         fields = inner if isinstance(inner, dict) else {key: inner}
-        for name, each in _flatten_key_values(fields).items():
-            short = not isinstance(each, dict | list | str) or (
-                isinstance(each, str) and len(each) <= LONGEST
+        for name, item in _flatten_key_values(fields).items():
+            short = not isinstance(item, dict | list | str) or (
+                isinstance(item, str) and len(item) <= LONGEST
             )
             if short and len(row) < INHERITED:
-                row[name] = each
+                row[name] = item
     return row
 
 
 def path_of(record: Any, *, document: bool) -> tuple[str, ...]:
-    """Return where the rows of a record are; empty if the record is a row itself.
+    """Return the path to the rows in a record; empty if the record itself is a row.
 
-    The connectors come first. A ``document`` that none knows has them in its only list of objects.
+    The formats of known tools are tried first. Otherwise a ``document`` has its rows in its only
+    list of objects.
     """
     if not isinstance(record, dict):
         return ()
@@ -126,6 +127,7 @@ def path_of(record: Any, *, document: bool) -> tuple[str, ...]:
 
 
 def _names(row: Row, above: str = "") -> Iterator[str]:
+    """Yield the dotted names of all fields of a row, nested ones included."""
     for key, value in row.items():
         yield above + key
         if isinstance(value, dict) and above.count(".") < 4:
@@ -133,7 +135,7 @@ def _names(row: Row, above: str = "") -> Iterator[str]:
 
 
 def documents(pieces: Iterable[bytes], name: str) -> Iterator[Any]:
-    """Yield the elements of a JSON array, or the objects that follow each other in a file."""
+    """Yield the elements of a JSON array, or the consecutive objects of a file."""
     decoder = json.JSONDecoder(parse_constant=lambda _: None)
     text = codecs.getincrementaldecoder("utf-8-sig")("strict")
     waiting, started, array, count = "", False, False, 0
@@ -159,11 +161,11 @@ def documents(pieces: Iterable[bytes], name: str) -> Iterator[Any]:
             yield value
             count, place = count + 1, end
         waiting = waiting[place:]
-        most = MAX_RECORD_BYTES if array else DOCUMENT_BYTES
-        if len(waiting) > most:
+        most_bytes = MAX_RECORD_BYTES if array else DOCUMENT_BYTES
+        if len(waiting) > most_bytes:
             raise IngestError(
-                f"{name}: value {count + 1} is longer than {most >> 20} MiB. Write one object per "
-                "line (JSON lines)."
+                f"{name}: value {count + 1} is longer than {most_bytes >> 20} MiB. Write one "
+                "object per line (JSON lines)."
             )
     if waiting.strip(" \r\n\t,]"):
         raise IngestError(
@@ -178,7 +180,7 @@ def _with_end(pieces: Iterable[bytes]) -> Iterator[bytes | None]:
 
 
 def as_lines(values: Iterable[Any], path: Sequence[str]) -> Iterator[bytes]:
-    """Yield the rows of documents as JSON lines."""
+    """Yield the rows at ``path`` in the documents, as JSON lines."""
     for value in values:
         for row in unfold_rows(value, path):
             yield json.dumps(row).encode() + b"\n"

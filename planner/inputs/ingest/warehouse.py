@@ -88,7 +88,10 @@ def columns_of(table: Any, mapping: Mapping[str, str]) -> dict[str, str]:
 
 
 def aggregate(table: Any, columns: Mapping[str, str], bin_s: int) -> Aggregated:
-    """Return demand by bins of ``bin_s`` seconds and by label, and the count of each length."""
+    """Return demand by labels and bins of ``bin_s`` seconds, and a histogram of lengths.
+
+    The histogram has the number of requests of each prompt length and each output length.
+    """
     rows = _rows(table, columns, bin_s)
     good = rows.filter(
         rows.bin.notnull()
@@ -96,17 +99,17 @@ def aggregate(table: Any, columns: Mapping[str, str], bin_s: int) -> Aggregated:
         & rows.output_tokens.between(1, MAX_TOKENS)
     )
     labels = [label for label in LABELS if label in columns]
-    by = good.group_by(["bin", *labels]).aggregate(
+    grouped = good.group_by(["bin", *labels]).aggregate(
         requests=good.count(),
         input_tokens=good.input_tokens.sum(),
         output_tokens=good.output_tokens.sum(),
     )
-    demand = _fetch(by.limit(DEMAND_ROWS + 1)).sort("bin", *labels)
+    demand = _fetch(grouped.limit(DEMAND_ROWS + 1)).sort("bin", *labels)
     if len(demand) > DEMAND_ROWS:
         raise IngestError(
             f"The demand has over {DEMAND_ROWS:,} rows: choose wider bins (--bin), or fewer labels."
         )
-    lengths = pl.concat([_lengths(good, of) for of in ("input", "output")])
+    lengths = pl.concat([_lengths(good, field) for field in ("input", "output")])
     counted = int(demand["requests"].sum())
     total = int(rows.count().to_pyarrow().as_py())
     if not counted:
@@ -121,7 +124,7 @@ def aggregate(table: Any, columns: Mapping[str, str], bin_s: int) -> Aggregated:
 
 
 def _rows(table: Any, columns: Mapping[str, str], bin_s: int) -> Any:
-    """Return start of bin in epoch seconds, labels and tokens per request; null if missing."""
+    """Return bin start (epoch s), labels and tokens of each request; null if missing."""
     arrival = table[columns["arrival"]]
     if arrival.type().is_timestamp():
         arrival = arrival.epoch_seconds()
@@ -133,10 +136,11 @@ def _rows(table: Any, columns: Mapping[str, str], bin_s: int) -> Any:
     return table.select(bin=bins, **tokens, **labels)
 
 
-def _lengths(rows: Any, of: str) -> pl.DataFrame:
-    counted = rows.group_by(tokens=rows[f"{of}_tokens"]).aggregate(requests=rows.count())
+def _lengths(rows: Any, field: str) -> pl.DataFrame:
+    """Return the number of requests of each length of ``field``, "input" or "output"."""
+    counted = rows.group_by(tokens=rows[f"{field}_tokens"]).aggregate(requests=rows.count())
     lengths = _fetch(counted).sort("tokens")
-    return lengths.select(pl.lit(of).alias("of"), "tokens", "requests")
+    return lengths.select(pl.lit(field).alias("of"), "tokens", "requests")
 
 
 def _fetch(expression: Any) -> pl.DataFrame:

@@ -36,7 +36,7 @@ REFUSED = {"AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "Expir
 
 
 class NotCopied(SourceError):
-    """One object that cannot be copied, while others may."""
+    """An error for one object that cannot be copied; the others can still be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class StoredObject:
 
 
 def address_in(url: str, bucket: str, prefix: str) -> Address:
-    """Return the address of the objects as in the allow-list: server, bucket, prefix."""
+    """Return the address of the objects in the form of the allow-list: server, bucket, prefix."""
     return address_of("/".join([url.rstrip("/"), bucket, *([prefix] if prefix else [])]))
 
 
@@ -127,14 +127,14 @@ class Bucket:
         return objects
 
     def listed(self, below: str = "") -> Iterator[StoredObject]:
-        """Yield the same objects one at a time, without a limit."""
+        """Yield the objects of :meth:`objects` one at a time, without a limit on their number."""
         with self._source_errors():
             pages = self._client.get_paginator("list_objects_v2")
             for page in pages.paginate(Bucket=self._bucket, Prefix=self._prefix + below):
                 yield from map(_stored, page.get("Contents", ()))
 
     def folders(self, below: str) -> list[str]:
-        """Return the next folder name of each key that starts with ``below``, without its slash."""
+        """Return the names of the folders directly under ``below``, without a slash."""
         start, prefixes = self._prefix + below, []
         with self._source_errors():
             pages = self._client.get_paginator("list_objects_v2")
@@ -180,8 +180,8 @@ class Bucket:
     def _refuse_other_address(self, request: Any, **_: Any) -> None:
         """Refuse every request of the library to another address or with another method.
 
-        After a redirect the library asks by HEAD for the bucket's region. It repeats this without
-        end if that answer is a redirect too.
+        After a redirect the library sends HEAD requests for the bucket's region. It repeats them
+        without end if the response is a redirect too.
         """
         target = urlsplit(request.url)
         if (target.scheme, target.netloc) != self._origin or request.method not in self._methods:
@@ -217,6 +217,7 @@ class Bucket:
             ) from None
 
     def _error_words(self, code: str) -> str:
+        """Return a sentence on an error code of the bucket's server, with the remedy."""
         if code in ELSEWHERE:
             return self._other_region_words()
         if code == "NoSuchBucket":
@@ -233,6 +234,7 @@ class Bucket:
 
 
 def _stored(entry: dict[str, Any]) -> StoredObject:
+    """Return an entry of a bucket listing as a StoredObject."""
     written_s = entry["LastModified"].timestamp() if "LastModified" in entry else 0.0
     return StoredObject(
         str(entry["Key"]), int(entry["Size"]), str(entry.get("ETag", "")), written_s
@@ -244,7 +246,7 @@ class _OtherAddress(Exception):
 
 
 def _bundle(ca_file: str) -> Any:
-    """Return a temporary file of the usual authorities and the operator's.
+    """Return a temporary file with the usual certificate authorities and the operator's.
 
     It is deleted with its last reference, so the caller must keep it.
     """

@@ -24,11 +24,11 @@ STEPS = 4  # buckets of lengths per doubling of tokens
 
 
 def samples_of_file(store: Path, report: IngestReport, bin_s: int, others: pl.DataFrame) -> Samples:
-    """Return the samples of a file.
+    """Return the demand of a file as samples in bins of ``bin_s`` seconds.
 
-    ``store`` is the file's column store. ``others`` is what other files reported
-    (GrowingSeries.told). Requests add to those of other files in the same bin, because logs may be
-    cut within a bin. Counts per bin replace earlier counts.
+    ``store`` is the file's column store. ``others`` is the table of GrowingSeries.told, which lists
+    the bins that other files reported. Requests are added to those of other files in the same bin,
+    because logs may be cut within a bin. Counts per bin replace earlier counts.
 
     Raises IngestError for a file without calendar times, with bins that do not fit, or with
     requests that another file has.
@@ -39,15 +39,15 @@ def samples_of_file(store: Path, report: IngestReport, bin_s: int, others: pl.Da
             "place in a series that grows. Export it with dates."
         )
     if report.kind == "demand":
-        return Samples(bin_s, _of_demand(store, report, bin_s), no_histograms())
+        return Samples(bin_s, _bins_of_demand(store, report, bin_s), no_histograms())
     origin = report.sha256[:16]
-    bins = _of_requests(bin_requests(store, bin_s), origin)
+    bins = _bins_of_requests(bin_requests(store, bin_s), origin)
     twice = bins.join(
         others.filter(pl.col("origin") != origin), on=[*KEYS, "bin_start"], how="inner"
     )
-    both = twice.filter(pl.col("whole") | pl.col("whole_right"))
-    if both.height:
-        start = both["bin_start"].min()
+    counted_twice = twice.filter(pl.col("whole") | pl.col("whole_right"))
+    if counted_twice.height:
+        start = counted_twice["bin_start"].min()
         when = pl.from_epoch(pl.Series([start]), "s").dt.strftime("%Y-%m-%d %H:%M")[0]
         raise IngestError(
             f"{report.trace} holds requests of a time that another file of this source has, from "
@@ -56,10 +56,10 @@ def samples_of_file(store: Path, report: IngestReport, bin_s: int, others: pl.Da
     return Samples(bin_s, bins, _lengths(store, bin_s, origin))
 
 
-def _of_requests(series: list[DemandColumns], origin: str) -> pl.DataFrame:
+def _bins_of_requests(series: list[DemandColumns], origin: str) -> pl.DataFrame:
     """Return all bins of the file; a bin without a request is 0.
 
-    The first and last bin are marked as seen in part.
+    The first and the last bin are marked as only partly seen.
     """
     tables = []
     for columns in series:
@@ -76,10 +76,10 @@ def _of_requests(series: list[DemandColumns], origin: str) -> pl.DataFrame:
     return pl.concat(bins_frame(table) for table in tables)
 
 
-def _of_demand(store: Path, report: IngestReport, bin_s: int) -> pl.DataFrame:
+def _bins_of_demand(store: Path, report: IngestReport, bin_s: int) -> pl.DataFrame:
     """Return the amounts of a demand file, summed to the source's bins.
 
-    Raises IngestError if the file's bins do not divide the source's.
+    Raises IngestError unless the file's bin width divides the source's bin width.
     """
     tables = []
     for columns in read_demand(store):
@@ -105,7 +105,7 @@ def _of_demand(store: Path, report: IngestReport, bin_s: int) -> pl.DataFrame:
 
 
 def _sum_bins(values: FloatArray, into: np.ndarray, bins: int, per_bin: int) -> FloatArray:
-    """Return sums over the source's bins; a bin is known if all of its parts are."""
+    """Return sums over the source's bins; a sum is NaN if one of its parts is unknown."""
     total = np.bincount(into, np.nan_to_num(values), minlength=bins)
     counted = np.bincount(into, ~np.isnan(values), minlength=bins)
     return np.asarray(np.where(counted >= per_bin, total, np.nan))
@@ -119,7 +119,7 @@ def _amounts(columns: DemandColumns) -> dict[str, FloatArray]:
 def _table(
     columns: DemandColumns, start: np.ndarray, amounts: dict[str, FloatArray]
 ) -> pl.DataFrame:
-    """Return the amounts with labels; the name of an unlabelled series becomes its model."""
+    """Return the amounts as a table with labels; an unlabelled series uses its name as model."""
     labels = {"model": columns.model, "region": columns.region, "tier": columns.tier}
     if not any(labels.values()) and columns.name:
         labels["model"] = columns.name
@@ -132,16 +132,16 @@ def _table(
 
 
 def _lengths(store: Path, bin_s: int, origin: str) -> pl.DataFrame:
-    """Return counts of tokens per request by key and bin, in STEPS buckets per doubling."""
+    """Return histograms of tokens per request by key and bin, with STEPS buckets per doubling."""
     report, scan = scan_requests(store)
     start = ((pl.col("arrival_s") + report.start_s) / bin_s).floor().cast(pl.Int64) * bin_s
     keys = [pl.col(key).cast(pl.String).fill_null("") for key in KEYS]
     counted = []
     for what in ("input_tokens", "output_tokens"):
         step = (pl.col(what).clip(1).log(2) * STEPS).ceil()
-        most = (2 ** (step / STEPS)).alias("most")
+        upper_bound = (2 ** (step / STEPS)).alias("most")
         counted.append(
-            scan.select(*keys, start.alias("bin_start"), most)
+            scan.select(*keys, start.alias("bin_start"), upper_bound)
             .group_by(*KEYS, "bin_start", "most")
             .agg(pl.len().alias("count"))
             .with_columns(

@@ -32,7 +32,7 @@ LENGTH_FIELDS = ("input_tokens", "output_tokens")
 
 
 def publish(samples: Samples, name: str, store: Path) -> IngestReport:
-    """Write ``samples`` into ``store``, which appears whole or not at all.
+    """Write ``samples`` as a trace into ``store``, which is replaced as a whole or not at all.
 
     ``samples`` are as returned by GrowingSeries.read. All series cover the same span of time. Bins
     without a reading are gaps.
@@ -59,7 +59,7 @@ def series_name(model: str, region: str, tier: str, name: str) -> str:
 
 
 def _grids(samples: Samples, name: str) -> tuple[list[Grid], list[str]]:
-    """Return one grid per series over the common span, and notes on gaps and corrections."""
+    """Return one grid per series over the common time span, and notes on gaps and corrections."""
     counted = samples.bins.filter(pl.any_horizontal(pl.col(*AMOUNTS).is_not_null()))
     if counted.is_empty():
         raise IngestError(
@@ -82,7 +82,7 @@ def _grids(samples: Samples, name: str) -> tuple[list[Grid], list[str]]:
         for field in AMOUNTS:
             amounts[field] = np.full(bins, np.nan)
             amounts[field][place] = group[field].cast(pl.Float64).fill_null(np.nan).to_numpy()
-        few += _one_each(amounts)
+        few += _raise_to_one_per_request(amounts)
         identity = {
             "name": series_name(model, region, tier, name),
             "model": model or None, "region": region or None, "tier": tier or None,
@@ -100,8 +100,11 @@ def _grids(samples: Samples, name: str) -> tuple[list[Grid], list[str]]:
     return grids, notes
 
 
-def _one_each(amounts: dict[str, FloatArray]) -> int:
-    """Raise the tokens of each bin to at least one per request; return how many bins changed."""
+def _raise_to_one_per_request(amounts: dict[str, FloatArray]) -> int:
+    """Raise the tokens of each bin to at least one per request, in place.
+
+    Returns the number of changed bins.
+    """
     requests, changed = amounts["requests"], np.zeros(len(amounts["requests"]), bool)
     for field in LENGTH_FIELDS:
         fewer = amounts[field] < requests
@@ -111,7 +114,7 @@ def _one_each(amounts: dict[str, FloatArray]) -> int:
 
 
 def _lengths(samples: Samples, name: str) -> Iterator[pl.DataFrame]:
-    """Yield a sample of lengths per series and field."""
+    """Yield a sample of lengths for each series and field."""
     counted = samples.histograms.filter(pl.col("what").is_in(LENGTH_FIELDS))
     groups = counted.sort(*KEYS, "what").partition_by(*KEYS, "what", as_dict=True)
     for (model, region, tier, what), group in groups.items():
@@ -132,6 +135,7 @@ def _report(
     notes: list[str],
     seconds: float,
 ) -> IngestReport:
+    """Return the report of the trace that ``folder`` contains."""
     # A live source has no file, so the hash is that of the stored content.
     contents = [
         (folder / file).read_bytes() for file in (DEMAND, LENGTHS) if (folder / file).exists()
@@ -176,15 +180,17 @@ def sample_of(histogram: pl.DataFrame, points: int = SAMPLE) -> FloatArray | Non
     """Return ``points`` values at evenly spaced ranks of a histogram; None if it is empty.
 
     ``histogram`` has the columns least, most and count of one quantity, over any number of bins.
-    Within a bucket, values spread evenly on a logarithmic scale. The first bucket starts at a tenth
-    of its bound, or at 1 if that is less. Values beyond the last finite bound are set to it, as no
-    upper bound is known.
+    Within a bucket, values are spread evenly on a logarithmic scale. The first bucket starts at a
+    tenth of its bound, or at 1 if that is less. Values beyond the last finite bound are set to it,
+    as no upper bound is known.
     """
-    least, most, counts = _sum_buckets(histogram)
+    lower_bounds, upper_bounds, counts = _sum_buckets(histogram)
     if not counts.sum() > 0:
         return None
-    upper = np.log(np.where(np.isfinite(most), most, np.maximum(least, 1e-9)))
-    lower = np.log(np.where(least > 0, least, np.minimum(1.0, most / 10)))
+    upper = np.log(
+        np.where(np.isfinite(upper_bounds), upper_bounds, np.maximum(lower_bounds, 1e-9))
+    )
+    lower = np.log(np.where(lower_bounds > 0, lower_bounds, np.minimum(1.0, upper_bounds / 10)))
     reached = np.cumsum(counts)
     ranks = (np.arange(points) + 0.5) / points * reached[-1]
     bucket = np.searchsorted(reached, ranks)
@@ -194,7 +200,7 @@ def sample_of(histogram: pl.DataFrame, points: int = SAMPLE) -> FloatArray | Non
 
 
 def _sum_buckets(histogram: pl.DataFrame) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return bounds and counts of the non-empty buckets."""
+    """Return lower bounds, upper bounds and counts of the non-empty buckets."""
     table = histogram.group_by("least", "most").agg(pl.col("count").sum())
     table = table.filter(pl.col("count") > 0).sort("most", "least")
     return table["least"].to_numpy(), table["most"].to_numpy(), table["count"].to_numpy()

@@ -14,7 +14,7 @@ NEEDED = ("requests", "input_tokens", "output_tokens", "running", "replicas", "t
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ServedSpeed:
-    """The speed of one model in one region by intervals of time; arrays ``[intervals]``."""
+    """The measured speed of one model in one region over time; arrays ``[intervals]``."""
 
     model: str  # "" if unknown, as the region
     region: str
@@ -30,9 +30,9 @@ class ServedSpeed:
 
 
 def served_of(bins: pl.DataFrame, bin_s: int) -> list[ServedSpeed]:
-    """Return the speeds from bins (``live.samples``) in which every needed column is known.
+    """Return the speeds from the bins (``live.samples``) that have every needed column.
 
-    All tiers of a model and region share its replicas.
+    Tiers are summed, because all tiers of a model and region share its replicas.
     """
     complete = bins.filter(
         pl.all_horizontal(pl.col(name).fill_nan(None).is_not_null() for name in NEEDED)
@@ -46,7 +46,7 @@ def served_of(bins: pl.DataFrame, bin_s: int) -> list[ServedSpeed]:
         # Widen the intervals so that at most MOST remain.
         step = bin_s * -(-rows["bin_start"].n_unique() // MOST)
         tokens = pl.col("output_tokens")
-        each = (
+        group = (
             rows.group_by("bin_start")
             .agg(
                 pl.col("requests", "input_tokens", "output_tokens", "running").sum(),
@@ -67,12 +67,12 @@ def served_of(bins: pl.DataFrame, bin_s: int) -> list[ServedSpeed]:
             ServedSpeed(
                 str(model),
                 str(region),
-                each["bin_start"].to_numpy().astype(float),
-                each["running"].to_numpy(),
-                each["requests"].to_numpy() / bin_s,
-                each["input_tokens_each"].to_numpy(),
-                each["output_tokens_each"].to_numpy(),
-                each["tbt_mean_s"].to_numpy(),
+                group["bin_start"].to_numpy().astype(float),
+                group["running"].to_numpy(),
+                group["requests"].to_numpy() / bin_s,
+                group["input_tokens_each"].to_numpy(),
+                group["output_tokens_each"].to_numpy(),
+                group["tbt_mean_s"].to_numpy(),
             )
         )
     return served

@@ -97,8 +97,8 @@ def bins_frame(rows: Iterable[dict[str, object]] | pl.DataFrame) -> pl.DataFrame
     )
 
 
-def _column(name: str, kind: type[pl.DataType], blank: object, there: bool) -> pl.Expr:
-    column = (pl.col(name) if there else pl.lit(None)).cast(kind)
+def _column(name: str, kind: type[pl.DataType], blank: object, is_present: bool) -> pl.Expr:
+    column = (pl.col(name) if is_present else pl.lit(None)).cast(kind)
     return (column if blank is None else column.fill_null(blank)).alias(name)
 
 
@@ -147,7 +147,7 @@ HISTOGRAM_FIELDS = {
 
 @dataclass(frozen=True, slots=True)
 class PushedSamples:
-    """Samples of one request, checked at creation."""
+    """The samples in one request to the API, checked when created."""
 
     samples: tuple[Sample, ...]
     now: datetime
@@ -162,72 +162,74 @@ class PushedSamples:
 
 
 def samples_of(sent: PushedSamples, bin_s: int) -> Samples:
-    """Return the samples on bins of ``bin_s``.
+    """Return the pushed samples in bins of ``bin_s`` seconds.
 
     Raises SourceError for a time between two bins, or for a bin that occurs twice.
     """
     rows, counted, seen = [], [], set()
     for index, sample in enumerate(sent.samples):
-        where = f"samples[{index}]"
+        location = f"samples[{index}]"
         start = int(sample.time.timestamp())
         if start % bin_s or sample.time.microsecond:
             raise SourceError(
-                f"{where}.time: {sample.time:%Y-%m-%dT%H:%M:%SZ} is not where a bin of {bin_s} s "
-                "begins. Send sums of whole bins, by their beginning."
+                f"{location}.time: {sample.time:%Y-%m-%dT%H:%M:%SZ} is not where a bin of "
+                f"{bin_s} s begins. Send sums of whole bins, by their beginning."
             )
         keys = {key: getattr(sample, key) for key in KEYS}
         place = (*keys.values(), start)
         if place in seen:
-            raise SourceError(f"{where}: this bin of this series is in the message twice.")
+            raise SourceError(f"{location}: this bin of this series is in the message twice.")
         seen.add(place)
         figures = {name: getattr(sample, name) for name in (*AMOUNTS, *GAUGES)}
         rows.append({**keys, "bin_start": start, **figures})
         for field, what in HISTOGRAM_FIELDS.items():
             bounds = sorted((float(m), float(n)) for m, n in (getattr(sample, field) or {}).items())
-            least = 0.0
-            for most, count in bounds:
+            lower_bound = 0.0
+            for upper_bound, count in bounds:
                 counted.append(
                     {
-                        **keys, "bin_start": start, "origin": "", "what": what, "least": least,
-                        "most": most, "count": count,
+                        **keys, "bin_start": start, "origin": "", "what": what,
+                        "least": lower_bound, "most": upper_bound, "count": count,
                     }
                 )  # fmt: skip
-                least = most
+                lower_bound = upper_bound
     return Samples(bin_s, bins_frame(rows), pl.DataFrame(counted, schema=HISTOGRAMS))
 
 
-def _check(sample: Sample, where: str, now: datetime) -> None:
+def _check(sample: Sample, location: str, now: datetime) -> None:
+    """Raise SourceError for a sample with an invalid time or figure."""
     if sample.time.tzinfo is None:
-        raise SourceError(f"{where}.time: say in which zone, such as 2026-01-31T10:00:00Z.")
+        raise SourceError(f"{location}.time: say in which zone, such as 2026-01-31T10:00:00Z.")
     if not EARLIEST <= sample.time <= now + AHEAD:
-        raise SourceError(f"{where}.time: {sample.time.isoformat()} is not in the past.")
+        raise SourceError(f"{location}.time: {sample.time.isoformat()} is not in the past.")
     figures: list[Any] = [getattr(sample, name) for name in (*AMOUNTS, *GAUGES)]
     if all(value is None for value in figures):
-        raise SourceError(f"{where}: this bin is empty. Give at least requests.")
+        raise SourceError(f"{location}: this bin is empty. Give at least requests.")
     for name, value in zip((*AMOUNTS, *GAUGES), figures, strict=True):
         if value is not None and not 0 <= value <= LARGEST:
-            raise SourceError(f"{where}.{name}: give a number from 0 to {LARGEST:g}.")
+            raise SourceError(f"{location}.{name}: give a number from 0 to {LARGEST:g}.")
     if sample.kv_use is not None and sample.kv_use > 1:
-        raise SourceError(f"{where}.kv_use: {sample.kv_use:g} is no share. Give 0 to 1.")
+        raise SourceError(f"{location}.kv_use: {sample.kv_use:g} is no share. Give 0 to 1.")
     for name in HISTOGRAM_FIELDS:
-        _check_histogram(getattr(sample, name), f"{where}.{name}")
+        _check_histogram(getattr(sample, name), f"{location}.{name}")
 
 
-def _check_histogram(histogram: Mapping[str, float] | None, where: str) -> None:
-    for most, count in (histogram or {}).items():
+def _check_histogram(histogram: Mapping[str, float] | None, location: str) -> None:
+    """Raise SourceError for a bucket without a positive bound or with an invalid count."""
+    for upper_bound, count in (histogram or {}).items():
         try:
-            bound = float(most)
+            bound = float(upper_bound)
         except ValueError:
             bound = -1.0
         if not bound > 0 or not 0 <= count <= LARGEST:
             raise SourceError(
-                f"{where}: {most}: {count} is no bucket. Give upper bounds above 0 (or +Inf) and "
-                "how many were in each bucket alone."
+                f"{location}: {upper_bound}: {count} is no bucket. Give upper bounds above 0 (or "
+                "+Inf) and how many were in each bucket alone."
             )
 
 
 def of_rows(rows: Sequence[Mapping[str, Any]], now: datetime) -> PushedSamples:
-    """Return the samples of plain rows; raise SourceError for an unknown field."""
+    """Return the samples in plain rows; raise SourceError for an unknown field."""
     samples = []
     for index, row in enumerate(rows[: MOST_SAMPLES + 1]):
         if unknown := set(row) - set(FIELDS):

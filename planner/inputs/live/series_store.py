@@ -40,13 +40,13 @@ _PLACE = (*KEYS, "bin_start")
 
 @dataclass(frozen=True, slots=True)
 class GrowingSeries:
-    """A folder of parts with bins of ``bin_s`` seconds."""
+    """A growing folder of parts, each with samples in bins of ``bin_s`` seconds."""
 
     folder: Path
     bin_s: int
 
     def append(self, samples: Samples) -> None:
-        """Store a reading; several processes may do so at the same time."""
+        """Store the samples of one reading; several processes may do so at the same time."""
         if samples.bin_s != self.bin_s:
             raise ValueError(f"bins of {samples.bin_s} s do not go with bins of {self.bin_s} s")
         if samples.bins.is_empty() and samples.histograms.is_empty():
@@ -61,7 +61,7 @@ class GrowingSeries:
                 self._compact()
 
     def read(self, until_s: float | None = None, since_s: float | None = None) -> Samples:
-        """Return bins that begin from ``since_s`` and end by ``until_s`` (epoch seconds).
+        """Return bins that begin at or after ``since_s`` and end by ``until_s`` (epoch seconds).
 
         There is one row per model, region, tier and bin, in order. Amounts of bins that were seen
         only in part are null.
@@ -70,7 +70,7 @@ class GrowingSeries:
         return Samples(self.bin_s, bins, counted)
 
     def bins(self, until_s: float | None = None, since_s: float | None = None) -> pl.DataFrame:
-        """Return the bins of ``read``."""
+        """Return only the bins of :meth:`read`."""
         # A bin that one origin saw in part is known if another origin has the rest.
         known = pl.col("whole").any() | (pl.len() > 1)
         amounts = [
@@ -90,7 +90,7 @@ class GrowingSeries:
     def histograms(
         self, until_s: float | None = None, since_s: float | None = None
     ) -> pl.DataFrame:
-        """Return the histograms of ``read``.
+        """Return only the histograms of :meth:`read`.
 
         They have many times more rows than the bins, so limit the time.
         """
@@ -98,7 +98,7 @@ class GrowingSeries:
         return _joined_histograms(_until(latest, self.bin_s, until_s))
 
     def told(self) -> pl.DataFrame:
-        """Return which origins reported each bin of each key, and whether they saw all of it."""
+        """Return which origins reported each bin of each key, and if they saw the whole bin."""
         bins = _latest_bins(self._read("bins", BINS, None))
         return bins.select(*_PLACE, "origin", "whole")
 
@@ -117,8 +117,8 @@ class GrowingSeries:
     def _compact(self) -> None:
         """Merge all parts into one.
 
-        Parts that are appended meanwhile sort after it. A reader that sees both the parts and the
-        merged part reads the same values.
+        Parts that are appended meanwhile sort after the merged part. A reader that sees both the
+        parts and the merged part reads the same values.
         """
         for kind, schema, latest in (
             ("histograms", HISTOGRAMS, _latest_histograms),
@@ -174,7 +174,7 @@ def _stem(path: Path) -> str:
 
 
 def _latest_bins(parts: pl.DataFrame) -> pl.DataFrame:
-    """Return the last value of each column per origin and bin."""
+    """Return per origin and bin the value of each column from the last part that has it."""
     last = [pl.col(name).drop_nulls().last() for name in (*AMOUNTS, *GAUGES)]
     return (
         parts.sort("part", maintain_order=True)
@@ -184,9 +184,9 @@ def _latest_bins(parts: pl.DataFrame) -> pl.DataFrame:
 
 
 def _latest_histograms(parts: pl.DataFrame) -> pl.DataFrame:
-    """Return the histogram of the last part that has one, per origin, bin and quantity."""
-    of = [*_PLACE, "origin", "what"]
-    return parts.filter(pl.col("part") == pl.col("part").max().over(of)).drop("part")
+    """Return per origin, bin and quantity the histogram of the last part that has one."""
+    keys = [*_PLACE, "origin", "what"]
+    return parts.filter(pl.col("part") == pl.col("part").max().over(keys)).drop("part")
 
 
 def _until(table: pl.DataFrame, bin_s: int, until_s: float | None) -> pl.DataFrame:
@@ -194,6 +194,7 @@ def _until(table: pl.DataFrame, bin_s: int, until_s: float | None) -> pl.DataFra
 
 
 def _joined_histograms(counted: pl.DataFrame) -> pl.DataFrame:
+    """Return the histograms summed over their origins, sorted."""
     if counted.is_empty():
         return no_histograms().drop("origin")
     order = pl.Enum(COUNTED)

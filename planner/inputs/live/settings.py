@@ -24,7 +24,7 @@ class PrometheusSettings(Section):
     """Settings of a Prometheus source.
 
     ``region`` and ``tier`` are fixed names. ``region_label`` and ``tier_label`` name the labels
-    that hold them instead.
+    that contain them instead.
     """
 
     url: Annotated[str, Field(min_length=8, max_length=300)]
@@ -103,7 +103,7 @@ def settings_of(kind: str, fields: Mapping[str, Any]) -> Any:
         checked = KINDS[kind].model_validate(dict(fields))
     except ValidationError as problem:
         fault = problem.errors()[0]
-        where = ".".join(str(part) for part in fault["loc"]) or "settings"
+        location = ".".join(str(part) for part in fault["loc"]) or "settings"
         known = ", ".join(KINDS[kind].model_fields) or "none"
         remedy = (
             f"is not known here; there are: {known}."
@@ -112,7 +112,7 @@ def settings_of(kind: str, fields: Mapping[str, Any]) -> Any:
             if fault["type"] == "missing"
             else _fault_words(fault)
         )
-        raise SourceError(f"{where}: {remedy}") from None
+        raise SourceError(f"{location}: {remedy}") from None
     for pair in PAIRS:
         named = [name for name in pair if getattr(checked, name, None)]
         if len(named) == 1:
@@ -122,6 +122,7 @@ def settings_of(kind: str, fields: Mapping[str, Any]) -> Any:
 
 
 def _fault_words(fault: Any) -> str:
+    """Return the message of one pydantic error, with the remedy."""
     if fault["type"] == "string_pattern_mismatch" and fault["ctx"]["pattern"] == NAMED:
         return (
             "name an environment variable that begins with HEADROOM_SOURCE_, such as "

@@ -57,22 +57,24 @@ def measured_and_predicted(
 
 
 def parameter_documents(parameters: Iterable[Parameter]) -> dict[str, dict[str, Any]]:
-    """Return value and 95% interval of each parameter, in units for people."""
+    """Return value and 95% interval of each parameter, in readable units."""
     documents = {}
-    for p in parameters:
-        scale, unit = (1000, f"m{p.unit}") if p.unit in MILLI else (1, p.unit)
-        finite = np.isfinite(p.low) and np.isfinite(p.high)
-        documents[p.name] = {
-            "value": p.value * scale,
-            "low": p.low * scale if finite else None,
-            "high": p.high * scale if finite else None,
+    for parameter in parameters:
+        scale, unit = (
+            (1000, f"m{parameter.unit}") if parameter.unit in MILLI else (1, parameter.unit)
+        )
+        finite = np.isfinite(parameter.low) and np.isfinite(parameter.high)
+        documents[parameter.name] = {
+            "value": parameter.value * scale,
+            "low": parameter.low * scale if finite else None,
+            "high": parameter.high * scale if finite else None,
             "unit": unit,
         }
     return documents
 
 
 def range_words(columns: Iterable[tuple[FloatArray, str]]) -> str:
-    """Return the ranges of columns in words; each column comes with the noun that it counts."""
+    """Return the ranges of columns in words, each with the noun that comes with it."""
     parts = []
     for values, what in columns:
         finite = values[np.isfinite(values)]
@@ -96,7 +98,7 @@ def range_of(rows: BenchmarkRows) -> str:
 
 
 def _label(rows: BenchmarkRows, i: int) -> str:
-    """Return a label by which a user finds the row in the file."""
+    """Return a label by which users find row ``i`` in their file."""
     parts = [f"row {i + 1}"]
     for values, what in (
         (rows.batch, "batch"),

@@ -15,7 +15,7 @@ KINDS = ("linear", "table", *COMPUTED)
 
 @dataclass(frozen=True, slots=True)
 class ProfileSpec:
-    """Profile to make: its name, kind, deployment and, for a fit, the rows of a file.
+    """The profile to make: its name, kind, deployment and, for a fit, the rows of a file.
 
     An operator profile is a sum of measured kernels. A roofline profile follows from published
     peaks. Neither needs rows. ``rows_model`` and ``rows_gpu`` select rows by the names in the file
@@ -51,7 +51,7 @@ class ProfileSpec:
         )
 
     def by_catalogue(self) -> ProfileSpec:
-        """Return a copy with the catalogue's names for model and GPU, if it knows them."""
+        """Return a copy that uses the catalogue's names for model and GPU, where it has them."""
         return replace(
             self,
             model=_catalogue_name(catalogue.model_name, self.model),
@@ -60,6 +60,7 @@ class ProfileSpec:
 
 
 def _catalogue_name(find: Callable[[str], str], name: str) -> str:
+    """Return the catalogue's name by ``find``; ``name`` itself if it is unknown."""
     try:
         return find(name)
     except CatalogueError:

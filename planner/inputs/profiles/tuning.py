@@ -41,8 +41,8 @@ def tuned_profile(
 ) -> Tuned:
     """Return ``profile`` tuned by the observations, with its prediction errors.
 
-    Each observation is predicted before the filter uses it, so the errors are out of sample. A
-    phase that was not observed keeps its times, its provenance and its checks.
+    Each observation is predicted before the Kalman filter uses it, so the errors are out of sample.
+    A phase (prefill or decode) without observations keeps its times, provenance and checks.
     """
     tuned = tune(profile, observations, covariance=covariance)
     decodes, tokens = observations.decodes, observations.prefill_tokens
@@ -68,12 +68,14 @@ def tuned_profile(
     observed = {
         name for name, seen in zip(PHASES, (tokens.any(), decodes.any()), strict=True) if seen
     }
-    kept = [old for old in profile.checks if PHASE_OF.get(old.quantity) in {*PHASES} - observed]
+    unchanged_checks = [
+        old for old in profile.checks if PHASE_OF.get(old.quantity) in {*PHASES} - observed
+    ]
     moved = replace(
         tuned.profile,
         fitted_decodes=max(profile.fitted_decodes, float(decodes.max())),
         fitted_prefill_tokens=max(profile.fitted_prefill_tokens, float(tokens.max())),
-        checks=(*checks, *kept),
+        checks=(*checks, *unchanged_checks),
         provenance=together(pair),
         phases=pair,
     )
@@ -81,7 +83,7 @@ def tuned_profile(
 
 
 def observations_of(rows: Sequence[Mapping[str, float]]) -> Observations:
-    """Return the observations in order of time; raise CatalogueError for none or too many."""
+    """Return observations in order of time; raise CatalogueError for none or too many."""
     if not 0 < len(rows) <= MAX_OBSERVATIONS:
         raise CatalogueError(
             f"{len(rows)} observations were given; 1 to {MAX_OBSERVATIONS:,} can be used at once."

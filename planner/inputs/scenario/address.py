@@ -19,7 +19,7 @@ _STEP = re.compile(r"([^.\[\]]+)|\[([^\[\]]+)\]")
 
 
 def steps_of(address: str) -> tuple[str, ...]:
-    """Return the keys on the way to a value; raise ScenarioError for an invalid address."""
+    """Return the keys in an address, from the root down; raise ScenarioError if it is invalid."""
     if not _WHOLE.fullmatch(address):
         raise ScenarioError(
             f"{address!r} is no address of a scenario's value. Write one such as "
@@ -42,7 +42,7 @@ def names_of(entries: Sequence[Any]) -> list[str]:
 
 
 def place_of(entries: Sequence[Any], step: str, address: str) -> int:
-    """Return the index of the list entry that a step of ``address`` names."""
+    """Return the index of the list entry that ``step`` of ``address`` names."""
     names = names_of(entries)
     if step in names:
         return names.index(step)
@@ -60,7 +60,7 @@ def values_by_address(scenario: Scenario) -> dict[str, Any]:
 
 
 def with_values(scenario: Scenario, changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the scenario as unchecked plain data with the values at addresses changed.
+    """Return the scenario as unchecked plain data, with the values at some addresses changed.
 
     None removes a value. ``scenario.document.edit`` changes a text and keeps its comments.
     """
@@ -82,22 +82,26 @@ def with_values(scenario: Scenario, changes: Mapping[str, Any]) -> dict[str, Any
     return plain
 
 
-def _leaves(where: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield address and value of every set value; keys with special characters go in brackets."""
+def _leaves(address: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield address and value of every value that is set, below the address ``address``.
+
+    Keys with special characters are written in brackets.
+    """
     if isinstance(value, Mapping):
         for key, item in value.items():
             # A key with a dot would be read as two steps, so it goes into brackets.
             plain = not re.search(r"[.\[\]]", str(key))
-            step = f".{key}" if plain and where else str(key) if plain else f"[{key}]"
-            yield from _leaves(where + step, item)
+            step = f".{key}" if plain and address else str(key) if plain else f"[{key}]"
+            yield from _leaves(address + step, item)
     elif isinstance(value, list) and any(isinstance(item, Mapping) for item in value):
         for name, item in zip(names_of(value), value, strict=True):
-            yield from _leaves(f"{where}[{name}]", item)
+            yield from _leaves(f"{address}[{name}]", item)
     elif value is not None and value != []:
-        yield where, value
+        yield address, value
 
 
 def _own_name(entry: Any) -> str:
+    """Return the name of a list entry, with its label if it has one; "" without a name."""
     if isinstance(entry, str):
         return entry
     if not isinstance(entry, Mapping) or not isinstance(entry.get("name"), str):

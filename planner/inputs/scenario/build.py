@@ -50,7 +50,7 @@ FAR_S = 0.030
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Hardware:
-    """The serving side of a scenario.
+    """The hardware and serving settings of a scenario, as arrays for planning.
 
     Axes: ``l`` models, ``r`` regions, ``t`` GPU types, ``g`` columns. A column is a GPU type with
     an arrangement and a role (``planner.inputs.scenario.columns``).
@@ -88,6 +88,7 @@ class Hardware:
     asked: BoolArray | None = None
 
     def _start_up(self, m: int, r: int, g: int) -> StartUp | None:
+        """Return the start times of a pool by location of the weights, or None if not stated."""
         if self.starts is None:
             return None
         lent = 0 if self.lent is None else int(self.lent[m, r, g])
@@ -112,22 +113,22 @@ class Hardware:
     def limits_of(self, m: int) -> list[Tier]:
         """Return the interactive tiers with SLOs that apply to model ``m``.
 
-        These are the tiers that the model has traffic of. If that is not known, or none of them is
-        interactive, all interactive tiers apply.
+        These are the tiers in the model's traffic. If the traffic is not known, or none of its
+        tiers is interactive, all interactive tiers apply.
         """
         tiers = [tier for tier in self.tiers if not tier.deferrable]
         if self.asked is None:
             return tiers
-        of = {
+        tier_names = {
             tier.name
             for tier, is_requested in zip(self.tiers, self.asked[m], strict=True)
             if is_requested
         }
-        return [tier for tier in tiers if tier.name in of] or tiers
+        return [tier for tier in tiers if tier.name in tier_names] or tiers
 
     @property
     def types(self) -> IntArray:
-        """Return the GPU type of each column, ``[g]``."""
+        """Return the index of the GPU type of each column, ``[g]``."""
         return np.array([column.gpu for column in self.columns], np.int64)
 
     @property
@@ -137,12 +138,12 @@ class Hardware:
 
     @property
     def one_each(self) -> bool:
-        """Return whether each column is a different GPU type, owned, with aggregated serving."""
+        """Return whether each column is a different, owned GPU type with aggregated pools."""
         alone = len(self.columns) == len(self.gpu_types)
         return alone and not self.stages.any() and not self.spot.any()
 
     def arrangement(self, m: int, g: int) -> str:
-        """Return model ``m`` on column ``g`` for a table, for example "8 x H100, fp8".
+        """Return how model ``m`` runs on column ``g``, for a table, such as "8 x H100, fp8".
 
         A role other than "both" is appended, and so is "spot".
         """
@@ -157,27 +158,27 @@ class Hardware:
 
     @property
     def type_names(self) -> tuple[str, ...]:
-        """Return the names of the rows of capacity for messages, ``[t]``."""
+        """Return the names of GPU types, owned and spot, for messages, ``[t]``."""
         spot = {column.gpu for column in self.columns if column.spot}
         return tuple(
             spot_name(gpu.name) if t in spot else gpu.name for t, gpu in enumerate(self.gpu_types)
         )
 
     def market(self, g: int) -> str:
-        """Return "owned" or "spot", the word of the documents for column ``g``."""
+        """Return the market of column ``g`` in the words of documents: "owned" or "spot"."""
         return "spot" if self.columns[g].spot else "owned"
 
     def lets_through(self, carried_tps: FloatArray) -> float:
-        """Return the input tokens/s that a model's pools in one region serve.
+        """Return the input tokens/s that a model's pools in one region can serve.
 
-        ``carried_tps`` ``[g]`` is the capacity of each column. With disaggregated pools, the weaker
-        of the prefill side and the decode side limits the total.
+        ``carried_tps`` ``[g]`` is the capacity of each column. With disaggregated pools, the
+        smaller of the total prefill and the total decode capacity limits the result.
         """
         stages = self.stages
         return float(min(carried_tps[stages != 2].sum(), carried_tps[stages != 1].sum()))
 
     def role(self, g: int) -> str:
-        """Return "mixed", "prefill" or "decode", the word of the documents for column ``g``."""
+        """Return the role of column ``g`` as in documents: "mixed", "prefill" or "decode"."""
         return SHOWN[self.columns[g].role]
 
     @property
@@ -233,10 +234,10 @@ class Hardware:
 def build_hardware(
     scenario: Scenario, user_facts: UserFacts = NO_USER_FACTS, *, spot: bool = False
 ) -> Hardware:
-    """Build everything of ``scenario`` except its traffic.
+    """Build the hardware of ``scenario``, which is everything except its traffic.
 
-    ``user_facts`` holds the user's own facts that the scenario names. With ``spot``, the GPUs that
-    regions offer as spot are included.
+    ``user_facts`` has the user's own models, GPUs, prices and profiles that the scenario names.
+    With ``spot``, the GPUs that regions offer as spot are included.
 
     Raises ScenarioError that names the unknown entry and the known ones.
     """
@@ -257,8 +258,8 @@ def build_hardware(
             facts.append((fact_name, speeds[-1].provenance))
         load = power_at_load(models[m], gpu, speeds[-1])
         facts += [fact for fact in power_facts(gpu, load) if fact not in facts]
-    columns, where = columns_of(scenario.profiles, speeds, names)
-    keys = list(zip(model_indices, where, strict=True))
+    columns, column_of_section = columns_of(scenario.profiles, speeds, names)
+    keys = list(zip(model_indices, column_of_section, strict=True))
     profiles = dict(zip(keys, speeds, strict=True))
     sections = dict(zip(keys, scenario.profiles, strict=True))
     offered = _spot_types(scenario, names) if spot else []
@@ -344,7 +345,10 @@ def _spot_types(scenario: Scenario, names: Sequence[str]) -> list[str]:
 
 
 def serving_of(scenario: Scenario) -> tuple[Serving, ...]:
-    """Return how each model serves: its own row, else the row for all models, else the defaults."""
+    """Return the serving settings of each model.
+
+    They come from the model's own row, else from the row for all models, else from the defaults.
+    """
     rows = {row.model: row for row in scenario.serving}
     usual = rows.get(None, Serving())
     return tuple(rows.get(model.name, usual) for model in scenario.models)

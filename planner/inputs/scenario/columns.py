@@ -23,10 +23,10 @@ STAGES = {"both": 0, "prefill": 1, "decode": 2}  # codes of PlanningProblem.stag
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column of a fleet.
+    """One GPU column of the planning problem.
 
-    ``gpu`` is an index of GPU types. ``tp`` is the GPUs of an instance, or None if models differ.
-    ``role`` is one of ``simulation.fleet.ROLES``.
+    ``gpu`` is an index of GPU types. ``tp`` is the GPUs of an instance, or None if it differs
+    between models. ``role`` is one of ``simulation.fleet.ROLES``.
     """
 
     gpu: int
@@ -39,12 +39,12 @@ class Column:
 def columns_of(
     sections: Sequence[Profile], speeds: Sequence[Speed], gpus: Sequence[str]
 ) -> tuple[tuple[Column, ...], list[int]]:
-    """Return the columns of profiles in order of appearance, and the column of each profile."""
+    """Return the columns of profiles in order of appearance, and each profile's column index."""
     groups: dict[tuple[str, str], list[int]] = {}
     for i, section in enumerate(sections):
         groups.setdefault((section.gpu, ROLES[section.role]), []).append(i)
     columns: list[Column] = []
-    where = [0] * len(sections)
+    column_of_section = [0] * len(sections)
     for (gpu, role), section_numbers in groups.items():
         shared = len({sections[i].model for i in section_numbers}) == len(section_numbers)
         parts: dict[str, list[int]] = {}
@@ -55,15 +55,16 @@ def columns_of(
             sizes = {speeds[i].tp for i in part}
             tp = sizes.pop() if len(sizes) == 1 else None
             for i in part:
-                where[i] = len(columns)
+                column_of_section[i] = len(columns)
             columns.append(Column(gpus.index(gpu), tp, role, with_role(name, role)))
-    return tuple(columns), where
+    return tuple(columns), column_of_section
 
 
 def with_spot(columns: Sequence[Column], rows: Mapping[int, int]) -> list[tuple[int, Column]]:
-    """Return the spot columns that go with ``columns``, each with the index of its owned column.
+    """Return the spot columns of the planning problem, each with the index of its owned column.
 
-    ``rows`` maps a GPU type to the row of capacity of its spot GPUs.
+    An owned column has GPUs that are not spot. ``rows`` maps the index of a GPU type to the index
+    of the same type offered as spot. Types without a spot offer are skipped.
     """
     return [
         (g, replace(column, gpu=rows[column.gpu], label=spot_name(column.label), spot=True))
@@ -81,7 +82,7 @@ def with_role(name: str, role: str) -> str:
 
 
 def arrangement(section: Profile, speed: Speed) -> str:
-    """Return an arrangement in words that tell variants apart: "8 x H100", "4 x H100, fp8"."""
+    """Return an arrangement in words that distinguish variants: "8 x H100", "4 x H100, fp8"."""
     parts = [f"{speed.tp} x {section.gpu}"]
     parts += [
         f"{name} {getattr(section, name)}"
@@ -89,8 +90,8 @@ def arrangement(section: Profile, speed: Speed) -> str:
         if getattr(section, name) > 1
     ]
     if section.attention_ffn is not None:
-        apart = section.attention_ffn
-        parts.append(f"{apart.attention} attention and {apart.ffn} FFN")
+        split = section.attention_ffn
+        parts.append(f"{split.attention} attention and {split.ffn} FFN")
     if section.precision != "bf16":
         parts.append(section.precision)
     if section.kv_precision != "bf16":

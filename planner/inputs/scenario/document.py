@@ -46,6 +46,7 @@ PARTS_OF_TYPES = (
 
 
 def _yaml() -> YAML:
+    """Return a YAML parser that keeps comments, quotes and layout."""
     yaml = YAML(typ="rt", pure=True)  # the round-trip loader builds plain data only: no objects
     yaml.width = 100
     yaml.preserve_quotes = True
@@ -55,7 +56,7 @@ def _yaml() -> YAML:
 
 @lru_cache(maxsize=16)
 def _load_cached(text: str, name: str) -> CommentedMap:
-    """Return the result of ``_load`` from a cache, for callers that do not change it.
+    """Return the parsed document from a cache; callers must not change it.
 
     A page reads the same document several times.
     """
@@ -100,9 +101,9 @@ def _load(text: str, name: str) -> CommentedMap:
 
 
 def _open_brackets(text: str) -> int:
-    """Return the most brackets that are open at once; quotes and comments are not recognised.
+    """Return the largest number of open brackets at any place, to reject deeply nested text.
 
-    The YAML parser would take seconds to reject text with too many of them.
+    Quotes and comments are not recognised. The YAML parser would take seconds to reject such text.
     """
     deepest = now = 0
     for bracket in BRACKETS.findall(text):
@@ -191,7 +192,7 @@ def edit(text: str, changes: Mapping[str, Any], name: str = "scenario") -> str:
 
 
 def _child(node: Any, step: str, address: str) -> Any:
-    """Return the mapping or list that ``step`` leads to, and create it if it is missing.
+    """Return the mapping or list under the key or entry ``step``; create it if it is missing.
 
     A list entry that is a bare name becomes a mapping with that name.
     """
@@ -230,14 +231,14 @@ def _bare_value(value: Any) -> Any:
 
 
 def _text_of(data: CommentedMap) -> str:
-    """Return the document as text, with comments if they survive a round trip."""
+    """Return the document as text, with comments if the text then still reads the same."""
     out = io.StringIO()
     _yaml().dump(data, out)
     return out.getvalue() if _reads_as(out.getvalue(), data) else dump_mapping(_plain_values(data))
 
 
 def _reads_as(text: str, data: CommentedMap) -> bool:
-    """Return whether ``text`` reads back as ``data``.
+    """Return whether ``text`` parses back to ``data``.
 
     ruamel.yaml garbles a block mapping after a flow mapping with a comment, if the list begins with
     a comment. The caller then drops the comments.
@@ -249,7 +250,7 @@ def _reads_as(text: str, data: CommentedMap) -> bool:
 
 
 def with_traces(text: str, names: Mapping[int, str]) -> str:
-    """Return ``text`` with a stored ``trace`` in place of the ``file`` of sources.
+    """Return ``text`` in which sources refer to a stored ``trace`` instead of a ``file``.
 
     ``names`` maps the index of a source to the name of its trace.
     """
@@ -288,7 +289,7 @@ def _put(parent: Any, key: Any, value: Any) -> None:
 
 
 def _put_items(old: CommentedSeq, value: list[Any]) -> None:
-    """Set the items of a list to ``value``, and keep the entries that are equal."""
+    """Set the items of a list to ``value``; entries that are equal keep comments and layout."""
     for i, item in enumerate(value):
         same = next((j for j in range(i, len(old)) if _plain_values(old[j]) == item), None)
         if same is not None:
@@ -303,7 +304,7 @@ def _put_items(old: CommentedSeq, value: list[Any]) -> None:
 
 
 def _in_style(item: Any, siblings: CommentedSeq) -> Any:
-    """Return a new row in flow style if the last row of the list has it."""
+    """Return a new row, in YAML flow style if the last row of the list has it."""
     last = siblings[-1] if siblings else None
     if isinstance(item, Mapping) and isinstance(last, CommentedMap) and last.fa.flow_style():
         item = CommentedMap(item)
@@ -312,12 +313,13 @@ def _in_style(item: Any, siblings: CommentedSeq) -> Any:
 
 
 def outline(text: str, name: str = "scenario") -> dict[str, Any]:
-    """Return the document as unchecked plain data, for a form that shows it."""
+    """Return the document as plain data without checks, for a form that shows it."""
     plain: dict[str, Any] = _plain_values(_load_cached(text, name))
     return plain
 
 
 def _plain_values(value: Any) -> Any:
+    """Return parsed YAML as plain dicts, lists and values."""
     if isinstance(value, Mapping):
         return {str(key): _plain_values(item) for key, item in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, str | bytes):
@@ -326,7 +328,7 @@ def _plain_values(value: Any) -> Any:
 
 
 def _line(data: Any, where: Sequence[str | int]) -> int:
-    """Return the line (from 1) of the deepest part of ``where`` that the text contains."""
+    """Return the line (from 1) of the deepest part of the path ``where`` that the text has."""
     line = 0
     node = data
     for step in where:
@@ -346,7 +348,7 @@ def _line(data: Any, where: Sequence[str | int]) -> int:
 
 
 def _path(where: Sequence[str | int]) -> str:
-    """Return a field's path as users write it, followed by a colon; "" for the whole file."""
+    """Return a field's path as users write it, with a colon at the end; "" for the whole file."""
     text = ""
     for step in where:
         if step in PARTS_OF_TYPES:

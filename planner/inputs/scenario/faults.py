@@ -21,9 +21,9 @@ Path = tuple[str | int, ...]
 
 
 def faults_of(declared: Sequence[faults.Fault], pools: Sequence[Pool]) -> tuple[Fault, ...]:
-    """Return the faults of a fleet with ``pools``, which a policy may have changed.
+    """Return the scenario's faults for a fleet with ``pools``, which a policy may have changed.
 
-    Spot instances are lost at random at the rate at which the provider reclaims them.
+    Spot instances are lost at random, at the rate at which the provider reclaims them.
     """
     faults_made: list[Fault] = []
     for fault in declared:
@@ -33,20 +33,26 @@ def faults_of(declared: Sequence[faults.Fault], pools: Sequence[Pool]) -> tuple[
         if isinstance(fault, faults.Controller):
             faults_made.append(ControllerOutage(fault.from_s, fault.to_s, fault.state == "kept"))
             continue
-        where = tuple(p for p, pool in enumerate(pools) if _applies_to(fault, pool))
+        pool_indices = tuple(
+            pool_index for pool_index, pool in enumerate(pools) if _applies_to(fault, pool)
+        )
         if isinstance(fault, faults.Crash):
-            faults_made += [Crash(p, fault.at_s, fault.instance) for p in where]
+            faults_made += [
+                Crash(pool_index, fault.at_s, fault.instance) for pool_index in pool_indices
+            ]
         elif isinstance(fault, faults.Slow):
             faults_made += [
-                SlowInstance(p, fault.from_s, fault.to_s, fault.factor, fault.instance)
-                for p in where
+                SlowInstance(pool_index, fault.from_s, fault.to_s, fault.factor, fault.instance)
+                for pool_index in pool_indices
             ]
         elif isinstance(fault, faults.Crashes):
-            faults_made.append(RandomCrashes(fault.per_instance_hour, where))
+            faults_made.append(RandomCrashes(fault.per_instance_hour, pool_indices))
         else:
-            faults_made.append(FailedStarts(fault.probability, tuple(fault.nth), where))
+            faults_made.append(FailedStarts(fault.probability, tuple(fault.nth), pool_indices))
     for rate in sorted({pool.reclaims_per_hour for pool in pools} - {0.0}):
-        reclaimed = tuple(p for p, pool in enumerate(pools) if pool.reclaims_per_hour == rate)
+        reclaimed = tuple(
+            pool_index for pool_index, pool in enumerate(pools) if pool.reclaims_per_hour == rate
+        )
         faults_made.append(RandomCrashes(rate, reclaimed))
     return tuple(faults_made)
 
@@ -64,7 +70,7 @@ def _applies_to(
 
 
 def fault_problems(scenario: Scenario) -> list[tuple[Path, str]]:
-    """Return the unknown names and late times of faults, each with its path in the file."""
+    """Return unknown names and times after the end in faults, each with its path in the file."""
     have: dict[str, set[str]] = {
         "model": {model.name for model in scenario.models},
         "region": {region.name for region in scenario.regions},

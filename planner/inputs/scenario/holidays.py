@@ -21,14 +21,14 @@ GIVE = "a country's code, such as US or DE-BY, or a date, such as 2024-12-24"
 
 
 def _text(value: object) -> object:
-    """Return a date as text, because YAML parses an unquoted date itself."""
+    """Return a date as text; YAML parses an unquoted date into a date object."""
     return (
         value.isoformat() if isinstance(value, date) and not isinstance(value, datetime) else value
     )
 
 
 def _check_holiday(value: str) -> str:
-    """Return ``value`` if it is a date or a known country; raise ValueError."""
+    """Return ``value`` if it is a date or a known country code; raise ValueError otherwise."""
     if _date(value) is not None:
         return value
     try:
@@ -47,7 +47,7 @@ Holiday = Annotated[
 
 
 def holidays_of(named: Sequence[str], start_s: float, end_s: float) -> Holidays:
-    """Return the days of the holidays in ``named``.
+    """Return the holidays in ``named``, which lists dates and countries.
 
     They reach from ``start_s`` to AHEAD_DAYS after ``end_s``, both epoch seconds.
     """
@@ -72,7 +72,7 @@ def in_words(named: Sequence[str], start_s: float, end_s: float) -> str:
 
 
 def _days(named: Sequence[str], start_s: float, end_s: float) -> list[tuple[date, str]]:
-    """Return each day with its name, in order; the name of a day given as a date is ""."""
+    """Return each holiday with its name, in order; the name is "" if the date was given."""
     first = datetime.fromtimestamp(start_s, UTC).date()
     last = datetime.fromtimestamp(end_s, UTC).date() + timedelta(days=AHEAD_DAYS)
     days: dict[date, str] = {}

@@ -28,7 +28,7 @@ def links_of(
     transfers: Sequence[KvTransfer],
     facts: Facts,
 ) -> dict[At, KvLink]:
-    """Return the link of each prefill column, by (model, column).
+    """Return the KV-cache link of each prefill column, by (model, column).
 
     ``transfers`` is the stated transfer of each model. Without one, every GPU of an instance sends
     its part at its published rate. Adds the source of each link to ``facts``.
@@ -48,14 +48,14 @@ def links_of(
 
 
 def senders_of(section: Profile, profile: Speed) -> int:
-    """Return the GPUs of a prefill instance that hold KV caches."""
+    """Return the number of GPUs of a prefill instance that each hold a part of the KV cache."""
     return section.attention_ffn.attention if section.attention_ffn else profile.tp
 
 
 def link_of(
     model: ModelSpec, gpu: GpuSpec, tp: int, section: Profile, transfer: KvTransfer
 ) -> tuple[KvLink, str]:
-    """Return the link of an instance of ``tp`` GPUs, and the source of its rate.
+    """Return the KV-cache link of an instance of ``tp`` GPUs, and the source of its rate.
 
     Raises ScenarioError if the rate is neither stated nor published.
     """

@@ -29,10 +29,10 @@ USERS, ISL, OSL = 32.0, 1024.0, 256.0  # load of a deployment without measuremen
 
 
 def engine_of(section: Profile, shape: ModelShape, gpu: GpuSpec, known: UserFacts) -> str:
-    """Return the inference engine of a section.
+    """Return the inference engine of a profile section.
 
-    Without a stated engine it is the one of the first measurement of the model on this GPU type,
-    else the default of estimates.
+    Without a stated engine, it is that of the first measurement of the model on this GPU type. If
+    there is none, it is the default engine of estimates.
     """
     if section.engine or known.own is None:
         return section.engine or ENGINE
@@ -79,9 +79,9 @@ def deployment_of(
     apart: bool,
     version: str = "",
 ) -> Deployment:
-    """Return the deployment as measured rows describe it.
+    """Return the deployment that measured rows are compared with.
 
-    ``apart``: prefill and decode run on separate instances.
+    With ``apart``, prefill and decode run on separate instances.
     """
     return Deployment(
         shape, gpu, where, ISL, OSL, USERS, engine, prefill=where if apart else None,
@@ -99,7 +99,7 @@ def speed_corrections(deployments: Sequence[Deployment], times: Times) -> list[S
     loads = {str(name): _rows_of_deployment(times, str(name)) for name in np.unique(names)}
     loads_of = [loads[str(name)] for name in names]
     busy = [
-        _at_load(deployment, users, isl, osl)
+        _with_load(deployment, users, isl, osl)
         for deployment, (_, users, isl, osl) in zip(deployments, loads_of, strict=True)
     ]
     tbt = times.tbt.at(traits_of(busy))
@@ -116,8 +116,8 @@ def speed_corrections(deployments: Sequence[Deployment], times: Times) -> list[S
     ]  # fmt: skip
 
 
-def _at_load(deployment: Deployment, users: float, isl: float, osl: float) -> Deployment:
-    """Return the deployment at another load; lengths are cut to the model's context."""
+def _with_load(deployment: Deployment, users: float, isl: float, osl: float) -> Deployment:
+    """Return the deployment at another load; lengths are limited to the model's context."""
     # The load may be that of other models, with longer contexts than this model allows.
     fit = min(1.0, deployment.shape.max_context / (isl + osl))
     return replace(
@@ -126,7 +126,7 @@ def _at_load(deployment: Deployment, users: float, isl: float, osl: float) -> De
 
 
 def _rows_of_deployment(times: Times, name: str) -> tuple[BoolArray, float, float, float]:
-    """Return the rows of TBT of a deployment, and their load.
+    """Return a mask of the TBT rows of a deployment, and their load.
 
     The load is requests in flight, input tokens and output tokens, as geometric means. Without rows
     of the deployment it is the load of all rows.
@@ -172,7 +172,7 @@ def measured_speed(
 
 
 def _checks(learnt: LearnedCorrections, same: BoolArray) -> tuple[Check, ...]:
-    """Return the leave-one-out check of the deployment's own rows; empty for fewer than two."""
+    """Return the leave-one-out error of the deployment's own rows; empty for fewer than two."""
     if same.sum() < 2:
         return ()
     measured: FloatArray = np.exp(learnt.off[same])

@@ -13,7 +13,7 @@ from simulation.performance.specs import Arrangement, GpuSpec, ModelSpec, Proven
 
 
 def power_at_load(model: ModelSpec, gpu: GpuSpec, profile: Profile) -> Power | None:
-    """Return the power by load, or None if the model's shape or the GPU's peaks are not known.
+    """Return the power by load; None if the model's shape or the GPU's peaks are unknown.
 
     The caller then uses the constant power of the GPU type.
     """
@@ -38,12 +38,15 @@ def power_at_load(model: ModelSpec, gpu: GpuSpec, profile: Profile) -> Power | N
 
 
 def host_of(gpu: GpuSpec) -> tuple[float, Provenance | None]:
-    """Return the server's watts per GPU; 0 for a GPU that the scenario states without a TDP."""
+    """Return the server's watts per GPU, and their source.
+
+    They are 0 for a GPU type that the scenario describes without a TDP.
+    """
     return host_watts(gpu) if gpu.tdp_w else (0.0, None)
 
 
 def power_facts(gpu: GpuSpec, load: Power | None) -> list[tuple[str, Provenance]]:
-    """Return the sources of the watts of a GPU type, for the list of sources in a result."""
+    """Return the sources of a GPU type's watts, for the list of sources in a result."""
     watts, host = host_of(gpu)
     facts = []
     if load is not None:

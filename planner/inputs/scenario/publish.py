@@ -33,7 +33,7 @@ def schema_text() -> str:
     schema = Scenario.model_json_schema()
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
     schema["title"] = "Headroom scenario"
-    for section in _sections(Scenario, []):
+    for section in _reachable_sections(Scenario, []):
         described = schema if section is Scenario else schema["$defs"].get(section.__name__, {})
         for name, note in field_notes(section).items():
             if note and name in described.get("properties", {}):
@@ -42,8 +42,8 @@ def schema_text() -> str:
 
 
 def with_tables(text: str) -> str:
-    """Return a page with the table between each pair of marks written anew."""
-    sections = {section.__name__: section for section in _sections(Scenario, [])}
+    """Return a page with the table between each pair of marks generated again."""
+    sections = {section.__name__: section for section in _reachable_sections(Scenario, [])}
     for mark in re.findall(r"<!-- (keys of \w+|policies|parameters) -->", text):
         if mark == "policies":
             rows = []
@@ -60,26 +60,29 @@ def with_tables(text: str) -> str:
     return text
 
 
-def _sections(annotation: Any, seen: list[type[BaseModel]]) -> list[type[BaseModel]]:
-    """Return the sections that ``annotation`` leads to, each once."""
+def _reachable_sections(annotation: Any, seen: list[type[BaseModel]]) -> list[type[BaseModel]]:
+    """Return the schema classes reachable from a type annotation, each once.
+
+    ``seen`` is extended in place and returned.
+    """
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         if annotation in seen:
             return seen
         seen.append(annotation)
         for field in annotation.model_fields.values():
-            _sections(field.annotation, seen)
+            _reachable_sections(field.annotation, seen)
             for part in field.metadata:
-                _sections(part, seen)
+                _reachable_sections(part, seen)
         if annotation is Policy:
             for kind in dict.fromkeys(TYPES.values()):
-                _sections(kind, seen)
+                _reachable_sections(kind, seen)
     for part in get_args(annotation):
-        _sections(part, seen)
+        _reachable_sections(part, seen)
     return seen
 
 
 def _keys(section: type[BaseModel]) -> str:
-    """Return the table of the keys of a section."""
+    """Return the documentation table of the keys of a section."""
     properties = section.model_json_schema()["properties"]
     notes = field_notes(section)
     rows = [
@@ -119,7 +122,7 @@ def _value(schema: dict[str, Any]) -> str:
 
 
 def _in_brackets(section: type[BaseModel], name: str) -> str:
-    """Return the default in brackets, or that the key is needed."""
+    """Return the default of a key in brackets, or that the key is required."""
     default = _default(section, name)
     return default and (", needed" if default == "needed" else f" ({default})")
 

@@ -15,7 +15,7 @@ Path = tuple[str | int, ...]
 
 
 def references(scenario: Scenario) -> list[tuple[Path, str]]:
-    """Return the problems of a scenario that no single section shows, each with its path."""
+    """Return problems that concern several sections of a scenario, each with its path."""
     problems: list[tuple[Path, str]] = []
     models = {model.name for model in scenario.models}
     regions = {region.name for region in scenario.regions}
@@ -23,6 +23,7 @@ def references(scenario: Scenario) -> list[tuple[Path, str]]:
     gpus = {profile.gpu for profile in scenario.profiles}
 
     def known(where: Path, what: str, name: str | None, names: set[str]) -> None:
+        """Record a problem if ``name`` is not one of ``names``."""
         if name is not None and name not in names:
             have = ", ".join(sorted(names))
             problems.append((where, f"{what} {name!r} is not in this scenario, which has {have}"))
@@ -132,7 +133,7 @@ def _policy_problems(scenario: Scenario) -> list[tuple[Path, str]]:
 
 
 def _profile_problems(scenario: Scenario) -> list[tuple[Path, str]]:
-    """Return profiles that are equal, and prefill or decode profiles without a counterpart."""
+    """Return duplicate profiles, and prefill or decode profiles without the other role."""
     problems: list[tuple[Path, str]] = []
     have: set[tuple[object, ...]] = set()
     for i, profile in enumerate(scenario.profiles):
@@ -152,7 +153,7 @@ def _profile_problems(scenario: Scenario) -> list[tuple[Path, str]]:
 
 
 def _serving_problems(scenario: Scenario, models: set[str]) -> list[tuple[Path, str]]:
-    """Return unknown or duplicate models of serving rows, and a contradiction in the routing."""
+    """Return unknown or duplicate models in serving rows, and contradictory routing settings."""
     problems: list[tuple[Path, str]] = []
     seen: set[str | None] = set()
     have = ", ".join(sorted(models))

@@ -62,9 +62,9 @@ def _carbon(
 
 
 def listed_price(section: RegionSection, gpu: str, known: UserFacts) -> OwnPrice | None:
-    """Return the entry of the scenario's price list for a GPU type in a region.
+    """Return the entry of the scenario's price list for a GPU type in a region, or None.
 
-    The region's own name comes before the name of the built-in region in ``like``.
+    The region's own name is tried before the built-in region named in ``like``.
     """
     name = gpu_known_as(gpu)
     for region in (section.name, section.like):
@@ -76,9 +76,10 @@ def listed_price(section: RegionSection, gpu: str, known: UserFacts) -> OwnPrice
 def price_of(
     section: RegionSection, gpu: str, facts: Facts, known: UserFacts = NO_USER_FACTS
 ) -> float:
-    """Return USD per hour of one GPU on demand; 0 without capacity. Raise ScenarioError.
+    """Return USD per hour of one on-demand GPU; 0 if the region has none of them.
 
-    Order: the region's own price, the price list, the built-in region.
+    The price is the region's own, else that of the price list, else of the built-in region. Raises
+    ScenarioError if there is none.
     """
     what = f"Price of {gpu} in {section.name}"
     if gpu in section.usd_per_gpu_hour:
@@ -103,7 +104,10 @@ def price_of(
 def spot_price_of(
     section: RegionSection, gpu: str, facts: Facts, known: UserFacts = NO_USER_FACTS
 ) -> float:
-    """Return USD per hour of one spot GPU; 0 without an offer. Raise ScenarioError."""
+    """Return USD per hour of one spot GPU; 0 without an offer.
+
+    Raises ScenarioError if there is an offer without a price.
+    """
     offer = section.spot.get(gpu)
     if offer is None:
         return 0.0
@@ -127,7 +131,7 @@ def spot_price_of(
 
 @dataclass(frozen=True, slots=True)
 class CommittedPrice:
-    """The price of a GPU hour under a commitment, which is paid whether it is used or not."""
+    """The price of a GPU hour under a commitment; it is paid whether the GPU is used or not."""
 
     region: str
     gpu: str
@@ -138,7 +142,7 @@ class CommittedPrice:
 def committed_of(
     section: RegionSection, gpu: str, facts: Facts, known: UserFacts = NO_USER_FACTS
 ) -> tuple[CommittedPrice, ...]:
-    """Return the stated prices of a GPU type in a region by term.
+    """Return the committed prices of a GPU type in a region, one per term.
 
     Adds their sources to ``facts``.
     """
@@ -155,7 +159,7 @@ def committed_of(
 
 
 def _built_in_region(section: RegionSection) -> catalogue.CatalogueRegion | None:
-    """Return the built-in region in ``like``, or None; raise ScenarioError if it is unknown."""
+    """Return the built-in region that ``like`` names, or None; raise ScenarioError if unknown."""
     if not section.like:
         return None
     built_in = catalogue.regions()

@@ -24,12 +24,12 @@ def bounds(
     capacity_gpus: IntArray,
     price: FloatArray,
 ) -> tuple[IntArray, IntArray, IntArray | None, IntArray | None]:
-    """Return minimum, maximum, present and lent instances, each ``[l, r, g]``.
+    """Return the minimum, maximum, current and lent instances, each ``[l, r, g]``.
 
     The scenario's minimum per model and region goes to the cheapest arrangement there. With
     disaggregated pools it goes to the cheapest prefill and the cheapest decode arrangement. Spot is
     used only without an alternative. A prefill pool without a possible decode pool has a maximum of
-    0, and the other way round.
+    0, and vice versa.
     """
     models = [model.name for model in scenario.models]
     regions = [region.name for region in scenario.regions]
@@ -79,7 +79,10 @@ def bounds(
 
 
 def _stages(by_role: Mapping[str, list[int]], maximum: IntArray) -> list[list[int]]:
-    """Return the columns with room: one list for aggregated serving, else one per role."""
+    """Return the columns whose maximum is above 0, grouped by serving stage.
+
+    There is one list for aggregated serving, else one for prefill and one for decode.
+    """
     usable = {role: [g for g in of_role if maximum[g] > 0] for role, of_role in by_role.items()}
     groups = [usable["both"]] if usable["both"] else [usable["prefill"], usable["decode"]]
     return [group for group in groups if group]

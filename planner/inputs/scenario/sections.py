@@ -17,9 +17,9 @@ GOES_ON = (" ", "\t", "-", "]", "}", "#")  # first characters of lines that begi
 
 
 def section_of(document: str, name: str) -> str:
-    """Return the lines of a section; "" if it is missing.
+    """Return the lines of a section as text; "" if it is missing.
 
-    If the document is not written by lines (JSON), return the value as JSON.
+    If the document is not in block style (JSON), return the value as JSON.
     """
     lines = document.splitlines(keepends=True)
     place = _line_range(lines, name)
@@ -32,7 +32,7 @@ def section_of(document: str, name: str) -> str:
 
 
 def with_section(document: str, name: str, other: str) -> str:
-    """Return ``document`` with the section of ``other``, a whole document.
+    """Return ``document`` with one section replaced by that of ``other``, a whole document.
 
     The section is removed if ``other`` has none.
     """
@@ -43,15 +43,18 @@ def with_section(document: str, name: str, other: str) -> str:
     if own_section is None or other_section is None:
         return text.edit(document, {name: text.outline(other).get(name)})
     parts = [
-        "".join(each)
-        for each in (lines[: own_section[0]], other_lines[other_section[0] : other_section[1]])
+        "".join(lines_of_part)
+        for lines_of_part in (
+            lines[: own_section[0]],
+            other_lines[other_section[0] : other_section[1]],
+        )
     ]
     ended = (part if part.endswith("\n") else f"{part}\n" for part in parts if part)
     return "".join([*ended, *lines[own_section[1] :]])
 
 
 def _line_range(lines: list[str], name: str) -> tuple[int, int] | None:
-    """Return the first line of a section and the line after its last.
+    """Return the index of a section's first line, and of the line after its last; None if missing.
 
     Comments and blank lines before the next section belong to the next section.
     """

@@ -27,7 +27,7 @@ MONTH_S = 365.25 / 12 * 86_400
 
 @dataclass(frozen=True, slots=True)
 class TrafficSettings:
-    """The names that traffic refers to, and its sources."""
+    """The sources of traffic, and the names of models, regions and tiers that they refer to."""
 
     models: tuple[str, ...]
     regions: tuple[str, ...]
@@ -44,7 +44,7 @@ class TrafficSettings:
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """The factor from a forecast of past traffic to the traffic that is planned for."""
+    """The growth factor from a forecast of past traffic to the traffic that is planned for."""
 
     factor: float = 1.0
     per_month: float = 0.0  # growth per month as a share, compounded
@@ -60,10 +60,12 @@ class Growth:
     @property
     def words(self) -> str:
         """Describe the growth, such as "1.5 times, and 4% more each month"; "" without growth."""
-        times = [f"{self.factor:.4g} times"] if self.factor != 1.0 else []
+        factor_words = [f"{self.factor:.4g} times"] if self.factor != 1.0 else []
         direction = "more" if self.per_month > 0 else "less"
-        month = [f"{abs(self.per_month):.1%} {direction} each month"] if self.per_month else []
-        return ", and ".join(times + month)
+        monthly_words = (
+            [f"{abs(self.per_month):.1%} {direction} each month"] if self.per_month else []
+        )
+        return ", and ".join(factor_words + monthly_words)
 
 
 NO_GROWTH = Growth()
@@ -71,7 +73,7 @@ NO_GROWTH = Growth()
 
 @dataclass(frozen=True, slots=True)
 class WindowSettings:
-    """The part of the traffic that is planned. None: chosen from the traffic."""
+    """The time window that is planned. None: it is chosen from the traffic."""
 
     start: datetime | Literal["end"] | None
     duration_s: float | None
@@ -82,7 +84,7 @@ class WindowSettings:
 
 @dataclass(frozen=True, slots=True)
 class Spending:
-    """The most that a plan may use of each; infinite if no limit is stated."""
+    """Limits of a plan on cost (USD), carbon (kg) and replica changes; infinite without one."""
 
     usd: float
     carbon_kg: float
@@ -95,7 +97,7 @@ class Spending:
 
 @dataclass(frozen=True, slots=True)
 class SpareSettings:
-    """The loss that the remaining fleet must be able to absorb."""
+    """The losses that the remaining fleet must absorb."""
 
     instances: int = 0
     by_pool: bool = True  # per pool; False: per model and region
@@ -136,7 +138,7 @@ class PlanSettings:
 
     @property
     def tiers_apart(self) -> bool:
-        """Return whether each interactive tier is forecast and planned separately."""
+        """Return whether each interactive tier is forecast and planned on its own."""
         return bool(self.forecast.quantiles or self.tier_worth or self.by_utility)
 
     @property
@@ -145,10 +147,10 @@ class PlanSettings:
         return "" if self.minimise == WEIGHTED else UNITS[MEASURE[self.minimise]]
 
     def worth(self, tiers: tuple[str, ...], waiting: frozenset[str]) -> FloatArray:
-        """Return the worth of a token by tier and model, ``[k, l]``; one row without tiers.
+        """Return the worth (priority) of a token by tier and model, ``[k, l]``.
 
-        A tier without a stated worth, as the pool of deferrable tiers, has the least worth of the
-        tiers in ``waiting``.
+        There is one row without tiers. A tier without a stated worth, such as the common pool of
+        deferrable tiers, has the lowest worth of the tiers in ``waiting``.
         """
         if not tiers:
             return self.model_worth[None]
@@ -200,21 +202,22 @@ def settings_of(scenario: Scenario) -> Settings:
 
 
 def _epoch_s(moment: datetime | None) -> float | None:
-    """Return epoch seconds; a moment without a time zone is UTC."""
+    """Return epoch seconds; a time without a time zone is UTC."""
     if moment is None:
         return None
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
 def _is_described(scenario: Scenario) -> bool:
-    """Return whether all traffic is described, not measured.
+    """Return whether all traffic is generated from a description, so that none is measured.
 
-    Generated requests before the launch are not a past from which to plan.
+    Generated requests before the launch are not a history to plan from.
     """
     return all(source.launch is not None for source in scenario.traffic.sources)
 
 
 def _plan(scenario: Scenario) -> PlanSettings:
+    """Return the plan settings in the scenario's objective, forecast and limits."""
     objective = scenario.objective
     limits, priorities = objective.limits, objective.priorities
     return PlanSettings(
@@ -256,14 +259,17 @@ def _spare(scenario: Scenario) -> SpareSettings:
 
 
 def _weights(objective: Objective) -> Weights:
-    """Return what the plan charges per unit."""
+    """Return the plan's weights: what the objective charges per unit."""
     if objective.weights is not None:
         return Weights(**objective.weights.model_dump())
     return Weights(**NOTHING | {MEASURE[objective.minimise]: 1.0})
 
 
 def _reroute(scenario: Scenario) -> FloatArray | None:
-    """Return the share of a region's demand that another may serve, ``[r, r]``; None: no limit."""
+    """Return the largest share of a region's demand that another region may serve, ``[r, r]``.
+
+    None means no limit.
+    """
     allowed = scenario.objective.reroute
     if allowed is None:
         return None

@@ -21,7 +21,7 @@ LISTED = 12  # known names in the error for an unknown one
 
 
 def model_of(section: Model, known: UserFacts) -> ModelSpec:
-    """Return a model under the scenario's name for it; raise ScenarioError."""
+    """Return the model of a section, named as in the scenario; raise ScenarioError."""
     provenance = Provenance("assumed", section.source)
     if section.weight_gb and section.kv_bytes_per_token and section.max_context:
         return ModelSpec(
@@ -51,8 +51,11 @@ def _shape(section: Model) -> ModelShape | None:
 
 
 def gpu_of(scenario: Scenario, name: str, known: UserFacts) -> GpuSpec:
-    """Return a GPU type under the scenario's name for it; raise ScenarioError."""
-    section = next((g for g in scenario.gpus if g.name == name and g.in_full), None)
+    """Return the GPU type ``name``, named as in the scenario; raise ScenarioError."""
+    section = next(
+        (candidate for candidate in scenario.gpus if candidate.name == name and candidate.in_full),
+        None,
+    )
     if section is not None:
         return _stated_spec(section)
     spec = _find("gpus", "GPU", name, catalogue.gpus(), known.gpus, catalogue.gpu)
@@ -60,6 +63,7 @@ def gpu_of(scenario: Scenario, name: str, known: UserFacts) -> GpuSpec:
 
 
 def _stated_spec(section: Gpu) -> GpuSpec:
+    """Return the GPU type that a section describes in full; raise ScenarioError."""
     values = section.model_dump(exclude={"name", "source"}, exclude_none=True)
     try:
         return user_hardware.gpu_spec(section.name, values, Provenance("assumed", section.source))
@@ -72,21 +76,22 @@ def _find(
     what: str,
     name: str,
     built_in: Mapping[str, T],
-    kept: Mapping[str, T],
+    own_facts: Mapping[str, T],
     by_alias: Callable[[str], T],
 ) -> T:
-    """Return the facts of ``name``; raise ScenarioError with similar names.
+    """Return the facts of ``name``; raise ScenarioError with the most similar names.
 
-    Order: the catalogue's own name, the user's facts, the catalogue's other names.
+    It is looked up by the catalogue's own name, then in the user's facts, then by the catalogue's
+    other names.
     """
-    for facts in (built_in, kept):
+    for facts in (built_in, own_facts):
         if name in facts:
             return facts[name]
     try:
         return by_alias(name)
     except CatalogueError as error:
         near = str(error).partition("; the nearest are ")[2].rstrip(".")
-        names = near or ", ".join(sorted([*built_in, *kept])[:LISTED]) + " ..."
+        names = near or ", ".join(sorted([*built_in, *own_facts])[:LISTED]) + " ..."
         raise ScenarioError(
             f"{section}: {what} {name!r} is not built in. Give it in full, or use one of {names}."
         ) from None

@@ -37,7 +37,7 @@ from simulation.performance.specs import (
 
 
 def speed_of(section: Profile, model: ModelSpec, gpu: GpuSpec, known: UserFacts) -> Speed:
-    """Return the profile of a section, under the scenario's names; raise ScenarioError."""
+    """Return the speed profile of a section, with the scenario's names; raise ScenarioError."""
     if section.kind == "roofline":
         return _roofline(section, model, gpu, known)
     if section.name is not None:
@@ -57,11 +57,12 @@ def _built_in(section: Profile) -> Speed:
     profile = built_in.get((model, gpu, section.tp))
     if profile is None or section.precision != "bf16" or section.kv_precision != "bf16":
         have = ", ".join(f"{m} on {tp} x {g}" for m, g, tp in sorted(built_in) if m == model)
-        low = "" if section.precision == "bf16" else f" in {section.precision}"
+        in_precision = "" if section.precision == "bf16" else f" in {section.precision}"
         raise ScenarioError(
-            f"profiles: there is no built-in profile of {section.model}{low} on {section.tp} x "
-            f"{section.gpu}. Give alpha_ms, beta_ms, gamma_ms and delta_ms, or kind: roofline to "
-            "estimate it from published specifications" + (f", or use {have}." if have else ".")
+            f"profiles: there is no built-in profile of {section.model}{in_precision} on "
+            f"{section.tp} x {section.gpu}. Give alpha_ms, beta_ms, gamma_ms and delta_ms, or "
+            "kind: roofline to estimate it from published specifications"
+            + (f", or use {have}." if have else ".")
         )
     against = contradictions(built_in).get((model, gpu, section.tp))
     # Show known contradictions in the source, because the profile is used in spite of them.
@@ -78,6 +79,7 @@ def _built_in(section: Profile) -> Speed:
 
 
 def _catalogue_names(section: Profile) -> tuple[str, str]:
+    """Return the catalogue's names for a section's model and GPU, where it has them."""
     try:
         return catalogue.model_name(section.model), catalogue.gpu_name(section.gpu)
     except CatalogueError:
@@ -103,7 +105,7 @@ def _stated_profile(section: Profile, model: ModelSpec, gpu: GpuSpec) -> LinearP
 
 
 def _capacity(section: Profile, model: ModelSpec, gpu: GpuSpec, tokens: int) -> int:
-    """Return the KV capacity in tokens.
+    """Return the KV-cache capacity of an instance in tokens.
 
     It follows from the arrangement if the model's shape is known, else from the stated memory.
     """
@@ -151,13 +153,14 @@ def _roofline(section: Profile, model: ModelSpec, gpu: GpuSpec, known: UserFacts
 
 
 def _adapters(section: Profile) -> Adapters | None:
+    """Return the LoRA adapters that the section states, or None."""
     if section.lora_rank is None or section.lora_active is None:
         return None
     return Adapters(section.lora_rank, section.lora_active)
 
 
 def _served_by(provenance: Provenance, engine: str, section: Profile) -> Provenance:
-    """Return ``provenance`` with the engine, and warnings on its version and on LoRA adapters."""
+    """Return ``provenance`` with the engine, and with warnings on its version and LoRA adapters."""
     why = "" if section.engine else ", as the scenario names no engine"
     source = f"{provenance.source}; served by {catalogue.engine_title(engine)}{why}"
     if later := estimate_fit().later_version(engine, section.engine_version):
@@ -171,7 +174,10 @@ def _served_by(provenance: Provenance, engine: str, section: Profile) -> Provena
 
 
 def split_speed(section: Profile, apart: AttentionFfn, model: ModelSpec, gpu: GpuSpec) -> Speed:
-    """Return the section's instance with ``apart`` as its split; raise ScenarioError."""
+    """Return the profile of an instance that splits attention and FFN as ``apart`` states.
+
+    Raises ScenarioError if the split is not possible.
+    """
     assert model.shape is not None
     shape = replace(model.shape, name=section.model)
     split = Split(
@@ -200,7 +206,7 @@ def split_speed(section: Profile, apart: AttentionFfn, model: ModelSpec, gpu: Gp
 def _stored_profile(section: Profile, known: UserFacts) -> Speed:
     """Return the stored profile that the section names.
 
-    The section need not state ``tp``. Raises ScenarioError if the model, GPU or tp differ.
+    The section may leave out ``tp``. Raises ScenarioError if the model, GPU or a stated tp differ.
     """
     name = section.name or ""
     if name not in known.profiles:

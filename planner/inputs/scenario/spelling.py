@@ -13,7 +13,7 @@ LISTED = 30  # keys listed if none is similar
 
 
 def remedy(scenario: type[BaseModel], where: Sequence[str | int]) -> str:
-    """Return what to do about the unknown key at the end of ``where``.
+    """Return a sentence on how to correct the unknown key at the end of ``where``.
 
     It names the most similar key, or else the known keys of the section.
     """
@@ -29,21 +29,23 @@ def remedy(scenario: type[BaseModel], where: Sequence[str | int]) -> str:
 
 
 def _keys(root: type[BaseModel], section: Iterable[str | int]) -> Iterator[str]:
-    """Yield the keys of every section that may occur at a place."""
-    here = list(_sections(root))
+    """Yield the keys of every section that may occur at the path ``section``."""
+    models = list(_sections(root))
     for step in section:
-        fields = [model.model_fields.get(str(step)) for model in here]
+        fields = [model.model_fields.get(str(step)) for model in models]
         inner = [field.annotation for field in fields if field is not None]
         if inner:
-            here = [model for annotation in inner for model in _sections(annotation)]
+            models = [model for annotation in inner for model in _sections(annotation)]
         else:  # a place in a list, a key of a mapping, or the tag of one of several types
-            here = [kind for model in here for kind in _kinds(model) if _tagged(kind, step)] or here
-    for model in here:
+            models = [
+                kind for model in models for kind in _kinds(model) if _tagged(kind, step)
+            ] or models
+    for model in models:
         yield from model.model_fields
 
 
 def _sections(annotation: Any) -> Iterator[type[BaseModel]]:
-    """Yield the models that a value of this type may be, through lists, mappings and unions."""
+    """Yield the models that a value of this type can be, through lists, mappings and unions."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
     elif get_origin(annotation) is Annotated:
@@ -63,7 +65,10 @@ def _kinds(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
 
 
 def _tagged(model: type[BaseModel], tag: str | int) -> bool:
-    """Return whether ``tag`` is the name of ``model`` or the only value of one of its fields."""
+    """Return whether ``tag`` selects ``model`` in a union.
+
+    It is the name of the class, or the only value of one of its fields.
+    """
     return model.__name__ == tag or any(
         get_origin(field.annotation) is Literal and tag in get_args(field.annotation)
         for field in model.model_fields.values()

@@ -30,8 +30,8 @@ Facts = list[tuple[str, Provenance]]
 class Network:
     """The network on which the instances of a scaling fleet are placed.
 
-    ``topology`` is the tree of all regions. ``shares`` is the share of the bandwidth for KV caches,
-    by lowest common level. ``rules`` ``[l]`` is the placement rule of each model's service.
+    ``topology`` is the tree of all regions. ``shares`` is the share of the link bandwidth that KV
+    caches get, by lowest common level. ``rules`` ``[l]`` is the placement rule of each model.
     """
 
     topology: Topology
@@ -40,10 +40,10 @@ class Network:
 
 
 def network_of(scenario: Scenario, hardware: Hardware) -> Network | None:
-    """Return the network, or None if it does not matter or is unknown.
+    """Return the network; None if it has no effect or is unknown.
 
-    It does not matter if no region states a topology, or if no KV caches travel. The place of spot
-    GPUs in the tree is unknown.
+    It has no effect if no region states a topology, or if no KV caches are transferred. It is
+    unknown with spot GPUs, whose place in the tree is not known.
     """
     stated = any(region.topology is not None for region in scenario.regions)
     if not stated or not hardware.links or hardware.spot.any():
@@ -95,7 +95,7 @@ def topology_of(scenario: Scenario, hardware: Hardware, facts: Facts) -> Topolog
 
 
 def kv_shares(scenario: Scenario, facts: Facts) -> tuple[float, ...]:
-    """Return the share of the bandwidth for KV caches by lowest common level.
+    """Return the share of link bandwidth that KV caches get, by lowest common level.
 
     Levels are those of ``simulation.topology``. Adds the source to ``facts``.
     """

@@ -17,7 +17,7 @@ from simulation.performance.specs import GpuSpec, ModelSpec
 
 @dataclass(frozen=True, slots=True)
 class KernelSource:
-    """A file of measured kernels, read only for operator-level provisioning."""
+    """A file of measured kernels, which is read only for operator-level provisioning."""
 
     path: Path
     name: str
@@ -27,7 +27,7 @@ class KernelSource:
 
 @dataclass(frozen=True, slots=True)
 class UserFacts:
-    """The user's own facts by name; ``profiles`` are in the version that the scenario names."""
+    """The user's own facts by name; ``profiles`` has the version that the scenario names."""
 
     gpus: Mapping[str, GpuSpec] = field(default_factory=dict)
     models: Mapping[str, ModelSpec] = field(default_factory=dict)

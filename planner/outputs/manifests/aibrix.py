@@ -39,7 +39,7 @@ METRIC, TARGET, PORT = "kv_cache_usage_perc", "0.7", "8000"
 def documents(export: Export) -> list[Document]:
     """Return one PodAutoscaler per pool.
 
-    Raises NotReady if the policy is a rule, which has no schedule.
+    Raises NotReady if the policy is a reactive rule, which has no schedule.
     """
     plan = export.plan
     if plan.rule and isinstance(plan.rule.policy, Aibrix):
@@ -94,7 +94,7 @@ def _pod_autoscaler(export: Export, pool: Pool) -> Document:
 
 
 def _by_metric(export: Export, pool: Pool, rule: Rule, policy: Aibrix) -> Document:
-    """Return the PodAutoscaler that scales a pool as the policy ``aibrix-apa`` or ``aibrix-kpa``.
+    """Return the PodAutoscaler that scales a pool like the policy ``aibrix-apa`` or ``-kpa``.
 
     Raises PlannerError if AIBrix has no metric of that name, or if the target is not known.
     """
@@ -154,7 +154,7 @@ def _by_metric(export: Export, pool: Pool, rule: Rule, policy: Aibrix) -> Docume
 
 
 def floor_of(counts: IntArray, floor: int) -> int:
-    """Return the limit of the object itself, in replicas.
+    """Return the smallest number of replicas that the object itself may have.
 
     It is the largest number in the last minute of any day, because no schedule covers that minute.
     """
@@ -162,7 +162,7 @@ def floor_of(counts: IntArray, floor: int) -> int:
 
 
 def schedules(plan: Plan, counts: IntArray, base: int) -> list[dict[str, Any]]:
-    """Return a schedule for every stretch with other replicas than ``base``, cut at midnight."""
+    """Return schedules for the times with replicas other than ``base``, each within one day."""
     cut = counts.copy()
     # Unknown minutes get no schedule, so every stretch ends before midnight.
     cut[LAST::DAY] = UNKNOWN
@@ -173,7 +173,7 @@ def schedules(plan: Plan, counts: IntArray, base: int) -> list[dict[str, Any]]:
 
 
 def _schedule(plan: Plan, slot: Slot, name: str) -> dict[str, Any]:
-    """Return a stretch as a schedule with equal limits."""
+    """Return the schedule of one time slot, with equal lower and upper limits."""
     return {
         "name": name,
         "timezone": plan.zone,
@@ -186,5 +186,5 @@ def _schedule(plan: Plan, slot: Slot, name: str) -> dict[str, Any]:
 
 
 def _clock(minute: int) -> str:
-    """Return a minute of the day as HH:MM."""
+    """Return a minute of the day as text, HH:MM."""
     return f"{minute // 60:02d}:{minute % 60:02d}"

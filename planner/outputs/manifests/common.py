@@ -20,7 +20,7 @@ APPS = "apps/v1"
 
 @dataclass(frozen=True, slots=True)
 class Export:
-    """A plan with the options and the time of its export."""
+    """A plan, with the options and the time of its export."""
 
     plan: Plan
     options: ExportOptions
@@ -28,13 +28,16 @@ class Export:
 
     @property
     def moment(self) -> datetime:
-        """Return the moment of files with a single replica number, in the plan's time zone."""
+        """Return the time whose replicas a file without a schedule states, in the plan's zone."""
         return self.plan.local(self.options.at or self.plan.begins)
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One object and the comment lines above it; ``schema`` names the schema that validates it."""
+    """One object and the comment lines above it.
+
+    ``schema`` names the schema that validates the object.
+    """
 
     body: Mapping[str, Any]
     schema: str
@@ -51,7 +54,7 @@ class Target:
 
 
 def deployment(pool: Pool) -> Target:
-    """Return the Deployment of a pool as a scale target."""
+    """Return the Deployment object of a pool, as a scale target."""
     return Target("Deployment", pool.name)
 
 
@@ -93,7 +96,7 @@ def metadata(
 
 
 def covers(plan: Plan) -> str:
-    """Return the period that a plan covers, for an annotation."""
+    """Return the time that a plan covers as text, for an annotation."""
     return f"{plan.begins:%Y-%m-%dT%H:%MZ} to {plan.ends:%Y-%m-%dT%H:%MZ}, {plan.repeat}"
 
 
@@ -126,7 +129,7 @@ def heading(export: Export, *more: str) -> tuple[str, ...]:
 
 
 def unguarded(plan: Plan) -> tuple[str, ...]:
-    """Return the note for files that hold a schedule but no scaling by load."""
+    """Return the note for files that have a schedule but leave out the scaling by load."""
     if not plan.guarded:
         return ()
     return (
@@ -147,12 +150,12 @@ def _startup(plan: Plan) -> str:
 
 
 def _utc(moment: datetime) -> str:
-    """Return a moment as text."""
+    """Return a time in UTC as text."""
     return f"{moment:%Y-%m-%d %H:%M} UTC"
 
 
 def with_head(documents: Sequence[Document], head: Sequence[str]) -> list[Document]:
-    """Return ``documents`` with ``head`` above the first one."""
+    """Return ``documents`` with the comment lines ``head`` above the first one."""
     first, *rest = documents
     lines = tuple(line for line in head if line)
     # An empty line separates the comment of the file from that of the object.
@@ -166,15 +169,15 @@ def _cycle(plan: Plan) -> str:
     every = "day" if plan.repeat == "daily" else "week"
     cycle = timedelta(minutes=DAY if every == "day" else WEEK)
     long = plan.ends - plan.begins
-    most = " (the largest count, if several of its days coincide)" if long > cycle else ""
+    largest_note = " (the largest count, if several of its days coincide)" if long > cycle else ""
     rest = cycle - long
-    least = (
+    smallest_note = (
         f" It does not cover {duration(rest.total_seconds())} of each {every}. There, its lowest "
         "count applies, which was not checked."
         if rest > timedelta(0)
         else ""
     )
     return (
-        f"Repeats every {every}{most}. It was planned for these dates, so plan again when traffic "
-        f"changes.{least}"
+        f"Repeats every {every}{largest_note}. It was planned for these dates, so plan again when "
+        f"traffic changes.{smallest_note}"
     )

@@ -30,7 +30,7 @@ ROLES = {"mixed": "worker", "both": "worker"}  # other roles keep their name: pr
 
 
 def documents(export: Export) -> list[Document]:
-    """Return the graph of each service and the ScaledObjects of its pools."""
+    """Return the Dynamo graph of each service, and the ScaledObjects of its pools."""
     plan = export.plan
     if plan.rule and isinstance(plan.rule.policy, DynamoPlanner):
         return _with_planner(export, plan.rule, plan.rule.policy)
@@ -50,7 +50,7 @@ def documents(export: Export) -> list[Document]:
 
 
 def _with_planner(export: Export, rule: Rule, policy: DynamoPlanner) -> list[Document]:
-    """Return the graph of each service, and the PlannerConfig of its Planner as a ConfigMap."""
+    """Return the Dynamo graph of each service, and its PlannerConfig in a ConfigMap."""
     documents = []
     for service in services(export.plan.pools, "dynamo"):
         documents.append(_graph(export, service))
@@ -71,14 +71,14 @@ def _with_planner(export: Export, rule: Rule, policy: DynamoPlanner) -> list[Doc
 
 
 def planner_config(rule: Rule, policy: DynamoPlanner, service: Service) -> dict[str, Any]:
-    """Return the fields of PlannerConfig (ai-dynamo 1.6) that set what the policy sets."""
+    """Return the fields of PlannerConfig (ai-dynamo 1.6) for the parameters of the policy."""
     target, factor = policy.name.removeprefix("dynamo-"), policy.target_factor
-    apart = service.prefill is not None
+    is_disaggregated = service.prefill is not None
     sla = target == "sla"
     config: dict[str, Any] = {
         "environment": "kubernetes",
         "backend": "vllm",
-        "mode": "disagg" if apart else "agg",
+        "mode": "disagg" if is_disaggregated else "agg",
         "model_name": service.decode.model,
         "optimization_target": target,
         "enable_throughput_scaling": sla,
@@ -98,11 +98,11 @@ def planner_config(rule: Rule, policy: DynamoPlanner, service: Service) -> dict[
     if target == "load":
         config |= {"decode_scale_up_kv_rate": min(100 * policy.decode_out_kv * factor, 100.0),
                    "decode_scale_down_kv_rate": 100 * policy.decode_in_kv * factor}  # fmt: skip
-        if apart:
+        if is_disaggregated:
             config |= {"prefill_scale_up_queue_tokens": round(policy.prefill_out_tokens * factor),
                        "prefill_scale_down_queue_tokens": round(policy.prefill_in_tokens * factor),
                        }  # fmt: skip
-    if policy.power_w is not None and apart:
+    if policy.power_w is not None and is_disaggregated:
         config |= {"enable_power_awareness": True, "total_gpu_power_limit": round(policy.power_w)}
     return config
 
@@ -131,6 +131,9 @@ def _component(export: Export, pool: Pool) -> dict[str, Any]:
 
 
 def _scaled_object(export: Export, service: Service, pool: Pool) -> Document:
-    """Return the ScaledObject of a pool's adapter, which Dynamo names after graph and component."""
+    """Return the ScaledObject of a pool's scaling adapter.
+
+    Dynamo names the adapter after graph and component.
+    """
     adapter = f"{service.name}-{component_of(pool)}"
     return keda.scaled_object(export, pool, Target(ADAPTER, adapter, API), name=name_of([adapter]))

@@ -45,13 +45,13 @@ NOTES = (
 
 
 def scaled_object(export: Export, pool: Pool, target: Target, rule: Rule) -> Document:
-    """Return the ScaledObject that scales ``target`` by the rule."""
+    """Return the ScaledObject that scales ``target`` by the endpoint picker's metrics."""
     policy = rule.policy
     assert isinstance(policy, EndpointPicker)
     setting = SETTINGS[SIGNALS[policy.name]]
     config: dict[str, Any] = {"behavior": {
-        "scaleUp": _way(policy.up, setting.up, policy.tolerance),
-        "scaleDown": _way(policy.down, setting.down, policy.tolerance),
+        "scaleUp": _scaling_direction(policy.up, setting.up, policy.tolerance),
+        "scaleDown": _scaling_direction(policy.down, setting.down, policy.tolerance),
     }}  # fmt: skip
     if len(pool.name) > LONGEST:
         config["name"] = name_of([pool.name])
@@ -89,7 +89,7 @@ def scaled_object(export: Export, pool: Pool, target: Target, rule: Rule) -> Doc
 
 
 def formula(out_above: float, in_below: float) -> str:
-    """Return the control law in the expression language of KEDA."""
+    """Return the control law of the autoscaler in KEDA's expression language."""
     credit = "(readyReplicas > 0 && readyReplicas < replicas ? readyReplicas / replicas : 1)"
     return (
         f"saturation > {out_above:.6g} ? "
@@ -100,7 +100,7 @@ def formula(out_above: float, in_below: float) -> str:
 
 
 def _triggers(policy: EndpointPicker, pool: Pool, rule: Rule) -> list[tuple[str, str, float]]:
-    """Return the triggers of a pool: name, query and threshold."""
+    """Return the triggers of a pool: name, query and threshold of each."""
     first, second = policy.targets
     model, named = f'model_name="{pool.model}"', f'inference_pool="{pool.name}"'
     pods = f'pod=~"{pool.name}-.*"'
@@ -140,14 +140,16 @@ def _triggers(policy: EndpointPicker, pool: Pool, rule: Rule) -> list[tuple[str,
     ]
 
 
-def _way(given: ScalingWay | None, published: Way, tolerance: float) -> dict[str, Any]:
-    """Return one direction of the behaviour."""
-    way = published if given is None else given.rule()
-    steps = (("Percent", way.percent), ("Pods", way.replicas))
+def _scaling_direction(
+    given: ScalingWay | None, published: Way, tolerance: float
+) -> dict[str, Any]:
+    """Return the steps of one scaling direction for the HPA's ``behavior``."""
+    direction = published if given is None else given.rule()
+    steps = (("Percent", direction.percent), ("Pods", direction.replicas))
     return {
-        "stabilizationWindowSeconds": round(way.window_s),
+        "stabilizationWindowSeconds": round(direction.window_s),
         "policies": [
-            {"type": kind, "value": round(value), "periodSeconds": round(way.period_s)}
+            {"type": kind, "value": round(value), "periodSeconds": round(direction.period_s)}
             for kind, value in steps
             if value
         ],

@@ -14,7 +14,10 @@ MIXED = ("mixed", "both")
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """A service; ``prefill`` is None if the replicas of ``decode`` also do prefill."""
+    """The pools that serve one model in one region.
+
+    ``prefill`` is None if the replicas of ``decode`` also do prefill.
+    """
 
     name: str
     decode: Pool
@@ -27,20 +30,20 @@ class Service:
 
 
 def services(pools: Iterable[Pool], kind: str) -> list[Service]:
-    """Return the services that ``pools`` make.
+    """Return the services that the pools belong to.
 
-    Raises PlannerError if a disaggregated service does not have exactly one pool of each role,
-    because ``kind`` has no place for more.
+    Raises PlannerError if a disaggregated service does not have exactly one pool of each role. The
+    format ``kind`` cannot describe more.
     """
     services: list[Service] = []
-    apart: dict[tuple[str, str, str], dict[str, list[Pool]]] = {}
+    roles_by_service: dict[tuple[str, str, str], dict[str, list[Pool]]] = {}
     for pool in pools:
         if pool.role in MIXED:
-            services.append(Service(pool.name, pool, None))
+            services.append(Service(pool.name, decode=pool, prefill=None))
         else:
-            roles = apart.setdefault((pool.model, pool.region, pool.market), {})
+            roles = roles_by_service.setdefault((pool.model, pool.region, pool.market), {})
             roles.setdefault(pool.role, []).append(pool)
-    for (model, region, market), roles in apart.items():
+    for (model, region, market), roles in roles_by_service.items():
         prefill, decode = roles.get("prefill", []), roles.get("decode", [])
         if len(prefill) != 1 or len(decode) != 1:
             raise PlannerError(

@@ -57,7 +57,7 @@ def documents(export: Export) -> list[Document]:
 
 
 def least_words(plan: Plan) -> tuple[str, ...]:
-    """Return the note for plans that scale a pool to zero, which an HPA does not do by default."""
+    """Return the note for plans that scale a pool to zero; an HPA does not by default."""
     if all(pool.least for pool in plan.pools):
         return ()
     return (
@@ -80,15 +80,15 @@ def autoscaler(
     five minutes.
     """
     # Without HPAScaleToZero, Kubernetes refuses 0.
-    least = max(export.plan.floor(pool), 1)
+    minimum = max(export.plan.floor(pool), 1)
     body = {
         "apiVersion": API,
         "kind": KIND,
         "metadata": metadata(export, pool, annotations=annotations),
         "spec": {
             "scaleTargetRef": scale_target(deployment(pool)),
-            "minReplicas": least,
-            "maxReplicas": max(pool.ceiling, least),
+            "minReplicas": minimum,
+            "maxReplicas": max(pool.ceiling, minimum),
             "metrics": metrics,
             **({"behavior": behaviour} if behaviour else {}),
         },
@@ -104,7 +104,7 @@ def _metric(plan: Plan, pool: Pool) -> dict[str, Any]:
 
 
 def external(name: str, labels: dict[str, str]) -> dict[str, Any]:
-    """Return an external metric that is the number of replicas itself.
+    """Return an external metric whose value is the number of replicas to run.
 
     Its target is 1 per replica, so the HPA requests as many replicas as the metric says.
     """
@@ -135,7 +135,7 @@ def _by_load(pool: Pool) -> list[dict[str, Any]]:
 
 
 def _guard_words(plan: Plan) -> Iterator[str]:
-    """Yield the external metrics that a Prometheus adapter must offer for the guard."""
+    """Yield the external metrics that a Prometheus adapter must provide for the reactive guard."""
     if not plan.guarded:
         return
     yield (
@@ -149,7 +149,7 @@ def _guard_words(plan: Plan) -> Iterator[str]:
 
 
 def _of_pods(rule: Rule) -> dict[str, Any]:
-    """Return the pod metric of a rule and its target."""
+    """Return the pod metric of a reactive rule, with its target per pod."""
     return {
         "type": "Pods",
         "pods": {
@@ -160,5 +160,5 @@ def _of_pods(rule: Rule) -> dict[str, Any]:
 
 
 def quantity(value: float) -> str:
-    """Return a number as a Kubernetes quantity in thousandths."""
+    """Return a number as a Kubernetes quantity in thousandths, such as 1500m."""
     return f"{round(value * 1000)}m"

@@ -48,7 +48,7 @@ def documents(export: Export) -> list[Document]:
 
 
 def trigger_notes(plan: Plan) -> tuple[str, ...]:
-    """Return the notes on what the triggers do and assume."""
+    """Return notes on what the triggers do and what they assume."""
     if plan.rule and plan.rule.policy:
         return endpoint_picker.NOTES
     if plan.rule:
@@ -108,14 +108,14 @@ def scaled_object(
 
 
 def _own_name(name: str) -> dict[str, Any]:
-    """Return a shorter name for the HPA if the one that KEDA derives from ``name`` is too long."""
+    """Return a shorter HPA name as a field, if the name that KEDA derives is too long."""
     return {} if len(name) <= LONGEST else {"name": name_of([name])}
 
 
 def behaviour(plan: Plan, pool: Pool) -> dict[str, Any]:
-    """Return the scaling behaviour of a pool.
+    """Return the scaling behaviour (HPA ``behavior``) of a pool.
 
-    A schedule takes every step at once and in full. A rule scales with the tolerance and the
+    A schedule applies every step at once and in full. A rule scales with the tolerance and the
     stabilization window of its simulation.
     """
     if plan.rule:
@@ -127,12 +127,12 @@ def behaviour(plan: Plan, pool: Pool) -> dict[str, Any]:
         }
     # A policy of all replicas in one round of the controller removes its rate limit.
     step = {"type": "Pods", "value": pool.ceiling, "periodSeconds": ROUND_S}
-    way = {"stabilizationWindowSeconds": 0, "tolerance": "0", "policies": [step]}
-    return {"scaleUp": way, "scaleDown": way}
+    at_once = {"stabilizationWindowSeconds": 0, "tolerance": "0", "policies": [step]}
+    return {"scaleUp": at_once, "scaleDown": at_once}
 
 
 def triggers(export: Export, pool: Pool) -> list[dict[str, Any]]:
-    """Return the triggers of a pool: the query of its rule, or its schedule and its guard."""
+    """Return the triggers of a pool: those of its rule, or its schedule and its load guard."""
     plan = export.plan
     if plan.rule:
         return [
@@ -158,9 +158,9 @@ def triggers(export: Export, pool: Pool) -> list[dict[str, Any]]:
 
 
 def _by_load(export: Export, pool: Pool) -> list[dict[str, Any]]:
-    """Return the triggers of a guarded pool.
+    """Return the load triggers of a guarded pool.
 
-    A query without a result means no load: no pod runs, or no requests pile up.
+    A query without a result counts as no load: no pod runs, or no requests are queued.
     """
     loads = loads_of(pool, f'pod=~"{pool.name}-.*"')
     return [
@@ -180,12 +180,12 @@ def _by_load(export: Export, pool: Pool) -> list[dict[str, Any]]:
 
 
 def _all_day(zone: str, floor: int) -> dict[str, Any]:
-    """Return a trigger for the whole day, because KEDA requires one even if the floor is enough."""
+    """Return a trigger for the whole day; KEDA requires one even if the minimum is enough."""
     return _cron(zone, Slot((), 0, DAY - 1, max(floor, 1)), "always")
 
 
 def _cron(zone: str, slot: Slot, name: str) -> dict[str, Any]:
-    """Return a cron trigger for a stretch.
+    """Return a cron trigger for a time slot.
 
     Raises PlannerError if start and end are equal, which KEDA treats as an empty window.
     """
@@ -205,7 +205,7 @@ def _cron(zone: str, slot: Slot, name: str) -> dict[str, Any]:
 
 
 def cron_fields(slot: Slot) -> tuple[str, str]:
-    """Return the cron fields of the start and of the end of a stretch."""
+    """Return the cron fields of the start and of the end of a time slot."""
     ends = slot.start + slot.minutes
     return _field(slot.start, slot, 0), _field(ends % DAY, slot, ends // DAY)
 
@@ -230,5 +230,5 @@ def _days(days: tuple[int, ...], later: int) -> str:
             runs[-1].append(day)
         else:
             runs.append([day])
-    spans = (f"{r[0]}-{r[-1]}" if len(r) > 2 else ",".join(map(str, r)) for r in runs)
+    spans = (f"{run[0]}-{run[-1]}" if len(run) > 2 else ",".join(map(str, run)) for run in runs)
     return ",".join(spans) or "*"

@@ -19,9 +19,9 @@ Documents = Callable[[Export], list[Document]]
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """A format: its ``label`` in menus, and the function that makes its objects.
+    """A manifest format: its ``label`` in menus, and the function that makes its objects.
 
-    ``own`` names the options that it reads beyond those of all plans.
+    ``own`` names the options that only this format reads.
     """
 
     label: str
@@ -41,7 +41,7 @@ MANIFESTS: dict[str, Manifest] = {
 
 
 def manifest_text(run: Run, kind: str, options: ExportOptions, now: datetime) -> str:
-    """Return the plan of a run as YAML of the format ``kind``.
+    """Return the plan of a run as YAML in the format ``kind``.
 
     Every object is validated before any text is returned.
     """

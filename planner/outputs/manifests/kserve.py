@@ -58,12 +58,12 @@ def _role(export: Export, pool: Pool) -> dict[str, Any]:
         "triggers": keda.triggers(export, pool),
     }
     # KServe keeps one replica, see the note in ``documents``.
-    least = max(export.plan.floor(pool), 1)
+    minimum = max(export.plan.floor(pool), 1)
     return {
         "parallelism": {"tensor": pool.gpus},
         "scaling": {
-            "minReplicas": least,
-            "maxReplicas": max(pool.ceiling, least),
+            "minReplicas": minimum,
+            "maxReplicas": max(pool.ceiling, minimum),
             "keda": scaled,
         },
     }

@@ -62,7 +62,7 @@ def pod_metric(rule: Rule) -> tuple[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """A measure of load above a schedule.
+    """A load metric from which a guard computes replicas above the schedule.
 
     ``query`` divided by ``threshold`` is the number of replicas needed. The query has no result if
     the schedule is enough.
@@ -75,36 +75,38 @@ class Load:
 
 
 def loads_of(pool: Pool, pods: str) -> Iterator[Load]:
-    """Yield the load measures of a pool's guard; ``pods`` is a PromQL label matcher.
+    """Return the load metrics of a pool's guard; ``pods`` is a PromQL label matcher.
 
-    Load must exceed the target at every check for ``rise_s``: the minimum over that time. Added
-    replicas stay for ``fall_s``: the maximum over that time.
+    Replicas are added if the load exceeds the target for ``rise_s`` (minimum over that time). They
+    are kept for ``fall_s`` (maximum over that time).
     """
     guard = pool.guard
     if guard is None:
         return
     much, root = guard.staffing(pool.least, pool.most)
-    for name, metric, counter, each in (
+    for name, metric, counter, capacity in (
         ("prompts", "headroom_guard_prompt_tokens", PROMPTS, guard.prompt_tps),
         ("outputs", "headroom_guard_output_tokens", OUTPUTS, guard.output_tps),
     ):
-        if np.isfinite(each):
+        if np.isfinite(capacity):
             rate = f"sum(rate({counter}{{{pods}}}[{RATE_S}s]))"
-            served = _stays(_lasts(rate, guard), guard)
-            yield _staffed(Load(name, metric, served, each * much), root, pool)
-    flight = _lasts(f"(sum({WAITING}{{{pods}}}) + sum({RUNNING}{{{pods}}}))", guard)
+            served = _maximum_over_time(_minimum_over_time(rate, guard), guard)
+            yield _load_in_replicas(Load(name, metric, served, capacity * much), root, pool)
+    flight = _minimum_over_time(f"(sum({WAITING}{{{pods}}}) + sum({RUNNING}{{{pods}}}))", guard)
     # Requests pile up if the running replicas hold more than PILED_UP times their usual number.
-    held = max(round(PILED_UP * guard.in_flight * much), 1)
-    there = f"count({RUNNING}{{{pods}}})"
+    most_in_flight = max(round(PILED_UP * guard.in_flight * much), 1)
+    running = f"count({RUNNING}{{{pods}}})"
     if root:
-        there = f"({there} - {root:.6g} * sqrt({there}))"
-    piled = _stays(f"({flight} > {held} * {there})", guard)
-    load = Load("piled-up", f"headroom_guard_in_flight_over_{held}", piled, guard.in_flight * much)
-    yield _staffed(load, root, pool)
+        running = f"({running} - {root:.6g} * sqrt({running}))"
+    piled = _maximum_over_time(f"({flight} > {most_in_flight} * {running})", guard)
+    load = Load(
+        "piled-up", f"headroom_guard_in_flight_over_{most_in_flight}", piled, guard.in_flight * much
+    )
+    yield _load_in_replicas(load, root, pool)
 
 
-def _staffed(load: Load, root: float, pool: Pool) -> Load:
-    """Convert a load to replicas if small pools have less capacity per replica.
+def _load_in_replicas(load: Load, root: float, pool: Pool) -> Load:
+    """Return the load with a query in replicas, for pools with less capacity when small.
 
     It solves n - root sqrt(n) = load / threshold for n. The query is specific to this pool because
     ``root`` is.
@@ -118,11 +120,11 @@ def _staffed(load: Load, root: float, pool: Pool) -> Load:
     return replace(load, metric=metric, query=many, threshold=1.0)
 
 
-def _lasts(what: str, guard: Guard) -> str:
-    """Return the minimum of a query over the time that load must last."""
+def _minimum_over_time(what: str, guard: Guard) -> str:
+    """Return a query for the minimum over the time for which the load must last."""
     return f"min_over_time({what}[{max(guard.rise_s, LOOK_S):.0f}s:{LOOK_S}s])"
 
 
-def _stays(what: str, guard: Guard) -> str:
-    """Return the maximum of a query over the time that added replicas stay."""
+def _maximum_over_time(what: str, guard: Guard) -> str:
+    """Return a query for the maximum over the time for which added replicas are kept."""
     return f"max_over_time({what}[{max(guard.fall_s, LOOK_S):.0f}s:{LOOK_S}s])"

@@ -24,7 +24,7 @@ WISH = "wva_desired_replicas"
 
 
 def documents(export: Export) -> list[Document]:
-    """Return one object per pool, in the form that the options choose."""
+    """Return one object per pool, of the kind that the options choose."""
     plan, form = export.plan, export.options.form
     notes = [
         "WVA scales on load. minReplicas and maxReplicas are the lowest and highest counts of the "
@@ -44,7 +44,7 @@ def documents(export: Export) -> list[Document]:
 
 
 def wva_annotations(pool: Pool) -> dict[str, str]:
-    """Return the annotations by which WVA recognizes the objects that it scales."""
+    """Return the annotations that mark the objects that WVA scales."""
     return {
         "llm-d.ai/managed": "true",
         "llm-d.ai/model-id": pool.model,
@@ -53,7 +53,7 @@ def wva_annotations(pool: Pool) -> dict[str, str]:
 
 
 def cost_of(pool: Pool) -> str:
-    """Return the dollars per hour of one replica, or "" if the scenario has no price."""
+    """Return the USD per hour of one replica as text; "" if the scenario has no price."""
     usd = pool.facts.usd_per_hour
     return "" if usd is None else f"{usd:.2f}"
 
@@ -70,14 +70,14 @@ def _hpa(export: Export, pool: Pool) -> Document:
 def _scaled_object(export: Export, pool: Pool) -> Document:
     """Return a ScaledObject that follows WVA's metric, with the schedule as a floor."""
     space = export.options.namespace
-    where = f',exported_namespace="{space}"' if space else ""
+    namespace_label = f',exported_namespace="{space}"' if space else ""
     trigger = {
         "type": "prometheus",
         "name": "wva",
         "metricType": "AverageValue",
         "metadata": {
             "serverAddress": export.options.prometheus,
-            "query": f'max({WISH}{{variant_name="{pool.name}"{where}}})',
+            "query": f'max({WISH}{{variant_name="{pool.name}"{namespace_label}}})',
             "threshold": "1",
             "ignoreNullValues": "false",
         },

@@ -13,7 +13,7 @@ LONG = 3  # relative width of a column that explains the others
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """The warnings and sections for the decision, and those of the appendix."""
+    """A printed report: warnings and sections of the main part, and those of the appendix."""
 
     warnings: tuple[str, ...]
     decision: tuple[Section, ...]
@@ -21,9 +21,10 @@ class Document:
 
 
 def document_of(report: Report) -> Document:
-    """Return the parts of a report.
+    """Return the main part and the appendix of a report.
 
-    Folded sections are the appendix. A long table is cut before it, and is whole in it.
+    Folded sections go to the appendix. A long table is cut in the main part and complete in the
+    appendix.
     """
     first = [section for section in report.sections if not section.folded]
     cut = [section for section in first if any(map(_is_long, section.tables))]
@@ -32,13 +33,13 @@ def document_of(report: Report) -> Document:
         for section in cut
     ]
     folded = [section for section in report.sections if section.folded]
-    if more := report.warnings[WARNINGS:]:
-        folded.insert(0, Section("More warnings", tuple(map(Note, more))))
+    if further_warnings := report.warnings[WARNINGS:]:
+        folded.insert(0, Section("More warnings", tuple(map(Note, further_warnings))))
     return Document(report.warnings[:WARNINGS], tuple(map(_brief, first)), (*whole, *folded))
 
 
 def _is_long(table: Table) -> bool:
-    """Return whether a table has more rows than fit before the appendix."""
+    """Return whether a table has too many rows for the main part."""
     return len(table.rows) > BRIEF
 
 
@@ -48,16 +49,16 @@ def _brief(section: Section) -> Section:
 
 
 def _brief_block(block: Block) -> Block:
-    """Return the first rows of a long table, without columns that explain the others."""
+    """Return the first rows of a long table, without its explanatory columns."""
     if not isinstance(block, Table) or not _is_long(block):
         return block
-    kept = [i for i, head in enumerate(block.heads) if not i or head.wide < LONG]
+    columns = [i for i, head in enumerate(block.heads) if not i or head.wide < LONG]
     left = f"{len(block.rows) - BRIEF:,} more rows are in the appendix."
     return replace(
         block,
-        heads=tuple(block.heads[i] for i in kept),
-        rows=tuple(tuple(row[i] for i in kept) for row in block.rows[:BRIEF]),
+        heads=tuple(block.heads[i] for i in columns),
+        rows=tuple(tuple(row[i] for i in columns) for row in block.rows[:BRIEF]),
         marked=frozenset(i for i in block.marked if i < BRIEF),
         note=f"{block.note} {left}".strip(),
-        shades=tuple(tuple(row[i] for i in kept) for row in block.shades[:BRIEF]),
+        shades=tuple(tuple(row[i] for i in columns) for row in block.shades[:BRIEF]),
     )

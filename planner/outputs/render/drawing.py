@@ -62,7 +62,7 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """Shapes on an area of ``width`` by ``height`` points; y points downwards."""
+    """Shapes on an area of ``width`` by ``height`` points; y grows downwards."""
 
     width: float
     height: float
@@ -76,10 +76,10 @@ def draw_chart(chart: Chart, clock: str = "utc") -> Drawing:
 
 def _coloured(chart: Chart) -> Iterator[tuple[Series, str]]:
     """Yield the series with their colours."""
-    others = cycle(OTHERS)
+    other_colours = cycle(OTHERS)
     for series in chart.series:
         band = series.role is Role.FORECAST and series.shape is Shape.BAND
-        yield series, SKY if band else COLOURS.get(series.role) or next(others)
+        yield series, SKY if band else COLOURS.get(series.role) or next(other_colours)
 
 
 def _horizontal(chart: Chart) -> Drawing:
@@ -89,11 +89,11 @@ def _horizontal(chart: Chart) -> Drawing:
         for series, colour in _coloured(chart)
         for i, (x, y) in enumerate(zip(series.x, series.y, strict=True))
     ]
-    most = max((value for value, *_ in bars), default=0.0) or 1.0
+    longest = max((value for value, *_ in bars), default=0.0) or 1.0
     room = WIDTH - BESIDE - 130.0
     parts: list[Path | Box | Text] = []
     for i, (value, name, note, colour) in enumerate(sorted(bars, key=lambda bar: bar[0])):
-        y, length = i * BAR + 4.0, room * value / most
+        y, length = i * BAR + 4.0, room * value / longest
         label = name if len(name) <= 54 else f"{name[:52]}..."
         parts += [
             Text(BESIDE - 8, y + 10, label, "end"),
@@ -105,14 +105,14 @@ def _horizontal(chart: Chart) -> Drawing:
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """The positions of an axis and its labelled ticks."""
+    """The positions of values on an axis, and its labelled ticks."""
 
     at: Callable[[Value], float]
     ticks: tuple[tuple[float, str], ...]
 
 
 def _over_x(chart: Chart, clock: str) -> Drawing:
-    """Draw lines, steps, bands, points and upright bars over x."""
+    """Return a drawing of lines, steps, bands, points and upright bars over an x axis."""
     x = _x_scale(chart, clock)
     left = _y_scale([series for series in chart.series if not series.right], chart.y)
     right = _y_scale([series for series in chart.series if series.right], chart.right or chart.y)
@@ -162,12 +162,12 @@ def _over_x(chart: Chart, clock: str) -> Drawing:
 
 
 def _off_scale(series: Series, axis: Axis) -> bool:
-    """Return whether all values are beyond the end of the axis."""
+    """Return whether all values are beyond the upper end of the axis."""
     return axis.top is not None and min(y or 0.0 for y in series.y) > axis.top
 
 
 def _on_top(series: Series, below: Sequence[float | None]) -> tuple[float | None, ...]:
-    """Return the upper edge of an area that stands on others."""
+    """Return the upper edge of an area that is stacked on others."""
     lower = below or (0.0,) * len(series.y)
     return tuple((y or 0.0) + (low or 0.0) for y, low in zip(series.y, lower, strict=True))
 
@@ -175,7 +175,7 @@ def _on_top(series: Series, below: Sequence[float | None]) -> tuple[float | None
 def _points(
     series: Series, x: Scale, y: Scale, values: Sequence[float | None] = ()
 ) -> list[tuple[float, float]]:
-    """Return the positions of a series without its gaps, with the corners of steps."""
+    """Return the positions of a series without its gaps; steps get corner points."""
     points: list[tuple[float, float]] = []
     for at, value in zip(series.x, values or series.y, strict=True):
         if value is None:
@@ -190,19 +190,22 @@ def _points(
 def _bars(
     series: Series, x: Scale, y: Scale, colour: str, stacked: list[float], side_by_side: int
 ) -> Iterator[Box]:
-    """Yield upright bars; ``stacked`` is the height so far of each category, and grows."""
-    room = 0.7 * (WIDTH - LEFT - RIGHT) / max(len(stacked), 1)
-    width = room / side_by_side
-    for i, (at, value) in enumerate(zip(series.x, series.y, strict=True)):
+    """Yield upright bars.
+
+    ``stacked`` is the height so far of each category. It is increased in place.
+    """
+    category_width = 0.7 * (WIDTH - LEFT - RIGHT) / max(len(stacked), 1)
+    width = category_width / side_by_side
+    for i, (x_value, value) in enumerate(zip(series.x, series.y, strict=True)):
         low = stacked[i] if side_by_side == 1 else 0.0
         top, bottom = y.at(low + (value or 0.0)), y.at(low)
-        yield Box(x.at(at) - room / 2, top, width, bottom - top, colour)
+        yield Box(x.at(x_value) - category_width / 2, top, width, bottom - top, colour)
         if side_by_side == 1:
             stacked[i] += value or 0.0
 
 
 def _x_scale(chart: Chart, clock: str) -> Scale:
-    """Return the scale of x: moments, categories or numbers."""
+    """Return the scale of the x axis: times, categories or numbers."""
     values = [x for series in chart.series for x in series.x if x is not None]
     room = WIDTH - LEFT - RIGHT
     moments = [x for x in values if isinstance(x, datetime)]
@@ -248,10 +251,13 @@ def _number_scale(values: Sequence[float], log: bool) -> Scale:
 
 
 def _y_scale(series: Sequence[Series], axis: Axis) -> Scale:
-    """Return the scale of values, from zero (or the least, if negative) to above the largest."""
-    values = [y for each in series for y in each.y if y is not None]
+    """Return the scale of the y axis, up to above the largest value.
+
+    It begins at zero, or at the smallest value if that is negative.
+    """
+    values = [y for shown in series for y in shown.y if y is not None]
     for shape in (Shape.BAR, Shape.AREA):
-        stack = [each.y for each in series if each.shape is shape]
+        stack = [shown.y for shown in series if shown.shape is shape]
         if len(stack) > 1:  # these reach the sum
             values += [sum(y or 0.0 for y in ys) for ys in zip(*stack, strict=True)]
     most = axis.top or max(values, default=0.0) or 1.0
@@ -270,7 +276,7 @@ def _y_scale(series: Sequence[Series], axis: Axis) -> Scale:
 
 
 def _ticks(most: float) -> list[float]:
-    """Return four to six round steps from zero to above ``most``."""
+    """Return four to six evenly spaced, round ticks from zero to above ``most``."""
     raw = most / 4
     size = 10 ** floor(log10(raw))
     step = next(size * factor for factor in (1, 2, 2.5, 5, 10) if size * factor >= raw)
@@ -281,9 +287,12 @@ def _ticks(most: float) -> list[float]:
 
 
 def _moments(begins: datetime, ends: datetime, clock: str) -> list[tuple[datetime, str]]:
-    """Return at most nine labelled moments on whole hours or days."""
+    """Return at most nine labelled times on whole hours or days."""
     hours = (ends - begins).total_seconds() / 3600
-    step = next((h for h in (1, 2, 3, 6, 12, 24, 48, 168) if hours / h <= 8), ceil(hours / 8))
+    step = next(
+        (hours_apart for hours_apart in (1, 2, 3, 6, 12, 24, 48, 168) if hours / hours_apart <= 8),
+        ceil(hours / 8),
+    )
     first = begins.replace(minute=0, second=0, microsecond=0)
     first = first.replace(hour=first.hour - first.hour % min(step, 24))
     moments = []
@@ -296,7 +305,7 @@ def _moments(begins: datetime, ends: datetime, clock: str) -> list[tuple[datetim
 
 
 def _label(moment: datetime, step: int, clock: str) -> str:
-    """Return a moment as text: a time of day or a date, or the time since the trace began."""
+    """Return a tick's time as text: time of day, date, or time since the trace began."""
     if clock != "utc":
         return duration(moment.timestamp()) if moment.timestamp() else "0"
     return f"{moment.day} {moment:%b}" if step >= 24 else f"{moment:%H:%M}"

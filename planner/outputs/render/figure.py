@@ -51,7 +51,10 @@ def line(
     hover: str | None = "%{x}: %{y:,.4~g}",
     **style: Any,
 ) -> Any:
-    """Return a line of a figure; ``style`` is Plotly's, such as ``line_shape`` or ``visible``."""
+    """Return a line for a figure.
+
+    ``style`` takes Plotly's settings, such as ``line_shape`` or ``visible``.
+    """
     look = {"color": colour, "dash": dash, "width": width}
     return _scatter(x, y, name, mode, hover, {"line": look}, style)
 
@@ -81,7 +84,7 @@ def _scatter(
     look: dict[str, Any],
     style: dict[str, Any],
 ) -> dict[str, Any]:
-    """Return a trace as plain data.
+    """Return a Plotly trace as plain data.
 
     Plotly's own objects check each value, which took half of the time of a results page.
     """
@@ -110,7 +113,7 @@ def figure(
     """Return traces with the axes and margins of all charts, as plain data for JSON.
 
     ``x``, ``y`` and ``right`` are the titles of the axes. ``xaxis``, ``yaxis`` and ``yaxis2`` of
-    ``layout`` override their settings. ``together``: the hover text covers all lines at a time.
+    ``layout`` override their settings. With ``together``, the hover text shows all lines at once.
     """
     looks = _layout(height, x, y, right, together, layout)
     plain: Figure = json.loads(to_json_plotly({"data": list(traces), "layout": looks}))
@@ -126,7 +129,7 @@ def plain_figure(
     together: bool = False,
     **layout: Any,
 ) -> Figure:
-    """Return the figure of traces that are plain data already.
+    """Return a figure of traces that are already plain data.
 
     Nothing is checked, which takes a thirtieth of the time of ``figure``.
     """
@@ -144,6 +147,7 @@ DATES = [
 def _layout(
     height: int, x: str, y: str, right: str, together: bool, special: dict[str, Any]
 ) -> dict[str, Any]:
+    """Return the Plotly layout of a figure; ``special`` has settings that override it."""
     rest = {name: value for name, value in special.items() if name != "bare"}
     axes = {
         "xaxis": {"title": {"text": x}, "showgrid": False, "automargin": True},

@@ -22,7 +22,7 @@ SHADES = 8  # classes heat-1 to heat-8 of the style sheet
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """The text of a cell; ``look`` are its classes."""
+    """The text of a table cell, and its CSS classes (``look``)."""
 
     text: str
     look: str
@@ -30,7 +30,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class ShownTable:
-    """A table with its values as text."""
+    """A table whose values are text."""
 
     table: Table
     heads: tuple[tuple[Head, str], ...]  # with their classes
@@ -40,7 +40,7 @@ class ShownTable:
 
 @dataclass(frozen=True, slots=True)
 class ShownBlock:
-    """A block with what its template needs; a chart is a figure for scripts, or an SVG."""
+    """A block as its template needs it; a chart is data for the page's script, or an SVG."""
 
     kind: str  # facts, note, table or chart
     block: Block
@@ -59,7 +59,7 @@ class ShownSection:
 
 
 def sections_shown(report: Report, *, live: bool) -> tuple[ShownSection, ...]:
-    """Return the sections for templates; ``live``: charts are drawn by the page's script."""
+    """Return the sections for templates; with ``live``, the page's script draws the charts."""
     return _shown(report.sections, report.clock, live)
 
 
@@ -80,7 +80,7 @@ def _shown(sections: Sequence[Section], clock: str, live: bool) -> tuple[ShownSe
 def charts_shown(
     report: Report, *, live: bool, prefix: str = "over-time"
 ) -> tuple[ShownBlock, ...]:
-    """Return the charts that belong to the facts, for templates."""
+    """Return the charts that belong to the facts of a report, for templates."""
     return tuple(
         _shown_block(chart, f"{prefix}-{i}", report.clock, live)
         for i, chart in enumerate(report.charts, start=1)
@@ -115,7 +115,7 @@ def _shown_block(block: Block, element: str, clock: str, live: bool) -> ShownBlo
 
 
 def _shown_table(table: Table, clock: str, live: bool) -> ShownTable:
-    """Return a table with its values as text."""
+    """Return a table for templates, with its values as text."""
     looks = ["num" if head.numeric else WIDE.get(head.wide, "wide") for head in table.heads]
     rows = tuple(
         (
@@ -128,7 +128,7 @@ def _shown_table(table: Table, clock: str, live: bool) -> ShownTable:
 
 
 def _shade(table: Table, row: int, column: int) -> str:
-    """Return the class of a heat map's cell, with a blank before it."""
+    """Return the CSS class of a heat map's cell, with a space before it."""
     if not table.shades or (share := table.shades[row][column]) is None:
         return ""
     return f" heat-{1 + min(SHADES - 1, int(SHADES * share))}"

@@ -120,7 +120,7 @@ def _draw(canvas: Any, part: Path | Box | Text, height: float) -> None:
 
 
 def printable(text: str) -> str:
-    """Replace letters that the fonts do not have."""
+    """Replace the characters that the PDF fonts do not have."""
     for letter, other in INSTEAD.items():
         text = text.replace(letter, other)
     return text.encode(CODE, "replace").decode(CODE)
@@ -155,7 +155,7 @@ def _text(text: str, style: ParagraphStyle = BODY, **more: Any) -> Paragraph:
 
 
 def _story(report: Report, cover: Cover) -> list[Flowable]:
-    """Return the parts of the document in their order."""
+    """Return the parts of the document in order."""
     document = document_of(report)
     about = f"{report.about}. " if report.about else ""
     story: list[Flowable] = [
@@ -166,7 +166,7 @@ def _story(report: Report, cover: Cover) -> list[Flowable]:
         *([_text(report.why), Spacer(0, 6)] if report.why else []),
         _facts(report.facts),
         *(
-            [Spacer(0, 6), _facts(tuple(each.price for each in report.alternatives))]
+            [Spacer(0, 6), _facts(tuple(alternative.price for alternative in report.alternatives))]
             if report.alternatives
             else []
         ),
@@ -193,7 +193,7 @@ def _has_unknown_letter(text: str) -> bool:
 
 
 def _texts(report: Report) -> list[str]:
-    """Return the title, the answer and all table cells."""
+    """Return the texts that may have unusual characters: title, answer and all table cells."""
     cells = [str(value) for table in report.tables for row in table.rows for value in row]
     return [report.title, report.answer, *cells]
 
@@ -226,7 +226,7 @@ def _facts(facts: tuple[Fact, ...]) -> Flowable:
 
 
 def _value_style(fact: Fact) -> ParagraphStyle:
-    """Return the style of a value: in the colour of its meaning, and smaller if it is long."""
+    """Return the style of a value: the colour of its meaning, and a small size for long text."""
     style = BIG if len(fact.text) <= SHORT else BODY
     if fact.meaning not in COLOURS:
         return style
@@ -294,7 +294,7 @@ def _parts(table: Table) -> list[Table]:
 
 
 def least_widths(table: Table) -> list[float]:
-    """Return the widths of the columns in points at which no word is broken."""
+    """Return column widths in points such that no word is broken."""
     columns = list(zip(*table.texts(), strict=True)) or [()] * len(table.heads)
     widths = [
         min(
@@ -340,16 +340,19 @@ def _table(table: Table, clock: str) -> Flowable:
 
 
 def _widths(table: Table) -> list[float]:
-    """Return the widths of columns in points: what words need, and the rest by relative width."""
-    least = least_widths(table)
-    left = max(0.0, ROOM - sum(least))
+    """Return column widths in points: the longest words, and the rest by relative width."""
+    minimum_widths = least_widths(table)
+    room_left = max(0.0, ROOM - sum(minimum_widths))
     shares = [head.wide if not head.numeric else 0.5 for head in table.heads]
-    widths = [each + left * share / sum(shares) for each, share in zip(least, shares, strict=True)]
+    widths = [
+        least_width + room_left * share / sum(shares)
+        for least_width, share in zip(minimum_widths, shares, strict=True)
+    ]
     return [ROOM * width / sum(widths) for width in widths]
 
 
 def _signs(cover: Cover) -> Flowable:
-    """Return the sign-off lines."""
+    """Return the lines for signatures."""
     heads = ["", *(_text(word, HEAD) for word in ("Name", "Decision", "Date"))]
     rows: list[list[Any]] = [
         heads,

@@ -69,19 +69,19 @@ def figure_of(chart: Chart, clock: str = "utc") -> Figure:
 
 
 def _colour(series: Series) -> str | None:
-    """Return the colour of the role of a series; None: the next colour."""
+    """Return the colour for the role of a series; None takes Plotly's next colour."""
     if series.role is Role.FORECAST and series.shape is Shape.BAND:
         return SKY
     return COLOURS.get(series.role)
 
 
 def _barmode(chart: Chart) -> str:
-    """Return how bars of one category share their place."""
+    """Return Plotly's ``barmode``: how bars of one category are placed."""
     return "stack" if chart.stacked or chart.horizontal else "group"
 
 
 def _axis(axis: Axis) -> dict[str, Any]:
-    """Return the settings of an axis that differ from those of all charts."""
+    """Return the axis settings that differ from those of all charts."""
     settings: dict[str, Any] = dict(LOGARITHMIC) if axis.log else {}
     if axis.ticks:
         settings |= {"tickvals": list(axis.ticks)}
@@ -124,19 +124,19 @@ def _traces(series: Series, colour: str, chart: Chart, clock: str) -> Iterator[d
         edge = {"line": line | {"width": 0}, "hoverinfo": "skip", "hovertemplate": None}
         yield trace | edge | {"y": list(series.low), "showlegend": False}
         opacity = 0.5 if series.role is Role.SHORTFALL else 0.22
-        yield trace | edge | {"fill": "tonexty", "fillcolor": _pale(colour, opacity)}
+        yield trace | edge | {"fill": "tonexty", "fillcolor": _with_opacity(colour, opacity)}
         return
     if series.shape is Shape.AREA:
-        fill = {"stackgroup": "all", "fillcolor": _pale(colour, 0.7)}
+        fill = {"stackgroup": "all", "fillcolor": _with_opacity(colour, 0.7)}
         yield trace | fill | {"line": {"color": colour, "width": 0.5, "shape": "hv"}}
         return
     if series.role is Role.DEMAND:
-        trace |= {"fill": "tozeroy", "fillcolor": _pale(colour, 0.18)}
+        trace |= {"fill": "tozeroy", "fillcolor": _with_opacity(colour, 0.18)}
     yield trace | {"line": line}
 
 
 def _hover(series: Series, axis: Axis) -> str:
-    """Return the text that a pointer shows at a value."""
+    """Return the hover text of a value."""
     value = {Form.SHARE: ":.1%", Form.CHANGE: ":+.1%"}.get(axis.form, ":,.4~g")
     unit = f" {axis.unit}" if axis.unit and axis.form not in PER_CENT else ""
     note = ", %{customdata}" if series.notes else ""
@@ -144,7 +144,7 @@ def _hover(series: Series, axis: Axis) -> str:
 
 
 def _position(value: Value, clock: str) -> Any:
-    """Return a value of x as Plotly reads it."""
+    """Return an x value in the form that Plotly reads."""
     if not isinstance(value, datetime):
         return value
     if clock == "relative":
@@ -152,7 +152,7 @@ def _position(value: Value, clock: str) -> Any:
     return local(value).strftime("%Y-%m-%dT%H:%M:%S")
 
 
-def _pale(colour: str, opacity: float) -> str:
+def _with_opacity(colour: str, opacity: float) -> str:
     """Return a colour with an opacity."""
     red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
     return f"rgba({red}, {green}, {blue}, {opacity})"

@@ -17,16 +17,16 @@ GAP = 2  # blanks between columns
 
 
 def terminal_text(report: Report, *, colour: bool = False, width: int | None = None) -> str:
-    """Return a report as lines of text.
+    """Return a report as text for a terminal.
 
-    ``colour``: with the codes of a terminal. ``width``: wrap text to that many characters.
+    With ``colour``, the text has ANSI colour codes. ``width`` wraps it to that many characters.
     """
     return "\n".join(_Terminal(colour, width).report(report))
 
 
 @dataclass(frozen=True, slots=True)
 class _Terminal:
-    """How to write: with or without colour, and the width in characters, if it is limited."""
+    """A writer of reports as text: with or without colour, and with a width in characters."""
 
     colour: bool
     width: int | None
@@ -43,13 +43,19 @@ class _Terminal:
             yield from self._facts(Facts(report.facts))
         if report.alternatives:
             yield from ("", self._painted("Alternatives"))
-            yield from self._facts(Facts(tuple(each.price for each in report.alternatives)))
+            yield from self._facts(
+                Facts(tuple(alternative.price for alternative in report.alternatives))
+            )
         for section in report.sections:
             if body := list(self._section(section, report.clock)):
                 yield from ("", self._painted(section.title), *body)
 
     def _section(self, section: Section, clock: str) -> Iterator[str]:
-        """Yield the lines of a section: no charts, and only the notes of what is not printed."""
+        """Yield the lines of a section.
+
+        Charts are left out. Of a folded section only the notes are printed, unless it is marked
+        as printed.
+        """
         shown = section.printed or not section.folded
         for i, block in enumerate(section.blocks):
             match block:
@@ -58,7 +64,8 @@ class _Terminal:
                 case Facts() if shown:
                     yield from self._facts(block)
                 case Table() if shown:
-                    yield from [""] * bool(i and block.title)
+                    if i and block.title:
+                        yield ""
                     yield from self._table(block, clock)
 
     def _facts(self, facts: Facts) -> Iterator[str]:
@@ -77,7 +84,8 @@ class _Terminal:
     def _table(self, table: Table, clock: str) -> Iterator[str]:
         """Yield the lines of a table; marked rows begin with a star.
 
-        One that is too wide loses its explanations. If that is not enough, its columns become rows.
+        A table that is too wide loses its explanatory columns. If it is still too wide, its columns
+        become rows.
         """
         if table.title:
             yield table.title
@@ -89,7 +97,8 @@ class _Terminal:
             grid = grid.columns([i for i, head in enumerate(heads) if not i or head.wide < LONG])
         if room and grid.least > room:
             for i, part in enumerate(grid.turned(marks, room)):
-                yield from [""] * bool(i)
+                if i:
+                    yield ""
                 yield from part.lines(room)
         else:
             yield from grid.lines(room, marks if table.marked else None)
@@ -111,18 +120,18 @@ class _Terminal:
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """Cells of text, the first row being the head; ``right`` columns are aligned to the right."""
+    """A grid of text cells; the first row is the head, and ``right`` columns align right."""
 
     rows: Sequence[Sequence[str]]
     right: Sequence[bool]
 
     @property
     def least(self) -> int:
-        """Return the least width, at which no word is broken."""
+        """Return the smallest width in characters at which no word is broken."""
         return sum(self._least()) + GAP * (len(self.right) - 1)
 
     def _least(self) -> list[int]:
-        """Return the widths of the longest words, or of text that is short."""
+        """Return per column the width of its longest word; short texts are kept whole."""
         return [
             max(1, *(len(word) for text in column for word in text.split()))
             if right
@@ -131,22 +140,24 @@ class Grid:
         ]
 
     def columns(self, kept: Sequence[int]) -> Grid:
-        """Return the grid with the columns ``kept``."""
+        """Return the grid with only the columns ``kept``."""
         return Grid([[row[i] for i in kept] for row in self.rows], [self.right[i] for i in kept])
 
     def turned(self, marks: Sequence[str], room: int) -> Iterator[Grid]:
-        """Yield grids with a row for each column, and as many of the rows as ``room`` has."""
+        """Yield transposed grids, with as many of the original rows each as fit into ``room``."""
         turned = [list(column) for column in zip(*self.rows, strict=True)]
         turned[0] = [f"{m} {t}" if m else t for m, t in zip(marks, turned[0], strict=True)]
         first, items = max(len(column[0]) for column in turned), len(turned[0]) - 1
-        each = max(NARROWEST, *(len(word) for c in turned for t in c[1:] for word in t.split()))
-        some = max(1, (room - first) // (each + GAP))
-        for begin in range(1, items + 1, some):
-            part = [[column[0], *column[begin : begin + some]] for column in turned]
+        column_width = max(
+            NARROWEST, *(len(word) for c in turned for t in c[1:] for word in t.split())
+        )
+        per_grid = max(1, (room - first) // (column_width + GAP))
+        for begin in range(1, items + 1, per_grid):
+            part = [[column[0], *column[begin : begin + per_grid]] for column in turned]
             yield Grid(part, [False, *[True] * (len(part[0]) - 1)])
 
     def lines(self, room: int | None, marks: Sequence[str] | None = None) -> Iterator[str]:
-        """Yield the lines; cells are wrapped if the grid needs more than ``room``."""
+        """Yield the lines of the grid; cells wrap if it is wider than ``room`` characters."""
         widths = self._widths(room)
         for i, row in enumerate(self.rows):
             cells = [
@@ -163,11 +174,11 @@ class Grid:
                 yield f"{mark}{line}".rstrip()
 
     def _widths(self, room: int | None) -> list[int]:
-        """Return the widths of the columns; the widest shrink until the grid fits ``room``."""
+        """Return the column widths; the widest columns shrink until the grid fits ``room``."""
         widths = [max(1, *map(len, column)) for column in zip(*self.rows, strict=True)]
-        least = self._least()
+        minimum_widths = self._least()
         while room is not None and sum(widths) + GAP * (len(widths) - 1) > room:
-            shrinking = [i for i, width in enumerate(widths) if width > least[i]]
+            shrinking = [i for i, width in enumerate(widths) if width > minimum_widths[i]]
             if not shrinking:
                 break
             widths[max(shrinking, key=lambda i: widths[i])] -= 1

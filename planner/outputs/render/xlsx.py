@@ -44,7 +44,7 @@ def xlsx_of(report: Report, cover: Cover) -> bytes:
 
 
 def _format(book: Any, form: Form) -> Any:
-    """Return the cell format of a form."""
+    """Return the workbook's cell format for a form of values, such as dollars or percent."""
     text = form is Form.TEXT
     return book.add_format({"num_format": form.value, "text_wrap": text, "valign": "top"})
 
@@ -63,7 +63,7 @@ def _answer(book: Any, report: Report, cover: Cover, bold: Any, text: Any) -> No
         ("For", report.about, ""),
         ("Computed", cover.computed, f"version {cover.version}; written {cover.written}"),
         *map(_fact, report.facts),
-        *(_fact(each.price) for each in report.alternatives),
+        *(_fact(alternative.price) for alternative in report.alternatives),
         *(("Warning", warning, "") for warning in report.warnings),
         *(
             (
@@ -122,7 +122,7 @@ def _sheet(book: Any, section: Section, bold: Any, forms: dict[Form, Any]) -> No
 
 
 def _worksheet(book: Any, name: str) -> Any:
-    """Return a new sheet, with a number after its name if that one exists."""
+    """Return a new sheet; a number is appended to a name that is already used."""
     taken = {sheet.get_name().lower() for sheet in book.worksheets()}
     name = "".join(" " if letter in r"[]:*?/\\" else letter for letter in name)[:SHEET]
     names = (name, *(f"{name[: SHEET - 3]} {n}" for n in range(2, 100)))
@@ -141,7 +141,7 @@ def _table(sheet: Any, table: Table, bold: Any, forms: dict[Form, Any]) -> None:
 
 
 def _cell(sheet: Any, row: int, column: int, value: Value, form: Any) -> None:
-    """Write a value with the type that it has."""
+    """Write a value into a cell with a matching type: number, date or text."""
     match value:
         case None | "":
             sheet.write_blank(row, column, None, form)

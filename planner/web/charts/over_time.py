@@ -11,7 +11,7 @@ from planner.outputs.render.figure import MAX_POINTS
 
 
 def times(table: pl.DataFrame, column: str, clock: str) -> list[Any]:
-    """Return a time column for an axis: ISO text, or hours since the start on a relative clock."""
+    """Return a time column for an axis: ISO text, or hours since the start of the trace."""
     if clock == "relative":
         return (table[column].dt.epoch("ms") / 3.6e6).round(4).to_list()
     moments = table[column].dt.convert_time_zone(zone_name())
@@ -23,22 +23,23 @@ def axis_title(clock: str) -> str:
 
 
 def steps(table: pl.DataFrame, time: str, value: str, every: str = "") -> pl.DataFrame:
-    """Keep the rows where a step line changes, and its first and last: fewer points, same picture.
+    """Return only the rows at which a step line changes, and the first and last row.
 
-    ``every``: keep also the first row of each such span, so that a constant line has points to
-    select. A line that still has too many points is averaged over equal spans.
+    ``every`` is a time span such as "1h". The first row of each span is kept too, so that a
+    constant line has points to select. A line that still has too many points is averaged over
+    equal spans.
     """
     table = table.sort(time)
     changed = (pl.col(value) != pl.col(value).shift(1)).fill_null(value=True)
     last = pl.int_range(pl.len()) == pl.len() - 1
     span = pl.col(time).dt.truncate(every) if every else pl.lit(0)
     begins = (span != span.shift(1)).fill_null(value=False)
-    kept = table.filter(changed | last | begins)
-    return thin(kept, time, value) if kept.height > MAX_POINTS else kept
+    points = table.filter(changed | last | begins)
+    return thin(points, time, value) if points.height > MAX_POINTS else points
 
 
 def thin(table: pl.DataFrame, time: str, *values: str) -> pl.DataFrame:
-    """Average a line over equal spans if it has more points than a screen can show."""
+    """Return a line averaged over equal spans, if it has more points than a screen can show."""
     if table.height <= MAX_POINTS:
         return table
     at_ms = table[time].dt.epoch("ms").to_numpy()

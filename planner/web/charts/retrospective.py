@@ -23,13 +23,13 @@ def weeks_figure(outcomes: Sequence[Outcome]) -> Figure | None:
     series = (
         Series("Demand off by", when, off),
         Series("Replica-hours beyond need", when, tuple(map(_beyond, figures))),
-        Series("Late, of the worst tier", when, tuple(map(_worst, figures)), Role.BASELINE),
+        Series("Late, of the worst tier", when, tuple(map(_largest_miss, figures)), Role.BASELINE),
     )
     return figure_of(Chart("", Axis(), Axis("share", form=Form.SHARE), series, small=True))
 
 
 def hours_figure(figures: dict[str, Any]) -> Figure | None:
-    """Draw held and needed replicas by hour; None if no hour is known."""
+    """Draw active and needed replicas by hour; None if no hour is known."""
     lines = (
         ("held", "Held, as planned", Role.RECOMMENDED),
         ("needed", "Would have done", Role.MEASURED),
@@ -54,7 +54,7 @@ def _by_hour(
     shape: Shape,
     lines: Sequence[tuple[str, str, Role]],
 ) -> Figure | None:
-    """Draw keys of the hours, each under a name."""
+    """Draw several keys of the hours as lines, each with a name."""
     rows = figures.get("hours") or []
     if not rows:
         return None
@@ -66,7 +66,7 @@ def _by_hour(
     return figure_of(Chart("", Axis(), Axis(title, unit), series, small=True))
 
 
-def _worst(figures: dict[str, Any]) -> float | None:
+def _largest_miss(figures: dict[str, Any]) -> float | None:
     shares = [share for share in figures["attainment"].values() if share is not None]
     return 1 - min(shares) if shares else None
 

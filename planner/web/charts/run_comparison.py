@@ -18,8 +18,8 @@ HOUR_MS = 3.6e6
 class Course:
     """The ready replicas of a run over time.
 
-    ``table`` has columns time, ready and, where it is known, usd_per_hour. ``base``: the others
-    are changes of it.
+    ``table`` has columns time, ready and, where known, usd_per_hour. ``base`` marks the run that
+    the others are compared with.
     """
 
     label: str
@@ -30,9 +30,9 @@ class Course:
 def course_figure(
     courses: Sequence[Course], value: str, unit: str, *, clock: str, apart: bool
 ) -> Figure | None:
-    """Draw ``value`` of every run that has it as a step line; None if fewer than two have it.
+    """Draw ``value`` of each run as a step line; None if fewer than two runs have it.
 
-    ``apart``: the runs have different windows, so each line begins at hour 0.
+    With ``apart``, the runs have different windows, so each line begins at hour 0.
     """
     drawn = [course for course in courses if value in course.table.columns]
     if len(drawn) < 2:

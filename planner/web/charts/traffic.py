@@ -24,7 +24,7 @@ Json = Mapping[str, Any]
 
 
 def colour_of(label: str, place: int) -> str:
-    """Return the colour of a label by its rank, or grey for the sum of the others."""
+    """Return the colour of a label by its rank ``place``, or grey for the sum of the others."""
     return GREY if label.endswith(f" {OTHERS}") else PALETTE[place % (len(PALETTE) - 1)]
 
 
@@ -37,9 +37,9 @@ def rate_figure(
     clock: str,
     lost: Sequence[Json] = (),
 ) -> Figure:
-    """Draw the stacked ``rates`` of all labels, the smallest last, and the line of their ``total``.
+    """Draw the ``rates`` of all labels stacked, and the line of their ``total``.
 
-    Spans of ``lost`` data are shaded. ``rates`` and ``total`` have columns place, label, start_s,
+    Times of ``lost`` data are shaded. ``rates`` and ``total`` have columns place, label, start_s,
     seconds and ``field``.
     """
     parts = rates.sort("place", "start_s").partition_by("place", as_dict=True)
@@ -72,10 +72,10 @@ def rate_figure(
     shapes = [
         {
             "type": "rect", "xref": "x", "yref": "paper", "y0": 0, "y1": 1, "layer": "below",
-            "x0": _moment(each["start_s"], clock), "x1": _moment(each["end_s"], clock),
+            "x0": _moment(span["start_s"], clock), "x1": _moment(span["end_s"], clock),
             "fillcolor": LOST, "line": {"width": 1, "color": LOST},
         }
-        for each in lost
+        for span in lost
     ]  # fmt: skip
     if shapes:
         lines.append(_key_of_lost())
@@ -86,7 +86,10 @@ def rate_figure(
 
 
 def _course(part: pl.DataFrame, field: str, clock: str) -> dict[str, Any]:
-    """Return rates at equal steps, given by the first time and the step to keep the page small."""
+    """Return the rates as a series with equal steps.
+
+    It has only the first time and the step, to keep the page small.
+    """
     step = float(part["seconds"][0])
     per_s = part[field] / part["seconds"]
     y = [None if rate is None else float(f"{rate:.4g}") for rate in per_s.to_list()]
@@ -137,7 +140,7 @@ def week_figure(rhythm: Json, *, unit: str, clock: str) -> Figure:
 
 
 def lengths_figure(lengths: Sequence[Json], levels: Sequence[float], places: Json) -> Figure:
-    """Draw the share of requests (y) up to each length in tokens (x, logarithmic), by label."""
+    """Draw by label the share of requests (y) up to each length in tokens (x, logarithmic)."""
     lines = []
     for length in lengths:
         reached = [

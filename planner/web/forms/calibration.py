@@ -105,6 +105,7 @@ class MeasurementsForm(DressedForm):
     )
 
     def reading(self) -> CalibrationOptions:
+        """Return the reading options in the form."""
         values = self.cleaned_data
         return CalibrationOptions(
             format=values["format"] or "auto",
@@ -133,7 +134,7 @@ class _RowsForm(forms.Form):
 
 
 class FitForm(_RowsForm):
-    """What to fit from which rows.
+    """Which profile to fit from which rows.
 
     Empty limits follow from the rows and the memory.
     """
@@ -155,6 +156,7 @@ class FitForm(_RowsForm):
         self.fields["kernels"].choices = kernels  # type: ignore[attr-defined]
 
     def spec(self) -> ProfileSpec:
+        """Return the profile to make, from the form."""
         values = self.cleaned_data
         model, gpu, _ = json.loads(values["rows"])
         keys = ("name", "kind", "model", "gpu", "tp", "precision", *LIMITS)

@@ -26,7 +26,7 @@ WIDTHS = {  # of an arrangement, and what they are called
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """The lists behind the fields of the form; ``profiles`` is grouped by model for a select."""
+    """The names in the select fields of the form; ``profiles`` is grouped by model."""
 
     profiles: Choices
     models: list[str]
@@ -38,7 +38,7 @@ class Names:
 
 
 def names_of(data: dict[str, Any]) -> Names:
-    """Return the names that the form of the document ``data`` offers."""
+    """Return the names that the form for the document ``data`` offers."""
     profiles = rows_of(data, "profiles")
     own_profiles = [
         ProfileChoice(profile.model, profile.gpu, profile.tp, profile.name)
@@ -72,13 +72,13 @@ def names_of(data: dict[str, Any]) -> Names:
 
 
 def _label(row: dict[str, Any]) -> str:
-    """Label a profile that the scenario itself contains."""
+    """Return a label for a profile that the scenario itself describes."""
     choice = ProfileChoice.of(row)
     return choice.label + (f", {choice.role}" if choice.role else "")
 
 
 def _basis(source: Provenance) -> str:
-    """Return the provenance of a built-in profile, and its engine if the source names one."""
+    """Return the kind of source of a built-in profile, with the engine if it is named."""
     return ", ".join(filter(None, (source.kind, catalogue.engine_of(source))))
 
 

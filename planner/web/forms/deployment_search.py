@@ -71,7 +71,7 @@ class ConfigureForm(DressedForm):
         return prices
 
     def asked(self) -> DeploymentQuery:
-        """Return the search that the form describes; raise PlannerError for an invalid value."""
+        """Return the search in the form; raise PlannerError for an invalid value."""
         values = self.cleaned_data
         gpus = tuple(name.strip() for name in values["gpus"].split(",") if name.strip())
         return DeploymentQuery(
@@ -83,7 +83,7 @@ class ConfigureForm(DressedForm):
 
 
 def chosen_posted(posted: QueryDict) -> dict[str, Any]:
-    """Return the arguments of ``scenario_with_deployments`` for the selected deployments."""
+    """Return keyword arguments for ``scenario_with_deployments`` from the selected rows."""
     kind, _, name = posted.get("base", "").partition(":")
     try:
         chosen = [row for text in posted.getlist("chosen") for row in json.loads(text)]

@@ -36,7 +36,7 @@ def look(data: Any, dotted: str) -> Any:
 
 
 def rows_of(data: Any, dotted: str) -> list[Row]:
-    """Return the mappings of a list; a plain name is short for a mapping.
+    """Return the mappings in a list; a plain name counts as a mapping with that name.
 
     Other items are skipped.
     """
@@ -48,7 +48,7 @@ def rows_of(data: Any, dotted: str) -> list[Row]:
 
 
 def study_values(data: Row) -> Row:
-    """Return the values of StudyForm for the document ``data``."""
+    """Return initial values of StudyForm for the document ``data``."""
     values: Row = {}
     for name, scalar in SCALARS.items():
         value = look(data, scalar.path)
@@ -67,7 +67,7 @@ def study_values(data: Row) -> Row:
 
 
 def row_values(data: Row) -> dict[str, list[Row]]:
-    """Return the values of every row form, by section."""
+    """Return initial values of every row form, by section."""
     plain = {
         section: [{**row, "at": i} for i, row in enumerate(rows_of(data, dotted))]
         for section, dotted in LISTS.items()
@@ -86,7 +86,7 @@ def row_values(data: Row) -> dict[str, list[Row]]:
 
 
 def study_changes(data: Row, values: Row) -> Row:
-    """Return the changes that ``document.edit`` needs to make the document match StudyForm."""
+    """Return the edits (for ``document.edit``) that make the document match StudyForm."""
     changes: Row = {}
     shown = study_values(data)
     for name, scalar in SCALARS.items():
@@ -98,14 +98,14 @@ def study_changes(data: Row, values: Row) -> Row:
     have = {row.get("name"): row for row in rows if not row.get("label")}
     if set(values["policies"]) != set(shown["policies"]):
         changes["policies"] = [
-            *(_short(have.get(name, {"name": name})) for name in values["policies"]),
+            *(_name_or_row(have.get(name, {"name": name})) for name in values["policies"]),
             *(row for row in rows if row.get("label")),
         ]
     return changes
 
 
 def row_changes(data: Row, section: str, rows: Sequence[Row]) -> Row:
-    """Return the changes for the rows of one section; unchanged rows and keys are kept."""
+    """Return the edits for the rows of one section; unchanged rows and keys are kept."""
     dotted = LISTS[section]
     have = rows_of(data, dotted)
     if section == "regions":
@@ -118,21 +118,21 @@ def row_changes(data: Row, section: str, rows: Sequence[Row]) -> Row:
         named = {row.get("name"): row for row in rows_of(data, "models")}
         models = list(dict.fromkeys(row["model"] for row in new))
         if set(models) != set(named):
-            changes["models"] = [_short(named.get(name, {"name": name})) for name in models]
+            changes["models"] = [_name_or_row(named.get(name, {"name": name})) for name in models]
     return changes
 
 
 def followed(data: Row, changes: Row) -> Row:
-    """Return ``changes``, extended if they replace one model by another.
+    """Return ``changes`` with more edits if they replace one model by another.
 
-    Then the traffic and today's fleet of the old model move to the new one, so that a change of
+    The traffic and today's fleet of the old model then move to the new one, so that a change of
     model is one edit.
     """
     have = {row.get("name") for row in rows_of(data, "models")}
     now = {row["name"] if isinstance(row, dict) else row for row in changes.get("models") or have}
-    if len(gone := have - now) != 1 or len(new := now - have) != 1:
+    if len(removed := have - now) != 1 or len(new := now - have) != 1:
         return changes
-    (old,), (model,) = gone, new
+    (old,), (model,) = removed, new
     moved: Row = {}
     for dotted in (LISTS["sources"], LISTS["today"]):
         rows = changes.get(dotted) or rows_of(data, dotted)
@@ -143,31 +143,34 @@ def followed(data: Row, changes: Row) -> Row:
     return changes | moved
 
 
-def _short(row: Row) -> Any:
+def _name_or_row(row: Row) -> Any:
     return row["name"] if set(row) == {"name"} else row
 
 
-def _with(old: Row, values: Row) -> Row:
-    """Update ``old`` with ``values``; an empty value removes its key unless it was empty before."""
+def _updated(old: Row, values: Row) -> Row:
+    """Return ``old`` updated with ``values``.
+
+    An empty value removes its key, unless the key was empty before.
+    """
     new = dict(old)
     for key, value in values.items():
-        if not _empty(value):
+        if not _is_empty(value):
             new[key] = value
-        elif not _empty(old.get(key)):
+        elif not _is_empty(old.get(key)):
             del new[key]
     return new
 
 
-def _empty(value: Any) -> bool:
+def _is_empty(value: Any) -> bool:
     return value is None or value is False or value in ("", {})
 
 
 def _plain(old: Row, row: Row) -> Row:
-    return _with(old, {key: _tidied(row[key]) for key in row if key not in ("at", "DELETE")})
+    return _updated(old, {key: _tidied(row[key]) for key in row if key not in ("at", "DELETE")})
 
 
 def _tidied(value: Any) -> Any:
-    """Return whole numbers as int, since forms return 1000 as 1000.0."""
+    """Return a value with whole numbers as int, since forms return 1000 as 1000.0."""
     return tidy(value) if isinstance(value, float) else value
 
 
@@ -177,6 +180,7 @@ def _profile(old: Row, row: Row) -> Row:
 
 
 def _source(old: Row, row: Row) -> Row:
+    """Return a traffic source of the document with the values of its form row."""
     values = {
         key: _tidied(row[key])
         for key in ("trace", "series", "model", "regions", "tiers", "scale", "cached_share")
@@ -185,11 +189,11 @@ def _source(old: Row, row: Row) -> Row:
     for side in ("input", "output"):
         lengths = {"mean": row[f"{side}_mean"], "cv": row[f"{side}_cv"]}
         values[f"{side}_tokens"] = {k: tidy(v) for k, v in lengths.items() if v is not None}
-    return _with(old, values)
+    return _updated(old, values)
 
 
 def _launch(old: Any, row: Row) -> Row:
-    """Return the launch of a source without a trace; keep keys that the form does not show."""
+    """Return a source's launch with the form's values; keys that the form lacks are kept."""
     shown, new = _launch_values(old), dict(old) if isinstance(old, Mapping) else {}
     if row["launch_rps"] != shown["launch_rps"]:
         new = {key: value for key, value in new.items() if key != "requests_per_day"}
@@ -200,7 +204,7 @@ def _launch(old: Any, row: Row) -> Row:
 
 
 def _launch_values(launch: Any) -> Row:
-    """Return the fields of a launch that the form shows: requests/s, and a day with a name."""
+    """Return the launch fields that the form shows: requests/s, and a daily pattern's name."""
     launch = launch if isinstance(launch, Mapping) else {}
     rps, daily, day = (launch.get(key) for key in ("rps", "requests_per_day", "day"))
     if rps is None and isinstance(daily, int | float):
@@ -225,24 +229,26 @@ def _region_parts(row: Row) -> list[Row]:
 
 
 def _row_at(rows: Sequence[Row], place: int | None) -> Row:
-    """Return the document's row at this index, or an empty row for a new one."""
+    """Return the document's row with index ``place``, or an empty row for a new one."""
     return rows[place] if place is not None and place < len(rows) else {}
 
 
 def _regions(have: Sequence[Row], rows: Sequence[Row]) -> list[Row]:
-    """Return the regions of the form's rows; rows with the same name make one region."""
+    """Return the document's regions from form rows; rows with one name form one region."""
     regions: dict[str, Row] = {}
     for name in dict.fromkeys(row["name"] for row in rows):
         parts = [row for row in rows if row["name"] == name]
         place = next((row["at"] for row in parts if row.get("at") is not None), None)
         prices = {row["gpu"]: row["usd_per_gpu_hour"] for row in parts}
-        regions[name] = _with(
+        regions[name] = _updated(
             _row_at(have, place),
             {
                 "name": name,
                 "like": next((row["like"] for row in parts if row["like"]), None),
                 "capacity": {row["gpu"]: row["capacity"] for row in parts},
-                "usd_per_gpu_hour": {g: tidy(usd) for g, usd in prices.items() if usd is not None},
+                "usd_per_gpu_hour": {
+                    gpu: tidy(usd) for gpu, usd in prices.items() if usd is not None
+                },
             },
         )
     return list(regions.values())

@@ -34,25 +34,26 @@ MAX_COLUMNS = 9  # most columns of a row on one line at 1280 px, with its delete
 
 
 class Fault(NamedTuple):
-    """An error of a field, with the field's id for a link; "" if it concerns a whole row."""
+    """An error of a form field, with the field's HTML id; "" if it concerns a whole row."""
 
     id: str
     label: str
     words: str
 
 
-def _faults(form: forms.BaseForm, of: str) -> list[Fault]:
+def _faults(form: forms.BaseForm, row_label: str) -> list[Fault]:
+    """Return the errors of a form with the ids of their fields."""
     return [
-        Fault(form[name].id_for_label, f"{of}{form[name].label}", str(words))
+        Fault(form[name].id_for_label, f"{row_label}{form[name].label}", str(words))
         if name in form.fields
-        else Fault("", of.removesuffix(": "), str(words))
+        else Fault("", row_label.removesuffix(": "), str(words))
         for name, errors in form.errors.items()
         for words in errors
     ]
 
 
 class Editor:
-    """The forms for one document, bound to ``posted`` if it is given."""
+    """All forms for one scenario document; they are bound to ``posted`` if given."""
 
     def __init__(self, text: str, posted: Mapping[str, Any] | None = None) -> None:
         self.text = text
@@ -79,7 +80,7 @@ class Editor:
         return all([self.study.is_valid(), *(rows.is_valid() for rows in self.sections.values())])
 
     def document(self) -> str:
-        """Return the document with the form's values; other parts, comments too, are kept."""
+        """Return the document with the form's values; all other parts stay, comments too."""
         changes = mapping.study_changes(self.data, self.study.cleaned_data)
         for name in self.sections:
             changes |= mapping.row_changes(
@@ -88,7 +89,7 @@ class Editor:
         return yaml.edit(self.text, mapping.followed(self.data, changes))
 
     def place(self, problem: Exception) -> list[str]:
-        """Attach each error to the field that it concerns; return the errors without a field."""
+        """Attach the parts of an error to their fields; return those without a field."""
         rest = []
         for line in str(problem).splitlines():
             match = _FAULT.match(line)
@@ -131,6 +132,7 @@ class Editor:
         return self.sections[section].kept()
 
     def _placed(self, path: str, words: str) -> bool:
+        """Attach an error to the field at ``path``; return whether there is such a field."""
         for name, scalar in SCALARS.items():
             if path == scalar.path or path.startswith(f"{scalar.path}["):
                 self.study.add_error(name, ValidationError(words))
@@ -150,10 +152,12 @@ class Editor:
         return True
 
     def _row(self, section: str, index: int) -> Any:
-        """Return the form row that became item ``index`` of the document's list."""
-        rows, kept = self.sections[section], self._rows_left(section)
+        """Return the form row that became item ``index`` in the document's list."""
+        rows, rows_left = self.sections[section], self._rows_left(section)
         if section == "regions":  # several rows may form one region
-            names = list(dict.fromkeys(row["name"] for _, row in kept))
-            parts = [i for i, row in kept if index < len(names) and row["name"] == names[index]]
+            names = list(dict.fromkeys(row["name"] for _, row in rows_left))
+            parts = [
+                i for i, row in rows_left if index < len(names) and row["name"] == names[index]
+            ]
             return rows.forms[parts[0]] if parts else None
-        return rows.forms[kept[index][0]] if index < len(kept) else None
+        return rows.forms[rows_left[index][0]] if index < len(rows_left) else None

@@ -21,7 +21,7 @@ WIDE = {"data-wide": ""}  # a table of rows has little space
 
 
 class LevelField(forms.CharField):
-    """A quantile of the forecast, or the word for the mean."""
+    """A field for a forecast quantile, or the word for the mean."""
 
     def __init__(self, label: str, *, required: bool, empty: str) -> None:
         super().__init__(
@@ -56,11 +56,11 @@ def schema_field(
     wide: bool = False,
     required: bool | None = None,
 ) -> forms.Field:
-    """Return the field for the value at ``path`` of a scenario.
+    """Return the form field for the value at ``path`` of a scenario.
 
-    One unit of the field is ``per`` units of the document. ``empty`` says what an empty field
-    means if the schema has no default. ``options`` is the id of a datalist with the names that
-    the scenario has.
+    One unit of the field is ``per`` units of the document. ``empty`` says what an empty field means
+    if the schema has no default. ``options`` is the id of a datalist with the names that the
+    scenario has.
     """
     facts, needed = facts_at(path)
     required = needed if required is None else required
@@ -96,15 +96,15 @@ def schema_field(
 
 
 def tidy(value: float) -> float:
-    """Round off the error of a division, and return whole numbers as int."""
+    """Return ``value`` without the rounding error of a division; whole numbers as int."""
     value = round(value, 6)
     return int(value) if float(value).is_integer() else value
 
 
 def facts_at(path: str) -> tuple[Facts, bool]:
-    """Return the JSON Schema of the value at a dotted path, and whether the value is required.
+    """Return the JSON Schema of the value at a dotted path, and whether it is required.
 
-    The path leads through lists to their rows.
+    For a list, the path continues with the keys of its rows.
     """
     facts, required = _schema(), False
     for key in path.split("."):
@@ -133,7 +133,7 @@ def _plain(facts: Facts) -> Facts:
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """A value that a scenario has once: its path, and its field in the form."""
+    """A value that occurs once in a scenario: its path, and its form field."""
 
     path: str
     label: str

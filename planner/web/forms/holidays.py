@@ -17,7 +17,7 @@ _ONE: TypeAdapter[str] = TypeAdapter(Holiday)
 
 
 class HolidaysField(forms.Field):
-    """A list of countries and dates, checked by the rules of the scenario."""
+    """A field for countries and dates, checked by the rules of the scenario."""
 
     def __init__(self, *, label: str, required: bool) -> None:
         super().__init__(
@@ -40,7 +40,7 @@ class HolidaysField(forms.Field):
 
 
 def _checked(text: str) -> str:
-    """Check one item, with the letters of a country code in capitals."""
+    """Return one item after a check, with country codes in capitals."""
     text = text if any(sign.isdigit() for sign in text) else text.upper()
     try:
         return _ONE.validate_python(text)
@@ -49,7 +49,7 @@ def _checked(text: str) -> str:
 
 
 def shown(value: Any) -> list[str] | None:
-    """Return the holidays of a document with dates as text, or None if they are not a list."""
+    """Return a document's holidays with dates as text; None if they are not a list."""
     if not isinstance(value, Sequence) or isinstance(value, str):
         return None
     # A date that YAML has parsed as ISO text.

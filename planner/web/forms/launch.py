@@ -109,7 +109,7 @@ class LaunchForm(DressedForm):
         return values
 
     def asked(self) -> LaunchDescription:
-        """Return the launch that a valid form describes."""
+        """Return the launch in a valid form."""
         values: dict[str, Any] = {
             name: tidy(value) if isinstance(value, float) else value
             for name, value in self.cleaned_data.items()

@@ -24,14 +24,14 @@ LABELS = {  # of choices; others are shown as they are
 
 
 class _Number(forms.NumberInput):
-    """A number input that shows 1024, not 1024.0."""
+    """A number input that shows whole numbers without a decimal point."""
 
     def format_value(self, value: Any) -> str | None:
         return f"{value:.12g}" if isinstance(value, float) else super().format_value(value)
 
 
 class OptionsForm(forms.Form):
-    """All options of ``declared`` except ``without``; an empty field is omitted."""
+    """A form with all options of ``declared`` except ``without``; empty fields are omitted."""
 
     def __init__(
         self, declared: type[RunOptions], *, without: tuple[str, ...] = (), **more: Any
@@ -43,6 +43,7 @@ class OptionsForm(forms.Form):
 
 
 def _field(option: Option) -> forms.Field:
+    """Return the form field for an option, by its type and choices."""
     words: dict[str, Any] = {"label": option.label, "required": False, "initial": option.default}
     if option.type == "boolean":
         return forms.BooleanField(
@@ -66,9 +67,9 @@ def _field(option: Option) -> forms.Field:
 
 
 def options_posted(declared: type[RunOptions], posted: QueryDict, **more: str) -> dict[str, Any]:
-    """Return the posted options of a kind in the form that its run stores; errors use labels.
+    """Return the posted options of a kind as its run stores them; errors use labels.
 
-    ``more`` holds options that the page sends in its own way.
+    ``more`` has options that the page sends outside the form.
     """
     known = options_in(declared)
     values: dict[str, Any] = {

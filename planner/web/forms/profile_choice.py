@@ -20,7 +20,10 @@ APART = ("prefill", "decode")  # roles with a profile of their own
 
 @dataclass(frozen=True, slots=True)
 class ProfileChoice:
-    """The fields that distinguish choices; a stored profile has ``name`` and ``version``."""
+    """A choice of a profile in a select: the fields that distinguish it.
+
+    A stored profile has ``name`` and ``version``.
+    """
 
     model: str
     gpu: str
@@ -57,7 +60,7 @@ class ProfileChoice:
 
     @classmethod
     def decode(cls, text: str) -> ProfileChoice:
-        """Return the choice that ``encode`` wrote; raise ValueError for anything else."""
+        """Return the choice in a text by ``encode``; raise ValueError for any other text."""
         parts: dict[str, Any] = dict(parse_qsl(text, strict_parsing=True))
         for key in ("tp", "version"):
             if key in parts:
@@ -94,7 +97,7 @@ def _other(value: Any, known: Collection[str], usual: str) -> str:
 
 
 class ProfileField(forms.Field):
-    """A select whose values are ``ProfileChoice``s; the form gives the choices to its widget."""
+    """A select field for a ProfileChoice; the form gives the choices to its widget."""
 
     widget = LongSelect
 

@@ -30,9 +30,10 @@ _PART = re.compile(
 
 
 class SharesField(forms.Field):
-    """A mapping of name to fraction; a name without a number means the whole."""
+    """A field for a mapping of name to fraction; a name without a number has fraction 1."""
 
     def to_python(self, value: Any) -> dict[str, float]:
+        """Return the shares in a text such as "us-east 0.8, us-west 0.2"."""
         shares: dict[str, float] = {}
         if len(str(value or "")) > MAX_CHARACTERS:
             raise forms.ValidationError(
@@ -81,7 +82,7 @@ GROUPS = {
 
 
 class StudyForm(forms.Form):
-    """All values that a scenario has once."""
+    """A form for all values that occur once in a scenario."""
 
     description = forms.CharField(
         required=False, label="Description", widget=forms.Textarea(attrs={"rows": 2})
@@ -113,12 +114,12 @@ class StudyForm(forms.Form):
             field.choices = [*choices, (named, named)]
 
     def offered(self) -> list[tuple[Any, str]]:
-        """Return the check box of one policy per family, with a line about it."""
+        """Return the check box of one recommended policy per family, with a line about it."""
         boxes = self._boxes()
         return [(boxes[name], traits_of(name).line) for name in OFFERED]
 
     def research(self) -> list[tuple[str, list[tuple[Any, str]]]]:
-        """Return the other policies: titles with their check boxes and lines."""
+        """Return the check boxes of all other policies, with lines about them, under titles."""
         boxes = self._boxes()
         groups = (
             (title, [(boxes[name], line) for name, _, line in rows if name not in OFFERED])
@@ -127,7 +128,7 @@ class StudyForm(forms.Form):
         return [(title, rows) for title, rows in groups if rows]
 
     def research_chosen(self) -> int:
-        """Return the number of chosen policies that are not offered."""
+        """Return the number of selected policies among the others."""
         return sum(box.data["selected"] for _, rows in self.research() for box, _ in rows)
 
     def _boxes(self) -> dict[str, Any]:
@@ -142,7 +143,7 @@ class StudyForm(forms.Form):
         return box.render("", "", {"id": "add-country"})
 
     def groups(self) -> list[dict[str, Any]]:
-        """Return the groups of fields under "More", open if a field has an error."""
+        """Return the groups of fields under "More"; a group is open if a field has an error."""
         return [
             {
                 "name": name,
@@ -155,9 +156,9 @@ class StudyForm(forms.Form):
 
 
 class Row(forms.Form):
-    """One row of a section that is a list; ``at`` is its index in the document, if it has one.
+    """A form for one row of a list section; ``at`` is its index in the document, or None.
 
-    A row whose fields are all empty does not count.
+    A row whose fields are all empty is ignored.
     """
 
     at = forms.IntegerField(required=False, widget=forms.HiddenInput)
@@ -237,7 +238,7 @@ ROWS: dict[str, type[Row]] = {
 
 
 class RowSet(BaseFormSet):  # type: ignore[type-arg]  # takes no argument when run
-    """The rows of a section; set ``profile_choices`` before rows of profiles are built."""
+    """The form rows of a section; set ``profile_choices`` before building rows of profiles."""
 
     profile_choices: Sequence[tuple[str, Any]] = ()
 
@@ -248,7 +249,7 @@ class RowSet(BaseFormSet):  # type: ignore[type-arg]  # takes no argument when r
         dress(form, small=True)
 
     def kept(self) -> list[tuple[int, dict[str, Any]]]:
-        """Return the form index and values of every row that is neither empty nor removed."""
+        """Return index and values of every form row that is neither empty nor removed."""
         return [
             (i, form.cleaned_data)
             for i, form in enumerate(self.forms)

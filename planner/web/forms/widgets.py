@@ -31,6 +31,7 @@ class LongSelect(forms.Select):
 
 
 def _options(choices: Iterable[Any], selected: set[str]) -> Iterable[str]:
+    """Yield the HTML of choices and groups of choices."""
     for value, label in choices:
         if isinstance(label, list | tuple):
             yield f'<optgroup label="{escape(value)}">'
@@ -48,7 +49,7 @@ class DressedForm(forms.Form):
 
 
 class ZoneForm(DressedForm):
-    """The time zone of a person, who may leave it to the workspace's, or of a workspace."""
+    """A form for the time zone of a person (empty: the workspace's) or of a workspace."""
 
     def __init__(self, zone: str, inherited: str = "") -> None:
         super().__init__(initial={"zone": zone})
@@ -61,7 +62,7 @@ class ZoneForm(DressedForm):
 
 
 def dress(form: AnyForm, small: bool = False) -> AnyForm:
-    """Give every widget of ``form`` its class, and mark fields that have errors."""
+    """Give every widget of ``form`` its CSS class, mark fields with errors, and return it."""
     for name, field in form.fields.items():
         widget = field.widget
         if isinstance(widget, forms.CheckboxInput | forms.CheckboxSelectMultiple):

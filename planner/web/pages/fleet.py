@@ -27,7 +27,7 @@ REPEATS = {"once": "once", "daily": "repeated daily", "weekly": "repeated weekly
 
 @dataclass(frozen=True, slots=True)
 class FleetPlan:
-    """An active plan with its figures, its chart, and what came of it."""
+    """An active plan with its figures, its chart, and its last outcome."""
 
     plan: ActivePlan
     facts: tuple[Fact, ...]
@@ -39,7 +39,7 @@ class FleetPlan:
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """Something that needs attention, with the page that shows it."""
+    """A problem that needs attention, with the page about it."""
 
     text: str
     page: str
@@ -47,7 +47,7 @@ class Alert:
 
 
 def fleet_context(now: datetime) -> dict[str, Any]:
-    """Return the active plans, the alerts and the proposals that wait."""
+    """Return the active plans, the alerts and the undecided proposals."""
     waiting = proposals_list().filter(state__in=UNDECIDED)
     to_review = waiting.filter(state=Proposal.State.OPEN)
     return {
@@ -77,7 +77,7 @@ def _fleet_plan(plan: ActivePlan, now: datetime, *, chart: bool) -> FleetPlan:
 
 
 def _facts(plan: ActivePlan, now: datetime) -> Iterator[Fact]:
-    """Yield the replicas now and their next change."""
+    """Yield the current replicas and their next change."""
     counts = [pool.replicas for pool in desired(plan, now)]
     known = [count for count in counts if count is not None]
     yield Fact("Replicas now", sum(known) if known else None, note=plan.label or plan.policy)
@@ -90,7 +90,7 @@ def _facts(plan: ActivePlan, now: datetime) -> Iterator[Fact]:
 
 
 def _report(plan: ActivePlan) -> Report | None:
-    """Return the report of the plan's run about the plan's policy, if there is one."""
+    """Return the report of the plan's run about the plan's policy, or None."""
     run = plan.run
     if run is None or run.state != Run.State.COMPLETED:
         return None
@@ -131,7 +131,7 @@ def _charts(plan: ActivePlan, report: Report, now: datetime) -> tuple[ShownBlock
 
 
 def _in_window(plan: ActivePlan, now: datetime) -> datetime | None:
-    """Return the moment of the planned window whose replicas the plan uses now, if any."""
+    """Return the time in the planned window whose replicas the plan uses now, or None."""
     if plan.repeat == "once":
         return now if plan.begins <= now < plan.ends else None
     zone, cycle = ZoneInfo(plan.zone), timedelta(minutes=CYCLES[cast(Repeat, plan.repeat)])
@@ -142,7 +142,7 @@ def _in_window(plan: ActivePlan, now: datetime) -> datetime | None:
 
 
 def _alerts() -> Iterator[Alert]:
-    """Yield what needs attention: sources that cannot be read, schedules and plans that failed."""
+    """Yield alerts for sources that cannot be read, and failed schedules and plans."""
     for source in Source.objects.filter(state=Source.State.PROBLEM)[:ITEMS]:
         yield Alert(f"Live source {source.name} cannot be read", "source", source.name)
     failed = (Firing.State.FAILED, Firing.State.MISSED)

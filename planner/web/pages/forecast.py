@@ -55,7 +55,7 @@ def week_errors(table: pl.DataFrame, clock: str) -> Figure:
 
 
 def missed_peaks(table: pl.DataFrame, period_s: float) -> dict[str, Any]:
-    """Return the number of periods whose largest bin exceeded the plan, and the worst of them.
+    """Return how many periods had a bin above the plan, and the worst of them.
 
     Older runs have no column ``planned``. For them the 90% quantile is used.
     """
@@ -80,7 +80,7 @@ def missed_peaks(table: pl.DataFrame, period_s: float) -> dict[str, Any]:
 
 
 def moment_context(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
-    """Return the forecast of a series at the slider's moment, initially the middle one."""
+    """Return the forecast of a series at the slider's time; the default is the middle."""
     moments = run_table(run, "moments")
     clock = (run_result(run).get("window") or {}).get("clock") or _clock(run)
     keys = [name for name in KEYS if name in moments.columns]  # older runs have no unit
@@ -90,15 +90,15 @@ def moment_context(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
     }
     pool = params.get("series", "")
     pool = pool if pool in pools else next(iter(pools))
-    of = [pl.col(name) == value for name, value in zip(keys, pools[pool], strict=True)]
-    moments = moments.filter(*of)
+    conditions = [pl.col(name) == value for name, value in zip(keys, pools[pool], strict=True)]
+    moments = moments.filter(*conditions)
     origins = moments["origin"].unique().sort()
     last = len(origins) - 1
     chosen = params.get("moment", "")
     place = min(int(chosen), last) if chosen.isdecimal() else last // 2
     origin = origins[place]
     foreseen = moments.filter(pl.col("origin") == origin).sort("time")
-    history = run_table(run, "history").filter(*of).sort("time")
+    history = run_table(run, "history").filter(*conditions).sort("time")
     return {
         "run": run,
         "moment": place,
@@ -113,15 +113,18 @@ def moment_context(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _clock(run: Run) -> str:
-    """Return the clock of the run's trace, or UTC without a trace."""
+    """Return the kind of clock of the run's trace; "utc" without a trace."""
     return str(run.trace.report.get("clock", "utc")) if run.trace is not None else "utc"
 
 
 def _error(foreseen: pl.DataFrame, history: pl.DataFrame) -> float | None:
-    """Return the WAPE of one forecast, or None without actual demand."""
-    both = foreseen.join(history, on="time").drop_nulls("actual")
-    came = float(both["actual"].sum() or 0.0)
-    off = float(np.abs(both["actual"].to_numpy() - both["mean"].to_numpy()).sum())
+    """Return the WAPE (weighted absolute percentage error) of a forecast.
+
+    None without actual demand.
+    """
+    joined = foreseen.join(history, on="time").drop_nulls("actual")
+    came = float(joined["actual"].sum() or 0.0)
+    off = float(np.abs(joined["actual"].to_numpy() - joined["mean"].to_numpy()).sum())
     return off / came if came > 0 else None
 
 

@@ -25,7 +25,7 @@ from planner.web.pages.served_groups import groups_context
 
 
 def report_context(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
-    """Return the report of a run, with what the frame of its page shows."""
+    """Return the context of a run's page: its report, and what surrounds it."""
     result, alternative = run_result(run), params.get("alternative", "")
     report = run_report(run, alternative)
     recommended = (result.get("recommended") or {}).get("policy", "")
@@ -48,10 +48,10 @@ Context = Callable[[Run, QueryDict], dict[str, Any]]  # of a run and the user's 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """The template and the context of the page of a kind of run.
+    """The template and the context of the page for a kind of run.
 
-    ``template`` is a template in web/runs. ``parts`` maps each name that htmx requests, or uses
-    as a target, to a template. Its context is None if it is that of the page.
+    ``template`` is a template in web/runs. ``parts`` maps each name that htmx requests, or uses as
+    a target, to a template. Its context is None if it is that of the page.
     """
 
     template: str
@@ -60,7 +60,7 @@ class Page:
 
 
 def next_decisions(result: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the decisions of the first period of a plan, and the number of periods."""
+    """Return the decisions in the first period of a plan, and the number of periods."""
     decisions = (result.get("plan") or {}).get("decisions") or []
     first = min((decision["period"] for decision in decisions), default=None)
     return {
@@ -71,6 +71,7 @@ def next_decisions(result: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _planned(run: Run, params: QueryDict) -> dict[str, Any]:
+    """Return the context of the page of a run that has a plan."""
     context = report_context(run, params)
     context |= groups_context(run, {}) | forecast_context(run, params)
     context |= why_context(run) | next_decisions(context["result"])
@@ -91,7 +92,7 @@ PLANNED = Page(  # for kinds that forecast, plan and simulate
 def report_with(
     template: str, context: Context, parts: Mapping[str, tuple[str, Context | None]] | None = None
 ) -> Page:
-    """Return the page of a kind whose report has something to ask or to do beside it."""
+    """Return the page for a kind of run that shows a form or actions next to its report."""
 
     def whole(run: Run, params: QueryDict) -> dict[str, Any]:
         return report_context(run, params) | {"beside": template} | context(run, params)
@@ -138,17 +139,17 @@ def why_context(run: Run) -> dict[str, Any]:
 
 
 def _money(result: dict[str, Any]) -> Money | None:
-    """Return the parts of the recommended cost."""
-    take = result.get("recommended") or {}
-    usd, hours = take.get("cost_usd"), take.get("gpu_hours")
+    """Return the parts of the recommended policy's cost."""
+    recommended = result.get("recommended") or {}
+    usd, hours = recommended.get("cost_usd"), recommended.get("gpu_hours")
     if not usd or not hours:
         return None
-    row = (result.get("policies") or {}).get(take.get("policy"))
+    row = (result.get("policies") or {}).get(recommended.get("policy"))
     basis = "replayed" if row else "planned"
     words = f"{figure(hours)} GPU-hours, as {basis}, at ${usd / hours:,.2f} an hour at the mean."
     if row and row.get("wasted_gpu_hours") is not None:
         words += f" Of these {figure(row['wasted_gpu_hours'])} went into starts."
     planned = ((result.get("plan") or {}).get("totals") or {}).get("usd")
-    if row and planned and take.get("follows_plan"):
+    if row and planned and recommended.get("follows_plan"):
         words += f" Cost as planned: {figure(planned, '$')}."
     return Money(float(usd), words)

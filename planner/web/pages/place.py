@@ -41,7 +41,7 @@ def page_context(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
 def tree_context(
     run: Run, result: dict[str, Any], names: list[str], params: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Return the tree of one region in one state."""
+    """Return the placement tree of one region in one state."""
     method = _chosen(params.get("method", ""), names[::-1])
     placed = result["methods"][method]
     states = [name for name in STATES if name == "start" or name in placed]
@@ -49,10 +49,10 @@ def tree_context(
     regions = [row["region"] for row in result["topology"]]
     region = _chosen(params.get("region", ""), regions)
     nodes = run_table(run, "nodes").filter(pl.col("region") == region)
-    here = run_table(run, "instances").filter(
+    nodes_of_region = run_table(run, "instances").filter(
         (pl.col("method") == method) & pl.col("node").is_in(nodes["node"].to_list())
     )
-    now, before = (here.filter(pl.col("state") == name) for name in (state, "start"))
+    now, before = (nodes_of_region.filter(pl.col("state") == name) for name in (state, "start"))
     known = set(before["instance"].to_list())
     services = [row["name"] for row in result["services"]]
     letters = sorted({_letter(row) for row in now.iter_rows(named=True)}, key="PDMAF".index)
@@ -89,7 +89,7 @@ def _letter(row: dict[str, Any]) -> str:
 def _tree(
     nodes: pl.DataFrame, now: pl.DataFrame, services: list[str], known: set[int] | None
 ) -> list[dict[str, Any]]:
-    """Return the S2 switches, which hold S1 switches, which hold racks of nodes, or bars."""
+    """Return the S2 switches of the tree, with S1 switches, racks, and nodes or bars in them."""
     colour = {name: f"place-{i % COLOURS}" for i, name in enumerate(services)}
     by_node: dict[int, list[dict[str, Any]]] = {}
     for row in now.sort("service", "unit", "role", "instance").iter_rows(named=True):
@@ -136,7 +136,7 @@ def _node(
     colour: dict[str, str],
     known: set[int] | None,
 ) -> dict[str, Any]:
-    """Return a node as boxes of its GPUs: those in use first, then the free ones."""
+    """Return a node with its GPUs as boxes: those in use first, then the free ones."""
     first, boxes = 0, []
     for instance in listed:
         boxes.append(
@@ -164,7 +164,7 @@ def _node(
 def _bars(
     rows: list[dict[str, Any]], by_node: dict[int, list[dict[str, Any]]], colour: dict[str, str]
 ) -> list[dict[str, Any]]:
-    """Return one bar per GPU type under a switch, filled by the share of GPUs in use."""
+    """Return one bar per GPU type under a switch; it shows the share of GPUs in use."""
     bars = []
     for gpu in dict.fromkeys(row["gpu"] for row in rows):
         of_type = [row for row in rows if row["gpu"] == gpu]
@@ -193,7 +193,7 @@ def _bars(
 
 
 def _words(listed: list[dict[str, Any]]) -> list[str]:
-    """Describe in words what runs at a place, for readers who do not see colours."""
+    """Return in words what runs at a place, for readers who cannot see colours."""
     sums: dict[tuple[str, str], int] = {}
     for instance in listed:
         key = (instance["service"], MEANINGS[_letter(instance)].split(":")[0])

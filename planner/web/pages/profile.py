@@ -18,6 +18,7 @@ SHOWN_OUTLIERS, SHOWN_SPEEDS = 20, 5
 
 
 def page_context(profile: known.KnownProfile) -> dict[str, Any]:
+    """Return the context of a profile's page."""
     residuals = known.profile_residuals(profile)
     return {
         "profile": profile,
@@ -34,7 +35,7 @@ def page_context(profile: known.KnownProfile) -> dict[str, Any]:
 
 
 def versions(name: str) -> list[tuple[ProfileVersion, Check | None]]:
-    """Return every version with the check of its accuracy."""
+    """Return every version of a profile, with the check of its accuracy."""
     return [
         (
             row,
@@ -49,7 +50,7 @@ def versions(name: str) -> list[tuple[ProfileVersion, Check | None]]:
 
 
 def parameters(profile: known.KnownProfile) -> list[tuple[str, Any]]:
-    """Return the parameters in the order of the formula: PostgreSQL keeps no order of keys."""
+    """Return the parameters in the order of the formula, as PostgreSQL keeps no key order."""
     order = {name: i for i, name in enumerate(UNITS)}
     return sorted(profile.parameters.items(), key=lambda pair: (order.get(pair[0], 9), pair[0]))
 
@@ -63,6 +64,6 @@ def limits(profile: Profile) -> list[tuple[str, float, str]]:
 
 
 def outliers(residuals: pl.DataFrame) -> list[dict[str, Any]]:
-    """Return the rows with the largest errors, worst first."""
+    """Return the residual rows with the largest errors, worst first."""
     off = residuals.filter(pl.col("outlier")).sort(pl.col("error").abs(), descending=True)
     return off.head(SHOWN_OUTLIERS).to_dicts()

@@ -32,10 +32,12 @@ WIDE = 30.0  # ratio of largest to smallest value above which an axis is logarit
 
 
 def decode_figure(profile: Profile, height: int = 320) -> Figure:
-    """Draw milliseconds between tokens over the number of sequences that decode together."""
+    """Draw the milliseconds between output tokens over the number of decoding sequences."""
     batch = np.unique(np.round(np.geomspace(1, max(2, profile.max_batch), SAMPLES)))
     traces = []
-    known = not _same(profile, batch)  # a linear profile does not depend on the context: one line
+    known = not _ignores_context(
+        profile, batch
+    )  # a linear profile does not depend on the context: one line
     for i, context in enumerate(_contexts(profile) if known else CONTEXTS[:1]):
         took = iteration_s(profile, batch, batch * context, 0, 0) * 1000
         measured = measured_range(profile, batch, batch * context, 0, 0)
@@ -48,8 +50,8 @@ def decode_figure(profile: Profile, height: int = 320) -> Figure:
 
 def prefill_figure(profile: Profile, height: int = 320) -> Figure:
     """Draw the milliseconds of an iteration that computes prompt tokens only."""
-    most = max(2, min(TOKENS, profile.max_batch_tokens))
-    tokens = np.unique(np.round(np.geomspace(16 if most > 16 else 1, most, SAMPLES)))
+    most_tokens = max(2, min(TOKENS, profile.max_batch_tokens))
+    tokens = np.unique(np.round(np.geomspace(16 if most_tokens > 16 else 1, most_tokens, SAMPLES)))
     traces = []
     for i, before in enumerate(KEYS):
         pairs = tokens * (before + tokens / 2)
@@ -72,8 +74,8 @@ def residual_figures(residuals: pl.DataFrame, height: int = 340) -> list[tuple[s
     for (quantity,), rows in residuals.partition_by("quantity", as_dict=True).items():
         shown = rows if rows.height <= MAX_POINTS else rows.sample(MAX_POINTS, seed=0)
         unit = str(rows["unit"][0])
-        both = np.concatenate([rows["measured"].to_numpy(), rows["predicted"].to_numpy()])
-        ends = [float(both.min()), float(both.max())]
+        all_values = np.concatenate([rows["measured"].to_numpy(), rows["predicted"].to_numpy()])
+        ends = [float(all_values.min()), float(all_values.max())]
         traces: list[Any] = [line(ends, ends, "exact", GREY, dash="dot", width=1)]
         for outlier, label, colour, symbol in (
             (False, "rows", BLUE, "circle"),
@@ -104,7 +106,7 @@ def sweep_figure(
     lines: list[tuple[str, str, list[float | None], str]],
     height: int = 300,
 ) -> Figure:
-    """Draw estimates over concurrency; ``lines`` has name, unit, values and axis (y or y2)."""
+    """Draw estimates over concurrency; each line is (name, unit, values, axis y or y2)."""
     traces = [
         line(
             concurrency, [None if v is None else float(f"{v:.5g}") for v in values],
@@ -118,17 +120,17 @@ def sweep_figure(
     )
     wide = concurrency and max(concurrency) / max(1.0, min(concurrency)) > WIDE
     known = [v for _, _, values, axis in lines if axis == "y" for v in values if v]
-    apart = known and min(known) > 0 and max(known) / min(known) > WIDE
+    wide_range = known and min(known) > 0 and max(known) / min(known) > WIDE
     return figure(
         traces, height=height, x="requests in flight", y=left, right=right, together=True,
         xaxis={"type": "log"} if wide else {},
         # queues take seconds and iterations milliseconds; a log axis shows both
-        yaxis=LOGARITHMIC | {"dtick": "D2"} if apart else {},
+        yaxis=LOGARITHMIC | {"dtick": "D2"} if wide_range else {},
     )  # fmt: skip
 
 
 def _lines(x: Any, y: Any, measured: Any, label: str, i: int) -> list[Any]:
-    """Draw a line, thin and dotted outside the measured range of the profile."""
+    """Return a line; its parts outside the profile's measured range are thin and dotted."""
     inside = _clean(np.where(measured, y, np.nan))
     colour, hover = PALETTE[i], "%{y:,.4~g} ms"
     lines = []
@@ -141,7 +143,7 @@ def _lines(x: Any, y: Any, measured: Any, label: str, i: int) -> list[Any]:
 
 
 def _contexts(profile: Profile) -> tuple[int, ...]:
-    """Return the usual contexts if the profile covers two of them, else contexts of the profile."""
+    """Return the usual context lengths if the profile covers two of them, else its own."""
     values = profile.curve.values
     first, n, m = (int(v) for v in values[DECODE : DECODE + 3])
     knots = values[first + n : first + n + m]
@@ -152,7 +154,7 @@ def _contexts(profile: Profile) -> tuple[int, ...]:
     return tuple(int(c) for c in chosen if c >= 1) or CONTEXTS
 
 
-def _same(profile: Profile, batch: Any) -> bool:
+def _ignores_context(profile: Profile, batch: Any) -> bool:
     near = iteration_s(profile, batch, batch * CONTEXTS[0], 0, 0)
     return bool(np.allclose(near, iteration_s(profile, batch, batch * CONTEXTS[-1], 0, 0)))
 

@@ -56,7 +56,7 @@ ENTRY_ICONS = {
 
 @dataclass(frozen=True, slots=True)
 class Threaded:
-    """A setting that differs, with its comments."""
+    """A setting that the proposal changes, with the comments on it."""
 
     key: str
     line: Line
@@ -64,6 +64,7 @@ class Threaded:
 
 
 def proposal_context(proposal: Proposal, user: User) -> dict[str, Any]:
+    """Return the context of a proposal's page, with the actions that ``user`` may take."""
     entries = proposal_entries(proposal)
     proposed = proposed_of(proposal)
     may_say, undecided = may_plan(user), proposal.is_undecided
@@ -95,6 +96,7 @@ def proposal_context(proposal: Proposal, user: User) -> dict[str, Any]:
 
 
 def _threads(proposed: Proposed | None, entries: Sequence[ProposalEntry]) -> list[Threaded]:
+    """Return each setting that the proposal changes, with the comments on it."""
     if proposed is None:
         return []
     return [
@@ -117,10 +119,10 @@ def _lines(rows: Iterable[ComparedFigure]) -> list[Line]:
 
 
 def _difference(proposal: Proposal, proposed: Proposed) -> dict[str, Any]:
-    """Return tiles, checks, and the replicas of each pool, now and as proposed."""
+    """Return figures, checks, and the replicas of each pool before and as proposed."""
     assert proposal.run is not None
     pair, names = compared_policies(proposal, proposal.run)
-    before, after = (simulated(*each) for each in zip(pair, names, strict=True))
+    before, after = (simulated(*outcome) for outcome in zip(pair, names, strict=True))
     total, pools = proposed.total, list(proposed.pools)
     was = NOW if _compared_with_now(proposal) else BEFORE
     return {
@@ -137,7 +139,7 @@ def _compared_with_now(proposal: Proposal) -> bool:
 
 
 def _spans(change: ReplicaChange) -> tuple[Span | None, Span | None]:
-    """Return the least and most replicas, before and as proposed."""
+    """Return the range of replicas, least to most, before and as proposed."""
     before, after = (
         None if low is None or high is None else (low, high)
         for low, high in zip(change.least, change.most, strict=True)
@@ -146,9 +148,9 @@ def _spans(change: ReplicaChange) -> tuple[Span | None, Span | None]:
 
 
 def _pool(change: ReplicaChange, total: ReplicaChange) -> dict[str, Any]:
-    """Return a pool's name and replicas, and the change of their mean, if both are known.
+    """Return a pool's name and replicas, and the change of their mean if both are known.
 
-    A pool that one of two known plans lacks has 0 replicas there.
+    If both plans are known, a pool that one of them lacks has 0 replicas there.
     """
     known = [mean is not None for mean in total.mean]
     before, after = (
@@ -156,19 +158,32 @@ def _pool(change: ReplicaChange, total: ReplicaChange) -> dict[str, Any]:
         for span, is_known in zip(_spans(change), known, strict=True)
     )
     was, will_be = (mean or 0.0 for mean in change.mean)
-    more = round(will_be - was, 2) if all(known) else None
-    words = NOTHING if more is None else f"{more:+.3g}".replace("-", "−") if more else "0"
-    return {"name": change.pool, "before": before, "after": after, "more": more, "change": words}
+    change_of_mean = round(will_be - was, 2) if all(known) else None
+    words = (
+        NOTHING
+        if change_of_mean is None
+        else f"{change_of_mean:+.3g}".replace("-", "−")
+        if change_of_mean
+        else "0"
+    )
+    return {
+        "name": change.pool,
+        "before": before,
+        "after": after,
+        "more": change_of_mean,
+        "change": words,
+    }
 
 
 def _askable(proposal: Proposal) -> list[User]:
+    """Return the people who could still be asked for a review."""
     reviewers = {reviewer.pk for reviewer in proposal.reviewers.all()}
     people = User.objects.filter(is_active=True).order_by("username")
     return [person for person in people if may_approve(person) and person.pk not in reviewers]
 
 
 def _runs_like(proposal: Proposal) -> list[Run]:
-    """Return runs that could replace the proposal's run, those of the same scenario first.
+    """Return runs that could replace the proposal's run; those of its scenario come first.
 
     Only completed plans and comparisons outside sweeps are offered.
     """
@@ -179,14 +194,14 @@ def _runs_like(proposal: Proposal) -> list[Run]:
 
 
 def _charts(proposal: Proposal, entries: Sequence[ProposalEntry]) -> dict[str, Figure | None]:
-    """Draw replicas and cost of the proposed run and of the run that it is compared with.
+    """Draw replicas and cost of the proposed run and of the run it is compared with.
 
     Comments on the current revision appear as points. The result is empty without a run.
     """
     run = proposal.run
     if run is None:
         return {}
-    other, policy, label = _other(proposal)
+    other, policy, label = _comparison_base(proposal)
     courses = [_course(*outcome_of(proposal, run), "Proposed")]
     if other is not None:
         courses.insert(0, _course(other, policy, label, base=True))
@@ -194,12 +209,14 @@ def _charts(proposal: Proposal, entries: Sequence[ProposalEntry]) -> dict[str, F
     comments = [entry for entry in entries if entry.revision == proposal.revision]
     result = run_result(run)
     clock = (result.get("window") or {}).get("clock", "utc")
-    apart = other is not None and run_result(other).get("window", {}).get("start") != result[
-        "window"
-    ].get("start")
+    different_windows = other is not None and run_result(other).get("window", {}).get(
+        "start"
+    ) != result["window"].get("start")
     figures = {
-        REPLICAS: course_figure(drawn, "ready", "replicas", clock=clock, apart=apart),
-        COST: course_figure(drawn, "usd_per_hour", "$ an hour", clock=clock, apart=apart),
+        REPLICAS: course_figure(drawn, "ready", "replicas", clock=clock, apart=different_windows),
+        COST: course_figure(
+            drawn, "usd_per_hour", "$ an hour", clock=clock, apart=different_windows
+        ),
     }
     return {
         f"{name}_figure": _with_comments(its_figure, name, comments)
@@ -210,7 +227,7 @@ def _charts(proposal: Proposal, entries: Sequence[ProposalEntry]) -> dict[str, F
 def _with_comments(
     figure: Figure | None, chart: str, entries: Sequence[ProposalEntry]
 ) -> Figure | None:
-    """Add the comments on points of the chart ``chart`` to its figure."""
+    """Return the figure with the comments that refer to points of the chart ``chart``."""
     about = [
         entry for entry in entries if entry.anchor.get(CHART) == chart and "value" in entry.anchor
     ]
@@ -230,17 +247,17 @@ def _with_comments(
 
 
 def _place(text: str) -> float | str:
-    """Return a position as a number, or unchanged if it is a time as the page wrote it."""
+    """Return a position on the x axis as a number; a time stays text."""
     try:
         return float(text)
     except ValueError:
         return text
 
 
-def _other(proposal: Proposal) -> tuple[Run | None, str, str]:
-    """Return the run and the policy that the proposal is compared with, and their label.
+def _comparison_base(proposal: Proposal) -> tuple[Run | None, str, str]:
+    """Return the run and policy that the proposal is compared with, and their label.
 
-    Use the replay of the active plan, else the base run, else the baseline of the proposed run.
+    It is the replay of the active plan, else the base run, else the proposed run's baseline.
     """
     label = "Now" if _compared_with_now(proposal) else "Before the plan"
     if (replay := replay_of(proposal)) is not None:
@@ -255,9 +272,19 @@ def _other(proposal: Proposal) -> tuple[Run | None, str, str]:
 
 
 def _course(run: Run, policy: str, label: str, *, base: bool = False) -> Course | None:
+    """Return the replicas of a run over time under ``policy``; None without tables."""
     known = policies_in_order(run_result(run))
     if not run_tables(run):
         return None
-    beside = ComparedRun(run.pk, "", "", policy if policy in known else "", "", "", None, None)
-    course = course_of(run, beside)
+    compared = ComparedRun(
+        run=run.pk,
+        kind="",
+        name="",
+        policy=policy if policy in known else "",
+        label="",
+        answer="",
+        start=None,
+        end=None,
+    )
+    course = course_of(run, compared)
     return Course(label, course.table, base) if course else None

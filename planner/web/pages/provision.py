@@ -52,13 +52,13 @@ LEVELS = ("operator", "module", "model")
 
 
 def page_context(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
-    """Return the pool that ``params`` choose, and the form to provision again."""
+    """Return the pool that ``params`` select, and the form to provision it again."""
     form = OptionsForm(Options, without=("level",), initial=run.options)
     return {"run": run, "form": form, **pool_context(run, run_result(run), params)}
 
 
 def pool_context(run: Run, result: dict[str, Any], params: Mapping[str, str]) -> dict[str, Any]:
-    """Return one pool in one phase at one level."""
+    """Return one pool in one phase at one level (operator, layer or replica)."""
     pools = sorted(result["pools"], key=lambda pool: not pool["chosen"])
     by_name: dict[str, dict[str, dict[str, Any]]] = {}
     for pool, name in zip(pools, service.pool_names(pools), strict=True):
@@ -90,13 +90,13 @@ def _one_of(known: list[str], name: str) -> str:
 
 
 def plan_context(run: Run, pool: dict[str, Any], level: str) -> dict[str, Any]:
-    """Return the operators of a plan in the order of the graph, and its devices."""
+    """Return the operators of a plan in graph order, and its devices."""
     operators, devices, shards = (
         _rows(run, name, pool).filter(pl.col("level") == level)
         for name in ("operators", "devices", "shards")
     )
-    most = max(operators["slots"].to_list(), default=1)
-    nodes = [row | {"share": row["slots"] / most} for row in operators.to_dicts()]
+    most_slots = max(operators["slots"].to_list(), default=1)
+    nodes = [row | {"share": row["slots"] / most_slots} for row in operators.to_dicts()]
     context: dict[str, Any] = {"columns": columns(nodes), "nodes": nodes}
     if not devices.is_empty():
         room = float((devices["memory_gb"] / devices["memory"].clip(1e-9)).median() or 0.0)  # type: ignore[arg-type]
@@ -113,7 +113,7 @@ def plan_context(run: Run, pool: dict[str, Any], level: str) -> dict[str, Any]:
 
 
 def columns(nodes: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
-    """Group nodes by their depth, the longest path from a source; a group is one column."""
+    """Return nodes grouped into columns by depth, the longest path from a source node."""
     depth: dict[str, int] = {}
     for node in nodes:  # nodes come in topological order
         after = f" {node['after']} "  # names may contain spaces: do not split
@@ -144,7 +144,7 @@ def sweep_context(by: str, run: Run, params: Mapping[str, str]) -> dict[str, Any
 
 
 def _rows(run: Run, table: str, pool: dict[str, Any]) -> pl.DataFrame:
-    """Return the rows of one pool, by the key columns that the table has.
+    """Return the rows of one pool, matched by those key columns that the table has.
 
     Tables of older runs have no precisions, nor has the table of courses.
     """
@@ -172,7 +172,7 @@ def memory_figure(shards: pl.DataFrame, room_gb: float) -> Figure:
 
 
 def _every_device(count: int) -> tuple[int, ...]:
-    """Return a tick for each of a few devices; for more, those of any axis."""
+    """Return one tick per device if there are few; for more, the axis chooses."""
     return tuple(range(1, count + 1)) if count <= 12 else ()
 
 
@@ -189,7 +189,7 @@ def load_figure(devices: pl.DataFrame) -> Figure:
 
 
 def strip_figure(shards: pl.DataFrame, order: list[str]) -> Figure:
-    """Draw which GPU holds which layers: a row per GPU, a column per module."""
+    """Draw which GPU has which layers: a row per GPU, a column per module."""
     last = int(shards["device"].max() or 0) + 1  # type: ignore[arg-type]
     rows = min(last, MANY)
     grid = np.zeros((rows, len(order)))
@@ -197,7 +197,7 @@ def strip_figure(shards: pl.DataFrame, order: list[str]) -> Figure:
         grid[row["device"], order.index(row["operator"])] = row["shards"]
     cells = {
         "type": "heatmap", "z": grid.tolist(), "x": order,
-        "y": [f"GPU {d + 1}" for d in range(rows)],
+        "y": [f"GPU {device + 1}" for device in range(rows)],
         "colorscale": [[0, "rgba(138,143,152,0.12)"], [1, BLUE]], "zmin": 0,
         "zmax": max(1.0, float(grid.max())), "showscale": False, "xgap": 3, "ygap": 3,
         "hovertemplate": "%{x} on %{y}: %{z:.0f}<extra></extra>",
@@ -243,14 +243,14 @@ def response_figures(responses: dict[str, Any]) -> list[tuple[str, str, Figure]]
         if key not in responses:
             continue  # an older run without these results
         values = np.asarray(responses[key]) * scale.get(key, 1.0)
-        most = np.argsort(-values.max(axis=1), kind="stable")[:SHOWN]
+        strongest = np.argsort(-values.max(axis=1), kind="stable")[:SHOWN]
         series = tuple(
             Series(
                 names[v].replace("_", " "),
                 tuple(responses[axis]),
                 tuple(map(clean, values[v].tolist())),
             )
-            for v in sorted(most)
+            for v in sorted(strongest)
         )
         chart = Chart(title, Axis(x, log=logarithmic), Axis(unit, unit), series)
         out.append((title, unit, figure_of(chart)))
@@ -258,8 +258,8 @@ def response_figures(responses: dict[str, Any]) -> list[tuple[str, str, Figure]]
 
 
 def sweep_figure(sweep: dict[str, Any]) -> Figure:
-    """Draw savings in percent: our results as lines, those of the source as crosses."""
-    by = sweep["by"]
+    """Draw savings in percent: computed ones as lines, published ones as crosses."""
+    variable = sweep["by"]
     rows = [row for row in sweep["rows"] if "gpus" in row]
     traces: list[Any] = []
     for (measure, name, colour), dash in zip(MEASURES, DASHES, strict=False):
@@ -267,21 +267,22 @@ def sweep_figure(sweep: dict[str, Any]) -> Figure:
             line([row["at"] for row in rows], [round(100 * row[measure], 2) for row in rows],
                  name, colour, dash=dash, mode="lines+markers")
         )  # fmt: skip
-        source = SOURCE[by][measure]
+        source = SOURCE[variable][measure]
         traces.append(
             points([x for x, _ in source], [100 * share for _, share in source],
                    f"{name}, the source", colour, symbol="x", hover="%{x}: %{y:.3~g}%")
         )  # fmt: skip
     return figure(
-        traces, height=350, x=AXES[by], y="% saved against whole replicas",
-        xaxis={} if by == "size" else LOGARITHMIC, yaxis={"rangemode": "normal", "zeroline": True},
+        traces, height=350, x=AXES[variable], y="% saved against whole replicas",
+        xaxis={} if variable == "size" else LOGARITHMIC,
+        yaxis={"rangemode": "normal", "zeroline": True},
     )  # fmt: skip
 
 
 def course_figure(courses: pl.DataFrame) -> Figure:
-    """Draw the GPUs of each level and the mean requests/s, over hours from the start.
+    """Draw the GPUs of each level, and the mean requests/s, over hours from the start.
 
-    Windows are grouped into equal spans. Each point is the largest number of GPUs of its span.
+    Windows are grouped into equal spans. A point is the largest number of GPUs in its span.
     """
     start = courses["time_s"].min() or 0.0
     hours = (pl.col("time_s") - start) / 3600

@@ -21,7 +21,7 @@ POOL = ("model", "region", "arrangement")
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line of a chart: its name, and its expression over the pools that are shown."""
+    """One line of a chart: its name, and a Polars expression over the pools shown."""
 
     column: str  # column of the table; older runs may lack it
     name: str
@@ -31,7 +31,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class MinuteChart:
-    """A chart and its lines; areas add up."""
+    """A chart of one or more lines; areas are stacked."""
 
     name: str
     title: str
@@ -46,7 +46,7 @@ def total(column: str, name: str, note: str = "") -> Line:
 
 
 def mean_over(column: str, weight: str, name: str, note: str) -> Line:
-    """Return the mean of ``column`` weighted by ``weight``, or null without weights or values."""
+    """Return the line of ``column``'s mean, weighted by ``weight``; null without values."""
     known = pl.when(pl.col(column).is_not_null()).then(pl.col(weight)).otherwise(0.0)
     over = (pl.col(column).fill_null(0.0) * known).sum() / known.sum()
     return Line(column, name, over.fill_nan(None), note)
@@ -136,21 +136,21 @@ def minutes_context(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
 
 
 def pool_choices(table: pl.DataFrame) -> dict[str, dict[str, str]]:
-    """Return the choices of pools: each model and region, and each pool if these have several."""
+    """Return the choices: each model and region, and single pools where there are several."""
     columns = [name for name in POOL if name in table.columns]
     rows = table.select(columns).unique().sort(columns)
     choices: dict[str, dict[str, str]] = {}
     for (model, region), part in rows.group_by(["model", "region"], maintain_order=True):
-        where = {"model": str(model), "region": str(region)}
-        choices[f"{model} / {region}"] = where
+        conditions = {"model": str(model), "region": str(region)}
+        choices[f"{model} / {region}"] = conditions
         if "arrangement" in columns and part.height > 1:
             for name in part["arrangement"]:
-                choices[f"{model} / {region} / {name}"] = where | {"arrangement": name}
+                choices[f"{model} / {region} / {name}"] = conditions | {"arrangement": name}
     return choices
 
 
 def minute_charts(table: pl.DataFrame, clock: str) -> list[dict[str, Any]]:
-    """Return every chart that has data, in the form that the template needs."""
+    """Return every chart that has data, as the template needs it."""
     shown = []
     for chart in CHARTS:
         lines = [line for line in chart.lines if line.column in table.columns]
@@ -177,7 +177,7 @@ def minute_charts(table: pl.DataFrame, clock: str) -> list[dict[str, Any]]:
 
 
 def _figure(chart: MinuteChart, rows: pl.DataFrame, clock: str) -> Figure:
-    """Draw the columns of ``rows`` over their time."""
+    """Draw the lines of a chart over the time in ``rows``."""
     moments = tuple(rows["time"].to_list())
     series = tuple(
         Series(column.name, moments, tuple(column.round(4).to_list()), shape=chart.shape)
@@ -185,9 +185,9 @@ def _figure(chart: MinuteChart, rows: pl.DataFrame, clock: str) -> Figure:
     )
     y = chart.y
     if chart.shape is Shape.AREA:
-        most = rows.select(pl.sum_horizontal(pl.exclude("time")).max()).item() or 0.0
+        largest = rows.select(pl.sum_horizontal(pl.exclude("time")).max()).item() or 0.0
         # A short axis of replicas has whole numbers only.
-        y = replace(y, ticks=tuple(range(int(most) + 1)) if most <= FEW_REPLICAS else ())
+        y = replace(y, ticks=tuple(range(int(largest) + 1)) if largest <= FEW_REPLICAS else ())
     return figure_of(Chart(chart.title, Axis(), y, series, small=True), clock)
 
 

@@ -40,17 +40,18 @@ class Line:
 
 
 def page_context(runs: Sequence[Run], params: Mapping[str, str]) -> dict[str, Any]:
-    beside = compare_runs(runs, params.get("policy", ""))
+    """Return the context of the page that compares ``runs``."""
+    comparison = compare_runs(runs, params.get("policy", ""))
     results = [run_result(run) for run in runs]
-    windows = {(its.start, its.end) for its in beside.runs}
+    windows = {(compared.start, compared.end) for compared in comparison.runs}
     clocks = {(result.get("window") or {}).get("clock", "utc") for result in results}
     return {
-        "beside": beside,
+        "beside": comparison,
         "numbers": [run.pk for run in runs],
-        "differences": [setting_line(row) for row in beside.differences],
+        "differences": [setting_line(row) for row in comparison.differences],
         "groups": [
             (group.title, group.note, rows, moved(group))
-            for group in beside.groups
+            for group in comparison.groups
             if (rows := [figure_line(row) for row in group.rows])
         ],
         "policy": params.get("policy", ""),
@@ -60,7 +61,7 @@ def page_context(runs: Sequence[Run], params: Mapping[str, str]) -> dict[str, An
             for name, row in policies_in_order(result).items()
         },
         "clock": next(iter(clocks)) if len(clocks) == 1 else "utc",
-        **charts(runs, beside, next(iter(clocks)), apart=len(windows) > 1 or len(clocks) > 1),
+        **charts(runs, comparison, next(iter(clocks)), apart=len(windows) > 1 or len(clocks) > 1),
     }
 
 
@@ -78,6 +79,7 @@ def setting_line(row: Setting) -> Line:
 
 
 def written(value: Any) -> str:
+    """Return the value of a setting as text."""
     if value is None:
         return NOTHING
     if isinstance(value, list):
@@ -86,6 +88,7 @@ def written(value: Any) -> str:
 
 
 def figure_line(row: ComparedFigure) -> Line:
+    """Return a figure as a line of the table, with one cell per run."""
     cells = tuple(
         Cell(
             figure_text(value, row.unit, 2) if value is not None else NOTHING,
@@ -99,7 +102,7 @@ def figure_line(row: ComparedFigure) -> Line:
 
 
 def change_words(row: ComparedFigure, change: float | None) -> str:
-    """Format a change: points for shares, else percent of the first run; "" for no change."""
+    """Return a change as text: points for shares, else percent of the first run; "" if none."""
     if change is None or change == 0:
         return ""
     if row.unit == SHARE:
@@ -111,6 +114,10 @@ def change_words(row: ComparedFigure, change: float | None) -> str:
 def charts(
     runs: Sequence[Run], beside: RunComparison, clock: str, *, apart: bool
 ) -> dict[str, Figure | None]:
+    """Return the charts of ready replicas and of cost over time.
+
+    With ``apart``, the runs have different windows, so each line begins at hour 0.
+    """
     all_courses = [
         course_of(run, run_beside) for run, run_beside in zip(runs, beside.runs, strict=True)
     ]
@@ -124,7 +131,7 @@ def charts(
 
 
 def replica_steps(run: Run) -> tuple[pl.DataFrame | None, dict[str, str]]:
-    """Return replicas over time and the labels of the policies: as simulated, else as planned."""
+    """Return replicas over time and the labels of policies: as simulated, else as planned."""
     names, result = run_tables(run), run_result(run)
     if "replicas" in names:
         steps = run_table(run, "replicas")
@@ -140,7 +147,7 @@ def replica_steps(run: Run) -> tuple[pl.DataFrame | None, dict[str, str]]:
 
 
 def course_of(run: Run, beside: ComparedRun) -> Course | None:
-    """Return the replicas of all pools of a run, under the compared policy or as planned."""
+    """Return all pools' replicas of a run over time, as simulated or as planned."""
     steps, labels = replica_steps(run)
     if steps is None:
         return None

@@ -19,7 +19,7 @@ MOST_ROWS = 200  # rows on the page; the CSV has all
 
 
 def groups_context(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
-    """Return the rows of the chosen policy and grouping, by default grouped by tier."""
+    """Return the rows for the chosen policy and grouping; the default grouping is by tier."""
     if "groups" not in run_tables(run):
         return {"run": run, "group_rows": None}
     result, table = run_result(run), run_table(run, "groups")
@@ -30,11 +30,11 @@ def groups_context(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
     rows = table.filter(pl.col("policy") == policy)
     fields = []
     for name in GROUPED:
-        there = [value for value in rows[name].unique().sort() if value != ALL]
+        values = [value for value in rows[name].unique().sort() if value != ALL]
         chosen = params.get(name, EACH if name == "tier" else ALL)
-        value = chosen if chosen in (ALL, EACH, *there) else ALL
+        value = chosen if chosen in (ALL, EACH, *values) else ALL
         rows = rows.filter(pl.col(name) != ALL if value == EACH else pl.col(name) == value)
-        fields.append({"name": name, "value": value, "there": there})
+        fields.append({"name": name, "value": value, "there": values})
     rows = rows.with_columns((pl.col("arrived") - pl.col("completed")).alias("lost"))
     return {
         "run": run,

@@ -25,7 +25,7 @@ BURSTY = 2.0  # times the variance of Poisson arrivals
 
 
 def trace_context(trace: Trace, params: Mapping[str, str]) -> dict[str, Any]:
-    """Return the context of the page.
+    """Return the context of a trace's page.
 
     ``by`` in ``params`` selects how traffic is split: by model, region, tier or series.
     """
@@ -44,7 +44,7 @@ def trace_context(trace: Trace, params: Mapping[str, str]) -> dict[str, Any]:
         "more_series": len(trace.report.get("series", ())) > len(series),
         "kinds": kinds,
         "by": by,
-        "stands_out": [*_model_limits(trace.report), *_stands_out(character)],
+        "stands_out": [*_model_limits(trace.report), *_unusual_traits(character)],
         "sections": sections_shown(report, live=True),
         "rates": _rates(trace, character, by),
         # seconds over which each point of the charts is averaged
@@ -58,13 +58,14 @@ def trace_context(trace: Trace, params: Mapping[str, str]) -> dict[str, Any]:
 
 
 def largest(series: Sequence[Mapping[str, Any]], most: int) -> list[Mapping[str, Any]]:
-    """Return all series in their order or, where there are more, the ``most`` largest first."""
+    """Return all series in order; if there are more than ``most``, only the largest ones."""
     if len(series) <= most:
         return list(series)
     return sorted(series, key=lambda each: -(each["requests"] or 0.0))[:most]
 
 
 def _rates(trace: Trace, character: Character, by: str) -> dict[str, Figure]:
+    """Draw the rates of requests and tokens, split by ``by``."""
     rates, total = trace_rates(trace, by), trace_rates(trace, "all")
     return {
         field: rate_figure(
@@ -81,7 +82,7 @@ def _rates(trace: Trace, character: Character, by: str) -> dict[str, Figure]:
 
 
 def _week(character: Character) -> Figure | None:
-    """Draw the week if the trace covers all hours of the day."""
+    """Draw the weekly pattern if the trace covers all hours of the day."""
     if character["rhythm"]["peak_hour"] is None:
         return None
     unit = (
@@ -93,7 +94,7 @@ def _week(character: Character) -> Figure | None:
 
 
 def _lengths(character: Character, by: str, volumes: list[Any]) -> dict[str, Figure]:
-    """Draw the lengths of the labels in the charts, in the colours of the other charts."""
+    """Draw the length distributions of the labels, with the colours of the other charts."""
     places = {volume["label"]: place for place, volume in enumerate(volumes)}
     few = len(places) if len(places) <= LINES else LINES - 1
     charts = {}
@@ -113,11 +114,11 @@ def _lengths(character: Character, by: str, volumes: list[Any]) -> dict[str, Fig
 
 
 def _model_limits(report: Mapping[str, Any]) -> Iterator[str]:
-    """List prompts beyond a model's context, and models that the catalogue lacks."""
-    for each in report.get("beyond_context", ())[:ROWS]:
+    """Yield sentences on prompts beyond a model's context, and on unknown models."""
+    for excess in report.get("beyond_context", ())[:ROWS]:
         yield (
-            f"{each['requests']:,} requests are longer than the context of {each['model']} "
-            f"({each['context']:,} tokens). The longest has {each['longest']:,}."
+            f"{excess['requests']:,} requests are longer than the context of {excess['model']} "
+            f"({excess['context']:,} tokens). The longest has {excess['longest']:,}."
         )
     if (repeated := report.get("repeated_blocks") or 0.0) > 0:
         yield (f"{percent(repeated)} of prompts repeat earlier ones. Prefix caches can use that.")
@@ -126,8 +127,8 @@ def _model_limits(report: Mapping[str, Any]) -> Iterator[str]:
         yield f"The catalogue lacks these models: {', '.join(unknown[:5])}{more}."
 
 
-def _stands_out(character: Character) -> Iterator[str]:
-    """List what a planner must know about this traffic, most important first."""
+def _unusual_traits(character: Character) -> Iterator[str]:
+    """Yield sentences on unusual traits of this traffic, most important first."""
     yield from character["days"]["words"]
     if character["outages_found"]:
         many = character["outages_found"]
@@ -146,11 +147,12 @@ def _stands_out(character: Character) -> Iterator[str]:
 
 
 def repeats(correlation: float) -> str:
-    """Describe how days repeat, by the autocorrelation at a lag of one day."""
+    """Return a phrase on how similar days are, by the autocorrelation at a lag of one day."""
     return next(words for least, words in REPEATS if correlation >= least)
 
 
 def _rhythm(character: Character) -> Iterator[str]:
+    """Yield sentences on daily and weekly patterns, peak hours and bursts."""
     rhythm = character["rhythm"]
     day, week = rhythm["autocorrelation_day"], rhythm["autocorrelation_week"]
     if day is not None:
@@ -166,7 +168,7 @@ def _rhythm(character: Character) -> Iterator[str]:
 
 
 def bursts(scales: Sequence[Mapping[str, Any]]) -> str:
-    """Describe bursts within ten minutes at the finest and the coarsest time scale.
+    """Return a phrase on bursts within ten minutes, at the finest and coarsest time scale.
 
     Traffic may be bursty at one of them only.
     """
@@ -175,14 +177,15 @@ def bursts(scales: Sequence[Mapping[str, Any]]) -> str:
         return ""
     finest, coarsest = local[0], local[-1]
     scales = [finest] if _bursty(coarsest) == _bursty(finest) else [finest, coarsest]
-    return f"Arrivals within ten minutes: {', '.join(map(_over, scales))}."
+    return f"Arrivals within ten minutes: {', '.join(map(_burstiness_at, scales))}."
 
 
 def _bursty(scale: Mapping[str, Any]) -> bool:
     return bool(scale["within_10_min"] >= BURSTY)
 
 
-def _over(scale: Mapping[str, Any]) -> str:
+def _burstiness_at(scale: Mapping[str, Any]) -> str:
+    """Return a phrase on burstiness at one time scale."""
     how = "bursty" if _bursty(scale) else "near Poisson"
     over, times = duration(scale["bin_s"]), digits(scale["within_10_min"])
     return f"{how} over {over} ({times} times the Poisson variance)"

@@ -37,7 +37,7 @@ TRADE_OFFS = tuple(
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line of the form; ``to`` makes it a range of ``steps`` values."""
+    """One line of the what-if form; ``to`` makes it a range of ``steps`` values."""
 
     name: str = ""
     value: str = ""
@@ -46,13 +46,13 @@ class Line:
 
     @property
     def fields(self) -> tuple[tuple[str, str, str], ...]:
-        """Return the name, the label and the value of each input."""
+        """Return the name, label and value of each input field."""
         return ("value", "Value", self.value), ("to", "To", self.to), ("steps", "Steps", self.steps)
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """The values asked for: ``fixed`` ones, and up to two settings that take several values."""
+    """The values of a what-if: fixed ones, and up to two settings with several values."""
 
     lines: tuple[Line, ...]
     fixed: Mapping[str, float]
@@ -60,14 +60,14 @@ class Question:
 
     @property
     def cells(self) -> list[dict[str, float]]:
-        """Return the values of each cell by name of the setting, row by row."""
+        """Return the values of each grid cell by setting name, row by row."""
         keys = [axis.key for axis in self.axes]
         rows = cells_of(self.axes) if keys else [()]
         return [{**self.fixed, **dict(zip(keys, row, strict=True))} for row in rows]
 
     @property
     def sent(self) -> list[tuple[str, str]]:
-        """Return the lines as fields of a form."""
+        """Return the lines of the form as (field, value) pairs."""
         return [
             pair
             for line in self.lines
@@ -76,7 +76,7 @@ class Question:
 
 
 def question_of(settings: Mapping[str, Setting], params: QueryDict) -> Question:
-    """Read the question of a request; raise PlannerError for values that are not numbers.
+    """Return the what-if in a request; raise PlannerError for values that are not numbers.
 
     ``setting``, ``value``, ``to`` and ``steps`` are repeated for each line. A parameter with the
     name of a setting is a line too.
@@ -105,7 +105,7 @@ def question_of(settings: Mapping[str, Setting], params: QueryDict) -> Question:
 
 
 def _range(setting: Setting, line: Line) -> tuple[float, ...]:
-    """Return the values of a range, equally spaced, each once."""
+    """Return the distinct values of a range at equal steps."""
     first, last = _number(setting.label, line.value), _number(setting.label, line.to)
     steps = int(_number(f"{setting.label}, steps", line.steps or str(STEPS)))
     if not 2 <= steps <= MOST_ON_PAGE:
@@ -117,6 +117,7 @@ def _range(setting: Setting, line: Line) -> tuple[float, ...]:
 
 
 def _number(label: str, text: str) -> float:
+    """Return a text as a number; raise PlannerError with its label."""
     try:
         value = float(text)
     except ValueError:
@@ -127,7 +128,7 @@ def _number(label: str, text: str) -> float:
 
 
 def values_sent(run: Run, params: QueryDict) -> dict[str, Any]:
-    """Return the values of the row that a form chose, by name of a setting or address."""
+    """Return the values of the row that a form selected, by setting name or address."""
     question = question_of(base_of(run).settings, params)
     chosen = int(_number("cell", params.get("cell") or "0"))
     if run.kind == Run.Kind.PARETO and not question.lines:
@@ -161,26 +162,27 @@ def page_context(run: Run, params: QueryDict) -> dict[str, Any]:
 
 
 def _present(setting: Setting) -> str:
+    """Return the present value of a setting as a hint."""
     if setting.relative:
         return setting.unit
     return "not set" if setting.value is None else f"now {figure(setting.value)} {setting.unit}"
 
 
 def answers_context(run: Run, params: QueryDict) -> dict[str, Any]:
-    """Return the context of the answers: of the question, or of a front that has none."""
+    """Return the context of the answers: of the what-if, or of a front without one."""
     settings = base_of(run).settings
     question = question_of(settings, params)
     context = {"run": run, "address": reverse("web:run-what-if", args=[run.pk])}
     if run.kind == Run.Kind.PARETO and not question.lines:
         rows = [f"Plan {i + 1}" for i in range(len(run_result(run)["points"]))]
         return context | {"choices": rows, **_shown(run_report(run))}
-    before, *found = what_if_cells(run, [{}, *question.cells], WITHIN_S)
+    before, *answers = what_if_cells(run, [{}, *question.cells], WITHIN_S)
     if not isinstance(before, WhatIf):
         raise before or NotReady("The plan of this run is being prepared. Try again.")
-    context |= {"question": question, "going": sum(answer is None for answer in found)}
+    context |= {"question": question, "going": sum(answer is None for answer in answers)}
     context |= {"recommended": None if before.flat else _recommended(run)}
     if not question.axes:
-        (now,) = found
+        (now,) = answers
         if isinstance(now, PlannerError):
             return context | {"problem": str(now)}
         report = answer_report(run.name, before if question.fixed else None, now or before)
@@ -189,7 +191,7 @@ def answers_context(run: Run, params: QueryDict) -> dict[str, Any]:
         planned_cell(values, answer)
         if isinstance(answer, WhatIf)
         else Cell(values, {}, "planned" if answer else "pending", str(answer or ""))
-        for values, answer in zip(cells_of(question.axes), found, strict=True)
+        for values, answer in zip(cells_of(question.axes), answers, strict=True)
     ]
     varied = [
         VariedSetting(settings[axis.key].label, axis.values,
@@ -197,7 +199,9 @@ def answers_context(run: Run, params: QueryDict) -> dict[str, Any]:
         for axis in question.axes
     ]  # fmt: skip
     chosen = figure_by_name(params.get("figure") or PLANNED[0].name)
-    notes = dict.fromkeys(n for answer in found if isinstance(answer, WhatIf) for n in answer.notes)
+    notes = dict.fromkeys(
+        n for answer in answers if isinstance(answer, WhatIf) for n in answer.notes
+    )
     report = grid_report(run.name, cells, varied, chosen, PLANNED, tuple(notes))
     rows = [", ".join(texts) for texts in product(*(one.texts for one in varied))]
     return context | {"choices": rows, "figures": PLANNED, "chosen": chosen, **_shown(report)}
@@ -210,11 +214,11 @@ def _recommended(run: Run) -> dict[str, Any] | None:
     replica to every pool and scale by load.
     """
     result = run_result(run)
-    take = result.get("recommended") or {}
-    figures = (result.get("policies") or {}).get(take.get("policy"))
+    recommended = result.get("recommended") or {}
+    figures = (result.get("policies") or {}).get(recommended.get("policy"))
     if run.kind != Run.Kind.COMPARE or not figures:
         return None
-    timetable = take.get("timetable") or {}
+    timetable = recommended.get("timetable") or {}
     totals = [sum(row["replicas"]) for row in timetable.get("rows") or ()]
     scheduled = totals and not timetable.get("by_itself")
     return {
@@ -225,7 +229,7 @@ def _recommended(run: Run) -> dict[str, Any] | None:
 
 
 def sweep_context(sweep: Sweep, params: QueryDict) -> dict[str, Any]:
-    """Return the context of a stored grid of runs."""
+    """Return the context of a stored grid (sweep) of runs."""
     chosen, grid = figure_by_name(params.get("figure") or FIGURES[0].name), sweep_grid(sweep)
     return {
         "sweep": sweep,

@@ -82,7 +82,7 @@ class PasswordChange(PasswordChangeView):
 @never_cache
 @require_http_methods(["GET", "POST"])
 def forgotten(request: HttpRequest) -> HttpResponse:
-    """Send a password mail, or name whom to ask for a new password."""
+    """Send a password mail, or say who can give a new password."""
     context: dict[str, Any] = {"mails": mail_configured()}
     if request.method == "POST":
         try:
@@ -106,7 +106,7 @@ def token(request: Request) -> HttpResponse:
         messages.success(request, "Token ended.")
         return redirect("web:token")
     form = TokenForm(request.POST)
-    new, problem = attempt(form, lambda: _made(request, form))
+    new, problem = attempt(form, lambda: _create_token(request, form))
     if new is None:
         return _tokens(request, form, problem=problem, status=400)
     return _tokens(request, TokenForm(), key=new.key)
@@ -129,7 +129,7 @@ def data(request: Request) -> HttpResponse:
     return JsonResponse(account_data(request.user, by=request.user), headers=headers)
 
 
-def _made(request: Request, form: TokenForm) -> tokens.NewToken:
+def _create_token(request: Request, form: TokenForm) -> tokens.NewToken:
     check_verified(request, request.user, request.POST.get("again", ""))
     return tokens.token_create(user=request.user, **form.cleaned_data)
 
@@ -137,6 +137,7 @@ def _made(request: Request, form: TokenForm) -> tokens.NewToken:
 def _tokens(
     request: Request, form: TokenForm, *, key: str = "", problem: str = "", status: int = 200
 ) -> HttpResponse:
+    """Show the page of API tokens; ``key`` is a new token, shown only now."""
     context = {
         "tokens": tokens.tokens_of(request.user),
         "form": form,

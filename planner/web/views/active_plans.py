@@ -37,7 +37,7 @@ SCENARIOS = 200  # plans to choose from
 
 @require_safe
 def listing(request: Request) -> HttpResponse:
-    """List all plans or those of a ``scenario``, and compare the two in ``from`` and ``to``."""
+    """List all plans, or those of a ``scenario``, and compare the plans ``from`` and ``to``."""
     scenario = request.GET.get("scenario", "")
     outcomes = Prefetch("outcomes", Outcome.objects.defer("figures"))
     rows = activated_plans(scenario).defer("pools").prefetch_related(outcomes)
@@ -64,6 +64,7 @@ def listing(request: Request) -> HttpResponse:
 
 @require_safe
 def detail(request: Request, pk: int) -> HttpResponse:
+    """Show one active or former plan."""
     plan = activated_plan_get(pk)
     now = timezone.now()
     pools = [
@@ -87,6 +88,7 @@ def detail(request: Request, pk: int) -> HttpResponse:
 
 @require_POST
 def restore(request: Request, pk: int) -> HttpResponse:
+    """Activate an earlier plan again."""
     again = plan_restore(
         plan=activated_plan_get(pk),
         user=request.user,
@@ -113,7 +115,7 @@ def _named(text: str) -> ActivePlan | None:
 def week_figure(plans: Sequence[ActivePlan]) -> Figure | None:
     """Draw the replicas of each deployment of one plan, or the totals of several plans.
 
-    The result is None if no plan has any.
+    The result is None if no plan has replicas in any minute.
     """
     if len(plans) == 1:
         courses = {name: counts for (name, _), counts in pools_by_minute(plans[0]).items()}
@@ -132,8 +134,8 @@ def week_figure(plans: Sequence[ActivePlan]) -> Figure | None:
     ]
     if not drawn:
         return None
-    most = max(int(counts.max()) for counts in courses.values())
-    ticks = {"dtick": 1} if most <= FEW_REPLICAS else {}
+    largest = max(int(counts.max()) for counts in courses.values())
+    ticks = {"dtick": 1} if largest <= FEW_REPLICAS else {}
     return figure(
         drawn,
         height=300,
@@ -146,13 +148,13 @@ def week_figure(plans: Sequence[ActivePlan]) -> Figure | None:
 
 
 def _total(plan: ActivePlan) -> IntArray:
-    """Return the total of a plan's deployments, or UNKNOWN if one of them is unknown."""
+    """Return the total replicas of a plan by minute; UNKNOWN if one deployment is unknown."""
     counts = np.stack([*pools_by_minute(plan).values()])
     return np.where((counts == UNKNOWN).any(axis=0), UNKNOWN, counts.sum(axis=0))
 
 
 def _steps(counts: IntArray) -> tuple[list[str], list[int | None]]:
-    """Return the points at which a line changes, and None where its value is unknown."""
+    """Return the points at which a step line changes; y is None where it is unknown."""
     offset = local(timezone.now()).utcoffset() or timedelta()
     counts = np.roll(counts, offset // timedelta(minutes=1))
     edges = [0, *(np.flatnonzero(np.diff(counts)) + 1).tolist()]

@@ -22,6 +22,7 @@ FILES = {"csv": (audit_csv, "text/csv; charset=utf-8"), "json": (audit_json, "ap
 
 @require_safe
 def listing(request: Request) -> HttpResponse:
+    """List the audit log, filtered as requested; for admins."""
     check_may_administer(request.user)
     filters = {name: request.GET.get(name, "")[:200] for name in ("actor", "action", "search")}
     page = paged(request, audit_list(all_workspaces=request.user.is_superuser, **filters))

@@ -47,12 +47,12 @@ def listing(request: Request) -> HttpResponse:
 def new(request: Request) -> HttpResponse:
     """Show and process the upload form.
 
-    Scripts that ask for JSON get the next address or the error.
+    Scripts that ask for JSON get the next URL or the error.
     """
     if request.method != "POST":
         return render(request, NEW, {"form": MeasurementsForm(), **choice_names()})
     form = MeasurementsForm(request.POST, request.FILES)
-    calibration, problem = attempt(form, lambda: _keep(request, form))
+    calibration, problem = attempt(form, lambda: _store_upload(request, form))
     if calibration is None:
         return refused(request, NEW, form, problem, **choice_names())
     return go(request, reverse("web:calibration", args=[calibration.pk]))
@@ -60,7 +60,7 @@ def new(request: Request) -> HttpResponse:
 
 @require_http_methods(["GET", "POST"])
 def detail(request: Request, pk: int) -> HttpResponse:
-    """Show the measurements that were read, with forms to fit a profile or to compare with one."""
+    """Show the measurements in a file, with forms to fit a profile or to compare with one."""
     calibration = calibration_get(pk)
     if request.method == "POST":
         require_planner(request)
@@ -86,7 +86,8 @@ def delete(request: Request, pk: int) -> HttpResponse:
     return redirect("web:calibrations")
 
 
-def _keep(request: Request, form: MeasurementsForm) -> Calibration:
+def _store_upload(request: Request, form: MeasurementsForm) -> Calibration:
+    """Store the uploaded measurement file."""
     file = form.cleaned_data["file"]
     return calibrations.calibration_upload(
         user=request.user,
@@ -106,6 +107,7 @@ def _compare(request: Request, calibration: Calibration) -> HttpResponse:
 
 
 def _compared(form: CompareForm, calibration: Calibration) -> dict[str, Any]:
+    """Return the comparison of the chosen profile with the chosen rows, for the page."""
     name, _, version = form.cleaned_data["profile"].partition("|")
     model, gpu, _ = json.loads(form.cleaned_data["rows"])
     comparison, table = profile_compare(
@@ -131,6 +133,7 @@ def _show(
 
 
 def page_context(calibration: Calibration) -> dict[str, Any]:
+    """Return the context of a measurement file's page."""
     return {
         "calibration": calibration,
         "report": calibration.report,
@@ -146,7 +149,7 @@ def page_context(calibration: Calibration) -> dict[str, Any]:
 
 
 def preview(table: pl.DataFrame) -> dict[str, Any]:
-    """Return the columns that have values, each with its unit, and their first rows."""
+    """Return the first rows of the non-empty columns, each with its unit."""
     filled = [name for name in table.columns if any(table[name].drop_nulls().to_list())]
     rows = table.head(PREVIEW_ROWS).select(
         pl.col(name) * (1000 if name.endswith(SECONDS) else 1)
@@ -174,7 +177,7 @@ def compare_form(calibration: Calibration, data: Any = None) -> CompareForm:
 
 
 def suggested(arrangement: dict[str, Any]) -> dict[str, Any]:
-    """Suggest a profile for an arrangement, with the catalogue's names where it has them."""
+    """Return the suggested profile for an arrangement, with the catalogue's names if known."""
     model = _catalogued(catalogue.model_name, arrangement["model"])
     gpu = _catalogued(catalogue.gpu_name, arrangement["gpu"])
     tp = arrangement["tp"] or 1

@@ -40,13 +40,13 @@ STEP = 0.02  # of a search, not to write more often
 
 @require_safe
 def page(request: Request) -> HttpResponse:
-    """Show the form and, if the address has values, the answer; htmx swaps the answer alone."""
+    """Show the form and, if the URL has values, the answer; htmx replaces only the answer."""
     asked = "model" in request.GET
     form = ConfigureForm(request.GET) if asked else ConfigureForm()
     context: dict[str, Any] = {"form": form, "asked": asked}
     if asked and form.is_valid():
         try:
-            context |= page_context(search_deployments(form.asked(), _kept_progress(request)))
+            context |= page_context(search_deployments(form.asked(), _shared_progress(request)))
             context |= {
                 "scenarios": scenarios_list()[:MOST],
                 "traces": traces_list().filter(state=Trace.State.READY)[:MOST],
@@ -64,15 +64,15 @@ def page(request: Request) -> HttpResponse:
 
 @require_safe
 def progress(request: Request) -> HttpResponse:
-    """Show the progress of this person's search; the answer is empty if none is running."""
+    """Show the progress of this user's search; the response is empty if none is running."""
     how_far = cache.get(_key(request))
     if how_far is None:
         return HttpResponse(status=204)
     return render(request, "web/_searching.html", {"done": how_far[0], "what": how_far[1]})
 
 
-def _kept_progress(request: Request) -> Progress:
-    """Store the progress of a search, so that any web process can show it."""
+def _shared_progress(request: Request) -> Progress:
+    """Return a progress callback that stores its values where any web process can read them."""
     key, last = _key(request), -1.0
 
     def tell(done: float, what: str) -> None:
@@ -89,7 +89,7 @@ def _key(request: Request) -> str:
 
 
 def deployment(row: dict[str, Any]) -> str:
-    """Describe a deployment: "9 × B200, fp4: 5 prefill and 4 decode instances"."""
+    """Return a deployment in words: "9 × B200, fp4: 5 prefill and 4 decode instances"."""
     name = f"{row['gpus']} × {row['gpu']}, {row['precision']}"
     if row["mode"] == "agg":
         return name
@@ -98,7 +98,7 @@ def deployment(row: dict[str, Any]) -> str:
 
 
 def widths(row: dict[str, Any]) -> list[str]:
-    """Describe the parallelism of the instances, a line per side."""
+    """Return the parallelism of the instances in words, one line per role."""
     sides = [("", row)]
     if row["mode"] == "disagg":
         sides = [("prefill ", row["prefill"]), ("decode ", row["decode"])]
@@ -113,6 +113,7 @@ def widths(row: dict[str, Any]) -> list[str]:
 
 
 def page_context(answer: dict[str, Any]) -> dict[str, Any]:
+    """Return the context of the found deployments."""
     rows = [_row(row) for row in answer["candidates"]]
     return {
         "found": answer,
@@ -143,13 +144,13 @@ def _front(answer: dict[str, Any], key: str, label: str) -> Figure | None:
         return None
     groups: dict[str, list[dict[str, Any]]] = {}
     for row in on:
-        apart = ", P/D" if row["mode"] == "disagg" else ""
-        groups.setdefault(f"{row['gpu']}{apart}", []).append(row)
+        mode_label = ", P/D" if row["mode"] == "disagg" else ""
+        groups.setdefault(f"{row['gpu']}{mode_label}", []).append(row)
     listed = [row for row in answer["candidates"] if row["usd_per_mtok"] is not None]
-    traces = [_dots(listed, key, "Listed below", GREY, "circle-open")] if listed else []
+    traces = [_markers(listed, key, "Listed below", GREY, "circle-open")] if listed else []
     for i, (name, rows) in enumerate(groups.items()):
         colour, symbol = COLOURS[i % len(COLOURS)], SYMBOLS[i % len(SYMBOLS)]
-        traces.append(_dots(rows, key, name, colour, symbol))
+        traces.append(_markers(rows, key, name, colour, symbol))
     return figure(
         traces, height=340, x=label, y="$ per million tokens",
         xaxis=LOGARITHMIC if key == "ttft_ms" else {"rangemode": "tozero"},
@@ -157,7 +158,7 @@ def _front(answer: dict[str, Any], key: str, label: str) -> Figure | None:
     )  # fmt: skip
 
 
-def _dots(rows: list[dict[str, Any]], key: str, name: str, colour: str, symbol: str) -> Any:
+def _markers(rows: list[dict[str, Any]], key: str, name: str, colour: str, symbol: str) -> Any:
     return points(
         [float(f"{row[key]:.4g}") for row in rows],
         [float(f"{row['usd_per_mtok']:.4g}") for row in rows],

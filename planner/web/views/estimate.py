@@ -42,7 +42,7 @@ MAX_BYTES = 20_000_000
 
 @require_safe
 def page(request: Request) -> HttpResponse:
-    """Show the form and, if the address has values, the answer; htmx swaps the answer alone."""
+    """Show the form and, if the URL has values, the answer; htmx replaces only the answer."""
     asked = "model" in request.GET
     form = EstimateForm(request.GET) if asked else EstimateForm()
     context: dict[str, Any] = {"form": form, "asked": asked}
@@ -82,7 +82,7 @@ def rows(request: Request) -> HttpResponse:
 @require_POST
 @planners_only
 def keep(request: Request) -> HttpResponse:
-    """Save typed rows as a file of measurements, which then corrects similar estimates."""
+    """Save the typed rows as a measurement file, which then corrects similar estimates."""
     form = EstimateForm(request.POST)
     if not form.is_valid() or not form.cleaned_data["measured"]:
         faults = [str(errors[0]) for errors in form.errors.values()]
@@ -103,7 +103,7 @@ def keep(request: Request) -> HttpResponse:
 
 
 def answer(row: dict[str, Any], typed: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the estimate and a sweep of its load; raise the errors of the estimate."""
+    """Return the estimate and a sweep over load; errors of the estimate are raised."""
     measured = estimates.MeasurementSource(typed, "your measured rows")
     estimate = estimates.estimate_one(row, measured)
     loaded = {name: value for name, value in row.items() if name != "rate"}
@@ -135,7 +135,7 @@ def _count(label: str, initial: int | None = None, high: int = 1024) -> forms.In
     )
 
 
-def _some(label: str, low: float, high: float, hint: str = "") -> forms.FloatField:
+def _optional_number(label: str, low: float, high: float, hint: str = "") -> forms.FloatField:
     widget = forms.NumberInput(attrs={"step": "any"})
     return forms.FloatField(
         label=label, required=False, min_value=low, max_value=high, widget=widget, help_text=hint
@@ -196,7 +196,7 @@ class EstimateForm(forms.Form):
         help_text="Else as the engine keeps it.",
         choices=[("", "default"), *((p, p) for p in ("bf16", "fp8"))],
     )
-    rounds = _some(
+    rounds = _optional_number(
         "Requests of each user", 1, 1e9, "10 as in a benchmark; 1,000 for steady traffic."
     )
     equal_lengths = forms.ChoiceField(
@@ -205,11 +205,17 @@ class EstimateForm(forms.Form):
         help_text="Else as benchmarks have it.",
         choices=[("", "default"), ("yes", "yes"), ("no", "no")],
     )
-    draft_tokens = _some("Tokens drafted", 0, MOST_DRAFTED, "Per step, by speculative decoding.")
-    accepted_tokens = _some("of them accepted", 0, MOST_DRAFTED, "On average.")
-    max_num_seqs = _some("Max sequences of a rank", 1, 1e6)
-    chunk_tokens = _some("Prompt tokens of an iteration", 1, MOST_TOKENS, "Default: 8192.")
-    prefix_hit_rate = _some("Prefix hit rate", 0, MOST_HITS, "Share of a prompt's tokens.")
+    draft_tokens = _optional_number(
+        "Tokens drafted", 0, MOST_DRAFTED, "Per step, by speculative decoding."
+    )
+    accepted_tokens = _optional_number("of them accepted", 0, MOST_DRAFTED, "On average.")
+    max_num_seqs = _optional_number("Max sequences of a rank", 1, 1e6)
+    chunk_tokens = _optional_number(
+        "Prompt tokens of an iteration", 1, MOST_TOKENS, "Default: 8192."
+    )
+    prefix_hit_rate = _optional_number(
+        "Prefix hit rate", 0, MOST_HITS, "Share of a prompt's tokens."
+    )
     ttft_statistic = forms.ChoiceField(
         label="TTFT statistic",
         required=False,
@@ -217,7 +223,7 @@ class EstimateForm(forms.Form):
     )
     lora_rank = _count("Rank of LoRA adapters")
     lora_active = _count("Adapters in use at once", high=4096)
-    recv_interval = _some(
+    recv_interval = _optional_number(
         "SGLang's recv_interval", 1, MOST_RECV, "Iterations between looks for requests."
     )
     prefill_workers = _count("Prefill workers", high=10_000)
@@ -281,7 +287,7 @@ class EstimateForm(forms.Form):
         return [deployment | row for row in self.cleaned_data["measured"]]
 
     def row(self) -> dict[str, Any]:
-        """Return the row for the estimate.
+        """Return the form's values as a row for the estimate.
 
         P/D widths are included only in disaggregated mode, concurrency only without a rate.
         """

@@ -11,10 +11,11 @@ from planner.web.request import Request
 
 @require_safe
 def listing(request: Request) -> HttpResponse:
-    """List the expectations of all comparisons of the workspace, and count those that held."""
+    """List the expectations of all comparisons, and count those whose interval was right."""
     stated = expectations()
     counts = [
-        (name, held, of, held / of if of else None) for name, (held, of) in coverage(stated).items()
+        (name, inside, total, inside / total if total else None)
+        for name, (inside, total) in coverage(stated).items()
     ]
     context = {"page": paged(request, stated), "counts": counts, "cost": COST}
     return render(request, "web/expectations.html", context)

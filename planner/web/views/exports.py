@@ -88,7 +88,7 @@ def _preview(request: Request, run: Run) -> HttpResponse:
 
 @require_POST
 def in_force(request: Request, pk: int) -> HttpResponse:
-    """Make the plan of a run the active plan, or withdraw the active plan of its scenario."""
+    """Activate the plan of a run, or end the active plan of its scenario."""
     now, run = timezone.now(), run_get(pk)
     if "none" in request.POST:
         if current := active_plan_of_run(run):
@@ -125,10 +125,11 @@ def _options(sent: QueryDict) -> ExportOptions:
 
 
 def _context(request: Request, run: Run, problem: PlannerError | None) -> dict[str, Any]:
+    """Return the context of the export page; raise NotReady if there is nothing to export."""
     run_result(run)  # raises the reason if there is nothing to export
     plan, why = _plan(run)
     current = active_plan_of_run(run)
-    others = active_plans().exclude(pk=current.pk) if current else active_plans()
+    other_plans = active_plans().exclude(pk=current.pk) if current else active_plans()
     groups = formats_of(run) | {FIGURES: [(name, FORMATS[name].label) for name in ("csv", "json")]}
     return {
         "run": run,
@@ -142,14 +143,14 @@ def _context(request: Request, run: Run, problem: PlannerError | None) -> dict[s
         "title": "The file was not written",
         "sentences": str(problem).splitlines() if problem else [],
         "in_force": current,
-        "others": others,
+        "others": other_plans,
         "desired": desired(current, timezone.now()) if current else [],
         "may_approve": may_approve(request.user),
     }
 
 
 def _plan(run: Run) -> tuple[Plan | None, str]:
-    """Return the plan under default options, or the reason why there is none."""
+    """Return the plan under default options; else None and the reason."""
     try:
         return plan_of(run, ExportOptions(), timezone.now()), ""
     except NotReady as problem:
@@ -163,6 +164,7 @@ def _assurance(run: Run, plan: Plan | None) -> str:
 
 
 def _form(sent: QueryDict, run: Run, plan: Plan | None) -> OptionsForm:
+    """Return the form of export options; choices come from the run's policies and plan."""
     form = OptionsForm(
         ExportOptions, without=("table",), initial={"timezone": zone_name()} | sent.dict()
     )
@@ -180,12 +182,15 @@ def _form(sent: QueryDict, run: Run, plan: Plan | None) -> OptionsForm:
     form.fields["at"].widget.attrs["placeholder"] = "as the plan begins"
     special = {name for manifest in MANIFESTS.values() for name in manifest.own}
     for name, field in form.fields.items():  # static/js/page.js hides those of other formats
-        takes = [to for to, each in MANIFESTS.items() if name not in special or name in each.own]
+        takes = [
+            to for to, offered in MANIFESTS.items() if name not in special or name in offered.own
+        ]
         field.widget.attrs["data-for"] = " ".join(takes)
     return form
 
 
 def _choose(form: OptionsForm, name: str, choices: dict[str, str]) -> None:
+    """Replace the field ``name`` of the form by a select with ``choices``."""
     form.fields[name] = forms.ChoiceField(
         label=form.fields[name].label,
         choices=[*choices.items()],

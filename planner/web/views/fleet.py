@@ -27,7 +27,7 @@ TEMPLATE = "web/fleet.html"
 @require_http_methods(["GET", "POST"])
 @planners_only
 def of_scenario(request: Request, pk: int) -> HttpResponse:
-    """Read a file or pasted text, and write it as the fleet of today of a scenario."""
+    """Read a file or pasted text, and write its fleet into a scenario as today's fleet."""
     scenario = scenario_get(str(pk))
     context = {"scenario": scenario} | choice_names()
     if request.method != "POST":
@@ -58,7 +58,7 @@ def _optional(label: str, names: str = "") -> forms.CharField:
 
 
 class FleetForm(DressedForm):
-    """A file or pasted text, and the facts that it does not state."""
+    """A form for a file or pasted text, and for facts that it does not state."""
 
     file = forms.FileField(
         label="File",

@@ -41,11 +41,12 @@ def gpus(request: Request) -> HttpResponse:
 
 @require_safe
 def models(request: Request) -> HttpResponse:
+    """List the models, with their memory on the chosen GPU type."""
     search = request.GET.get("search", "")
     everything = known.gpus_list()
     names = [gpu.name for gpu in everything]
     chosen = request.GET.get("gpu", "")
-    gpu = known.gpu_get(chosen if chosen in names else _usual(names)).spec
+    gpu = known.gpu_get(chosen if chosen in names else _default_gpu(names)).spec
     page = paged(request, known.models_list(search))
     context = {
         "page": page,
@@ -67,6 +68,7 @@ def prices(request: Request) -> HttpResponse:
 
 
 def _prices(request: Request, problem: str = "") -> HttpResponse:
+    """Show the table of prices, with the error of an upload if there is one."""
     filters = {name: request.GET.get(name, "") for name in PRICE_FILTERS}
     everything = known.prices_list()
     page = paged(request, known.prices_list(**filters))
@@ -122,6 +124,7 @@ def carbon(request: Request) -> HttpResponse:
 
 @require_safe
 def gpu(request: Request, name: str) -> HttpResponse:
+    """Show one GPU type."""
     entry = known.gpu_get(name)
     offers = known.prices_list(gpu=name)
     context = {
@@ -136,6 +139,7 @@ def gpu(request: Request, name: str) -> HttpResponse:
 
 @require_safe
 def model(request: Request, name: str) -> HttpResponse:
+    """Show one model."""
     entry = known.model_get(name)
     context = {
         "entry": entry,
@@ -157,6 +161,7 @@ def gpu_edit(request: Request, name: str = "") -> HttpResponse:
 @require_http_methods(["GET", "POST"])
 @planners_only
 def model_edit(request: Request, name: str = "") -> HttpResponse:
+    """Edit the user's own model ``name``, or a new one without a name."""
     row = known.own_model_get(name) if name else None
     spec = known.model_get(name).spec if name else None
     shaped = spec if spec and spec.shape else None
@@ -174,7 +179,7 @@ def add_file(request: Request) -> HttpResponse:
     if request.method != "POST":
         return render(request, "web/hardware_import.html", {"form": ImportForm()})
     form = ImportForm(request.POST, request.FILES)
-    rows, problem = attempt(form, lambda: _taken_over(request, form))
+    rows, problem = attempt(form, lambda: _imported_hardware(request, form))
     if rows is None:
         return refused(request, "web/hardware_import.html", form, problem)
     messages.success(request, f"Taken over: {', '.join(row.name for row in rows)}.")
@@ -196,13 +201,13 @@ def model_delete(request: Request, name: str) -> HttpResponse:
 
 
 def _list(request: Request, what: str, context: dict[str, Any], status: int = 200) -> HttpResponse:
-    """Show a tab of the catalogue, or only its rows while somebody types in the search box."""
+    """Show a tab of the catalogue; during a search, htmx gets only its rows."""
     part = request.htmx and request.htmx.target == "rows"
     template = f"web/_{what}_rows.html" if part else f"web/{what}.html"
     return render(request, template, context, status=status)
 
 
-def _usual(names: list[str]) -> str:
+def _default_gpu(names: list[str]) -> str:
     return next((name for name in names if name.startswith("H100")), names[0])
 
 
@@ -210,17 +215,17 @@ def _figures(entry: Any) -> list[tuple[user_hardware.Quantity, float, Provenance
     """Return every known quantity of a GPU type with its source."""
     facts, sources = user_hardware.gpu_given(entry.spec), known.gpu_sources(entry)
     return [
-        (q, facts[q.name], sources.get(_fact(q), sources[""]))
-        for q in user_hardware.GPU
-        if q.name in facts
+        (quantity, facts[quantity.name], sources.get(_fact(quantity), sources[""]))
+        for quantity in user_hardware.GPU
+        if quantity.name in facts
     ]
 
 
-def _fact(q: user_hardware.Quantity) -> str:
-    """Return the catalogue's fact that holds the source of a quantity."""
-    if q.attribute in BYTES:
+def _fact(quantity: user_hardware.Quantity) -> str:
+    """Return the name under which the catalogue has the source of a quantity."""
+    if quantity.attribute in BYTES:
         return "peak_flops"
-    return "link_bytes_s" if q.attribute == "gpus_per_node" else q.attribute
+    return "link_bytes_s" if quantity.attribute == "gpus_per_node" else quantity.attribute
 
 
 def _cheapest(price: known.PriceRow) -> float:
@@ -235,6 +240,7 @@ def _place(row: Any) -> str:
 def _edit(
     request: Request, row: Any, form_class: Any, shown: dict[str, Any], what: str, **fixed: Any
 ) -> HttpResponse:
+    """Show the form for a GPU type or model (``what``), or save it and show the result."""
     facts = shown | ({"name": row.name, "kind": row.kind, "source": row.source} if row else {})
     form = form_class(request.POST if request.method == "POST" else None, initial=facts)
     saved, problem = attempt(form, lambda: _save(request, row, form, what, **fixed))
@@ -247,6 +253,7 @@ def _edit(
 
 
 def _save(request: Request, row: Any, form: Any, what: str, **fixed: Any) -> Any:
+    """Save the GPU type or model in a valid form."""
     version = request.POST.get("version", "")
     return (hardware.gpu_save if what == "gpu" else hardware.model_save)(
         user=request.user,
@@ -260,7 +267,8 @@ def _save(request: Request, row: Any, form: Any, what: str, **fixed: Any) -> Any
     )
 
 
-def _taken_over(request: Request, form: ImportForm) -> list[Any]:
+def _imported_hardware(request: Request, form: ImportForm) -> list[Any]:
+    """Import the GPU types and models in the uploaded file."""
     file = form.cleaned_data["file"]
     return imports.hardware_import(
         user=request.user,
@@ -283,7 +291,7 @@ def quantity_field(q: user_hardware.Quantity) -> forms.Field:
 
 
 class _Described(forms.Form):
-    """A name, quantities and their source."""
+    """A form for a name, quantities and their source."""
 
     quantities: tuple[user_hardware.Quantity, ...] = ()
     words: tuple[str, ...] = ()
@@ -301,7 +309,7 @@ class _Described(forms.Form):
     )
 
     def __init__(self, *args: Any, counted: bool = False, **kwargs: Any) -> None:
-        """Create the form; ``counted``: the quantities follow from a shape and are read-only."""
+        """Create the form; with ``counted``, quantities follow from a shape and are read-only."""
         super().__init__(*args, **kwargs)
         for q in self.quantities:
             self.fields[q.name] = quantity_field(q)
@@ -311,11 +319,11 @@ class _Described(forms.Form):
         dress(self)
 
     def quantity_fields(self) -> list[Any]:
-        return [self[q.name] for q in self.quantities]
+        return [self[quantity.name] for quantity in self.quantities]
 
     def given(self) -> dict[str, Any]:
-        """Return the filled fields in the form that catalogue.user_hardware takes."""
-        names = [*(q.name for q in self.quantities), *self.words]
+        """Return the filled fields as catalogue.user_hardware takes them."""
+        names = [*(quantity.name for quantity in self.quantities), *self.words]
         values = {name: self.cleaned_data.get(name) for name in names}
         return {name: value for name, value in values.items() if value not in (None, "")}
 

@@ -54,7 +54,7 @@ def page(request: Request, slug: str) -> HttpResponse:
 
 
 def _address(target: str) -> str:
-    """Return where a link of a how-to leads inside the product; "" if nowhere."""
+    """Return the URL in the product for a link in a how-to; "" if it leads elsewhere."""
     name, _, part = target.partition("#")
     name = name.removesuffix(".md")
     if name in how_tos():

@@ -28,6 +28,7 @@ ACTIVE = (Run.State.PENDING, Run.State.RUNNING)
 
 @require_safe
 def home(request: Request) -> HttpResponse:
+    """Show the start page: active plans, recent runs, and the newest result."""
     study = (
         Run.objects.filter(kind=Run.Kind.COMPARE, state=Run.State.COMPLETED, sweep=None)
         .select_related("scenario")
@@ -43,7 +44,7 @@ def home(request: Request) -> HttpResponse:
 
 
 def _demo() -> Run | None:
-    """Return the study that shows what a result looks like.
+    """Return the demo's example run, or None.
 
     It is the first completed comparison of the demo. Until one is completed, it is the newest that
     may still complete. Later runs do not replace it.
@@ -55,7 +56,7 @@ def _demo() -> Run | None:
 
 @require_safe
 def find(request: Request) -> HttpResponse:
-    """List the jobs and the things whose name contains the text."""
+    """List pages and stored objects whose name contains the text."""
     text = request.GET.get("q", "").strip()[:MOST_LETTERS]
     every = (*(job for place in PLACES for job in place.jobs), *ACCOUNT)
     jobs = [

@@ -26,29 +26,31 @@ PENDING = "at-the-provider"
 @never_cache
 @require_safe
 def there(request: HttpRequest) -> HttpResponse:
-    """Redirect to the provider; the session keeps the values that its answer is checked against."""
+    """Redirect to the identity provider; the session keeps the values to check its response."""
     try:
         url, pending = oidc.sign_in_begin(
-            return_url=_back(request), verify_again=request.user.is_authenticated
+            return_url=_return_url(request), verify_again=request.user.is_authenticated
         )
     except PlannerError as problem:
         return problem_response(request, problem, status_of(problem))
-    request.session[PENDING] = {**pending.as_dict(), "goal": _goal(request)}
+    request.session[PENDING] = {**pending.as_dict(), "goal": _next_page(request)}
     return redirect(url)
 
 
 @never_cache
 @require_safe
 def back(request: HttpRequest) -> HttpResponse:
-    """Check the provider's answer, which is valid once."""
-    kept: dict[str, Any] | None = request.session.pop(PENDING, None)
+    """Check the identity provider's response, which can be used once, and sign the user in."""
+    pending: dict[str, Any] | None = request.session.pop(PENDING, None)
     try:
-        if kept is None:
+        if pending is None:
             raise NotAllowed(oidc.UNKNOWN_SIGN_IN)
-        goal = kept.pop("goal")
+        goal = pending.pop("goal")
         answered = {name: str(request.GET[name]) for name in request.GET}
         user, proved_at = oidc.sign_in_finish(
-            pending=oidc.PendingSignIn(**kept), response=answered, return_url=_back(request)
+            pending=oidc.PendingSignIn(**pending),
+            response=answered,
+            return_url=_return_url(request),
         )
     except PlannerError as problem:
         return problem_response(request, problem, status_of(problem))
@@ -59,12 +61,12 @@ def back(request: HttpRequest) -> HttpResponse:
     return redirect(goal)
 
 
-def _back(request: HttpRequest) -> str:
+def _return_url(request: HttpRequest) -> str:
     return request.build_absolute_uri(reverse("web:provider-back"))
 
 
-def _goal(request: HttpRequest) -> str:
-    """Return the page to continue with, only if it belongs to this site."""
+def _next_page(request: HttpRequest) -> str:
+    """Return the page to continue with, only if it is on this site."""
     goal = request.GET.get("next", "")
     safe = url_has_allowed_host_and_scheme(
         goal, {request.get_host()}, require_https=request.is_secure()

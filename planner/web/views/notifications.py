@@ -26,6 +26,7 @@ WHOSE = (("mine", "Me"), ("ours", "The workspace"))
 @never_cache
 @require_http_methods(["GET", "POST"])
 def listing(request: Request) -> HttpResponse:
+    """List the notification channels, or add one."""
     shared = may_administer(request.user)
     if request.method != "POST":
         return _shown(request, ChannelForm(shared=shared), _mailbox(request))
@@ -54,8 +55,9 @@ def change(request: Request, pk: int) -> HttpResponse:
 
 @require_POST
 def mailbox(request: Request) -> HttpResponse:
+    """Save the user's mail address."""
     form = MailboxForm(request.POST)
-    saved, problem = attempt(form, lambda: _saved(request, form.cleaned_data["email"]))
+    saved, problem = attempt(form, lambda: _save_mailbox(request, form.cleaned_data["email"]))
     if saved is None:
         shared = may_administer(request.user)
         return _shown(request, ChannelForm(shared=shared), form, problem=problem, status=400)
@@ -63,7 +65,7 @@ def mailbox(request: Request) -> HttpResponse:
     return redirect("web:notices")
 
 
-def _saved(request: Request, email: str) -> bool:
+def _save_mailbox(request: Request, email: str) -> bool:
     check_verified(request, request.user, request.POST.get("again", ""))
     mailbox_set(user=request.user, email=email)
     return True
@@ -81,6 +83,7 @@ def _shown(
     problem: str = "",
     status: int = 200,
 ) -> HttpResponse:
+    """Show the page of channels, with the error of a form if there is one."""
     shared = may_administer(request.user)
     channels = channels_of(request.user, shared=shared)
     context: dict[str, Any] = {

@@ -120,6 +120,7 @@ def remove(request: Request, name: str) -> HttpResponse:
 
 
 def _joined(request: Request, form: InviteForm) -> HttpResponse:
+    """Add an existing account to the workspace."""
     joined, problem = attempt(
         form, lambda: workspaces.person_join(by=request.user, **form.chosen())
     )
@@ -138,6 +139,7 @@ def _shown(
     path: str = "",
     status: int = 200,
 ) -> HttpResponse:
+    """Show the list of people, with a new invitation or an error if there is one."""
     context = {
         "page": paged(request, people_list()),
         "form": form,

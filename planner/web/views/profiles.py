@@ -94,6 +94,7 @@ def tune(request: Request, name: str) -> HttpResponse:
 
 @require_POST
 def delete(request: Request, name: str) -> HttpResponse:
+    """Remove an own profile; a built-in one stays."""
     profile = known.profile_get(name)
     if profile.row is None:
         messages.error(request, f"{name} is built in and stays.")

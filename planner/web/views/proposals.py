@@ -67,7 +67,7 @@ def listing(request: Request) -> HttpResponse:
 @require_http_methods(["GET", "POST"])
 @planners_only
 def new(request: Request) -> HttpResponse:
-    """Propose the run that the address names."""
+    """Propose the run that the URL names."""
     sent = request.POST if request.method == "POST" else request.GET
     run = run_get(_number(sent.get("run", ""), "run"))
     problem: PlannerError | None = None
@@ -118,7 +118,7 @@ def detail(request: Request, pk: int) -> HttpResponse:
 
 @require_POST
 def act(request: Request, pk: int) -> HttpResponse:
-    """Do what the pressed button says: comment, approve, changes, reject, amend and so on."""
+    """Apply the action of the pressed button: comment, approve, changes, reject and so on."""
     proposal, by, text = proposal_get(pk), request.user, request.POST.get("text", "")
     deeds: dict[str, tuple[Callable[[], Any], str]] = {
         "comment": (lambda: _comment(request, proposal), "Your comment is there."),

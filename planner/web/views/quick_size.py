@@ -22,7 +22,7 @@ ANY = {"step": "any"}
 
 @require_safe
 def page(request: Request) -> HttpResponse:
-    """Show the form and, if the address has values, the answer; htmx swaps the answer alone."""
+    """Show the form and, if the URL has values, the answer; htmx replaces only the answer."""
     asked = "model" in request.GET
     form = QuickSizeForm(DEFAULTS | request.GET.dict()) if asked else QuickSizeForm()
     context: dict[str, Any] = {"form": form}

@@ -18,7 +18,7 @@ OFFERED = 100  # newest completed runs to choose from
 
 @require_safe
 def compare(request: Request) -> HttpResponse:
-    """Show the runs that the address names, or the runs to choose from if it names too few."""
+    """Compare the runs that the URL names; if too few, show runs to choose from."""
     numbers = numbers_of(request.GET.getlist("run"))
     if len(numbers) < MIN_RUNS:
         # Offer other runs, those of the same scenario and kind first.
@@ -33,9 +33,9 @@ def compare(request: Request) -> HttpResponse:
 
 
 def numbers_of(texts: list[str]) -> list[int]:
-    """Return the run ids of all values, each of which may hold several, separated by commas.
+    """Return the run ids in all texts; a text may have several, separated by commas.
 
-    Raise PlannerError for a value that is not a number.
+    Raises PlannerError for a value that is not a number.
     """
     words = [word.strip() for text in texts for word in text.split(",") if word.strip()]
     for word in words:

@@ -36,7 +36,7 @@ def listing(request: Request) -> HttpResponse:
 
 @require_safe
 def detail(request: Request, pk: int) -> HttpResponse:
-    """Show one run at one address: its progress while it runs, then its results.
+    """Show one run at one URL: its progress while it runs, then its results.
 
     htmx requests the changing part each second, and the whole page at the end.
     """
@@ -46,7 +46,7 @@ def detail(request: Request, pk: int) -> HttpResponse:
             return HttpResponse(headers={"HX-Refresh": "true"})
         return render(request, "web/_run_progress.html", {"run": run, **_waits(run)})
     if run.state != Run.State.COMPLETED or run.kind == Run.Kind.INGEST:
-        values = {"run": run, "again": _again(run), **_waits(run)}
+        values = {"run": run, "again": _repeat_fields(run), **_waits(run)}
         return render(request, "web/run.html", values)
     page = PAGES[run.kind]
     part = request.GET.get("part", "")
@@ -61,15 +61,15 @@ def detail(request: Request, pk: int) -> HttpResponse:
 
 
 def _waits(run: Run) -> dict[str, str]:
-    """Return what a run waits for before its first worker, and the size of such runs."""
+    """Return what a run waits for before it starts, and how long such runs take."""
     if run.state != Run.State.PENDING or run.attempts:
         return {}
     wait = wait_of(run)
     return {"waits": wait.sentence(), "size": wait.size()}
 
 
-def _again(run: Run) -> list[tuple[str, Any]]:
-    """Return the options of a run as form fields that start it again."""
+def _repeat_fields(run: Run) -> list[tuple[str, Any]]:
+    """Return the options of a run as form fields with which it can be repeated."""
     return [
         (name, item)
         for name, value in run.options.items()
@@ -97,7 +97,7 @@ def delete(request: Request, pk: int) -> HttpResponse:
 @require_POST
 @planners_only
 def replay_month(request: Request, pk: int) -> HttpResponse:
-    """Replay the last month of an outlook: compare policies on a week of it in a new scenario."""
+    """Start a simulation of an outlook's last month: policies on one week, new scenario."""
     started = outlook_replay(run=run_get(pk), user=request.user)
     messages.success(request, f"{started.name} is a new scenario. This run replays it.")
     return redirect("web:run", started.pk)

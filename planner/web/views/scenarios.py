@@ -58,9 +58,9 @@ def listing(request: Request) -> HttpResponse:
 @require_http_methods(["GET", "POST"])
 @planners_only
 def new(request: Request) -> HttpResponse:
-    """Begin a scenario from a trace (``?trace=``), a launch, a YAML file or found deployments.
+    """Start a scenario from a trace (``?trace=``), a launch, a file or found deployments.
 
-    Then the user edits it. POST saves it.
+    The user then edits it in the form. POST saves it.
     """
     if request.method == "POST":
         if "base" in request.POST:
@@ -78,7 +78,7 @@ def new(request: Request) -> HttpResponse:
 
 
 def _begin(request: Request, launch: LaunchForm, problem: str = "") -> HttpResponse:
-    """Show the ways to begin a scenario: from a trace, without a trace, or from a file."""
+    """Show the ways to start a scenario: from a trace, without one, or from a file."""
     context = {
         "traces": traces_list().filter(state=Trace.State.READY),
         "launch": launch,
@@ -91,7 +91,7 @@ def _begin(request: Request, launch: LaunchForm, problem: str = "") -> HttpRespo
 
 
 def _draft(request: Request, trace: Trace) -> HttpResponse:
-    """Show a first scenario in the form, with its possible windows and its assumptions.
+    """Show a draft scenario in the form, with its possible windows and its assumptions.
 
     It plans the time after the trace, unless the query asks for a window of the past.
     """
@@ -127,7 +127,7 @@ def _draft(request: Request, trace: Trace) -> HttpResponse:
 
 
 def _launch(request: Request) -> HttpResponse:
-    """Show a first scenario for traffic without a trace, drafted from the launch form."""
+    """Show a draft scenario for traffic without a trace, made from the launch form."""
     form = LaunchForm(request.GET)
     if not form.is_valid():
         return _begin(request, form)
@@ -147,7 +147,7 @@ def _launch(request: Request) -> HttpResponse:
 
 @require_http_methods(["GET", "POST"])
 def detail(request: Request, pk: int) -> HttpResponse:
-    """Show the editor of a saved scenario, without buttons for people who may only read."""
+    """Show the editor of a saved scenario; read-only users see no buttons."""
     scenario = scenario_get(str(pk))
     if request.method == "POST":
         require_planner(request)
@@ -157,7 +157,7 @@ def detail(request: Request, pk: int) -> HttpResponse:
 
 
 def _posted(request: Request, scenario: Scenario | None) -> HttpResponse:
-    """Change the view, add a row or save, according to the button that was pressed."""
+    """Change the view, add a row or save, depending on the button that was pressed."""
     mode, action = request.POST.get("mode", YAML), request.POST.get("action", "save")
     text = request.POST.get("document", "").replace("\r\n", "\n")
     if action == CHECK:
@@ -197,7 +197,10 @@ def _posted(request: Request, scenario: Scenario | None) -> HttpResponse:
 
 
 def _checked(text: str, posted: Any) -> HttpResponse:
-    """Return the errors that saving would report, by field and in general, as JSON while typing."""
+    """Return the errors that saving would report, by field and in general, as JSON.
+
+    The page requests it while the user types.
+    """
     editor, rest = None, []
     try:
         editor = Editor(text, posted) if posted else None
@@ -210,6 +213,7 @@ def _checked(text: str, posted: Any) -> HttpResponse:
 
 
 def _save(request: Request, scenario: Scenario | None, text: str) -> Scenario:
+    """Create the scenario, or save a new version of it."""
     if scenario is None:
         return scenarios.scenario_create(owner=request.user, document=text)
     version = request.POST.get("version", "")
@@ -225,6 +229,7 @@ def _save(request: Request, scenario: Scenario | None, text: str) -> Scenario:
 @require_POST
 @planners_only
 def run(request: Request, pk: int) -> HttpResponse:
+    """Start a run of the scenario, of the kind and with the options that were posted."""
     kind = request.POST.get("kind", Run.Kind.COMPARE)
     if kind not in KINDS:
         raise PlannerError(f"There is no kind of run {kind!r}. Choose from {', '.join(KINDS)}.")
@@ -237,6 +242,7 @@ def run(request: Request, pk: int) -> HttpResponse:
 @require_POST
 @planners_only
 def duplicate(request: Request, pk: int) -> HttpResponse:
+    """Copy a scenario under a free name."""
     scenario = scenario_get(str(pk))
     names = set(Scenario.objects.values_list("name", flat=True))
     base = scenario.name[:105]
@@ -294,7 +300,7 @@ def _with_row(posted: Any, action: str) -> Any:
 
 
 def _edit(request: Request, scenario: Scenario | None, text: str, mode: str) -> HttpResponse:
-    """Show ``text`` as form or YAML; show YAML and the reason if the form cannot hold it."""
+    """Show ``text`` as form or YAML; if the form cannot show it, as YAML with the reason."""
     if mode == FORM:
         try:
             editor = Editor(text)
@@ -307,12 +313,12 @@ def _edit(request: Request, scenario: Scenario | None, text: str, mode: str) -> 
 
 
 def _status(request: Request) -> int:
-    """Return the status of a view that could not change: 200 for htmx, which shows the result."""
+    """Return the HTTP status of a refused change: 200 for htmx, which shows it, else 400."""
     return 200 if request.htmx else 400
 
 
 def _outlook(request: Request, draft: dict[str, Any] | None) -> str:
-    """Return the horizon of the draft if it is the horizon of an outlook, else ""."""
+    """Return the horizon of the draft if it is an outlook's horizon, else ""."""
     horizon = (draft or {}).get("horizon")
     outlook = request.POST.get("outlook", "") if horizon is None else horizon.outlook
     return outlook if outlook in OUTLOOKS else ""
@@ -329,6 +335,7 @@ def _show(
     status: int = 200,
     draft: dict[str, Any] | None = None,
 ) -> HttpResponse:
+    """Show the editor page of a new or saved scenario, as form or YAML."""
     context: dict[str, Any] = {
         "scenario": scenario,
         "draft": draft,

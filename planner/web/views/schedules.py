@@ -48,6 +48,7 @@ SHOWN = 26  # outcomes shown: half a year of weeks
 
 @require_safe
 def listing(request: Request) -> HttpResponse:
+    """List the schedules, with the latest outcomes."""
     outcomes = list(outcomes_list()[:SHOWN])
     context = {
         "page": paged(request, schedules_list()),
@@ -61,6 +62,7 @@ def listing(request: Request) -> HttpResponse:
 @require_http_methods(["GET", "POST"])
 @planners_only
 def new(request: Request) -> HttpResponse:
+    """Show the form for a new schedule, or create it."""
     if request.method != "POST":
         initial = {"scenario": request.GET.get("scenario")}
         return _form(request, ScheduleForm(user=request.user, initial=initial), None)
@@ -77,6 +79,7 @@ def new(request: Request) -> HttpResponse:
 @require_http_methods(["GET", "POST"])
 @planners_only
 def edit(request: Request, pk: int) -> HttpResponse:
+    """Show the form for a schedule, or save the change."""
     schedule = schedule_get(str(pk))
     if request.method != "POST":
         return _form(request, ScheduleForm(user=request.user, initial=_values(schedule)), schedule)
@@ -95,6 +98,7 @@ def edit(request: Request, pk: int) -> HttpResponse:
 
 @require_safe
 def detail(request: Request, pk: int) -> HttpResponse:
+    """Show one schedule with its firings and outcomes."""
     schedule = schedule_get(str(pk))
     outcomes = list(outcomes_list(schedule)[:SHOWN])
     context = {
@@ -108,6 +112,7 @@ def detail(request: Request, pk: int) -> HttpResponse:
 
 @require_safe
 def outcome(request: Request, pk: int) -> HttpResponse:
+    """Show the comparison of a plan with actual traffic."""
     judged = outcome_get(pk)
     context = {
         "outcome": judged,
@@ -157,7 +162,7 @@ def _form(
 
 
 def _moment(text: str) -> datetime | None:
-    """Return a time in UTC as the page's field writes it, or None if it is empty."""
+    """Return the time in a form field, in UTC; None if the field is empty."""
     if not text:
         return None
     try:

@@ -30,7 +30,7 @@ NOT_CODE = "Give a code of your authenticator, or a recovery code."
 
 
 def half_signed_in(request: HttpRequest, user: User, goal: str) -> HttpResponse:
-    """Remember that the password was right, and ask for a code next."""
+    """Remember in the session that the password was correct, and ask for a code next."""
     request.session.cycle_key()
     request.session[HALF] = {
         "user": user.pk, "hash": user.get_session_auth_hash(), "at": time.time(), "goal": goal
@@ -43,7 +43,7 @@ def half_signed_in(request: HttpRequest, user: User, goal: str) -> HttpResponse:
 @require_http_methods(["GET", "POST"])
 def ask(request: HttpRequest) -> HttpResponse:
     """Ask for the current code, or for a recovery code if the device is lost."""
-    user = _half(request)
+    user = _half_signed_in_user(request)
     if user is None:
         request.session.pop(HALF, None)
         return redirect("web:login")
@@ -67,7 +67,7 @@ def ask(request: HttpRequest) -> HttpResponse:
 @sensitive_post_parameters("code")
 @require_http_methods(["GET", "POST"])
 def own(request: Request) -> HttpResponse:
-    """Set up the person's own factor, confirm it with a code, or remove it with another code."""
+    """Set up the user's own second factor, confirm it, or remove it with a code."""
     user, deed = request.user, request.POST.get("deed", "")
     if request.method != "POST":
         return _shown(request)
@@ -89,10 +89,10 @@ def own(request: Request) -> HttpResponse:
         return _shown(request, form=form, problem=str(refusal), status=400)
 
 
-def _half(request: HttpRequest) -> User | None:
-    """Return the user whose password was right at most HALF_S seconds ago.
+def _half_signed_in_user(request: HttpRequest) -> User | None:
+    """Return the user who entered the correct password at most HALF_S seconds ago.
 
-    The result is None if the account is inactive or its password has changed since.
+    The result is None if the account is disabled or its password has changed since.
     """
     half = request.session.get(HALF)
     if half is None or not 0 <= time.time() - half["at"] <= HALF_S:
@@ -104,6 +104,7 @@ def _half(request: HttpRequest) -> User | None:
 
 
 def _shown(request: Request, *, status: int = 200, **context: Any) -> HttpResponse:
+    """Show the page of the user's own second factor."""
     begun = second_factor.pending_enrolment(request.user)
     context.setdefault("form", CodeForm())
     context |= {

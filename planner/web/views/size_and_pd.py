@@ -38,9 +38,9 @@ def pd_ratio(request: Request) -> HttpResponse:
 
 
 def _page(request: Request, kind: Run.Kind, template: str) -> HttpResponse:
-    """Show the form, with its values if they were refused, or redirect to the run that it started.
+    """Show the form, again if its values were refused, or redirect to the started run.
 
-    A role without permission gets the usual error page.
+    A role without the right gets the usual error page.
     """
     problem: PlannerError | None = None
     if request.method == "POST":
@@ -66,6 +66,7 @@ def _page(request: Request, kind: Run.Kind, template: str) -> HttpResponse:
 
 
 def _start(request: Request, kind: Run.Kind) -> HttpResponse:
+    """Start the run with the posted options, and redirect to it."""
     require_planner(request)
     scenario, more = request.POST.get("scenario", ""), {}
     if kind == Run.Kind.PD_RATIO:  # one choice holds scenario and service
@@ -79,9 +80,9 @@ def _start(request: Request, kind: Run.Kind) -> HttpResponse:
 
 @lru_cache(maxsize=10 * SCENARIOS)
 def _models(document: str) -> tuple[str, ...]:
-    """Return the models of a scenario, or none if it is no longer valid.
+    """Return the models of a scenario; empty if it is no longer valid.
 
-    The result is cached: reading a hundred scenarios takes a second.
+    The result is cached, because reading a hundred scenarios takes a second.
     """
     try:
         return tuple(model.name for model in parse(document).models)

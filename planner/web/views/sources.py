@@ -126,6 +126,7 @@ def _form(
 
 
 def source_context(source: Source) -> dict[str, Any]:
+    """Return the charts of a source's last days with data."""
     samples = source_series(source, start=timezone.now() - timedelta(days=DAYS))
     if samples.bins.is_empty():  # without recent data, the last days with data
         end = source.trace.end_at if source.trace is not None else None
@@ -183,7 +184,7 @@ def _figure(bins: pl.DataFrame, source: Source, fields: tuple[str, ...], y: str)
 
 
 class SourceForm(forms.Form):
-    """The fields of all kinds; ``settings`` holds the filled fields that a kind adds."""
+    """A form with the fields of all kinds; ``settings`` has the filled fields of one kind."""
 
     kind = ""
     first: tuple[str, ...] = ()  # order of the visible fields, and of the folded ones below
@@ -269,7 +270,7 @@ class PrometheusForm(SourceForm):
 
 
 class FilesForm(SourceForm):
-    """How files are read, in any location."""
+    """The form fields on how files are read, for folders and buckets."""
 
     format = forms.ChoiceField(
         label="Format", choices=list(OFFERED["format"].choices.items()), required=False

@@ -72,7 +72,7 @@ def listing(request: Request) -> HttpResponse:
 def upload(request: Request) -> HttpResponse:
     """Show the upload form and receive its file.
 
-    Scripts that ask for JSON get the next address or the error.
+    Scripts that ask for JSON get the next URL or the error.
     """
     if request.method != "POST":
         context = {"form": UploadForm(), "room": disk_quota(request.user)}
@@ -109,7 +109,7 @@ def detail(request: Request, name: str) -> HttpResponse:
 @require_POST
 @planners_only
 def read_again(request: Request, name: str) -> HttpResponse:
-    """Read a refused file again with the column mapping or the reading that the user chose."""
+    """Read a refused file again, with the columns or the reading that the user chose."""
     trace = trace_get(name)
     if "reading" in request.POST:
         chosen = request.POST["reading"]
@@ -151,7 +151,7 @@ def _keep(request: Request, form: UploadForm) -> tuple[Trace, Run | None, bool]:
 
 
 class UploadForm(forms.Form):
-    """The upload; bound data becomes IngestOptions, while the view streams the file."""
+    """The upload form; bound to data it gives IngestOptions, while the view streams the file."""
 
     file = forms.FileField(
         label="File", error_messages={"empty": "The file is empty. Export it again."}
@@ -200,7 +200,7 @@ def _field(option: OptionLabel) -> forms.Field:
 
 
 class MappingForm(forms.Form):
-    """The column choices; bound data becomes the options for reading the stored file again."""
+    """The form for column choices; bound to data it gives options to read the file again."""
 
     unit = forms.ChoiceField(choices=UNITS, required=False, label="Unit of times that are numbers")
 

@@ -54,6 +54,7 @@ def listing(request: Request, pk: int) -> HttpResponse:
 @require_POST
 @planners_only
 def restore(request: Request, pk: int, number: int) -> HttpResponse:
+    """Restore a version, or one section of it, possibly into another scenario."""
     version = version_get(scenario_get(str(pk)), number)
     part, other = _part(request.POST.get("part", "")), request.POST.get("into", "")
     into = scenario_get(other) if other else None
@@ -89,7 +90,7 @@ def _part(named: str) -> str:
 
 
 def _kind(line: str) -> str:
-    """Return how a line of a difference is drawn."""
+    """Return the CSS kind of a line in a unified diff: added, removed or other."""
     if line.startswith(("---", "+++", "@@")):
         return "secondary"
     return {"+": "success", "-": "danger"}.get(line[:1], "")

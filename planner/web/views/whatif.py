@@ -29,7 +29,7 @@ ANSWERS = "what-if-answers"  # the part of the page that htmx replaces
 
 @require_safe
 def of_run(request: Request, pk: int) -> HttpResponse:
-    """Show the settings and the answers; htmx requests the answers alone after a change."""
+    """Show the settings and the answers; after a change, htmx requests only the answers."""
     run = run_get(pk)
     if request.htmx and request.htmx.target == ANSWERS:
         return render(request, "web/_what_if_answers.html", answers_context(run, request.GET))
@@ -41,7 +41,7 @@ def of_run(request: Request, pk: int) -> HttpResponse:
 @require_POST
 @planners_only
 def start(request: Request, pk: int) -> HttpResponse:
-    """Start what was asked for: a simulation, a grid of them, a scenario or a trade-off."""
+    """Start the requested run: a simulation, a grid, a scenario or a trade-off."""
     run, user, action = run_get(pk), request.user, request.POST.get("action", "simulate")
     if action == "trade-off":
         started = whatif.what_if_trade_off(run=run, user=user, pair=request.POST.get("of", ""))
@@ -61,7 +61,7 @@ def start(request: Request, pk: int) -> HttpResponse:
 
 @require_safe
 def of_scenario(request: Request, pk: int) -> HttpResponse:
-    """Go to the what-ifs of the scenario's latest plan; without one, offer to plan."""
+    """Redirect to the what-ifs of the scenario's latest plan; if there is none, offer to plan."""
     scenario = scenario_get(str(pk))
     planned = scenario.runs.filter(state=Run.State.COMPLETED, kind__in=whatif.WITH_PLAN, sweep=None)
     latest = planned.order_by("-pk").first()
@@ -103,7 +103,7 @@ def delete(request: Request, pk: int) -> HttpResponse:
 
 @require_safe
 def old_address(request: Request, pk: int | None = None) -> HttpResponse:
-    """Redirect the address that a grid had as a sweep."""
+    """Redirect from the former URL of a grid."""
     if pk is not None:
         return redirect("web:what-if", sweep_get(pk).pk, permanent=True)
     if scenario := request.GET.get("scenario"):

@@ -19,9 +19,9 @@ from planner.web.request import Request
 
 @require_http_methods(["GET", "POST"])
 def listing(request: Request) -> HttpResponse:
-    """List the workspaces that a person may enter.
+    """List the workspaces that a user may enter.
 
-    Whoever runs the installation also gets a form for a new workspace.
+    Installation admins also get a form for a new workspace.
     """
     if request.method != "POST":
         return _shown(request, WorkspaceForm())
@@ -39,14 +39,14 @@ def listing(request: Request) -> HttpResponse:
 
 @require_POST
 def enter(request: Request, slug: str) -> HttpResponse:
-    """Enter a workspace: all later pages are about it."""
+    """Make a workspace the current one for all later pages."""
     request.session[ENTERED] = workspace_for(request.user, slug).slug
     return redirect("web:home")
 
 
 @require_POST
 def remove(request: Request, slug: str) -> HttpResponse:
-    """Delete a workspace and everything in it, after its slug was typed."""
+    """Delete a workspace and everything in it, after the user typed its slug."""
     workspaces.check_installation_admin(request.user)
     workspace = workspace_for(request.user, slug)
     confirm = request.POST.get("confirm", "")

@@ -1,7 +1,7 @@
 """Read benchmark rows from the files of benchmark tools, as one type in seconds and tokens.
 
 ``reader`` opens a file and detects its format. ``csv_rows`` reads tables (splitwise, SageServe,
-WVA, plain). ``serving`` reads the JSON of vLLM's serving benchmark and of GuideLLM.
+WVA, plain). ``results`` reads the JSON of tools that are declared in ``tools``.
 """
 
 from planner.inputs.ingest.benchmarks.csv_rows import COLUMNS

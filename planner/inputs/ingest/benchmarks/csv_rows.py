@@ -37,7 +37,7 @@ SPLITWISE = ("prompt_size", "batch_size", "token_size", "prompt_time", "token_ti
 
 
 def csv_rows(text: str, name: str, format: str) -> tuple[str, BenchmarkRows, list[str], Facts]:
-    """Return format, rows, notes and facts of a CSV with a header line."""
+    """Return the format, rows, notes and facts of a CSV with a header line."""
     header, records = _read(text, name)
     fields, units = _columns(header, name)
     numbers = {
@@ -114,7 +114,7 @@ def csv_rows(text: str, name: str, format: str) -> tuple[str, BenchmarkRows, lis
 
 
 def _add_times(numbers: dict[str, FloatArray]) -> None:
-    """Add the time of a whole request, or between its tokens, if it follows from the others."""
+    """Add end-to-end times or times between tokens that follow from the other columns."""
     if not {"osl", "ttft_s"} <= numbers.keys():
         return
     gaps = np.maximum(numbers["osl"] - 1, 0)
@@ -127,6 +127,7 @@ def _add_times(numbers: dict[str, FloatArray]) -> None:
 
 
 def _read(text: str, name: str) -> tuple[list[str], list[tuple[int, list[str]]]]:
+    """Return the header and the records of a CSV, each record with its line number."""
     reader = csv.reader(io.StringIO(text))
     try:
         header = [cell.strip() for cell in next(reader)]
@@ -149,7 +150,7 @@ def _read(text: str, name: str) -> tuple[list[str], list[tuple[int, list[str]]]]
 
 
 def _columns(header: list[str], name: str) -> tuple[dict[str, int], dict[str, str]]:
-    """Return field to index of its column, and time field to the unit in the column's name."""
+    """Return field -> column index, and time field -> unit in the column's name."""
     fields: dict[str, int] = {}
     units: dict[str, str] = {}
     for place, title in enumerate(header):
@@ -198,16 +199,16 @@ def _format(
     if format in ("splitwise", "sageserve"):
         return format
     prompt, token, e2e = (numbers[key] for key in ("prefill", "tbt", "e2e"))
-    more = numbers["osl"] > 1
+    several_tokens = numbers["osl"] > 1
     with np.errstate(divide="ignore", invalid="ignore"):
-        by_total = np.abs(np.log(e2e / (prompt + token)))[more]
-        each = np.abs(np.log(e2e / (prompt + token * numbers["osl"])))[more]
-    if not more.any() or not np.isfinite(np.median(by_total) + np.median(each)):
+        by_total = np.abs(np.log(e2e / (prompt + token)))[several_tokens]
+        by_token_time = np.abs(np.log(e2e / (prompt + token * numbers["osl"])))[several_tokens]
+    if not several_tokens.any() or not np.isfinite(np.median(by_total) + np.median(by_token_time)):
         raise IngestError(
             f"{name} does not show whether token_time is per token or of the whole decode phase. "
             "Choose format splitwise (ms, per token) or sageserve (s, whole)."
         )
-    return "sageserve" if np.median(by_total) < np.median(each) else "splitwise"
+    return "sageserve" if np.median(by_total) < np.median(by_token_time) else "splitwise"
 
 
 def _numbers(

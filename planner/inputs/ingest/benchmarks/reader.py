@@ -56,7 +56,7 @@ def read_benchmarks(
 ) -> BenchmarkFile:
     """Read benchmark rows from CSV or JSON, plain or compressed with gzip or zstd.
 
-    ``model``, ``gpu``, ``tp``, ``precision``, ``isl`` and ``replicas`` behind a gateway fill in
+    ``model``, ``gpu``, ``tp``, ``precision``, ``isl`` and ``replicas`` (behind a gateway) fill in
     missing values only. ``name`` is the file's original name, if it is stored under another.
 
     Raises IngestError that names the file, the line or field, and the remedy.
@@ -110,23 +110,24 @@ def read_benchmarks(
 def _fill_missing(
     rows: BenchmarkRows, texts: Mapping[str, str | None], tp: int | None, isl: int | None
 ) -> BenchmarkRows:
-    """Return ``rows`` with the given values in place of missing ones."""
-    given: dict[str, Any] = {
+    """Return ``rows`` with missing values replaced by the given ones."""
+    filled: dict[str, Any] = {
         name: np.where(getattr(rows, name) == "", text, getattr(rows, name))
         for name, text in texts.items()
         if text
     }
-    given |= {
+    filled |= {
         name: np.where(np.isnan(getattr(rows, name)), float(number), getattr(rows, name))
         for name, number in (("tp", tp), ("isl", isl))
         if number
     }
-    return replace(rows, **given)
+    return replace(rows, **filled)
 
 
 def _json(
     documents: list[dict[str, object]], name: str, format: str
 ) -> tuple[str, BenchmarkRows, Sequence[str], Facts]:
+    """Return the tool, rows, notes and facts of JSON results; raise IngestError if unknown."""
     known = declared(documents, name)
     if known is None:
         if format in ("auto", "csv") and (table := _table_of(documents)):
@@ -138,11 +139,11 @@ def _json(
 
 
 def _table_of(documents: list[dict[str, object]]) -> str:
-    """Return flat objects with a measured time as a CSV table, or ""."""
+    """Return flat objects with a measured time as a CSV table; "" if they are not such objects."""
     columns = list(dict.fromkeys(key for document in documents for key in document))
     if any(tool.rows_in(document) for document in documents for tool in TOOLS.values()):
         return ""
-    if any(isinstance(each, dict | list) for document in documents for each in document.values()):
+    if any(isinstance(value, dict | list) for document in documents for value in document.values()):
         return ""
     if not any(re.search("ttft|tpot|itl|tbt", column.lower()) for column in columns):
         return ""
@@ -154,7 +155,7 @@ def _table_of(documents: list[dict[str, object]]) -> str:
 
 
 def _flat_results(text: str, format: str) -> list[dict[str, object]]:
-    """Return the rows of a CSV table whose columns are the keys of a declared tool's result."""
+    """Return the rows of a CSV table whose columns are keys of a known tool's JSON result."""
     if format not in ("auto", *TOOLS) or text.lstrip()[0] in "{[":
         return []
     header = text.lstrip().split("\n", 1)[0].strip().replace('"', "").split(",")
@@ -168,7 +169,7 @@ def _flat_results(text: str, format: str) -> list[dict[str, object]]:
 
 
 def _unknown(documents: list[dict[str, object]], name: str) -> IngestError:
-    """Return the error for a file that no declaration knows."""
+    """Return the error for a file that no known tool writes."""
     for number, document in enumerate(documents, 1):
         listed = document.get("benchmarks")
         if listed is not None and not (isinstance(listed, list) and listed):

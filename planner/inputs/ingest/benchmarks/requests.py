@@ -22,32 +22,33 @@ ARRIVAL = ("arrivals", "arrivalms", "arrivaltime", "arrivaltimes", "arrivaltimem
 
 
 def arrival_column(header: Sequence[str], rows: int) -> int | None:
-    """Return the index of the arrival column, which makes a table a log of requests, or None.
+    """Return the index of the arrival column, or None; a table with one is a log of requests.
 
-    From LOG_ROWS on, any name of a time will do. A table of fewer rows may have a line per run.
+    From LOG_ROWS rows on, any name of a time column is accepted. A shorter table may have one row
+    per run instead.
     """
     names = (*ARRIVAL, *SYNONYMS["arrival"]) if rows >= LOG_ROWS else ARRIVAL
-    found = [compact_name(title) for title in header]
-    return next((found.index(name) for name in names if name in found), None)
+    titles = [compact_name(title) for title in header]
+    return next((titles.index(name) for name in names if name in titles), None)
 
 
 def arrivals_s(cells: Sequence[str], column: str, name: str) -> FloatArray:
     """Return arrivals in seconds, from numbers or dates."""
     frame = pl.DataFrame({column: cells})
     when = choose_clock(frame, (column,), StatedTimes(unit_of(column)), name=name)
-    times = read(frame, when)
-    if any(wrong.any() for wrong in times.refused.values()):
+    arrivals = read(frame, when)
+    if any(wrong.any() for wrong in arrivals.refused.values()):
         raise IngestError(f"{name}: {column} has values that are no time. Correct these rows.")
-    return np.asarray(times.ns / 1e9)
+    return np.asarray(arrivals.ns / 1e9)
 
 
 def runs(
     texts: Mapping[str, Sequence[str]], numbers: Mapping[str, FloatArray]
 ) -> tuple[BenchmarkRows, list[str]]:
-    """Return one row per model, GPU, precision and tp.
+    """Return one row per model, GPU, precision and tp, aggregated over its requests.
 
     ``numbers`` has isl, osl, arrival_s, e2e_s, ttft_s and tbt_s of every request. Lengths are means
-    and times medians, as benchmarks report them.
+    and times are medians, as benchmarks report them.
     """
     done = np.isfinite(numbers["ttft_s"] + numbers["e2e_s"] + numbers["isl"] + numbers["osl"])
     if not done.any():

@@ -49,7 +49,7 @@ NOTABLE = 0.05  # share of failed requests that is reported
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """The declaration of one tool's result."""
+    """The declaration of one tool's result file: the paths to its fields."""
 
     name: str
     title: str
@@ -61,35 +61,37 @@ class Tool:
     extras: tuple[str, ...] = ()
 
     def rows_in(self, document: Any) -> list[Any]:
-        """Return the runs in a document, which may be the values of an object; empty if none."""
+        """Return the runs in a document, a list or the values of an object; empty if none."""
         if self.rows:
             listed = value_at(document, self.rows)
-            runs = [_run(each, document, self.extras) for each in listed or ()]
-            return runs if runs and all(map(self._knows, runs)) else []
-        if self._knows(document):
+            runs = [_run(run, document, self.extras) for run in listed or ()]
+            return runs if runs and all(map(self._is_result, runs)) else []
+        if self._is_result(document):
             return [document]
         values = list(document.values()) if isinstance(document, dict) else []
-        return values if values and all(map(self._knows, values)) else []
+        return values if values and all(map(self._is_result, values)) else []
 
-    def _knows(self, run: Any) -> bool:
+    def _is_result(self, run: Any) -> bool:
+        """Return whether ``run`` has every path that identifies this tool's result."""
         return isinstance(run, dict) and all(
             value_at(run, path) is not None for path in self.known_by
         )
 
 
 def _read(path: Path) -> Tool:
+    """Return the tool that a TOML file declares."""
     data = tomllib.loads(path.read_text(encoding="utf-8"))
     fields = NAMED | data.pop("fields")
     return Tool(path.stem, known_by=tuple(data.pop("known_by")), fields=fields, **data)
 
 
 def _run(run: Any, report: Any, extras: Sequence[str]) -> Any:
-    """Return a run with its report and with what its user added."""
+    """Return a run combined with its report and with the metadata that its user added."""
     if not isinstance(run, dict):
         return run
     whole = {**run, "report": report}
-    added = [each for path in extras if isinstance(each := value_at(whole, path), dict)]
-    return {key: value for each in (*added, whole) for key, value in each.items()}
+    added = [facts for path in extras if isinstance(facts := value_at(whole, path), dict)]
+    return {key: value for facts in (*added, whole) for key, value in facts.items()}
 
 
 TOOLS: Mapping[str, Tool] = {
@@ -98,13 +100,13 @@ TOOLS: Mapping[str, Tool] = {
 
 
 def value_at(run: Any, path: str) -> Any:
-    """Return the value at a dotted path; a name may contain dots, a number is a place in a list."""
+    """Return the value at a dotted path. A name may contain dots; a number is a list index."""
     if isinstance(run, dict) and path in run:
         return run[path]
     first, _, rest = path.partition(".")
     if isinstance(run, list) and first in ("*", "#"):
-        found = [each for part in run if (each := value_at(part, rest)) is not None]
-        return len(found) if first == "#" else next(iter(found), None)
+        values = [value for part in run if (value := value_at(part, rest)) is not None]
+        return len(values) if first == "#" else next(iter(values), None)
     if isinstance(run, list) and first.isdecimal():
         inner = run[int(first)] if int(first) < len(run) else None
     else:
@@ -113,19 +115,19 @@ def value_at(run: Any, path: str) -> Any:
 
 
 def statistic_of(name: str) -> str:
-    """Return whether a column's name says median or mean, or ""."""
+    """Return "median" or "mean" if a column's name says so, else ""."""
     return "median" if MEDIAN.search(name.lower()) else "mean" if MEAN.search(name) else ""
 
 
 def _statistic(tool: Tool, run: Any, where: str) -> str:
-    """Return the statistic of the first path of the time to the first token that has a value."""
-    found = next((path for key, path in tool.fields.items() if key.startswith("ttft_")), "")
-    paths = (path for path in found.split(" | ") if not math.isnan(_number(run, path, where)))
+    """Return the statistic (mean or median) of the first TTFT path that has a value."""
+    expression = next((path for key, path in tool.fields.items() if key.startswith("ttft_")), "")
+    paths = (path for path in expression.split(" | ") if not math.isnan(_number(run, path, where)))
     return statistic_of(next(paths, ""))
 
 
 def _number(run: Any, expression: str, where: str) -> float:
-    """Return the number of an expression; NaN if a part is absent."""
+    """Return the value of an arithmetic expression of paths; NaN if a part is absent."""
     for alternative in expression.split(" | "):
         for sign in (" - ", " / "):
             left, found, right = alternative.partition(sign)
@@ -143,6 +145,7 @@ def _number(run: Any, expression: str, where: str) -> float:
 
 
 def _value(value: Any, path: str, where: str) -> float:
+    """Return ``value`` as a number of at least 0; NaN for None. Raise IngestError otherwise."""
     if value is None:
         return math.nan
     try:
@@ -159,25 +162,25 @@ def _value(value: Any, path: str, where: str) -> float:
 def declared(
     documents: Sequence[Any], name: str
 ) -> tuple[str, BenchmarkRows, list[str], Facts] | None:
-    """Return tool, rows, notes and facts of results that a declaration knows, or None."""
+    """Return the tool, rows, notes and facts of results of a declared tool; None if unknown."""
     for tool in TOOLS.values():
-        found = [tool.rows_in(document) for document in documents]
-        if found and all(found):
-            flat = [run for rows in found for run in rows]
+        runs_by_document = [tool.rows_in(document) for document in documents]
+        if runs_by_document and all(runs_by_document):
+            flat = [run for rows in runs_by_document for run in rows]
             values = [_values(tool, run, f"{name}, result {i}") for i, run in enumerate(flat, 1)]
-            if any(each.get("completed") == 0 for each in values):
+            if any(run_values.get("completed") == 0 for run_values in values):
                 raise IngestError(f"{name}: no request was completed. Leave this result out.")
             if tool.requests:
                 return (tool.name, *_rows_per_run(values, name))
-            for each in values:  # a report lists runs without a completed request too
-                each["left_out"] = bool(tool.rows) and not each["tbt"] > 0
-            rows = [_row(each) for each in values if not each["left_out"]]
+            for run_values in values:  # a report lists runs without a completed request too
+                run_values["left_out"] = bool(tool.rows) and not run_values["tbt"] > 0
+            rows = [_row(run_values) for run_values in values if not run_values["left_out"]]
             if not rows:
                 raise IngestError(f"{name}: no benchmark has a completed request. Run it again.")
             texts = {key: [str(row[key]) for row in rows] for key in TEXTS}
             columns = {key: [row[key] for row in rows] for key in rows[0] if key not in TEXTS}
-            used = [each for each in values if not each["left_out"]]
-            facts = {key: [each[key] for each in used] for key in FACTS}
+            used = [run_values for run_values in values if not run_values["left_out"]]
+            facts = {key: [run_values[key] for run_values in used] for key in FACTS}
             return tool.name, benchmark_rows(texts, columns), _notes(values), facts
     return None
 
@@ -209,7 +212,7 @@ def _values(tool: Tool, run: Any, where: str) -> dict[str, Any]:
 
 
 def _row(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return one served row of one replica."""
+    """Return the measured row of one replica from the fields of a run."""
 
     def value(key: str, otherwise: float = math.nan) -> float:
         number = float(values.get(key, math.nan))
@@ -243,16 +246,20 @@ def _row(values: Mapping[str, Any]) -> dict[str, Any]:
 def _rows_per_run(
     values: Sequence[Mapping[str, Any]], name: str
 ) -> tuple[BenchmarkRows, list[str], Facts]:
-    """Return a log of requests as one row per run; requests without every time are left out."""
+    """Return a log of requests as one row per run. Requests with a missing time are left out."""
     needed = ("isl", "osl", "arrival", "e2e", "ttft", "tbt")
-    done = [each for each in values if not any(math.isnan(each.get(k, math.nan)) for k in needed)]
+    done = [
+        request
+        for request in values
+        if not any(math.isnan(request.get(k, math.nan)) for k in needed)
+    ]
     if not done:
         raise IngestError(f"{name}: no request has times to its first and last token.")
     columns = {
-        (key if key in ("isl", "osl") else f"{key}_s"): np.array([each[key] for each in done])
+        (key if key in ("isl", "osl") else f"{key}_s"): np.array([request[key] for request in done])
         for key in needed
     }
-    texts = {key: [str(each.get(key, "")) for each in done] for key in TEXTS}
+    texts = {key: [str(request.get(key, "")) for request in done] for key in TEXTS}
     rows, notes = runs(texts, columns)
     if missing := len(values) - len(done):
         notes.append(f"{missing:,} of {len(values):,} requests did not finish and are excluded.")
@@ -260,19 +267,19 @@ def _rows_per_run(
 
 
 def facts_of_log(rows: BenchmarkRows) -> Facts:
-    """Return the facts of rows that sum up a log of requests."""
+    """Return the facts that mark rows as aggregated from a log of requests."""
     facts = {"ttft_statistic": "median", "loop": OPEN, "replicas": ""}
     return {name: [value] * rows.rows for name, value in facts.items()}
 
 
 def per_replica(rows: BenchmarkRows, facts: Facts, replicas: float) -> BenchmarkRows:
-    """Return rows of one replica each, if ``replicas`` shared the load where no row says so.
+    """Return rows per replica: the load is divided by ``replicas`` unless a row states its own.
 
-    Set the fact of these rows.
+    Also record the number of replicas in ``facts``.
     """
     stated = facts["replicas"]
-    counts = np.array([1.0 if each else replicas for each in stated])
-    facts["replicas"] = [each or f"{replicas:g}" for each in stated]
+    counts = np.array([1.0 if count else replicas for count in stated])
+    facts["replicas"] = [count or f"{replicas:g}" for count in stated]
     shared = ("concurrency", "throughput", "completed", "failed")
     return replace(rows, **{name: getattr(rows, name) / counts for name in shared})
 
@@ -280,12 +287,12 @@ def per_replica(rows: BenchmarkRows, facts: Facts, replicas: float) -> Benchmark
 def _notes(values: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return sentences on failed requests, replicas and missing times between tokens."""
     notes = []
-    for number, each in enumerate(values, 1):
-        if each["left_out"]:
+    for number, run_values in enumerate(values, 1):
+        if run_values["left_out"]:
             notes.append(f"Benchmark {number} is excluded: it completed no request.")
-        failed = each.get("failed", 0.0)
-        done = each.get("completed", each.get("total", math.nan) - failed)
-        if each.get("pools", 1.0) > 1:
+        failed = run_values.get("failed", 0.0)
+        done = run_values.get("completed", run_values.get("total", math.nan) - failed)
+        if run_values.get("pools", 1.0) > 1:
             notes.append(
                 f"Result {number}: its stack has several pools of engines. Only the "
                 "first one is shown."
@@ -293,8 +300,8 @@ def _notes(values: Sequence[Mapping[str, Any]]) -> list[str]:
         share = failed / (failed + done) if done == done and failed == failed else 0.0
         if share > NOTABLE:
             notes.append(f"Result {number}: {share:.0%} of its requests failed.")
-        if each["replicas"] not in ("", "1"):
-            notes.append(f"Result {number}: divided by its {each['replicas']} replicas.")
-    if all(math.isnan(_row(each)["tbt_s"]) for each in values):
+        if run_values["replicas"] not in ("", "1"):
+            notes.append(f"Result {number}: divided by its {run_values['replicas']} replicas.")
+    if all(math.isnan(_row(run_values)["tbt_s"]) for run_values in values):
         notes.append("The file has no time between tokens and none follows from it.")
     return notes

@@ -39,13 +39,15 @@ def text_documents(text: str, name: str) -> list[dict[str, object]]:
     if _PRINTED in text:
         return [*_printed(text)]
     if _SUMMARY in text:
-        found = [dict(_LINE.findall(part)) for part in text.split(_SUMMARY)[1:]]
-        return [_served(each, "Mean First Token latency (ns)", name) for each in found]
+        runs = [dict(_LINE.findall(part)) for part in text.split(_SUMMARY)[1:]]
+        return [
+            _server_facts(run_facts, "Mean First Token latency (ns)", name) for run_facts in runs
+        ]
     if text.lstrip().startswith(_DETAIL):
         lines = (line.partition(_DETAIL)[2] for line in text.splitlines() if _DETAIL in line)
         entries = [entry for line in lines if isinstance(entry := _entry(line), dict)]
         facts = {str(entry.get("key")): entry.get("value") for entry in entries}
-        return [_served(facts, "result_first_token_mean_latency_ns", name)]
+        return [_server_facts(facts, "result_first_token_mean_latency_ns", name)]
     if text.lstrip().startswith("Metric,"):
         try:
             return [_metrics(text)]
@@ -65,7 +67,7 @@ def text_documents(text: str, name: str) -> list[dict[str, object]]:
 
 
 def _printed(text: str) -> Iterator[dict[str, object]]:
-    """Yield the results that a benchmark prints, by the keys of its JSON."""
+    """Yield the results that a benchmark prints as text, with the keys of its JSON result."""
     for above, part in pairwise(text.split(_PRINTED)):
         # The number in flight may be printed above the block.
         lines = [line for line in _LINE.findall(above)[-9:] if "concurrency" in line[0]]
@@ -78,8 +80,8 @@ def _printed(text: str) -> Iterator[dict[str, object]]:
 
 
 def _metrics(text: str) -> dict[str, object]:
-    """Return a table of metrics as AIPerf and GenAI-Perf write it, in the form of their JSON."""
-    found: dict[str, object] = {}
+    """Return a table of metrics of AIPerf or GenAI-Perf in the structure of their JSON."""
+    metrics: dict[str, object] = {}
     names: list[str] = []
     for cells in csv.reader(io.StringIO(text)):
         if cells and cells[0].strip() == "Metric":
@@ -87,19 +89,20 @@ def _metrics(text: str) -> dict[str, object]:
         elif len(cells) > 1:
             metric = "_".join(re.sub(r"\(.*?\)", "", cells[0]).lower().split())
             values = dict(zip(names, cells[1:], strict=False))
-            found[metric] = {"avg": values["Value"]} if "Value" in values else values
-    return found
+            metrics[metric] = {"avg": values["Value"]} if "Value" in values else values
+    return metrics
 
 
 def _entry(line: str) -> Any:
+    """Return the JSON value in a line, or None."""
     try:
         return json.loads(line)
     except (ValueError, RecursionError):
         return None
 
 
-def _served(facts: dict[str, object], key: str, name: str) -> dict[str, object]:
-    """Return the facts of a run with times of tokens; raise IngestError for another scenario."""
+def _server_facts(facts: dict[str, object], key: str, name: str) -> dict[str, object]:
+    """Return the facts of a run with token latencies; raise IngestError for other scenarios."""
     if key not in facts:
         scenario = facts.get("Scenario") or facts.get("effective_scenario") or "this"
         raise IngestError(

@@ -31,7 +31,7 @@ from planner.inputs.ingest.names import compact_name
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Connector:
-    """The declaration of one tool's format."""
+    """The declaration of one tool's file format."""
 
     name: str
     title: str
@@ -59,12 +59,13 @@ class Connector:
         names = {compact_name(column) for column in columns}
         fits = self.written in ("", written)
         return fits and all(
-            any(compact_name(each) in names for each in column.split("|"))
+            any(compact_name(alternative) in names for alternative in column.split("|"))
             for column in self.known_by
         )
 
 
 def _read(path: Path) -> Connector:
+    """Return the format that a TOML file declares."""
     data = tomllib.loads(path.read_text(encoding="utf-8"))
     where = tuple((condition, reason) for condition, reason in data.pop("where", ()))
     known_by = tuple(data.pop("known_by"))

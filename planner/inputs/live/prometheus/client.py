@@ -41,7 +41,7 @@ class TooLarge(SourceError):
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Credentials to send and authorities to trust.
+    """Credentials to send, and certificate authorities to trust.
 
     Secrets come from the operator's environment and stay in memory.
     """
@@ -64,7 +64,7 @@ class Access:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TimeSeries:
-    """One series of a response: ``values`` ``[points]`` at the requested steps, NaN if missing."""
+    """One series of a response: ``values`` ``[points]`` at the requested times, NaN if missing."""
 
     labels: Mapping[str, str]
     values: FloatArray
@@ -83,14 +83,14 @@ class QueryTimes:
         return self.start_s + (self.points - 1) * self.step_s
 
     def pieces(self, most: int = MOST_POINTS) -> Iterator[tuple[int, QueryTimes]]:
-        """Yield runs of at most ``most`` steps with the index of their first, in order."""
+        """Yield the times in pieces of at most ``most`` points, with the index of each first."""
         for first in range(0, self.points, most):
             count = min(most, self.points - first)
             yield first, QueryTimes(self.start_s + first * self.step_s, self.step_s, count)
 
 
 class Prometheus:
-    """One server. Every expected failure is a SourceError of one sentence."""
+    """A client of one server. Every expected failure is a SourceError of one sentence."""
 
     def __init__(
         self,
@@ -112,9 +112,9 @@ class Prometheus:
             self._opener.add_handler(handler)
 
     def names(self, start_s: float, end_s: float, selector: str = "") -> frozenset[str]:
-        """Return the names of all metrics with a sample in the time.
+        """Return the names of all metrics with a sample between ``start_s`` and ``end_s``.
 
-        ``selector`` limits them to the series that it matches.
+        ``selector`` restricts them to the series that it matches.
         """
         fields = [("start", f"{start_s:.0f}"), ("end", f"{end_s:.0f}")]
         if selector:
@@ -139,9 +139,9 @@ class Prometheus:
     def _piece(
         self, query: str, steps: QueryTimes
     ) -> Iterator[tuple[tuple[tuple[str, str], ...], Any, FloatArray]]:
-        """Evaluate a query; yield labels, indices of steps and values of each series.
+        """Evaluate a query; yield the labels, time indices and values of each series.
 
-        If the response is too large, evaluate the query in halves.
+        If the response is too large, split the times in half and ask twice.
         """
         body = {
             "query": query, "start": str(steps.start_s), "end": str(steps.end_s),

@@ -16,10 +16,10 @@ from simulation.arrays import BoolArray, FloatArray, IntArray
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Increases:
-    """Increases of each series and bin, ``[series, bins]``.
+    """Counter increases of each series and bin, ``[series, bins]``.
 
-    ``amount`` is 0 if the series is absent. ``missing`` marks bins in which the series counted on
-    but was not scraped, so that the amount is unknown.
+    ``amount`` is 0 if the series is absent. ``missing`` marks bins without a scrape during which
+    the series kept counting, so that the amount is unknown.
     """
 
     amount: FloatArray
@@ -87,9 +87,9 @@ def increases(
 
 
 def wants_extremes(last: FloatArray, targets: IntArray) -> bool:
-    """Return whether ``increases`` needs the extremes of bins: a counter fell or a target came.
+    """Return whether ``increases`` needs the lowest and highest scrapes of each bin.
 
-    The extremes cost two further queries.
+    It does if a counter fell or a new target appeared. The extremes cost two further queries.
     """
     known = ~np.isnan(last)
     if bool((np.diff(last, axis=1) < 0).any()):

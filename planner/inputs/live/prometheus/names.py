@@ -30,17 +30,17 @@ class Metric:
     names: tuple[str, ...]
 
     def present(self, there: frozenset[str]) -> Metric:
-        """Return the metric with only the names that are in ``there``."""
+        """Return the metric with only those names that are in ``there``."""
         suffix = {Kind.HISTOGRAM: "_bucket", Kind.MEAN: "_sum"}.get(self.kind, "")
         return Metric(self.what, self.kind, tuple(n for n in self.names if n + suffix in there))
 
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """A serving engine or a front end of engines, with its metrics.
+    """A serving engine, or a front end that forwards to engines, with its metrics.
 
-    ``front``: it forwards requests to engines that may report too, so both would count them. Its
-    targets are no replicas. ``signs``: prefixes of metric names that identify it.
+    ``front`` marks a front end. Its engines may report the same requests, so both would count them,
+    and its targets are not replicas. ``signs`` are prefixes of metric names that identify it.
     """
 
     name: str
@@ -59,7 +59,7 @@ def _metrics(
     gauges: tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]],
     histograms: tuple[tuple[str, ...], ...],
 ) -> tuple[Metric, ...]:
-    """Return the metrics with names, in the order of the columns.
+    """Return the metrics that have names, in the order of the columns.
 
     Columns: requests; input and output tokens; waiting, running, KV use. Then the histograms of
     input length, output length, TTFT, TBT and E2E, and the mean of TBT.
@@ -85,7 +85,7 @@ def _metrics(
 
 
 def _prefix(prefix: str, *names: str) -> tuple[str, ...]:
-    """Return names with the prefix, and as Ray writes them, without a colon."""
+    """Return names with the prefix, and also as Ray writes them, without a colon."""
     full = tuple(f"{prefix}{name}" for name in names)
     return (*full, *(n.replace(":", "_") for n in full if ":" in n))
 
@@ -242,9 +242,9 @@ POWER = Metric("power_w", Kind.GAUGE_SUM, ("DCGM_FI_DEV_POWER_USAGE",))
 
 
 def engines_present(there: frozenset[str], engine: str = "auto") -> tuple[Engine, ...]:
-    """Return the engines to read, each with the metrics that are present.
+    """Return the engines to read, each with the metrics that the server has.
 
-    ``auto``: every engine with counted requests. Without one, the first front end that counts them.
+    With ``auto`` these are all engines that count requests, else the first front end that does.
     """
     engines = []
     for candidate in ENGINES:

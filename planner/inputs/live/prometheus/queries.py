@@ -14,7 +14,7 @@ RANKS = ("tp_rank", "pp_rank", "moe_ep_rank")
 
 @dataclass(frozen=True, slots=True)
 class ServerMetrics:
-    """The engines and the power metric that a server has."""
+    """The engines and the power metric that one server reports."""
 
     engines: tuple[Engine, ...]
     power: bool
@@ -34,7 +34,7 @@ class MetricQuery:
 def queries(
     settings: PrometheusSettings, present: ServerMetrics, bin_s: int
 ) -> tuple[MetricQuery, ...]:
-    """Return the queries that would be sent, for display."""
+    """Return the queries that a reading would send, for display."""
     metric_queries = [
         MetricQuery(
             engine.title,
@@ -62,7 +62,7 @@ def _metric_words(metric: Metric) -> str:
 
 
 def parts_of(metric: Metric, name: str) -> tuple[str, ...]:
-    """Return the series from which a metric is read."""
+    """Return the names of the series behind a metric: a histogram has several."""
     return (f"{name}_sum", f"{name}_count") if metric.kind is Kind.MEAN else (name,)
 
 
@@ -86,10 +86,10 @@ def query_of(
 
 
 def open_bin(bin_s: int) -> str:
-    """Return the range of a bin without its left edge, which belongs to the bin before.
+    """Return the range selector of a bin, without its left edge.
 
-    Before Prometheus 3 a range included both ends. A scrape on the edge would then hide a missing
-    one.
+    The edge belongs to the bin before. Until Prometheus 3 a range included both ends, so a scrape
+    on the edge would hide a missing one.
     """
     return f"{1000 * bin_s - 1}ms"
 
@@ -100,7 +100,7 @@ def power_query(settings: PrometheusSettings, bin_s: int) -> str:
 
 
 def label_matchers(settings: PrometheusSettings, engine: Engine | None) -> str:
-    """Return label matchers with quoted values; "" without any."""
+    """Return PromQL label matchers with quoted values; "" without any."""
     terms = [f"{label}={_quote(value)}" for label, value in settings.match.items()]
     if engine is not None:
         terms += [f"{label}!={_quote(value)}" for label, value in engine.leave_out]

@@ -42,7 +42,7 @@ MISSING = -1.0  # marks an amount that withdraws the value of an earlier reading
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A number of ``bins`` of width ``bin_s`` from ``start_s`` on (epoch seconds)."""
+    """A time span of ``bins`` bins of ``bin_s`` seconds from ``start_s`` on (epoch seconds)."""
 
     start_s: int
     bin_s: int
@@ -54,7 +54,7 @@ class Span:
 
     @property
     def edges(self) -> QueryTimes:
-        """Return the ends of all bins, and of the bin before the first."""
+        """Return the end of the bin before the first, and the ends of all bins."""
         return QueryTimes(self.start_s, self.bin_s, self.bins + 1)
 
     @property
@@ -62,6 +62,7 @@ class Span:
         return QueryTimes(self.start_s + self.bin_s, self.bin_s, self.bins)
 
     def spans(self, most: int = MOST_BINS) -> Iterator[Span]:
+        """Yield consecutive parts of the span with at most ``most`` bins each."""
         for first in range(0, self.bins, most):
             count = min(most, self.bins - first)
             yield Span(self.start_s + first * self.bin_s, self.bin_s, count)
@@ -69,7 +70,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _CounterIncrease:
-    """The increase of a counter for one key, each ``[bins]``; NaN without a scrape."""
+    """The increase of a counter for one key, arrays ``[bins]``; NaN without a scrape."""
 
     key: Key
     amount: FloatArray
@@ -79,7 +80,7 @@ class _CounterIncrease:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Bucket:
-    """One bucket of a histogram over time."""
+    """The counts of one histogram bucket over time."""
 
     least: float
     most: float
@@ -89,18 +90,18 @@ class _Bucket:
 def find(
     client: Prometheus, settings: PrometheusSettings, start_s: float, end_s: float
 ) -> ServerMetrics:
-    """Return the engines with samples in the time; raise SourceError if there are none."""
+    """Return the engines with samples between two times; raise SourceError if there are none."""
     selector = label_matchers(settings, None)
-    there = client.names(start_s, end_s, selector if settings.match else "")
-    engines = engines_present(there, settings.engine)
+    metric_names = client.names(start_s, end_s, selector if settings.match else "")
+    engines = engines_present(metric_names, settings.engine)
     if not engines:
         every = "vLLM, SGLang, TensorRT-LLM, TGI, Dynamo or llm-d"
         which = every if settings.engine == "auto" else settings.engine
         raise SourceError(
-            f"Of {len(there):,} metrics there, none counts requests of {which}. Check match, and "
-            "that the engines' metrics are on and scraped (SGLang: --enable-metrics)."
+            f"Of {len(metric_names):,} metrics there, none counts requests of {which}. Check "
+            "match, and that the engines' metrics are on and scraped (SGLang: --enable-metrics)."
         )
-    return ServerMetrics(engines, bool(POWER.present(there).names))
+    return ServerMetrics(engines, bool(POWER.present(metric_names).names))
 
 
 def read_span(
@@ -108,8 +109,8 @@ def read_span(
 ) -> Samples:
     """Return all samples of the span.
 
-    A bin in which a continuing counter was not scraped has no amount: it is a gap, not zero. If
-    several engines count a model, the first engine counts.
+    A bin in which a running counter was not scraped has no amount: it is a gap, not zero. If
+    several engines count the same model, only the first is used.
     """
     tables: list[pl.DataFrame] = []
     counted: list[pl.DataFrame] = []
@@ -135,7 +136,7 @@ def read_span(
 def _engine(
     client: Prometheus, settings: PrometheusSettings, engine: Engine, span: Span
 ) -> tuple[dict[Key, dict[str, FloatArray]], dict[tuple[Key, str], list[_Bucket]]]:
-    """Return amounts and gauges per bin by key, and buckets by key and quantity."""
+    """Return amounts and gauges per bin by key, and histogram buckets by key and quantity."""
     amounts: dict[Key, dict[str, FloatArray]] = defaultdict(dict)
     histograms: dict[tuple[Key, str], list[_Bucket]] = {}
     missing: dict[Key, BoolArray] = {}
@@ -194,12 +195,12 @@ def _counter_increases(
     # Query the extremes only if a counter was reset or a target is new.
     if wants_extremes(last, targets):
         blank = np.full(last.shape[1], np.nan)
-        both = [
+        extremes = [
             _values_by_labels(client.range(f"{which}_over_time({selector})", span.edges))
             for which in ("min", "max")
         ]
         lowest, highest = (
-            np.array([bounds.get(labels, blank) for labels in order]) for bounds in both
+            np.array([bounds.get(labels, blank) for labels in order]) for bounds in extremes
         )
     grown = increases(last, lowest, highest, targets=targets)
     rows: dict[Key, list[int]] = defaultdict(list)
@@ -208,9 +209,9 @@ def _counter_increases(
     for key, own_rows in rows.items():
         missing: BoolArray = np.logical_or.reduce(grown.missing[own_rows])
         seen = grown.there[own_rows].any(axis=0) & ~missing
-        there = np.zeros((len(places), span.bins), bool)
-        np.logical_or.at(there, targets[own_rows], grown.there[own_rows])
-        count = there.sum(axis=0).astype(np.float64)
+        scraped = np.zeros((len(places), span.bins), bool)
+        np.logical_or.at(scraped, targets[own_rows], grown.there[own_rows])
+        count = scraped.sum(axis=0).astype(np.float64)
         yield _CounterIncrease(
             key,
             np.where(seen, grown.amount[own_rows].sum(axis=0), np.nan),
@@ -227,7 +228,7 @@ def _means(
     name: str,
     span: Span,
 ) -> dict[Key, FloatArray]:
-    """Return the increase of a histogram's sum over the increase of its count, by key.
+    """Return the mean of a histogram per bin, by key: increase of its sum over that of its count.
 
     Both are read as counters, so a bin with one scrape has a mean. From Prometheus 3 on,
     ``increase`` gives nothing for such a bin.
@@ -249,7 +250,7 @@ def _means(
 def _values_by_labels(
     courses: Sequence[TimeSeries],
 ) -> dict[tuple[tuple[str, str], ...], FloatArray]:
-    """Return the values by labels without the metric's name."""
+    """Return the values of each series by its labels, without the metric's name."""
     return {
         tuple(sorted((k, v) for k, v in course.labels.items() if k != "__name__")): course.values
         for course in courses
@@ -263,15 +264,15 @@ def _target(labels: Mapping[str, str]) -> tuple[str, ...]:
 def _buckets(
     courses: Sequence[TimeSeries], settings: PrometheusSettings, engine: Engine
 ) -> dict[Key, list[_Bucket]]:
-    """Return the counts of each single bucket from the cumulative ones, by key."""
+    """Return the buckets of a histogram by key, with counts per bucket instead of cumulative."""
     upto: dict[Key, dict[float, FloatArray]] = defaultdict(dict)
     for course in courses:
         try:
-            most = float(course.labels.get("le", "nan"))
+            upper_bound = float(course.labels.get("le", "nan"))
         except ValueError:
             continue
-        if most == most:
-            upto[_key(course.labels, settings, engine)][most] = course.values
+        if upper_bound == upper_bound:
+            upto[_key(course.labels, settings, engine)][upper_bound] = course.values
     by_key = {}
     for key, cumulative in upto.items():
         bounds = sorted(cumulative)
@@ -285,6 +286,7 @@ def _buckets(
 
 
 def _key(labels: Mapping[str, str], settings: PrometheusSettings, engine: Engine) -> Key:
+    """Return model, region and tier from settings, or else from a series' labels."""
     model = settings.model or labels.get(settings.model_label or engine.model_label, "")
     region = settings.region or labels.get(settings.region_label or "", "")
     tier = settings.tier or labels.get(settings.tier_label or "", "")
@@ -292,6 +294,7 @@ def _key(labels: Mapping[str, str], settings: PrometheusSettings, engine: Engine
 
 
 def _power(client: Prometheus, settings: PrometheusSettings, span: Span) -> list[pl.DataFrame]:
+    """Return the watts of each region per bin, as tables."""
     tables = []
     for course in client.range(power_query(settings, span.bin_s), span.ends):
         region = settings.region or course.labels.get(settings.region_label or "", "")
@@ -300,6 +303,7 @@ def _power(client: Prometheus, settings: PrometheusSettings, span: Span) -> list
 
 
 def _frame(key: Key, span: Span, columns: Mapping[str, FloatArray]) -> pl.DataFrame:
+    """Return a table with the bins of a span, labels and value columns."""
     table = {
         "bin_start": span.start_s + span.bin_s * np.arange(span.bins, dtype=np.int64),
         **{name: _nulls_for_unknown(values) for name, values in columns.items()},
@@ -309,13 +313,13 @@ def _frame(key: Key, span: Span, columns: Mapping[str, FloatArray]) -> pl.DataFr
 
 
 def _nulls_for_unknown(values: FloatArray) -> pl.Series:
-    """Return null for unknown amounts and NaN for withdrawn ones."""
+    """Return the values as a series with null for unknown amounts and NaN for withdrawn ones."""
     series = pl.Series(values).fill_nan(None)
     return series.set(series == MISSING, np.nan)
 
 
 def _histogram_frame(key: Key, what: str, bucket: _Bucket, span: Span) -> pl.DataFrame:
-    """Return the bins in which the bucket counted something."""
+    """Return the rows of the bins in which the bucket counted something."""
     inside = np.flatnonzero(bucket.counts > 0)
     fixed = dict(zip(KEYS, key, strict=True)) | {
         "origin": "", "what": what, "least": bucket.least, "most": bucket.most,

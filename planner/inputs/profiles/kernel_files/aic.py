@@ -31,12 +31,13 @@ DISTRIBUTION = "power_law_1.2"
 
 
 def _parts(frame: Frame, *columns: str) -> list[tuple[str, tuple[str, ...], Frame]]:
-    """Return the frame split by GPU and by the values of ``columns``, in order of names."""
+    """Return the frame split by GPU and by the values of ``columns``, sorted by name."""
     parts = sorted(frame.parts("system", *columns), key=lambda part: part[0])
     return [(GPUS.get(key[0], key[0]), key[1:], part) for key, part in parts]
 
 
 def _precision(frame: Frame, name: str) -> str:
+    """Return the precision that AIConfigurator calls ``name``; raise IngestError if unknown."""
     if name not in PRECISIONS:
         raise IngestError(
             f"{frame.name}, {frame.unit} {int(frame.lines[0])}: the precision {name!r} is unknown. "
@@ -57,9 +58,9 @@ def gemm(frame: Frame, shapes: Shapes) -> ByGpu:
 
 
 def attention(frame: Frame, shapes: Shapes) -> ByGpu:
-    """Return rows of context attention (``step`` 0) and of generation attention.
+    """Return rows of prefill attention (``step`` 0) and of decode attention.
 
-    Generation has ``isl`` 1 and ``step`` earlier tokens.
+    Decode rows have ``isl`` 1 and ``step`` earlier tokens.
     """
     names = {
         "batch": "batch_size", "isl": "isl", "context": "step", "heads": "num_heads",
@@ -80,7 +81,10 @@ def attention(frame: Frame, shapes: Shapes) -> ByGpu:
 
 
 def experts(frame: Frame, shapes: Shapes, distribution: str = DISTRIBUTION) -> ByGpu:
-    """Return rows of mixture-of-experts layers; other routing distributions are set aside."""
+    """Return rows of mixture-of-experts layers with ``distribution`` as their routing.
+
+    Rows with other routing distributions are counted as set aside.
+    """
     names = {
         "tokens": "num_tokens", "hidden": "hidden_size", "intermediate": "inter_size",
         "experts": "num_experts", "top_k": "topk", "moe_tp": "moe_tp_size", "moe_ep": "moe_ep_size",
@@ -110,7 +114,7 @@ def nccl(frame: Frame, shapes: Shapes) -> ByGpu:
 def custom_allreduce(frame: Frame, shapes: Shapes) -> ByGpu:
     """Return rows of vLLM's own all-reduce kernels.
 
-    Rows outside a CUDA graph measure the launch from Python, so they are set aside.
+    Rows outside a CUDA graph include the launch from Python, so they are set aside.
     """
     result: ByGpu = {}
     for gpu, (kernel,), part in _parts(frame, "kernel_source"):
@@ -122,6 +126,7 @@ def custom_allreduce(frame: Frame, shapes: Shapes) -> ByGpu:
 
 
 def _append(result: ByGpu, gpu: str, op: str, part: Frame, element_bytes: float) -> None:
+    """Append the rows of a collective to the result of its GPU."""
     columns = part.columns({"gpus": "num_gpus", "message_bytes": "message_size"})
     columns["message_bytes"] = columns["message_bytes"] * element_bytes
     precision = "bf16" if element_bytes == 2.0 else "int8"

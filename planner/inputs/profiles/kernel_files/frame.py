@@ -34,17 +34,20 @@ class Frame:
         """Return the frame with only some of its rows."""
         if not isinstance(mask, pl.Expr):
             mask = pl.lit(pl.Series(mask))
-        kept = self.data.with_row_index("__row").filter(mask)
-        rows = kept["__row"].to_numpy()
-        return Frame(self.name, self.unit, kept.drop("__row"), self.lines[rows], self.set_aside)
+        chosen = self.data.with_row_index("__row").filter(mask)
+        rows = chosen["__row"].to_numpy()
+        return Frame(self.name, self.unit, chosen.drop("__row"), self.lines[rows], self.set_aside)
 
     def parts(self, *columns: str) -> Iterator[tuple[tuple[str, ...], Frame]]:
-        """Yield the frame split by the values of ``columns``, as text, in order of appearance.
+        """Yield the frame split by the values of ``columns`` (as text), in order of appearance.
 
         A column that the file lacks has the value "".
         """
         blank = pl.Series([""]).new_from_index(0, self.data.height)
-        texts = {c: self.text(c) if c in self.data.columns else blank for c in columns}
+        texts = {
+            column: self.text(column) if column in self.data.columns else blank
+            for column in columns
+        }
         groups = pl.DataFrame(texts).with_row_index("__row").group_by(columns, maintain_order=True)
         for key, rows in groups:
             places = rows["__row"].to_numpy()
@@ -58,9 +61,9 @@ class Frame:
         return self.data[column].cast(pl.String).fill_null("")
 
     def numbers(self, column: str, low: float = 0.0) -> FloatArray:
-        """Return a column of numbers of at least ``low``.
+        """Return a column of numbers, each at least ``low``.
 
-        Raises IngestError for the first cell that is not.
+        Raises IngestError for the first other cell.
         """
         if column not in self.data.columns:
             raise IngestError(f"{self.name} lacks the column {column}.")
@@ -80,9 +83,9 @@ class Frame:
         return np.asarray(numbers, np.float64)
 
     def seconds(self, column: str, per_unit: float) -> FloatArray:
-        """Return a column of durations above 0 in seconds."""
+        """Return a column of durations in seconds; each must be above 0."""
         return self.numbers(column, low=1e-12) * per_unit
 
     def columns(self, names: Mapping[str, str]) -> dict[str, FloatArray]:
-        """Return numbers by our names; ``names`` maps them to the file's names."""
+        """Return number columns by the planner's names, which ``names`` maps to the file's."""
         return {ours: self.numbers(theirs) for ours, theirs in names.items()}

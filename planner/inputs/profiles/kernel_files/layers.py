@@ -69,6 +69,7 @@ def _elementwise(m: FloatArray, read: int, written: int, seconds: FloatArray) ->
 def _attention(
     op: str, heads: tuple[int, int, int], columns: dict[str, FloatArray], seconds: FloatArray
 ) -> KernelRows:
+    """Return attention timings with the same head counts in every row."""
     names = ("heads", "kv_heads", "head_dim")
     fixed = {n: np.full_like(seconds, v) for n, v in zip(names, heads, strict=True)}
     return KernelRows(op, "bf16", {**columns, **fixed}, seconds)
@@ -213,8 +214,8 @@ def v1_layers(frame: Frame, shapes: Shapes) -> ByGpu:
 def v1_attention(frame: Frame, shapes: Shapes) -> ByGpu:
     """Return rows of ``llmservingsim_v1_attention``: one layer, in microseconds.
 
-    For a call with a prompt chunk and decodes, the time beyond that of the chunk alone is the time
-    of its decodes ("attention_beside").
+    A call may have a prompt chunk and decodes. The time beyond that of the chunk alone is counted
+    for its decodes ("attention_beside").
     """
     result: ByGpu = {}
     for (hardware, model, tp), part in frame.parts("hardware", "model", "tp"):
@@ -226,7 +227,7 @@ def v1_attention(frame: Frame, shapes: Shapes) -> ByGpu:
         decodes, chunk = part.numbers("n_decode"), part.numbers("prefill_chunk")
         prefill = part.only((decodes == 0) & (chunk > 0))
         decode = part.only((chunk == 0) & (decodes > 0))
-        beside = part.data.filter((pl.col("n_decode") > 0) & (pl.col("prefill_chunk") > 0))
+        mixed_calls = part.data.filter((pl.col("n_decode") > 0) & (pl.col("prefill_chunk") > 0))
         if prefill.data.height:
             columns = prefill.columns({"isl": "prefill_chunk", "context": "kv_prefill"})
             seconds = prefill.seconds("time_us", 1e-6)
@@ -236,25 +237,28 @@ def v1_attention(frame: Frame, shapes: Shapes) -> ByGpu:
             columns = decode.columns({"batch": "n_decode", "context": "kv_decode"})
             seconds = decode.seconds("time_us", 1e-6)
             rows.append(_attention("attention_decode", sizes, columns, seconds))
-        columns, seconds = _decodes_with_chunks(beside, prefill.data)
+        columns, seconds = _decodes_with_chunks(mixed_calls, prefill.data)
         if seconds.size:
             rows.append(_attention("attention_beside", sizes, columns, seconds))
-        if seconds.size < beside.height:
+        if seconds.size < mixed_calls.height:
             reason = "prefill and decode in one call, without a measurement of the chunk"
-            part.set_aside[reason] += beside.height - seconds.size
+            part.set_aside[reason] += mixed_calls.height - seconds.size
     return result
 
 
 def _decodes_with_chunks(
-    both: pl.DataFrame, chunks: pl.DataFrame
+    mixed_calls: pl.DataFrame, chunks: pl.DataFrame
 ) -> tuple[dict[str, FloatArray], FloatArray]:
-    """Return sequences and contexts of decodes, and their extra seconds over the chunk alone."""
+    """Return the sequences and contexts of decodes, and their extra seconds.
+
+    Extra is the time of a call with decodes beyond the call with the prompt chunk alone.
+    """
     chunk = ["prefill_chunk", "kv_prefill"]
-    beside = (
-        both.join(chunks.group_by(chunk).agg(alone=pl.col("time_us").median()), on=chunk)
+    joined = (
+        mixed_calls.join(chunks.group_by(chunk).agg(alone=pl.col("time_us").median()), on=chunk)
         .select("n_decode", "kv_decode", more=(pl.col("time_us") - pl.col("alone")) * 1e-6)
         .filter(pl.col("more") > 0)
         .cast(pl.Float64)
     )
-    n, context, more = (beside[name].to_numpy() for name in beside.columns)
-    return {"batch": n, "context": context}, more
+    sequences, context, extra_s = (joined[name].to_numpy() for name in joined.columns)
+    return {"batch": sequences, "context": context}, extra_s

@@ -74,7 +74,7 @@ MEASURED = ("latency_us", "sm_share", "concurrent_with", "source", "spread")
 
 @dataclass(frozen=True, slots=True)
 class Sharing:
-    """The slowdown of an operator on a part of the GPU, or during another operator."""
+    """The slowdown of an operator that gets a part of the GPU, or runs beside another one."""
 
     gpu: str
     op: str
@@ -86,22 +86,22 @@ class Sharing:
 
 
 def sharing(frame: Frame) -> tuple[Sharing, ...]:
-    """Return the interference measurements of a file, each relative to the same call alone.
+    """Return the interference measurements of a file, relative to the same call on its own.
 
-    Calls without a measurement alone are omitted.
+    Calls that were not also measured on their own are omitted.
     """
     data = frame.data
     if not {"sm_share", "concurrent_with"} & set(data.columns):
         return ()
-    share, beside = _conditions(data)
+    share, concurrent = _sharing_conditions(data)
     sizes = [name for name in data.columns if name not in MEASURED]
     seconds = pl.col("latency_us").cast(pl.Float64, strict=False)
-    rows = data.select(*sizes, share.alias("share"), beside.alias("beside"), us=seconds)
+    rows = data.select(*sizes, share.alias("share"), concurrent.alias("beside"), us=seconds)
     rows = rows.filter(pl.col("us") > 0, pl.col("share") > 0)
-    apart = (pl.col("share") < 1) | (pl.col("beside") != "")
-    alone = rows.filter(~apart).group_by(sizes).agg(alone=pl.col("us").median())
+    has_interference = (pl.col("share") < 1) | (pl.col("beside") != "")
+    alone = rows.filter(~has_interference).group_by(sizes).agg(alone=pl.col("us").median())
     shared = (
-        rows.filter(apart)
+        rows.filter(has_interference)
         .join(alone, on=sizes, nulls_equal=True)
         .group_by("gpu", "op", pl.col("dtype").cast(pl.String), "share", "beside")
         .agg(times=(pl.col("us") / pl.col("alone")).median(), calls=pl.len())
@@ -110,14 +110,14 @@ def sharing(frame: Frame) -> tuple[Sharing, ...]:
     return tuple(Sharing(*row) for row in shared.iter_rows())
 
 
-def _conditions(data: pl.DataFrame) -> tuple[pl.Expr, pl.Expr]:
-    """Return the share of the multiprocessors, and the concurrent operator."""
-    share, beside = pl.lit(1.0), pl.lit("")
+def _sharing_conditions(data: pl.DataFrame) -> tuple[pl.Expr, pl.Expr]:
+    """Return expressions for the share of the multiprocessors, and for the concurrent operator."""
+    share, concurrent = pl.lit(1.0), pl.lit("")
     if "sm_share" in data.columns:
         share = pl.col("sm_share").cast(pl.Float64, strict=False).fill_null(1.0)
     if "concurrent_with" in data.columns:
-        beside = pl.col("concurrent_with").cast(pl.String).fill_null("")
-    return share, beside
+        concurrent = pl.col("concurrent_with").cast(pl.String).fill_null("")
+    return share, concurrent
 
 
 def read(frame: Frame, shapes: Mapping[str, ModelShape]) -> dict[str, list[KernelRows]]:
@@ -144,11 +144,11 @@ def read(frame: Frame, shapes: Mapping[str, ModelShape]) -> dict[str, list[Kerne
 
 
 def _exclusive_rows(frame: Frame) -> Frame:
-    """Return the rows on a whole GPU without a concurrent operator, and count the others."""
+    """Return only rows on a whole GPU without a concurrent operator; count the others."""
     if not {"sm_share", "concurrent_with"} & set(frame.data.columns):
         return frame
-    share, beside = _conditions(frame.data)
-    alone = frame.only((share >= 1.0) & (beside == ""))
+    share, concurrent = _sharing_conditions(frame.data)
+    alone = frame.only((share >= 1.0) & (concurrent == ""))
     frame.set_aside["under a share of the GPU or side by side"] += (
         frame.data.height - alone.data.height
     )
@@ -156,7 +156,10 @@ def _exclusive_rows(frame: Frame) -> Frame:
 
 
 def json_frame(path: Path, name: str, max_bytes: int = MAX_JSON_BYTES) -> Frame:
-    """Return the rows of a JSON file, a list of objects; a row's number replaces its line."""
+    """Return the rows of a JSON file, a list of objects.
+
+    For messages, the index of a row replaces its line number.
+    """
     limit = min(max_bytes, MAX_JSON_BYTES)
     if path.stat().st_size > limit:
         raise IngestError(f"{name} is larger than {limit / 1e6:.0f} MB. Write it as CSV.")
@@ -168,7 +171,9 @@ def json_frame(path: Path, name: str, max_bytes: int = MAX_JSON_BYTES) -> Frame:
         raise IngestError(f"{name} is not valid JSON ({error}). Write it again.") from None
     if not isinstance(content, list) or not all(isinstance(row, dict) for row in content):
         raise IngestError(f"{name} must hold a list of objects, one per measurement.")
-    columns = {c: [row.get(c) for row in content] for c in COLUMNS}
-    filled = {c: v for c, v in columns.items() if any(x is not None for x in v)}
-    data = pl.DataFrame({c: [None if x is None else str(x) for x in v] for c, v in filled.items()})
+    columns = {column: [row.get(column) for row in content] for column in COLUMNS}
+    filled = {column: v for column, v in columns.items() if any(x is not None for x in v)}
+    data = pl.DataFrame(
+        {column: [None if x is None else str(x) for x in v] for column, v in filled.items()}
+    )
     return Frame(name, "row", data, np.arange(1, len(content) + 1, dtype=np.int64))

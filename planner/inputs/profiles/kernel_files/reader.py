@@ -109,7 +109,7 @@ def read_kernels(
 
     ``shapes`` are models by name, for formats that name a model instead of layer sizes. ``gpus``
     are the catalogue's types. ``gpu`` is the type for a file that names none. Rows are checked
-    against the peaks of known types. The file may have ``max_bytes``, and four times that unpacked.
+    against the peaks of known types. The limit is ``max_bytes``, and four times that unpacked.
 
     Raises IngestError with file, line or column, and the remedy.
     """
@@ -159,7 +159,7 @@ def kernel_format(path: Path, name: str = "", max_bytes: int = LIMIT_BYTES) -> s
 
 
 def detect(columns: Sequence[str], name: str) -> str:
-    """Return the format that has these columns."""
+    """Return the kernel format whose columns a file has; raise IngestError if none matches."""
     for format, (needed, _) in FORMATS.items():
         if set(columns).issuperset(needed):
             return format
@@ -197,7 +197,7 @@ def _options(name: str, max_bytes: int) -> IngestOptions:
 
 
 def _numeric_columns(data: pl.DataFrame) -> list[pl.Series]:
-    """Return the text columns that hold only numbers or nothing, as numbers."""
+    """Return the text columns with only numbers and empty cells, as numbers."""
     columns = []
     for column in data.columns:
         if data[column].dtype != pl.String:
@@ -210,18 +210,18 @@ def _numeric_columns(data: pl.DataFrame) -> list[pl.Series]:
 
 
 def plausible(rows: list[KernelRows], gpu: GpuSpec, set_aside: Counter[str]) -> list[KernelRows]:
-    """Return ``rows`` without those that beat the peak FLOP/s of ``gpu``.
+    """Return ``rows`` without those that are faster than the peak FLOP/s of ``gpu`` allows.
 
-    Rows that are removed are counted in ``set_aside``. Bytes are not checked, because a kernel that
-    is measured repeatedly finds its data in the cache.
+    Removed rows are counted in ``set_aside``. Memory bandwidth is not checked, because a kernel
+    that is measured repeatedly finds its data in the cache.
     """
-    kept = []
+    plausible_rows = []
     for kernel_rows in rows:
-        least = _least_seconds(kernel_rows, gpu)
-        if least is None:
-            kept.append(kernel_rows)
+        least_s = _least_seconds(kernel_rows, gpu)
+        if least_s is None:
+            plausible_rows.append(kernel_rows)
             continue
-        bad = kernel_rows.seconds < least
+        bad = kernel_rows.seconds < least_s
         if bad.mean() > LIMIT:
             reason = (
                 f"{kernel_rows.op} {kernel_rows.precision} on {gpu.name}: {bad.mean():.0%} of the "
@@ -234,21 +234,21 @@ def plausible(rows: list[KernelRows], gpu: GpuSpec, set_aside: Counter[str]) -> 
                 f"{kernel_rows.op} {kernel_rows.precision} on {gpu.name}: faster than the peak"
             ] += int(bad.sum())
         columns = {name: values[~bad] for name, values in kernel_rows.columns.items()}
-        kept.append(
+        plausible_rows.append(
             KernelRows(kernel_rows.op, kernel_rows.precision, columns, kernel_rows.seconds[~bad])
         )
-    return kept
+    return plausible_rows
 
 
 def _least_seconds(rows: KernelRows, gpu: GpuSpec) -> FloatArray | None:
-    """Return the time at the peak FLOP/s, or None if the operator or the peak is not known."""
-    c = rows.columns
+    """Return the seconds of each row at the peak FLOP/s; None if operator or peak is unknown."""
+    sizes = rows.columns
     if rows.op == "gemm":
-        flops = 2.0 * c["m"] * c["n"] * c["k"]
+        flops = 2.0 * sizes["m"] * sizes["n"] * sizes["k"]
         precision = rows.precision.removesuffix("_block")
     elif rows.op == "attention_prefill":
-        keys = c["context"] + c["isl"] / 2.0
-        flops = 4.0 * c["batch"] * c["isl"] * keys * c["heads"] * c["head_dim"]
+        keys = sizes["context"] + sizes["isl"] / 2.0
+        flops = 4.0 * sizes["batch"] * sizes["isl"] * keys * sizes["heads"] * sizes["head_dim"]
         precision = "bf16"
     else:
         return None
@@ -261,14 +261,23 @@ def _least_seconds(rows: KernelRows, gpu: GpuSpec) -> FloatArray | None:
 # Vidur writes statistics as ``time_stats.OPERATOR.median`` and names GPU and model in the path of
 # the file alone. Newer files of aiconfigurator name the device as its driver does.
 def with_known_names(data: pl.DataFrame, gpu: str, name: str) -> pl.DataFrame:
-    """Return a table with the names that the readers know; ``gpu`` is the caller's, or empty."""
-    medians = {c: match[1] for c in data.columns if (match := _MEDIAN.match(c))}
-    renamed = {c: n for c, n in _NAMES.items() if c in data.columns and n not in data.columns}
-    if medians == {f"time_stats.{c}.median": c for c in ("all_reduce",)}:
+    """Return a table with the column names that the readers know.
+
+    ``gpu`` is the type that the caller gave, or "".
+    """
+    medians = {column: match[1] for column in data.columns if (match := _MEDIAN.match(column))}
+    renamed = {
+        column: n
+        for column, n in _NAMES.items()
+        if column in data.columns and n not in data.columns
+    }
+    if medians == {f"time_stats.{column}.median": column for column in ("all_reduce",)}:
         data = data.rename({"time_stats.all_reduce.median": "median_ms"} | renamed)
         return _with_gpu(data, "node_sku", _NODES.get(gpu, gpu), name)
     if medians:
-        data = data.rename({c: f"{operator}_ms" for c, operator in medians.items()} | renamed)
+        data = data.rename(
+            {column: f"{operator}_ms" for column, operator in medians.items()} | renamed
+        )
         data = _with_gpu(data, "gpu", gpu, name)
         return data if "model" in data.columns else data.with_columns(model=pl.lit("unnamed"))
     if "device" in data.columns and "system" not in data.columns:
@@ -281,7 +290,7 @@ def with_known_names(data: pl.DataFrame, gpu: str, name: str) -> pl.DataFrame:
 
 
 def _with_gpu(data: pl.DataFrame, column: str, gpu: str, name: str) -> pl.DataFrame:
-    """Return the table with its GPU, which the file's path names and its columns do not."""
+    """Return the table with a GPU column, by default ``gpu``; raise IngestError without both."""
     if column in data.columns:
         return data
     if not gpu:
@@ -290,6 +299,6 @@ def _with_gpu(data: pl.DataFrame, column: str, gpu: str, name: str) -> pl.DataFr
 
 
 def _system(device: str) -> str:
-    """Return the system of a driver's name such as ``NVIDIA H100 80GB HBM3``."""
+    """Return the catalogue's system for a driver's name such as ``NVIDIA H100 80GB HBM3``."""
     words = re.split(r"[^A-Za-z0-9]+", device)
     return next((_DEVICES[word] for word in words if word in _DEVICES), device)
