@@ -17,7 +17,8 @@ from forecasting.forecast import Forecast, Forecaster
 class Backtest:
     """Forecasts of one method from ``o`` origins over ``h`` bins, and their errors.
 
-    Errors are fractions over all observed bins of all origins; NaN if the divisor is 0.
+    Relative errors are fractions of demand over all observed bins of all origins. They are NaN if
+    the divisor is 0.
     """
 
     method: str
@@ -76,7 +77,10 @@ def backtest(
 
 
 def last_origins(series: DemandSeries, horizon_bins: int, origins: int, stride: int) -> IntArray:
-    """Return the last bins to forecast from, ``stride`` apart, ``[o]``."""
+    """Return the index of the first forecast bin of each of the last origins, ``[o]``.
+
+    The last forecast ends with the series. Origins are ``stride`` bins apart.
+    """
     if min(horizon_bins, origins, stride) < 1:
         raise ForecastError(
             f"{series.key}: a backtest needs a horizon, origins and stride of at least 1, not "
@@ -94,7 +98,7 @@ def last_origins(series: DemandSeries, horizon_bins: int, origins: int, stride: 
 def evaluate(
     series: DemandSeries, origin_bins: IntArray, forecasts: Sequence[Forecast]
 ) -> Backtest:
-    """Compute the errors of the forecasts that begin at ``origin_bins [o]``."""
+    """Return the errors of ``forecasts [o]``, whose first bins are ``origin_bins [o]``."""
     actual = series.values[origin_bins[:, None] + np.arange(forecasts[0].steps)]
     mean = np.stack([forecast.mean for forecast in forecasts])
     low = np.stack([forecast.quantile(0.1) for forecast in forecasts])
@@ -147,10 +151,10 @@ def peak_wape(actual: FloatArray, mean: FloatArray) -> float:
 
 
 def mase(actual: FloatArray, mean: FloatArray, history: FloatArray) -> float:
-    """Divide the mean absolute error by that of the one-step naive forecast of ``history``.
+    """Return the mean absolute error over that of the one-step naive forecast of ``history``.
 
-    Hyndman and Koehler 2006, International Journal of Forecasting 22, eq. for q_t. Horizons
-    beyond one step may exceed 1.
+    Hyndman and Koehler 2006, International Journal of Forecasting 22, eq. for q_t. A good forecast
+    of more than one step ahead may exceed 1.
     """
     steps = np.abs(np.diff(history))
     steps = steps[~np.isnan(steps)]
@@ -165,10 +169,12 @@ def coverage(actual: FloatArray, low: FloatArray, high: FloatArray) -> float:
 
 
 def _ratio(numerator: float, denominator: float) -> float:
+    """Return the quotient, or NaN if ``denominator`` is not positive."""
     return float(numerator / denominator) if denominator > 0 else float("nan")
 
 
 def _check_origin(series: DemandSeries, origin_s: float, seen_s: float) -> None:
+    """Raise ForecastError unless the origin is a bin edge after ``seen_s`` within the series."""
     offset = (origin_s - series.start_s) / series.bin_s
     if abs(offset - round(offset)) > 1e-6:
         raise ForecastError(

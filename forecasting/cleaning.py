@@ -1,10 +1,9 @@
 """Remove bins that are no demand: outages, the backlog after them, and single outliers.
 
-Removed bins become gaps and are listed. An outage is found by ``forecasting.outages``. A run of
-zeros in a series that is hardly ever zero is one too if the next bin has a backlog: requests that
-could not arrive came later. Other zeros stay, since a service may be idle. An outlier is one bin
-several times above every other. What happened twice is a pattern. The latest bins are never
-outliers, since a surge may begin there.
+Removed bins become gaps and are listed. ``forecasting.outages`` finds most outages. A run of zeros
+in a series that is hardly ever zero is an outage too if the next bin has a backlog. Other zeros
+stay, since a service may be idle. An outlier is one bin several times above every other bin. A peak
+that occurs twice is a pattern. The latest bins are never outliers, since a surge may begin there.
 """
 
 from __future__ import annotations
@@ -18,8 +17,8 @@ from forecasting.arrays import BoolArray, FloatArray, IntArray
 from forecasting.outages import find_outages, may_have_outages, outage_mask
 
 RARE = 0.05  # largest share of zero bins where a run of them can be an outage
-BACKLOG = 2.0  # times the mean of the bins before: a first bin above it is a backlog
-BINS_BEFORE = 8  # an outage, that this mean is of
+BACKLOG = 2.0  # a bin after an outage above this multiple of the mean before is a backlog
+BINS_BEFORE = 8  # bins before an outage in that mean
 OUTLIER = 5.0  # times the next largest bin
 FEWEST = 48  # observed bins that a series needs for outliers and rare zeros
 SETTLED = 4  # bins that must follow an outlier
@@ -44,7 +43,10 @@ class CleanedBin:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cleaned:
-    """A panel without the bins that are no demand; masks have the shape of ``values``."""
+    """A panel without the bins that are no demand. Masks are True where a bin was removed.
+
+    They have the shape of ``values``.
+    """
 
     values: FloatArray  # [series, bins], NaN where removed
     outage: BoolArray
@@ -52,7 +54,10 @@ class Cleaned:
     outlier: BoolArray
 
     def bins(self, row: int, original: FloatArray) -> tuple[CleanedBin, ...]:
-        """Return the removed bins of a series in order; ``original [bins]`` was observed."""
+        """Return the removed bins of series ``row`` in order of time.
+
+        ``original [bins]`` are the amounts of the series before cleaning.
+        """
         masks = ((self.outage, Reason.OUTAGE), (self.backlog, Reason.BACKLOG),
                  (self.outlier, Reason.OUTLIER))  # fmt: skip
         removed = [
@@ -64,9 +69,9 @@ class Cleaned:
 
 
 def clean(values: FloatArray, bin_s: float) -> Cleaned:
-    """Remove the bins of ``values [series, bins]`` that are no demand.
+    """Replace the bins of ``values [series, bins]`` that are no demand by gaps (NaN).
 
-    Depends on the given bins only: pass the bins up to a moment to clean as of that moment.
+    The result depends on the given bins only. To clean as of a moment, pass the bins up to it.
     """
     outage, backlog = np.zeros(values.shape, bool), np.zeros(values.shape, bool)
     seen = ~np.isnan(values)
@@ -85,9 +90,9 @@ def clean(values: FloatArray, bin_s: float) -> Cleaned:
 
 
 def newly_cleaned(values: FloatArray, bin_s: float, since: int) -> tuple[IntArray, IntArray]:
-    """Return rows and bins to remove of the series that have suspect bins from ``since`` on.
+    """Return rows and bins to remove, of the series that have suspect bins from bin ``since`` on.
 
-    Suspect is a zero that is not the last bin, or a bin far above those before ``since``.
+    A zero before the last bin is suspect, and so is a bin far above all bins before ``since``.
     """
     late = values[:, since:]
     largest_before = np.fmax.reduce(values[:, :since], axis=1, initial=0.0)
@@ -95,25 +100,29 @@ def newly_cleaned(values: FloatArray, bin_s: float, since: int) -> tuple[IntArra
     suspect |= np.fmax.reduce(late, axis=1, initial=-1.0) > OUTLIER * largest_before
     rows = np.flatnonzero(suspect)
     removed = np.isnan(clean(values[rows], bin_s).values) & ~np.isnan(values[rows])
-    which, bins = np.nonzero(removed)
-    return rows[which], np.asarray(bins, np.int64)
+    suspect_row, bins = np.nonzero(removed)
+    return rows[suspect_row], np.asarray(bins, np.int64)
 
 
 def _mark_backlogs(
     values: FloatArray, zero: BoolArray, rare: bool, outage: BoolArray, backlog: BoolArray
 ) -> None:
-    """Mark backlogs of one series in place, and rare zeros before a backlog as outages."""
+    """Mark the backlogs of one series in ``backlog``, and rare zeros before them in ``outage``.
+
+    ``rare`` is True if zeros are rare in the series. Both masks are changed in place.
+    """
     lost = outage | zero if rare else outage
     edges = np.diff(np.concatenate([[0], lost.view(np.int8), [0]]))
-    for first, after in zip(np.flatnonzero(edges == 1), np.flatnonzero(edges == -1), strict=True):
-        before = values[max(0, first - BINS_BEFORE) : first]
-        before = before[~np.isnan(before)]
-        if after < len(values) and before.size and values[after] > BACKLOG * before.mean():
-            outage[first:after] = True
-            backlog[after] = True
+    for first, end in zip(np.flatnonzero(edges == 1), np.flatnonzero(edges == -1), strict=True):
+        earlier = values[max(0, first - BINS_BEFORE) : first]
+        earlier = earlier[~np.isnan(earlier)]
+        if end < len(values) and earlier.size and values[end] > BACKLOG * earlier.mean():
+            outage[first:end] = True
+            backlog[end] = True
 
 
 def _find_outliers(values: FloatArray) -> BoolArray:
+    """Return the mask of bins that are several times above every other bin of their series."""
     amounts = np.where(np.isnan(values), -np.inf, values)
     outlier = np.zeros(values.shape, bool)
     if values.shape[1] <= SETTLED:

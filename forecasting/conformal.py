@@ -1,9 +1,10 @@
 """Quantiles of a forecast from the errors of past forecasts.
 
 Split conformal prediction on log ratios of actual to forecast amounts (Vovk et al. 2005; Lei et
-al. 2018, JASA 113). Levels adapt online as in adaptive conformal inference (Gibbs and Candes 2021,
-NeurIPS): a level rises when its quantile is exceeded too often, so that each quantile keeps its
-share while errors drift.
+al. 2018, JASA 113). A score is such a log ratio. A level is the probability of a quantile. Levels
+adapt online as in adaptive conformal inference (Gibbs and Candes 2021, NeurIPS). The level that is
+read from past scores rises when its quantile was exceeded too often. So each quantile covers its
+share even while errors drift.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ LEVEL_STEP = 0.03  # change of a level per past forecast
 DAY_GROWTH = 0.25
 # Observed ratios that the assumption counts as: the maximum likelihood of 16 clients of ServeGen.
 PRIOR_RATIOS = 1.5
-PRIOR_DAYS = 7.0  # of history, from which on the past alone gives quantiles
+PRIOR_DAYS = 7.0  # days of history from which on only the past gives quantiles
 MOST_PRIOR_SCORES = 500
 MOST_COMPARISONS = 1_000_000
 FEWEST_SCORES = 20  # the outermost levels, 0.05 and 0.95, need one score in twenty beyond them
@@ -39,9 +40,10 @@ def log_ratio_scores(
     scale: FloatArray,
     offset: float | FloatArray = OFFSET,
 ) -> FloatArray:
-    """Return log ratios of actual to forecast amounts, NaN for gaps.
+    """Return the scores: log ratios of actual to forecast amounts, NaN for gaps.
 
-    ``scale`` is the mean of each series. It and ``offset`` broadcast against both.
+    ``scale`` is the mean amount per bin of each series. ``offset`` times ``scale`` is added to both
+    amounts, so that zeros have a logarithm. Both arrays broadcast against the amounts.
     """
     return np.asarray(np.log((actual + offset * scale) / (forecast + offset * scale)))
 
@@ -56,13 +58,13 @@ def quantiles(
     adapt: bool = True,
     prior: FloatArray | None = None,
 ) -> FloatArray:
-    """Return ``forecast [s, c]`` at each level: ``[s, levels, c]``, rising with the level.
+    """Return the quantiles of ``forecast [s, c]`` at each level, ``[s, levels, c]``.
 
-    ``past [s, o, c]`` holds the scores of past origins in order. A column with fewer than
-    FEWEST_SCORES of them also uses ``history [s, n]``, as log ratios to its median. ``scale`` has
-    the shape ``[s, 1]``. ``prior [s, n]`` holds log ratios of demand that every column of a
-    series has in addition. Without ``adapt``, beyond the window, levels are not adapted and scores
-    have FAR_OFFSET.
+    Quantiles rise with the level. ``past [s, o, c]`` are the scores of past origins in order. A
+    column with fewer than FEWEST_SCORES of them also uses ``history [s, n]``, as log ratios to its
+    median. ``scale`` has the shape ``[s, 1]``. ``prior [s, n]`` are further scores that every
+    column of a series uses. Beyond the window, ``adapt`` is False: levels stay as they are, and
+    scores have FAR_OFFSET.
     """
     offset = OFFSET if adapt else FAR_OFFSET
     if not past.shape[1]:
@@ -94,15 +96,16 @@ def quantiles(
 
 
 def prior_share(days: float) -> float:
-    """Return the share of the prior for growth with ``days`` of history."""
+    """Return the weight of the prior for growth with ``days`` of history, from 1 down to 0."""
     return max(0.0, 1.0 - days / PRIOR_DAYS)
 
 
 def day_growth(values: FloatArray, day: int) -> FloatArray:
-    """Return the deviation of a day's logarithm of demand over the day before's, ``[s]``.
+    """Return the standard deviation of the log growth of demand from day to day, ``[s]``.
 
-    ``values [s, bins]`` end with the last known bin. A day has ``day`` bins, 0 if unknown. The
-    prior has an inverse gamma distribution: DAY_GROWTH counts as PRIOR_RATIOS observed ratios.
+    ``values [s, bins]`` end with the last known bin. ``day`` is the number of bins of a day, 0 if
+    unknown. The prior has an inverse gamma distribution: DAY_GROWTH counts as PRIOR_RATIOS observed
+    ratios.
     """
     days = values.shape[1] // day if day else 0
     by_day = values[:, values.shape[1] - days * day :].reshape(len(values), days, max(day, 1))
@@ -115,11 +118,11 @@ def day_growth(values: FloatArray, day: int) -> FloatArray:
 
 
 def growth_prior(days: float, count: int, deviation: FloatArray) -> FloatArray | None:
-    """Return prior scores for a history of ``days`` with ``count`` past forecasts, ``[s, n]``.
+    """Return the prior scores for growth, ``[s, n]``, or None from PRIOR_DAYS of history on.
 
-    They are the quantiles of a normal distribution of the growth from a day to the next, with
-    ``deviation [s]``. Their share falls from 1 at no history to 0 at PRIOR_DAYS, where the result
-    is None.
+    They are quantiles of a normal distribution with the standard deviation ``deviation [s]``. Their
+    number ``n`` rises with ``count``, the number of past forecasts, and falls with the ``days`` of
+    history.
     """
     if days >= PRIOR_DAYS:
         return None
@@ -130,17 +133,18 @@ def growth_prior(days: float, count: int, deviation: FloatArray) -> FloatArray |
 
 
 def _adapted_levels(past: FloatArray, observed: BoolArray, levels: FloatArray) -> FloatArray:
-    """Return the sample levels that kept the share of each level: ``[s, levels, c]``.
+    """Return the levels to read from past scores so that each quantile covers its share.
 
-    The rank of a score among those before it shows whether the quantile was exceeded.
+    The result has the shape ``[s, levels, c]``. A quantile was exceeded if the rank of a score
+    among those before it is above the level.
     """
     series, _, columns = past.shape
     adapted = np.broadcast_to(levels[:, None], (series, len(levels), columns)).copy()
     # Origins first, so that each step reads contiguous memory.
     past, observed = np.ascontiguousarray(past.swapaxes(0, 1)), observed.swapaxes(0, 1)
-    before: IntArray = np.cumsum(observed, axis=0) - observed
-    ranked = observed & (before >= FEWEST_SCORES)
-    share = _counts_below(past) / np.maximum(before, 1)
+    earlier_count: IntArray = np.cumsum(observed, axis=0) - observed
+    ranked = observed & (earlier_count >= FEWEST_SCORES)
+    share = _counts_below(past) / np.maximum(earlier_count, 1)
     steps = LEVEL_STEP * ranked[:, :, None]
     for o in np.flatnonzero(ranked.any(axis=(1, 2))):
         adapted += steps[o] * (levels[:, None] - (share[o][:, None] < adapted))
@@ -148,7 +152,7 @@ def _adapted_levels(past: FloatArray, observed: BoolArray, levels: FloatArray) -
 
 
 def _counts_below(past: FloatArray) -> IntArray:
-    """Return how many scores before each one of ``past [o, s, c]`` are smaller."""
+    """Return how many earlier scores are smaller than each score of ``past [o, s, c]``."""
     origins = len(past)
     if origins * past.size <= MOST_COMPARISONS:  # at once, which is faster for few series
         earlier = np.tri(origins, k=-1, dtype=bool)[:, :, None, None]
@@ -160,7 +164,10 @@ def _counts_below(past: FloatArray) -> IntArray:
 
 
 def _sample_quantiles(ordered: FloatArray, count: IntArray, levels: FloatArray) -> FloatArray:
-    """Return quantiles ``levels [s, l, c]`` of columns that have ``count [s, c]`` known rows."""
+    """Return the quantiles at ``levels [s, l, c]`` of each column of ``ordered``.
+
+    Only the first ``count [s, c]`` rows of a column are known, and they rise.
+    """
     last = np.maximum(count - 1, 0)[:, None]
     # Of n scores the share (n + 1) level lies below the next one.
     position = np.clip(levels * (count[:, None] + 1) - 1, 0, last)
@@ -173,12 +180,14 @@ def _sample_quantiles(ordered: FloatArray, count: IntArray, levels: FloatArray) 
 def widened(
     middle: FloatArray, quantiles: FloatArray, levels: Sequence[float], errors: FloatArray
 ) -> FloatArray:
-    """Return quantiles ``[series, levels, steps]`` that include an error of the level.
+    """Return ``quantiles [series, levels, steps]``, widened by an error of each series' level.
 
-    ``errors [series]`` is the standard error over ``middle [series, steps]``. It is independent of
-    the errors of past forecasts, so that squares add up.
+    ``errors [series]`` is the standard error as a share of ``middle [series, steps]``. It is
+    independent of the errors of past forecasts, so that squares add up.
     """
-    z = np.array([NormalDist().inv_cdf(level) for level in levels])[None, :, None]
-    further = z * errors[:, None, None] * middle[:, None]
+    deviations = np.array([NormalDist().inv_cdf(level) for level in levels])[None, :, None]
+    further = deviations * errors[:, None, None] * middle[:, None]
     away = np.abs(quantiles - middle[:, None])
-    return np.asarray(np.maximum(quantiles + np.sign(z) * (np.hypot(away, further) - away), 0.0))
+    return np.asarray(
+        np.maximum(quantiles + np.sign(deviations) * (np.hypot(away, further) - away), 0.0)
+    )

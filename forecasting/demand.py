@@ -32,9 +32,8 @@ class SeriesKey:
 class DemandSeries:
     """Amounts per bin of one model, region and tier.
 
-    ``values`` has the shape ``[bins]`` and holds the amount of ``unit``, one of the constants
-    above, that arrived in each bin. NaN marks a gap: a bin that was not observed. A bin without
-    demand is 0.
+    ``values`` has the shape ``[bins]``: the amount of ``unit``, one of the constants above, that
+    arrived in each bin. NaN marks a gap: a bin that was not observed. A bin without demand is 0.
     """
 
     key: SeriesKey
@@ -100,7 +99,10 @@ class DemandSeries:
         )
 
     def peak(self, windows: int) -> FloatArray:
-        """Return the largest rate per second of each ``windows`` bins, ``[bins // windows]``."""
+        """Return the largest rate per second in each group of ``windows`` bins.
+
+        The result has the shape ``[bins // windows]``. A group without an observed bin is NaN.
+        """
         covered = self.bins // windows * windows
         rates = self.rate()[:covered].reshape(-1, windows)
         observed = ~np.isnan(rates)

@@ -1,4 +1,4 @@
-"""Say which methods were compared, and why one was chosen."""
+"""Name the methods that were compared, and give the reason of the choice."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ from forecasting.forecast import MethodScore, PanelForecast
 from forecasting.method_choice import MARGIN
 from forecasting.rules.registry import ARIMA, ENSEMBLE, NAIVE
 
-SMALLEST_SHARE = 0.05  # of an ensemble, that is named
+SMALLEST_SHARE = 0.05  # smallest weight in an ensemble that is named
 
 
 def order_in_words(forecast: PanelForecast, row: int) -> str:
-    """Return the order of an ARIMA, or the shares of an ensemble; "" for other methods."""
+    """Return the order of an ARIMA, or the weights of the methods of an ensemble, as text.
+
+    Other methods have "".
+    """
     if forecast.methods[row] == ARIMA or forecast.candidates[0] == "arima-fourier":
         return forecast.orders[row]
     if forecast.methods[row] != ENSEMBLE:
@@ -23,7 +26,7 @@ def order_in_words(forecast: PanelForecast, row: int) -> str:
 
 
 def compared_methods(forecast: PanelForecast, row: int) -> tuple[MethodScore, ...]:
-    """Return the methods whose recent errors are known, best first."""
+    """Return the methods whose recent errors are known, smallest error first."""
     shares, end_shares = forecast.shares[:, row].tolist(), forecast.end_shares[:, row].tolist()
     scores = [
         MethodScore(name, error, share, end_share, name == forecast.methods[row])
@@ -40,7 +43,7 @@ def compared_methods(forecast: PanelForecast, row: int) -> tuple[MethodScore, ..
 
 
 def selection_reason(forecast: PanelForecast, row: int) -> str:
-    """Return a sentence with the recent errors of the chosen and of the naive methods."""
+    """Return a sentence for the user with the recent errors of the chosen and the naive methods."""
     chosen = forecast.methods[row]
     scores = {score.method: score for score in compared_methods(forecast, row)}
     if chosen not in scores:

@@ -65,11 +65,14 @@ class Forecast:
         return int(self.mean.size)
 
     def quantile(self, level: float) -> FloatArray:
-        """Return amounts per bin at ``level``, interpolated linearly, ``[steps]``."""
+        """Return amounts per bin of the quantile ``level``, interpolated linearly, ``[steps]``."""
         return self._at_level(level, self.quantiles)
 
     def peak(self, level: float | None = None) -> float:
-        """Return the largest bin of the last window, expected or at ``level``."""
+        """Return the largest amount per bin of the last window.
+
+        It is the expected one, or the quantile at ``level``.
+        """
         if self.tops is not None and self.peaks is not None:
             tops = self.tops if level is None else self._at_level(level, self.peaks)
             return float(tops[-1])
@@ -77,6 +80,7 @@ class Forecast:
         return float(bins[-self.window_bins :].max())
 
     def _at_level(self, level: float, quantiles: FloatArray) -> FloatArray:
+        """Return ``quantiles [len(levels), steps]`` interpolated to ``level``."""
         if not self.levels[0] <= level <= self.levels[-1]:
             raise ForecastError(
                 f"{self.key}: the quantile {level:g} is outside {self.levels[0]:g} to "
@@ -114,7 +118,7 @@ def interpolate_quantiles(
 ) -> FloatArray:
     """Interpolate ``quantiles [levels, steps]`` linearly to the levels ``wanted [k]``.
 
-    Extrapolates beyond the outermost levels. The result has the shape ``[k, steps]``.
+    Beyond the outermost levels they are extrapolated. Returns ``[k, steps]``.
     """
     above = np.clip(np.searchsorted(levels, wanted), 1, len(levels) - 1)
     share = (wanted - levels[above - 1]) / (levels[above] - levels[above - 1])
@@ -123,7 +127,7 @@ def interpolate_quantiles(
 
 
 class Forecaster(Protocol):
-    """Estimate parameters once with ``fit``, then move the state on with ``update``."""
+    """Protocol of a forecaster: ``fit`` estimates parameters, ``update`` only adds later bins."""
 
     @property
     def method(self) -> str: ...
@@ -133,7 +137,7 @@ class Forecaster(Protocol):
         ...
 
     def update(self, series: DemandSeries) -> Self:
-        """Add the bins that follow, without changing parameters."""
+        """Add the bins that follow the last one seen, without changing parameters."""
         ...
 
     def predict(self, steps: int) -> Forecast:

@@ -22,15 +22,15 @@ SMALLEST = 1e-30  # added to it too, for regressors of zeros
 
 @dataclass(frozen=True, slots=True)
 class Harmonics:
-    """The first ``daily`` harmonics of the day and ``weekly`` of the week."""
+    """The numbers of harmonics of the day and of the week, each counted from the slowest."""
 
     daily: int = 0
     weekly: int = 0
 
     def design(self, start_s: float, bin_s: float, bins: int) -> FloatArray:
-        """Return the regressors at the left bin edges, ``[bins, 1 + 2 * (daily + weekly)]``.
+        """Return the Fourier regressors at the left bin edges.
 
-        The first column is a constant.
+        The shape is ``[bins, 1 + 2 * (daily + weekly)]``. The first column is a constant.
         """
         time_s = start_s + bin_s * np.arange(bins)
         periods = [DAY_S / k for k in range(1, self.daily + 1)]
@@ -42,7 +42,7 @@ class Harmonics:
         return np.column_stack(columns)
 
     def columns(self, most: Harmonics) -> IntArray:
-        """Return the columns of these harmonics in the design of ``most``."""
+        """Return the indices of these harmonics' columns in the design of ``most``."""
         weekly = 1 + 2 * most.daily
         return np.asarray(np.r_[0 : 1 + 2 * self.daily, weekly : weekly + 2 * self.weekly])
 
@@ -77,12 +77,12 @@ def choose_harmonics(
 ) -> Harmonics:
     """Return the option with the least AIC of a regression with autoregressive errors.
 
-    ``design`` is that of the last option, which has the most harmonics. With ``w`` the ``d``-times
-    differenced values, each option is the least-squares fit of
+    ``design`` is that of the last option, which has the most harmonics. ``w`` are the values,
+    differenced ``d`` times. Each option is the least-squares fit of
     ``w[t] = c + sum_i phi_i w[t - i] + X[t] gamma + e[t]``. A lag only shifts the phase of a
     sinusoid, so this equals the regression on ``X`` with AR(AR_LAGS) errors.
-    ``AIC = n log(RSS / n) + 2 k``. All options use the same bins. Gaps have the value before them
-    as regressors and are dropped as targets.
+    ``AIC = n log(RSS / n) + 2 k``. All options use the same bins. A gap is no target. As a
+    regressor, it has the value before it.
     """
     observed = ~np.isnan(values)
     w = np.diff(carry_forward(values), n=d)
@@ -97,6 +97,7 @@ def choose_harmonics(
     explained: dict[int, FloatArray] = {}  # by weekly harmonics: square of each column in turn
 
     def aic(option: Harmonics) -> float:
+        """Return the AIC of an option."""
         k = first + 2 * (option.daily + option.weekly)
         if n < 3 * k:
             return np.inf
@@ -116,9 +117,9 @@ def choose_harmonics(
 def regress(values: FloatArray, d: int, design: FloatArray) -> FloatArray:
     """Return the least-squares coefficients of ``values`` on ``design``, ``[columns]``.
 
-    Both are differenced ``d`` times, which removes the constant: its coefficient is then 0. For
-    stationary errors and sinusoids least squares is asymptotically as good as generalised least
-    squares (Grenander 1954), so the model of the errors is not needed yet.
+    Both are differenced ``d`` times, which removes the constant: its coefficient is then 0. No
+    model of the errors is needed yet. For stationary errors and sinusoids, least squares is
+    asymptotically as good as generalised least squares (Grenander 1954).
     """
     w = np.diff(values, n=d)
     rows = ~np.isnan(w)
@@ -128,9 +129,9 @@ def regress(values: FloatArray, d: int, design: FloatArray) -> FloatArray:
 
 
 def carry_forward(values: FloatArray) -> FloatArray:
-    """Replace each gap of ``values [bins]`` by the value before it, the first by the one after it.
+    """Fill each gap of ``values [bins]`` with the value before it, or first gaps with the next.
 
-    An interpolation would tell a regression the value after the gap.
+    An interpolation would reveal the value after the gap to a regression.
     """
     seen = ~np.isnan(values)
     last = np.maximum.accumulate(np.where(seen, np.arange(values.size), np.argmax(seen)))
@@ -138,11 +139,15 @@ def carry_forward(values: FloatArray) -> FloatArray:
 
 
 def least_squares(regressors: FloatArray, values: FloatArray) -> FloatArray:
-    """Return the coefficients by the normal equations, which take a fifth of the time of an SVD."""
+    """Return the least-squares coefficients by the normal equations, ``[columns]``.
+
+    This takes a fifth of the time of an SVD.
+    """
     normal = regressors.T @ regressors
     normal += (RIDGE * np.trace(normal) / max(1, len(normal)) + SMALLEST) * np.eye(len(normal))
     return np.asarray(np.linalg.solve(normal, regressors.T @ values))
 
 
 def _difference_columns(design: FloatArray, d: int) -> FloatArray:
+    """Return ``design`` differenced ``d`` times, without the columns that become zero."""
     return np.diff(design, n=d, axis=0)[:, d:]

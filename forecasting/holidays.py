@@ -1,10 +1,10 @@
 """Demand on holidays, as a ratio to usual days.
 
-The ratio compares a past holiday with the same times of day in the week before, on days of its kind
-(working days or weekends). It is smoothed over three hours and shrunk toward the ratio of the whole
-day where demand is low. A history is divided by the ratio before methods are fitted, and the
-forecast of a holiday is multiplied by it. The ratio is 1 until a holiday was observed. Days are
-UTC.
+The ratio compares a past holiday with the same times of day in the week before. Only days of the
+same kind count, working days or weekends. The ratio is smoothed over three hours. Where demand is
+low, it is shrunk toward the ratio of the whole day. A history is divided by the ratio before
+methods are fitted. The forecast of a holiday is multiplied by it. The ratio is 1 until a holiday
+was observed. Days are UTC.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import scipy
 from forecasting.arrays import BoolArray, FloatArray, IntArray
 
 DAY_S = 86_400.0
-DAYS_BEFORE = 7  # that a holiday is compared with
+DAYS_BEFORE = 7  # days before a holiday that it is compared with
 SMOOTHING_S = 3 * 3600.0
 SHRINKAGE = 0.1  # of the mean amount: weight of the ratio of the whole day
 SMALLEST_RATIO, LARGEST_RATIO = 0.02, 50.0
@@ -26,7 +26,7 @@ THURSDAY = 3  # weekday of the first of January 1970, Monday being 0
 
 @dataclass(frozen=True, slots=True)
 class Holidays:
-    """Days by their number since the epoch, UTC, in order."""
+    """The holidays as days since the epoch, UTC, in order."""
 
     days: tuple[int, ...] = ()
 
@@ -35,7 +35,7 @@ class Holidays:
         return np.isin(_day_and_phase(start_s, bin_s, bins)[0], self.days)
 
     def end_bins(self, start_s: float, bin_s: float) -> IntArray:
-        """Return the number of bins until the end of each holiday."""
+        """Return the number of bins from ``start_s`` to the end of each holiday, rounded up."""
         ends = (DAY_S * (np.array(self.days, np.float64) + 1) - start_s) / bin_s
         return np.asarray(np.ceil(ends - 1e-6), np.int64)
 
@@ -45,7 +45,10 @@ NO_HOLIDAYS = Holidays()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HolidayRatio:
-    """Demand on holidays over that of usual days: ``ratio [series, bins of a day]``."""
+    """Demand on holidays over demand on usual days.
+
+    ``ratio`` has the shape ``[series, bins of a day]``.
+    """
 
     holidays: Holidays
     ratio: FloatArray
@@ -65,11 +68,11 @@ class HolidayRatio:
         actual, usual = np.zeros((2, len(values), phases))
         for holiday in np.unique(days[np.isin(days, holidays.days)]):
             compared = _usual_days(days, int(holiday), holidays)
-            now = _mean_by_phase(values, days == holiday, phase, phases)
-            then = _mean_by_phase(values, np.isin(days, compared), phase, phases)
-            both = ~np.isnan(now) & ~np.isnan(then)
-            actual += np.where(both, now, 0.0)
-            usual += np.where(both, then, 0.0)
+            on_holiday = _mean_by_phase(values, days == holiday, phase, phases)
+            on_usual_days = _mean_by_phase(values, np.isin(days, compared), phase, phases)
+            both_known = ~np.isnan(on_holiday) & ~np.isnan(on_usual_days)
+            actual += np.where(both_known, on_holiday, 0.0)
+            usual += np.where(both_known, on_usual_days, 0.0)
         if not usual.any():
             return None
         size = max(1, round(SMOOTHING_S / bin_s))
@@ -86,13 +89,13 @@ class HolidayRatio:
         return cls(holidays, np.clip(ratio, SMALLEST_RATIO, LARGEST_RATIO))
 
     def factor(self, start_s: float, bin_s: float, bins: int) -> FloatArray:
-        """Return the ratio of every bin, 1 on other days: ``[series, bins]``."""
+        """Return the ratio of each bin, which is 1 on other days, ``[series, bins]``."""
         _, phase = _day_and_phase(start_s, bin_s, bins)
         return np.where(self.holidays.mask(start_s, bin_s, bins), self.ratio[:, phase], 1.0)
 
 
 def _day_and_phase(start_s: float, bin_s: float, bins: int) -> tuple[IntArray, IntArray]:
-    """Return the day since the epoch and the bin of the day of each bin."""
+    """Return two values for each bin: the day since the epoch, and its index within the day."""
     phases = max(1, round(DAY_S / bin_s))
     time_s = start_s + bin_s * np.arange(bins)
     days = np.floor(time_s / DAY_S + 1e-9)
@@ -101,7 +104,10 @@ def _day_and_phase(start_s: float, bin_s: float, bins: int) -> tuple[IntArray, I
 
 
 def _mean_by_phase(values: FloatArray, mask: BoolArray, phase: IntArray, phases: int) -> FloatArray:
-    """Return the mean of the masked bins at each phase, NaN where none was observed."""
+    """Return the mean amount of the masked bins at each time of day, ``[series, phases]``.
+
+    NaN where no bin was observed.
+    """
     total, count = np.zeros((2, len(values), phases))
     selected = values[:, mask]
     seen = ~np.isnan(selected)
@@ -112,7 +118,10 @@ def _mean_by_phase(values: FloatArray, mask: BoolArray, phase: IntArray, phases:
 
 
 def _usual_days(days: IntArray, holiday: int, holidays: Holidays) -> IntArray:
-    """Return the observed days of the week before of the holiday's kind, or of any kind."""
+    """Return the observed days to compare a holiday with, from the week before.
+
+    They are days of the same kind, working days or weekends. If there are none, they are all days.
+    """
     before = np.arange(holiday - DAYS_BEFORE, holiday)
     before = before[~np.isin(before, holidays.days) & np.isin(before, days)]
     same_kind = before[_is_weekend(before) == _is_weekend(np.array([holiday]))]

@@ -1,7 +1,7 @@
-"""Weigh methods by the errors of their past forecasts at the same lead time.
+"""Weight methods by the errors of their past forecasts at the same lead time.
 
 The steps of a forecast are cut into blocks that grow with the lead. The first block is the window
-that the caller judges by its peak; the blocks here follow it.
+whose peak decides between methods in ``method_choice``. The blocks here follow it.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ LATER_BLOCKS = 7  # days that are blocks of their own; later blocks have as many
 
 
 def block_edges(window: int, day: int, steps: int) -> tuple[int, ...]:
-    """Return the first steps of the blocks, the last one at ``steps`` or later.
+    """Return the step at which each block begins, and the end of the last block.
 
     Blocks double from ``window`` to a day, then are a day each for a week, then a week each.
-    ``day`` is in steps, 0 if it is not a whole number of bins.
+    ``day`` is the number of steps of a day, 0 if it is not whole. The last edge is at ``steps`` or
+    later.
     """
     edges = [window]
     while edges[-1] < steps:
@@ -38,7 +39,7 @@ def block_edges(window: int, day: int, steps: int) -> tuple[int, ...]:
 
 
 class LeadWeights:
-    """Errors of all methods by block of lead times, known at each past origin."""
+    """Errors of all methods by block of lead times, as they were known at each past origin."""
 
     def __init__(
         self, methods: int, series: int, edges: tuple[int, ...], stride: int, horizon: int
@@ -56,16 +57,21 @@ class LeadWeights:
         ]
         self.origins: IntArray = np.empty(0, np.int64)  # all of them
         self.first = 0  # origin of the first of ``paths``
-        self.paths = np.empty((methods, series, 0, edges[-1]))  # of origins that are not judged
+        self.paths = np.empty(
+            (methods, series, 0, edges[-1])
+        )  # of origins whose errors are not known yet
 
     def follow(self, values: FloatArray, origins: IntArray, paths: FloatArray) -> None:
-        """Add forecasts, and the errors of those that are over after ``values [series, bins]``."""
+        """Add forecasts of new origins, and all errors that are known by now.
+
+        ``values [series, bins]`` are the demand up to now.
+        """
         self.origins = np.concatenate([self.origins, origins])
         self.paths = np.concatenate([self.paths, paths[..., : self.edges[-1]]], axis=2)
         self.judge(values)
 
     def judge(self, values: FloatArray) -> None:
-        """Add the errors of forecasts that are over after ``values [series, bins]``."""
+        """Add the errors of the blocks that have ended by the end of ``values [series, bins]``."""
         for b, (start, end) in enumerate(self.blocks):
             over = int(np.searchsorted(self.origins, values.shape[1] - end, side="right"))
             new = np.arange(self.errors[b].end, over)
@@ -84,7 +90,7 @@ class LeadWeights:
         self.first = done
 
     def keep_needed(self) -> None:
-        """Drop the means that no later origin needs."""
+        """Drop the mean errors that no later origin needs."""
         self.errors = [
             means.keep_last(-(-end // self.stride))
             for means, (_, end) in zip(self.errors, self.blocks, strict=True)
@@ -95,10 +101,10 @@ class LeadWeights:
     ) -> tuple[FloatArray, FloatArray]:
         """Return the weighted mean of ``paths [methods, rows, o, steps]``, ``[rows, o, steps]``.
 
-        The second array holds the weights of the last step, ``[methods, rows, o]``. ``number`` is
-        the index of each origin among all. ``near`` holds the weights of the first block, which
-        stand in until an error at a longer lead is known. The last observed bin lies ``age`` bins
-        before the origins, which adds to the lead. Steps of the first block are NaN.
+        The second array has the weights of the last step, ``[methods, rows, o]``. ``number`` is the
+        index of each origin among all. ``near`` are the weights of the first block. They are used
+        until an error at a longer lead time is known. The last observed bin is ``age`` bins before
+        the origins, which adds to the lead time. Steps of the first block are NaN.
         """
         weights = at_end = near
         mixed = np.full(paths.shape[1:], np.nan)
@@ -107,10 +113,10 @@ class LeadWeights:
             part = slice(max(0, start - age), max(0, min(end - age, steps)))
             error = means.at(number - -(-end // self.stride))[:, rows]
             error = np.where(np.isnan(paths[..., min(part.start, steps - 1)]), np.inf, error)
-            own = ensemble_weights(error)
-            weights = np.where(own.sum(axis=0) > 0, own, weights)
+            own_weights = ensemble_weights(error)
+            weights = np.where(own_weights.sum(axis=0) > 0, own_weights, weights)
             if part.stop > part.start:
-                each = np.nan_to_num(paths[..., part])
-                mixed[..., part] = np.einsum("mso,msok->sok", weights, each)
+                known_paths = np.nan_to_num(paths[..., part])
+                mixed[..., part] = np.einsum("mso,msok->sok", weights, known_paths)
                 at_end = weights
         return mixed, at_end

@@ -1,4 +1,4 @@
-"""Weigh and choose methods by the recent errors of their past forecasts."""
+"""Weight and choose methods by the recent errors of their past forecasts."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from forecasting.arrays import FloatArray, IntArray
 
 HALF_LIFE = 48  # windows after which an error counts half: two days of hours
 MARGIN = 0.1  # share by which a method must be better than the ensemble to be chosen alone
-POWER = 12  # of the inverse errors: a method that is twice as wrong hardly counts
+POWER = 12  # exponent of inverse errors: a method with twice the error hardly counts
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DiscountedMeans:
-    """Exponentially discounted means of figures up to each origin."""
+    """Exponentially discounted means of a figure, such as an error, up to each origin."""
 
     default: float  # the mean while no figure is known
     decay: float  # factor of a figure's weight from one origin to the next
@@ -26,7 +26,7 @@ class DiscountedMeans:
 
     @classmethod
     def empty(cls, shape: tuple[int, ...], windows_apart: float, default: float) -> DiscountedMeans:
-        """Return means of no figures; origins are ``windows_apart`` windows apart."""
+        """Return means without any figure. Origins are ``windows_apart`` windows apart."""
         zeros = np.zeros(shape)
         decay = 0.5 ** (windows_apart / HALF_LIFE)
         return cls(default, decay, 0, np.empty((*shape, 0)), zeros, zeros)
@@ -36,16 +36,16 @@ class DiscountedMeans:
         return self.first + int(self.means.shape[-1])
 
     def append(self, figures: FloatArray) -> DiscountedMeans:
-        """Add ``figures [..., o]`` of the next origins; NaN has no weight."""
+        """Add the ``figures [..., o]`` of the next origins. NaN has no weight."""
         if not figures.shape[-1]:
             return self
         # Origins first, so that each step reads contiguous memory.
-        each = np.ascontiguousarray(np.moveaxis(figures, -1, 0))
-        has_value = ~np.isnan(each)
-        total, weight = np.where(has_value, each, 0.0), has_value.astype(np.float64)
+        by_origin = np.ascontiguousarray(np.moveaxis(figures, -1, 0))
+        has_value = ~np.isnan(by_origin)
+        total, weight = np.where(has_value, by_origin, 0.0), has_value.astype(np.float64)
         total[0] += self.decay * self.total
         weight[0] += self.decay * self.weight
-        for o in range(1, len(each)):
+        for o in range(1, len(by_origin)):
             total[o] += self.decay * total[o - 1]
             weight[o] += self.decay * weight[o - 1]
         mean = np.where(weight > 0, total / np.maximum(weight, np.finfo(float).tiny), self.default)
@@ -53,7 +53,7 @@ class DiscountedMeans:
         return replace(self, means=means, total=total[-1], weight=weight[-1])
 
     def at(self, origins: IntArray) -> FloatArray:
-        """Return the means at ``origins``, the last mean for later ones: ``[..., o]``."""
+        """Return the means at ``origins``, ``[..., o]``. Later origins have the last mean."""
         last = np.minimum(origins, self.end - 1)
         if not self.end:
             return np.full((*self.total.shape, len(last)), self.default)
@@ -67,9 +67,10 @@ class DiscountedMeans:
 
 
 def ensemble_weights(error: FloatArray) -> FloatArray:
-    """Return weights from the errors ``[methods, ...]``: inverse powers that sum to 1.
+    """Return the weights of methods from their errors ``[methods, ...]``.
 
-    A method with an infinite error has the weight 0. All weights are 0 if no error is finite.
+    Weights are proportional to an inverse power of the error and sum to 1. An infinite error has
+    the weight 0. All weights are 0 if no error is finite.
     """
     finite = np.isfinite(error)
     smallest = np.where(finite, error, np.inf).min(axis=0)
@@ -83,10 +84,10 @@ def ensemble_weights(error: FloatArray) -> FloatArray:
 def choose_method(single: FloatArray, ensemble: FloatArray) -> IntArray:
     """Return the index of the chosen method from the errors ``single [methods, ...]``.
 
-    The ensemble has the index ``methods`` and wins unless one method is better by MARGIN. The
-    first method, the simplest, wins while no error is known.
+    The ensemble has the index ``methods``. It wins unless one method's error is smaller by MARGIN.
+    The first method, the simplest, wins while no error is known.
     """
     best = np.argmin(single, axis=0)
     error = np.min(single, axis=0)
-    alone = ~np.isfinite(ensemble) | (error < (1 - MARGIN) * ensemble)
-    return np.where(alone, best, len(single))
+    single_wins = ~np.isfinite(ensemble) | (error < (1 - MARGIN) * ensemble)
+    return np.where(single_wins, best, len(single))

@@ -1,7 +1,7 @@
 """Paths of several methods from any origin, with parameters fitted on the bins before it.
 
 Parameters are fitted again when the history has grown by half, once a day after the first fit, and
-after each holiday. The bins in between only move the state.
+after each holiday. In between, new bins only update the state of a method.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ GROWTH = 0.5  # of the history, after which parameters are fitted again
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Fit:
-    """Parameters of every method, fitted on the first ``bins``."""
+    """The parameters of every method, fitted on the first ``bins`` bins."""
 
     bins: int
     values: FloatArray  # [series, bins] cleaned
@@ -34,7 +34,7 @@ class _Fit:
 
 
 class MethodFits:
-    """The methods ``names`` on a panel, which are judged from the bin ``first`` on."""
+    """The methods ``names`` on a panel. Forecasts are compared from the bin ``first`` on."""
 
     def __init__(self, names: Sequence[str], panel: Panel, first: int) -> None:
         self.names, self.first, self.fitted = tuple(names), first, panel.bins
@@ -70,7 +70,7 @@ class MethodFits:
         return paths
 
     def orders(self, name: str) -> tuple[str, ...]:
-        """Return the orders that the method ``name`` was last fitted with, by series."""
+        """Return the ARIMA orders of the last fit of the method ``name``, by series, as text."""
         series = len(self.latest.values) if self.latest else 0
         if self.latest is None or name not in self.names:
             return ("",) * series
@@ -78,7 +78,7 @@ class MethodFits:
         return fitted.labels if isinstance(fitted, FittedArima) else ("",) * series
 
     def _fit_bins(self, panel: Panel, origin: int) -> tuple[int, int]:
-        """Return after how many bins the fit for ``origin`` is made, and the one after it."""
+        """Return how many bins the fit for ``origin`` uses, and how many the next fit uses."""
         day = panel.season_bins(DAY_S)
         point = self.first if origin < self.fitted else self.fitted
         while True:
@@ -94,6 +94,7 @@ class MethodFits:
             point = following
 
     def _fit(self, panel: Panel, bins: int) -> _Fit:
+        """Return the fit on the first ``bins`` bins, which may be the latest one."""
         if self.latest is None or self.latest.bins != bins:
             values = clean(panel.values[:, :bins], panel.bin_s).values
             holidays = HolidayRatio.fit(panel.holidays, values, panel.start_s, panel.bin_s)
@@ -106,9 +107,9 @@ class MethodFits:
         return self.latest
 
     def _cleaned_since(self, panel: Panel, fit_bins: int, origin: int) -> IntArray:
-        """Return rows and bins, ``[2, n]``, that turn out to be no demand by ``origin``.
+        """Return rows and bins, ``[2, n]``, that are removed as no demand by ``origin``.
 
-        Origins before the end of the first panel only use the cleaning of the fit itself.
+        Origins before the end of the first panel use the cleaning of the fit only.
         """
         if origin <= self.fitted:
             return np.empty((2, 0), np.int64)

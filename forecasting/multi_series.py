@@ -20,14 +20,14 @@ BATCH_SIZE = 20_000  # series times bins ahead at a time, to bound memory
 
 
 def forecast_each(series: Sequence[DemandSeries], method: str, horizon_s: float) -> list[Forecast]:
-    """Forecast each series ``horizon_s`` ahead."""
+    """Return the forecast of each series over the next ``horizon_s`` seconds."""
     return _by_group(series, horizon_s, partial(_forecast, method))
 
 
 def backtest_each(
     series: Sequence[DemandSeries], method: str, horizon_s: float, origins: int
 ) -> list[Backtest]:
-    """Backtest ``method`` on each series over its last origins, a horizon apart.
+    """Backtest ``method`` on each series from its last ``origins`` origins, one horizon apart.
 
     Raises SeriesTooShort for a series that is too short.
     """
@@ -37,20 +37,21 @@ def backtest_each(
 def backtest_each_or_none(
     series: Sequence[DemandSeries], method: str, horizon_s: float, origins: int
 ) -> list[Backtest | None]:
-    """Backtest each series, with None for a series that is too short."""
+    """Backtest each series; the result is None for a series that is too short."""
     return _by_group(series, horizon_s, partial(_backtest_or_none, method, origins))
 
 
 def past_forecasts_each(
     series: Sequence[DemandSeries], method: str, horizon_s: float, ahead_s: float, moments: int
 ) -> list[list[Forecast]]:
-    """Forecast each series ``ahead_s`` ahead from up to ``moments`` past origins.
+    """Forecast each series ``ahead_s`` seconds ahead from up to ``moments`` past origins.
 
-    Origins are a horizon apart, the last one at the end of the series, in its second half. The
-    list of a series that is too short is empty.
+    Origins are a horizon apart in the second half of the series, the last one at its end. The list
+    of a series that is too short is empty.
     """
 
     def forecasts_of(part: Sequence[DemandSeries], window: int) -> list[list[Forecast]]:
+        """Return the past forecasts of series on the same bins."""
         count = min(moments, part[0].bins // 2 // window)
         if not count:
             return [[] for _ in part]
@@ -67,7 +68,7 @@ def past_forecasts_each(
 
 
 def steps_of(series: DemandSeries, horizon_s: float) -> int:
-    """Return the bins of a horizon, at least one."""
+    """Return the number of bins of a horizon, at least one."""
     return max(1, round(horizon_s / series.bin_s))
 
 
@@ -76,7 +77,10 @@ def _by_group(
     horizon_s: float,
     function: Callable[[Sequence[DemandSeries], int], Sequence[T]],
 ) -> list[T]:
-    """Apply ``function`` to series on the same bins together; keep the order of ``series``."""
+    """Apply ``function`` to the series in batches that share their bins.
+
+    The results have the order of ``series``. ``function`` also gets the horizon in bins.
+    """
     groups: dict[tuple[float, float, int, Holidays], list[int]] = {}
     for i, demand in enumerate(series):
         bins = (demand.start_s, demand.bin_s, demand.bins, demand.holidays)
@@ -92,12 +96,14 @@ def _by_group(
 
 
 def _forecast(method: str, series: Sequence[DemandSeries], steps: int) -> list[Forecast]:
+    """Return the forecasts of series on the same bins, ``steps`` bins ahead."""
     return MultiSeriesForecaster(method, steps).fit(series).predict(steps)
 
 
 def _backtest(
     method: str, origins: int, series: Sequence[DemandSeries], steps: int
 ) -> list[Backtest]:
+    """Return the backtest of each of several series on the same bins."""
     origin_bins = last_origins(series[0], steps, origins, steps)
     forecasts = _rolling_forecasts_by_series(method, origin_bins.tolist(), steps, steps, series)
     return [
@@ -109,6 +115,7 @@ def _backtest(
 def _backtest_or_none(
     method: str, origins: int, series: Sequence[DemandSeries], steps: int
 ) -> list[Backtest | None]:
+    """Return the backtest of each series; None for a series that is too short."""
     try:
         return [*_backtest(method, origins, series, steps)]
     except SeriesTooShort:
@@ -124,9 +131,9 @@ def _backtest_or_none(
 def _rolling_forecasts_by_series(
     method: str, origins: Sequence[int], window: int, steps: int, series: Sequence[DemandSeries]
 ) -> list[list[Forecast]]:
-    """Forecast each series ``steps`` bins ahead from each origin, by series.
+    """Return the forecasts from each origin, ``steps`` bins ahead, in one list per series.
 
-    ``method`` is judged on windows of ``window`` bins.
+    The method is chosen by its errors on windows of ``window`` bins.
     """
     model, seen = MultiSeriesForecaster(method, window), 0
     forecasts: list[list[Forecast]] = []
@@ -139,6 +146,7 @@ def _rolling_forecasts_by_series(
 
 
 def _slice_bins(series: DemandSeries, first: int, end: int) -> DemandSeries:
+    """Return the bins ``first`` to ``end`` of a series."""
     return replace(
         series, start_s=series.start_s + first * series.bin_s, values=series.values[first:end]
     )

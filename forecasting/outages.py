@@ -1,11 +1,11 @@
 """Find outages: bins without a request that cannot be demand.
 
-A run of empty bins is an outage if the bins around it make an empty bin less likely than 1e-9, with
-negative binomial counts of their mean and variance (Poisson where the variance is the mean). Bins
-are tested one by one, and in sums of four and sixteen. Bursty traffic and traffic that fades out
-has neighbours with enough variance to allow empty bins. Times that are empty on most other days are
-closed hours, not outages. Runs of a day or more are kept, since nothing shows what they are. A bin
-next to an outage that is as unlikely low was observed in part and belongs to it.
+A run of empty bins is an outage if the bins around it make an empty bin less likely than 1e-9.
+Counts are negative binomial with the mean and variance of these bins, or Poisson if both are equal.
+Bins are tested one by one, and in sums of four and sixteen. Bursty traffic, and traffic that fades
+out, has enough variance around a run to allow empty bins. Times that are empty on most other days
+are closed hours, not outages. Runs of a day or more are kept, since nothing shows what they are. A
+bin next to an outage belongs to it if it is as unlikely low, since it was observed in part.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ CHANCE = 1e-9  # of an empty bin: one false outage in a thousand series of a mil
 SMALLEST_LEVEL = -np.log(CHANCE)  # mean of neighbours that makes an empty Poisson bin as unlikely
 CLOSED = 0.5  # share of the other days that are empty at that time, from which it is closed
 PASSES = 3  # outages near each other hide one another until the first are known
-LOST_SHARE = 0.05  # of a sum, that lost series may have before the sum is unknown
+LOST_SHARE = 0.05  # largest share of lost series in a sum that is still known
 BUSY = 0.5  # share of bins above 0 of a busy series
 DAY_S = 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """Bins ``first`` to ``first + bins`` of a series, which are not demand."""
+    """A run of ``bins`` bins from ``first`` on that is not demand."""
 
     first: int
     bins: int
@@ -44,22 +44,24 @@ class Outage:
 
 
 def find_outages(values: FloatArray, bin_s: float) -> tuple[Outage, ...]:
-    """Return the outages of ``values [bins]`` in order; NaN is a known gap."""
-    left = np.array(values, dtype=np.float64)
+    """Return the outages of ``values [bins]`` in order. NaN is a known gap."""
+    without_outages = np.array(values, dtype=np.float64)
     for _ in range(PASSES):
-        runs = _runs(left == 0)
+        runs = _runs(without_outages == 0)
         improbable = np.zeros(len(runs), bool)
         for factor in SCALES:
-            improbable |= _improbable_runs(left, runs, factor)
+            improbable |= _improbable_runs(without_outages, runs, factor)
         improbable &= (runs[:, 1] - runs[:, 0]) * bin_s < DAY_S
         lost = [
-            i for i in np.flatnonzero(improbable) if not _is_closed(left, runs[i].tolist(), bin_s)
+            i
+            for i in np.flatnonzero(improbable)
+            if not _is_closed(without_outages, runs[i].tolist(), bin_s)
         ]
         if not lost:
             break
-        for first, end in _extended_runs(left, runs[lost]).tolist():
-            left[first:end] = np.nan
-    return _outages_of_runs(values, np.isnan(left) & ~np.isnan(values))
+        for first, end in _extended_runs(without_outages, runs[lost]).tolist():
+            without_outages[first:end] = np.nan
+    return _outages_of_runs(values, np.isnan(without_outages) & ~np.isnan(values))
 
 
 def without_outages(series: DemandSeries) -> DemandSeries:
@@ -69,10 +71,10 @@ def without_outages(series: DemandSeries) -> DemandSeries:
 
 
 def unknown_sums(rows: FloatArray, bin_s: float) -> BoolArray:
-    """Return the bins, ``[bins]``, where the sum over ``rows [series, bins]`` is not known.
+    """Return the mask of bins where the sum over ``rows [series, bins]`` is not known, ``[bins]``.
 
-    The sum itself has an outage there, or busy series that have one would have contributed more
-    than LOST_SHARE. Zeros of other series show nothing.
+    It is unknown in an outage of the sum. It is also unknown where busy series with an outage would
+    have contributed more than LOST_SHARE of it. Zeros of other series show nothing.
     """
     total = rows.sum(axis=0)
     lost = outage_mask(find_outages(total, bin_s), len(total))
@@ -86,9 +88,9 @@ def unknown_sums(rows: FloatArray, bin_s: float) -> BoolArray:
 
 
 def may_have_outages(rows: FloatArray) -> BoolArray:
-    """Return which series of ``[series, bins]`` are busy, with empty bins among the others.
+    """Return the mask of busy series that have empty bins, ``[series]``.
 
-    Of a series whose bins are mostly empty, an empty bin says nothing.
+    In a series that is mostly empty, an empty bin is no sign of an outage.
     """
     observed_count = (~np.isnan(rows)).sum(axis=1)
     filled = (rows > 0).sum(axis=1)
@@ -96,7 +98,7 @@ def may_have_outages(rows: FloatArray) -> BoolArray:
 
 
 def outage_mask(outages: Sequence[Outage], bins: int) -> BoolArray:
-    """Return which of ``bins`` bins are in an outage."""
+    """Return the mask of bins that are in an outage, ``[bins]``."""
     lost = np.zeros(bins, bool)
     for outage in outages:
         lost[outage.first : outage.first + outage.bins] = True
@@ -104,7 +106,11 @@ def outage_mask(outages: Sequence[Outage], bins: int) -> BoolArray:
 
 
 def _improbable_runs(values: FloatArray, runs: IntArray, factor: int) -> BoolArray:
-    """Return which runs contain ``factor`` empty bins that their neighbours make improbable."""
+    """Return the mask of ``runs [n, 2]`` with an empty sum of ``factor`` bins that is improbable.
+
+    A run is (first bin, end), end exclusive. Improbable means less likely than CHANCE, by the bins
+    around the sum.
+    """
     improbable = np.zeros(len(runs), bool)
     if not len(runs) or (runs[:, 1] - runs[:, 0]).max() < factor:
         return improbable
@@ -120,7 +126,7 @@ def _improbable_runs(values: FloatArray, runs: IntArray, factor: int) -> BoolArr
 
 
 def _runs(mask: BoolArray) -> IntArray:
-    """Return first bin and end of each run of True, ``[runs, 2]``."""
+    """Return first bin and end (exclusive) of each run of True, ``[runs, 2]``."""
     steps = np.diff(np.concatenate(([0], mask.astype(np.int8), [0])))
     return np.asarray(np.flatnonzero(steps).reshape(-1, 2), np.int64)
 
@@ -136,7 +142,7 @@ def _surrounding_statistics(values: FloatArray, runs: IntArray) -> tuple[FloatAr
     end = np.minimum(runs[:, 1] + BACKLOG_BINS, len(values))
     before = np.maximum(first - NEIGHBOURS, 0), first
     behind = end, np.minimum(end + NEIGHBOURS, len(values))
-    sides = [[total[to] - total[fro] for total in sums] for fro, to in (before, behind)]
+    sides = [[total[stop] - total[start] for total in sums] for start, stop in (before, behind)]
     count, total, squares = (a + b for a, b in zip(*sides, strict=True))
     enough = (sides[0][0] >= FEWEST) & (sides[1][0] >= FEWEST)
     count = np.where(enough, count, np.nan)
@@ -145,7 +151,10 @@ def _surrounding_statistics(values: FloatArray, runs: IntArray) -> tuple[FloatAr
 
 
 def _chance_of_at_most(amounts: FloatArray, level: FloatArray, variance: FloatArray) -> FloatArray:
-    """Return the probability of at most ``amounts`` in a bin; 1 if the level is unknown."""
+    """Return the probability of at most ``amounts`` in a bin, 1 where the level is unknown.
+
+    ``level`` is the expected amount of the bin.
+    """
     has_level = ~np.isnan(level) & (level > 0)
     mean = np.where(has_level, level, 1.0)
     over = has_level & (variance > mean * (1 + 1e-9))
@@ -169,7 +178,7 @@ def _is_closed(values: FloatArray, run: list[int], bin_s: float) -> bool:
 
 
 def _extended_runs(values: FloatArray, runs: IntArray) -> IntArray:
-    """Extend runs by a bin on either side that was observed in part."""
+    """Return the runs, extended by the next bin on either side if it was observed in part."""
     level, variance = _surrounding_statistics(values, runs)
     extended = runs.copy()
     for side, step in ((0, -1), (1, 0)):
@@ -181,6 +190,7 @@ def _extended_runs(values: FloatArray, runs: IntArray) -> IntArray:
 
 
 def _outages_of_runs(values: FloatArray, lost: BoolArray) -> tuple[Outage, ...]:
+    """Describe the runs of True in ``lost`` as outages, with the demand expected there."""
     runs = _runs(lost)
     if not len(runs):
         return ()

@@ -30,12 +30,12 @@ class Panel:
         """Stack ``series``; raise ForecastError when their bins differ."""
         first = series[0]
         for demand in series:
-            same = (demand.bin_s, demand.bins, demand.holidays) == (
+            same_bins = (demand.bin_s, demand.bins, demand.holidays) == (
                 first.bin_s,
                 first.bins,
                 first.holidays,
             )
-            if not same or abs(demand.start_s - first.start_s) > 1e-6 * first.bin_s:
+            if not same_bins or abs(demand.start_s - first.start_s) > 1e-6 * first.bin_s:
                 raise ForecastError(
                     f"{demand.key}: {demand.bins} bins of {demand.bin_s:g} s from "
                     f"{demand.start_s:.0f} differ from {first.bins} of {first.bin_s:g} s from "
@@ -52,10 +52,11 @@ class Panel:
 
     @property
     def observed(self) -> BoolArray:
+        """Return the mask of observed bins, ``[series, bins]``."""
         return ~np.isnan(self.values)
 
     def season_bins(self, season_s: float) -> int:
-        """Return the bins of a season, or 0 if it is not a whole number of bins."""
+        """Return the number of bins of a season, or 0 if it is not whole."""
         bins = round(season_s / self.bin_s)
         return bins if bins > 0 and abs(bins * self.bin_s - season_s) < 1e-6 * season_s else 0
 
@@ -70,7 +71,7 @@ def forward_fill(values: FloatArray, axis: int = 1) -> FloatArray:
 
 
 def windows_at(values: FloatArray, origins: IntArray, steps: int) -> FloatArray:
-    """Return the ``steps`` bins of ``values [series, bins]`` after each origin.
+    """Return the ``steps`` bins of ``values [series, bins]`` from each origin on.
 
     The result has the shape ``[series, o, steps]``.
     """

@@ -1,8 +1,8 @@
 """Forecast any number of series on the same bins with one method or a choice among all.
 
 Each method forecasts from every past origin, with parameters fitted on the bins before it. The
-errors of these forecasts choose among methods ("auto", "ensemble") and give the quantiles of a
-forecast, per bin and for the peak of a window.
+errors of these forecasts choose among methods ("auto", "ensemble"). They also give the quantiles of
+a forecast, per bin and for the peak of a window.
 """
 
 from __future__ import annotations
@@ -27,10 +27,12 @@ from forecasting.past_forecasts import PastForecasts, PastPeaks, RecentErrors, S
 from forecasting.rules.registry import ARIMA, AUTO, ENSEMBLE, LAST_VALUE, MEMBERS, RULES
 from forecasting.threads import map_in_two_threads, single_blas_thread
 
-ORIGINS = 336  # most past origins that methods are judged from
-BAND_WINDOWS = 168  # latest windows that quantiles rest on: a week of hours
+ORIGINS = 336  # most past origins whose errors compare methods
+BAND_WINDOWS = 168  # latest windows that quantiles use: a week of hours
 FIRST = 0.25  # share of the history before the first origin
-SETTLED_DAYS = 2  # of history, from which on methods know the day: bands far ahead rest on these
+SETTLED_DAYS = (
+    2  # of history that methods need to know the daily cycle; quantiles far ahead need it
+)
 LARGEST_BIAS = 1.0  # log ratio: a larger miss says nothing of the next peak
 PEAK_MULTIPLE = 2.0  # of the observed peak: limit of forecasts on less than a week of history
 PART_SIZE = 2000  # series times bins of the window at a time, to bound memory
@@ -39,9 +41,9 @@ PART_SIZE = 2000  # series times bins of the window at a time, to bound memory
 class PanelForecaster:
     """Forecast every series of a panel with ``method``.
 
-    Methods are judged on the peak of a window of ``horizon_bins``, which begins ``lead_bins``
-    after the origin. With less than a week of history, no forecast exceeds ``peak_multiple`` times
-    the largest bin observed.
+    Methods are compared by their error of the peak of a window of ``horizon_bins``, which begins
+    ``lead_bins`` after the origin. With less than a week of history, no forecast exceeds
+    ``peak_multiple`` times the largest bin observed.
     """
 
     def __init__(
@@ -78,6 +80,7 @@ class PanelForecaster:
         return self
 
     def update(self, values: FloatArray) -> Self:
+        """Add the bins ``values [series, bins]`` that follow."""
         with single_blas_thread():
             new = [values[rows] for rows in self._rows]
             map_in_two_threads(_PanelPart.update, self._parts, new)
@@ -87,7 +90,7 @@ class PanelForecaster:
         """Forecast the next ``steps`` bins of every series."""
         with single_blas_thread():
             pieces = map_in_two_threads(partial(_PanelPart.predict, steps=steps), self._parts)
-        whole = replace(
+        forecast = replace(
             pieces[0],
             mean=np.concatenate([piece.mean for piece in pieces]),
             top=np.concatenate([piece.top for piece in pieces]),
@@ -105,22 +108,23 @@ class PanelForecaster:
         )
         errors = self._level_errors
         if errors is None or not errors.any():
-            return whole
+            return forecast
         return replace(
-            whole,
-            quantiles=conformal.widened(whole.mean, whole.quantiles, whole.levels, errors),
-            peaks=conformal.widened(whole.top, whole.peaks, whole.levels, errors),
+            forecast,
+            quantiles=conformal.widened(forecast.mean, forecast.quantiles, forecast.levels, errors),
+            peaks=conformal.widened(forecast.top, forecast.peaks, forecast.levels, errors),
         )
 
 
 class _PanelPart:
     """Some series of a panel, with all past forecasts and errors.
 
-    Arrays over methods have each method twice where they are called ``both``: as it is, then
-    corrected by the recent bias of its peaks.
+    Arrays called ``both`` have each method twice. The first half is the method's own forecast. The
+    second half is corrected by the recent bias of its peaks.
     """
 
     def __init__(self, forecaster: PanelForecaster, panel: Panel) -> None:
+        """Forecast from the past origins of ``panel``."""
         self.method = forecaster.method
         judged = self.method in (AUTO, ENSEMBLE)
         self.names = MEMBERS if judged else (self.method,)
@@ -135,21 +139,21 @@ class _PanelPart:
         self._restart(2 * self.window)  # gaps at the end need more than a window
 
     def _restart(self, reach: int) -> None:
-        """Forecast from all origins again, ``reach`` bins ahead."""
+        """Forecast from all past origins again, ``reach`` bins ahead."""
         methods, series = len(self.names), len(self.panel.values)
-        apart = self.stride / self.horizon
+        windows_apart = self.stride / self.horizon
         self.record = PastForecasts.empty(methods, series, reach)
-        self.bias = DiscountedMeans.empty((methods, series), apart, default=0.0)
-        self.errors = DiscountedMeans.empty((2 * methods, series), apart, default=np.inf)
-        self.mixed = DiscountedMeans.empty((series,), apart, default=np.inf)
+        self.bias = DiscountedMeans.empty((methods, series), windows_apart, default=0.0)
+        self.errors = DiscountedMeans.empty((2 * methods, series), windows_apart, default=np.inf)
+        self.mixed = DiscountedMeans.empty((series,), windows_apart, default=np.inf)
         self.end_paths: tuple[int, FloatArray] | None = None  # bins, and the paths after them
         edges = block_edges(self.window, self.panel.season_bins(DAY_S), reach)
         self.leads = LeadWeights(methods, series, edges, self.stride, self.horizon)
-        self._follow()
+        self._forecast_new_origins()
 
     def update(self, values: FloatArray) -> None:
         self.panel = replace(self.panel, values=np.concatenate([self.panel.values, values], axis=1))
-        self._follow()
+        self._forecast_new_origins()
 
     def predict(self, steps: int) -> PanelForecast:
         panel = self.panel
@@ -160,7 +164,7 @@ class _PanelPart:
             self._restart(block_edges(self.window, panel.season_bins(DAY_S), reach)[-1])
         end_of_panel = np.array([panel.bins])
         paths = self._paths_from_end(end_of_panel, max(steps, self.window))
-        recent = self._recent_errors(np.array([len(self.record.origins) + self._lag]))
+        recent = self._recent_errors(np.array([len(self.record.origins) + self._origins_per_lead]))
         both = self._with_corrected(self._tops(paths), recent.bias)
         number = np.array([len(self.record.origins)])
         last = self._last_values(end_of_panel, paths)
@@ -202,13 +206,16 @@ class _PanelPart:
         )
 
     def _limit(self, ages: IntArray) -> FloatArray:
-        """Return the largest amount that is forecast, ``[series, 1]``: infinite from a week on."""
-        most = np.fmax.reduce(self.panel.values, axis=1, initial=0.0)
+        """Return the largest amount that is forecast, ``[series, 1]``.
+
+        It is infinite from a week of history on.
+        """
+        largest = np.fmax.reduce(self.panel.values, axis=1, initial=0.0)
         known_s = (self.panel.bins - ages) * self.panel.bin_s
-        return np.where(known_s < WEEK_S, self.peak_multiple * most, np.inf)[:, None]
+        return np.where(known_s < WEEK_S, self.peak_multiple * largest, np.inf)[:, None]
 
     def _past_peaks(self) -> tuple[PastPeaks, ...]:
-        """Return forecast and actual peaks of each series, of windows that do not overlap."""
+        """Return forecast and actual peaks of each series in windows that do not overlap."""
         windows = np.arange(len(self.record.origins))[:: self._origins_per_window]
         windows = windows[self.record.origins[windows] + self.window <= self.panel.bins]
         origins = self.record.origins[windows] + self.lead
@@ -221,15 +228,16 @@ class _PanelPart:
 
     @property
     def _origins_per_window(self) -> int:
+        """Return the number of past origins per window, at least 1."""
         return max(1, round(self.horizon / self.stride))
 
     @property
-    def _lag(self) -> int:
-        """Return the number of origins until a window that begins is over."""
+    def _origins_per_lead(self) -> int:
+        """Return the number of origins from the begin of a window to its end."""
         return -(-self.window // self.stride)
 
-    def _follow(self) -> None:
-        """Forecast from the new origins, and record the selected forecasts."""
+    def _forecast_new_origins(self) -> None:
+        """Forecast from the new origins, and record the forecasts of the selected methods."""
         record = self.record
         origins = np.arange(
             self.first + self.stride * len(record.origins), self.panel.bins, self.stride
@@ -265,11 +273,12 @@ class _PanelPart:
         )
         self.leads.keep_needed()
         self.bias, self.errors, self.mixed = (
-            means.keep_last(self._lag) for means in (self.bias, self.errors, self.mixed)
+            means.keep_last(self._origins_per_lead)
+            for means in (self.bias, self.errors, self.mixed)
         )
 
     def _judge(self) -> None:
-        """Add the errors of peaks of windows that are over by now."""
+        """Add the peak errors of the windows that have ended by now."""
         record = self.record
         over = int((record.origins + self.window <= self.panel.bins).sum())
         if over > self.bias.end:
@@ -277,7 +286,7 @@ class _PanelPart:
             actual, tops = self._actual_tops(new), record.tops[:, :, new]
             ratio = conformal.log_ratio_scores(actual, tops, self.scale)
             self.bias = self.bias.append(np.clip(ratio, -LARGEST_BIAS, LARGEST_BIAS))
-            both = self._with_corrected(tops, self.bias.at(new - self._lag))
+            both = self._with_corrected(tops, self.bias.at(new - self._origins_per_lead))
             self.errors = self.errors.append(np.abs(both - actual))
         windows = np.arange(self.mixed.end, min(over, record.mixed_tops.shape[1]))
         if windows.size:
@@ -285,12 +294,17 @@ class _PanelPart:
             self.mixed = self.mixed.append(error)
 
     def _recent_errors(self, origins: IntArray) -> RecentErrors:
-        """Return the errors that were known at each of ``origins``."""
-        before = origins - self._lag
-        return RecentErrors(*(means.at(before) for means in (self.bias, self.errors, self.mixed)))
+        """Return the mean errors as they were known at each of ``origins``."""
+        known_origins = origins - self._origins_per_lead
+        return RecentErrors(
+            *(means.at(known_origins) for means in (self.bias, self.errors, self.mixed))
+        )
 
     def _paths_from_end(self, end_of_panel: IntArray, steps: int) -> FloatArray:
-        """Return paths of at least ``steps`` bins from ``end_of_panel``, the end of the panel."""
+        """Return each method's paths from the end of the panel, at least ``steps`` bins long.
+
+        The paths are computed once per end. ``end_of_panel [1]`` is its bin.
+        """
         paths = self.end_paths
         if paths is None or paths[0] < end_of_panel[0] or paths[1].shape[3] < steps:
             paths = self.end_paths = (
@@ -300,12 +314,12 @@ class _PanelPart:
         return paths[1]
 
     def _last_values(self, origins: IntArray, paths: FloatArray) -> FloatArray:
-        """Return the last value before each origin, 0 before the first, in place of a path."""
+        """Return paths that repeat the last value before each origin, or 0 before any value."""
         last = RULES[LAST_VALUE].fit(self.panel).paths(self.panel, origins, paths.shape[3])
         return np.nan_to_num(last)
 
     def _tops(self, paths: FloatArray) -> FloatArray:
-        """Return the peak of the window of paths ``[..., steps]``."""
+        """Return the largest amount of the window on paths ``[..., steps]``."""
         return np.asarray(paths[..., self.lead : self.window].max(axis=-1))
 
     def _actual_tops(self, origins: IntArray) -> FloatArray:
@@ -318,7 +332,7 @@ class _PanelPart:
         return np.where(np.isnan(actual[:, :, -1]), np.nan, top)
 
     def _with_corrected(self, tops: FloatArray, bias: FloatArray) -> FloatArray:
-        """Append peaks that are corrected by their recent bias, ``[2 methods, ...]``."""
+        """Return ``tops``, then the same peaks corrected by ``bias``: ``[2 methods, ...]``."""
         offset = conformal.OFFSET * self.scale
         corrected = np.maximum(0.0, (tops + offset) * np.exp(bias) - offset)
         return np.concatenate([tops, corrected])
@@ -328,7 +342,7 @@ class _PanelPart:
     ) -> tuple[FloatArray, FloatArray]:
         """Return the ensemble's paths ``[series, o, steps]`` and peaks ``[series, o]``.
 
-        They are the last value while no error is known.
+        While no error is known, they repeat the last value.
         """
         weights = _weights(both, errors)
         has_weight = weights.sum(axis=0) > 0
@@ -347,7 +361,7 @@ class _PanelPart:
         number: IntArray,
         ages: IntArray,
     ) -> SelectedForecast:
-        """Return the forecast of the selected method, the last value where it has none."""
+        """Return the forecast of the selected method, or the last value where it has none."""
         mixed, mixed_top = self._mix(paths, both, recent.errors, last)
         if self.method == ENSEMBLE:
             chosen = np.full(mixed_top.shape, len(both))
@@ -363,32 +377,33 @@ class _PanelPart:
         path_top = self._tops(path)
         has_peaks = (path_top > 0) & ~np.isnan(top)
         lift = np.where(has_peaks, top / np.where(path_top > 0, path_top, 1), 1)
-        near = _sum_of_both(_weights(both, recent.errors))
-        end_shares = near.copy()
+        first_block_weights = _sum_of_both(_weights(both, recent.errors))
+        end_shares = first_block_weights.copy()
         if self.method in (AUTO, ENSEMBLE):
-            has_weight = near.sum(axis=0)[..., None] > 0
+            has_weight = first_block_weights.sum(axis=0)[..., None] > 0
             for age in np.unique(ages):
                 rows = np.flatnonzero(ages == age)
                 later, end_shares[:, rows] = self.leads.mix(
-                    rows, paths[:, rows], number, near[:, rows], int(age)
+                    rows, paths[:, rows], number, first_block_weights[:, rows], int(age)
                 )
                 path[rows] = np.where(has_weight[rows] & ~np.isnan(later), later, path[rows])
         return SelectedForecast(path, lift, chosen, end_shares)
 
     @property
     def _windows(self) -> IntArray:
-        """Return the past origins that quantiles rest on, about a window apart."""
+        """Return indices of the past origins that quantiles are based on, about a window apart."""
         return np.arange(len(self.record.origins))[:: self._origins_per_window]
 
     def _days_known(self, age: int) -> float:
+        """Return the days of history up to ``age`` bins before the end."""
         return (self.panel.bins - age) * self.panel.bin_s / DAY_S
 
     def _quantiles(
         self, rows: IntArray, age: int, forecast: FloatArray, past: FloatArray
     ) -> FloatArray:
-        """Return quantiles of ``forecast [rows, bins and tops]``, ``[rows, levels, ...]``.
+        """Return the quantiles of ``forecast [rows, bins and tops]``, ``[rows, levels, ...]``.
 
-        ``past [rows, o, bins and tops]`` holds scores of past forecasts.
+        ``past [rows, o, bins and tops]`` are scores of past forecasts.
         """
         steps = forecast.shape[1] // 2
         values, scale = self.panel.values[rows], self.scale[rows]
@@ -397,16 +412,16 @@ class _PanelPart:
         known = origins < self.panel.bins - age
         growth = conformal.day_growth(values[:, : self.panel.bins - age], day)
         prior = conformal.growth_prior(self._days_known(age), int(known.sum()), growth)
-        near = np.tile(np.arange(age, age + steps) < self.window, 2)
+        in_window = np.tile(np.arange(age, age + steps) < self.window, 2)
         settled = origins >= min(SETTLED_DAYS * day, (self.panel.bins - age) // 2)
         result = np.empty((len(rows), len(QUANTILES), 2 * steps))
-        result[:, :, near] = conformal.quantiles(
-            forecast[:, near], past[:, -BAND_WINDOWS:, near], values, scale, QUANTILES
+        result[:, :, in_window] = conformal.quantiles(
+            forecast[:, in_window], past[:, -BAND_WINDOWS:, in_window], values, scale, QUANTILES
         )
         # Forecasts further ahead than a window overlap. Levels would adapt to one streak of errors.
-        result[:, :, ~near] = conformal.quantiles(
-            forecast[:, ~near],
-            past[:, settled][:, :, ~near],
+        result[:, :, ~in_window] = conformal.quantiles(
+            forecast[:, ~in_window],
+            past[:, settled][:, :, ~in_window],
             values,
             scale,
             QUANTILES,
@@ -416,24 +431,24 @@ class _PanelPart:
         return result
 
     def _past_scores(self, rows: IntArray, age: int, steps: int) -> FloatArray:
-        """Return scores of past forecasts, ``[rows, o, bins and tops]``, NaN if not over.
+        """Return the scores of past forecasts, ``[rows, o, bins and tops]``.
 
-        The last observed bin lies ``age`` bins back, so they are those of forecasts that begin
-        ``age`` bins after their origin.
+        Scores are NaN where demand is not known yet. The last observed bin is ``age`` bins back, so
+        only bins from ``age`` after each origin count.
         """
         windows, reach = self._windows, age + steps
         origins, paths = self.record.origins[windows], self.record.paths[rows][:, windows]
         values, scale = self.panel.values[rows], self.scale[rows][:, :, None]
-        after = np.full((len(rows), reach), np.nan)
-        actual = windows_at(np.concatenate([values, after], axis=1), origins, reach)
+        unknown = np.full((len(rows), reach), np.nan)
+        actual = windows_at(np.concatenate([values, unknown], axis=1), origins, reach)
         seen = ~np.isnan(actual)
         tops = running_max(np.where(seen, actual, -np.inf), self.horizon)
         tops = np.where(seen, tops, np.nan)
         forecasts = paths[:, :, :reach]
         lifts = self.record.lifts[rows][:, windows, None]
         forecast_tops = lifts * running_max(forecasts, self.horizon)
-        near = np.arange(reach) < self.window
-        offset = np.where(near, conformal.OFFSET, conformal.FAR_OFFSET)
+        in_window = np.arange(reach) < self.window
+        offset = np.where(in_window, conformal.OFFSET, conformal.FAR_OFFSET)
         return np.concatenate([
             conformal.log_ratio_scores(actual, forecasts, scale, offset)[:, :, age:],
             conformal.log_ratio_scores(tops, forecast_tops, scale, offset)[:, :, age:],
@@ -441,23 +456,27 @@ class _PanelPart:
 
 
 def running_max(paths: FloatArray, window: int) -> FloatArray:
-    """Return the largest of the last ``window`` steps up to each, ``[..., steps]``."""
-    before = np.full((*paths.shape[:-1], window - 1), -np.inf)
-    padded = np.concatenate([before, paths], axis=-1)
+    """Return the largest of the last ``window`` steps at each step, ``[..., steps]``."""
+    padding = np.full((*paths.shape[:-1], window - 1), -np.inf)
+    padded = np.concatenate([padding, paths], axis=-1)
     return np.asarray(sliding_window_view(padded, window, axis=-1).max(axis=-1))
 
 
 def _weights(both: FloatArray, errors: FloatArray) -> FloatArray:
+    """Return the ensemble weights of the methods that have a forecast."""
     return ensemble_weights(np.where(np.isnan(both), np.inf, errors))
 
 
 def _sum_of_both(weights: FloatArray) -> FloatArray:
-    """Add the weights of each method as it is and corrected: ``[methods, ...]``."""
+    """Return the sum of a method's two weights, uncorrected and corrected, ``[methods, ...]``."""
     methods = len(weights) // 2
     return np.asarray(weights[:methods] + weights[methods:])
 
 
 def _smaller_of_both(errors: FloatArray, methods: int) -> FloatArray:
-    """Return the smaller error of each method, as it is or corrected, then the ensemble's."""
+    """Return the smaller of each method's two errors, then the ensemble's error.
+
+    The two are those of the uncorrected and the corrected forecast.
+    """
     smaller = np.minimum(errors[:methods], errors[methods : 2 * methods])
     return np.concatenate([smaller, errors[-1:]])

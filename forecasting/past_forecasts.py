@@ -32,12 +32,13 @@ class PastForecasts:
 
     @property
     def reach(self) -> int:
+        """Return the number of bins of each path."""
         return int(self.paths.shape[2])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RecentErrors:
-    """Discounted errors of peaks up to each origin."""
+    """Discounted mean errors of peaks, as they were known at each origin."""
 
     bias: FloatArray  # [methods, series, o] log ratio of the actual to the forecast peak
     errors: FloatArray  # [2 methods, series, o] of the peaks, then of the bias-corrected peaks
@@ -46,7 +47,10 @@ class RecentErrors:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SelectedForecast:
-    """Forecast of the method that is selected for each series and origin."""
+    """Forecast of the method that is selected for each series and origin.
+
+    ``lift`` is the forecast peak over the peak of the path. ``chosen`` is the method's index.
+    """
 
     path: FloatArray  # [series, o, steps]
     lift: FloatArray  # [series, o]

@@ -15,9 +15,12 @@ T = TypeVar("T")
 
 
 def map_in_two_threads(function: Callable[..., T], *arguments: Sequence[Any]) -> list[T]:
-    """Map ``function`` over ``arguments`` in two threads; NumPy releases Python's lock."""
+    """Map ``function`` over ``arguments`` in two threads; return the results in order.
+
+    The threads run at the same time, because NumPy releases Python's lock.
+    """
     if len(arguments[0]) < 2:
-        return [function(*each) for each in zip(*arguments, strict=True)]
+        return [function(*call_arguments) for call_arguments in zip(*arguments, strict=True)]
     with ThreadPoolExecutor(max_workers=2) as pool:
         return list(pool.map(function, *arguments))
 
@@ -33,4 +36,5 @@ def single_blas_thread() -> AbstractContextManager[Any]:
 def _controller(*, scipy_loaded: bool) -> ThreadpoolController:  # noqa: ARG001 - the cache's key
     # Finding the libraries takes as long as many forecasts. Look again once SciPy is loaded, since
     # it brings its own BLAS.
+    """Return the controller of the BLAS libraries that are loaded now; cached."""
     return ThreadpoolController()

@@ -1,9 +1,9 @@
 """Resample the arrivals of a trace: the same bursts at any rate.
 
-A plan covers the demand of each bin, so what counts for a size is how requests arrive within a
-bin. A pattern holds the arrivals of many bins as blocks. New arrivals are blocks drawn at random,
-each stretched to one request per second. This is a block bootstrap: Künsch, "The Jackknife and the
-Bootstrap for General Stationary Observations", Annals of Statistics 17, 1989.
+A plan covers the demand of each bin. So the size of a fleet also depends on how requests arrive
+within a bin. A pattern stores the arrivals of many bins as blocks. New arrivals are blocks drawn at
+random, each stretched to one request per second. This is a block bootstrap: Künsch, "The Jackknife
+and the Bootstrap for General Stationary Observations", Annals of Statistics 17, 1989.
 """
 
 from __future__ import annotations
@@ -24,31 +24,31 @@ class ArrivalPattern:
     """Arrivals within blocks of equal length.
 
     ``place`` ``[requests]`` is the position of each arrival in its block, from 0 to 1, in order.
-    Block b holds the requests ``start[b]:start[b + 1]``.
+    Block b has the requests ``start[b]:start[b + 1]``.
     """
 
     place: FloatArray
     start: IntArray
 
     def unit_arrivals(self, n: int, rng: np.random.Generator) -> FloatArray:
-        """Return ``n`` arrival times at one request per second on average.
+        """Return ``n`` arrival times in seconds, at one request per second on average.
 
-        A block of k requests lasts a gamma time of mean k seconds, so blocks of evenly spread
-        requests are a Poisson process.
+        A block of k requests lasts a gamma-distributed time of mean k seconds. So blocks of evenly
+        spread requests are a Poisson process.
         """
         size = np.diff(self.start)
         parts: list[FloatArray] = []
-        drawn, now = 0, 0.0
+        drawn, end_s = 0, 0.0
         while drawn < n:
             blocks = rng.integers(len(size), size=BATCH)
             counts = size[blocks]
-            lasts = rng.gamma(counts)
-            begins = now + np.concatenate([[0.0], np.cumsum(lasts)])
+            lengths_s = rng.gamma(counts)
+            starts_s = end_s + np.concatenate([[0.0], np.cumsum(lengths_s)])
             of_block = np.repeat(np.arange(BATCH), counts)
             first = np.cumsum(counts) - counts
             rows = self.start[blocks][of_block] + np.arange(len(of_block)) - first[of_block]
-            parts.append(begins[of_block] + self.place[rows] * lasts[of_block])
-            drawn, now = drawn + len(rows), float(begins[-1])
+            parts.append(starts_s[of_block] + self.place[rows] * lengths_s[of_block])
+            drawn, end_s = drawn + len(rows), float(starts_s[-1])
         return np.concatenate(parts)[:n] if parts else np.zeros(0)
 
 
@@ -58,8 +58,8 @@ def pattern_of(
     """Return the pattern of arrivals in blocks of ``block_s`` seconds from ``start_s`` on.
 
     ``series`` ``[requests]`` numbers independent streams, such as regions. They share no block.
-    Blocks with fewer than ``LEAST`` requests are left out. Return None without any other. Of very
-    many requests, blocks at equal distances are kept.
+    Blocks with fewer than ``LEAST`` requests are left out. Returns None if no block remains. If
+    there are more than ``MOST`` requests, only blocks at equal distances are kept.
     """
     since = (np.asarray(arrival_s, np.float64) - start_s) / block_s
     number = np.floor(since).astype(np.int64)
@@ -69,12 +69,12 @@ def pattern_of(
     new[1:] = (np.diff(number) != 0) | (np.diff(of_series) != 0)
     block = np.cumsum(new) - 1
     size = np.bincount(block, minlength=1)
-    able = np.flatnonzero(size >= LEAST)
-    if not len(able):
+    large_enough = np.flatnonzero(size >= LEAST)
+    if not len(large_enough):
         return None
-    every = -(-int(size[able].sum()) // MOST)
+    stride = -(-int(size[large_enough].sum()) // MOST)
     kept = np.zeros(len(size), np.bool_)
-    kept[able[::every]] = True
+    kept[large_enough[::stride]] = True
     starts = np.concatenate([[0], np.cumsum(size[kept])])
     return ArrivalPattern(place[kept[block]], starts)
 
@@ -83,16 +83,18 @@ def dispersion(arrival_s: FloatArray, scale_s: float, block_s: float) -> float:
     """Return variance over mean of the requests per ``scale_s``, within blocks of ``block_s``.
 
     It is 1 for a Poisson process. The mean is that of each block, so slower changes do not count.
-    Arrivals are in order, and the last block is left out, since it is seen in part. NaN without a
-    whole block, or if no block holds two scales.
+    ``arrival_s`` must rise. The last block is left out, since it may be incomplete. The result is
+    NaN without a whole block, or if a block is shorter than two times ``scale_s``.
     """
-    each = int(block_s // scale_s)
+    cells_per_block = int(block_s // scale_s)
     blocks = int(arrival_s[-1] // block_s) if len(arrival_s) else 0
-    if each < 2 or not blocks:
+    if cells_per_block < 2 or not blocks:
         return float("nan")
     number = np.floor(arrival_s / block_s).astype(np.int64)
     cell = np.floor((arrival_s - number * block_s) / scale_s).astype(np.int64)
-    inside = (number < blocks) & (cell < each)
-    counts = np.bincount(number[inside] * each + cell[inside], minlength=blocks * each)
-    table = counts.reshape(blocks, each)
+    inside = (number < blocks) & (cell < cells_per_block)
+    counts = np.bincount(
+        number[inside] * cells_per_block + cell[inside], minlength=blocks * cells_per_block
+    )
+    table = counts.reshape(blocks, cells_per_block)
     return float(table.var(axis=1, ddof=1).sum() / table.mean(axis=1).sum())

@@ -1,9 +1,9 @@
-"""Begin a window with the requests that are in flight then, and pay for what it leaves beyond them.
+"""Begin a window with requests in flight, and charge for the work that it adds to them.
 
-A window that begins empty has less to do than one that follows another. It would also pay for all
-the work that it leaves, which the next window's fleet does. Requests in flight therefore arrive at
-its beginning with the tokens that they still need. They are served, and neither counted nor judged.
-Work after the window is paid as far as it exceeds the work that the window began with.
+A window that begins empty has less work than one that follows another. It would also pay for all
+the work that it leaves to the next window's fleet. Requests in flight therefore arrive at its
+beginning, with the tokens that they still need. They are served, but not counted in the results.
+Work after the window costs only what exceeds the work that the window began with.
 """
 
 from __future__ import annotations
@@ -19,35 +19,35 @@ from simulation.trace import CachedTokens, Trace, joined_cached, joined_sessions
 
 
 def in_flight(before: Trace, ttft_s: FloatArray, tbt_s: FloatArray, start_s: float) -> Trace:
-    """Return the requests of ``before`` that are in flight at ``start_s``, with what they need.
+    """Return the requests of ``before`` that are in flight at ``start_s``.
 
-    ``ttft_s`` and ``tbt_s`` ``[models]`` are the times of a request of each model. A request after
-    its first token needs the rest of its answer. Its prompt is computed, so one token stands for
-    it. One before its first token needs everything. Arrivals are at ``start_s``.
+    Their tokens are those that they still need. ``ttft_s`` and ``tbt_s`` ``[models]`` are the usual
+    latencies in seconds. A request past its first token has a prompt of one token and the rest of
+    its output. One before its first token needs everything. All arrive at ``start_s``.
     """
     age = start_s - (before.start_s + before.arrival_s)
     since_first = age - ttft_s[before.model]
     gap = np.maximum(tbt_s[before.model], 1e-9)
     done = np.where(since_first > 0, 1 + np.floor(since_first / gap), 0)
-    left = before.output_tokens - np.minimum(done, before.output_tokens)
-    still = (age > 0) & (left >= 1)
-    rest = replace(
+    remaining = before.output_tokens - np.minimum(done, before.output_tokens)
+    is_unfinished = (age > 0) & (remaining >= 1)
+    unfinished = replace(
         before,
         input_tokens=np.where(done > 0, 1, before.input_tokens),
-        output_tokens=np.maximum(left, 1).astype(np.int32),
+        output_tokens=np.maximum(remaining, 1).astype(np.int32),
         blocks=CachedTokens(np.where(done > 0, 0, before.blocks.tokens))
         if isinstance(before.blocks, CachedTokens)
         else None,
         session=None,
         think_s=None,
-    ).rows(still)
-    return replace(rest, arrival_s=np.zeros(len(rest)), start_s=start_s)
+    ).rows(is_unfinished)
+    return replace(unfinished, arrival_s=np.zeros(len(unfinished)), start_s=start_s)
 
 
 def with_carried(trace: Trace, carried: Trace) -> Trace:
-    """Return ``trace`` with the requests of ``carried`` at its beginning.
+    """Return ``trace`` with the requests of ``carried`` before its own.
 
-    Both have the same names and the same start. ``trace`` has no prompt blocks.
+    Both have the same names and the same start. ``trace`` must have no prompt blocks.
     """
     return replace(
         trace,
@@ -64,31 +64,36 @@ def with_carried(trace: Trace, carried: Trace) -> Trace:
 
 
 def without_carried(result: SimulationResult, carried: Trace) -> SimulationResult:
-    """Return ``result`` of a trace ``with_carried``, without the requests carried over.
+    """Return ``result`` without the requests that ``with_carried`` added to its trace.
 
     The work after the window is reduced, for each model, by the tokens that it began with.
     """
     rows = slice(len(carried), None)
     log = RequestLog(
-        **{its.name: getattr(result.requests, its.name)[rows] for its in fields(RequestLog)}
+        **{
+            column.name: getattr(result.requests, column.name)[rows]
+            for column in fields(RequestLog)
+        }
     )
     began = np.bincount(carried.model, carried.output_tokens, len(carried.models))
     after, names = result.after, [pool.model for pool in result.fleet.pools]
-    left = {
+    output_after = {
         name: float(after.output_tokens[[other == name for other in names]].sum())
         for name in set(names)
     }
     opening = dict(zip(carried.models, began.tolist(), strict=True))
     paid = np.array(
         [
-            max(0.0, 1.0 - opening.get(name, 0.0) / left[name]) if left[name] > 0 else 1.0
+            max(0.0, 1.0 - opening.get(name, 0.0) / output_after[name])
+            if output_after[name] > 0
+            else 1.0
             for name in names
         ]
     )
     parts = {
-        its.name: getattr(after, its.name) * paid
-        for its in fields(AfterWindow)
-        if its.name != "until_s"
+        column.name: getattr(after, column.name) * paid
+        for column in fields(AfterWindow)
+        if column.name != "until_s"
     }
     return replace(
         result,

@@ -2,8 +2,8 @@
 
 The fleet is cut into ``cells`` equal parts. Each gets an equal share of the instances and a random
 share of the requests. One cell is replayed and represents all. The result is feasible: a fleet that
-is operated in such cells serves all requests this well. The error is on the safe side. Small pools
-share less than large ones, and instances come ``cells`` at a time.
+is operated in such cells meets the SLO equally well. The error is conservative, since small pools
+need more than large ones, and instances are added ``cells`` at a time.
 
 The policy is that of the whole fleet. It sees the sum over all cells. Its targets are divided by
 ``cells`` and rounded up, so that it never gets fewer instances than requested.
@@ -60,12 +60,12 @@ def simulate_cell(
 ) -> Replayed:
     """Run ``simulate`` for one of ``cells`` and scale the result to the whole fleet.
 
-    ``trace`` holds the requests of one cell, and ``fleet`` is the whole fleet. A long trace is
-    replayed as a stream, unless ``keep`` asks for every request.
+    ``trace`` has the requests of one cell, and ``fleet`` is the whole fleet. A long trace is
+    replayed as a stream, unless ``keep`` is set to get every request in the result.
 
-    ``carried`` are requests in flight as the window begins (``carried_over.in_flight``), in one
-    cell. They are served, and not part of the result. Streams and traces with prompt blocks begin
-    without them.
+    ``carried`` are the requests of one cell that are in flight as the window begins
+    (``carry_over.in_flight``). They are served, but are not in the result. Streams and traces with
+    prompt blocks ignore them.
     """
     inner = fleet if cells == 1 else replace(fleet, pools=_per_pool(fleet.pools, cells))
     rule = policy if cells == 1 else _FleetPolicyInCell(policy, fleet, cells)
@@ -91,6 +91,7 @@ def simulate_cell(
 
 
 def _per_pool(pools: tuple[Pool, ...], cells: int) -> tuple[Pool, ...]:
+    """Return the pools of one cell."""
     return tuple(_cell_pool(pool, cells) for pool in pools)
 
 
@@ -98,6 +99,7 @@ def _cell_pool(pool: Pool, cells: int) -> Pool:
     """Return a pool with the share of one cell in its instances and its shared link."""
 
     def up(count: int) -> int:
+        """Return the count of one cell, rounded up."""
         return -(-count // cells)
 
     start, link = pool.start_up, pool.link
@@ -119,7 +121,7 @@ def _cell_pool(pool: Pool, cells: int) -> Pool:
 
 
 class _FleetPolicyInCell(Wrapper):
-    """The policy of the whole fleet, with the observation and the actions of one cell."""
+    """Adapter that shows the whole fleet to a policy and applies its actions to one cell."""
 
     def __init__(self, policy: ScalingPolicy, fleet: Fleet, cells: int) -> None:
         super().__init__(policy)
@@ -129,11 +131,11 @@ class _FleetPolicyInCell(Wrapper):
         return per_cell(self._policy.reset(self._fleet), self._cells)
 
     def decide(self, observation: Observation) -> Actions:
-        of_all = _multiply_fields(observation, self._cells, OBSERVED_TOTALS)
-        if of_all.signals is not None:
-            signals: Signals = _multiply_fields(of_all.signals, self._cells, SIGNAL_TOTALS)
-            of_all = replace(of_all, signals=signals)
-        actions = actions_of(self._policy.decide(of_all))
+        whole_fleet = _multiply_fields(observation, self._cells, OBSERVED_TOTALS)
+        if whole_fleet.signals is not None:
+            signals: Signals = _multiply_fields(whole_fleet.signals, self._cells, SIGNAL_TOTALS)
+            whole_fleet = replace(whole_fleet, signals=signals)
+        actions = actions_of(self._policy.decide(whole_fleet))
         keep = None if actions.keep_lent is None else per_cell(actions.keep_lent, self._cells)
         return replace(actions, targets=per_cell(actions.targets, self._cells), keep_lent=keep)
 
@@ -141,8 +143,8 @@ class _FleetPolicyInCell(Wrapper):
 def _scale_to_fleet(of_cell: Replayed, fleet: Fleet, cells: int) -> Replayed:
     """Scale the result of one cell to the whole fleet."""
     pools = tuple(
-        replace(pool, initial=each.initial * cells)
-        for pool, each in zip(fleet.pools, of_cell.fleet.pools, strict=True)
+        replace(pool, initial=cell_pool.initial * cells)
+        for pool, cell_pool in zip(fleet.pools, of_cell.fleet.pools, strict=True)
     )
     series = tuple(field.name for field in fields(PoolSeries) if field.name not in MEANS)
     totals = tuple(field.name for field in fields(PoolTotals))

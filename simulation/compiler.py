@@ -76,6 +76,7 @@ class _LoweringCompiler(Compiler):
 
 
 def _lowering_decorator(**options: Any) -> Callable[..., Any]:
+    """Return the decorator that lowers a function with ``options`` and the common options."""
     decorate: Callable[..., Any] = _njit(
         pipeline_class=_LoweringCompiler, no_cpython_wrapper=True, **_ALL, **options
     )

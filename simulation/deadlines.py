@@ -12,9 +12,9 @@ from simulation.trace import Trace
 
 
 def due_s(trace: Trace, tiers: Sequence[Tier]) -> FloatArray:
-    """Return per request the time from which it is late if unfinished, ``[requests]`` in seconds.
+    """Return the time in seconds from which each request is late if unfinished, ``[requests]``.
 
-    It is the arrival plus the lower of the tier's TTFT and E2E limits. Without either limit a
+    It is the arrival plus the lower of the tier's TTFT and E2E limits. Without either limit, a
     deferrable request is never due, and any other is due at its arrival.
     """
     of_tier = {tier.name: _tier_limit_s(tier) for tier in tiers}
@@ -24,5 +24,6 @@ def due_s(trace: Trace, tiers: Sequence[Tier]) -> FloatArray:
 
 
 def _tier_limit_s(tier: Tier) -> float:
+    """Return the lower of the TTFT and E2E limits, in seconds."""
     limits = [limit for limit in (tier.ttft_s, tier.e2e_s) if limit is not None]
     return min(limits, default=np.inf if tier.deferrable else 0.0)

@@ -20,17 +20,17 @@ CONFIDENCE = 1e-9  # margin for rounding in shares of requests
 
 
 class TargetMissed(Exception):
-    """More requests of a tier are late than its target allows among all that come."""
+    """Too many requests of a tier are late: it misses its target whatever comes."""
 
 
 @dataclass(eq=False)
 class LateCounter:
-    """Counter of requests without their first or last token when a limit of their tier passed.
+    """Counter of requests that passed a limit of their tier without the first or last token.
 
     They are late whatever happens later. So the call raises ``TargetMissed`` only if a tier misses
-    its target for certain. TBT limits, and limits longer than the time between two checks, are left
-    to the end of the replay. ``late_elsewhere`` and ``requests_elsewhere`` count, by tier, requests
-    of other replays that are judged together with this one.
+    its target for certain. TBT limits, and limits longer than the time between two checks, are
+    checked only after the replay. ``late_elsewhere`` and ``requests_elsewhere`` count, by tier,
+    requests of other replays that share the target with this one.
     """
 
     tiers: Sequence[Tier]
@@ -41,9 +41,8 @@ class LateCounter:
     _checked: int = field(default=0, init=False)
     _skipped: int = field(default=0, init=False)
     _late: IntArray = field(init=False)
-    _all: IntArray | None = field(
-        default=None, init=False
-    )  # by tier, counted when it first matters
+    # By tier, counted when it first matters.
+    _all: IntArray | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         self._late = np.zeros(len(self.tiers), np.int64)
@@ -54,14 +53,17 @@ class LateCounter:
 
     @property
     def late(self) -> IntArray:
-        """Return by tier the requests of this replay that are late for certain."""
+        """Return the number of requests of this replay that are late for certain, ``[tiers]``."""
         return self._late
 
     def __call__(self, now: float, requests: Array) -> None:
-        """Check at ``now``; ``requests`` are engine records in order of arrival."""
-        if not self._looks(now):
+        """Check the targets at ``now``; ``requests`` are engine records in order of arrival.
+
+        Does nothing if the next check is not due. Raises ``TargetMissed``.
+        """
+        if not self._is_check_due(now):
             return
-        end = self._due(now, requests)
+        end = self._count_due(now, requests)
         seen, self._checked = requests[self._checked : end], max(end, self._checked)
         self._late += self._overdue(seen)
         # Count all requests only once it matters: it takes a pass over the trace.
@@ -75,46 +77,49 @@ class LateCounter:
             self._judge(self._all)
 
     def of_stream(self, now: float, held: Array, late: IntArray, coming: IntArray) -> None:
-        """Check a stream at ``now``.
+        """Check the targets of a stream at ``now``.
 
-        ``held`` are the records that are not in the tally yet. ``late`` counts by tier the others
-        that missed a limit, and ``coming`` all requests of the window.
+        ``held`` are the records that are not in the tally yet. ``late`` counts, by tier, the
+        tallied requests that missed a limit. ``coming`` counts, by tier, all requests of the
+        window.
         """
-        if not self._looks(now):
+        if not self._is_check_due(now):
             return
-        self._late = late + self._overdue(held[: self._due(now, held)])
+        self._late = late + self._overdue(held[: self._count_due(now, held)])
         self._judge(coming if self.requests_elsewhere is None else coming + self.requests_elsewhere)
 
-    def _looks(self, now: float) -> bool:
+    def _is_check_due(self, now: float) -> bool:
+        """Return whether a check is due, and set the time of the next one."""
         if now < self._next_s:
             return False
-        self._next_s = now + self._step_s
+        self._next_s = now + self._check_interval_s
         return True
 
     @property
-    def _step_s(self) -> float:
+    def _check_interval_s(self) -> float:
+        """Return the seconds between two checks."""
         return self.duration_s / MAX_CHECKS
 
     @property
     def _limits(self) -> list[dict[str, float]]:
-        """Return by tier the limits that pass between two checks."""
+        """Return by tier the limits in seconds up to the time between two checks."""
         return [
             {
                 token: limit
                 for token, limit in (("first", tier.ttft_s), ("last", tier.e2e_s))
-                if limit is not None and limit <= self._step_s
+                if limit is not None and limit <= self._check_interval_s
             }
             for tier in self.tiers
         ]
 
-    def _due(self, now: float, requests: Array) -> int:
+    def _count_due(self, now: float, requests: Array) -> int:
         """Return how many requests arrived so long ago that their outcome is known."""
         longest = max((max(limits.values(), default=0.0) for limits in self._limits), default=0.0)
         # numpy's searchsorted would copy the column
         return bisect_left(requests["arrival"], now - (SLACK_S + longest))
 
     def _overdue(self, due: Array) -> IntArray:
-        """Return by tier how many requests are late."""
+        """Return by tier how many of the requests ``due`` are late."""
         limits = self._limits
         tiers, arrival = due["tier"].astype(np.int64), due["arrival"].copy()
         late = np.zeros(len(due), np.bool_)
@@ -127,13 +132,17 @@ class LateCounter:
         return np.bincount(tiers, late, len(self.tiers)).astype(np.int64)
 
     def _judge(self, count: IntArray) -> None:
+        """Raise ``TargetMissed`` if a tier misses its target for certain; ``count`` is by tier."""
         every_late = self._late if self.late_elsewhere is None else self._late + self.late_elsewhere
         if (name := first_missed_tier(self.tiers, every_late, count)) is not None:
             raise TargetMissed(name)
 
 
 def first_missed_tier(tiers: Sequence[Tier], late: IntArray, count: IntArray) -> str | None:
-    """Return the first tier that misses its target for certain, with ``late`` of ``count``."""
+    """Return the name of the first tier that misses its target for certain, or None.
+
+    ``late`` and ``count`` are the late requests and all requests, by tier.
+    """
     for tier, late_of_tier, requests in zip(tiers, late, count, strict=True):
         if late_of_tier and (requests - late_of_tier) / requests < tier.attainment - CONFIDENCE:
             return tier.name

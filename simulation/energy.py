@@ -53,7 +53,7 @@ class PoolEnergy:
 
 
 def pool_energy(result: Replay, p: int) -> PoolEnergy:
-    """Return the energy of GPUs and hosts of pool ``p``, and its carbon emissions."""
+    """Return the energy of GPUs and hosts of the pool with index ``p``, and its emissions."""
     pool, series = result.fleet.pools[p], result.series
     region = next(region for region in result.fleet.regions if region.name == pool.region)
     after = result.after
@@ -92,7 +92,8 @@ def pool_energy(result: Replay, p: int) -> PoolEnergy:
 def _busy_watts(result: Replay, p: int, busy_s: FloatArray) -> FloatArray:
     """Return the power in watts per GPU while an iteration runs, ``[intervals + 1]``.
 
-    ``busy_s`` and the result have a last value for the time after the window.
+    ``busy_s`` are the busy seconds. In both arrays, the last value is for the time after the
+    window.
     """
     pool, totals, series, after = result.fleet.pools[p], result.totals, result.series, result.after
     prefill_s = np.array([totals.prefill_s[p], after.prefill_s[p]])
@@ -120,7 +121,7 @@ def _busy_watts(result: Replay, p: int, busy_s: FloatArray) -> FloatArray:
 
 
 def carbon_kg(kwh: FloatArray, region: Region, result: Replay) -> float:
-    """Return the emissions in kg of energy per interval.
+    """Return the emissions in kg of ``kwh [intervals]``.
 
     The rate is that of the UTC hour at the middle of the interval if the region has hourly values,
     and the region's mean otherwise.

@@ -6,4 +6,4 @@ class SimulationError(ValueError):
 
 
 class InvariantViolated(AssertionError):
-    """A broken law of ``simulation.invariants``: a bug in the engine, never bad input."""
+    """A violated check of ``simulation.invariants``: a bug in the engine, never bad input."""

@@ -1,8 +1,8 @@
-"""Faults that a fleet names, and their plan for a seed.
+"""Faults that a fleet names, and their schedule for a seed.
 
-Nothing fails unless the fleet names a fault. Random faults are drawn before the run from the seed
-of the simulation, by place in the pool. They do not depend on the policy. So the same seed gives
-the same bytes, and two policies meet the same hardware.
+Nothing fails unless the fleet names a fault. Random faults are drawn before the run, from the seed
+of the simulation and the position in the pool. They do not depend on the policy. So the same seed
+gives the same bytes, and two policies meet the same faults.
 """
 
 from __future__ import annotations
@@ -151,10 +151,10 @@ def fault_events(
     duration_s: float,
     seed: int,
 ) -> npt.NDArray[np.void]:
-    """Return all events that begin before ``duration_s`` and their ends, sorted, ``[events]``.
+    """Return the begin and end events of all faults that begin before ``duration_s``, sorted.
 
-    The result has the dtype ``EVENT``. ``maxima`` is the maximum of instances per pool,
-    ``[pools]``. Raises ``SimulationError`` if more than MOST_CRASHES of a pool are expected.
+    The result ``[events]`` has the dtype ``EVENT``. ``maxima [pools]`` is the maximum of instances.
+    Raises ``SimulationError`` if more than MAX_CRASHES of a pool are expected.
     """
     rows: list[tuple[float, int, int, int, float, float]] = []
     for i, fault in enumerate(faults):
@@ -181,17 +181,20 @@ def fault_events(
                         "or the pool's maximum, or shorten the window."
                     )
                 count = int(rng.poisson(expected))
-                times, hit = rng.uniform(0, duration_s, count), rng.integers(slots, size=count)
+                crash_times, hit = (
+                    rng.uniform(0, duration_s, count),
+                    rng.integers(slots, size=count),
+                )
                 rows += [
                     (float(t), CRASH, p, int(slot), 0.0, 1.0)
-                    for t, slot in zip(times, hit, strict=True)
+                    for t, slot in zip(crash_times, hit, strict=True)
                 ]
-    begun = [row for row in rows if row[0] < duration_s or row[1] in (RECOVER, RESTORE)]
-    return np.array(sorted(begun), EVENT)
+    in_window = [row for row in rows if row[0] < duration_s or row[1] in (RECOVER, RESTORE)]
+    return np.array(sorted(in_window), EVENT)
 
 
 def failing_starts(faults: tuple[Fault, ...], pools: int, seed: int) -> npt.NDArray[np.bool_]:
-    """Return which starts of each pool fail, ``[pools, STARTS]``; ``[pools, 0]``: none."""
+    """Return the mask of starts that fail, by pool, ``[pools, STARTS]``; ``[pools, 0]``: none."""
     chosen = [(i, fault) for i, fault in enumerate(faults) if isinstance(fault, FailedStarts)]
     fails = np.zeros((pools, STARTS if chosen else 0), np.bool_)
     for i, fault in chosen:

@@ -101,7 +101,7 @@ class Pool:
     tau_n_s: float = 10.0  # DPA: requests expired longer than this go first
     tau_p_s: float = 0.5  # DPA: requests are urgent this long before their deadline
     when_full: str = "preempt"  # one of WHEN_FULL: action if KV memory runs out during decoding
-    # Tiers that it takes; None: all. Empty: it only provides GPUs for modules of other pools.
+    # Tiers that it serves; None: all. Empty: it only provides GPUs for modules of other pools.
     tiers: tuple[str, ...] | None = None
     start_up: StartUp | None = None  # None: ``startup_s``, or a minute for a lent instance
     spot: bool = False  # rented as spot, so it cannot be lent out
@@ -162,21 +162,21 @@ class Routing:
 
     # nearest region below it, else the region with the least utilization
     region_threshold: float = 0.7
-    release_one_below: float = 0.6  # utilization below which an endpoint takes one deferred request
+    release_one_below: float = 0.6  # utilization below which an endpoint gets one deferred request
     release_two_below: float = 0.5  # two deferred requests
     instance: str = "least-remaining"  # one of ROUTERS, for requests with their prompt to compute
     decode: str = "least-memory"  # one of ROUTERS, for requests from a prefill pool
-    sees: str = "queues"  # one of SEES
+    sees: str = "queues"  # one of ROUTER_INPUTS
     endpoint: str = "least-memory"  # one of ENDPOINTS
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fleet:
-    """The serving side of a simulation.
+    """The fleet of a simulation: tiers, regions, pools and routing.
 
     ``latency_s`` has shape ``[regions, regions]``: one-way seconds from home to serving region.
     They are added to TTFT for a request served away from home. inf: the path is closed, and no
-    request takes it.
+    request uses it.
     """
 
     tiers: tuple[Tier, ...]
@@ -215,10 +215,10 @@ class Fleet:
 
     @property
     def islands(self) -> npt.NDArray[np.int64]:
-        """Return a number per pool, ``[pools]``, equal if the regions exchange requests.
+        """Return a number per pool, ``[pools]``: equal if their regions can exchange requests.
 
-        The path may be open in one direction, or lead over other regions. So one pool may serve
-        what another lacks capacity for.
+        A path may be open in one direction only, or lead through other regions. So pools of a group
+        may serve each other's requests.
         """
         names = [region.name for region in self.regions]
         linked = np.isfinite(self.latency_s) | np.isfinite(self.latency_s.T)

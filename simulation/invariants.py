@@ -1,4 +1,4 @@
-"""Laws that every simulation obeys; a broken law is a bug in the engine."""
+"""Invariants of every simulation; a violation is a bug in the engine."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ TOLERANCE = 1e-6
 
 
 def check_invariants(result: SimulationResult) -> None:
-    """Raise ``InvariantViolated`` unless ``result`` obeys every law.
+    """Raise ``InvariantViolated`` if ``result`` violates an invariant.
 
-    The laws cover conservation of requests, causality, hours, and closed paths between regions.
+    The invariants cover conservation of requests, causality, hours, and closed paths between
+    regions.
     """
     log, arrived = result.requests, len(result.trace)
     check_requests(log, arrived, result.duration_s)
@@ -73,14 +74,14 @@ def check_totals(result: Replay, *, arrived: int, rejected: int, last_s: float) 
 
 
 def check_state(pools: npt.NDArray[Any], instances: npt.NDArray[Any], still_open: int) -> None:
-    """Check laws on the engine's records of pools and instances at the end.
+    """Check the engine's records of pools and instances at the end of a simulation.
 
-    ``still_open`` is the number of requests neither completed nor rejected. The laws are:
+    ``still_open`` is the number of requests neither completed nor rejected. The invariants are:
 
-    - No instance ever held more KV tokens than its memory, or ran before it was ready.
+    - No instance ever used more KV tokens than its memory, or ran before it was ready.
     - The five kinds of hours add up to the time from each birth to each death.
     - The counts of pools by status are those of their instances.
-    - Without open requests no instance holds memory, work or a place in its queue for one.
+    - Without open requests, no instance has memory, work or queue places in use.
     """
     _require(pools["kv_peak"] <= pools["kv_capacity"], "an instance held more KV than its memory")
     _require(pools["early"] == 0, "an iteration ran on an instance that was not ready")
@@ -103,8 +104,8 @@ def check_state(pools: npt.NDArray[Any], instances: npt.NDArray[Any], still_open
             counted[:, status] == pools[name], f"a pool miscounts its instances that are {name}"
         )
     if not still_open:
-        held = ("kv", "context", "decodes", "running", "sending")
-        for name in (*held, "work", "pending", "queued", "waiting"):
+        occupied_fields = ("kv", "context", "decodes", "running", "sending")
+        for name in (*occupied_fields, "work", "pending", "queued", "waiting"):
             _require(instances[name] == 0, f"an idle instance is left with {name}")
 
 
@@ -182,10 +183,11 @@ def _check_hours(result: Replay, last_s: float) -> None:
 
 
 def _nearly_equal(a: FloatArray, b: FloatArray) -> BoolArray:
+    """Return where ``a`` and ``b`` are equal within TOLERANCE."""
     return np.isclose(a, b, rtol=TOLERANCE, atol=TOLERANCE)
 
 
 def _require(holds: Any, broken: str) -> None:
-    """Raise ``InvariantViolated`` unless a law holds."""
+    """Raise ``InvariantViolated`` with the text ``broken`` unless all of ``holds`` is true."""
     if not np.all(holds):
         raise InvariantViolated(f"Broken law: {broken}.")

@@ -53,6 +53,7 @@ class KernelCache(FunctionCache):
 
     @cached_property
     def _cache_file(self) -> Any:  # type: ignore[override]
+        """Return the cache file for the key of the entry point."""
         key = kernel_key(self._entry)
         name = f"{self._py_func.__module__.rpartition('.')[2]}.{self._py_func.__qualname__}"
         name = name.replace("<", "").replace(">", "")
@@ -116,8 +117,8 @@ def _compiled_parts(value: object, where: str, seen: set[FunctionType]) -> Itera
     elif isinstance(value, bool | int | float | str | None):
         yield value
     elif isinstance(value, tuple):
-        for each in value:
-            yield from _compiled_parts(each, where, seen)
+        for item in value:
+            yield from _compiled_parts(item, where, seen)
     elif isinstance(value, ModuleType) and value.__name__ in LIBRARIES:
         yield value.__name__
     elif isinstance(value, INTRINSIC):  # it names contents that its file does not show

@@ -1,4 +1,4 @@
-"""Figures of one simulation (methods.md X1, X2, X4), for comparison of policies."""
+"""Figures of one simulation (methods.md X1, X2, X4), to compare policies."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ class Summary(Usage):
 
 
 def meets_slo(result: SimulationResult) -> BoolArray:
-    """Return per request whether it completed within every limit of its tier (X4).
+    """Return the mask of requests that completed within every limit of their tier (X4).
 
     A request with a single output token has no gaps and so meets any TBT limit.
     """
@@ -160,7 +160,7 @@ def meets_slo(result: SimulationResult) -> BoolArray:
 
 
 def in_time(log: RequestLog, trace: Trace, tiers: Sequence[Tier]) -> BoolArray:
-    """Return per request of ``trace`` whether it completed within every limit of its tier."""
+    """Return the mask of requests of ``trace`` that completed within every limit of their tier."""
     ok: BoolArray = np.equal(log.outcome, COMPLETED)
     tiers_by_name = {tier.name: tier for tier in tiers}
     for code, name in enumerate(trace.tiers):
@@ -180,14 +180,14 @@ def attainment(result: SimulationResult) -> dict[str, float | None]:
 def worst_hour(result: SimulationResult) -> dict[str, float | None]:
     """Return by tier the lowest attainment over the hours of arrival in the window.
 
-    An hour counts with at least HOUR_REQUESTS requests of the tier. So a few requests at night do
+    Only hours with at least HOUR_REQUESTS requests of the tier count. So a few requests at night do
     not decide for the day. The value is None if no hour counts.
     """
     return _worst_hour(result, meets_slo(result))
 
 
 def _worst_hour(result: SimulationResult, ok: BoolArray) -> dict[str, float | None]:
-    """Return the lowest hourly attainment by tier, from ``ok`` per request."""
+    """Return the lowest hourly attainment by tier, from ``ok``: which requests met their limits."""
     trace, tiers = result.trace, len(result.trace.tiers)
     due = np.not_equal(result.requests.outcome, NOT_DUE)
     hours = int(trace.arrival_s[-1] // HOUR_S) + 1 if len(trace) else 1
@@ -202,7 +202,10 @@ def _worst_hour(result: SimulationResult, ok: BoolArray) -> dict[str, float | No
 
 
 def least_hour(arrived: IntArray, met: IntArray, tiers: Sequence[str]) -> dict[str, float | None]:
-    """Return by tier the lowest share of ``met`` over hours, both ``[hours, tiers]``."""
+    """Return by tier the lowest share ``met / arrived`` over hours, ``[hours, tiers]`` each.
+
+    Hours with fewer than HOUR_REQUESTS requests do not count. None if no hour counts.
+    """
     share = np.where(arrived >= HOUR_REQUESTS, met / np.maximum(arrived, 1), np.inf)
     lowest_shares = share.min(axis=0).tolist()
     return {
@@ -218,7 +221,7 @@ def targets_met(tiers: Sequence[Tier], shares: dict[str, float | None]) -> dict[
 
 
 def within_limits(log: RequestLog, tier: Tier) -> BoolArray:
-    """Return per request whether it exceeded no limit of ``tier``; unserved requests pass."""
+    """Return the mask of requests that exceeded no limit of ``tier``; unserved requests pass."""
     ok = np.ones(len(log.outcome), bool)
     limits = ((log.ttft_s, tier.ttft_s), (log.tbt_s, tier.tbt_s), (log.e2e_s, tier.e2e_s))
     for value, limit in limits:
@@ -270,7 +273,7 @@ def summary_of(
     worst_hour: dict[str, float | None],
     tokens_in_time: int,
 ) -> Summary:
-    """Return the figures of a replay from those of its groups of requests."""
+    """Return the figures of a replay, given those of its groups of requests."""
     shares = {name: group.attainment for name, group in tiers.items()}
     pools = tuple(pool_summary(result, p) for p in range(len(result.fleet.pools)))
     return Summary(
@@ -351,7 +354,7 @@ class _Requests:
         )
 
     def together(self, groups: Sequence[GroupSummary]) -> GroupSummary:
-        """Return the summary of all requests from that of ``groups``, without percentiles."""
+        """Return the summary of all requests from those of ``groups``, without percentiles."""
         counts = {name: sum(getattr(group, name) for group in groups) for name in COUNTS}
         due = counts["arrived"] - counts["not_due"]
         attained = self.cells * int(self.ok.sum()) / due if due else None
@@ -360,6 +363,7 @@ class _Requests:
 
 
 def _percentiles(seconds: FloatArray) -> Percentiles:
+    """Return mean and percentiles in milliseconds of the finite ``seconds``."""
     finite_ms = seconds[np.isfinite(seconds)] * 1000.0
     if not len(finite_ms):
         return Percentiles(None, None, None, None)

@@ -1,6 +1,6 @@
 """Replay of one fleet on several cores: models that share nothing run in parallel threads.
 
-A policy may look at all models together, so it is not split. At a scaling decision each part waits
+A policy may use all models together, so it is not split. At a scaling decision each part waits
 for the others. Their observations are merged, and each part gets its share of the actions. The
 result equals that of the whole fleet, to the byte.
 """
@@ -84,20 +84,21 @@ def simulate_in_parallel(
 
 
 def _requests_of(stream: Stream, parts: Sequence[Part], i: int) -> Stream:
-    """Return the requests of a part's models; part 0 also gets those that no part serves."""
+    """Return the requests of part ``i``'s models; part 0 also gets those that no part serves."""
     part_of_model = {model: n for n, part in enumerate(parts) for model in part.fleet.models}
     models_of_part = np.array(
         [part_of_model.get(model, 0) == i for model in stream.models], np.bool_
     )
 
     def chunk(piece: Trace) -> Trace:
+        """Return the rows of a piece that belong to this part."""
         return piece.rows(models_of_part[piece.model])
 
     return replace(stream, chunks=lambda: map(chunk, stream.chunks()))
 
 
 class _FirstPartEnded(Exception):
-    """Raised in a part after the first part has ended early."""
+    """Raised in another part after the first part has ended early."""
 
 
 class _PartSync:
@@ -117,17 +118,17 @@ class _PartSync:
         self._over = False
 
     def decide(self, i: int, observation: Observation) -> Actions:
-        """Return the actions for a part, once all parts have arrived."""
-        answer: Actions = self._meet(i, observation, self._decided)
+        """Return the actions for part ``i``, once all parts have reached this decision."""
+        answer: Actions = self._exchange(i, observation, self._decided)
         return answer
 
     def latest(self, i: int, due_s: float) -> float:
         """Return the latest due time of any part; all parts wait for requests until then."""
-        latest: float = self._meet(i, due_s, lambda each: [max(each)] * len(each))
+        latest: float = self._exchange(i, due_s, lambda each: [max(each)] * len(each))
         return latest
 
     def go_on(self, fraction: float) -> None:
-        """Raise ``_FirstPartEnded`` if the first part has ended."""
+        """Raise ``_FirstPartEnded`` if the first part has ended. ``fraction`` is ignored."""
         if self._over:
             raise _FirstPartEnded
 
@@ -137,38 +138,41 @@ class _PartSync:
         for answers in self._answers:
             answers.put(_FirstPartEnded())
 
-    def _meet(self, i: int, what: Any, answered: Callable[[list[Any]], list[Any]]) -> Any:
-        """Exchange one message per part; ``answered`` makes the answers in the first part."""
+    def _exchange(self, i: int, what: Any, answered: Callable[[list[Any]], list[Any]]) -> Any:
+        """Exchange one message per part: wait for all parts and return the answer for part ``i``.
+
+        ``answered`` maps the messages of all parts to the answers. It runs in the thread of part 0.
+        """
         if i:
             self.desk.put((i, what))
             answer = self._answers[i].get()
             if isinstance(answer, _FirstPartEnded):
                 raise answer
             return answer
-        each = [what, *[None] * (len(self.parts) - 1)]
-        for _ in each[1:]:
+        messages = [what, *[None] * (len(self.parts) - 1)]
+        for _ in messages[1:]:
             message = self.desk.get()
             if isinstance(message, BaseException):
                 raise message
-            each[message[0]] = message[1]
-        first, *others = answered(each)
+            messages[message[0]] = message[1]
+        first, *others = answered(messages)
         for answers, answer in zip(self._answers[1:], others, strict=True):
             answers.put(answer)
         return first
 
     def _decided(self, seen: list[Observation]) -> list[Actions]:
-        """Ask the policy once for all parts and return the actions of each."""
-        answer = actions_of(self.policy.decide(self._of_all(seen)))
+        """Call the policy once for all parts and return the actions of each."""
+        answer = actions_of(self.policy.decide(self._merged_observation(seen)))
         return [self._share(answer, i) for i in range(len(self.parts))]
 
-    def _of_all(self, seen: list[Observation]) -> Observation:
-        """Return the observation of the whole fleet."""
-        of_all = _merge_columns(seen, self._order)
+    def _merged_observation(self, seen: list[Observation]) -> Observation:
+        """Return the observation of the whole fleet, merged from those of the parts."""
+        merged = _merge_columns(seen, self._order)
         signals = [observation.signals for observation in seen if observation.signals is not None]
-        return replace(of_all, signals=_merge_columns(signals, self._order)) if signals else of_all
+        return replace(merged, signals=_merge_columns(signals, self._order)) if signals else merged
 
     def _share(self, answer: Actions, i: int) -> Actions:
-        """Return the part of the actions that concerns the pools and models of a part."""
+        """Return the actions for the pools and models of part ``i``."""
         pool_indices = list(self.parts[i].pool_indices)
         changed: dict[str, Array | None] = {"targets": np.asarray(answer.targets)[pool_indices]}
         for name in BY_POOL:
@@ -181,7 +185,7 @@ class _PartSync:
 
 
 def _merge_columns(tables: Sequence[T], order: Array) -> T:
-    """Merge columns by pool, in the order of the whole fleet."""
+    """Merge the arrays by pool, in the pool order of the whole fleet."""
     changed: dict[str, Any] = {}
     for field in fields(tables[0]):
         values = [getattr(table, field.name) for table in tables]

@@ -14,7 +14,7 @@ from simulation.arrays import FloatArray
 
 
 def percentiles(values: FloatArray, shares: Sequence[float]) -> list[float]:
-    """Return percentiles at ``shares`` (0 to 100, rising), linear between ranks.
+    """Return percentiles at ``shares`` (0 to 100, must rise), linear between ranks.
 
     ``values`` must be finite and not empty.
     """

@@ -48,7 +48,7 @@ class Signals:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Observation:
-    """Everything that a policy sees at a scaling decision.
+    """All inputs of a policy at a scaling decision.
 
     Every array has shape ``[pools]`` unless noted.
     """
@@ -56,7 +56,7 @@ class Observation:
     time_s: float  # seconds since the start of the simulation
     ready: IntArray  # ready instances
     starting: IntArray  # requested, not yet ready
-    draining: IntArray  # instances that finish their requests and take no new ones
+    draining: IntArray  # instances that finish their requests and get no new ones
     utilisation: FloatArray  # KV tokens in use over KV tokens of ready instances
     waiting: IntArray  # requests at the pool's instances that are not in a batch yet
     input_tps: FloatArray  # input tokens per second that arrived since the last decision
@@ -90,7 +90,7 @@ class Observation:
 class Gauge:
     """The signal that a rule follows, one value per decision of the rule.
 
-    The rule asks for more above ``out_above`` and for fewer below ``in_below``. NaN: no reading.
+    The rule scales out above ``out_above`` and in below ``in_below``. NaN: no reading.
     """
 
     words: str
@@ -110,7 +110,7 @@ class ComputedParameter:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Actions:
-    """Everything that a policy asks for; every array has shape ``[pools]``.
+    """Everything that a policy can request; every array has shape ``[pools]``.
 
     None leaves the default.
     """
@@ -142,12 +142,12 @@ class Guard(NamedTuple):
     largest factor of instances from one decision to the next, or ``least_growth`` more instances.
     """
 
-    pools: FloatArray  # [rows, pools] what an instance of each pool does and holds
+    pools: FloatArray  # [rows, pools] rates and requests of an instance of each pool
     capacity: FloatArray  # [pools, N + 1] load that 0 to N instances serve
     looks: FloatArray  # [decisions, LOOK, pools] of the last ``rise_s``
     looks_s: FloatArray  # [decisions] their times
     memory: FloatArray  # [MEMORY, pools]
-    asked: FloatArray  # [decisions, pools] instances that it asked for in the last ``fall_s``
+    asked: FloatArray  # [decisions, pools] instances requested in the last ``fall_s``
     asked_s: FloatArray  # [decisions] their times
     targets: FloatArray  # [pools] of the last decision
     decided_s: FloatArray  # [1] time of the last decision
@@ -156,9 +156,9 @@ class Guard(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Hold:
-    """A decision that is repeated until ``until_s``, unless ``guard`` asks for more than it.
+    """A decision that is repeated until ``until_s``, unless ``guard`` requires more instances.
 
-    So the engine need not ask the policy while ``targets [pools]`` are what is ready or starting.
+    So the engine need not call the policy while ``targets [pools]`` are ready or starting.
     """
 
     until_s: float
@@ -191,17 +191,17 @@ class ScalingPolicy(Protocol):
 
 
 class Holds(Protocol):
-    """A policy that says how long a decision holds, so that replays are fast."""
+    """Protocol of a policy that states how long a decision stays the same, to speed up replays."""
 
     def hold(self, time_s: float) -> Hold | None:
-        """Return how long the decision of ``time_s`` holds; None: ask again each time."""
+        """Return how long the decision at ``time_s`` stays the same; None: ask at each decision."""
         ...
 
 
 def holds(policy: ScalingPolicy) -> Holds | None:
-    """Return the policy if its class defines ``hold`` beside ``decide``.
+    """Return the policy if the class that defines ``decide`` also defines ``hold``, else None.
 
-    A subclass that only decides otherwise has to be asked each time.
+    A subclass that overrides only ``decide`` must be asked at each decision.
     """
     decides = next(cls for cls in type(policy).__mro__ if "decide" in vars(cls))
     return cast(Holds, policy) if "hold" in vars(decides) else None
@@ -209,9 +209,9 @@ def holds(policy: ScalingPolicy) -> Holds | None:
 
 @runtime_checkable
 class ReportsGauge(Protocol):
-    """A policy that follows one signal and reports it.
+    """Protocol of a policy that follows one signal and reports it.
 
-    Its figures can then show a signal that never moves.
+    Its figures can then show a signal that never changes.
     """
 
     def gauge(self, observation: Observation) -> Gauge | None:

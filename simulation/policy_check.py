@@ -35,14 +35,14 @@ WINDOW_S = 600.0
 
 
 class ProtocolBroken(AssertionError):
-    """A policy broke the protocol; the message tells how and where."""
+    """A policy violated the protocol; the message states how and where."""
 
 
 def check(make: Factory, *, fleets: tuple[str, ...] = ("one", "two", "split")) -> None:
     """Raise ``ProtocolBroken`` unless the policies that ``make()`` returns obey the protocol.
 
     ``fleets`` are ``one`` (pool), ``two`` (regions, one empty at first) and ``split`` (prefill and
-    decode pools). On each of them the following must hold:
+    decode pools). On each of them, these rules apply:
 
     - Every answer has one whole, finite count of at least 0 per pool.
     - The same observations give the same answers, from a new policy and after ``reset``.
@@ -67,7 +67,7 @@ def check(make: Factory, *, fleets: tuple[str, ...] = ("one", "two", "split")) -
 
 
 def observations(fleet: Fleet) -> Iterator[Observation]:
-    """Yield observations: calm and busy, pools without instances, no readings, no signals."""
+    """Yield many observations: calm, busy, with empty pools, without readings or signals."""
     pools = len(fleet.pools)
     rng = np.random.default_rng(11)
     for i in range(40):
@@ -179,7 +179,7 @@ def _checked_actions(answer: object, fleet: Fleet, name: str, time_s: float) -> 
 
 
 def _check_replays(make: Factory, fleet: Fleet, name: str) -> None:
-    """Check that replays lose no request and give the same result twice."""
+    """Check that replays lose no request, and that two replays give the same result."""
     for kind, trace in (
         ("burst", _trace(fleet, np.linspace(0, 20, 300))),
         ("silence", _trace(fleet, np.zeros(0))),
@@ -200,6 +200,7 @@ def _check_replays(make: Factory, fleet: Fleet, name: str) -> None:
 
 
 def _arrays(observation: Observation) -> list[np.ndarray]:
+    """Return the arrays of an observation and of its signals."""
     signals = observation.signals
     values = [getattr(observation, field.name) for field in fields(Observation)]
     values += [getattr(signals, field.name) for field in fields(Signals)] if signals else []
@@ -229,6 +230,7 @@ def _trace(fleet: Fleet, arrival_s: np.ndarray) -> Trace:
 
 
 def _pool(**changes: object) -> Pool:
+    """Return a small pool for tests, with ``changes``."""
     profile = LinearProfile(
         "m", "gpu", 1, 1 / 64, 1 / 1024, 1 / 64, 1 / 8192, 16, 512, 8192, ASSUMED
     )
@@ -237,6 +239,7 @@ def _pool(**changes: object) -> Pool:
 
 
 def _fleet(*pools: Pool, regions: tuple[str, ...] = ("east",)) -> Fleet:
+    """Return a small fleet for tests."""
     return Fleet(
         tiers=TIERS,
         regions=tuple(Region(name, 400.0, 1.2) for name in regions),

@@ -33,7 +33,7 @@ SOURCES = ("spot", "other model", "local weights", "remote weights")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RequestLog:
-    """One value per request, ``[requests]``, in the order of the trace; NaN: did not happen."""
+    """One value per request, ``[requests]``, in the order of the trace. NaN: did not happen."""
 
     outcome: npt.NDArray[np.int8]
     reason: npt.NDArray[np.int8]  # reason of the rejection, index into REASONS; -1: not rejected
@@ -64,7 +64,7 @@ class PoolSeries:
     held: FloatArray
     batch: FloatArray  # time-weighted mean of sequences in the batch of a busy instance
     # SM-activity proxy (modelled): share of the time of ready and draining instances that the
-    # tokens take at the pace of a full prefill iteration, in which computing binds.
+    # tokens take at the rate of a full prefill iteration, in which computing binds.
     sm_activity: FloatArray
     iterations: FloatArray  # ended in the interval
     arrived_tokens: FloatArray  # input tokens of requests that reached an instance
@@ -102,8 +102,7 @@ class PoolTotals:
 class AfterWindow:
     """Work after the window, per pool, ``[pools]``.
 
-    An instance that still has work is kept and paid to the end of its last iteration, waits
-    included.
+    An instance that still has work costs money to the end of its last iteration, waits included.
     """
 
     until_s: float  # end of the simulation
@@ -140,8 +139,7 @@ class Replay(ABC):
     def attention(self, p: int) -> FloatArray:
         """Return the sums of ``attention_terms`` over the requests that pool ``p`` served, ``[4]``.
 
-        A pool that served no request to the end, such as a prefill pool, gets those of its whole
-        model.
+        A pool that completed no request, such as a prefill pool, has those of its whole model.
         """
 
 
@@ -170,7 +168,7 @@ ANSWER_TOKENS, PROMPT_TOKENS = 1, 3  # rows of ``attention_terms``
 
 
 def attention_terms(inputs: Int32Array, outputs: Int32Array) -> FloatArray:
-    """Return the terms of attention per request, ``[4, requests]``.
+    """Return the terms of the attention work of each request, ``[4, requests]``.
 
     The rows are: contexts that its output tokens attend to; output tokens; token pairs in the
     attention of its prompt; prompt tokens.

@@ -1,4 +1,4 @@
-"""Start times of instances by location of the weights, and registration of started instances."""
+"""Start times of instances by the location of their weights, and registration."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class StartUp:
     Source: SageServe, arXiv 2502.14617, section 3. Spot reclaim takes a minute, local weights about
     10, remote weights about 2 h.
 
-    A start takes the first of these that exists:
+    A start uses the first of these that exists:
 
     1. An instance that this pool lent out as spot.
     2. One that a pool of another model lent out in the same region on the same GPUs. It leaves that
@@ -44,8 +44,8 @@ class Registration:
     ready prefill over ready decode within ``tolerance`` of ``ratio``. The others wait, loaded, and
     count as starting.
 
-    A side that is short by the ratio registers at once. If no instance of either side loads any
-    more, all that wait register, since there is nothing left to wait for.
+    Instances of a role that is short by the ratio register at once. Once no instance of either role
+    is loading, all that wait register, since there is nothing left to wait for.
     """
 
     ratio: float  # prefill instances per decode instance

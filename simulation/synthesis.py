@@ -1,4 +1,4 @@
-"""Requests drawn from binned demand and distributions of their lengths, always from a seed."""
+"""Requests drawn from binned demand and from distributions of their lengths, with a seed."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def requests_from_bins(
     """Return ``(arrival_s, input_tokens, output_tokens)`` that reproduce ``counts`` exactly.
 
     Arrivals are those of ``arrivals_from_bins``. ``totals`` are the input and output tokens per
-    bin. They are optional; NaN means unknown. Drawn lengths are scaled per bin so that they sum
+    bin. They are optional, and NaN means unknown. Drawn lengths are scaled per bin so that they sum
     to the total exactly, each at least 1.
 
     Raises ``SimulationError`` for invalid counts, or totals below one token per request.
@@ -171,7 +171,7 @@ def arrivals_from_bins(
 def _clustered(
     bins: IntArray, bin_s: float, dispersion: float, rng: np.random.Generator
 ) -> FloatArray:
-    """Return the place of each request in its bin, from 0 to 1, for clustered arrivals."""
+    """Return the position of each request in its bin, from 0 to 1, for clustered arrivals."""
     if not dispersion >= 1.0:
         raise SimulationError("dispersion must be at least 1.")
     # Over times much longer than a cluster, the dispersion is E[size^2] / E[size] = 2 / p - 1.
@@ -193,7 +193,10 @@ def _scale_to_totals(
     totals: FloatArray,
     what: str,
 ) -> Int32Array:
-    """Return lengths that sum to the total of each bin: 1 each, the rest in proportion."""
+    """Return lengths that sum to the total of each bin.
+
+    Each request gets one token, and the rest in proportion to ``lengths``.
+    """
     if totals.shape != counts.shape:
         raise SimulationError(f"Give one {what} token total per bin.")
     tokens = np.rint(np.nan_to_num(totals, nan=-1.0)).astype(np.int64)
@@ -213,8 +216,10 @@ def _scale_to_totals(
     extra = (tokens - counts)[bins]
     # Round the running sum, not the parts, so that the parts of every bin add up to its total.
     running = np.cumsum(share)
-    before = np.concatenate([[0.0], running])[starts[bins]]
-    running_share = np.clip((running - before) / np.where(sums > 0, sums, 1.0)[bins], 0.0, 1.0)
+    sum_before_bin = np.concatenate([[0.0], running])[starts[bins]]
+    running_share = np.clip(
+        (running - sum_before_bin) / np.where(sums > 0, sums, 1.0)[bins], 0.0, 1.0
+    )
     edges = np.rint(running_share * extra).astype(np.int64)
     last = np.cumsum(counts)[used] - 1
     edges[last] = extra[last]

@@ -72,7 +72,7 @@ class Topology:
         return len(self.gpu)
 
     def above(self, level: int) -> IntArray:
-        """Return the parent of each node at ``level``, shape ``[n]``."""
+        """Return the number of each node's parent at ``level``, shape ``[n]``."""
         if level == NODE:
             return np.arange(len(self))
         under: IntArray = (self.rack, self.s1, self.s2, self.centre)[level - RACK]
@@ -104,8 +104,8 @@ class Shape:
     S2 switches come in three kinds, the high, medium and low priority of the seed's RDMA subgroups
     (section 3.3). ``mixed_s1`` of them have S1 switches with several GPU types in different racks.
     ``mixed_s2`` of them have S1 switches of one type each, but not all the same. The others have a
-    single type. ``mixed_s2`` of None: all that are not ``mixed_s1``, the result of filling one S1
-    after the other.
+    single type. If ``mixed_s2`` is None, it is all that are not ``mixed_s1``. That is the result of
+    filling one S1 switch after the other.
     """
 
     s2: int
@@ -169,7 +169,7 @@ def build_topology(
 
 
 def _filled_places(shape: Shape, left: IntArray) -> list[tuple[int, int]]:
-    """Return the filled places of a data centre, numbered through, with the GPU type of each.
+    """Return the filled places of a data centre, with the GPU type of each.
 
     A block of places is filled with the type that has the most nodes left. If its parent must be
     mixed, types that the parent already has are skipped. Nodes left over go to any free place.
@@ -187,8 +187,8 @@ def _filled_places(shape: Shape, left: IntArray) -> list[tuple[int, int]]:
         for start in range(s2 * per_s2, (s2 + 1) * per_s2, block):
             if start % parent == 0:
                 occupied: set[int] = set()
-            rest = np.array([0 if t in occupied else n for t, n in enumerate(left)])
-            gpu = int(np.argmax(rest if rest.any() else left))
+            other_types = np.array([0 if t in occupied else n for t, n in enumerate(left)])
+            gpu = int(np.argmax(other_types if other_types.any() else left))
             count = min(block, int(left[gpu]))
             taken += [(start + i, gpu) for i in range(count)]
             left[gpu] -= count

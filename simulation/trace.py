@@ -18,7 +18,7 @@ from simulation.errors import SimulationError
 class PrefixBlocks:
     """The blocks of every prompt, as ids that identify a block and all blocks before it.
 
-    Two prompts share their first blocks as far as their ids agree (``hash_ids`` of Mooncake's
+    Two prompts share their first blocks as long as their ids are equal (``hash_ids`` of Mooncake's
     traces).
     """
 
@@ -56,9 +56,9 @@ class PrefixBlocks:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CachedTokens:
-    """The tokens of every prompt that a prefix cache has, as a log counts them.
+    """The tokens of every prompt that a prefix cache already has, as counted in a log.
 
-    They need no prefill. Unlike blocks, they do not tell which prompts share them.
+    They need no prefill. Unlike blocks, they do not show which prompts share them.
     """
 
     tokens: Int32Array  # [requests], at least 0
@@ -162,7 +162,10 @@ class Trace:
     def repeated(
         self, keep: slice | npt.NDArray[Any], arrival_s: FloatArray, session: Int32Array | None
     ) -> Trace:
-        """Return the requests that ``keep`` selects, with new arrivals in order and sessions."""
+        """Return the requests that ``keep`` selects, with new arrival times and sessions.
+
+        ``arrival_s`` must not decrease.
+        """
         return replace(
             self,
             arrival_s=arrival_s,
@@ -177,7 +180,7 @@ class Trace:
         )
 
     def window(self, start_s: float, end_s: float) -> Trace:
-        """Return requests in ``[start_s, end_s)`` (epoch seconds), relative to ``start_s``."""
+        """Return the requests in ``[start_s, end_s)`` (epoch seconds), timed from ``start_s``."""
         inside = self.rows(self.between(start_s, end_s))
         shifted = inside.arrival_s - (start_s - self.start_s)
         return replace(inside, arrival_s=shifted, start_s=start_s)
@@ -193,9 +196,9 @@ class Trace:
 
 
 def joined_cached(parts: Sequence[Trace]) -> CachedTokens | None:
-    """Return the cached tokens of several traces, one after the other; None if none has any.
+    """Return the cached tokens of several traces in sequence; None if none has any.
 
-    A trace without them has 0 in their place.
+    A trace without cached tokens has 0 in their place.
     """
     if not any(isinstance(part.blocks, CachedTokens) for part in parts):
         return None
@@ -209,7 +212,10 @@ def joined_cached(parts: Sequence[Trace]) -> CachedTokens | None:
 
 
 def previous_turns(session: Int32Array) -> Int32Array:
-    """Return the request before each one in its session, ``[requests]``; -1: none."""
+    """Return the index of the previous request in each request's session; -1: none.
+
+    The shape is ``[requests]``.
+    """
     previous = np.full(len(session), -1, np.int32)
     order = np.argsort(session, kind="stable")
     same = (session[order][1:] == session[order][:-1]) & (session[order][1:] >= 0)
@@ -218,7 +224,7 @@ def previous_turns(session: Int32Array) -> Int32Array:
 
 
 def joined_sessions(parts: Sequence[Trace]) -> Int32Array | None:
-    """Return the sessions of several traces, one after the other; None if none has any.
+    """Return the sessions of several traces in sequence; None if none has any.
 
     Sessions are renumbered, so that no two traces share one.
     """
@@ -233,7 +239,7 @@ def joined_sessions(parts: Sequence[Trace]) -> Int32Array | None:
 
 
 def joined_think(parts: Sequence[Trace]) -> FloatArray | None:
-    """Return the think times of several traces, one after the other; None if none has any."""
+    """Return the think times of several traces in sequence; None if none has any."""
     if all(part.think_s is None for part in parts):
         return None
     return np.concatenate(

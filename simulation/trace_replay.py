@@ -1,8 +1,8 @@
 """Replay of a trace, as a stream if it is long, and figures of both kinds of result.
 
 A request takes about 140 bytes during a replay, in addition to the trace. So a long trace would not
-fit in memory. A stream needs no memory per request. In return percentiles are exact only within
-``ERROR``, and requests have no rows. All other figures are equal to the bit.
+fit in memory. A stream needs no memory per request. But its percentiles are exact only within
+``ERROR``, and it has no rows by request. All other figures are equal to the bit.
 """
 
 from __future__ import annotations
@@ -61,6 +61,7 @@ def simulate_long_trace(
     tier_index = _tier_indices(trace.tiers, fleet)
 
     def look(now: float, held: Array, tally: Tally) -> None:
+        """Check the stream's targets, once per interval of the series."""
         assert watch is not None
         late = np.zeros(len(fleet.tiers), np.int64)
         late[tier_index] = tally.missed(len(trace.tiers))
@@ -117,7 +118,7 @@ def _largest_served_request(trace: Trace, fleet: Fleet) -> int:
 
 
 def summarise_replay(result: Replayed, *, brief: bool = False) -> Summary:
-    """Return all figures of X1 and X2; ``brief`` has no effect on a stream."""
+    """Return all figures of X1 and X2; ``brief`` does not change those of a stream."""
     if isinstance(result, StreamResult):
         return summarise_stream(result)
     return summarise(result, brief=brief)
@@ -131,7 +132,7 @@ def shares_met(result: Replayed) -> dict[str, float | None]:
 
 
 def due_and_late(result: Replayed) -> tuple[IntArray, IntArray]:
-    """Return the due requests, and those that were late or rejected, by tier of the fleet.
+    """Return the number of due requests, and of late or rejected ones, by tier of the fleet.
 
     Both count the requests of one cell.
     """

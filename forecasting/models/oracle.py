@@ -14,7 +14,7 @@ from forecasting.models.series_end import SeriesEnd, check_steps, require_fitted
 
 
 class Perfect:
-    """Return the true demand, for comparison only.
+    """Forecaster that returns the true demand, for comparison only.
 
     Every quantile is the truth. Gaps in the truth are interpolated.
     """
@@ -39,8 +39,12 @@ class Perfect:
         end = SeriesEnd.of(series)
         truth = self._truth
         offset = (series.start_s - truth.start_s) / truth.bin_s
-        same = (series.key, series.bin_s, series.unit) == (truth.key, truth.bin_s, truth.unit)
-        if not same or abs(offset - round(offset)) > 1e-6:
+        same_series = (series.key, series.bin_s, series.unit) == (
+            truth.key,
+            truth.bin_s,
+            truth.unit,
+        )
+        if not same_series or abs(offset - round(offset)) > 1e-6:
             raise ForecastError(
                 f"{series.key}: the truth given is {truth.key} in {truth.unit} bins of "
                 f"{truth.bin_s:g} s. Give the truth of the same series on the same bin edges."

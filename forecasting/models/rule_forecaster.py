@@ -26,8 +26,9 @@ FEWEST = 2  # observed bins that a rule needs
 class MultiSeriesForecaster:
     """Forecast series on the same bins with ``method``, one of PANEL_METHODS.
 
-    The peak is that of ``horizon_bins`` bins, ``lead_bins`` ahead. "auto" and "ensemble" answer on
-    any history: the last value on a short one, 0 on an empty one.
+    The peak is the largest of ``horizon_bins`` bins that begin ``lead_bins`` ahead. "auto" and
+    "ensemble" accept any history. They repeat the last value of a short one, and return 0 for an
+    empty one.
     """
 
     def __init__(self, method: str, horizon_bins: int = 4, lead_bins: int = 0) -> None:
@@ -114,6 +115,7 @@ class RuleForecaster:
 
 
 def _check_length(method: str, series: DemandSeries) -> None:
+    """Raise SeriesTooShort, or ForecastError for bins that do not divide the season."""
     if method in (AUTO, ENSEMBLE):
         return
     rule, observed = RULES[method], int((~np.isnan(series.values)).sum())

@@ -1,4 +1,4 @@
-"""Checks that new bins follow the last seen bin of a series."""
+"""Check that new bins follow the last seen bin of a series."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ class SeriesEnd:
         return cls(series.key, series.bin_s, series.unit, series.end_s)
 
     def extend(self, series: DemandSeries) -> SeriesEnd:
-        """Return the end of ``series``; raise ForecastError unless it follows this end."""
+        """Return the end of ``series``; raise ForecastError unless it begins at this end."""
         _check_amounts(series)
-        same = (series.key, series.bin_s, series.unit) == (self.key, self.bin_s, self.unit)
-        if not same or abs(series.start_s - self.end_s) > 1e-6 * self.bin_s:
+        same_series = (series.key, series.bin_s, series.unit) == (self.key, self.bin_s, self.unit)
+        if not same_series or abs(series.start_s - self.end_s) > 1e-6 * self.bin_s:
             raise ForecastError(
                 f"{self.key}: an update must hold the {self.unit} bins of {self.bin_s:g} s from "
                 f"epoch second {self.end_s:.0f} on, not {series.key} in {series.unit} bins of "
@@ -42,7 +42,7 @@ class SeriesEnd:
 
 
 def require_fitted(state: T | None, method: str) -> T:
-    """Return ``state``; raise ForecastError if it is None, before ``fit``."""
+    """Return ``state``; raise ForecastError if it is None because ``fit`` was not called."""
     if state is None:
         raise ForecastError(f"{method}: fit a series before updating or predicting.")
     return state
@@ -55,6 +55,7 @@ def check_steps(steps: int, method: str) -> None:
 
 
 def _check_amounts(series: DemandSeries) -> None:
+    """Raise ForecastError for negative or infinite amounts."""
     wrong = np.flatnonzero((series.values < 0) | np.isinf(series.values))
     if wrong.size:
         raise ForecastError(

@@ -1,7 +1,7 @@
 """ARIMA with daily and weekly harmonics, orders by AIC: the forecast of SageServe (methods E6).
 
-Of the square root of demand, which keeps forecasts positive, evens out the variance of counts and
-is defined at zero. Each series is fitted alone (``arima_fit``). All series are forecast together.
+It models the square root of demand. So forecasts are positive, the variance of counts is even, and
+zero is defined. Each series is fitted alone (``arima_fit``). All series are forecast together.
 """
 
 from __future__ import annotations
@@ -40,7 +40,10 @@ DEFAULT_LIMITS = Limits()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Row:
-    """``root = cycles + level + spread * u``, with ``u`` an ARMA, or an ARIMA from 0 on."""
+    """Fitted model of one series: ``root = cycles + level + spread * u``.
+
+    ``u`` is an ARMA, or an ARIMA that begins at 0.
+    """
 
     cycles: FloatArray  # [columns of the most harmonics]
     ar: FloatArray  # of the root around its cycles, differences included
@@ -66,16 +69,16 @@ class FittedArima:
         design = self.harmonics.design(start_s, panel.bin_s, bins - first + steps)
         cycle = self.cycles @ design.T
         root = self.scale.transform(panel.values[:, first:bins])
-        rest, shocks = self._filter(root - cycle[:, : bins - first])
+        deviations, shocks = self._filter(root - cycle[:, : bins - first])
         ahead = np.zeros((len(root), len(origins), steps))
         since = origins - first
         for step in range(steps):
             for lag, weight in enumerate(self.ar.T, start=1):
                 if lag <= step:
-                    before = ahead[:, :, step - lag]
+                    earlier = ahead[:, :, step - lag]
                 else:
-                    before = rest[:, self.ar.shape[1] + since + step - lag]
-                ahead[:, :, step] += weight[:, None] * before
+                    earlier = deviations[:, self.ar.shape[1] + since + step - lag]
+                ahead[:, :, step] += weight[:, None] * earlier
             for lag, weight in enumerate(self.ma.T, start=1):
                 if lag > step:
                     shock = shocks[:, self.ma.shape[1] + since + step - lag]
@@ -85,10 +88,10 @@ class FittedArima:
         return np.where(seen[:, :, None], amounts, np.nan)
 
     def _filter(self, rest: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return ``rest [series, bins]`` without gaps, and its shocks.
+        """Return ``rest [series, bins]`` without gaps, and the one-step errors (shocks).
 
-        Both begin with the bins before the first one that a lag needs. A gap gets the value that
-        was expected, without a shock.
+        Both arrays begin with extra bins that the first lags need. A gap gets its expected value
+        and no shock.
         """
         known, ar, ma = ~np.isnan(rest), self.ar.T, self.ma.T
         # A walk begins where it was first seen, a stationary series at its mean.
@@ -101,10 +104,12 @@ class FittedArima:
         for row in np.flatnonzero(whole):  # a compiled filter does for rows without gaps
             filled[len(ar) :, row] = rest[row]
             over, under = np.r_[1.0, -self.ar[row]], np.r_[1.0, self.ma[row]]
-            before = scipy.signal.lfiltic(
+            filter_state = scipy.signal.lfiltic(
                 over, under, shocks[: len(ma), row], filled[: len(ar), row]
             )
-            shocks[len(ma) :, row] = scipy.signal.lfilter(over, under, rest[row], zi=before)[0]
+            shocks[len(ma) :, row] = scipy.signal.lfilter(over, under, rest[row], zi=filter_state)[
+                0
+            ]
         gappy = np.flatnonzero(~whole)
         if gappy.size:
             self._filter_by_bin(rest[gappy], gappy, filled, shocks)
@@ -113,7 +118,10 @@ class FittedArima:
     def _filter_by_bin(
         self, rest: FloatArray, rows: IntArray, filled: FloatArray, shocks: FloatArray
     ) -> None:
-        """Set columns ``rows`` of ``filled`` and ``shocks [lags and bins, series]``."""
+        """Filter series with gaps bin by bin; fill in ``rows`` of ``filled`` and ``shocks``.
+
+        Both have the shape ``[lags and bins, series]``.
+        """
         ar, ma = self.ar[rows, ::-1].T, self.ma[rows, ::-1].T  # [lags, rows], the oldest bin first
         values, errors = filled[:, rows], shocks[:, rows]
         for t, value in enumerate(np.ascontiguousarray(rest.T)):
@@ -129,8 +137,8 @@ class FittedArima:
 class Arima:
     """ARIMA(p, d, q) around harmonics; ``d`` by a KPSS test, then harmonics and orders by AIC.
 
-    Only the latest ``limits.bins`` bins are used. With ``always`` there is at least one harmonic of
-    the day and of the week if the history can identify them ("arima-fourier").
+    Only the latest ``limits.bins`` bins are used. With ``always`` ("arima-fourier") there is at
+    least one harmonic of the day and of the week, if the history can identify them.
     """
 
     always: bool = False
@@ -142,13 +150,13 @@ class Arima:
         start_s = panel.start_s + first * panel.bin_s
         options = self._options(panel.bin_s, values.shape[1])
         scale = Root(mean_scale(values))
-        most = options[-1]
-        design = most.design(start_s, panel.bin_s, values.shape[1])
+        most_harmonics = options[-1]
+        design = most_harmonics.design(start_s, panel.bin_s, values.shape[1])
         rows = [self._fit_series(root, design, options) for root in scale.transform(values)]
         suffix = f", on the last {self.limits.bins} bins" if first else ""
         return FittedArima(
             scale=scale,
-            harmonics=most,
+            harmonics=most_harmonics,
             cycles=np.stack([row.cycles for row in rows]),
             ar=np.stack([row.ar for row in rows]),
             ma=np.stack([row.ma for row in rows]),
@@ -171,7 +179,7 @@ class Arima:
         design: FloatArray,
         options: Sequence[Harmonics],
     ) -> _Row:
-        """Fit one series ``root [bins]`` on columns of ``design [bins, columns]``."""
+        """Fit one series ``root [bins]`` on some columns of ``design [bins, columns]``."""
         seen = ~np.isnan(root)
         cycles = np.zeros(design.shape[1])
         ar, ma = np.zeros(self.limits.p + 1), np.zeros(self.limits.q)
@@ -204,7 +212,10 @@ def _first_known(values: FloatArray, known: BoolArray) -> FloatArray:
 
 
 def _spread(values: FloatArray, d: int) -> float:
-    """Return the root mean square of the values or differences, at least SMALLEST_SPREAD."""
+    """Return the root mean square of the ``d``-times differenced values.
+
+    It is at least SMALLEST_SPREAD.
+    """
     squares = np.diff(values, n=d) ** 2
     squares = squares[~np.isnan(squares)]
     if squares.size == 0:  # gaps between all observed bins: no difference is known

@@ -1,9 +1,9 @@
 """Fit an ARIMA to one series: d by a unit-root test, then p and q by AIC.
 
-Candidates are estimated by Hannan and Rissanen's regressions (1982, Biometrika 69), whose shocks
-are those of a long autoregression. The best of them are improved by Gauss-Newton steps, which makes
-them as good as maximum likelihood (Brockwell and Davis 1991, section 8.11). statsmodels then
-computes the exact likelihood, and so the AIC, of each.
+Candidates are estimated by Hannan and Rissanen's regressions (1982, Biometrika 69). Their shocks
+are the residuals of a long autoregression. Gauss-Newton steps make the best candidates as good as
+maximum likelihood (Brockwell and Davis 1991, section 8.11). statsmodels then computes the exact
+likelihood, and so the AIC, of each.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from forecasting.harmonics import RIDGE, carry_forward, least_squares
 Order = tuple[int, int, int]  # (p, d, q)
 
 FINALISTS = 4  # orders whose exact likelihood is computed
-STEPS = 2  # of Gauss-Newton
+STEPS = 2  # Gauss-Newton steps
 LARGEST_MA_ROOT = 0.95  # inverse; closer to 1, shocks would be remembered for too long
 LARGEST_AR_ROOT = 0.999  # inverse; 1 is a unit root, which ``d`` is for
 KPSS_CRITICAL = 0.463  # at 5%, level stationarity (Kwiatkowski et al. 1992, table 1)
@@ -36,6 +36,7 @@ class FittedOrder:
 
     @classmethod
     def white_noise(cls, d: int) -> FittedOrder:
+        """Return the order (0, d, 0), which has no parameters."""
         return cls((0, d, 0), np.empty(0), np.inf)
 
 
@@ -75,7 +76,10 @@ def fit_orders(values: FloatArray, d: int, max_p: int, max_q: int) -> FittedOrde
 def _hannan_rissanen(
     w: FloatArray, target: BoolArray, d: int, max_p: int, max_q: int
 ) -> list[FittedOrder]:
-    """Return all orders, least AIC first, by regressions on values and on estimated shocks."""
+    """Return all orders, least AIC first.
+
+    They are estimated by regressions on earlier values and on estimated shocks.
+    """
     long = min(round(10 * np.log10(w.size)), w.size // 4)
     shocks = np.zeros_like(w)
     lagged, rows = _lagged(w, long), target[long:]
@@ -107,7 +111,7 @@ def _hannan_rissanen(
 
 
 def _refine(fit: FittedOrder, w: FloatArray, target: BoolArray) -> FittedOrder:
-    """Take Gauss-Newton steps towards the least sum of squared shocks."""
+    """Reduce the sum of squared shocks by Gauss-Newton steps."""
     p, d, q = fit.order
     parameters = fit.parameters
     for _ in range(STEPS if q else 0):  # without MA terms the regression is the least already
@@ -126,7 +130,10 @@ def _refine(fit: FittedOrder, w: FloatArray, target: BoolArray) -> FittedOrder:
 
 
 def _with_exact_aic(fit: FittedOrder, w: FloatArray) -> FittedOrder:
-    """Compute the AIC with the exact likelihood, whose variance has its own maximum."""
+    """Return the fit with the AIC of the exact likelihood.
+
+    The variance of the shocks is the one of maximum likelihood.
+    """
     from statsmodels.tsa.innovations.arma_innovations import arma_innovations  # slow to import
 
     p, _, q = fit.order
@@ -158,7 +165,7 @@ def _roots_within(radius: float, coefficients: list[float]) -> bool:
 
 
 def _lagged(values: FloatArray, lags: int) -> FloatArray:
-    """Return the ``lags`` bins before each bin from the bin ``lags`` on, the latest first."""
+    """Return the ``lags`` values before each bin, latest first, from the bin ``lags`` on."""
     if not lags:
         return np.empty((values.size, 0))
     return sliding_window_view(values[:-1], lags)[:, ::-1]

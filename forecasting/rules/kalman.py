@@ -1,9 +1,9 @@
 """Kalman filter of the local-level model, on the logarithm of demand.
 
-Durbin and Koopman, Time Series Analysis by State Space Methods, 2nd ed., chapter 2. The ratio of
-the variance of the level to that of the noise has the maximum likelihood among RATIOS; the variance
-of the noise is concentrated out. A gap adds to the variance of the level, so that the next bin has
-more weight.
+Durbin and Koopman, Time Series Analysis by State Space Methods, 2nd ed., chapter 2. The parameter
+is the ratio of the variance of the level to that of the noise. It is the one of RATIOS with the
+maximum likelihood, in which the variance of the noise is concentrated out. A gap adds to the
+variance of the level, so that the next bin has more weight.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class LocalLevel:
 
 @dataclass(frozen=True, slots=True)
 class Kalman:
-    """Choose the ratio of each series by maximum likelihood."""
+    """Local-level model; the variance ratio of each series has the maximum likelihood."""
 
     def fit(self, panel: Panel) -> LocalLevel:
         scale = Logarithm(mean_scale(panel.values))
@@ -56,10 +56,10 @@ class Kalman:
 
 
 def _kalman_gains(seen: BoolArray, ratio: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return gains and variances of the errors, both ``[bins, series, ratios]``.
+    """Return Kalman gains and variances of the errors, both ``[bins, series, ratios]``.
 
-    The gain is the share of an error that moves the level, 0 in gaps. Variances are divided by
-    that of the noise. ``ratio`` has the shape ``[series or 1, ratios]``.
+    The gain is the share of an error that moves the level, 0 in gaps. Variances are divided by that
+    of the noise. ``ratio`` has the shape ``[series or 1, ratios]``.
     """
     bins = seen.shape[1]
     variance = np.full((len(seen), ratio.shape[1]), DIFFUSE)

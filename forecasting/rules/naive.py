@@ -10,7 +10,7 @@ from forecasting.arrays import FloatArray, IntArray
 from forecasting.harmonics import DAY_S
 from forecasting.panel import Panel, forward_fill
 
-LARGEST_LEVEL = 5.0  # of the last day over that of the shape
+LARGEST_LEVEL = 5.0  # largest ratio of the last day to the same day of the shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +38,17 @@ class Seasonal:
         return self
 
     def paths(self, panel: Panel, origins: IntArray, steps: int) -> FloatArray:
-        """Return the last amounts of each phase; NaN before the end of the first season."""
+        """Return the last amounts of each phase of the season as paths.
+
+        Paths from origins before the end of the first season are NaN.
+        """
         season = panel.season_bins(self.season_s)
         if not season:
             return np.full((len(panel.values), len(origins), steps), np.nan)
         ahead = np.arange(steps)
         source = origins[:, None] + ahead - season * (1 + ahead // season)
-        before = fill_by_phase(panel.values, season)
-        paths = np.where(source >= 0, before[:, np.maximum(source, 0)], np.nan)
+        last_of_phase = fill_by_phase(panel.values, season)
+        paths = np.where(source >= 0, last_of_phase[:, np.maximum(source, 0)], np.nan)
         paths[:, origins < season] = np.nan
         return forward_fill(paths, axis=2)
 
@@ -84,9 +87,9 @@ def fill_by_phase(values: FloatArray, season: int) -> FloatArray:
 
 @dataclass(frozen=True, slots=True)
 class ShapeTimesLevel:
-    """Repeat the mean shape of the last seasons, at the level of the last day.
+    """Repeat the mean shape of the last seasons, scaled to the level of the last day.
 
-    The level is the last day's total over that of the same days of the shape.
+    The scale is the last day's total over the total of the same day in the shape.
     """
 
     season_s: float
@@ -109,13 +112,15 @@ class ShapeTimesLevel:
         for k in range(1, self.seasons + 1):
             source = phase - k * season
             # The whole of a season, so that the shape and its level have the same days.
-            whole = (origins >= k * season + day)[:, None] & (source >= 0)
-            total += np.where(whole, filled[:, np.maximum(source, 0)], 0.0)
-            count += whole
+            complete = (origins >= k * season + day)[:, None] & (source >= 0)
+            total += np.where(complete, filled[:, np.maximum(source, 0)], 0.0)
+            count += complete
         shape = np.where(count > 0, total / np.maximum(count, 1), np.nan)
         last = filled[:, np.maximum(origins[:, None] + back, 0)]
-        both = ~np.isnan(last) & ~np.isnan(shape[:, :, :day])
-        under = np.where(both, shape[:, :, :day], 0.0).sum(axis=2)
-        level = np.where(both, last, 0.0).sum(axis=2) / np.where(under > 0, under, 1.0)
-        level = np.where(under > 0, np.minimum(level, LARGEST_LEVEL), 1.0)
+        both_known = ~np.isnan(last) & ~np.isnan(shape[:, :, :day])
+        shape_total = np.where(both_known, shape[:, :, :day], 0.0).sum(axis=2)
+        level = np.where(both_known, last, 0.0).sum(axis=2) / np.where(
+            shape_total > 0, shape_total, 1.0
+        )
+        level = np.where(shape_total > 0, np.minimum(level, LARGEST_LEVEL), 1.0)
         return shape[:, :, day:] * level[:, :, None]

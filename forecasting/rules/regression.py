@@ -1,9 +1,10 @@
 """Fourier terms of day and week with an autoregression of the residuals, for all series at once.
 
-On the logarithm or the root of demand, in two steps. All series share the design matrix of the
-Fourier terms, so that their fit is one matrix product; gaps are filled with the fit, which is
-repeated. Residuals are regressed on those of some bins, a day and a week before, by the normal
-equations of every series with a ridge. Phases refer to UTC epoch seconds.
+The model is of the logarithm or the root of demand, and is fitted in two steps. All series share
+the design matrix of the Fourier terms, so that their fit is one matrix product. Gaps are filled
+with the fit, which is then repeated. Residuals are regressed on those of the last bins, and of a
+day and a week before. Each series has its own normal equations with a ridge. Phases refer to UTC
+epoch seconds.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from forecasting.rules.scales import Logarithm, Root, Scale
 DAILY, WEEKLY = 6, 3
 LAGS = 6  # bins before; a day and a week before there are two each
 RIDGE = 0.01  # of the mean square of a regressor
-REFITS = 3  # of the Fourier terms if there are gaps
+REFITS = 3  # repeated fits of the Fourier terms if there are gaps
 MEMORY = 96  # bins before twice the largest lag, from which gaps are filled
 PASSES = 16  # fillings of all gaps at once; each one completes one more gap of a row
 CEILING = 2.0  # times the largest amount seen, since an autoregression can diverge
@@ -50,11 +51,11 @@ class FittedRegression:
         for step in range(steps):
             for lag, weight in zip(self.lags, self.weights.T, strict=True):
                 if lag <= step:
-                    before = ahead[:, :, step - lag]
+                    earlier = ahead[:, :, step - lag]
                 else:
                     source = origins - first + step - lag
-                    before = np.where(source >= 0, residual[:, np.maximum(source, 0)], 0.0)
-                ahead[:, :, step] += weight[:, None] * before
+                    earlier = np.where(source >= 0, residual[:, np.maximum(source, 0)], 0.0)
+                ahead[:, :, step] += weight[:, None] * earlier
         amounts = self.scale.inverse(ahead + windows_at(cycle, origins - first, steps))
         largest_so_far = np.fmax.accumulate(panel.values[:, :bins], axis=1)[:, origins - 1, None]
         return np.minimum(amounts, CEILING * np.nan_to_num(largest_so_far))
@@ -105,21 +106,22 @@ class Regression:
         )
 
     def _harmonics(self, panel: Panel) -> Harmonics:
-        """Return daily terms from two days on and weekly ones from two weeks on."""
+        """Return daily harmonics from two days of history on, and weekly ones from two weeks on."""
         span_s = panel.bins * panel.bin_s
         nyquist = int((DAY_S / panel.bin_s - 1) // 2)
         daily = max(0, min(DAILY, nyquist)) if self.cycles and span_s >= 2 * DAY_S else 0
         return Harmonics(daily, WEEKLY if daily and span_s >= 2 * WEEK_S else 0)
 
     def _lags(self, panel: Panel) -> tuple[int, ...]:
-        near = range(1, 1 + min(LAGS, panel.bins // (2 * LAGS)))
-        far = [
+        """Return the lags in bins: the last bins, and a day and a week before where known."""
+        last_lags = range(1, 1 + min(LAGS, panel.bins // (2 * LAGS)))
+        season_lags = [
             season + extra
             for season in (panel.season_bins(DAY_S), panel.season_bins(WEEK_S))
             for extra in (0, 1)
             if season > LAGS and panel.bins >= 2 * season + LAGS
         ]
-        return (*near, *far)
+        return (*last_lags, *season_lags)
 
 
 def _fourier_coefficients(scaled: FloatArray, seen: FloatArray, design: FloatArray) -> FloatArray:
@@ -144,13 +146,13 @@ def _lag_weights(residual: FloatArray, seen: FloatArray, lags: tuple[int, ...]) 
         return np.zeros((len(residual), 0))
     first, bins = max(lags), residual.shape[1]
     target = residual[:, first:] * seen[:, first:]
-    before = [residual[:, first - lag : bins - lag] * seen[:, first:] for lag in lags]
+    lagged_residuals = [residual[:, first - lag : bins - lag] * seen[:, first:] for lag in lags]
     normal = np.empty((len(residual), len(lags), len(lags)))
     moments = np.empty((len(residual), len(lags)))
-    for i, lagged in enumerate(before):
+    for i, lagged in enumerate(lagged_residuals):
         moments[:, i] = np.einsum("st,st->s", lagged, target)
         for j in range(i + 1):
-            normal[:, i, j] = normal[:, j, i] = np.einsum("st,st->s", lagged, before[j])
+            normal[:, i, j] = normal[:, j, i] = np.einsum("st,st->s", lagged, lagged_residuals[j])
     size = np.trace(normal, axis1=1, axis2=2)[:, None, None] / len(lags)
     normal += (RIDGE * size + SMALLEST) * np.eye(len(lags))
     return np.asarray(np.linalg.solve(normal, moments[:, :, None])[:, :, 0])

@@ -14,8 +14,8 @@ class FittedRule(Protocol):
     def paths(self, panel: Panel, origins: IntArray, steps: int) -> FloatArray:
         """Return the expected amounts of ``steps`` bins after each origin, ``[series, o, steps]``.
 
-        ``origins`` are rising numbers of bins of ``panel``, which begins with the bin that the
-        fit began with. A path uses the bins before its origin only. NaN: no forecast.
+        ``origins`` are rising bin indices of ``panel``. It begins with the same bin as the panel of
+        the fit. A path uses only the bins before its origin. NaN means no forecast.
         """
         ...
 

@@ -49,4 +49,5 @@ class Root:
 
 
 def _broadcast(mean: FloatArray, amounts: FloatArray) -> FloatArray:
+    """Reshape ``mean [series, 1]`` so that it broadcasts against ``amounts``."""
     return mean.reshape([-1] + [1] * (amounts.ndim - 1))

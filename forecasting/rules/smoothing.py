@@ -25,7 +25,7 @@ FLOOR = 1e-3  # of the series' mean: smallest value of a profile, which is a div
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Level:
-    """Forecast the level after the last bin for every step."""
+    """Fitted exponential smoothing: forecasts the level after the last bin for every step."""
 
     gain: FloatArray  # [series]
 
@@ -38,7 +38,7 @@ class Level:
 
 @dataclass(frozen=True, slots=True)
 class Smoothing:
-    """Choose the gain with the least absolute error one bin ahead."""
+    """Exponential smoothing; its gain has the least mean absolute error one bin ahead."""
 
     def fit(self, panel: Panel) -> Level:
         values = panel.values
@@ -48,7 +48,10 @@ class Smoothing:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LevelOverProfile:
-    """Forecast ``profile[phase] x level``, the level being the ratio of amounts to the profile."""
+    """Fitted daily profile: forecasts ``profile[phase] x level``.
+
+    The level is the ratio of recent amounts to the profile.
+    """
 
     season: int  # bins; 0: unknown
     gains: FloatArray  # [series, 2] of the profile by day, and of the level by bin
@@ -73,7 +76,10 @@ class LevelOverProfile:
 
 @dataclass(frozen=True, slots=True)
 class SeasonalSmoothing:
-    """Choose the gains with the least absolute error one bin ahead; needs two seasons."""
+    """Smoothing with a daily profile; its gains have the least absolute error one bin ahead.
+
+    It needs two seasons of history.
+    """
 
     season_s: float = DAY_S
 
@@ -96,16 +102,20 @@ class SeasonalSmoothing:
 
 
 def discounted(values: FloatArray, gain: float) -> FloatArray:
-    """Return the mean up to each bin, weighted by ``(1 - gain)^age``; NaN before the first."""
+    """Return the mean up to each bin, weighted by ``(1 - gain)^age``.
+
+    It is NaN before the first observed bin.
+    """
     return _ratio(values, np.ones_like(values), gain, before=np.nan)
 
 
 def _exponential_filter(values: FloatArray, gain: float) -> FloatArray:
+    """Return the sum up to each bin, weighted by ``(1 - gain)^age``."""
     return np.asarray(scipy.signal.lfilter([1.0], [1.0, gain - 1.0], values, axis=1))
 
 
 def _season_levels(values: FloatArray, season: int, gain: float) -> FloatArray:
-    """Return the level of each bin's phase after that bin, ``[series, bins]``."""
+    """Return the level of each bin's phase of the season after that bin, ``[series, bins]``."""
     series, bins = values.shape
     seasons = -(-bins // season)
     padded = np.full((series, seasons * season), np.nan)
@@ -116,7 +126,10 @@ def _season_levels(values: FloatArray, season: int, gain: float) -> FloatArray:
 
 
 def _profile(levels: FloatArray, season: int, floor: FloatArray) -> FloatArray:
-    """Return the level of the season before, at least ``floor``; NaN in the first season."""
+    """Return the profile at each bin: the phase's level a season before, at least ``floor``.
+
+    It is NaN in the first season.
+    """
     profile = np.full_like(levels, np.nan)
     profile[:, season:] = np.maximum(levels[:, :-season], floor)
     return profile
@@ -125,14 +138,16 @@ def _profile(levels: FloatArray, season: int, floor: FloatArray) -> FloatArray:
 def _ratio(values: FloatArray, profile: FloatArray, gain: float, before: float = 1.0) -> FloatArray:
     """Divide the discounted sum of ``values`` by that of ``profile`` after each bin.
 
-    Bins where either is NaN do not change it. It is ``before`` until one bin has both.
+    Bins where either is NaN do not count. The ratio is ``before`` until one bin has both.
     """
-    both = ~np.isnan(values) & ~np.isnan(profile)
-    over = _exponential_filter(np.where(both, values, 0.0), gain)
-    under = _exponential_filter(np.where(both, profile, 0.0), gain)
-    latest = np.maximum.accumulate(np.where(both, np.arange(values.shape[1]), 0), axis=1)
-    ratio = np.take_along_axis(over / np.maximum(under, np.finfo(float).tiny), latest, axis=1)
-    return np.where(np.logical_or.accumulate(both, axis=1), ratio, before)
+    both_known = ~np.isnan(values) & ~np.isnan(profile)
+    value_sum = _exponential_filter(np.where(both_known, values, 0.0), gain)
+    profile_sum = _exponential_filter(np.where(both_known, profile, 0.0), gain)
+    latest = np.maximum.accumulate(np.where(both_known, np.arange(values.shape[1]), 0), axis=1)
+    ratio = np.take_along_axis(
+        value_sum / np.maximum(profile_sum, np.finfo(float).tiny), latest, axis=1
+    )
+    return np.where(np.logical_or.accumulate(both_known, axis=1), ratio, before)
 
 
 def _mean_error(actual: FloatArray, expected: FloatArray) -> FloatArray:

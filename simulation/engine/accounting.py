@@ -29,9 +29,9 @@ from simulation.lifecycle import LENT, OFF, READY, STARTING
 
 @kernel
 def _kv_token_seconds(instance: Any, t: float) -> float:
-    """Return the KV token-seconds held from ``t0`` to ``t``.
+    """Return the KV token-seconds occupied from ``t0`` to ``t``.
 
-    KV tokens form a staircase that rises by ``decodes`` at the end of each iteration.
+    The KV tokens in use rise by ``decodes`` at the end of each iteration.
     """
     x = t - instance.t0
     if x == 0.0 or instance.k == 1:  # no iteration ended; half of the calls start at t0
@@ -51,10 +51,10 @@ def _kv_token_seconds(instance: Any, t: float) -> float:
 
 @kernel
 def _settle_after(state: Any, slot: int, start: float, t: float) -> None:
-    """Count an iteration after the window, from ``start`` to ``t``.
+    """Count an iteration after the window, which lasts from ``start`` to ``t`` (seconds).
 
-    An instance with work is paid from the end of the window to the end of its last iteration. Idle
-    time between iterations is included, and time after the last one is not.
+    An instance with work costs money from the end of the window to the end of its last iteration.
+    Idle time between iterations is included, and time after the last one is not.
     """
     instance, after = state.instances[slot], state.series.shape[2] - 1
     pool = state.pools[instance.pool]
@@ -70,9 +70,9 @@ def _settle_after(state: Any, slot: int, start: float, t: float) -> None:
 
 @kernel
 def settle(state: Any, slot: int, t: float) -> None:
-    """Count the instance's hours since the last call, up to ``t``.
+    """Count the instance's hours from the last call up to ``t``.
 
-    After the end of the window only time up to the last work counts.
+    After the end of the window, only time up to the last work counts.
     """
     instance, clock = state.instances[slot], state.clock[0]
     start, end = instance.settled, min(t, clock.duration)

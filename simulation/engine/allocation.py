@@ -32,7 +32,7 @@ WATERMARK = 0.01  # share of KV memory kept free at admission; vLLM's default
 
 
 class StreamLimits(NamedTuple):
-    """Limits over all requests of a stream, those loaded later included."""
+    """Limits over all requests of a stream, including those that are not loaded yet."""
 
     requests: int  # upper bound of the number of requests
     tokens: int  # input and output tokens of the largest request
@@ -166,7 +166,7 @@ def allocate(
 
 
 def _turns(trace: Trace) -> Array:
-    """Return the neighbours of each request in its session, ``[requests]``."""
+    """Return the previous and the following turn of each request's session, ``[requests]``."""
     if trace.session is None:
         return np.zeros(1, TURN)
     turns = np.zeros(max(len(trace), 1), TURN)
@@ -180,9 +180,9 @@ def _turns(trace: Trace) -> Array:
 
 
 def _regions_by_latency(latency_s: FloatArray) -> IntArray:
-    """Return the regions by latency from each home, ``[home, regions]``, home first.
+    """Return the regions in order of latency from each home region, ``[home, regions]``.
 
-    Regions behind a closed path are -1, at the end.
+    The home is first. Regions that cannot be reached are -1, at the end.
     """
     away = np.where(np.eye(len(latency_s), dtype=bool), -np.inf, latency_s)
     order = np.argsort(away, axis=1, kind="stable")
@@ -191,9 +191,9 @@ def _regions_by_latency(latency_s: FloatArray) -> IntArray:
 
 
 def _places_per_instance(batch: int) -> int:
-    """Return the places kept per instance for a batch.
+    """Return the places that an instance's batch occupies in memory, at least ``batch``.
 
-    The number of cache lines is odd. With an even one the first places of all instances would
+    The number of cache lines is odd. With an even one, the first places of all instances would
     compete for the same few lines of the processor's cache.
     """
     lines = -(-batch // 8)
@@ -214,10 +214,10 @@ def _limits_by_tier(seconds: Iterable[float | None]) -> Array:
 
 
 class Service(NamedTuple):
-    """A model and the tiers that the same set of its pools takes.
+    """A model and the tiers that are served by the same set of its pools.
 
-    Each model and set has one service for the pools that get requests first. It has a second one
-    with ``takes_over`` for decode pools that continue them.
+    Each model and set has one service for the pools that get requests first. It has a second one,
+    with ``takes_over``, for the decode pools that continue them.
     """
 
     model: str
@@ -226,7 +226,7 @@ class Service(NamedTuple):
 
 
 def services(fleet: Fleet) -> dict[Service, tuple[int, ...]]:
-    """Return every service of a fleet with the pools that provide it."""
+    """Return every service of a fleet with the indices of the pools that provide it."""
     groups: dict[str, dict[tuple[int, ...], tuple[str, ...]]] = {}
     for tier in fleet.tiers:
         for model in dict.fromkeys(pool.model for pool in fleet.pools):
@@ -256,7 +256,7 @@ def _endpoint_pools(
 
 
 def _handover_services(takers: dict[Service, tuple[int, ...]]) -> Array:
-    """Return two services for each service, ``[services, 2]``; -1: none.
+    """Return the indices of two related services for each service, ``[services, 2]``; -1: none.
 
     The first takes over after the prefill. The second is the one that a request restarts with.
     """
@@ -354,15 +354,12 @@ def _indices(names: tuple[str, ...], known_names: Sequence[str | None]) -> npt.N
 
 
 def _longest_request(pool: Pool) -> int:
-    """Return the most tokens of a request that a pool can ever hold."""
+    """Return the tokens of the largest request that ever fits in a pool."""
     return min(pool.profile.kv_capacity_tokens, pool.max_context or NO_LIMIT)
 
 
 def _start_s(fleet: Fleet, pool: Pool) -> float:
-    """Return the profile's ``start_s``, or for a decode pool that of its prefill pools.
-
-    Of several prefill pools the slowest counts.
-    """
+    """Return the profile's ``start_s``. A decode pool has that of its slowest prefill pool."""
     first = [
         sender.profile.start_s
         for sender in fleet.pools
@@ -428,10 +425,10 @@ def _set_starts(row: Any, pool: Pool) -> None:
     """Fill in start times, lent instances and hosts with the weights."""
     start = pool.start_up or StartUp(local_s=pool.startup_s, remote_s=pool.startup_s)
     row["startup"], row["remote"], row["reclaim"] = start.local_s, start.remote_s, start.reclaim_s
-    other = np.inf if start.other_model_s is None else start.other_model_s
-    row["other_model"] = other
-    same = start.same_architecture_s
-    row["same_architecture"] = other if same is None else same
+    other_model = np.inf if start.other_model_s is None else start.other_model_s
+    row["other_model"] = other_model
+    same_architecture = start.same_architecture_s
+    row["same_architecture"] = other_model if same_architecture is None else same_architecture
     row["warm"] = MAX_REQUESTS_AT_ONCE if start.warm_hosts is None else start.warm_hosts
     row["lent_first"] = start.lent
     row["today"] = -1 if pool.today is None else pool.today

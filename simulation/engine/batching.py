@@ -125,7 +125,9 @@ def _next_to_join(state: Any, slot: int, chunk: int, left: int, t: float) -> tup
     """Return the queue of the request that joins now and its number of cached blocks.
 
     The result is (-1, 0) if the request does not fit. ``chunk`` prompt tokens are already in the
-    iteration and ``left`` tokens of the budget remain.
+    iteration and ``left`` tokens of the budget remain. Cached blocks need no computation. Only
+    those that a running request uses need no more memory: unused ones count as free until they are
+    used.
     """
     instance = state.instances[slot]
     pool = state.pools[instance.pool]

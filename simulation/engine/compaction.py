@@ -21,17 +21,16 @@ _REQUEST_FIELDS = ("next", "newer", "older")
 def replace_requests(
     state: State, keep: BoolArray, joining: Array, prefix_start: Array, prefix_ids: Array
 ) -> None:
-    """Keep the requests in ``keep [requests]`` and append ``joining``.
+    """Keep the requests in the mask ``keep [requests]`` and append ``joining``.
 
-    ``prefix_start`` and ``prefix_ids`` describe both together. No instance or queue may refer to a
-    request that is removed.
+    ``prefix_start`` and ``prefix_ids`` are the prompt blocks of the kept and the joining requests.
+    No instance or queue may refer to a request that is removed.
     """
-    kept = int(keep.sum())
-    check_count(kept + len(joining))
-    new_index = np.full(
-        len(keep) + 1, -1, np.int64
-    )  # the last entry maps -1 (no request) to itself
-    new_index[:-1][keep] = np.arange(kept)
+    kept_count = int(keep.sum())
+    check_count(kept_count + len(joining))
+    # The last entry maps -1 (no request) to itself.
+    new_index = np.full(len(keep) + 1, -1, np.int64)
+    new_index[:-1][keep] = np.arange(kept_count)
     clock = state.clock[0]
     for name in _INSTANCE_FIELDS:
         state.instances[name] = new_index[state.instances[name]]
@@ -42,14 +41,14 @@ def replace_requests(
     _renumber_batches(state, new_index)
     requests = np.concatenate([state.requests[keep], joining])
     for name in _REQUEST_FIELDS:
-        requests[name][:kept] = new_index[requests[name][:kept]]
+        requests[name][:kept_count] = new_index[requests[name][:kept_count]]
     # The next arrival moves down by the number of removed requests before it.
     clock["arrival"] = int(keep[: int(clock["arrival"])].sum())
     state.refill(requests, prefix_start, prefix_ids)
 
 
 def _renumber_batches(state: State, new_index: Array) -> None:
-    """Renumber requests in batches, where a place packs finish number and request."""
+    """Renumber the requests in batches. A place packs the finish number and the request."""
     low = (1 << REQUEST_BITS) - 1
     slots = np.flatnonzero(state.instances["decodes"])
     decodes = state.instances["decodes"][slots]

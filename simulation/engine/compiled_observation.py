@@ -25,7 +25,7 @@ AMOUNTS = (
 
 
 class Reading(NamedTuple):
-    """Arrays of an observation: what it is read with, and what was read."""
+    """Arrays that an observation is read with, and arrays that it is read into."""
 
     router_pool: IntArray  # [services, regions] pool of the requests at a router; -1: none
     requested_model: IntArray  # [pools] model that counts as requested from a pool; -1: none
@@ -39,7 +39,7 @@ class Reading(NamedTuple):
 
 @kernel
 def read_observation(state: Any, t: float, reading: Any) -> None:
-    """Read the observation of every pool at ``t``.
+    """Fill ``reading`` with the observation of every pool at ``t``.
 
     Amounts cover the time since the last decision. Counters restart at 0.
     """
@@ -83,7 +83,7 @@ def read_observation(state: Any, t: float, reading: Any) -> None:
 
 @kernel
 def _read_instances(state: Any, p: int, t: float, amounts: Any) -> None:
-    """Fill the amounts of a pool that its ready instances give (``Observation``); 0 without any."""
+    """Fill the amounts of a pool from its ready instances (``Observation``); 0 without any."""
     pool = state.pools[p]
     for row in (_UTILISATION, _LOAD, _BACKLOG, _FULLEST, _LONGEST, _SATURATION):
         amounts[row, p] = 0.0

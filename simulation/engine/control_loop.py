@@ -28,9 +28,10 @@ class Controller:
         self._holds = holds(policy)
 
     def look(self, now: float, *, read: bool = False) -> Hold | None:
-        """Make one scaling decision at ``now``; its observation may have been ``read`` already.
+        """Make one scaling decision at ``now``.
 
-        Returns how long it holds; None: the policy has to be asked each time.
+        With ``read``, the observation has been read already. Returns a ``Hold``: how long the
+        decision stays the same. None means that the policy must be asked at each decision.
         """
         # Observe even during an outage: readings always cover the time since the last decision.
         observation = self.observe(now, read=read)
@@ -45,7 +46,7 @@ class Controller:
         return None if self._outages or self._holds is None else self._holds.hold(now)
 
     def _present(self) -> Fleet:
-        """Return the fleet with its present instances as the initial ones."""
+        """Return the fleet with its ready and starting instances as the initial ones."""
         up = (self._state.pools["ready"] + self._state.pools["starting"]).tolist()
         pools = zip(self._fleet.pools, up, strict=True)
         return replace(

@@ -34,7 +34,7 @@ def scale(handle: Any, targets: Any, soft_s: Any, lend: Any, keep: Any, t: float
 
 @cached_kernel
 def speed(handle: Any, factors: Any, t: float) -> None:
-    """Set how many times as fast iterations run from ``t`` on, ``factors [pools]``."""
+    """Set the speed factors ``[pools]`` from ``t`` on; 2 means iterations twice as fast."""
     apply_speed(opened(handle), factors, t)
 
 
@@ -42,7 +42,7 @@ def speed(handle: Any, factors: Any, t: float) -> None:
 def fault(
     handle: Any, kind: int, target: int, slot_or_rank: int, until: float, factor: float, t: float
 ) -> None:
-    """Apply one planned fault event."""
+    """Apply one event of a planned fault."""
     apply_fault(opened(handle), kind, target, slot_or_rank, until, factor, t)
 
 
@@ -54,7 +54,7 @@ def limit(handle: Any, max_batch: Any, kv_share: Any, t: float) -> None:
 
 @cached_kernel
 def tend(handle: Any, t: float) -> None:
-    """Route aged deferred requests, and release others to endpoints with room."""
+    """Route deferred requests that have become urgent; release others to endpoints with room."""
     tend_deferred(opened(handle), t)
 
 
@@ -68,7 +68,7 @@ def observe(handle: Any, t: float, reading: Any) -> None:
 def hold(handle: Any, until: float, timing: Any, reading: Any, planned: Any, guard: Any) -> bool:
     """Advance through the scaling decisions before ``until`` that change nothing.
 
-    Returns whether it ended with one that may change something.
+    Returns True if it stopped at a decision that may change something.
     """
     return bool(hold_decision(opened(handle), until, timing, reading, planned, guard))
 

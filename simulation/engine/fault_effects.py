@@ -28,7 +28,7 @@ FAILED = REASONS.index(INSTANCE_FAILED)
 
 @kernel
 def _restart_request(state: Any, r: int) -> None:
-    """Restart a request after the loss of its KV cache: its prompt is computed again."""
+    """Reset a request after the loss of its KV cache; its prompt must be computed again."""
     request = state.requests[r]
     request.carried = 0
     request.model = state.handover[request.model, NEXT_IN_BATCH]
@@ -36,7 +36,7 @@ def _restart_request(state: Any, r: int) -> None:
 
 @kernel
 def _requeue_or_reject(state: Any, r: int, p: int, t: float) -> None:
-    """Return a request of a lost instance to the router, or reject it without a retry left."""
+    """Return a request of a lost instance to the router, or reject it if no retry is left."""
     request = state.requests[r]
     request.pool = -1
     request.cached = request.held = request.preempted = 0
@@ -52,7 +52,7 @@ def _requeue_or_reject(state: Any, r: int, p: int, t: float) -> None:
 
 @kernel
 def _cut_run(state: Any, slot: int, t: float) -> None:
-    """End the run with the iterations that ended before ``t``; the one in progress is lost."""
+    """End the current run at ``t``. The iteration in progress is lost."""
     instance = state.instances[slot]
     settle(state, slot, t)
     done = iterations_done(instance, t)
@@ -114,10 +114,10 @@ def lose_instance(state: Any, slot: int, t: float) -> None:
 
 @kernel
 def _instance_of_event(state: Any, p: int, slot_or_rank: int) -> int:
-    """Return the slot that an event refers to; -1: there is no instance.
+    """Return the slot of the instance that an event refers to; -1: there is none.
 
-    A ``slot_or_rank`` of at least 0 is a slot. A negative one counts ready and draining instances
-    from 0, as ``-1 - place``, modulo their number.
+    A ``slot_or_rank`` of at least 0 is a slot. A negative one is ``-1 - place`` among the ready and
+    draining instances, modulo their number.
     """
     pool = state.pools[p]
     if slot_or_rank >= 0:
@@ -138,7 +138,7 @@ def _instance_of_event(state: Any, p: int, slot_or_rank: int) -> int:
 
 @kernel
 def _slow_down(state: Any, slot: int, factor: float, until: float, t: float) -> None:
-    """Slow an instance down by ``factor`` until a time, from its next iteration on."""
+    """Slow an instance down by ``factor`` from its next iteration until the time ``until``."""
     instance = state.instances[slot]
     instance.slow, instance.slow_until = factor, until
     if instance.k > 1:

@@ -4,8 +4,8 @@
 - instances by (next event, slot), with the position of every instance, so that it can be moved;
 - requests in transit by (delivery time, request).
 
-A sift only compares adjacent heap entries. It never reads the records of requests or instances,
-which are too many for the processor's caches.
+Moving an entry only compares adjacent heap entries. It never reads the records of requests or
+instances, which are too many for the processor's caches.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def batch_push(state: Any, slot: int, finish: int, r: int) -> None:
 
 @kernel
 def batch_first(state: Any, slot: int) -> int:
-    """Return the iteration that ends the first request."""
+    """Return the number of the iteration that completes the next request."""
     return int(state.batch[slot, 0] >> REQUEST_BITS)
 
 
@@ -52,7 +52,7 @@ def batch_at(state: Any, slot: int, i: int) -> tuple[int, int]:
 
 @kernel
 def batch_finish(state: Any, slot: int, r: int) -> int:
-    """Return the iteration that will end request ``r``."""
+    """Return the number of the iteration that completes request ``r``."""
     return int(state.batch[slot, _batch_place(state, slot, r)] >> REQUEST_BITS)
 
 
@@ -87,7 +87,7 @@ def _batch_place(state: Any, slot: int, r: int) -> int:
 
 @kernel
 def _batch_remove(state: Any, slot: int, i: int) -> None:
-    """Remove index ``i``: the last entry takes its place and moves down, then up."""
+    """Remove the entry at index ``i``. The last entry replaces it and moves to its position."""
     instance = state.instances[slot]
     instance.decodes -= 1
     size = instance.decodes
@@ -158,7 +158,7 @@ def _event_move(state: Any, i: int, time: float, slot: int) -> None:
 
 @kernel
 def schedule(state: Any, slot: int, when: float) -> None:
-    """Set the next event of an instance; inf takes it out of the heap."""
+    """Set the next event of an instance; inf removes it from the heap."""
     clock = state.clock[0]
     i = state.event_place[slot]
     if when == np.inf:
@@ -181,7 +181,7 @@ def schedule(state: Any, slot: int, when: float) -> None:
 
 @kernel
 def delivery_push(state: Any, time: float, r: int) -> None:
-    """Add the delivery at ``time`` of request ``r`` to the region that it was sent to."""
+    """Push request ``r`` onto the delivery heap; it reaches its region at ``time``."""
     i = state.clock[0].deliveries
     state.clock[0].deliveries += 1
     while i > 0:

@@ -1,6 +1,6 @@
 """Compiled advance through the scaling decisions that change nothing.
 
-Most decisions repeat the one before. To ask the policy in Python each time would take longer than
+Most decisions repeat the one before. Asking the policy in Python each time would take longer than
 the simulation of the requests in between.
 """
 
@@ -23,9 +23,9 @@ ALL = np.iinfo(np.int64).max
 
 
 class Timing(NamedTuple):
-    """Times of the decisions and of the series, and the queue lengths that the series hold.
+    """Times of the decisions and of the series, and the queue lengths of the series.
 
-    ``place`` holds the numbers of the next decision and of the present interval of the series.
+    ``place`` has the index of the next decision and of the present interval of the series.
     """
 
     place: IntArray  # [2]
@@ -50,7 +50,10 @@ _next_times = kernel(next_times)
 
 @kernel
 def note_queues(state: Any, timing: Any, reading: Any) -> None:
-    """Note the queue lengths at the end of an interval."""
+    """Record the queue lengths at the end of the series' present interval, and begin the next one.
+
+    The interval is ``timing.place[1]``. ``reading`` maps waiting requests at routers to pools.
+    """
     interval = timing.place[1]
     for p in range(state.pools.shape[0]):
         timing.waiting[p, interval] = state.pools[p].waiting
@@ -66,7 +69,7 @@ def note_queues(state: Any, timing: Any, reading: Any) -> None:
 def hold_decision(
     state: Any, until: float, timing: Any, reading: Any, planned: Any, guard: Any
 ) -> bool:
-    """Advance until ``until``, while the targets of every decision are what is ready or starting.
+    """Advance to ``until`` while every decision's targets equal the ready or starting instances.
 
     The targets are ``planned [pools]``, or those of ``guard`` if it has any pools. Returns True
     after the observation of a decision with other targets. Returns False if the next decision, or

@@ -66,7 +66,10 @@ def _route(state: Any, r: int, t: float) -> None:
 
 @kernel
 def _is_held(state: Any, r: int, t: float) -> bool:
-    """Hold a turn back until the answer before it and its think time, and return whether."""
+    """Return whether a turn of a session must wait for the answer before it and its think time.
+
+    If so, the turn is postponed.
+    """
     turn = state.turns[r]
     if turn.previous < 0:
         return False
@@ -152,7 +155,7 @@ def _pop_deferred(state: Any, model: int, r: int) -> int:
 
 @kernel
 def _most_urgent(state: Any, model: int, region: int) -> int:
-    """Return the deferred request that a region may take and that becomes urgent first.
+    """Return the deferred request that a region may serve and that becomes urgent first.
 
     The earlier arrival wins a tie. The result is -1 if there is none.
     """
@@ -207,7 +210,7 @@ def _release_deferred(state: Any, model: int, region: int, t: float) -> None:
 
 @kernel
 def tend_deferred(state: Any, t: float) -> None:
-    """Route aged deferred requests at once, and let every endpoint release others."""
+    """Route urgent deferred requests at once, and let every endpoint with room release others."""
     for model in range(state.deferred.shape[0]):
         for tier in range(state.deferrable.shape[0]):
             while True:

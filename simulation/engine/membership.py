@@ -1,4 +1,4 @@
-"""How requests join and leave the batch of an instance, and the memory that they hold.
+"""How requests join and leave the batch of an instance, and the memory that they use.
 
 Memory is reserved at admission for the prompt and the first token. It grows by one token per decode
 at the beginning of each iteration. If it runs out, the request admitted last is preempted. Its
@@ -50,9 +50,9 @@ def _leave_batch(state: Any, slot: int, r: int) -> None:
 
 @kernel
 def send_next_turn(state: Any, r: int, t: float) -> None:
-    """Send the next turn of a session its think time after the end of request ``r`` at ``t``.
+    """Send the next turn of a session, its think time after request ``r`` ended at ``t``.
 
-    A turn that has not come yet keeps its own time if that is later.
+    A turn that arrives later by its own arrival time keeps that time.
     """
     following = state.turns[r].following
     if following < 0:
@@ -126,7 +126,7 @@ def _preempt_newest(state: Any, slot: int, t: float) -> None:
 
 @kernel
 def take_back(state: Any, slot: int, q: int) -> int:
-    """Remove the first request of queue ``q`` from the instance before its admission."""
+    """Remove the first request of queue ``q`` before its admission, and return it."""
     instance = state.instances[slot]
     pool = state.pools[instance.pool]
     r = take_head(state, slot, q)
@@ -156,7 +156,10 @@ def reject(state: Any, r: int, reason: int, t: float) -> None:
 
 @kernel
 def make_room(state: Any, slot: int, t: float) -> None:
-    """Preempt the request admitted last, or reject it if the pool does not preempt."""
+    """Preempt the request admitted last, or reject it if the pool does not preempt.
+
+    This frees memory.
+    """
     instance = state.instances[slot]
     pool = state.pools[instance.pool]
     newest = instance.newest
@@ -184,7 +187,7 @@ def add_fresh(state: Any, slot: int, r: int) -> None:
 
 @kernel
 def hand_over(state: Any, slot: int, r: int, t: float) -> None:
-    """Queue a KV cache for sending, at the speed of the slower of the two links."""
+    """Queue a KV cache for sending at the speed of the slower of both instances' links."""
     instance, request = state.instances[slot], state.requests[r]
     pool = state.pools[instance.pool]
     _leave_batch(state, slot, r)
@@ -225,14 +228,14 @@ def free_after_transfer(state: Any, r: int, t: float) -> None:
 
 @kernel
 def known_cached(state: Any, r: int) -> int:
-    """Return the cached tokens that the trace counts; the last one of a prompt is computed."""
+    """Return the cached tokens of ``r`` that the trace states; one token is always computed."""
     request = state.requests[r]
     return int(min(request.known_cached, request.isl + request.generated - 1))
 
 
 @kernel
 def _count_hit(state: Any, slot: int, r: int, t: float) -> None:
-    """Take the cached tokens of an admitted request off the work, and count them."""
+    """Subtract the cached tokens of an admitted request from its prefill work, and count them."""
     instance, request = state.instances[slot], state.requests[r]
     pool = state.pools[instance.pool]
     prompt = request.isl + request.generated
@@ -283,7 +286,7 @@ def admit(state: Any, slot: int, q: int, cached: int, t: float) -> None:
 
 @kernel
 def note_peak(state: Any, slot: int) -> None:
-    """Update the pool's peak of KV tokens of an instance, for the law on memory."""
+    """Update the pool's peak of an instance's KV tokens, for the check of ``invariants``."""
     instance = state.instances[slot]
     pool = state.pools[instance.pool]
     used = instance.kv

@@ -32,7 +32,7 @@ class Observer:
         )
 
     def __call__(self, now: float, *, read: bool = False) -> Observation:
-        """Return the observation at ``now``, which may have been ``read`` already.
+        """Return the observation at ``now``; with ``read``, it has been read already.
 
         A pool without ready instances counts as full while requests wait for it at the router, and
         they count as waiting. Otherwise no rule would ever start its first instance.
@@ -69,6 +69,7 @@ class Observer:
         )
 
     def _buffers(self) -> dict[str, Array]:
+        """Return new arrays for the next observation."""
         pools = len(self._state.pools)
         return {
             "counts": np.empty((len(COUNTS), pools), np.int64),
@@ -78,16 +79,16 @@ class Observer:
 
 
 def _signals(measured: FloatArray) -> Signals:
-    """Return the signals in the rows of ``measured``; the last two count."""
+    """Return the signals in the rows of ``measured``; the last two rows are counts."""
     rows: list[Array] = [*measured[:-2], *measured[-2:].astype(np.int64)]
     return Signals(*rows)
 
 
 def _model_requested_from(state: State) -> IntArray:
-    """Return the model that counts as requested from each pool, ``[pools]``; -1: none.
+    """Return the index of the model whose requests count for each pool, ``[pools]``; -1: none.
 
-    It is the model of a service of the pool. A decode pool uses the service that its requests began
-    with.
+    It is the model of a service of the pool. For a decode pool, it is that of the service that its
+    requests began with.
     """
     served_model = state.pools["service_count"] > 0
     first = state.pool_services[np.where(served_model, state.pools["services"], 0)]
@@ -98,7 +99,7 @@ def _model_requested_from(state: State) -> IntArray:
 
 
 def router_pools(state: State) -> Array:
-    """Return the pool that answers for requests at each router, ``[services, regions]``.
+    """Return the pool that a waiting request counts for at each router, ``[services, regions]``.
 
     It is the first pool of the service in the nearest region that has one. -1: no such region can
     be reached.

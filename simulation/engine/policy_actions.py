@@ -23,7 +23,7 @@ def place(state: State, fleet: Fleet, counts: npt.NDArray[np.int64]) -> None:
 
 
 class Actor:
-    """Applies actions; arrays for options that most policies omit are made once."""
+    """Applies the actions of a policy. Default arrays are made once."""
 
     def __init__(self, state: State, fleet: Fleet) -> None:
         pools = len(fleet.pools)
@@ -52,17 +52,17 @@ class Actor:
             _limit_links(state, fleet, actions.link_share)
         state.clock["planned"] = actions.shares is not None
         if actions.shares is not None:
-            self._share_out(actions.shares)
+            self._set_shares(actions.shares)
         lend, keep = self._off, self._keep
         if actions.lend is not None:
             lend = _pool_array(actions.lend, np.bool_, fleet, "lend")
         if actions.keep_lent is not None:
             keep = _pool_array(actions.keep_lent, np.int64, fleet, "keep_lent")
         targets = _pool_array(actions.targets, np.int64, fleet, "instance count")
-        entry_points.scale(state.handle, targets, self._soft(actions), lend, keep, now)
+        entry_points.scale(state.handle, targets, self._soft_seconds(actions), lend, keep, now)
 
-    def _soft(self, actions: Actions) -> FloatArray:
-        """Return for how many seconds each pool can take a removed instance back."""
+    def _soft_seconds(self, actions: Actions) -> FloatArray:
+        """Return the seconds in which each pool can restore a removed instance, ``[pools]``."""
         if actions.soft_s == 0:
             return self._firm
         if not 0 <= actions.soft_s < np.inf:
@@ -72,8 +72,8 @@ class Actor:
             soft[_pool_array(actions.firm, np.bool_, self._fleet, "firm")] = 0.0
         return soft
 
-    def _share_out(self, shares: FloatArray) -> None:
-        """Set the share of each home region's tokens by serving region.
+    def _set_shares(self, shares: FloatArray) -> None:
+        """Set the shares by which the tokens of each home region go to serving regions.
 
         ``shares`` has shape ``[models, regions, regions]``. Closed paths get no tokens.
         """
@@ -122,7 +122,7 @@ def _pool_array(
 ) -> npt.NDArray[Any]:
     """Return ``values`` as a writable C-ordered array of ``kind`` and shape ``[pools]``.
 
-    A single dtype and layout keeps it to one compiled signature.
+    Compiled code then needs only one signature. ``what`` names the values in errors.
     """
     out = values
     # Copy only if needed: this runs for every field at every decision.

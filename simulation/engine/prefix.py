@@ -1,16 +1,16 @@
-"""The prefix cache of an instance: blocks of finished prompts in KV memory that is left over.
+"""The prefix cache of an instance: blocks of finished prompts in unused KV memory.
 
 The rules are those of vLLM. The whole blocks of a prompt can be found once its last chunk is
-scheduled. Every running request that uses a block holds it, and the block counts once. A block
-without holders stays until memory is needed. The least recently held block is evicted first. Of one
-request the last block goes before the earlier ones. A prompt computes at least one token, so a
-block that ends with the prompt is computed again. Generated tokens are not cached, since traces
-have no ids for them.
+scheduled. A running request is a holder of each block that it uses, and the block counts once. A
+block without holders stays until memory is needed. The block that was used least recently is
+evicted first. Of one request, the last block goes before the earlier ones. A prompt computes at
+least one token, so a block that ends with the prompt is computed again. Generated tokens are not
+cached, since traces have no ids for them.
 
 Blocks are records in the instance's range of ``nodes``. They are found through chains from its
 range of ``buckets``. Blocks without holders are also in a list by age. ``instance.kv`` counts the
-tokens that running requests hold. ``idle`` blocks are added to it and ``evict_for`` keeps the sum
-within the capacity.
+tokens of running requests. ``idle`` blocks are added to it, and ``evict_for`` keeps the sum within
+the capacity.
 """
 
 from __future__ import annotations
@@ -35,21 +35,22 @@ def allocate_caches(pools: Array, slots: int, block_tokens: int) -> tuple[Array,
     """
     blocks = pools["blocks"]
     pools["block_tokens"] = block_tokens
+    # A power of two, so that a hash needs no division; twice the blocks, so that chains are short.
     pools["buckets"] = [
         1 << int(2 * max_blocks - 1).bit_length() if max_blocks else 0 for max_blocks in blocks
     ]
-    for first, each in (("first_node", "blocks"), ("first_bucket", "buckets")):
-        total = pools[each] * pools["maximum"]
-        pools[first] = np.cumsum(total) - total
-    max_blocks = int((blocks * pools["maximum"]).sum())
-    if max_blocks > MAX_BLOCKS:
+    for start_name, size_name in (("first_node", "blocks"), ("first_bucket", "buckets")):
+        sizes = pools[size_name] * pools["maximum"]
+        pools[start_name] = np.cumsum(sizes) - sizes
+    total_blocks = int((blocks * pools["maximum"]).sum())
+    if total_blocks > MAX_BLOCKS:
         raise SimulationError(
-            f"The instances' KV memory holds {max_blocks:,} blocks of {block_tokens} tokens; "
+            f"The instances' KV memory holds {total_blocks:,} blocks of {block_tokens} tokens; "
             f"prefix caches of {MAX_BLOCKS:,} are allowed. Lower the maximum of pools, or use "
             "larger blocks."
         )
-    caches = np.zeros(slots if max_blocks else 1, CACHE)
-    nodes = np.zeros(max(max_blocks, 1), NODE)
+    caches = np.zeros(slots if total_blocks else 1, CACHE)
+    nodes = np.zeros(max(total_blocks, 1), NODE)
     buckets = np.zeros(max(int((pools["buckets"] * pools["maximum"]).sum()), 1), np.int32)
     return caches, nodes, buckets
 
@@ -74,7 +75,7 @@ def clear_cache(state: Any, slot: int) -> None:
 
 @kernel
 def longest_cached_prefix(state: Any, slot: int, r: int) -> tuple[int, int]:
-    """Return the number of cached leading blocks of a prompt, and how many have holders."""
+    """Return the number of cached leading blocks of a prompt, and how many of them are in use."""
     request, size = state.requests[r], state.pools[state.instances[slot].pool].block_tokens
     first = state.prefix_start[r]
     # At least one token of the prompt must be computed, hence the - 1.
@@ -92,7 +93,7 @@ def longest_cached_prefix(state: Any, slot: int, r: int) -> tuple[int, int]:
 
 @kernel
 def hold_blocks(state: Any, slot: int, r: int, blocks: int) -> None:
-    """Hold the first ``blocks`` cached blocks for a request that is admitted."""
+    """Add an admitted request as holder of the first ``blocks`` cached blocks of its prompt."""
     first = state.prefix_start[r]
     size = state.pools[state.instances[slot].pool].block_tokens
     for i in range(blocks):
@@ -136,7 +137,7 @@ def free_request(state: Any, slot: int, r: int, tokens: int) -> None:
 
 @kernel
 def evict_for(state: Any, slot: int, kv: int) -> None:
-    """Evict idle blocks that do not fit next to ``kv`` held tokens."""
+    """Evict unused blocks until the rest fits together with ``kv`` tokens in use."""
     pool = state.pools[state.instances[slot].pool]
     if pool.blocks > 0 and state.caches[slot].idle * pool.block_tokens > pool.usable - kv:
         _evict_oldest(state, slot, kv)
@@ -144,6 +145,7 @@ def evict_for(state: Any, slot: int, kv: int) -> None:
 
 @kernel
 def _bucket(state: Any, slot: int, block: int) -> int:
+    """Return the bucket of a block in the instance's hash table."""
     pool = state.pools[state.instances[slot].pool]
     # Knuth's multiplicative hash; the number of buckets is a power of two.
     index = ((block * 2_654_435_761) >> 15) & (pool.buckets - 1)
@@ -161,7 +163,7 @@ def _find(state: Any, slot: int, block: int) -> int:
 
 @kernel
 def _add_holder(state: Any, slot: int, node: int) -> int:
-    """Add a holder to a block and return how many held it before."""
+    """Add a holder to a block and return how many it had before."""
     block, cache = state.nodes[node], state.caches[slot]
     if block.users == 0:
         if block.older >= 0:
@@ -179,7 +181,7 @@ def _add_holder(state: Any, slot: int, node: int) -> int:
 
 @kernel
 def _free_request(state: Any, slot: int, r: int, tokens: int) -> None:
-    """Free the tokens of a request and the blocks that nobody else holds."""
+    """Free the tokens of a request and the blocks that no other request uses."""
     request, instance, cache = state.requests[r], state.instances[slot], state.caches[slot]
     size = state.pools[instance.pool].block_tokens
     first = state.prefix_start[r]
@@ -203,7 +205,7 @@ def _free_request(state: Any, slot: int, r: int, tokens: int) -> None:
 
 @kernel
 def _evict_oldest(state: Any, slot: int, kv: int) -> None:
-    """Evict the least recently held blocks until the rest fits."""
+    """Evict the least recently used blocks until the rest fits with ``kv`` tokens."""
     pool, cache = state.pools[state.instances[slot].pool], state.caches[slot]
     while cache.idle > 0 and cache.idle * pool.block_tokens > pool.usable - kv:
         node = cache.oldest

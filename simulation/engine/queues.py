@@ -1,7 +1,7 @@
 """Queues of one instance and the choice of the next request (``simulation.engine.scheduling``).
 
-The last queue holds deferrable requests until they age. FCFS has one other queue. The other
-schedulers have two per tier, and new requests join the second. Under DPA a request moves to
+The last queue contains deferrable requests until they become urgent. FCFS has one other queue. The
+other schedulers have two per tier, and new requests join the second. Under DPA, a request moves to
 the first of the two when it expires. So the heads of all queues suffice for the choice.
 """
 
@@ -22,7 +22,7 @@ from simulation.engine.state import HEAD, TAIL
 
 @kernel
 def has_low_priority(state: Any, r: int, t: float) -> bool:
-    """Return whether a request waits behind interactive ones: deferrable and not aged."""
+    """Return whether a request waits behind interactive ones: deferrable and not yet urgent."""
     request = state.requests[r]
     return bool(
         state.deferrable[request.tier] and t - request.arrival < state.priority_after[request.tier]
@@ -31,14 +31,14 @@ def has_low_priority(state: Any, r: int, t: float) -> bool:
 
 @kernel
 def _seconds_left(state: Any, r: int, t: float) -> float:
-    """Return the seconds left until the TTFT limit."""
+    """Return the seconds until the request's TTFT limit, negative after it."""
     request = state.requests[r]
     return float(request.arrival + state.tier_limit[request.tier] - t)
 
 
 @kernel
 def _queue_of(state: Any, slot: int, r: int, t: float) -> int:
-    """Return the queue of an instance that a request belongs to."""
+    """Return the index of the instance's queue that a request belongs to."""
     scheduler = state.pools[state.instances[slot].pool].scheduler
     if has_low_priority(state, r, t):
         return int(state.queues.shape[1] - 1)
@@ -87,7 +87,7 @@ def next_queue(state: Any, slot: int, t: float) -> int:
 
 @kernel
 def _next_queue(state: Any, slot: int, t: float) -> int:
-    """Return the next queue under EDF, PF or DPA; DPA first moves expired requests."""
+    """Return the next queue under EDF, PF or DPA. DPA first moves expired requests."""
     pool = state.pools[state.instances[slot].pool]
     best, best_class, best_value = state.queues.shape[1] - 1, 9, 0.0
     for q in range(state.queues.shape[1] - 1):
@@ -113,7 +113,7 @@ def _next_queue(state: Any, slot: int, t: float) -> int:
 
 @kernel
 def _order_changes(state: Any, slot: int, t: float) -> float:
-    """Return the earliest time at which another waiting request may be next, without arrivals."""
+    """Return the earliest time from which another waiting request may be next, without arrivals."""
     pool = state.pools[state.instances[slot].pool]
     earliest = np.inf
     for q in range(state.queues.shape[1] - 1):
@@ -181,13 +181,13 @@ def enqueue(state: Any, slot: int, r: int, t: float) -> None:
 
 @kernel
 def has_low(state: Any, slot: int) -> bool:
-    """Return whether deferrable requests that have not aged wait."""
+    """Return whether deferrable requests that are not yet urgent wait."""
     return bool(state.queues[slot, state.queues.shape[1] - 1, HEAD] >= 0)
 
 
 @kernel
 def promote_aged(state: Any, slot: int, t: float) -> None:
-    """Move aged deferrable requests to the end of the queue of the others."""
+    """Move urgent deferrable requests to the end of the queue of the others."""
     last = state.queues.shape[1] - 1
     moved = False
     while has_low(state, slot) and not has_low_priority(state, state.queues[slot, last, HEAD], t):

@@ -37,10 +37,11 @@ def fill_records(
     """Fill the records of requests that have not arrived, and reject those that cannot be served.
 
     ``model_context`` is the memory of the records as 64-bit words and ``empty`` that of an empty
-    record. ``first[model, tier]`` is the service that takes a request; -1: none. ``homes`` and
-    ``tiers`` map codes of the trace to those of the fleet. ``model_has_pools`` tells which models
-    have a pool. ``context[service, home]`` is the largest request in tokens that a model accepts; 0
-    if no pool can be reached. ``longest[service, home]`` is the largest one that fits in KV memory.
+    record. ``first[model, tier]`` is the service that gets a request first; -1: none. ``homes`` and
+    ``tiers`` map codes of the trace to those of the fleet. ``model_has_pools`` is a mask of the
+    models with a pool. ``context[service, home]`` is the largest request in tokens that a model
+    accepts; 0 if no pool can be reached. ``longest[service, home]`` is the largest one that fits in
+    KV memory.
     """
     for i in range(requests.size):
         for model_of_context in range(empty.size):

@@ -22,7 +22,7 @@ from simulation.trace import PrefixBlocks, Trace
 
 
 class Feed(Protocol):
-    """Source of requests that are not in the state yet."""
+    """Protocol of a source of requests that are not in the state yet."""
 
     next_s: float  # arrival of the next request; inf: there are none
 
@@ -31,7 +31,7 @@ class Feed(Protocol):
 
 
 class NothingMore:
-    """Empty feed, for a state that holds every request from the start."""
+    """Empty feed, for a state that has every request from the start."""
 
     next_s = np.inf
 
@@ -42,7 +42,7 @@ class NothingMore:
 class StreamFeed:
     """Feed that loads one piece of a stream after the other.
 
-    ``there`` is the trace that the state holds. ``tally`` collects finished requests.
+    ``there`` is the part of the trace that the state has. ``tally`` collects finished requests.
     """
 
     def __init__(
@@ -53,39 +53,47 @@ class StreamFeed:
         self._takers = services(fleet)
         self._caching = any(pool.prefix_cache for pool in fleet.pools)
         self.last_due_s = 0.0
-        self._due(there)
-        self._look_ahead()
+        self._note_due_times(there)
+        self._read_next_piece()
 
     def refill(self, state: State) -> None:
         """Add finished requests to the tally and load the next piece in their place."""
         assert self._next is not None
         # Every other request is final, and no part of the engine refers to it.
         keep = state.requests["outcome"] == UNFINISHED
-        self._tell(state, ~keep, np.zeros(len(keep), bool))
+        self._tally_requests(state, ~keep, np.zeros(len(keep), bool))
         self._there = join_traces(self._there.rows(keep), self._next)
-        self._due(self._next)
+        self._note_due_times(self._next)
         records = request_records(self._next, self._fleet, self._takers)
         state.clock["open"] += int((records["outcome"] != REJECTED).sum())
-        start, ids = state.prefix_start, state.prefix_ids
+        prefix_start, prefix_ids = state.prefix_start, state.prefix_ids
         if isinstance(self._there.blocks, PrefixBlocks) and self._caching:
-            start, ids = self._there.blocks.start.copy(), self._there.blocks.ids.copy()
-        replace_requests(state, keep, records, start, ids)
-        self._look_ahead()
+            prefix_start, prefix_ids = (
+                self._there.blocks.start.copy(),
+                self._there.blocks.ids.copy(),
+            )
+        replace_requests(state, keep, records, prefix_start, prefix_ids)
+        self._read_next_piece()
 
     def end(self, state: State, until_s: float) -> None:
         """Add the remaining requests to the tally at the end of the simulation."""
         not_due = due_s(self._there, self._fleet.tiers) > until_s
-        self._tell(state, np.ones(len(not_due), bool), not_due)
+        self._tally_requests(state, np.ones(len(not_due), bool), not_due)
 
-    def _tell(self, state: State, which: BoolArray, not_due: BoolArray) -> None:
+    def _tally_requests(self, state: State, which: BoolArray, not_due: BoolArray) -> None:
+        """Check the requests in ``which`` and add them to the tally."""
         log = result_tables.rows(result_tables.request_log(state, not_due), which)
         check_requests(log, int(which.sum()), self._duration_s)
         self._tally.add(self._there.rows(which), log, self._fleet.tiers)
 
-    def _look_ahead(self) -> None:
+    def _read_next_piece(self) -> None:
+        """Read the next piece of the stream, and note the time of its first arrival."""
         self._next = next(self._pieces, None)
         self.next_s = np.inf if self._next is None else float(self._next.arrival_s[0])
 
-    def _due(self, trace: Trace) -> None:
-        due = due_s(trace, self._fleet.tiers)
-        self.last_due_s = max(self.last_due_s, float(due[np.isfinite(due)].max(initial=0.0)))
+    def _note_due_times(self, trace: Trace) -> None:
+        """Update the latest due time by the requests of ``trace``."""
+        due_times_s = due_s(trace, self._fleet.tiers)
+        self.last_due_s = max(
+            self.last_due_s, float(due_times_s[np.isfinite(due_times_s)].max(initial=0.0))
+        )

@@ -30,10 +30,8 @@ from simulation.results import REASONS, AfterWindow, PoolSeries, PoolTotals, Req
 
 def request_log(state: State, not_due: npt.NDArray[np.bool_]) -> RequestLog:
     """Return one row per request; unfinished requests in ``not_due`` get the outcome NOT_DUE."""
-    n, nowhere = (
-        len(state.requests),
-        len(state.pools),
-    )  # the last column is for requests without a pool
+    n = len(state.requests)
+    nowhere = len(state.pools)  # the last column is for requests without a pool
     away = np.zeros((len(state.latency), nowhere + 1))
     away[:, :nowhere] = state.latency[:, state.pools["region"]] + state.pools["start_s"]
     log = RequestLog(
@@ -58,9 +56,10 @@ def rows(log: RequestLog, which: npt.NDArray[np.bool_]) -> RequestLog:
 def pool_series(
     state: State, duration_s: float, interval_s: float, waiting: Array, held: Array
 ) -> PoolSeries:
-    """Return one row per pool and interval.
+    """Return the series of each pool by interval, ``[pools, intervals]`` each.
 
-    ``waiting`` and ``held`` were sampled at the ends of the intervals.
+    ``waiting`` and ``held`` were sampled at the ends of the intervals. The last column of the
+    state's series counts everything after the window, and is left out.
     """
     series = state.series[:, :, :-1]  # the last column counts everything after the window
     intervals = series.shape[2]
@@ -92,6 +91,7 @@ def pool_series(
 
 
 def _share(part: Array, total: Array) -> npt.NDArray[np.float64]:
+    """Return ``part`` over ``total``, or over 1 where the total is 0."""
     return np.asarray(part / np.where(total > 0, total, 1.0))
 
 
@@ -121,7 +121,11 @@ def pool_totals(state: State) -> PoolTotals:
 
 
 def after_window(state: State, until_s: float) -> AfterWindow:
-    """Return one row per pool for the time after the window."""
+    """Return the figures of each pool for the time after the window, until ``until_s``.
+
+    ``kept_s`` are seconds of instances with work, up to the end of their last iteration. The last
+    column of the state's series counts everything after the window.
+    """
     after = state.series[:, :, -1]
     return AfterWindow(
         until_s=until_s,

@@ -1,7 +1,7 @@
 """Routing of requests (methods.md E4): region, then instance, and release of deferred ones.
 
 The router may see queues (``fleet.ROUTER_INPUTS``). A request then waits only if no region has an
-instance that takes it at its next iteration.
+instance that admits it at its next iteration.
 
 These are compiled helpers of the engine; ``s`` is its ``State`` (``simulation.engine.state``). They
 do not change instances, except for evictions that are already due. Progress inside a run of equal
@@ -29,7 +29,7 @@ from simulation.engine.state import NEXT_WAITING
 
 @kernel
 def _has_room(state: Any, slot: int, r: int, t: float) -> bool:
-    """Return whether an instance takes request ``r`` at its next iteration.
+    """Return whether an instance can admit request ``r`` at its next iteration.
 
     Token budget, batch and KV memory must have room after running and waiting requests.
     """
@@ -59,10 +59,10 @@ def _best_instance(state: Any, endpoint: int, t: float, r: int) -> int:
 
 @kernel
 def _best_of_pools(state: Any, endpoint: int, t: float, r: int) -> int:
-    """Return the instance of the pool with the least KV memory utilization; the first of several.
+    """Return the instance of the pool with the least KV memory utilization; ties: the first pool.
 
-    If the router sees queues, pools that take the request at their next iteration come first. If no
-    pool does, the one with the fewest seconds of prompts ahead wins.
+    If the router sees queues, pools that admit the request at their next iteration come first. If
+    no pool does, the one with the fewest seconds of prompts ahead wins.
     """
     need = state.requests[r].isl + state.requests[r].osl
     best, lowest, best_has_room = -1, 0.0, False
@@ -141,9 +141,9 @@ def choose_instance(state: Any, model: int, region: int, t: float, r: int) -> in
 
 @kernel
 def need_not_wait(state: Any, model: int, region: int, slot: int, r: int, t: float) -> bool:
-    """Return whether request ``r`` need not wait at ``slot`` of an endpoint.
+    """Return whether request ``r`` is admitted at once at ``slot`` of an endpoint.
 
-    With prefill and decode pools the decode instance must not let it wait either.
+    With prefill and decode pools, a decode instance must admit it at once too.
     """
     if not _has_room(state, slot, r, t):
         return False
@@ -171,7 +171,7 @@ def _is_below_threshold(state: Any, model: int, region: int, t: float, threshold
 def _region_by_shares(state: Any, model: int, home: int, r: int) -> int:
     """Return the region by the planned shares of the home region; -1: there are none.
 
-    The region that is owed the most tokens wins. The debt never exceeds a few prompts.
+    The region furthest below its planned tokens wins. It is never more than a few prompts below.
     """
     best, largest, isl = -1, 0.0, state.requests[r].isl
     for region in range(state.latency.shape[0]):
@@ -191,7 +191,7 @@ def _region_by_shares(state: Any, model: int, home: int, r: int) -> int:
 def _soonest_region(state: Any, model: int, home: int, t: float, r: int) -> tuple[int, int]:
     """Return ``(region, instance)`` that serves the request soonest; (-1, -1): none is ready.
 
-    Instances that take it without a wait come first. Then the fewest seconds of prompts ahead plus
+    Instances that admit it without a wait come first. Then the fewest seconds of prompts ahead plus
     latency win. The nearer region wins a tie.
     """
     regions = state.latency.shape[0]
@@ -226,8 +226,8 @@ def choose_region(state: Any, model: int, home: int, t: float, r: int) -> tuple[
     3. The region with the least utilization.
 
     If the router sees queues, steps 1 and 2 skip regions in which the request would wait. If it
-    would wait in the region of step 3, the region that serves it soonest is taken. Regions behind a
-    closed path are neither in the order nor in the shares.
+    would wait in the region of step 3, the region that serves it soonest is chosen. Regions behind
+    a closed path are neither in the order nor in the shares.
     """
     regions = state.latency.shape[0]
     # Common case, without the cost of comparing regions.
@@ -259,7 +259,7 @@ def choose_region(state: Any, model: int, home: int, t: float, r: int) -> tuple[
 
 @kernel
 def released_count(state: Any, model: int, region: int, t: float) -> int:
-    """Return how many deferred requests an endpoint takes when it has room."""
+    """Return how many deferred requests an endpoint may release by its utilization: 0, 1 or 2."""
     if _is_below_threshold(state, model, region, t, state.clock[0].release_two_below):
         return 2
     return (

@@ -1,15 +1,15 @@
-"""Choice of the instance that a router takes, without a look at every instance.
+"""Choice of a router's instance, without examining every instance.
 
-The router compares keys that change with every iteration. Within a run of iterations a key cannot
-fall below a bound that is known when the run begins. A tournament tree holds such a bound for each
+The router compares keys that change with every iteration. Within a run of iterations, a key cannot
+fall below a bound that is known when the run begins. A tournament tree has such a bound for each
 ready instance of a pool, and the time until which it is valid. A search computes the present key of
-the instance with the least bound. If key and bound are equal, no other instance has a lower key and
-the search ends. Otherwise the bound rises to the key and the search goes on. So the result equals
-that of a look at all instances.
+the instance with the least bound. If key and bound are equal, no other instance has a lower key,
+and the search ends. Otherwise the bound rises to the key and the search goes on. So the result
+equals that of comparing all instances.
 
 Remaining tokens fall during a run, so their bounds expire. A new bound lies half-way between the
-key of the instance and that of the last search. It is renewed once the instance may have
-reached it. So an instance near to being chosen is examined more often than others, yet only a few
+key of the instance and that of the last search. It is renewed once the instance may have reached
+it. So an instance that is close to being chosen is examined more often than others, but only a few
 times per run.
 
 Each pool also keeps a lower and an upper limit of the KV tokens in use. They mostly suffice to
@@ -45,7 +45,7 @@ def _key(router: int, instance: Any, done: int) -> int:
 
 @kernel
 def rank(state: Any, slot: int) -> None:
-    """Update the position of an instance after any change except the passing of time."""
+    """Update the bound of an instance in the tree after any change except the passing of time."""
     instance = state.instances[slot]
     pool = state.pools[instance.pool]
     low, high, bound = 0, 0, NEVER
@@ -185,7 +185,7 @@ def endpoint_used(state: Any, endpoint: int, t: float) -> float:
 
 @kernel
 def _bounds_of_used(state: Any, endpoint: int) -> tuple[float, float]:
-    """Return limits of ``endpoint_used`` from the limits of its pools; (1, 1) without instances."""
+    """Return a lower and an upper limit of ``endpoint_used``; (1, 1) without instances."""
     low, high, capacity = 0, 0, 0
     for i in range(state.endpoint_start[endpoint], state.endpoint_start[endpoint + 1]):
         pool = state.pools[state.endpoint_pools[i]]

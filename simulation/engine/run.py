@@ -43,18 +43,18 @@ def simulate(
 ) -> SimulationResult:
     """Replay ``trace`` on ``fleet`` under ``policy`` and return the result.
 
-    The window takes requests that arrive in ``[0, duration_s)``. The default is the whole intervals
-    that contain every arrival. After the window nothing scales or arrives. The run goes on until
-    every request has finished, and deferred ones are still released. It ends at the latest when the
-    last request is due and four hours have passed. Requests left then are unfinished, or not yet
-    due if no limit of theirs has passed.
+    The window includes requests that arrive in ``[0, duration_s)``. Its default length is the whole
+    intervals that contain every arrival. After the window nothing scales or arrives. The run goes
+    on until every request has finished, and deferred ones are still released. It ends at the latest
+    when the last request is due and four hours have passed. Requests left then are unfinished, or
+    not yet due if none of their limits has passed.
 
     Hours are counted in the window. ``AfterWindow`` counts those of instances with work after it,
-    each to the end of its last iteration. Idle instances are not paid after the window.
+    each to the end of its last iteration. Idle instances cost nothing after the window.
 
-    A request served away from home pays the one-way latency there and back. It reaches its instance
-    ``latency_s[home, serving]`` after routing, and TTFT and E2E add the same again. They also add
-    the profile's ``start_s``, which uses no capacity.
+    The one-way latency is added twice to a request served away from home, there and back. It
+    reaches its instance ``latency_s[home, serving]`` after routing, and TTFT and E2E add the same
+    again. They also add the profile's ``start_s``, which uses no capacity.
 
     Models, regions and tiers of the trace are matched to the fleet by name. Requests that no pool
     can serve, or that may not be sent to one, are rejected and counted.
@@ -65,7 +65,7 @@ def simulate(
     that the same inputs give the same bytes.
 
     Raises ``SimulationError`` for inputs that cannot be simulated, and ``InvariantViolated`` if the
-    result breaks a law (a bug).
+    result violates an invariant (a bug).
     """
     began = time.perf_counter()
     interval_s = float(interval_s)
@@ -107,7 +107,7 @@ def begin(
     progress: Callable[[float], None] | None,
     feed: Feed,
 ) -> TimeAdvance:
-    """Place the first instances of the policy, plan the faults and return the clockwork."""
+    """Place the first instances of the policy, plan the faults and return the time advance."""
     regions = tuple(region.name for region in fleet.regions)
     faults = fault_events(fleet.faults, state.pools["maximum"], regions, duration_s, seed)
     policy_actions.place(state, fleet, policy.reset(fleet))
@@ -188,7 +188,9 @@ def run_window(
     """Advance to the end of the window and return queue lengths, ``[pools, intervals]`` each.
 
     The first counts requests that wait at the pool's instances at the end of each interval. The
-    second counts those held for it at the router and in the NIW queue.
+    second counts those that wait for it at the router and in the NIW queue. There are two modes.
+    Normally, the policy is called at each scaling decision. A decision that returns a ``Hold``
+    stays the same for a known time, which compiled code then simulates without calling the policy.
     """
     intervals = state.series.shape[2] - 1
     waiting, held = np.zeros((2, len(fleet.pools), intervals))
@@ -198,7 +200,7 @@ def run_window(
     timing = Timing(np.array([1, 0]), spans_s, waiting, held)
     now, hold = 0.0, None
     while now < duration_s:
-        ended = int(timing.place[1])
+        interval_before = int(timing.place[1])
         read = decides = hold is not None and clockwork.hold(now, hold, timing, reading)
         if read:
             now = float(reading.observed_s[0])
@@ -211,8 +213,12 @@ def run_window(
             if now == decision_s:
                 timing.place[0] += 1
                 decides = now < duration_s
-        # Held turns are not in order of arrival, as a watch expects them to be.
-        if watch is not None and timing.place[1] > ended and not state.clock[0]["sessions"]:
+        # A watch expects arrivals in order, which postponed turns of sessions are not in.
+        if (
+            watch is not None
+            and timing.place[1] > interval_before
+            and not state.clock[0]["sessions"]
+        ):
             watch(now, state.requests)
         if decides:
             hold = controller.look(now, read=read)
@@ -224,7 +230,7 @@ def run_window(
 def drain(
     state: State, duration_s: float, last_due_s: float, interval_s: float, clockwork: TimeAdvance
 ) -> float:
-    """Serve the requests left after the window, close the books and return the end time.
+    """Serve the requests left after the window, finish the counts and return the end time.
 
     It stops at the latest when all requests are due and four hours have passed.
     """

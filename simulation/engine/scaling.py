@@ -1,4 +1,4 @@
-"""Scaling actions: a policy's targets become instances that start, drain or come back."""
+"""Scaling actions: the target counts of a policy start, drain and restore instances."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def _remove_instance(state: Any, p: int, t: float, soft_s: float, lend: bool) ->
 def apply_targets(state: Any, targets: Any, soft_s: Any, lend: Any, keep: Any, t: float) -> None:
     """Bring ready + starting instances of every pool to ``targets[pools]``, clipped to its limits.
 
-    Scale-out first takes draining instances back: those of a soft scale-in first, then by fewest
+    Scale-out first restores draining instances: those of a soft scale-in first, then by fewest
     remaining tokens. Then it starts others (``engine.starts``). Scale-in first cancels starting
     instances, the newest first. Then it drains ready ones, fewest remaining tokens first. They stay
     for ``soft_s[pools]`` seconds, and are then lent out if ``lend[pools]`` is set. At most

@@ -1,8 +1,8 @@
-"""The order in which an instance takes its waiting requests (SageServe, sections 5 and 6.5).
+"""The order in which an instance admits its waiting requests (SageServe, sections 5 and 6.5).
 
-Deferrable requests that have not aged wait behind all others under every scheduler. ``left`` is the
-time until the TTFT limit of a request, d_r in the source. It is negative after the limit and
-infinite without one. Tiers rank by how strict this limit is. Within a tier the order of arrival at
+Deferrable requests that are not yet urgent wait behind all others under every scheduler. ``left``
+is the time until the TTFT limit of a request, d_r in the source. It is negative after the limit and
+infinite without one. Tiers rank by how strict this limit is. Within a tier, the order of arrival at
 the instance decides. A preempted request goes first, even before other tiers.
 
 - FCFS: in order of arrival at the instance, whatever the tier.
@@ -23,7 +23,7 @@ FCFS, EDF, PF, DPA = range(4)  # indices into fleet.SCHEDULERS
 
 @kernel
 def scheduling_class(scheduler: int, left: float, tau_n: float, tau_p: float) -> tuple[int, float]:
-    """Return the class and value that order the first requests of two tiers.
+    """Return the class and the value that order the first requests of two tiers.
 
     The lower class goes first, then the lower value, then the stricter tier.
     """

@@ -1,4 +1,4 @@
-"""Sums since the last scaling decision, kept in the records of pools, and signals made of them."""
+"""Sums since the last scaling decision, in the records of pools, and signals computed from them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def count_latency(state: Any, kind: int, p: int, seconds: float) -> None:
 
 @kernel
 def forget_latencies(state: Any) -> None:
-    """Start the counts of latencies again at 0."""
+    """Reset the counts of latencies to 0."""
     for kind in range(state.latency_counts.shape[0]):
         for p in range(state.latency_counts.shape[1]):
             for bucket in range(state.latency_counts.shape[2]):
@@ -44,8 +44,8 @@ def forget_latencies(state: Any) -> None:
 def read_signals(state: Any, t: float, since_s: float, before: Any, out: Any) -> None:
     """Fill ``out [COUNT, pools]`` with the signals of the last ``since_s`` seconds.
 
-    The sums start again at 0. ``before [2, pools]`` are the seconds that instances were ready and
-    the preemptions, at the decision before; it is updated.
+    The sums are reset to 0. ``before [2, pools]`` has two counters at the decision before: the
+    seconds that instances were ready, and the preemptions. It is updated.
     """
     _measure(state, t)
     for p in range(state.pools.shape[0]):
@@ -71,11 +71,13 @@ def read_signals(state: Any, t: float, since_s: float, before: Any, out: Any) ->
 
 @kernel
 def _share(amount: float, divisor: float) -> float:
+    """Return ``amount`` over ``divisor``, or NaN if the divisor is not positive."""
     return float(amount / divisor) if divisor > 0 else np.nan
 
 
 @kernel
 def _most_one(share: float) -> float:
+    """Return ``share``, but at most 1."""
     return 1.0 if share > 1.0 else share
 
 
@@ -83,10 +85,9 @@ def _most_one(share: float) -> float:
 def _measure(state: Any, t: float) -> None:
     """Bring the sums of every pool up to ``t``.
 
-    ``compute_s`` is the SM-activity proxy (modelled): the time in which computing binds. It is the
-    time that the computed tokens would take at the pace of a full prefill iteration, and at most
-    the busy time. Decodes mostly read memory. So a decoding batch is busy with little activity,
-    like the multiprocessors of a GPU.
+    ``compute_s`` is the SM-activity proxy (modelled): the time that the computed tokens would take
+    at the rate of a full prefill iteration, and at most the busy time. Decodes mostly read memory.
+    So a decoding batch is busy with little activity, like the multiprocessors of a GPU.
     """
     for p in range(state.pools.shape[0]):
         pool = state.pools[p]

@@ -1,4 +1,4 @@
-"""Starts of instances: the source of their weights, and registration."""
+"""Starts of instances: where their weights come from, and registration."""
 
 from __future__ import annotations
 
@@ -104,7 +104,8 @@ def switch_off(state: Any, slot: int, t: float) -> None:
 def start(state: Any, p: int, t: float) -> tuple[int, float]:
     """Start one instance and return its slot and the seconds that the start takes.
 
-    Instances lent out by the pool come first, then those lent out by other pools, then new ones.
+    Instances lent out by the pool are used first, then those lent out by other pools, then new
+    ones.
     """
     pool = state.pools[p]
     if pool.lent > 0:
@@ -146,7 +147,8 @@ def start(state: Any, p: int, t: float) -> tuple[int, float]:
 def retire(state: Any, slot: int, t: float) -> None:
     """Remove an instance that was cancelled while starting, or that has drained.
 
-    It stays while it may come back (soft scale-in), is lent out, or is switched off.
+    After a soft scale-in it stays as long as it may be restored. Otherwise it is lent out or
+    switched off.
     """
     instance = state.instances[slot]
     pool = state.pools[instance.pool]
@@ -221,9 +223,9 @@ def started(state: Any, slot: int, t: float) -> None:
 
 @kernel
 def start_before(state: Any, p: int, t: float) -> None:
-    """Start an instance so early that it serves at ``t``, or has failed by then.
+    """Start an instance early enough to serve at ``t``, or to have failed by then.
 
-    The start is paid in both cases.
+    The start is counted in both cases.
     """
     slot, seconds = start(state, p, t)
     pool = state.pools[p]
@@ -242,11 +244,11 @@ def start_before(state: Any, p: int, t: float) -> None:
 def _registration_counts(
     ready: tuple[int, int], wait: tuple[int, int], loading: int, low: float, high: float
 ) -> tuple[int, int]:
-    """Return how many waiting instances register, prefill and decode.
+    """Return how many waiting instances register: prefill, decode.
 
-    The largest numbers register that keep the ratio of all ready ones between ``low`` and ``high``.
-    If there are none, the side that is short registers enough to reach the ratio, or all it has.
-    If nothing loads any more, all register.
+    They are the largest numbers that keep the ratio of all ready ones between ``low`` and ``high``.
+    If there are none, the role that is short registers enough to reach the ratio, or all it has.
+    Once no instance is loading, all register.
     """
     if loading == 0:
         return wait
@@ -270,7 +272,7 @@ def _registration_counts(
 
 @kernel
 def _count_side(state: Any, group: int, side: int) -> tuple[int, int, int]:
-    """Return ready, waiting and still loading instances of one side of a group."""
+    """Return the ready, waiting and still loading instances of one role of a group."""
     ready, waiting, starting = 0, 0, 0
     for p in range(state.pools.shape[0]):
         pool = state.pools[p]
@@ -290,7 +292,7 @@ def _waits_for_registration(state: Any, slot: int) -> int:
 
 @kernel
 def _make_first_ready(state: Any, group: int, side: int, left: int, t: float) -> None:
-    """Make the first ``left`` waiting instances of one side of a group ready."""
+    """Make the first ``left`` waiting instances of one role of a group ready."""
     for p in range(state.pools.shape[0]):
         pool = state.pools[p]
         if pool.group == group and pool.side == side:
@@ -302,7 +304,7 @@ def _make_first_ready(state: Any, group: int, side: int, left: int, t: float) ->
 
 @kernel
 def register(state: Any, group: int, t: float) -> None:
-    """Make started instances of a model and region ready, by the ratio of prefill to decode."""
+    """Make started instances of a model and region ready, within the ratio of prefill to decode."""
     prefill, decode = _count_side(state, group, 0), _count_side(state, group, 1)
     loading = prefill[2] + decode[2]
     clock = state.clock[0]

@@ -42,7 +42,7 @@ REQUEST = np.dtype(
         ("newer", "i4"),  # neighbours in order of admission to the instance
         ("older", "i4"),
         ("cached", "i4"),  # prompt tokens that were cached at the last admission
-        ("held", "i4"),  # cached blocks that the request holds
+        ("held", "i4"),  # cached blocks that the request uses
         ("known_cached", "i4"),  # prompt tokens that every prefix cache has (trace.CachedTokens)
         ("sender", "i4"),  # prefill instance that still stores its KV cache; -1: none
         ("model", "i2"),  # service (model and role of the pools that it goes to next)
@@ -181,7 +181,7 @@ POOL = np.dtype(
         ("hit_tokens", "i8"),  # admitted prompt tokens found in the prefix cache
         ("looked_up_tokens", "i8"),  # admitted prompt tokens in pools with a prefix cache
         ("evicted_tokens", "i8"),
-        ("kv_peak", "i8"),  # most KV tokens ever held by one instance
+        ("kv_peak", "i8"),  # most KV tokens ever used by one instance
         ("starting_s", "f8"),
         ("idle_s", "f8"),
         ("prefill_s", "f8"),
@@ -239,8 +239,8 @@ RANKED = np.dtype(
 
 CACHE = np.dtype(
     [
-        ("idle", "i4"),  # blocks that no running request holds
-        ("oldest", "i4"),  # least recently held idle block; -1: none
+        ("idle", "i4"),  # blocks that no running request uses
+        ("oldest", "i4"),  # least recently used idle block; -1: none
         ("newest", "i4"),
         ("free", "i4"),  # first unused record of a chain
     ],
@@ -250,9 +250,9 @@ CACHE = np.dtype(
 NODE = np.dtype(
     [
         ("id", "i4"),
-        ("users", "i4"),  # running requests that hold the block
+        ("users", "i4"),  # running requests that use the block
         ("chain", "i4"),  # next node of the bucket, or of the list of free nodes
-        ("newer", "i4"),  # neighbours by age, while no request holds the block
+        ("newer", "i4"),  # neighbours by age, while no request uses the block
         ("older", "i4"),
     ],
     align=True,

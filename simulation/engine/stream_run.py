@@ -37,13 +37,13 @@ def simulate_stream(
 ) -> StreamResult:
     """Replay the requests of ``stream`` before ``duration_s`` exactly as ``simulate`` does.
 
-    The engine holds ``piece`` coming requests and the unfinished ones. A finished request is added
-    to a tally and dropped. So memory does not grow with the length of the trace, but with the
-    requests unfinished at one time. A fleet that is too small for its load accumulates them.
+    The engine has ``piece`` coming requests and the unfinished ones in memory. A finished request
+    is added to a tally and dropped. So memory does not grow with the length of the trace, but with
+    the requests unfinished at one time. A fleet that is too small for its load accumulates them.
 
     ``last_due`` maps the last due time of a part of a fleet to that of the whole fleet. The run
-    waits for unfinished requests until then. ``watch(now, records, tally)`` gets the held records
-    and the tally of the others.
+    waits for unfinished requests until then. ``watch(now, records, tally)`` gets the records in
+    memory and the tally of the others.
     """
     began = time.perf_counter()
     interval_s, duration_s = float(interval_s), float(duration_s)
@@ -54,12 +54,14 @@ def simulate_stream(
     tally = Tally.empty(groups, len(stream.tiers), int(duration_s // HOUR_S) + 1, len(fleet.pools))
     pieces = stream.pieces(duration_s, piece)
     first = next(pieces, stream.nothing)
-    more = StreamLimits(stream.requests, stream.most_tokens)
-    state = allocate(first, fleet, duration_s, interval_s, seed, more)
+    limits = StreamLimits(stream.requests, stream.most_tokens)
+    state = allocate(first, fleet, duration_s, interval_s, seed, limits)
     feed = StreamFeed(first, pieces, fleet, tally, duration_s)
     clockwork = begin(state, fleet, policy, duration_s, seed, progress, feed)
-    look = None if watch is None else lambda now, held: watch(now, held, tally)
-    waiting, held = run_window(state, fleet, policy, duration_s, interval_s, clockwork, look)
+    watch_records = None if watch is None else lambda now, held: watch(now, held, tally)
+    waiting, held = run_window(
+        state, fleet, policy, duration_s, interval_s, clockwork, watch_records
+    )
     last_due_s = feed.last_due_s if last_due is None else last_due(feed.last_due_s)
     until_s = drain(state, duration_s, last_due_s, policy.interval_s, clockwork)
     feed.end(state, until_s)

@@ -73,10 +73,10 @@ class Table(types.Type):
     def element(self, index: Any) -> Any:
         """Return the type of the element at ``index``; None if it is no index of this table."""
         indices = _indices(index)
-        left = self.ndim - len(indices)
-        if left < 0 or not indices or not all(isinstance(i, types.Integer) for i in indices):
+        remaining = self.ndim - len(indices)
+        if remaining < 0 or not indices or not all(isinstance(i, types.Integer) for i in indices):
             return None
-        return Table(self.item, self.item_bytes, left) if left else self.item
+        return Table(self.item, self.item_bytes, remaining) if remaining else self.item
 
 
 class Tables(types.Type):
@@ -218,10 +218,10 @@ def _at(context: Any, builder: Any, sig: Any, args: Any) -> tuple[Any, list[Any]
         value = context.cast(builder, value, integer, types.intp)
         # Row-major index, one dimension at a time.
         offset = builder.add(builder.mul(offset, length), value)
-    left = shape[len(values) :]
-    for length in [*left, _WORD(kind.item_bytes)]:
+    remaining = shape[len(values) :]
+    for length in [*remaining, _WORD(kind.item_bytes)]:
         offset = builder.mul(offset, length)
-    return builder.gep(table.data, [offset], inbounds=True), left
+    return builder.gep(table.data, [offset], inbounds=True), remaining
 
 
 def _indices(index: Any) -> Sequence[Any]:

@@ -24,7 +24,10 @@ STEP = 0.01  # share of the window after which progress is reported
 
 
 class TimeAdvance:
-    """Advances a state. ``progress(fraction)`` may raise an exception to cancel."""
+    """Runs the simulation forward to a given time and reports progress.
+
+    ``progress(fraction)`` may raise an exception to cancel.
+    """
 
     def __init__(
         self,
@@ -41,7 +44,7 @@ class TimeAdvance:
         self._feed = feed
         self._next = 0
         self._reported = 0.0
-        self._told_at = time.monotonic()
+        self._reported_at = time.monotonic()
         self._unguarded = unguarded(len(state.pools))
 
     def advance(self, until: float) -> None:
@@ -49,7 +52,7 @@ class TimeAdvance:
         while self._next < len(self._faults) and self._faults[self._next]["time"] <= until:
             event = self._faults[self._next]
             fault_s = float(event["time"])
-            self._through(fault_s)
+            self._advance_with_refills(fault_s)
             entry_points.fault(
                 self._state.handle,
                 int(event["kind"]),
@@ -60,14 +63,14 @@ class TimeAdvance:
                 fault_s,
             )
             self._next += 1
-        self._through(until)
-        self._tell(until / self._duration_s)
+        self._advance_with_refills(until)
+        self._report_progress(until / self._duration_s)
 
     def hold(self, now: float, hold: Hold, timing: Timing, reading: Reading) -> bool:
-        """Advance through scaling decisions that repeat that of ``now``, up to MOST_HELD_S.
+        """Advance through scaling decisions that repeat the one at ``now``, up to MOST_HELD_S.
 
-        It ends before the next fault. Returns whether it ended with the observation of a decision
-        that may differ.
+        It ends before the next fault. Returns True if it ended at a decision that may differ, whose
+        observation has been read.
         """
         faults = self._faults[self._next :]
         fault_s = float(faults[0]["time"]) if len(faults) else np.inf
@@ -75,10 +78,10 @@ class TimeAdvance:
         guard = self._unguarded if hold.guard is None else hold.guard
         targets = np.ascontiguousarray(hold.targets, np.int64)
         read = entry_points.hold(self._state.handle, until, timing, reading, targets, guard)
-        self._tell(min(until, self._duration_s) / self._duration_s)
+        self._report_progress(min(until, self._duration_s) / self._duration_s)
         return bool(read)
 
-    def _through(self, until: float) -> None:
+    def _advance_with_refills(self, until: float) -> None:
         """Process events before ``until`` and load more requests as they come due."""
         while self._feed.next_s < until:
             self._events(self._feed.next_s)
@@ -91,14 +94,14 @@ class TimeAdvance:
             clock, requests = self._state.clock[0], self._state.requests
             coming = int(clock["arrival"])
             reached = requests[coming]["arrival"] if coming < len(requests) else until
-            self._tell(min(float(reached), until) / self._duration_s)
+            self._report_progress(min(float(reached), until) / self._duration_s)
 
-    def _tell(self, fraction: float) -> None:
-        """Report progress if it advanced enough or enough wall time passed; never backwards."""
+    def _report_progress(self, fraction: float) -> None:
+        """Report progress if it advanced enough or enough wall time passed; it never decreases."""
         if self._progress is None:
             return
         fraction = min(max(fraction, self._reported), 1.0)
         now = time.monotonic()
-        if fraction >= self._reported + STEP or now >= self._told_at + REPORT_EVERY_S:
-            self._reported, self._told_at = fraction, now
+        if fraction >= self._reported + STEP or now >= self._reported_at + REPORT_EVERY_S:
+            self._reported, self._reported_at = fraction, now
             self._progress(fraction)

@@ -1,6 +1,6 @@
 """Cost of an action: seconds and memory to replicate or migrate modules (B4).
 
-An operation takes the seconds to start it, and its bytes over the bandwidth of the link. The start
+An operation takes a fixed start time, plus its bytes over the bandwidth of the link. The start time
 is that of the source's smallest operation (CoCoServe, section 6.5, table 2: one layer of LLaMA-13B
 over PCIe 4.0). From 10 layers on, that table has fewer seconds than the bytes need over PCIe.
 """
@@ -18,7 +18,7 @@ START_S = {
     "replicate": 0.2987 - LAYER_BYTES / PCIE_BYTES_S,
     "migrate": 0.2492 - LAYER_BYTES / PCIE_BYTES_S,
 }
-MORE_BYTES = 502 * MIB  # of an operation, beside its modules (table 2)
+MORE_BYTES = 502 * MIB  # of an operation, besides its modules (table 2)
 COORDINATE_S = 0.0391
 """Seconds of coordination between copies and originals after an operation (section 6.5)."""
 LATENCY_DISTURBANCE = 0.05
@@ -27,12 +27,14 @@ LATENCY_DISTURBANCE = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Cost:
+    """Seconds of an operation on modules, and the memory that it uses."""
+
     seconds: float
     memory_bytes: float
 
 
 def acting_cost(action: str, size_bytes: float, link_bytes_s: float) -> Cost:
-    """Return the cost of acting on modules of ``size_bytes``; ``replicate`` or ``migrate``.
+    """Return the cost of a ``replicate`` or ``migrate`` of modules of ``size_bytes``.
 
     Raises ``SimulationError`` for a size or a bandwidth of 0 or less, or an unknown action.
     """

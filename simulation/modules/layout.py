@@ -61,11 +61,15 @@ class Layout:
         return Instance.whole(self.home, self.room_bytes.size)
 
     def sizes(self, cache_bytes: float = 0.0) -> LayerBytes:
+        """Return the bytes of a layer's parts, with ``cache_bytes`` of KV cache."""
         attention = self.attention_share * self.layer_bytes
         return LayerBytes(attention, self.layer_bytes - attention, cache_bytes)
 
     def used(self, state: Instance) -> FloatArray:
-        """Return the bytes of layers and copies on each device; offloading frees memory at home."""
+        """Return the bytes of layers and copies on each device, ``[D]``.
+
+        Offloading to the host frees memory on the first layer's device.
+        """
         bytes_used = weights_held(state, self.sizes())
         bytes_used[self.home[0]] -= min(state.offloaded_bytes, bytes_used[self.home[0]])
         return bytes_used
@@ -78,7 +82,7 @@ class Layout:
         return float((free[holds] / (caches[holds] * self.kv_layer_token_bytes)).min())
 
     def most_tokens(self) -> float:
-        """Return the most tokens that fit with any number of caches moved.
+        """Return the largest number of KV-cache tokens that fit, over numbers of moved caches.
 
         The caches of at least one layer stay at home. The others move in turn to the devices that
         are not home.
@@ -95,15 +99,15 @@ class Layout:
         return best
 
     def paces(self, busy: float | FloatArray = 0.0) -> FloatArray:
-        """Return the speed of each device, [D].
+        """Return the speed of each device relative to an own device, ``[D]``.
 
-        ``busy`` is the time that other instances compute on a device, over the time that passes.
+        ``busy`` is the time that other instances compute on a device, over elapsed time.
         """
-        alone = np.ones(self.room_bytes.size) if self.speed_of is None else self.speed_of
-        return np.asarray(alone / (1.0 + np.asarray(busy)), np.float64)
+        speed_alone = np.ones(self.room_bytes.size) if self.speed_of is None else self.speed_of
+        return np.asarray(speed_alone / (1.0 + np.asarray(busy)), np.float64)
 
     def work_shares(self, state: Instance, profile: Profile, batch: float) -> FloatArray:
-        """Return the time that each device computes in a pass, over a pass at home, [D]."""
+        """Return each device's computing time in a pass, over that of a pass at home, ``[D]``."""
         devices = self.room_bytes.size
         attention = self._attention_time(batch)
         own = attention * np.eye(devices)[state.home]
@@ -113,7 +117,7 @@ class Layout:
         return np.asarray(work.sum(axis=0) / self.pass_s(profile, batch), np.float64)
 
     def _part_s(self, profile: Profile, batch: float, copies: IntArray) -> FloatArray:
-        """Return the seconds of a layer with ``copies`` on each of them, by ``reading``."""
+        """Return the seconds of a layer on each of its ``copies`` copies, by ``reading``."""
         n = self.home.size
         if self.reading == "source":
             return np.asarray(self.pass_s(profile, batch) / n / copies, np.float64)
@@ -127,12 +131,12 @@ class Layout:
 
     def speed(self, state: Instance, profile: Profile, batch: float,
               busy: float | FloatArray = 0.0) -> float:  # fmt: skip
-        """Return the speed relative to everything at home on own devices.
+        """Return the speed of a placement relative to everything at home on own devices.
 
         Layers with copies run as in ``reading``, limited by the slowest copy. Each run of copies
-        pays one scatter and gather. So does each layer, feed-forward part or KV cache away from the
-        module that it works with. Weights on the host cross to the GPU in every pass. Copies need
-        not be used, so they alone never slow the instance.
+        costs one scatter and gather. So does each layer, feed-forward part or KV cache away from
+        the module that it works with. Weights on the host cross to the GPU in every pass. A pass
+        may ignore copies, so copies alone never slow the instance.
         """
         n = self.home.size
         pass_time_s = self.pass_s(profile, batch)
@@ -157,7 +161,7 @@ class Layout:
 
     def problem(self, state: Instance, profile: Profile, batch: float, reserve: float = 0.0,
                 busy: float | FloatArray = 0.0) -> ModuleProblem:  # fmt: skip
-        """Return the module problem: which layers may be copied to which devices.
+        """Return the problem of which layers to copy to which devices.
 
         Memory for ``reserve`` KV-cache tokens stays free on the devices with caches.
         """
@@ -176,16 +180,16 @@ class Layout:
     def copied(self, state: Instance, profile: Profile, batch: float, reserve: float,
                vacancy_threshold: float = 0.0,
                busy: float | FloatArray = 0.0) -> Instance:  # fmt: skip
-        """Return ``state`` with the copies of Algorithm 1 in the free memory.
+        """Return ``state`` with the copies that Algorithm 1 places in the free memory.
 
-        Only devices with a vacancy of at least the threshold are used.
+        Only devices with a free share of at least the threshold are used.
         """
         problem = self.problem(state, profile, batch, reserve, busy)
         replication = algorithm1(problem, vacancy_threshold=vacancy_threshold)
         return replace(state, replicated=replication.replicated)
 
     def plans(self, profile: Profile, batch: float) -> tuple[Replication, Replication | None]:
-        """Return Algorithm 1 and the exact plan, both from the start with all memory free.
+        """Return the plans of Algorithm 1 and of the exact method, both with all memory free.
 
         The exact plan is None if the devices have different speeds.
         """
@@ -194,24 +198,25 @@ class Layout:
         return algorithm1(problem), exact
 
     def borrows(self, *states: Instance) -> IntArray:
-        """Return 1 for each device used in one of ``states``, otherwise 0, ``[D]``."""
-        some = np.zeros(self.room_bytes.size, np.bool_)
+        """Return 1 for each device used in at least one of ``states``, otherwise 0, ``[D]``."""
+        used = np.zeros(self.room_bytes.size, np.bool_)
         for state in states:
-            some |= state.replicated.any(axis=0)
+            used |= state.replicated.any(axis=0)
             for home in (state.home, state.ffn_home, state.kv_home):
-                some[home] = True
-        return some.astype(np.int64)
+                used[home] = True
+        return used.astype(np.int64)
 
     @property
     def _context(self) -> float:
+        """Return the mean tokens of a decoding sequence: its prompt and half of its output."""
         return self.isl + self.osl / 2
 
     def _attention_time(self, batch: float) -> float:
-        """Return the share of a decode layer's time for attention, from the bytes that it reads."""
+        """Return the share of a decode layer's time for attention, by the bytes that it reads."""
         cache = batch * self._context * self.kv_layer_token_bytes
         attention = self.attention_share * self.layer_bytes + cache
         return attention / (self.layer_bytes + cache)
 
     def pass_s(self, profile: Profile, batch: float) -> float:
-        """Return the seconds of one decode of the batch at home."""
+        """Return the seconds of one decode iteration of the batch with everything at home."""
         return float(iteration_s(profile, batch, batch * self._context, 0, 0))

@@ -20,7 +20,7 @@ class Module:
 
 
 def modules_of(shape: ModelShape, precision: str = "bf16", tokens: int = 256) -> tuple[Module, ...]:
-    """Return the modules of table 1 for a prompt of ``tokens`` (256 there).
+    """Return the modules of table 1 for a prompt of ``tokens``; the table has 256.
 
     FLOPs are two per weight that a token uses. Attention scores add two per token pair and head
     dimension, twice. They are not halved for the causal mask, as in the source.
@@ -54,6 +54,9 @@ def layer_bytes(shape: ModelShape, weight_bytes: float) -> tuple[float, float]:
     encoder do not move.
     """
     parts = parameters(shape)
-    each = weight_bytes / parts.total
+    bytes_per_parameter = weight_bytes / parts.total
     rest = parts.feed_forward + parts.experts + parts.router + parts.norms
-    return parts.attention * each / shape.layers, rest * each / shape.layers
+    return (
+        parts.attention * bytes_per_parameter / shape.layers,
+        rest * bytes_per_parameter / shape.layers,
+    )

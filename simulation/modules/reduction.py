@@ -50,6 +50,7 @@ class LayerBytes:
 
     @property
     def weights(self) -> float:
+        """Return the bytes of weights of both parts."""
         return self.attention + self.feed_forward
 
 
@@ -57,8 +58,8 @@ class LayerBytes:
 class Assessment:
     """Violations of an instance.
 
-    They are bytes over capacity by device, and whether the SLO is missed by more than its
-    threshold. ``speed`` compares two placements that miss it.
+    ``over_bytes`` is the memory needed beyond the capacity, by device. ``slo_missed`` is True if
+    the SLO is missed by more than its threshold. ``speed`` compares two placements that miss it.
     """
 
     over_bytes: FloatArray  # [D]; negative: free memory
@@ -83,13 +84,15 @@ class Action:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reduction:
+    """The placement after module reduction, the steps taken, and whether no violation is left."""
+
     state: Instance
     actions: tuple[Action, ...]
     solved: bool
 
 
 def weights_held(state: Instance, sizes: LayerBytes) -> FloatArray:
-    """Return the bytes of originals and copies on each device."""
+    """Return the bytes of original weights and copies on each device, ``[D]``."""
     devices = state.replicated.shape[1]
     return np.asarray(
         np.bincount(state.home, minlength=devices) * sizes.attention
@@ -105,10 +108,10 @@ def reduce(
     sizes: LayerBytes,
     speed: FloatArray | None = None,
 ) -> Reduction:
-    """Act until ``assess`` finds no violation, or no step helps.
+    """Change the placement until ``assess`` finds no violation, or no step helps.
 
     ``speed [D]`` is that of the devices; None: all equal. A migration or eviction is kept only if
-    it improves the assessment (``_helps``).
+    it improves the assessment (``_is_improvement``).
     """
     pace = np.ones(state.replicated.shape[1]) if speed is None else speed
     actions: list[Action] = []
@@ -120,7 +123,7 @@ def reduce(
                 break
             trial, action = step
             after = assess(trial)
-            if not _helps(now, after):
+            if not _is_improvement(now, after):
                 break
             state, now = trial, after
             actions.append(action)
@@ -138,20 +141,23 @@ def reduce(
     return Reduction(state, tuple(actions), not now.violated)
 
 
-def _helps(before: Assessment, after: Assessment) -> bool:
+def _is_improvement(before: Assessment, after: Assessment) -> bool:
     """Return whether a step helps: less memory over capacity in total.
 
     With an equal shortage, a placement that is no slower also helps while the SLO is missed.
     """
-    short = np.maximum(before.over_bytes, 0).sum(), np.maximum(after.over_bytes, 0).sum()
+    shortages = np.maximum(before.over_bytes, 0).sum(), np.maximum(after.over_bytes, 0).sum()
     no_slower = before.slo_missed and after.speed >= before.speed
-    return bool(short[1] < short[0] or (short[1] == short[0] and no_slower))
+    return bool(shortages[1] < shortages[0] or (shortages[1] == shortages[0] and no_slower))
 
 
 def _migrate(
     state: Instance, now: Assessment, sizes: LayerBytes, speed: FloatArray
 ) -> tuple[Instance, Action] | None:
-    """Return the move of the last suitable module of the device most in need, by section 3.3."""
+    """Move the last suitable module of the device with the largest violation, by section 3.3.
+
+    None if no module can move.
+    """
     source = _device_most_in_need(state, now)
     room = -now.over_bytes
     room[source] = -np.inf
@@ -208,6 +214,7 @@ def _move_layer(
 
 
 def _last_index(mask: BoolArray) -> int:
+    """Return the last index where ``mask`` is True."""
     return int(np.flatnonzero(mask)[-1])
 
 
@@ -223,7 +230,7 @@ def _evict(
 ) -> tuple[Instance, Action] | None:
     """Evict the copy that costs least: of the layer with most copies, at the end of a run.
 
-    Nothing is evicted without a memory shortage, since that would only slow the instance.
+    None without a memory shortage, since an eviction would only slow the instance.
     """
     d = int(now.over_bytes.argmax())
     copied = np.flatnonzero(state.replicated[:, d])

@@ -14,7 +14,7 @@ from simulation.modules.speedup import ModuleProblem, speedup
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Replication:
-    """Copies of layers, ``[n, D]`` without the originals, and the speed-up that they give."""
+    """Copies of layers and the speed-up that they give; ``replicated`` is without the originals."""
 
     method: str
     replicated: BoolArray
@@ -30,9 +30,10 @@ class Replication:
 def algorithm1(problem: ModuleProblem, *, vacancy_threshold: float = 0.0) -> Replication:
     """Return the greedy scale-up of Algorithm 1.
 
-    Devices come by falling vacancy and layers by continuity. A copy is kept only if it raises S.
-    The first layer of a run pays gamma alone. So with a gamma above the saving of one layer the
-    result is empty, although a long run might pay. ``optimum`` finds such runs.
+    Devices are tried in order of falling free share, and layers in order of continuity. A copy is
+    kept only if it raises the speed-up S. The first layer of a run pays gamma alone. So with a
+    gamma above the saving of one layer the result is empty, although a long run might pay.
+    ``optimum`` finds such runs.
     """
     n, devices = problem.home.size, problem.free_bytes.size
     replicated = np.zeros((n, devices), np.bool_)
@@ -51,7 +52,7 @@ def algorithm1(problem: ModuleProblem, *, vacancy_threshold: float = 0.0) -> Rep
 
 
 def _by_continuity(problem: ModuleProblem, replicated: BoolArray, d: int) -> list[int]:
-    """Return the layers that may be copied to ``d``, in order of preference.
+    """Return the layers that may be copied to device ``d``, in order of preference.
 
     Least copied layers come first, then those in the longest run of such layers, then by index.
     """
@@ -69,20 +70,21 @@ def _by_continuity(problem: ModuleProblem, replicated: BoolArray, d: int) -> lis
 
 
 def optimum(problem: ModuleProblem, *, time_limit_s: float = 10.0) -> Replication:
-    """Return the fastest replication from an integer program, with its bound.
+    """Return the fastest replication by an integer program, with its bound.
 
     It minimizes the sum of 1 / p_i + gamma delta. 1 / p_i is convex in p_i. So with one variable
-    per further copy of a layer, worth 1 / (k - 1) - 1 / k, the solver takes them in the right
+    per further copy of a layer, worth 1 / (k - 1) - 1 / k, the solver uses them in the right
     order. A run begins at a layer that is copied to a device while the layer before it is not.
     Raises ``SimulationError`` if the devices have different speeds.
     """
     if np.ptp(problem.speed) > 0:
         raise SimulationError("The exact replication plan needs devices of equal speed.")
     n, devices = problem.home.size, problem.free_bytes.size
-    copied, begins, more = 0, n * devices, 2 * n * devices  # blocks of variables
+    copied, run_begins, further = 0, n * devices, 2 * n * devices  # blocks of variables
     total = 2 * n * devices + n * (devices - 1)
 
     def at(block: int, i: int, d: int, width: int = devices) -> int:
+        """Return the index of a variable in its block."""
         return block + i * width + d
 
     entries: list[tuple[int, int, float]] = []
@@ -90,6 +92,7 @@ def optimum(problem: ModuleProblem, *, time_limit_s: float = 10.0) -> Replicatio
     high: list[float] = []
 
     def row(terms: list[tuple[int, float]], least: float, most: float) -> None:
+        """Add a constraint: the weighted sum of variables lies between ``least`` and ``most``."""
         entries.extend((len(low), column, weight) for column, weight in terms)
         low.append(least)
         high.append(most)
@@ -100,21 +103,21 @@ def optimum(problem: ModuleProblem, *, time_limit_s: float = 10.0) -> Replicatio
         for i in range(n):
             before = [(at(copied, i - 1, d), 1.0)] if i else []
             # A run begins if the layer is copied and the one before it is not.
-            row([(at(begins, i, d), 1.0), (at(copied, i, d), -1.0), *before], 0, np.inf)
+            row([(at(run_begins, i, d), 1.0), (at(copied, i, d), -1.0), *before], 0, np.inf)
     upper = np.ones(total)
     for i in range(n):
         # The home of a layer has the original.
         upper[at(copied, i, int(problem.home[i]))] = 0.0
         row(
             [(at(copied, i, d), 1.0) for d in range(devices)]
-            + [(at(more, i, k, devices - 1), -1.0) for k in range(devices - 1)],
+            + [(at(further, i, k, devices - 1), -1.0) for k in range(devices - 1)],
             0,
             0,
         )
     cost = np.zeros(total)
-    cost[begins:more] = problem.gamma
+    cost[run_begins:further] = problem.gamma
     saved = np.array([1.0 / (k + 1) - 1.0 / (k + 2) for k in range(devices - 1)])
-    cost[more:] = -np.tile(saved, n)
+    cost[further:] = -np.tile(saved, n)
     rows, columns, values = zip(*entries, strict=True)
     matrix = scipy.sparse.coo_array((values, (rows, columns)), shape=(len(low), total))
     result = scipy.optimize.milp(
@@ -128,7 +131,7 @@ def optimum(problem: ModuleProblem, *, time_limit_s: float = 10.0) -> Replicatio
     bound = None if result.mip_dual_bound is None else n / (n + result.mip_dual_bound)
     if result.x is None:
         return Replication("algorithm 1", greedy.replicated, greedy.speedup, bound)
-    replicated = result.x[:begins].reshape(n, devices) > 0.5
+    replicated = result.x[:run_begins].reshape(n, devices) > 0.5
     gained = speedup(problem, replicated)
     # A time limit may leave the solver with a worse plan than the greedy one.
     if greedy.speedup > gained:

@@ -49,14 +49,17 @@ class ModuleProblem:
 
 
 def runs(replicated: BoolArray) -> int:
-    """Return delta: maximal runs of consecutive layers over all devices, for ``[n, D]``."""
+    """Return delta: the number of maximal runs of consecutive layers, summed over devices.
+
+    ``replicated`` has the shape ``[n, D]``.
+    """
     before = np.zeros_like(replicated)
     before[1:] = replicated[:-1]
     return int((replicated & ~before).sum())
 
 
 def speedup(problem: ModuleProblem, replicated: BoolArray) -> float:
-    """Return S of a replication; ``replicated[i, d]``: device d has a copy of layer i."""
+    """Return the speed-up S; ``replicated[i, d]`` is True if device d has a copy of layer i."""
     n = problem.home.size
     copies = replicated.copy()
     copies[np.arange(n), problem.home] = True

@@ -37,6 +37,6 @@ def adjusted(profile: Profile, **changes: Any) -> AdjustedProfile:
 
 
 def scaled(profile: Profile, factor: float) -> AdjustedProfile:
-    """Multiply all seconds of ``profile`` by ``factor``, to size at plus and minus its error."""
+    """Multiply all seconds of ``profile`` by ``factor``, such as 1 plus or minus its error."""
     curve, start_s = curves.scaled(profile.curve, factor), factor * profile.start_s
     return adjusted(profile, curve=curve, start_s=start_s)

@@ -156,9 +156,9 @@ def kv_tokens(
     context: int,
     max_batch_tokens: int,
 ) -> int:
-    """Return the tokens of KV cache that all attention GPUs hold, in sequences of ``context``.
+    """Return the tokens of KV cache that fit on all attention GPUs, in sequences of ``context``.
 
-    Raises SimulationError if the weights of either side do not fit.
+    Raises SimulationError if the weights of attention or of the experts do not fit.
     """
     attending, _ = _arrangements_of_sides(arrangement, split)
     side_weights = side_bytes(shape, arrangement, split)
@@ -187,9 +187,8 @@ def side_bytes(
     moe, dense = feed_forward_layers(shape)
     factor = 3 if shape.gated else 2
     stored = BYTES[attending.weights] + SCALE_BYTES[attending.weights]
-    unquantised = (
-        BYTES["bf16"] if BYTES[attending.weights] < 1 else stored
-    )  # only experts have 4-bit weights
+    # Only experts have 4-bit weights.
+    unquantised = BYTES["bf16"] if BYTES[attending.weights] < 1 else stored
     wide = dense * shape.intermediate + moe * shape.shared_intermediate
     head_bytes = factor * shape.hidden * wide * unquantised
     width = shape.expert_hidden or shape.hidden
@@ -233,13 +232,14 @@ def _check_split(shape: ModelShape, arrangement: Arrangement, split: AttentionFf
 def _arrangements_of_sides(
     arrangement: Arrangement, split: AttentionFfn
 ) -> tuple[Arrangement, Arrangement]:
-    """Return both sides as ordinary arrangements of their GPUs: attention, feed-forward."""
+    """Return the arrangements of the attention GPUs and of the feed-forward GPUs."""
     copies = split.attention // arrangement.tp
     attending = replace(arrangement, attention_dp=copies, moe_tp=1, moe_ep=split.attention)
     return attending, replace(arrangement, tp=1, attention_dp=split.ffn, moe_tp=1, moe_ep=split.ffn)
 
 
 def _is_feed_forward(operator: Operator) -> bool:
+    """Return whether the operator runs on the feed-forward GPUs."""
     name = operator.name
     return name in DENSE or (
         name.startswith(EXPERTS) and name not in (*ATTENTION_OPERATORS, *SEARCH_PRECISION)
@@ -247,6 +247,7 @@ def _is_feed_forward(operator: Operator) -> bool:
 
 
 def _attention(shape: ModelShape, arrangement: Arrangement) -> OperatorGraph:
+    """Return the graph of the operators that run on the attention GPUs."""
     graph = operator_graph(shape, arrangement)
     operators = [
         o for o in graph.operators if not _is_feed_forward(o) and o.name not in SEARCH_PRECISION
@@ -257,6 +258,7 @@ def _attention(shape: ModelShape, arrangement: Arrangement) -> OperatorGraph:
 
 
 def _ffn(shape: ModelShape, experts: Arrangement) -> OperatorGraph:
+    """Return the graph of the operators that run on the feed-forward GPUs."""
     graph = operator_graph(shape, experts)
     operators = tuple(o for o in graph.operators if _is_feed_forward(o) and o.axis != "encoder")
     return OperatorGraph(shape, graph.arrangement, operators)
@@ -264,7 +266,10 @@ def _ffn(shape: ModelShape, experts: Arrangement) -> OperatorGraph:
 
 @dataclass(frozen=True, slots=True)
 class _Transfer:
-    """Transfer between the sides: latency_s + tokens * bytes / bytes_s in each direction."""
+    """Network transfer between attention and FFN GPUs, with the bytes of a token each way.
+
+    A direction takes ``latency_s + tokens * bytes / bytes_s`` seconds.
+    """
 
     latency_s: float
     bytes_s: float  # of all GPUs of the smaller side
@@ -273,7 +278,10 @@ class _Transfer:
     dense: tuple[float, float]  # out and back in a layer without experts
 
     def seconds(self, tokens: FloatArray, *, routed: bool) -> tuple[FloatArray, FloatArray]:
-        """Return the seconds out and back of ``tokens`` in a layer with or without experts."""
+        """Return the seconds to the FFN GPUs and back, for ``tokens`` in one layer.
+
+        ``routed`` is True for a layer with experts.
+        """
         out, back = (self.out, self.back) if routed else self.dense
         busy = tokens / self.bytes_s
         runs = np.where(tokens > 0, self.latency_s, 0.0)
@@ -287,7 +295,7 @@ def _transfer(
     split: AttentionFfn,
     efficiencies: Efficiencies,
 ) -> _Transfer:
-    """Return the transfer between the sides.
+    """Return the network transfer between attention and FFN GPUs.
 
     A token goes once to each GPU with at least one of its experts, with the input of the shared
     experts. Each of these GPUs returns 16 bits per element.
@@ -300,9 +308,9 @@ def _transfer(
     entry = efficiencies.find("all_to_all", gpu.family, "bf16")
     rate, share = split.bytes_s, 1.0
     if rate is None:
-        near = split.gpus <= gpu.gpus_per_node
-        rate = gpu.link_bytes_s if near else gpu.network_bytes_s or gpu.link_bytes_s
-        share = min(entry.share_of_link(split.gpus) if near else entry.bandwidth, 1.0)
+        in_one_server = split.gpus <= gpu.gpus_per_node
+        rate = gpu.link_bytes_s if in_one_server else gpu.network_bytes_s or gpu.link_bytes_s
+        share = min(entry.share_of_link(split.gpus) if in_one_server else entry.bandwidth, 1.0)
     if not rate:
         raise SimulationError(
             f"{gpu.name} has no published link speed, which attention_ffn needs. Give gb_s."
@@ -353,15 +361,15 @@ class _Stations:
         )
         moe, dense = feed_forward_layers(self.shape)
         ends_s = self._total(self.attention, small, ENDS, within=False)
-        each = ends_s / max(self.shape.layers, moe + dense)
+        ends_per_layer = ends_s / max(self.shape.layers, moe + dense)
         tokens = small.decodes + small.prefill_tokens
         lone = max(self.shape.layers - moe - dense, 0)
-        total = np.asarray(m * lone * each, np.float64)
+        total = np.asarray(m * lone * ends_per_layer, np.float64)
         for count, routed in ((moe, True), (dense, False)):
             if not count:
                 continue
             work = self._total(self.ffn, small, DENSE, within=not routed) / count
-            stations = (each, work, *self.way.seconds(tokens, routed=routed))
+            stations = (ends_per_layer, work, *self.way.seconds(tokens, routed=routed))
             busiest, lap = np.maximum.reduce(stations), np.add.reduce(stations)
             total = total + count * np.maximum(m * busiest, lap)
         return total
@@ -385,12 +393,14 @@ def _curve(stations: _Stations, attention_gpus: Arrangement, overhead_s: float) 
     """
     spread = attention_gpus.attention_dp
     keys = keys_knots(stations.shape.max_context)
-    b = np.unique(np.concatenate([[1.0], SEQUENCES, SEQUENCES * spread]))
-    p = np.unique(np.concatenate([[1.0], TOKENS, CHUNKS * spread]))
-    decodes = iteration(decodes=b[:, None], decode_context=b[:, None] * keys)
-    chunks = iteration(prefill_tokens=p[:, None], prefill_pairs=p[:, None] * keys)
+    sequences = np.unique(np.concatenate([[1.0], SEQUENCES, SEQUENCES * spread]))
+    prompt_tokens = np.unique(np.concatenate([[1.0], TOKENS, CHUNKS * spread]))
+    decodes = iteration(decodes=sequences[:, None], decode_context=sequences[:, None] * keys)
+    chunks = iteration(
+        prefill_tokens=prompt_tokens[:, None], prefill_pairs=prompt_tokens[:, None] * keys
+    )
     return grid(
         dense=Part(np.ones(1), np.zeros(1), np.full((1, 1), overhead_s)),
-        decode=Part(b, keys, stations.seconds(decodes)),
-        prefill=Part(p, keys, stations.seconds(chunks)),
+        decode=Part(sequences, keys, stations.seconds(decodes)),
+        prefill=Part(prompt_tokens, keys, stations.seconds(chunks)),
     )

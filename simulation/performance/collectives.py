@@ -14,8 +14,8 @@ from simulation.arrays import BoolArray, FloatArray
 class Line:
     """Seconds at ascending sizes, ``[n]`` each, interpolated in logarithms.
 
-    A larger call never takes less time. Below the first size the first value holds. Beyond the last
-    size time grows in proportion. ``inside`` returns which sizes need neither.
+    A larger call never takes less time. Smaller sizes than the first have its seconds. Beyond the
+    last size, time grows in proportion.
     """
 
     sizes: FloatArray
@@ -32,12 +32,12 @@ class Line:
         return grown
 
     def inside(self, size: FloatArray) -> BoolArray:
-        """Return whether each size is within the measured sizes."""
+        """Return the mask of sizes within the measured ones."""
         return np.asarray((size >= self.sizes[0]) & (size <= self.sizes[-1]))
 
 
 def monotone_line(sizes: FloatArray, seconds: FloatArray) -> Line:
-    """Return the monotone line through points in any order; repeats count by their median."""
+    """Return the monotone line through points in any order; of repeats, the median counts."""
     order = np.argsort(sizes, kind="stable")
     unique, start = np.unique(sizes[order], return_index=True)
     values = seconds[order]
@@ -64,14 +64,14 @@ def monotone(seconds: FloatArray) -> FloatArray:
 class CollectiveTable:
     """Lines over message bytes by kind (all_reduce ...) and number of GPUs.
 
-    There may be several implementations, such as NCCL and a custom all-reduce in a CUDA graph. Each
-    size takes the fastest one, since engines choose by size.
+    There may be several implementations, such as NCCL and a custom all-reduce in a CUDA graph. The
+    fastest one counts at each size, since engines choose by size.
     """
 
     lines: Mapping[tuple[str, int], tuple[Line, ...]] = field(default_factory=dict)
 
     def at(self, kind: str, gpus: int, message: FloatArray) -> tuple[FloatArray, BoolArray] | None:
-        """Return seconds and whether each size was measured; None without any measurement."""
+        """Return the seconds, and the mask of measured sizes; None without any measurement."""
         lines = self.lines.get((kind, gpus))
         if not lines:
             return None

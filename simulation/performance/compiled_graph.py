@@ -40,7 +40,7 @@ def keys_knots(longest: int) -> FloatArray:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphProfile:
-    """A profile that sums over the operators of a graph; see ``Profile``."""
+    """A profile whose iteration time is the sum over a graph's operators; see ``Profile``."""
 
     model: str
     gpu: str
@@ -69,23 +69,24 @@ def compile_graph(
     """Compile ``graph`` to a curve with parts for all tokens, decodes and prefill chunks.
 
     ``overhead_s`` is the time of every iteration outside its operators. In a mixed iteration the
-    output head reads its weights once. ``is_measured`` returns whether calls of an operator were
-    measured, and gives the curve its measured range. ``mixed`` times the operators of decodes in
+    output head reads its weights once. ``is_measured`` tells which calls of an operator were
+    measured, and so gives the curve its measured range. ``mixed`` times the operators of decodes in
     mixed iterations.
     """
     spread = graph.arrangement.attention_dp * graph.arrangement.pp
     operators = graph.operators
     tokens = np.unique(np.concatenate([TOKENS, TOKENS * spread]))
     keys = keys_knots(graph.shape.max_context)
-    b = np.unique(np.concatenate([[1.0], SEQUENCES * spread]))
+    sequences = np.unique(np.concatenate([[1.0], SEQUENCES * spread]))
     p = np.unique(np.concatenate([[1.0], CHUNKS * spread]))
-    every = iteration(decodes=tokens[:, None])
-    decodes = iteration(decodes=b[:, None], decode_context=b[:, None] * keys)
+    all_tokens = iteration(decodes=tokens[:, None])
+    decodes = iteration(decodes=sequences[:, None], decode_context=sequences[:, None] * keys)
     chunks = iteration(prefill_tokens=p[:, None], prefill_pairs=p[:, None] * keys)
 
     def part(
         x: FloatArray, y: FloatArray, axes: tuple[str, ...], it: Iteration, more: float = 0.0
     ) -> Part:
+        """Return one part of the curve, with ``more`` seconds added."""
         seconds = _sum_of_operators(operators, axes, it, timing) + more
         if is_measured is None:
             return Part(x, y, seconds)
@@ -93,13 +94,13 @@ def compile_graph(
         return Part(x, y, seconds, low, high)
 
     head = _sum_of_operators(operators, ("logits",), iteration(prefill_tokens=1.0), timing)
-    decode = part(b, keys, ("decodes", "logits"), decodes)
+    decode = part(sequences, keys, ("decodes", "logits"), decodes)
     with_prefill = None
     if mixed is not None:
         seconds = _sum_of_operators(operators, ("decodes", "logits"), decodes, mixed)
         with_prefill = replace(decode, seconds=seconds)
     return grid(
-        dense=part(tokens, np.zeros(1), ("tokens",), every, overhead_s),
+        dense=part(tokens, np.zeros(1), ("tokens",), all_tokens, overhead_s),
         decode=decode,
         beside=with_prefill,
         prefill=part(p, keys, ("prefill", "logits"), chunks),
@@ -110,7 +111,7 @@ def compile_graph(
 def _all_measured(
     operators: Iterable[Operator], axes: tuple[str, ...], it: Iteration, is_measured: Known
 ) -> BoolArray:
-    """Return whether all operators of ``axes`` were measured, for each iteration."""
+    """Return the mask of iterations for which all operators of ``axes`` were measured."""
     inside = np.ones(it.decodes.shape, np.bool_)
     for operator in operators:
         if operator.axis in axes:
@@ -121,8 +122,8 @@ def _all_measured(
 def _measured_ends(y: FloatArray, inside: BoolArray) -> tuple[FloatArray, FloatArray]:
     """Return the first and the last measured y at each x, ``[n]`` each, from ``inside [n, m]``.
 
-    Without a measurement the limits are crossed, so that no y is inside. A part with a single y has
-    no limits or crossed ones.
+    Where nothing was measured, the first is above the last, so that no y is inside. A part with a
+    single y has no limits there.
     """
     first, last = (y[0], y[-1]) if y.size > 1 else (-ANY, ANY)
     if y.size == 1:
@@ -136,6 +137,7 @@ def _measured_ends(y: FloatArray, inside: BoolArray) -> tuple[FloatArray, FloatA
 def _sum_of_operators(
     operators: Iterable[Operator], axes: tuple[str, ...], it: Iteration, timing: Timing
 ) -> FloatArray:
+    """Return the seconds of all operators of ``axes``, for each iteration."""
     total = np.zeros(it.decodes.shape)
     for operator in operators:
         if operator.axis in axes:

@@ -125,7 +125,7 @@ def grid(
     overlap_s: float = 0.0,
     mixed: float = 0.0,
 ) -> Curve:
-    """Build a curve from its parts.
+    """Return the curve made of these parts.
 
     ``beside`` replaces ``decode`` in iterations that also prefill. ``overlap_s`` must not exceed
     the time of the cheapest mixed iteration.
@@ -163,7 +163,7 @@ def _segment(values: Any, first: int, count: int, value: float) -> int:
 
 @kernel
 def _part_seconds(values: Any, start: int, x: float, y: float) -> float:
-    """Return the seconds of one part at (x, y); the last slopes continue beyond the last knots."""
+    """Return the seconds of one part at (x, y); beyond the last knots, its last slopes continue."""
     first, n, m = int(values[start]), int(values[start + 1]), int(values[start + 2])
     table = first + n + m
     if n == 1:
@@ -237,7 +237,7 @@ def _measured_limits(values: Any, start: int, x: float) -> tuple[float, float]:
 
 @kernel
 def _grid_growth(values: Any, b: float, c: float) -> tuple[float, int]:
-    """Return ``decode_growth`` of a GRID curve."""
+    """Return the seconds per iteration by which a run of decodes grows, and the run's length."""
     first, n, m = int(values[DECODE]), int(values[DECODE + 1]), int(values[DECODE + 2])
     context = c / b
     growth, holds = 0.0, 1e15
@@ -294,6 +294,7 @@ def _is_measured(values: Any, start: int, x: float, y: float) -> bool:
 
 @kernel
 def _grid_measured(values: Any, b: float, c: float, p: float, a: float) -> bool:
+    """Return whether an iteration is inside the measured range of a GRID curve."""
     if b > 0 and p > 0 and values[MIXED] > 0:
         return bool(_is_measured(values, PREFILL, p + b, a / p))
     if b + p > 0 and not _is_measured(values, DENSE, b + p, 0.0):
@@ -316,17 +317,20 @@ def measured(values: Any, b: float, c: float, p: float, a: float) -> bool:
 
 @cached_kernel
 def _evaluate(values: Any, b: Any, c: Any, p: Any, a: Any, out: Any) -> None:
+    """Fill ``out`` with the seconds of iterations."""
     for i in range(out.size):
         out[i] = iteration_seconds(values, b[i], c[i], p[i], a[i])
 
 
 @cached_kernel
 def _inside(values: Any, b: Any, c: Any, p: Any, a: Any, out: Any) -> None:
+    """Fill ``out`` with the mask of iterations inside the measured range."""
     for i in range(out.size):
         out[i] = measured(values, b[i], c[i], p[i], a[i])
 
 
 def _broadcast(*arrays: npt.ArrayLike) -> tuple[tuple[int, ...], list[FloatArray]]:
+    """Broadcast the arrays; return the common shape and the flat arrays."""
     shaped = np.broadcast_arrays(*(np.asarray(x, np.float64) for x in arrays))
     return shaped[0].shape, [np.ascontiguousarray(x).ravel() for x in shaped]
 
@@ -344,7 +348,7 @@ def evaluate(
 def inside(
     curve: Curve, b: npt.ArrayLike, c: npt.ArrayLike, p: npt.ArrayLike, a: npt.ArrayLike
 ) -> BoolArray:
-    """Return which iterations are inside the measured range (GRID) or fitted rows (LINEAR)."""
+    """Return the mask of iterations inside the measured range (GRID) or fitted rows (LINEAR)."""
     shape, flat = _broadcast(b, c, p, a)
     out = np.empty(flat[0].size, np.bool_)
     _inside(curve.values, *flat, out)

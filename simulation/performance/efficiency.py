@@ -131,20 +131,23 @@ class Efficiencies:
         raise SimulationError(f"No efficiency factors for {kind}; they are part of the catalogue.")
 
     def slower(self, operator: Operator, gpu: GpuSpec) -> float:
-        """Return the factor on the time of ``operator`` where serving differs from its kernel."""
+        """Return the factor on a call's time because serving differs from its kernel alone."""
         factor = self.imbalance if isinstance(operator, Experts) else 1.0
         factor *= self.unpacked if unpacks(operator) else 1.0
         return factor + (self.foreign - 1.0 if gpu.family not in NEAREST else 0.0)
 
     def spread(self, entry: Efficiency, family: str) -> float:
-        """Return the spread of ``entry`` on ``family``, wider if fitted to another family."""
+        """Return the spread of the prediction error of ``entry`` on ``family``.
+
+        It is wider if the factors were fitted to another family.
+        """
         if entry.family == family:
             return entry.spread
         return max(entry.spread, self.across.get(entry.kind, entry.spread))
 
 
 def kind_of(operator: Operator) -> str:
-    """Return the kind of factors that ``operator`` needs."""
+    """Return the kind of efficiency factors that ``operator`` uses."""
     if isinstance(operator, Collective):
         return "all_to_all" if operator.kind == "send" else operator.kind
     if isinstance(operator, Attention):
@@ -160,7 +163,7 @@ def kind_of(operator: Operator) -> str:
 
 
 def unpacks(operator: Operator) -> bool:
-    """Return whether ``operator`` unpacks 4-bit integers; no such kernel was measured."""
+    """Return whether ``operator`` unpacks 4-bit integers. No such kernel was measured."""
     return isinstance(operator, Experts) and operator.precision == "int4"
 
 
@@ -203,6 +206,7 @@ def link_bytes_s(operator: Collective, gpu: GpuSpec) -> float:
 
 
 def _link_speed(speeds: tuple[float | None, ...], operator: Collective, gpu: GpuSpec) -> float:
+    """Return the first known speed of ``speeds``; raise SimulationError if none is known."""
     speed_known = next((speed for speed in speeds if speed), None)
     if not speed_known:
         raise SimulationError(
@@ -231,7 +235,7 @@ def sent_s(
 
 
 def bandwidth_of(gpu: GpuSpec) -> float:
-    """Return the memory bandwidth in bytes/s; raises SimulationError if it is unknown."""
+    """Return the memory bandwidth in bytes/s; raise SimulationError if it is unknown."""
     if not gpu.bandwidth_bytes_s:
         raise SimulationError(
             f"{gpu.name} has no published memory bandwidth. Add bandwidth_bytes_s in its "
@@ -274,7 +278,7 @@ def kernel_s(
 ) -> FloatArray:
     """Return the seconds of one call in the fastest precision that its weights can be computed in.
 
-    The kernels have the factors of the nearest measured family and precision.
+    Factors are those of the nearest measured family and precision.
     """
     kind = kind_of(operator)
     if not isinstance(operator, Gemm | Experts):

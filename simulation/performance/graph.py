@@ -40,7 +40,7 @@ class OperatorGraph:
         raise SimulationError(f"{self.shape.name} has no operator {name}.")
 
     def total(self, quantity: str, it: Iteration) -> FloatArray:
-        """Return the sum of one amount of ``Work`` over operators and layers of all stages."""
+        """Return the sum of the amount ``quantity`` of ``Work`` over all operators and layers."""
         total = np.zeros_like(it.decodes)
         for operator in self.operators:
             total = total + operator.count * getattr(operator.work(it), quantity)

@@ -32,17 +32,20 @@ def with_adapters(operators: Sequence[Operator], shape: ModelShape) -> list[Oper
 
 
 def _takes_adapters(operator: Gemm) -> bool:
+    """Return whether the linear layer has adapters."""
     plain = not isinstance(operator, Absorbed) and operator.matrices == 1
     return plain and operator.axis == "tokens" and operator.name not in WITHOUT
 
 
 def _projections(operator: Gemm, shape: ModelShape) -> int:
+    """Return how many projections a fused linear layer has, each with its own adapter."""
     if operator.name in GATED:
         return 2 if shape.gated else 1
     return PROJECTIONS.get(operator.name, 1)
 
 
 def _adapter_products(operator: Gemm, adapters: Adapters, projections: int) -> list[Operator]:
+    """Return the products of an adapter: down to its rank, and up from it."""
     down = f"{operator.name}_adapters_down"
     sides = (
         (down, operator.after, projections * adapters.rank, operator.k),

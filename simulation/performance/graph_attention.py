@@ -49,7 +49,7 @@ class AttentionParts(Parts):
         row: float,
         latent: bool = False,
     ) -> list[Operator]:
-        """Return the attention of one axis: for layers with full attention, and with a window."""
+        """Return the attention kernels of one axis: full attention, then attention in a window."""
         shape = self.shape
         name = f"attention_{'decode' if axis == 'decodes' else 'prefill'}"
         # In an encoder each token of a prompt attends to all, and not to half of them on average.
@@ -178,6 +178,7 @@ class AttentionParts(Parts):
         return operators
 
     def absorbed(self, name: str, after: str, n: int, k: int) -> Absorbed:
+        """Return a product of latent attention whose weights another operator keeps in memory."""
         return Absorbed(
             name=name,
             after=tuple(after.split()),

@@ -38,6 +38,7 @@ class Parts:
         precision: str | None = None,
         axis: Axis = "tokens",
     ) -> Gemm:
+        """Return a matrix product of ``count`` layers, rows x k times k x n."""
         return Gemm(
             name=name,
             after=tuple(after.split()),
@@ -59,6 +60,7 @@ class Parts:
         memory: float = 0.0,
         kv_row_bytes: float = 0.0,
     ) -> Elementwise:
+        """Return an elementwise operator; ``read`` and ``written`` are elements per row."""
         return Elementwise(
             name=name,
             after=tuple(after.split()),
@@ -71,6 +73,7 @@ class Parts:
         )
 
     def all_reduce(self, name: str, after: str, count: int) -> Collective:
+        """Return an all-reduce over the tensor parallel GPUs; none with a single GPU."""
         return Collective(
             name=name,
             after=tuple(after.split()),

@@ -48,8 +48,9 @@ class KernelRows:
 class Surface:
     """Seconds over two ascending sizes.
 
-    A missing point between two others is interpolated. A missing corner (a large batch and a long
-    context do not fit together) is the time of the next smaller batch, scaled by the batch.
+    A missing point between two others is interpolated. A corner is missing if a large batch and a
+    long context do not fit together. Its time is that of the next smaller batch, scaled by the
+    batch.
     """
 
     x: FloatArray  # [n]
@@ -58,7 +59,7 @@ class Surface:
     measured: BoolArray  # [n, m], False for corners that were filled in
 
     def at(self, x: FloatArray, y: FloatArray) -> Reading:
-        """Return the seconds at points, and whether each is within the measured points."""
+        """Return the seconds at points, and the mask of points within the measured ones."""
         i, u = _segment_position(self.x, x)
         j, v = _segment_position(self.y, y)
         logs = np.log(self.seconds)
@@ -82,7 +83,10 @@ class Surface:
 def _segment_position(
     knots: FloatArray, values: FloatArray
 ) -> tuple[npt.NDArray[np.intp], FloatArray]:
-    """Return the segment and the position in it, in logarithms, clipped to the knots."""
+    """Return the segment of each value and its position there, 0 to 1 in logarithms.
+
+    Values are clipped to the knots.
+    """
     if knots.size == 1:
         return np.zeros(values.shape, np.intp), np.zeros(values.shape)
     clipped = np.clip(values, knots[0], knots[-1])
@@ -92,7 +96,7 @@ def _segment_position(
 
 
 def surface(x: FloatArray, y: FloatArray, seconds: FloatArray) -> Surface:
-    """Return the monotone surface through points in any order; the last of repeats counts."""
+    """Return the monotone surface through points in any order; of repeats, the last counts."""
     xs, i = np.unique(x, return_inverse=True)
     ys, j = np.unique(y, return_inverse=True)
     table = np.full((xs.size, ys.size), np.nan)
@@ -132,7 +136,7 @@ class GemmTable:
     ks: FloatArray
 
     def at(self, m: FloatArray, n: int, k: int) -> Reading | None:
-        """Return the seconds of m x k times k x n; None if a neighbour was not measured."""
+        """Return the reading of a product m x k times k x n; None if not measured nearby."""
         exact = self.lines.get((n, k))
         if exact is not None:
             return exact.at(m), exact.inside(m)
@@ -166,11 +170,13 @@ def _neighbouring_heads(
 
 
 def _neighbours(knots: FloatArray, value: float) -> tuple[float, float]:
+    """Return the nearest knots at or below and at or above ``value``."""
     above = int(np.searchsorted(knots, value))
     return float(knots[max(above - 1, 0)]), float(knots[min(above, knots.size - 1)])
 
 
 def _log_position(low: float, high: float, value: float) -> float:
+    """Return the position of ``value`` between two sizes, 0 to 1 in logarithms."""
     if low == high:
         return 0.0
     return float(np.clip(np.log(value / low) / np.log(high / low), 0.0, 1.0))
@@ -195,7 +201,7 @@ class Kernels:
     collectives: CollectiveTable = field(default_factory=CollectiveTable)
 
     def read(self, operator: Operator, it: Iteration) -> Reading | None:
-        """Return the seconds of one call and whether it is within measured points.
+        """Return the seconds of one call, and the mask of calls within measured points.
 
         None if the operator was not measured at all.
         """
@@ -210,6 +216,7 @@ class Kernels:
         return replace(self, decode={**self.decode, **self.beside}) if self.beside else None
 
     def _read(self, operator: Operator, it: Iteration) -> Reading | None:
+        """Return the reading of any operator, also for iterations without rows."""
         rows = np.asarray(operator.rows(it))
         if isinstance(operator, Gemm):
             return self._gemm(operator, rows)
@@ -227,6 +234,7 @@ class Kernels:
         return None
 
     def _gemm(self, operator: Gemm, rows: FloatArray) -> Reading | None:
+        """Return the reading of a matrix product; None if its precision was not measured."""
         table = self.gemm.get(operator.precision)
         if table is None or operator.matrices > 1:
             return None
@@ -237,8 +245,8 @@ class Kernels:
         if operator.qk_dim != operator.v_dim:
             return None
         tables = self.decode if operator.axis == "decodes" else self.prefill
-        near = _neighbouring_heads(tables, operator)
-        if not near:
+        nearest_keys = _neighbouring_heads(tables, operator)
+        if not nearest_keys:
             return None
         if operator.axis == "decodes":
             batch, length = rows, np.maximum(keys, 1.0)
@@ -249,13 +257,15 @@ class Kernels:
             complete = rows >= length
             length = np.where(complete, length, np.sqrt(np.maximum(rows * length, 1.0)))
             batch = np.where(complete, rows / length, 1.0)
-        low, high = near[0], near[-1]
-        (seconds, inside), (more, more_inside) = (tables[k].at(batch, length) for k in (low, high))
+        low, high = nearest_keys[0], nearest_keys[-1]
+        (seconds, inside), (seconds_high, inside_high) = (
+            tables[k].at(batch, length) for k in (low, high)
+        )
         share = _log_position(low[2], high[2], operator.heads)
-        return seconds ** (1.0 - share) * more**share, inside & more_inside
+        return seconds ** (1.0 - share) * seconds_high**share, inside & inside_high
 
     def _experts(self, operator: Experts) -> Line | None:
-        """Return the line of these experts, or of the same with block-scaled weights."""
+        """Return the line of these experts, or of the same experts with block-scaled weights."""
         if operator.dispatched:  # the measurements have all tokens on every GPU
             return None
         for precision in (operator.precision, f"{operator.precision}_block"):
@@ -294,7 +304,10 @@ def kernels(gpu: str, source: str, rows: Iterable[KernelRows]) -> Kernels:
 
 
 def _groups(columns: list[FloatArray]) -> dict[tuple[int, ...], npt.NDArray[np.intp]]:
-    """Return the row numbers of each distinct combination of ``columns``, as whole numbers."""
+    """Return the row indices of each distinct combination of ``columns``.
+
+    The keys are the values as whole numbers.
+    """
     if not columns[0].size:
         return {}
     keys, inverse = np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True)
@@ -318,6 +331,7 @@ def _merge_by_precision(
 
 
 def _gemm_tables(measured: list[KernelRows]) -> dict[str, GemmTable]:
+    """Build the tables of matrix products, by precision."""
     tables = {}
     for precision, rows in _merge_by_precision(measured, ("m", "n", "k")).items():
         m, n, k = (rows.columns[c] for c in "mnk")
@@ -330,12 +344,16 @@ def _gemm_tables(measured: list[KernelRows]) -> dict[str, GemmTable]:
 
 
 def _attention(measured: list[KernelRows], length: str) -> dict[AttentionKey, Surface]:
-    """Build surfaces over batch and ``length``: isl for whole prompts, context for decodes."""
+    """Return surfaces of seconds over batch and ``length``, by attention key.
+
+    Keys are (precision, head_dim, heads, kv_heads). ``length`` is "isl" for whole prompts and
+    "context" for decodes.
+    """
     tables = {}
-    names = ("head_dim", "heads", "kv_heads", "batch", "context")
-    for precision, rows in _merge_by_precision(
-        measured, (*names, *({length} - set(names)))
-    ).items():
+    names: tuple[str, ...] = ("head_dim", "heads", "kv_heads", "batch", "context")
+    if length not in names:
+        names = (*names, length)
+    for precision, rows in _merge_by_precision(measured, names).items():
         c = rows.columns
         for key, part in _groups([c["head_dim"], c["heads"], c["kv_heads"]]).items():
             use = part[c["context"][part] == 0] if length == "isl" else part
@@ -347,7 +365,7 @@ def _attention(measured: list[KernelRows], length: str) -> dict[AttentionKey, Su
 
 
 def _medians(rows: KernelRows) -> KernelRows:
-    """Return one row per number of sequences and context: the median over the prompt chunks."""
+    """Return one row per number of sequences and context: the median over prompt chunks."""
     parts = list(_groups([rows.columns["batch"], rows.columns["context"]]).values())
     first = [part[0] for part in parts]
     seconds = np.array([np.median(rows.seconds[part]) for part in parts])
@@ -356,6 +374,7 @@ def _medians(rows: KernelRows) -> KernelRows:
 
 
 def _experts(measured: list[KernelRows]) -> dict[ExpertsKey, Line]:
+    """Build the lines of experts over tokens, by their key."""
     tables = {}
     names = ("hidden", "intermediate", "experts", "top_k", "moe_tp", "moe_ep")
     for precision, rows in _merge_by_precision(measured, ("tokens", *names)).items():
@@ -368,6 +387,7 @@ def _experts(measured: list[KernelRows]) -> dict[ExpertsKey, Line]:
 
 
 def _elementwise(measured: list[KernelRows]) -> dict[tuple[int, int], Line]:
+    """Build the lines of elementwise operators over rows, by elements read and written."""
     tables = {}
     for rows in _merge_by_precision(measured, ("m", "n", "k")).values():
         for key, part in _groups([rows.columns["k"], rows.columns["n"]]).items():
@@ -376,6 +396,7 @@ def _elementwise(measured: list[KernelRows]) -> dict[tuple[int, int], Line]:
 
 
 def _collectives(measured: list[KernelRows]) -> CollectiveTable:
+    """Build the lines of collectives over message bytes, by kind and number of GPUs."""
     lines: dict[tuple[str, int], tuple[Line, ...]] = {}
     for rows in measured:
         if rows.op not in ("all_reduce", "all_gather", "reduce_scatter", "all_to_all"):

@@ -42,7 +42,7 @@ def weight_bytes(shape: ModelShape, precision: str = "bf16") -> float:
 
 
 def _stored_by_part(shape: ModelShape, precision: str) -> tuple[float, float]:
-    """Return the bytes per weight, scale included, of experts and of the other linear layers."""
+    """Return the bytes per weight, scales included: of experts, and of other linear layers."""
     if precision not in BYTES:
         raise SimulationError(f"Precision {precision!r} is unknown. Use one of {', '.join(BYTES)}.")
     stored = BYTES[precision] + SCALE_BYTES[precision]
@@ -74,6 +74,7 @@ def kv_bytes(shape: ModelShape, context: int, precision: str = "bf16") -> float:
 
 
 def _full_bytes(shape: ModelShape, precision: str) -> float:
+    """Return the bytes of one token in all layers with full attention."""
     layers = shape.layers - shape.window_layers - shape.linear_layers
     entry = _entry_bytes(shape, shape.kv_heads, shape.head_dim, precision)
     index = shape.index_head_dim + INDEX_SCALE_BYTES if shape.index_head_dim else 0
@@ -81,13 +82,14 @@ def _full_bytes(shape: ModelShape, precision: str) -> float:
 
 
 def _window_bytes(shape: ModelShape, precision: str) -> float:
+    """Return the bytes of one token in all window layers."""
     heads = shape.window_kv_heads or shape.kv_heads
     head_dim = shape.window_head_dim or shape.head_dim
     return shape.window_layers * _entry_bytes(shape, heads, head_dim, precision)
 
 
 def _entry_bytes(shape: ModelShape, kv_heads: int, head_dim: int, precision: str) -> float:
-    """Return the bytes of one token in one layer: keys and values, or one compressed vector (MLA).
+    """Return the bytes of one token in one layer: keys and values, or a latent vector (MLA).
 
     Raises SimulationError if the precision is unknown.
     """
@@ -143,7 +145,7 @@ def gpu_weight_bytes(shape: ModelShape, arrangement: Arrangement) -> float:
 
 
 def adapter_bytes(shape: ModelShape, arrangement: Arrangement) -> float:
-    """Return the bytes of the adapters on one GPU: 16 bits, all that may be active at once."""
+    """Return the bytes of the adapters on one GPU: 16 bits, all adapters that may be active."""
     if shape.adapters is None:
         return 0.0
     operators = operator_graph(shape, arrangement).operators
@@ -195,10 +197,10 @@ def largest_batch(
     context: int,
     max_batch_tokens: int = MAX_BATCH_TOKENS,
 ) -> int:
-    """Return how many sequences of ``context`` tokens one instance holds at once."""
-    room = kv_room_bytes(shape, gpu, arrangement, max_batch_tokens)
-    each = gpu_kv_bytes(shape, context, arrangement)
-    return arrangement.attention_dp * max(0, int(room // each))
+    """Return how many sequences of ``context`` tokens fit on one instance at once."""
+    free_bytes = kv_room_bytes(shape, gpu, arrangement, max_batch_tokens)
+    sequence_bytes = gpu_kv_bytes(shape, context, arrangement)
+    return arrangement.attention_dp * max(0, int(free_bytes // sequence_bytes))
 
 
 def largest_context(
@@ -211,13 +213,13 @@ def largest_context(
 
     The search is a bisection, since bytes grow with the context.
     """
-    room = kv_room_bytes(shape, gpu, arrangement, max_batch_tokens)
-    if gpu_kv_bytes(shape, 1, arrangement) > room:
+    free_bytes = kv_room_bytes(shape, gpu, arrangement, max_batch_tokens)
+    if gpu_kv_bytes(shape, 1, arrangement) > free_bytes:
         return 0
     low, high = 1, shape.max_context
     while low < high:
         middle = (low + high + 1) // 2
-        fits = gpu_kv_bytes(shape, middle, arrangement) <= room
+        fits = gpu_kv_bytes(shape, middle, arrangement) <= free_bytes
         low, high = (middle, high) if fits else (low, middle - 1)
     return low
 
@@ -253,13 +255,13 @@ def capacity_tokens(
     context: int,
     max_batch_tokens: int = MAX_BATCH_TOKENS,
 ) -> int:
-    """Return the tokens of KV cache that one instance holds in sequences of ``context`` tokens.
+    """Return the tokens of KV cache that fit on an instance, in sequences of ``context``.
 
     Raises SimulationError if none fits.
     """
-    room = kv_room_bytes(shape, gpu, arrangement, max_batch_tokens)
-    each = gpu_kv_bytes(shape, context, arrangement) / context
-    tokens = arrangement.attention_dp * int(room // each)
+    free_bytes = kv_room_bytes(shape, gpu, arrangement, max_batch_tokens)
+    bytes_per_token = gpu_kv_bytes(shape, context, arrangement) / context
+    tokens = arrangement.attention_dp * int(free_bytes // bytes_per_token)
     if tokens < 1:
         raise SimulationError(
             f"{shape.name} does not fit on {arrangement.gpus} x {gpu.name}: its weights take "
@@ -273,18 +275,18 @@ def capacity_tokens(
 def kv_capacity_tokens(
     model: ModelSpec, gpu: GpuSpec, tp: int, max_batch_tokens: int = MAX_BATCH_TOKENS
 ) -> int:
-    """Return the tokens of KV cache that fit besides the weights on ``tp`` GPUs.
+    """Return the tokens of KV cache that fit next to the weights on ``tp`` GPUs.
 
     Without the shape of the model, weights and KV cache divide evenly and activations do not count.
     Raises SimulationError if no token fits.
     """
-    room = gpu.memory_bytes * MEMORY_SHARE - OVERHEAD_BYTES - model.weight_bytes / tp
+    free_bytes = gpu.memory_bytes * MEMORY_SHARE - OVERHEAD_BYTES - model.weight_bytes / tp
     share = 1 / tp
     if model.shape is not None:
         arrangement = Arrangement(tp=tp, moe_tp=tp)
-        room -= activation_bytes(model.shape, arrangement, max_batch_tokens)
+        free_bytes -= activation_bytes(model.shape, arrangement, max_batch_tokens)
         share = _kv_share(model.shape, tp)
-    tokens = int(room // (model.kv_bytes_per_token * share))
+    tokens = int(free_bytes // (model.kv_bytes_per_token * share))
     if tokens < 1:
         raise SimulationError(
             f"{model.name} does not fit on {tp} x {gpu.name}: its weights take "

@@ -36,15 +36,15 @@ def measured_s(
     gpu: GpuSpec,
     efficiencies: Efficiencies,
 ) -> FloatArray:
-    """Return the seconds of one call from measurements, or else from the efficiency factors."""
+    """Return the seconds of one call from measurements, or else by efficiency factors."""
     reading = kernels.read(operator, it)
     return estimated_s(operator, it, gpu, efficiencies) if reading is None else reading[0]
 
 
 def measured_at(operator: Operator, it: Iteration, kernels: Kernels) -> BoolArray:
-    """Return whether each call is within the measured points.
+    """Return the mask of calls within the measured points.
 
-    True for a modelled operator: ``measured_share`` covers that case.
+    All calls of a modelled operator count as within; ``measured_share`` covers that case.
     """
     reading = kernels.read(operator, it)
     return np.ones(it.decodes.shape, np.bool_) if reading is None else reading[1]

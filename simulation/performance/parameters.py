@@ -62,6 +62,7 @@ def feed_forward_layers(shape: ModelShape) -> tuple[int, int]:
 
 
 def _attention_parameters(shape: ModelShape, tp: int) -> float:
+    """Return the parameters of attention and linear mixers on one of ``tp`` GPUs."""
     full = shape.layers - shape.window_layers - shape.linear_layers
     if shape.kv_lora_rank:
         softmax = (full + shape.window_layers) * _latent_layer(shape, tp)

@@ -182,7 +182,10 @@ def share_of_tdp(model: PowerModel, load: Load) -> FloatArray:
 
 
 def _gap(load: Load, rest: FloatArray) -> FloatArray:
-    """Return the share of the ``rest`` seconds, without prompts, that no kernel should need."""
+    """Return the share of the ``rest`` seconds in which no kernel runs, 0 to 1.
+
+    ``rest`` is the time without prompts. Kernels are assumed to need SLACK times the peaks' time.
+    """
     slack = np.where(load.block_experts > 0, BLOCK_SLACK, ROUTED_SLACK)
     moved = load.weight_bytes + slack * load.expert_bytes + load.cache_bytes
     needed = moved / load.bandwidth_bytes_s + load.decode_flops / load.peak_flops
@@ -215,7 +218,7 @@ class PowerAtLoad:
         prefill_tokens: npt.ArrayLike = 0.0,
         prefill_pairs: npt.ArrayLike = 0.0,
     ) -> FloatArray:
-        """Return watts per GPU for iterations, or means over many, given as in ``load``."""
+        """Return watts per GPU for iterations, or for means over many, given as in ``load``."""
         of_iterations = load(
             self.graph, self.gpu, seconds, decodes, decode_context, prefill_tokens, prefill_pairs
         )
@@ -254,9 +257,9 @@ Power = PowerAtLoad | PowerOfSides
 
 
 def _peaks(graph: OperatorGraph, gpu: GpuSpec) -> tuple[float, float]:
-    """Return the bandwidth, and the FLOP/s peak of the weights' precision; bf16 for 4-bit weights.
+    """Return the memory bandwidth, and the FLOP/s peak of the weights' precision.
 
-    Raises SimulationError if either is unknown.
+    The peak is that of bf16 for 4-bit weights. Raises SimulationError if either is unknown.
     """
     precision = graph.arrangement.weights
     peak = gpu.peak_flops.get(precision if precision in ("fp8", "int8") else "bf16")
@@ -269,7 +272,7 @@ def _peaks(graph: OperatorGraph, gpu: GpuSpec) -> tuple[float, float]:
 
 
 def _balance(operator: Experts, distinct: FloatArray) -> FloatArray:
-    """Return the mean over the expected largest number of experts that a GPU of a group reads.
+    """Return the mean over the largest number of experts that a GPU of a group reads.
 
     A GPU reads a binomial number of its ``experts / ep``. The largest of ``ep`` such numbers lies
     about sqrt(2 ln ep) standard deviations above the mean.

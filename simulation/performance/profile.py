@@ -128,7 +128,10 @@ def iteration_s(
     prefill_tokens: npt.ArrayLike,
     prefill_pairs: npt.ArrayLike,
 ) -> FloatArray:
-    """Return the seconds of iterations, broadcast over the four arrays; 0 for an empty one."""
+    """Return the seconds of iterations, broadcast over the four arrays; 0 for an empty one.
+
+    The arrays are the b, c, p and a of the module's docstring, in this order.
+    """
     return evaluate(profile.curve, decodes, decode_context, prefill_tokens, prefill_pairs)
 
 
@@ -139,21 +142,21 @@ def measured_range(
     prefill_tokens: npt.ArrayLike,
     prefill_pairs: npt.ArrayLike,
 ) -> BoolArray:
-    """Return which iterations are inside the range that the profile was measured or fitted on."""
+    """Return the mask of iterations inside the range that the profile was measured or fitted on."""
     return inside(profile.curve, decodes, decode_context, prefill_tokens, prefill_pairs)
 
 
 def provenance_at(profile: Profile, outside: float) -> Provenance:
     """Return the provenance of a result at a load.
 
-    ``outside`` is the share of iterations beyond the measured range. From ``BEYOND`` on a measured
+    ``outside`` is the share of iterations beyond the measured range. From ``BEYOND`` on, a measured
     profile counts as modelled, since these iterations are extrapolated.
     """
-    of = profile.provenance
-    if of.kind != "measured" or outside < BEYOND:
-        return of
+    provenance = profile.provenance
+    if provenance.kind != "measured" or outside < BEYOND:
+        return provenance
     return Provenance(
         "modelled",
         f"{outside:.0%} of iterations at this load are beyond the measured range"
-        f"{measured_to(profile.curve)}, and extrapolated; {of.source}",
+        f"{measured_to(profile.curve)}, and extrapolated; {provenance.source}",
     )

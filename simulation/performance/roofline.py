@@ -87,10 +87,11 @@ def spread_of(
     efficiencies: Efficiencies,
     timing: Timing,
 ) -> float:
-    """Return the expected spread of an iteration's time: the mean over its operators by time.
+    """Return the expected spread of the prediction error of an iteration's time.
 
-    The iteration has 64 decodes over 2,048 tokens each. Errors of one kind of kernel are
-    correlated, so spreads are averaged and not combined as independent errors.
+    It is the time-weighted mean of its operators' spreads, for 64 decodes over 2,048 tokens each.
+    Errors of one kind of kernel are correlated, so spreads are averaged and not combined as
+    independent errors.
     """
     it = iteration(decodes=64.0, decode_context=64.0 * 2048.0)
     total, weighted = 0.0, 0.0

@@ -68,7 +68,7 @@ class BenchmarkRows:
     def whole(self) -> BoolArray:
         """Return a mask of the rows that ran as one batch; True if a time is missing.
 
-        If e2e is much longer than prefill and decode together, memory did not hold the batch. Its
+        If e2e is much longer than prefill and decode together, the batch did not fit in memory. Its
         parts then ran one after the other.
         """
         expected = self.prefill_s + self.osl * self.tbt_s

@@ -65,7 +65,7 @@ class TableProfile:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Family:
-    """Prefill seconds over the tokens of the batch, for single prompts or prompts of one length."""
+    """Prefill seconds over the tokens of a batch, for single prompts or for one prompt length."""
 
     tokens: FloatArray
     keys: FloatArray  # per token
@@ -73,6 +73,7 @@ class Family:
     weights: FloatArray  # rows behind each point
 
     def at(self, tokens: FloatArray) -> FloatArray:
+        """Return the seconds at ``tokens``, interpolated between the points."""
         return interpolate(self.tokens, self.seconds, tokens)
 
 
@@ -182,6 +183,7 @@ def _prefill(rows: BenchmarkRows) -> Part:
 
 
 def _check_size(points: FloatArray) -> None:
+    """Raise SimulationError if a table would be too large."""
     if len(points) > MAX_SIZE:
         raise SimulationError(
             f"The rows hold {len(points):,} different sizes and a table at most {MAX_SIZE:,}. "
@@ -212,7 +214,7 @@ def _families(points: FloatArray, seconds: FloatArray, weights: FloatArray) -> l
 
 
 def _share_points(families: list[Family]) -> list[Family]:
-    """Add to each family the points that only other families have inside its range.
+    """Add to each family the points inside its range that only other families have.
 
     An added value is scaled by the ratio of the two families, interpolated between the points that
     both measured.
@@ -294,7 +296,7 @@ def _extend_column(y: FloatArray, table: FloatArray) -> FloatArray:
 
 
 def _knots(values: FloatArray) -> FloatArray:
-    """Return distinct values, with values within ``SAME_CONTEXT`` of a first one merged."""
+    """Return the distinct values; values within ``SAME_CONTEXT`` of a smaller one are merged."""
     distinct = np.unique(values)
     knots: list[list[float]] = []
     for value in distinct.tolist():
@@ -313,9 +315,9 @@ def _sum_of_two(
 ) -> FloatArray:
     """Return every cell as a row term plus a column term, fitted by weighted least squares."""
     design = np.zeros((seconds.size, sum(shape)))
-    each = np.arange(seconds.size)
-    design[each, cells[0]] = 1.0
-    design[each, shape[0] + cells[1]] = 1.0
-    root = np.sqrt(counts)
-    terms = np.linalg.lstsq(design * root[:, None], seconds * root, rcond=None)[0]
+    row_index = np.arange(seconds.size)
+    design[row_index, cells[0]] = 1.0
+    design[row_index, shape[0] + cells[1]] = 1.0
+    root_weight = np.sqrt(counts)
+    terms = np.linalg.lstsq(design * root_weight[:, None], seconds * root_weight, rcond=None)[0]
     return np.asarray(terms[: shape[0], None] + terms[None, shape[0] :], np.float64)

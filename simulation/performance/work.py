@@ -80,7 +80,7 @@ def iteration(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Work:
-    """Work of one GPU for one layer; each byte counts once, which is the minimum."""
+    """Work of one GPU for one layer. Each byte counts once, which is the minimum."""
 
     flops: FloatArray
     weight_bytes: FloatArray
@@ -95,6 +95,7 @@ class Work:
 
 
 def _work(like: FloatArray, **amounts: FloatArray) -> Work:
+    """Return work with the given amounts, and 0 for the others, in the shape of ``like``."""
     names = ("flops", "weight_bytes", "activation_bytes", "kv_bytes", "message_bytes")
     return Work(*(amounts.get(name, np.zeros_like(like)) for name in names))
 
@@ -127,7 +128,7 @@ class Operator:
         raise NotImplementedError
 
     def transient_bytes(self, it: Iteration) -> FloatArray:
-        """Return the bytes held only while one layer runs: inputs and outputs."""
+        """Return the bytes needed only while one layer runs: inputs and outputs."""
         return self.work(it).activation_bytes
 
 
@@ -178,7 +179,7 @@ class Absorbed(Gemm):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LowRank(Gemm):
-    """One side (down or up) of all adapters of a linear layer, in one call.
+    """One half (down or up) of all adapters of a linear layer, in one call.
 
     Every row is multiplied by its own adapter, and each adapter in use is read once (Chen et al.,
     Punica, arXiv 2310.18547). Rows spread evenly over ``adapters``. Tokens of one prompt count as
@@ -292,6 +293,7 @@ class Experts(Operator):
 
     @property
     def expert_bytes(self) -> float:
+        """Return the bytes of one expert's weights on one GPU."""
         return (3 if self.gated else 2) * self.hidden * self.intermediate * BYTES[self.precision]
 
     @property

@@ -35,7 +35,7 @@ WEEK_S = 7 * 86_400.0
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Bounds of all pools within a part of the week; ``begin_s`` and ``end_s`` from Monday on."""
+    """Bounds of all pools within a part of the week, in seconds from Monday on."""
 
     begin_s: float
     end_s: float
@@ -46,9 +46,9 @@ class Bounds:
 def replicas_by_apa(
     value: float, target: float, n: int, tolerances: tuple[float, float], rates: tuple[float, float]
 ) -> int:
-    """Return the replicas that APA asks for, by the mean ``value`` of a pod.
+    """Return the replicas that APA requests, by the mean metric ``value`` of a pod.
 
-    ``tolerances`` and ``rates`` are those of scale-out and of scale-in.
+    ``n`` is the number of replicas. ``tolerances`` and ``rates`` are for scale-out and scale-in.
     """
     ratio = value / target
     asked = ceil(n * ratio - ROUNDING)
@@ -68,13 +68,14 @@ def replicas_by_kpa(
     rates: tuple[float, float],
     panic_threshold: float,
 ) -> int:
-    """Return the replicas that KPA asks for, by the means of a long and of a short window.
+    """Return the replicas that KPA requests, by the means of a long and of a short window.
 
     As in the source, the mean of a pod over the target is the count itself. It is not multiplied
     by the replicas.
     """
 
     def asked(value: float) -> int:
+        """Return the replicas for a mean metric ``value``, within the rates."""
         within = target * (1 - tolerances[1]) <= value <= target * (1 + tolerances[0])
         count = n if within else ceil(value / target - ROUNDING)
         return min(max(count, floor(n / rates[1] + ROUNDING)), max(1, ceil(rates[0] * n)))
@@ -88,8 +89,8 @@ def replicas_by_kpa(
 class PodAutoscaler(ScalingPolicy):
     """Scale each pool alone by a metric of its pods.
 
-    Scale-in goes to the lowest recommendation of the last ``down_cooldown_s``, as the source does;
-    scale-out to the highest of ``up_cooldown_s``. ``bounds`` limit every pool at their times, and
+    As in the source, scale-in uses the lowest recommendation of the last ``down_cooldown_s``, and
+    scale-out the highest of the last ``up_cooldown_s``. ``bounds`` limit every pool at their times.
     ``offset_s`` is the time since Monday at which the window begins.
     """
 
@@ -139,7 +140,7 @@ class PodAutoscaler(ScalingPolicy):
                 targets[p] = min(max(n, least[p]), most[p])
             elif n and np.isfinite(value):
                 self._values[p].append((now, float(value)))
-                asked = min(max(self._asked(p, now, n), least[p]), most[p])
+                asked = min(max(self._recommended_replicas(p, now, n), least[p]), most[p])
                 targets[p] = min(max(self._stabilised(p, now, n, asked), least[p]), most[p])
         return targets
 
@@ -157,16 +158,17 @@ class PodAutoscaler(ScalingPolicy):
         return (ComputedParameter(f"target of {WORDS[self.metric]}", self._target),)
 
     def _limits(self, now: float) -> tuple[list[int], list[int]]:
-        """Return the bounds of each pool now: of the active schedule, else its own."""
+        """Return the minimum and maximum of each pool: of the active schedule, else its own."""
         of_week = (self.offset_s + now) % WEEK_S
         for row in self.bounds:
             if row.begin_s <= of_week < row.end_s:
                 return [row.minimum] * len(self._most), [
-                    min(row.maximum, int(most)) for most in self._most
+                    min(row.maximum, int(maximum)) for maximum in self._most
                 ]
-        return [min(self.min_replicas, int(most)) for most in self._most], self._most.tolist()
+        return [min(self.min_replicas, int(maximum)) for maximum in self._most], self._most.tolist()
 
-    def _asked(self, p: int, now: float, n: int) -> int:
+    def _recommended_replicas(self, p: int, now: float, n: int) -> int:
+        """Return the replicas that the strategy requests for pool ``p``."""
         values = self._values[p]
         while values[0][0] < now - self.stable_window_s:
             values.popleft()
@@ -181,6 +183,10 @@ class PodAutoscaler(ScalingPolicy):
         )
 
     def _stabilised(self, p: int, now: float, n: int, asked: int) -> int:
+        """Return the replicas after the cooldowns.
+
+        They are the largest recent recommendation for scale-out, and the smallest for scale-in.
+        """
         recent = self._recommended[p]
         recent.append((now, asked))
         while recent[0][0] <= now - max(self.up_cooldown_s, self.down_cooldown_s, 1e-9):

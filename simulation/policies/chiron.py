@@ -29,20 +29,21 @@ GROUP_S = 300.0  # batch requests that are queued within this time are one group
 
 @dataclass(eq=False)
 class Chiron(ScalingPolicy):
-    """Scale a fleet of interactive, mixed and batch pools (``silos.chiron_fleet``).
+    """Scale a fleet of interactive, mixed and batch pools (``tier_pools.chiron_fleet``).
 
     Local: the largest batch of each pool grows while backpressure is below 1 and shrinks above.
-    Backpressure is the larger of observed over target TBT and previous over present throughput. The
-    target is the tightest TBT limit of the pool's tiers; without one only throughput counts.
+    Backpressure is the larger of two ratios: observed over target TBT, and previous over present
+    throughput. The target is the tightest TBT limit of the pool's tiers. Without one, only
+    throughput counts.
 
-    Interactive: the ratio of running instances to interactive and mixed ones is held at ``theta``.
-    Instances are added at once above it and removed one at a time below, interactive ones first.
-    Running mixed instances count as running interactive requests.
+    Interactive: the ratio of running instances to interactive and mixed ones is kept at ``theta``.
+    Above it, instances are added at once. Below it, they are removed one at a time, interactive
+    ones first. Running mixed instances count as running interactive requests.
 
-    Batch: instances are added if queued groups would miss their deadline (the tightest limit of the
-    deferrable tiers, else a day) at the rate that the profile gives for requests of ``lengths``
-    tokens (mean input and output; one pair or one per pool). They are removed when the queue is
-    empty.
+    Batch: instances are added if queued groups would miss their deadline. The deadline is the
+    tightest limit of the deferrable tiers, else a day. The rate is that of the profile for requests
+    of ``lengths`` tokens (mean input and output; one pair or one per pool). Instances are removed
+    when the queue is empty.
     """
 
     wants_signals = True
@@ -93,18 +94,21 @@ class Chiron(ScalingPolicy):
     def decide(self, observation: Observation) -> Actions:
         targets = observation.ready + observation.starting
         for interactive, mixed in self._places.values():
-            self._interactive(targets, interactive, mixed, observation)
-        for of, pools in self._batch.items():
-            self._batches(targets, self._queues[of], pools, observation)
-        return Actions(targets, max_batch=self._tuned(observation) if self.tune_batch else None)
+            self._scale_interactive(targets, interactive, mixed, observation)
+        for model_and_island, pools in self._batch.items():
+            self._scale_batch(targets, self._queues[model_and_island], pools, observation)
+        return Actions(
+            targets, max_batch=self._largest_batches(observation) if self.tune_batch else None
+        )
 
-    def _interactive(
+    def _scale_interactive(
         self,
         targets: IntArray,
         interactive: tuple[int, ...],
         mixed: tuple[int, ...],
         observation: Observation,
     ) -> None:
+        """Scale the interactive and mixed instances of a model and region in ``targets``."""
         pools = [*interactive, *mixed]
         present = int(targets[pools].sum())
         if observation.signals is None or not observation.ready[pools].any():
@@ -119,7 +123,7 @@ class Chiron(ScalingPolicy):
         elif needed < present and not self._ends.move(targets, interactive, -1):
             self._ends.move(targets, mixed, -1)
 
-    def _batches(
+    def _scale_batch(
         self,
         targets: IntArray,
         queue: deque[list[float]],
@@ -129,7 +133,7 @@ class Chiron(ScalingPolicy):
         """Scale the batch instances of a model in regions that share a queue."""
         now, pool_list = observation.time_s, list(pools)
         deferred = 0 if observation.deferred is None else int(observation.deferred[pools[0]])
-        self._follow(queue, deferred + int(observation.waiting[pool_list].sum()), now)
+        self._update_queue(queue, deferred + int(observation.waiting[pool_list].sum()), now)
         present = int(targets[pool_list].sum())
         if not queue:
             idle = not (observation.utilisation[pool_list] > 0).any()
@@ -140,14 +144,17 @@ class Chiron(ScalingPolicy):
         ahead, needed = 0.0, 1
         for queued_s, count in queue:
             ahead += count
-            left = max(queued_s + self._deadline_s - now, self.interval_s)
-            needed = max(needed, ceil(ahead / (rate * left) - ROUNDING))
+            left_s = max(queued_s + self._deadline_s - now, self.interval_s)
+            needed = max(needed, ceil(ahead / (rate * left_s) - ROUNDING))
         if needed > present:
             self._ends.move(targets, pools, needed - present)
 
     @staticmethod
-    def _follow(queue: deque[list[float]], queued: int, now: float) -> None:
-        """Update the groups of queued requests, oldest first; the oldest leave first."""
+    def _update_queue(queue: deque[list[float]], queued: int, now: float) -> None:
+        """Update the groups of queued requests, which are in order of age.
+
+        Completed requests leave the oldest group first.
+        """
         change = queued - sum(count for _, count in queue)
         if change > 0:
             if queue and now - queue[-1][0] < GROUP_S:
@@ -175,21 +182,22 @@ class Chiron(ScalingPolicy):
         prefill = float(iteration_s(profile, 0, 0, isl, isl * isl / 2))
         return 1.0 / (prefill + osl * base / batch)
 
-    def _tuned(self, observation: Observation) -> IntArray:
+    def _largest_batches(self, observation: Observation) -> IntArray:
+        """Return the largest batch of each pool after this decision's backpressure."""
         signals = observation.signals
         if signals is not None:
             with np.errstate(invalid="ignore", divide="ignore"):
                 late = np.nan_to_num(signals.tbt_s / self._tbt)
-                now = signals.decode_tps / np.maximum(observation.ready, 1)
+                throughput = signals.decode_tps / np.maximum(observation.ready, 1)
                 full = signals.batch >= FULL * self._sizes
-                slower = np.where(full & (now > 0), self._throughput / now, 0.0)
+                slower = np.where(full & (throughput > 0), self._throughput / throughput, 0.0)
             pressure = np.maximum(late, slower)
             seen = (observation.ready > 0) & (signals.decode_tps > 0)
             factor = np.where(pressure < 1, self.grow, np.where(pressure > 1, self.shrink, 1.0))
             self._sizes = np.where(
                 seen, np.clip(self._sizes * factor, 1.0, self._largest), self._sizes
             )
-            self._throughput = np.where(seen, now, self._throughput)
+            self._throughput = np.where(seen, throughput, self._throughput)
         return np.floor(self._sizes).astype(np.int64)
 
 

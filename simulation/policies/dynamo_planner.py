@@ -37,22 +37,22 @@ DECODE: dict[Target, tuple[float, float]] = {"throughput": (1.0, 0.6), "latency"
 def engine_rps(
     profile: Profile, role: str, isl: float, osl: float, ttft_s: float, itl_s: float
 ) -> float:
-    """Return the requests/s of one engine: the most of any batch that keeps the SLO.
+    """Return the largest requests/s of one engine over all batch sizes within the SLO.
 
-    If no batch keeps it, the most of any batch counts, as in the source.
+    If no batch meets the SLO, it is the largest over all batches, as in the source.
     """
     budget, isl, osl = profile.max_batch_tokens, max(1.0, isl), max(1.0, osl)
     context = isl + osl // 2
     if role == "prefill":
-        most = 1 if isl > budget else min(profile.max_batch, int(budget // isl))
-        batch = np.arange(1, max(most, 1) + 1)
+        largest_batch = 1 if isl > budget else min(profile.max_batch, int(budget // isl))
+        batch = np.arange(1, max(largest_batch, 1) + 1)
         ttft = _prompt_s(profile, np.asarray(isl * batch, np.float64), isl, 0, 0)
         rps, keeps = batch / ttft, ttft <= ttft_s
     else:
-        most = min(profile.max_batch, int(profile.kv_capacity_tokens // context))
+        largest_batch = min(profile.max_batch, int(profile.kv_capacity_tokens // context))
         if role == "both":
-            most = min(most, budget - 1)
-        batch = np.unique(np.linspace(1, max(most, 1), BATCHES).astype(np.int64))
+            largest_batch = min(largest_batch, budget - 1)
+        batch = np.unique(np.linspace(1, max(largest_batch, 1), BATCHES).astype(np.int64))
         per_step = np.ceil(batch * isl / osl) if role == "both" else np.zeros(len(batch))
         fits = (batch == 1) | (per_step <= budget - batch)
         itl = iteration_s(profile, batch, batch * context, per_step, per_step * isl / 2)
@@ -70,6 +70,7 @@ def _prompt_s(
     budget = profile.max_batch_tokens
 
     def chunk_s(size: object) -> FloatArray:
+        """Return the seconds of one iteration with a chunk of ``size`` tokens."""
         pairs = np.asarray(size, np.float64) * isl / 2
         return iteration_s(profile, decodes, context, size, pairs)  # type: ignore[arg-type]
 
@@ -89,7 +90,7 @@ class Kalman:
         self._seen, self._last, self._predicted = 0, 0.0, False
 
     def add(self, value: float) -> None:
-        """Take the value of an interval; zeros before the first request are skipped."""
+        """Update the filter by an interval's value; skip zeros before the first request."""
         if value == 0 and not self._seen:
             return
         self._seen, self._last = self._seen + 1, value
@@ -113,6 +114,7 @@ class Kalman:
         return max(0.0, float(self._state[0]))
 
     def _ahead(self) -> None:
+        """Advance the state by one interval."""
         self._state = self._step @ self._state
         self._covariance = self._step @ self._covariance @ self._step.T + self._q
 
@@ -120,10 +122,10 @@ class Kalman:
 def within_budget(
     current: Sequence[int], asked: Sequence[int], cost: Sequence[float], most: float, least: int
 ) -> tuple[int, ...]:
-    """Return the counts nearest to ``asked`` that cost at most ``most``, none beyond its direction.
+    """Return the counts nearest to the requested ``asked`` that cost at most ``most``.
 
-    At a full budget nothing grows unless something else shrinks. Fleets beyond their budget shrink
-    in proportion.
+    Each count is between its present and its requested value. At a full budget, nothing grows
+    unless something else shrinks. Fleets beyond their budget shrink in proportion.
     """
     total = sum(n * c for n, c in zip(current, cost, strict=True))
     if total > most + ROUNDING:
@@ -132,10 +134,12 @@ def within_budget(
     shrinks = any(a < n for a, n in zip(asked, current, strict=True))
     if total >= most - ROUNDING and grows and not shrinks:
         return tuple(current)
-    ways = product(*(range(min(n, a), max(n, a) + 1) for n, a in zip(current, asked, strict=True)))
-    able = [way for way in ways if sum(n * c for n, c in zip(way, cost, strict=True))
+    combinations = product(
+        *(range(min(n, a), max(n, a) + 1) for n, a in zip(current, asked, strict=True))
+    )
+    affordable = [way for way in combinations if sum(n * c for n, c in zip(way, cost, strict=True))
             <= most + ROUNDING]  # fmt: skip
-    return min(able, key=lambda way: sum(abs(a - n) for a, n in zip(asked, way, strict=True)),
+    return min(affordable, key=lambda way: sum(abs(a - n) for a, n in zip(asked, way, strict=True)),
                default=tuple(current))  # fmt: skip
 
 
@@ -143,14 +147,15 @@ def within_budget(
 class DynamoPlanner(ScalingPolicy):
     """One Planner per aggregated pool, and one per pair of prefill and decode pools.
 
-    throughput, latency and load add a replica if any engine is above a threshold, and remove one if
-    all are below another and the rest could carry its work. sla divides the predicted demand by the
-    capacity of an engine within the SLO. While replicas start, nothing is added; a wish for fewer
-    cancels them.
+    The targets throughput, latency and load add a replica if any engine is above a threshold. They
+    remove one if all are below another threshold and the rest has capacity for its work. The target
+    sla divides the predicted demand by the capacity of an engine within the SLO. While replicas
+    start, nothing is added. A lower target cancels them.
 
-    ``prefill_tokens`` and ``decode_kv`` are the thresholds of load, out and in. ``context_tokens``
-    is the context length of the workers. ``lengths [pools]`` are mean input and output tokens.
-    ``max_gpus`` and ``power_w`` limit each Planner; a replica draws its GPUs times ``gpu_w``.
+    ``prefill_tokens`` and ``decode_kv`` are the thresholds of load, for scale-out and scale-in.
+    ``context_tokens`` is the context length of the workers. ``lengths [pools]`` are mean input and
+    output tokens. ``max_gpus`` and ``power_w`` limit each Planner. A replica draws its GPUs times
+    ``gpu_w``.
     """
 
     target: Target = "throughput"
@@ -219,8 +224,8 @@ class DynamoPlanner(ScalingPolicy):
     def gauge(self, observation: Observation) -> Gauge:
         if self.target == "sla":
             load = observation.input_tps / np.array([isl for isl, _ in self.lengths])
-            each = load / (np.maximum(observation.ready, 1) * self._capacity)
-            return Gauge("requests over the capacity of the replicas", True, each, 1.0, 1.0)
+            used_share = load / (np.maximum(observation.ready, 1) * self._capacity)
+            return Gauge("requests over the capacity of the replicas", True, used_share, 1.0, 1.0)
         ups, downs = zip(*(self._thresholds(p) for p in range(len(self._roles))), strict=True)
         values = np.array([self._value(p, observation) for p in range(len(self._roles))])
         return Gauge("load of the fullest engine", True, values, np.array(ups), np.array(downs))
@@ -232,17 +237,19 @@ class DynamoPlanner(ScalingPolicy):
             ComputedParameter("capacity of an engine, req/s", self._capacity),
             *(
                 ComputedParameter(
-                    what, np.broadcast_to(np.asarray(limit) * 1000, self._capacity.shape)
+                    name, np.broadcast_to(np.asarray(limit) * 1000, self._capacity.shape)
                 )
-                for what, limit in ((TTFT_LIMIT, self.ttft_s), (TBT_LIMIT, self.itl_s))
+                for name, limit in ((TTFT_LIMIT, self.ttft_s), (TBT_LIMIT, self.itl_s))
             ),
         )
 
     def _replica_w(self, pool: Pool) -> float:
+        """Return the watts of one replica of the pool."""
         gpu_w = self.gpu_w or pool.gpu.tdp_w or pool.gpu.prefill_w
         return float(pool.gpus_per_instance * gpu_w)
 
     def _thresholds(self, p: int) -> tuple[float, float]:
+        """Return the thresholds of pool ``p``: to scale out, and to scale in."""
         return self._prefill if self._roles[p] == "prefill" else self._decode
 
     def _value(self, p: int, observation: Observation) -> float:
@@ -253,7 +260,7 @@ class DynamoPlanner(ScalingPolicy):
         return queued if self.target == "load" else queued / self.context_tokens
 
     def _by_load(self, p: int, ready: int, pending: int, observation: Observation) -> int | None:
-        """Return the replicas that the load of engines asks for; None: no change."""
+        """Return the replicas that the load of the engines requires; None: no change."""
         if not ready:
             return None
         value, (up, down) = self._value(p, observation), self._thresholds(p)
@@ -289,7 +296,10 @@ class DynamoPlanner(ScalingPolicy):
     def _counts(
         self, unit: tuple[int, ...], ready: list[int], pending: list[int], asked: list[int | None]
     ) -> list[int]:
-        """Return the counts of a unit, with its starting replicas, its floor and its budgets."""
+        """Return the counts of a unit, within its minimum and its budgets.
+
+        While replicas start, nothing is added.
+        """
         if any(pending):
             return [
                 n + s if a is None or a > n else a
@@ -298,9 +308,9 @@ class DynamoPlanner(ScalingPolicy):
         wanted = [
             max(n if a is None else a, self.min_replicas) for n, a in zip(ready, asked, strict=True)
         ]
-        for most, cost in ((self.max_gpus, self._gpus), (self.power_w, self._watts)):
-            if most is not None:
-                fits = within_budget(ready, wanted, [cost[p] for p in unit], most,
+        for budget, cost in ((self.max_gpus, self._gpus), (self.power_w, self._watts)):
+            if budget is not None:
+                fits = within_budget(ready, wanted, [cost[p] for p in unit], budget,
                                      self.min_replicas)  # fmt: skip
                 wanted = list(fits)
         return wanted

@@ -41,7 +41,7 @@ RATE_S, MEAN_S, CLAMP, QUANTILE = 60.0, 45.0, 2.0, 0.9  # recording rules of the
 class Setting:
     """The published setting of a signal.
 
-    ``target`` and ``second`` are the thresholds of its two triggers. Of latency, they are the
+    ``target`` and ``second`` are the thresholds of its two triggers. For latency, they are the
     shares of the SLO above which it scales out, and below which it scales in.
     """
 
@@ -91,10 +91,10 @@ def quantile(counts: IntArray, bounds_s: FloatArray, share: float = QUANTILE) ->
 def replicas_by_latency(
     saturation: FloatArray, present: IntArray, ready: IntArray, out_above: float, in_below: float
 ) -> IntArray:
-    """Return the replicas that the control law asks for, by clamped mean ``saturation``.
+    """Return the replicas that the control law requests, by clamped mean ``saturation``.
 
-    While replicas start, the step out counts only what they will not cover: the credit
-    ready / present. The step in uses the signal without the credit.
+    While replicas start, scale-out counts only what they will not cover: saturation is multiplied
+    by ready / present. Scale-in uses the saturation as it is.
     """
     n = np.maximum(present, 1)
     credit = np.where((ready > 0) & (ready < present), ready / n, 1.0)
@@ -109,10 +109,10 @@ def replicas_by_latency(
 def replicas_by_total(
     total: FloatArray, target: float, present: IntArray, tolerance: float
 ) -> IntArray:
-    """Return what an HPA asks for with a trigger of type AverageValue."""
+    """Return the replicas that an HPA requests with a trigger of type AverageValue."""
     asked = total / target
-    near = np.abs(asked - present) <= (tolerance + ROUNDING) * present
-    out: IntArray = np.where(near, present, np.ceil(asked - ROUNDING)).astype(np.int64)
+    within_tolerance = np.abs(asked - present) <= (tolerance + ROUNDING) * present
+    out: IntArray = np.where(within_tolerance, present, np.ceil(asked - ROUNDING)).astype(np.int64)
     return out
 
 
@@ -120,14 +120,14 @@ def replicas_by_total(
 class EndpointPicker(ScalingPolicy):
     """Scale each pool by the KEDA triggers of llm-d, under the HPA that KEDA makes.
 
-    - queue: requests held at the picker and running requests, each per replica.
+    - queue: requests that wait at the picker, and running requests, each per replica.
     - inflight: running requests alone.
     - saturation: the pool's saturation and running requests. The saturation is one number, so its
-      trigger never asks for more than saturation / target replicas.
-    - tokens: backlog of prompt tokens over the prefill velocity, and replicas' worth of KV memory.
+      trigger never requests more than saturation / target replicas.
+    - tokens: backlog of prompt tokens over the prefill velocity, and KV memory in use, in replicas.
     - latency: the control law on P90 of TTFT and TBT over their limits, clamped and averaged.
 
-    The picker holds what exceeds its limit of waiting requests per replica. ``target`` and
+    Requests beyond the limit of waiting requests per replica wait at the picker. ``target`` and
     ``second_target`` default to the published ones. ``prefill_tps`` defaults to a full chunk over
     its idle TTFT. ``ttft_s`` and ``tbt_s`` are limits, one or one per pool; NaN: none.
     """
@@ -176,13 +176,15 @@ class EndpointPicker(ScalingPolicy):
         self._limits = [np.broadcast_to(s, len(counts)) for s in (self.ttft_s, self.tbt_s)]
         if self.signal == "latency" and np.isnan(self._limits).all():
             raise SimulationError(f"Policy {self.name!r} needs a tier with a limit on TTFT or TBT.")
-        self._counted: deque[tuple[IntArray, IntArray]] = deque(maxlen=self._looks(RATE_S))
-        self._means: deque[FloatArray] = deque(maxlen=self._looks(MEAN_S))
+        self._counted: deque[tuple[IntArray, IntArray]] = deque(
+            maxlen=self._decisions_within(RATE_S)
+        )
+        self._means: deque[FloatArray] = deque(maxlen=self._decisions_within(MEAN_S))
         return counts
 
     def decide(self, observation: Observation) -> IntArray:
         present = observation.ready + observation.starting
-        asked = self._asked(observation, present)
+        asked = self._requested_replicas(observation, present)
         # KEDA wakes a pool without pods on requests that wait for it.
         asked = np.where(present > 0, np.maximum(asked, self._least), observation.waiting > 0)
         return np.array([
@@ -201,10 +203,11 @@ class EndpointPicker(ScalingPolicy):
     def computed_parameters(self) -> tuple[ComputedParameter, ...]:
         if self.signal == "latency":
             limits = zip((TTFT_LIMIT, TBT_LIMIT), self._limits, strict=True)
-            return tuple(ComputedParameter(what, limit * 1000) for what, limit in limits)
+            return tuple(ComputedParameter(name, limit * 1000) for name, limit in limits)
         return (ComputedParameter(VELOCITY, self._velocity),) if self.signal == "tokens" else ()
 
-    def _asked(self, observation: Observation, present: IntArray) -> IntArray:
+    def _requested_replicas(self, observation: Observation, present: IntArray) -> IntArray:
+        """Return the replicas that the triggers request, ``[pools]``."""
         if self.signal == "latency":
             saturation = self._saturation(observation)
             law = replicas_by_latency(
@@ -242,13 +245,13 @@ class EndpointPicker(ScalingPolicy):
         raw = np.zeros(pools)
         for kind, (limit, scale) in enumerate(zip(self._limits, (1.0, 0.1), strict=True)):
             if self._counted:
-                counts = np.sum([each[kind] for each in self._counted], axis=0)
+                counts = np.sum([latency_counts[kind] for latency_counts in self._counted], axis=0)
                 share = quantile(counts, LATENCY_BOUNDS_S * scale) / limit
                 raw = np.fmax(raw, share)  # NaN: no limit or no traffic
         self._means.append(np.minimum(raw, CLAMP))
         self.saturation: FloatArray = np.asarray(np.mean(self._means, axis=0), np.float64)
         return self.saturation
 
-    def _looks(self, seconds: float) -> int:
-        """Return the decisions within ``seconds``."""
+    def _decisions_within(self, seconds: float) -> int:
+        """Return the number of decisions within ``seconds``, at least 1."""
         return max(1, round(seconds / self.interval_s))

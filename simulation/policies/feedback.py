@@ -25,20 +25,20 @@ TBT: Latency = "tbt"
 class Feedback(ServiceController):
     """Scale in fixed steps by the ratio of a latency to its target.
 
-    20% more instances from ``alpha_out`` times the target on, 10% more from ``beta_out`` on, 5%
-    fewer at ``gamma_in`` times or below.
+    From ``alpha_out`` times the target on, add 20% instances. From ``beta_out`` times on, add 10%.
+    At ``gamma_in`` times or below, remove 5%.
 
-    Algorithm 3 as printed never tests the direction (a smaller size can come back as a scale-out)
-    and reads an undefined C_up: here scale-out waits for ``cool_out_s`` and scale-in for
+    Algorithm 3 as printed never tests the direction (a smaller size can result from a scale-out)
+    and reads an undefined C_up. Here, scale-out waits for ``cool_out_s`` and scale-in for
     ``cool_in_s``. The source gives no thresholds; 1, 0.8 and 0.5 are ours. ``target_s`` is one
-    number or one per pool; the default is the tightest such limit among the tiers that are not
+    number or one per pool. The default is the tightest such limit among the tiers that are not
     deferrable.
 
     A step out is a share of the ready instances, which the latency describes. So a breach that
-    lasts while instances start is not answered again and again (8 to 58 instances in ten minutes
-    otherwise). The largest mean of a service's pools counts. Without requests latency counts as 0,
-    else an idle fleet would never shrink. Requests that wait with no ready instance count as beyond
-    every limit.
+    lasts while instances start does not add more at each decision (8 to 58 instances in ten minutes
+    otherwise). The largest mean of a service's pools counts. Without requests, latency counts as 0,
+    or else an idle fleet would never shrink. If requests wait and no instance is ready, latency is
+    infinite.
     """
 
     signal: Latency
@@ -60,6 +60,7 @@ class Feedback(ServiceController):
 
     @property
     def drives(self) -> str:
+        """Return the driving role: prefill for TTFT, decode for TBT."""
         return PREFILL if self.signal == TTFT else DECODE
 
     def reset(self, fleet: Fleet) -> IntArray:
@@ -81,6 +82,7 @@ class Feedback(ServiceController):
         return counts
 
     def wanted(self, i: int, observation: Observation) -> tuple[int, int]:
+        """Return the direction and the number of instances by the fixed steps."""
         service = self.services[i]
         pools = list(self.driving(service))
         ready = int(observation.ready[pools].sum())

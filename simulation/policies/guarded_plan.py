@@ -34,30 +34,31 @@ Each = float | Sequence[float] | FloatArray  # per instance: one number, or one 
 
 @dataclass(eq=False)
 class Guarded(ScalingPolicy):
-    """Follow the ``schedule`` at once, and add to it in each pool.
+    """Follow the ``schedule`` at once, and add instances to it in each pool.
 
-    Three counts can exceed the plan:
+    Three counts of instances can exceed the plan:
 
-    - the instances for the tokens served, at ``prefill_tps`` and ``decode_tps`` of one. They count
-      if the load exceeds the capacity of the planned instances by over ``tolerance``, in the pool
-      and in all reachable pools of that model and role together, since a plan counts on spare
+    - for the tokens served, at ``prefill_tps`` and ``decode_tps`` of one instance. It counts if the
+      load exceeds the capacity of the planned instances by over ``tolerance``. That must be so in
+      the pool, and in all reachable pools of that model and role together, since a plan uses spare
       capacity in other regions;
-    - the instances for the requests in flight, at ``in_flight`` of one. They count if that is
-      PILED_UP times what the ready instances hold, since served tokens cannot exceed what all
-      instances can do. Nothing more is added while the pile falls by more than ``tolerance``, or
-      waits for starting instances and no longer grows. Nothing is removed before it is gone;
-    - the instances for the tokens served at the observed capacity (``guard._learn``), if that is
-      below the planned one: requests were late, none piled up, and more were in flight than the
-      instances hold by over ``tolerance``.
+    - for the requests in flight, at ``in_flight`` of one instance. It counts if they are PILED_UP
+      times the requests of the ready instances. Served tokens alone cannot show such a pile, since
+      they never exceed what all instances can serve. Nothing more is added while the pile falls by
+      more than ``tolerance``, or waits for starting instances and no longer grows. Nothing is
+      removed before it is gone;
+    - for the tokens served at the observed capacity (``guard._learn``). It counts if that is below
+      the planned one: requests were late, none piled up, and the requests in flight exceeded those
+      of the instances by over ``tolerance``.
 
-    Capacities are those of a large pool; in a small one each instance does ``shares`` of it
+    Capacities are those of a large pool. In a small one each instance serves ``shares`` of it
     (``PooledCapacity``), so that the guard acts exactly when the load exceeds the plan. Requests in
     flight follow by Little's law: less load, fewer requests.
 
-    Each count must hold for every decision of the last ``rise_s``. So nothing is added while the
-    plan is right, and what it did not expect (longer outputs, a crowd, lost instances) is answered
-    within minutes. Added instances stay until no decision of the last ``fall_s`` needs them. Growth
-    is limited as in Kubernetes: at most ``scale_up_factor`` times the instances, or
+    A count applies if every decision of the last ``rise_s`` requires it. So nothing is added while
+    the plan is right. Unexpected changes (longer outputs, a crowd, lost instances) are answered
+    within minutes. Added instances stay until no decision of the last ``fall_s`` requires them.
+    Growth is limited as in Kubernetes: at most ``scale_up_factor`` times the instances, or
     ``scale_up_instances``, in 15 s.
     """
 
@@ -80,10 +81,10 @@ class Guarded(ScalingPolicy):
         counts = self.schedule.reset(fleet)
         roles = [pool.role for pool in fleet.pools]
         idle = np.array([[role == other for role in roles] for other in (DECODE, PREFILL)])
-        each = [
+        tps_of_pools = [
             self._each(most_tps, len(counts)) for most_tps in (self.prefill_tps, self.decode_tps)
         ]
-        tps = np.where(idle, np.inf, each)  # [2, pools] prompt and output tokens/s
+        tps = np.where(idle, np.inf, tps_of_pools)  # [2, pools] prompt and output tokens/s
         self._staffing = PooledCapacity(len(counts), self.shares)
         kinds = [
             (pool.model, pool.role, island)
@@ -121,8 +122,8 @@ class Guarded(ScalingPolicy):
         self.schedule.observe(observation)
         step = self.schedule.step_at(observation.time_s)
         lent = np.zeros_like(step.counts) if step.lent is None else step.lent
-        if self._guard.decided_s[0] != observation.time_s:  # else made while it held a decision
-            seen = _seen(observation, step.counts - lent)
+        if self._guard.decided_s[0] != observation.time_s:  # else compiled code made it already
+            seen = _guard_inputs(observation, step.counts - lent)
             guard.decide(observation.time_s, seen, self._guard)
         targets = self._guard.targets.astype(np.int64)
         if step.lent is None:
@@ -147,6 +148,7 @@ class Guarded(ScalingPolicy):
         )
 
     def _each(self, value: Each, pools: int) -> FloatArray:
+        """Return ``value`` as one number per pool; raise SimulationError for other shapes."""
         each = np.asarray(value, np.float64)
         if each.ndim > 1 or not np.all(each > 0) or (each.ndim and len(each) != pools):
             raise SimulationError(
@@ -165,8 +167,8 @@ def _allowed_late_share(fleet: Fleet, pool: Pool) -> float:
     return min(takes, default=np.inf)
 
 
-def _seen(observation: Observation, planned: IntArray) -> FloatArray:
-    """Return what the guard reads, ``[SEEN, pools]``; NaN where nothing was measured."""
+def _guard_inputs(observation: Observation, planned: IntArray) -> FloatArray:
+    """Return the inputs of the guard, ``[SEEN, pools]``; NaN where nothing was measured."""
     out = np.full((len(guard.SEEN), len(observation.ready)), np.nan)
     out[:4] = planned, observation.ready, observation.starting, observation.waiting
     signals = observation.signals

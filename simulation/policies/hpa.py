@@ -41,11 +41,11 @@ class Hpa(ScalingPolicy):
     scaling that D warns of.
 
     ``target`` is the metric of one instance, one number or one per pool. A starting instance has no
-    metric yet: it counts as idle when others need more instances, and as at the target when they
-    need fewer. Scale-in goes to the highest recommendation of the last ``stabilisation_s``.
-    Scale-out is limited to the larger of ``scale_up_factor`` and ``scale_up_instances`` per 15 s. A
-    pool that begins with instances keeps ``min_replicas``; one without is left alone until requests
-    wait for it.
+    metric yet. It counts as idle when others need more instances, and as at the target when they
+    need fewer. Scale-in uses the highest recommendation of the last ``stabilisation_s``. Scale-out
+    is limited to the larger of ``scale_up_factor`` and ``scale_up_instances`` per 15 s. A pool that
+    begins with instances keeps at least ``min_replicas``. A pool without any starts only when
+    requests wait for it.
     """
 
     metric: Metric = "memory"
@@ -121,6 +121,7 @@ class Hpa(ScalingPolicy):
         return ceil(usage * present - ROUNDING)
 
     def _stabilised(self, p: int, time_s: float, present: int, recommended: int) -> int:
+        """Return the recommendation within the scale-up limit and the stabilization window."""
         recent = self._recent[p]
         recent.append((time_s, recommended))
         while recent[0][0] < time_s - self.stabilisation_s:
@@ -138,9 +139,9 @@ class Hpa(ScalingPolicy):
 class Keda(Hpa):
     """Scale on the total of the metric over all instances: ``ceil(total / target)``.
 
-    All instances count, ready or not. With ``min_replicas`` 0 a pool can go to no instance, as KEDA
-    does: ``cooldown_s`` after the trigger was last active (its value above 0). It comes back at the
-    first poll, every ``polling_s``, that finds the trigger active.
+    All instances count, ready or not. With ``min_replicas`` 0, a pool can scale to zero, as in
+    KEDA. It does so ``cooldown_s`` after the trigger was last active (its value above 0). It
+    restarts at the first poll, every ``polling_s``, that finds the trigger active.
     """
 
     metric: Metric = "queue"

@@ -18,13 +18,13 @@ from simulation.policy import Actions, Gauge, Observation
 class KvAware(ServiceController):
     """Scale on three signs of short KV memory, none of which depends on model or GPU.
 
-    - Memory pressure: KV tokens in use over KV capacity, held at ``target`` by proportional
+    - Memory pressure: KV tokens in use over KV capacity, kept at ``target`` by proportional
       control.
-    - Preemptions: more than ``preemptions_per_min`` an instance mean too small a fleet, whatever
+    - Preemptions: more than ``preemptions_per_min`` per instance mean too small a fleet, whatever
       the mean pressure. Adds a step of ``step``.
     - Evictions with a falling hit rate: the prefix cache evicts more than ``evicted_share`` of the
       prefilled tokens, and its hit rate is ``hit_drop`` below the best of the last ``memory_s``
-      seconds. More instances hold more of the working set. Adds a step of ``step``.
+      seconds. The working set fits better in more instances. Adds a step of ``step``.
 
     Nothing is removed while there is any sign, or if the rest would exceed the target. The rules
     and their values are ours; the source names the signals only.
@@ -51,6 +51,7 @@ class KvAware(ServiceController):
         return super().decide(observation)
 
     def wanted(self, i: int, observation: Observation) -> tuple[int, int]:
+        """Return the direction and the number of instances by the three signs."""
         service = self.services[i]
         pools = self.driving(service)
         pool_list = list(pools)
@@ -61,7 +62,7 @@ class KvAware(ServiceController):
             return (OUT, 1) if calls else (STAY, present)
         pressure = pool_mean(observation.utilisation, observation.ready, pools)
         expected = ready * pressure / self.target
-        starved = self._starved(i, service, observation)
+        starved = self._is_memory_short(i, service, observation)
         if starved and not observation.starting[pool_list].any():
             expected = max(expected, float(stepped(present, self.step)))
             return OUT, max(present + 1, damped(expected, present, self.stability.damping))
@@ -84,16 +85,20 @@ class KvAware(ServiceController):
             in_below=self.target * (1 - self.stability.theta_in),
         )
 
-    def _starved(self, i: int, service: Service, observation: Observation) -> bool:
+    def _is_memory_short(self, i: int, service: Service, observation: Observation) -> bool:
+        """Return whether preemptions or a falling hit rate show that KV memory is short."""
         signals = observation.signals
         if signals is None:
             return False
         pools = list(service.pools)
         ready = max(int(observation.ready[pools].sum()), 1)
         per_min = float(signals.preemptions[pools].sum()) / ready / self._since_s * 60
-        return per_min > self.preemptions_per_min or self._thrashing(i, service, observation)
+        return per_min > self.preemptions_per_min or self._is_cache_too_small(
+            i, service, observation
+        )
 
-    def _thrashing(self, i: int, service: Service, observation: Observation) -> bool:
+    def _is_cache_too_small(self, i: int, service: Service, observation: Observation) -> bool:
+        """Return whether the prefix cache evicts a lot while its hit rate has fallen."""
         signals = observation.signals
         assert signals is not None
         hit = pool_mean(signals.hit_rate, observation.ready, service.prefill)

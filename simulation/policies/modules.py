@@ -1,23 +1,22 @@
 """CoCoServe's elastic instances: copy layers to idle memory, move modules under pressure (B5).
 
 The number of instances stays. Those of a pool act alike, each on its part of the idle GPUs. At each
-decision, per pool:
+decision, one of these happens in each pool:
 
-- Short of memory for the running and waiting sequences, or more late requests than the threshold:
-  module reduction (Algorithm 2) moves layers, projections and KV caches to borrowed devices, then
-  gives up copies, then shrinks the batch and offloads.
-- Calm for a while: moved modules return if they fit.
-- A device is vacant by more than its threshold: Algorithm 1 copies layers to it. Copies are only
-  made if they add more capacity per dollar than a replica.
+- Memory is short for the running and waiting sequences, or more requests are late than the
+  threshold allows. Then module reduction (Algorithm 2) moves layers, projections and KV caches to
+  borrowed devices. Next it removes copies, then it shrinks the batch and offloads.
+- There was no pressure for a while. Then moved modules return if they fit.
+- The free share of a device exceeds its threshold. Then Algorithm 1 copies layers to it, if the
+  copies add more capacity per dollar than a replica.
 
 A change takes effect after its seconds (``acting_cost``) and the coordination of copies. While an
 operation runs, instances on the same devices are slower by the source's disturbance. Speeds follow
 from the profile: see ``Layout.speed``.
 
-Borrowed devices are idle GPUs, which are instances of pools that take no requests, or GPUs that
-serve other pools. Idle GPUs are held and paid for while modules lie on them. On GPUs that serve,
-modules take KV memory and computing time from the pool, and their price is the capacity that this
-displaces.
+Borrowed devices are idle GPUs, which are instances of pools without requests, or GPUs that serve
+other pools. Idle GPUs cost money while modules lie on them. On GPUs that serve, modules use KV
+memory and computing time of the pool. Their price is the capacity that the pool loses.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ UNLIMITED = 1 << 20  # sequences
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """An operation of a pool: when, what kind, and how many modules of each instance it moved."""
+    """An operation of a pool: when, of which kind, and how many modules of an instance it moved."""
 
     time_s: float
     until_s: float
@@ -68,8 +67,8 @@ class ModuleLocations:
     """Location of the modules of a pool's instances from ``time_s`` on.
 
     ``copies [D]`` are layers copied to each device. ``parts [D]``, ``projections`` and ``caches``
-    are layers, feed-forward parts and caches placed there. ``borrowed`` counts instances of other
-    pools that it holds. ``speed`` is relative to the start.
+    are layers, feed-forward parts and caches placed there. ``borrowed`` counts the borrowed
+    instances of other pools. ``speed`` is relative to the start.
     """
 
     time_s: float
@@ -84,7 +83,7 @@ class ModuleLocations:
 
 @dataclass(slots=True, eq=False)
 class _PoolState:
-    """The instances of a pool now, and after their operation."""
+    """The placement of a pool's instances now, and after their current operation."""
 
     state: Instance
     wanted: Instance
@@ -146,18 +145,18 @@ class ModuleScaling(ScalingPolicy):
             layout, profile = self._layout(p), self._fleet.pools[p].profile
             pace = self._speed(p, elastic.state, observation)
             speed[p] *= pace
-            tokens = self._roomy(p, observation).tokens(elastic.state)
+            tokens = self._layout_with_free_memory(p, observation).tokens(elastic.state)
             share[p] *= float(np.clip(tokens / profile.kv_capacity_tokens, 1e-6, 1.0))
             # Last step of Algorithm 2: limit sequences to those that fit with all their tokens.
             fit = tokens / (layout.isl + layout.osl) if layout.moves else np.inf
             batch[p] = int(np.clip(min(fit, elastic.limit), 1, profile.max_batch))
-            self._note(p, now, pace)
+            self._record_location(p, now, pace)
             computing, memory = self._displaced(p, elastic.state, observation)
             speed /= 1.0 + computing
             share *= np.maximum(1.0 - memory, 1e-6)
             acting = min(max(elastic.until_s - now, 0.0) / self.interval_s, 1.0)
             speed[self._neighbours(p)] /= 1.0 + LATENCY_DISTURBANCE * acting
-        self._keep(now)
+        self._record_memory(now)
         return Actions(self._targets(), max_batch=batch, speed=speed, kv_share=share)
 
     def _neighbours(self, p: int) -> list[int]:
@@ -176,7 +175,7 @@ class ModuleScaling(ScalingPolicy):
         return host >= 0 and not self._fleet.pools[host].lends
 
     def _kv_use(self, observation: Observation) -> FloatArray:
-        """Return the KV memory in use over that at home, with a margin, by pool."""
+        """Return the KV memory in use over that at home, with a margin, ``[pools]``."""
         assert self._fleet is not None
         use = MARGIN * np.nan_to_num(observation.utilisation)
         for p in self._pools:
@@ -185,18 +184,18 @@ class ModuleScaling(ScalingPolicy):
             use[p] *= self._fleet.pools[p].profile.kv_capacity_tokens / layout.tokens(layout.start)
         return np.minimum(use, 1.0)
 
-    def _roomy(self, p: int, observation: Observation) -> Layout:
-        """Return the layout of a pool with the memory that GPUs of other pools can spare now."""
+    def _layout_with_free_memory(self, p: int, observation: Observation) -> Layout:
+        """Return the layout of a pool with only the memory that its hosts can spare now."""
         layout, use = self._layout(p), self._kv_use(observation)
         vacant = [1.0 - use[host] if self._serves(host) else 1.0 for host in layout.hosts]
         return replace(layout, room_bytes=layout.room_bytes * vacant) if vacant else layout
 
     def _others_busy(self, p: int, observation: Observation) -> FloatArray:
-        """Return the time that other instances compute on each device, over the time, ``[D]``."""
+        """Return the share of time that other instances compute on each device, ``[D]``."""
         assert observation.signals is not None
         layout, busy = self._layout(p), np.nan_to_num(observation.signals.busy)
-        alike = 1.0 if layout.sharers is None else layout.sharers
-        others = np.maximum(alike - 1.0, 0.0) * busy[p] * np.ones(layout.room_bytes.size)
+        sharers = 1.0 if layout.sharers is None else layout.sharers
+        others = np.maximum(sharers - 1.0, 0.0) * busy[p] * np.ones(layout.room_bytes.size)
         for d, host in enumerate(layout.hosts):
             others[d] += busy[host] if self._serves(host) else 0.0
         return np.asarray(np.round(others, 1), np.float64)
@@ -204,9 +203,9 @@ class ModuleScaling(ScalingPolicy):
     def _displaced(
         self, p: int, state: Instance, observation: Observation
     ) -> tuple[FloatArray, FloatArray]:
-        """Return what the modules of pool ``p`` take from pools that serve, by pool.
+        """Return the resources that pool ``p``'s modules use on serving pools, by pool.
 
-        These are the computing time over the time, and the share of KV memory.
+        They are the fraction of computing time, and the share of KV memory.
         """
         assert self._fleet is not None
         assert observation.signals is not None
@@ -218,13 +217,13 @@ class ModuleScaling(ScalingPolicy):
         work = layout.work_shares(state, self._fleet.pools[p].profile, running)
         caches = np.bincount(state.kv_home, minlength=layout.room_bytes.size)
         tokens = running * (layout.isl + layout.osl)
-        held = layout.used(state) + caches * layout.kv_layer_token_bytes * tokens
+        used_bytes = layout.used(state) + caches * layout.kv_layer_token_bytes * tokens
         for d, host in enumerate(layout.hosts):
             if self._serves(host):
                 of_instances = elastic.count / max(int(observation.ready[host]), 1)
                 busy = float(np.nan_to_num(observation.signals.busy[p]))
                 computing[host] += busy * work[d] * of_instances
-                memory[host] += held[d] / layout.room_bytes[d]
+                memory[host] += used_bytes[d] / layout.room_bytes[d]
         return computing, memory
 
     def _pays(
@@ -232,7 +231,7 @@ class ModuleScaling(ScalingPolicy):
     ) -> bool:
         """Return whether copies add more capacity per dollar than a replica would.
 
-        ``gain`` is the rise in speed. The cost is that of idle GPUs that are now held, and of the
+        ``gain`` is the rise in speed. The cost is that of newly borrowed idle GPUs, and of the
         capacity that pools with serving GPUs lose. Without prices, GPUs count.
         """
         assert self._fleet is not None
@@ -259,12 +258,13 @@ class ModuleScaling(ScalingPolicy):
         return gain * elastic.count * float(prices[p]) > cost
 
     def _layout(self, p: int) -> Layout:
+        """Return the layout of pool ``p``, which must have one."""
         layout = self.layouts[p]
         assert layout is not None
         return layout
 
     def _targets(self) -> IntArray:
-        """Return the instances of each pool, and of lending pools those in use or about to be."""
+        """Return the instances of each pool. Those of lending pools are in use, or soon will be."""
         assert self._fleet is not None
         # Pools that only serve keep their instances.
         targets = np.array([0 if pool.lends else pool.initial for pool in self._fleet.pools])
@@ -278,6 +278,7 @@ class ModuleScaling(ScalingPolicy):
         return targets
 
     def _speed(self, p: int, state: Instance, observation: Observation) -> float:
+        """Return the speed of a placement at the present batch and load; results are cached."""
         assert self._fleet is not None
         elastic, running = self._pools[p], _running(observation, p)
         bucket, busy = round(log(running) / FINE), self._others_busy(p, observation)
@@ -292,7 +293,11 @@ class ModuleScaling(ScalingPolicy):
         """Finish the operation of pool ``p``, then begin the next one that it needs."""
         assert self._fleet is not None
         assert observation.signals is not None
-        elastic, layout, signals = self._pools[p], self._roomy(p, observation), observation.signals
+        elastic, layout, signals = (
+            self._pools[p],
+            self._layout_with_free_memory(p, observation),
+            observation.signals,
+        )
         profile = self._fleet.pools[p].profile
         if elastic.until_s > now:
             return
@@ -337,23 +342,23 @@ class ModuleScaling(ScalingPolicy):
             now_speed = layout.speed(elastic.state, profile, running, busy)
             # First only on GPUs that cost nothing more, then on idle GPUs too.
             for candidate in (self._without_idle_gpus(p, layout), layout):
-                more = candidate.copied(
+                with_copies = candidate.copied(
                     elastic.state, profile, running, MARGIN * needed, self.vacancy_threshold, busy
                 )
-                gain = layout.speed(more, profile, running, busy) / now_speed - 1.0
-                if gain > MIN_GAIN and self._pays(p, elastic.state, more, gain, observation):
-                    self._change(p, now, "copy", more, running)
+                gain = layout.speed(with_copies, profile, running, busy) / now_speed - 1.0
+                if gain > MIN_GAIN and self._pays(p, elastic.state, with_copies, gain, observation):
+                    self._change(p, now, "copy", with_copies, running)
                     return
             if not (short or violated):
                 elastic.tried = trying
 
     def _without_idle_gpus(self, p: int, layout: Layout) -> Layout:
-        """Return the layout without the idle GPUs that are not held yet."""
+        """Return the layout without the idle GPUs that are not borrowed yet."""
         elastic = self._pools[p]
-        held = layout.borrows(elastic.state) > 0
+        borrowed = layout.borrows(elastic.state) > 0
         free = [
             bool(on) or host < 0 or self._serves(host)
-            for host, on in zip(layout.hosts, held.tolist(), strict=False)
+            for host, on in zip(layout.hosts, borrowed.tolist(), strict=False)
         ]
         return (
             replace(layout, room_bytes=np.where(free, layout.room_bytes, 0.0)) if free else layout
@@ -365,18 +370,19 @@ class ModuleScaling(ScalingPolicy):
         """Return the result of Algorithm 2 for the running and waiting sequences."""
         assert self._fleet is not None
         assert observation.signals is not None
-        elastic, layout = self._pools[p], self._roomy(p, observation)
+        elastic, layout = self._pools[p], self._layout_with_free_memory(p, observation)
         profile, busy = self._fleet.pools[p].profile, self._others_busy(p, observation)
         per_sequence = layout.kv_layer_token_bytes * (layout.isl + layout.osl)
 
         def assess(state: Instance) -> Assessment:
+            """Return the violations of a placement, and its speed."""
             caches = np.bincount(state.kv_home, minlength=layout.room_bytes.size)
-            held = layout.used(state) + caches * state.batch * per_sequence
+            used_bytes = layout.used(state) + caches * state.batch * per_sequence
             missed, speed = False, 1.0
             if violated and np.isfinite(elastic.tbt_s):  # a smaller batch only shortens TBT
                 speed = layout.speed(state, profile, float(state.batch), busy)
                 missed = layout.pass_s(profile, float(state.batch)) / speed > elastic.tbt_s
-            return Assessment(held - layout.room_bytes, missed, speed)
+            return Assessment(used_bytes - layout.room_bytes, missed, speed)
 
         best, most_tokens, limit = elastic.state, -1.0, elastic.limit
         # Copies on a device may leave no memory for caches, so also try without copies.
@@ -395,7 +401,10 @@ class ModuleScaling(ScalingPolicy):
         return best
 
     def _change(self, p: int, now: float, kind: str, after: Instance, running: float) -> None:
-        """Begin an operation, if there is a change, at its cost."""
+        """Begin an operation and record its event, unless nothing changes.
+
+        Its duration is that of ``acting_cost``.
+        """
         elastic, layout = self._pools[p], self._layout(p)
         before, sizes = elastic.state, layout.sizes()
         copied = int((after.replicated & ~before.replicated).sum())
@@ -427,7 +436,7 @@ class ModuleScaling(ScalingPolicy):
             Event(now, now + seconds, p, kind, copied, layers, projections, caches, gone, offloaded)
         )
 
-    def _note(self, p: int, now: float, speed: float) -> None:
+    def _record_location(self, p: int, now: float, speed: float) -> None:
         """Record the location of modules if it changed."""
         elastic, layout = self._pools[p], self._layout(p)
         if elastic.seen == (elastic.state, elastic.wanted):
@@ -437,9 +446,11 @@ class ModuleScaling(ScalingPolicy):
         borrowed = 0
         if layout.hosts:
             devices_used = layout.borrows(state, elastic.wanted)
-            both = zip(layout.hosts, layout.held, devices_used.tolist(), strict=True)
+            hosts_held_used = zip(layout.hosts, layout.held, devices_used.tolist(), strict=True)
             borrowed = sum(
-                count * on for host, count, on in both if host >= 0 and not self._serves(host)
+                count * on
+                for host, count, on in hosts_held_used
+                if host >= 0 and not self._serves(host)
             )
         self.standings.append(
             ModuleLocations(
@@ -454,7 +465,8 @@ class ModuleScaling(ScalingPolicy):
             )
         )
 
-    def _keep(self, now: float) -> None:
+    def _record_memory(self, now: float) -> None:
+        """Record the bytes of copies, and the caches away from home, of each pool."""
         pairs = [(elastic, self._layout(p)) for p, elastic in self._pools.items()]
         copies = [
             float(elastic.wanted.replicated.sum()) * layout.layer_bytes for elastic, layout in pairs
@@ -470,5 +482,6 @@ def _running(observation: Observation, p: int) -> float:
 
 
 def _tbt_s(fleet: Fleet, pool: Pool) -> float:
+    """Return the tightest TBT limit of the pool's tiers that are not deferrable."""
     limits = [tier.tbt_s for tier in fleet.tiers if pool.takes(tier.name) and not tier.deferrable]
     return min((limit for limit in limits if limit is not None), default=np.inf)

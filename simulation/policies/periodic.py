@@ -20,9 +20,9 @@ class Periodic(ScalingPolicy):
     """Keep ``counts[i]`` instances from ``times_s[i]`` seconds after the begin of each day on.
 
     ``times_s [steps]`` must increase and lie in ``[0, day_s)``; ``counts`` has the shape ``[steps,
-    pools]``. Before the first step of a day the last one holds. The simulation begins ``offset_s``
-    into a day. The schedule reacts to nothing: an operator writes it once, or takes it from the day
-    before.
+    pools]``. Before the first step of a day, the last step of the day before applies. The
+    simulation begins ``offset_s`` into a day. The schedule reacts to nothing: an operator writes it
+    once, or copies it from the day before.
     """
 
     times_s: Times
@@ -50,6 +50,7 @@ class Periodic(ScalingPolicy):
 
     def _at(self, time_s: float) -> IntArray:
         # Step -1, before the first: the last one of the day before.
+        """Return the counts at ``time_s``."""
         step = self._steps.step((time_s + self.offset_s) % self.day_s)
         counts: IntArray = self._steps.counts[step].copy()
         return counts

@@ -34,6 +34,7 @@ class Signal:
 
     @property
     def words(self) -> str:
+        """Return the name of the signal for the user."""
         return {
             "decode_tps": "output tokens a second an instance",
             "prefill_tps": "prompt tokens a second an instance",
@@ -43,9 +44,11 @@ class Signal:
 
     @property
     def adds_up(self) -> bool:
+        """Return whether the signal is a sum over instances."""
         return self.reading.endswith("_tps")
 
     def of(self, signals: Signals) -> FloatArray:
+        """Return the signal's values, ``[pools]``."""
         values: FloatArray = getattr(signals, self.reading)
         return values
 
@@ -68,18 +71,19 @@ SIGNALS: dict[SignalName, Signal] = {
 class Proportional(ServiceController):
     """Scale to ``expected = instances * metric per instance / target per instance``.
 
-    The other role follows by the P/D ratio. ``target`` is the signal of one instance: tokens/s for
-    the two throughput signals, a share in (0, 1] for the four of hardware; one number, or one per
-    pool. The source takes it from a pressure test. The metric per instance is over ready ones, but
-    starting ones count as instances, so that a shortage is answered once. With instances that do
-    both, prefill and decode GPU (and SM) are the same reading.
+    The other role follows by the P/D ratio. ``target`` is the signal of one instance, one number or
+    one per pool. It is tokens/s for the two throughput signals, and a share in (0, 1] for the four
+    of hardware. In the source, it comes from a pressure test. The metric per instance is over ready
+    ones. Starting ones count as instances, so that a shortage is answered once. With instances that
+    do both, prefill and decode GPU (and SM) are the same reading.
 
-    A signal of served load cannot exceed what the instances can do. At their limits they may be a
-    tenth below it, so that a fourfold load is answered by a tenth more, again after each start.
+    A signal of served load cannot exceed what the instances can serve. At their limits it may be a
+    tenth above the target, so that a fourfold load adds only a tenth after each start.
     ``in_flight`` (ours; None: off) is the number of requests, running or waiting, of one instance
     of the driving role at its target. If ``PILED_UP`` times as many are in flight and more at each
-    decision, the instances that hold them at the target are wanted, at most ``SURGE`` times the
-    ready ones. A pile that no longer grows needs no more, and none are removed while it lasts.
+    decision, the target is the number of instances for all of them. It is at most ``SURGE`` times
+    the ready ones. A pile that no longer grows adds no more, and no instance is removed while it
+    lasts.
     """
 
     signal: SignalName
@@ -115,6 +119,7 @@ class Proportional(ServiceController):
         return counts
 
     def wanted(self, i: int, observation: Observation) -> tuple[int, int]:
+        """Return the direction and the number of instances by the signal."""
         service = self.services[i]
         pools = self.driving(service)
         pool_list = list(pools)
@@ -154,6 +159,10 @@ class Proportional(ServiceController):
         )
 
     def computed_parameters(self) -> tuple[ComputedParameter, ...]:
+        """Return the target of one instance for each pool, and the P/D ratios.
+
+        Pools whose role does not decide have NaN.
+        """
         targets = np.full(len(self._target), np.nan)
         for service in self.services:
             pool_list = list(self.driving(service))
@@ -162,7 +171,7 @@ class Proportional(ServiceController):
         return (ComputedParameter(f"target of {words}", targets), *super().computed_parameters())
 
     def _piling_up(self, i: int, observation: Observation) -> float:
-        """Return the instances that hold the piled-up requests at the target, else 0."""
+        """Return the instances that serve the piled-up requests at the target, else 0."""
         pool_list = list(self.driving(self.services[i]))
         ready = int(observation.ready[pool_list].sum())
         present_before, flight_before = self._before[i]
@@ -178,15 +187,15 @@ class Proportional(ServiceController):
         holding = flight / pool_mean(self._holds, observation.ready, tuple(pool_list))
         if not holding > PILED_UP * ready:
             return 0.0
-        more = flight > (1 + self.stability.theta_out) * flight_before
+        grows = flight > (1 + self.stability.theta_out) * flight_before
         return (
             min(holding, SURGE * ready)
-            if more
+            if grows
             else ready + float(observation.starting[pool_list].sum())
         )
 
     def expected(self, service: Service, observation: Observation) -> float:
-        """Return the instances of the driving role that would show the target."""
+        """Return the driving role's number of instances at which each would show the target."""
         pools = self.driving(service)
         if observation.signals is None:
             return float("nan")
@@ -194,7 +203,7 @@ class Proportional(ServiceController):
         values = signal.of(observation.signals)
         if signal.adds_up:
             # Convert pools of other speeds to instances of the mean target, weighted by ready ones.
-            each = pool_mean(self._target, observation.ready, pools)
-            return float(np.nansum(values[list(pools)])) / each
+            mean_target = pool_mean(self._target, observation.ready, pools)
+            return float(np.nansum(values[list(pools)])) / mean_target
         share = pool_mean(values / self._target, observation.ready, pools)
         return share * int(observation.ready[list(pools)].sum())

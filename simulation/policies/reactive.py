@@ -21,13 +21,13 @@ class UnifiedReactive(ScalingPolicy):
     An endpoint is all pools of one model, region and role. Its utilization is that of its ready
     instances together (``Endpoints.reading``; the source's with ``sees`` memory).
 
-    After a change the endpoint rests for ``cooldown_s``. The default is until its new instances
-    serve, at least 15 s, as in the authors' code (kjain1810/SageServe, ``BasicArbiter.scale``: the
-    time of a spot reclaim or of a spin-up). The text (section 4) says 15 s, which with a start of
-    ten minutes would add forty instances before the first one serves.
+    After a change, the endpoint waits for ``cooldown_s``. By default it waits until its new
+    instances serve, at least 15 s. The authors' code does the same (kjain1810/SageServe,
+    ``BasicArbiter.scale``: the time of a spot reclaim or of a spin-up). The text (section 4) says
+    15 s. With a start of ten minutes, that would add forty instances before the first one serves.
 
-    Of several pools the cheapest per output token grows first and the most expensive shrinks first.
-    On a fleet split by ``silos.siloed`` the same rules are the siloed baseline.
+    Of several pools, the cheapest per output token grows first and the most expensive shrinks
+    first. On a fleet split by ``tier_pools.siloed_fleet`` the same rules are the siloed baseline.
     """
 
     scale_out_above: float = 0.7

@@ -23,19 +23,20 @@ TRAFFIC: Reading = "traffic"
 class UtilizationGated(ScalingPolicy):
     """Move toward the plan one instance at a time when utilization passes a threshold (LT-U).
 
-    An endpoint grows while utilization (``Endpoints.reading``) is above ``scale_out_above``,
-    shrinks while it is below ``scale_in_below``, and rests ``cooldown_s`` after a change.
+    An endpoint grows while utilization (``Endpoints.reading``) is above ``scale_out_above``. It
+    shrinks while it is below ``scale_in_below``. After a change it waits ``cooldown_s``.
 
-    With ``forecast_tps`` (LT-UA) the plan is no limit in the last ``last_share`` of each period (20
-    minutes of an hour): an endpoint grows if the load is at least ``underestimated`` times the
-    forecast, and shrinks if it is at most ``overestimated`` times. Section 6.4 says that it
-    switches "from a memory-based strategy to a traffic-based strategy", and the authors' code only
+    With ``forecast_tps`` (LT-UA), the plan is no limit in the last ``last_share`` of each period
+    (20 minutes of an hour). An endpoint then grows if the load is at least ``underestimated`` times
+    the forecast, and shrinks if it is at most ``overestimated`` times. Section 6.4 says that it
+    switches "from a memory-based strategy to a traffic-based strategy". The authors' code only
     tests the ratio there (kjain1810/SageServe, ``GlobalArbiterARIMAChecking.scale``): that is
     ``reading`` traffic. With memory, utilization must pass its threshold too, another reading of
-    the section's "as for LT-U". Beyond the plan an endpoint grows again only once its new instances
-    serve, as in their code: at night the load of one instance is five times a forecast near 0.
+    the section's "as for LT-U". Beyond the plan, an endpoint grows again only once its new
+    instances serve, as in their code. At night, the load of one instance is five times a forecast
+    near 0.
 
-    ``times_s`` and ``targets`` are a schedule (see ``Scheduled``); ``schedule`` replaces it.
+    ``times_s`` and ``targets`` are a schedule (see ``ScheduleFollower``); ``schedule`` replaces it.
     ``period_s`` is the length of a period, the first of which begins at 0. ``forecast_tps [bins,
     pools]``, in bins of ``bin_s`` (default: a period), is the expected interactive input tokens/s
     of the pool's model and region. It is compared with those of the last ``observed_s`` (a minute,
@@ -102,7 +103,10 @@ class UtilizationGated(ScalingPolicy):
         return self._ends.gauge(observation, self.sees, self.scale_out_above, self.scale_in_below)
 
     def _misjudged(self, observation: Observation) -> tuple[BoolArray, BoolArray]:
-        """Return the endpoints that the forecast under- and overestimates, late in a period."""
+        """Return two masks of endpoints: forecast too low, and forecast too high.
+
+        Both are empty except in the last part of a period.
+        """
         ends, now = self._ends, observation.time_s
         nowhere = np.zeros(len(ends), np.bool_)
         asked_tps = observation.asked_tps

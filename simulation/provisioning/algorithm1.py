@@ -55,7 +55,10 @@ def algorithm1(
 
 
 def printed_sojourns(problem: OperatorProblem) -> FloatArray:
-    """Compute line 8 as printed: W of M/M/R with requests at rate and service b / T, plus T / b."""
+    """Return the sojourns of line 8 as printed, ``[V, B, P, R]``.
+
+    They are the wait W of M/M/R with requests at rate and service b / T, plus T / b.
+    """
     sizes = problem.batches.astype(np.float64)[None, :, None]
     per_request = replace(
         problem,
@@ -66,7 +69,10 @@ def printed_sojourns(problem: OperatorProblem) -> FloatArray:
 
 
 def _start(problem: OperatorProblem, table: FloatArray, parallel: int) -> IntArray | None:
-    """Run lines 1 to 6: per operator the batch of least sojourn at its smallest stable replicas."""
+    """Return the start of lines 1 to 6: each operator's batch with the least sojourn.
+
+    Each batch has its smallest stable number of replicas. None if an operator is never stable.
+    """
     choice = np.zeros((len(problem.names), 3), np.int64)
     for v in range(len(problem.names)):
         stable = np.isfinite(table[v, :, parallel, :])
@@ -92,6 +98,7 @@ def _best_move(
     down: bool,
     printed: bool,
 ) -> tuple[int, int, int] | None:
+    """Return the best (batch, parallelism, replicas) indices with one replica more or less."""
     b, p, replicas = (int(x) for x in choice[operator])
     new_replicas = replicas - 1 if down else replicas + 1
     if not 1 <= new_replicas <= problem.max_replicas:
@@ -105,18 +112,18 @@ def _best_move(
                 continue
             trial = sojourn_s.copy()
             trial[operator] = moved_s
-            after, _ = critical_path(problem, trial)
+            latency_after, _ = critical_path(problem, trial)
             slots = float(problem.parallel[parallel_index] * new_replicas)
             if down:
                 # Our reading requires that scaling down saves slots; the printed steps do not.
                 saves_slots = printed or slots < problem.parallel[p] * replicas
-                if after > problem.slo_s or not saves_slots:
+                if latency_after > problem.slo_s or not saves_slots:
                     continue
-                key = (slots, after)
+                key = (slots, latency_after)
             else:
-                if after >= latency:
+                if latency_after >= latency:
                     continue
-                key = (after, slots)
+                key = (latency_after, slots)
             if best is None or key < best[0]:
                 best = key, (batch_index, parallel_index, new_replicas)
     return None if best is None else best[1]

@@ -56,9 +56,11 @@ def merge_layers(phase: PhaseProblem, blocks: int = BLOCKS) -> PhaseProblem:
         weight = weight.mean(axis=(1, 2))
         kinds = np.stack([weight[g] @ demand.kinds[g] / weight[g].sum() for g, _ in parts])
     memory = np.stack([share * demand.memory_bytes[group].sum(axis=0) for group, share in parts])
-    kept = np.zeros((shape[0], shape[2]))
+    kv_bytes = np.zeros((shape[0], shape[2]))
     if demand.kept_bytes is not None:
-        kept = np.stack([share * demand.kept_bytes[group].sum(axis=0) for group, share in parts])
+        kv_bytes = np.stack(
+            [share * demand.kept_bytes[group].sum(axis=0) for group, share in parts]
+        )
     return replace(
         phase,
         problem=replace(
@@ -72,7 +74,7 @@ def merge_layers(phase: PhaseProblem, blocks: int = BLOCKS) -> PhaseProblem:
             memory,
             np.minimum(of_time(demand.compute), 1.0),
             np.minimum(of_time(demand.bandwidth), 1.0),
-            kept,
+            kv_bytes,
             kinds,
             demand.table,
             None if demand.board is None else np.minimum(of_time(demand.board), 1.0),

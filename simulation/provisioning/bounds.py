@@ -38,16 +38,16 @@ def device_lower_bound(
 ) -> int:
     """Return a lower bound on the devices of any plan in ``table`` (``sojourns``; inf: excluded).
 
-    With ``latency=False`` the limit is ignored. The bound then also holds for whole replicas, which
-    queue once for all operators.
+    With ``latency=False`` the limit is ignored. The bound then also applies to whole replicas,
+    which queue once for all operators.
     """
     # The path with the longest minimum times; any path gives a valid bound.
     path = critical_path(problem, problem.latency_s.min(axis=(1, 2)))[1]
     totals = np.zeros((len(WEIGHTS), len(PRICES) if latency else 1))
     for v in range(len(problem.names)):
         b, p, r = np.nonzero(np.isfinite(table[v]))
-        every = np.full(b.size, v)
-        needs = _device_shares(problem, demand, device_bytes, (every, b, p), r + 1)
+        operator_index = np.full(b.size, v)
+        needs = _device_shares(problem, demand, device_bytes, (operator_index, b, p), r + 1)
         # Only operators on the path have a latency term.
         waits = table[v, b, p, r] / problem.slo_s if v in path else np.zeros(b.size)
         for i, weight in enumerate(WEIGHTS):
@@ -59,20 +59,20 @@ def device_lower_bound(
 
 
 def filled_devices(problem: OperatorProblem, demand: Demand, device_bytes: float) -> FloatArray:
-    """Return the devices filled by all operators at each batch and parallelism, ``[B, P]``.
+    """Return the devices that all operators need at each batch and parallelism, ``[B, P]``.
 
-    It is the largest of memory, arithmetic and traffic, with one replica per operator. No placement
-    of more replicas needs fewer devices.
+    It is the largest of memory, arithmetic and traffic, with one replica per operator. More
+    replicas never need fewer devices.
     """
-    every = np.ix_(*(np.arange(n) for n in problem.latency_s.shape))
-    needs = _device_shares(problem, demand, device_bytes, every, 1)
+    all_choices = np.ix_(*(np.arange(n) for n in problem.latency_s.shape))
+    needs = _device_shares(problem, demand, device_bytes, all_choices, 1)
     return np.asarray(needs.sum(axis=1).max(axis=0))
 
 
 def devices_filled_by(
     problem: OperatorProblem, demand: Demand, plan: OperatorPlan, device_bytes: float
 ) -> float:
-    """Return the devices filled by one plan with its replicas; no placement needs fewer."""
+    """Return the devices that a plan needs by its resources; no placement uses fewer."""
     chosen = problem.chosen(plan.batch, plan.parallel)
     needs = _device_shares(problem, demand, device_bytes, chosen, plan.replicas)
     return float(needs.sum(axis=1).max())
@@ -92,10 +92,10 @@ def _device_shares(
     v, b, p = chosen
     parallel = problem.parallel[p]
     busy = problem.rate / problem.batches[b] * problem.latency_s[v, b, p] * parallel
-    held = parallel * replicas * demand.shard_bytes(v, b, p, replicas)
+    memory_bytes = parallel * replicas * demand.shard_bytes(v, b, p, replicas)
     return np.stack(
         [
-            held / device_bytes,
+            memory_bytes / device_bytes,
             busy * demand.compute[v, b, p],
             busy * demand.bandwidth[v, b, p],
             busy * (0.0 if demand.board is None else demand.board[v, b, p]),
@@ -110,10 +110,10 @@ def device_options(
     device_bytes: float,
     max_devices: float,
 ) -> tuple[Frontier, ...]:
-    """Return each operator's choices that no other choice beats in slots, sojourn and all needs.
+    """Return each operator's choices that no other choice beats in all figures.
 
-    Choices that alone need more than ``max_devices`` are left out, and so are replicas that
-    shorten the sojourn by next to nothing.
+    The figures are slots, sojourn, and the use of each resource. Choices that alone need more than
+    ``max_devices`` are left out. So are replicas that hardly shorten the sojourn.
     """
     options = []
     for v in range(len(problem.names)):
@@ -122,21 +122,23 @@ def device_options(
         useful[:, :, 1:] &= shorter
         b, p, r = np.nonzero(useful)
         needs = _device_shares(problem, demand, device_bytes, (np.full(b.size, v), b, p), r + 1)
-        some = np.flatnonzero((needs <= max_devices).all(axis=0))
+        affordable = np.flatnonzero((needs <= max_devices).all(axis=0))
         figures = np.column_stack(
             [problem.parallel[p] * (r + 1), table[v, b, p, r], needs.T]
-        )[some]  # fmt: skip
+        )[affordable]  # fmt: skip
         order = np.lexsort(figures.T[::-1])
         keep: list[int] = []
         for i in order.tolist():
             if not keep or not (figures[keep] <= figures[i]).all(axis=1).any():
                 keep.append(i)
-        choice = np.stack([b, p, r + 1], axis=1)[some[keep]]
-        kept = figures[keep]
-        options.append(Frontier(kept[:, 0], kept[:, 1], choice, kept[:, 2:]))
+        choice = np.stack([b, p, r + 1], axis=1)[affordable[keep]]
+        kept_figures = figures[keep]
+        options.append(
+            Frontier(kept_figures[:, 0], kept_figures[:, 1], choice, kept_figures[:, 2:])
+        )
     return tuple(options)
 
 
 def whole_devices(fills: float) -> int:
-    """Return the number of whole devices."""
+    """Return the number of devices, rounded up, at least 1."""
     return max(1, int(np.ceil(fills - 1e-6)))

@@ -41,8 +41,9 @@ MAX_COMBINATIONS = 81  # most combinations of fractions to place
 class SharedPlan:
     """Services on common devices, compared with separate devices.
 
-    ``together`` has the plan of each service with the placement of its operators on the common
-    devices; it is empty if they save none.
+    ``apart`` has the plan of each service on separate devices. ``together`` has the plan of each
+    service with the placement of its operators on the common devices. It is empty if they save
+    none.
     """
 
     apart: tuple[Level, ...]
@@ -53,10 +54,12 @@ class SharedPlan:
 
     @property
     def devices_apart(self) -> int:
+        """Return the number of devices if each service has its own."""
         return sum(level.devices for level in self.apart)
 
     @property
     def devices(self) -> int:
+        """Return the number of devices of the plan, common or separate."""
         return self.devices_apart if self.placement is None else self.placement.devices
 
 
@@ -69,7 +72,7 @@ def place_on_common_devices(
     devices save nothing.
     """
     plans = [_plans(phase, device_bytes) for phase in phases]
-    alone = sum(level.devices for level in apart)
+    separate_devices = sum(level.devices for level in apart)
     best: tuple[Placement, tuple[Level, ...]] | None = None
     if all(plans) and len(phases) > 1:
         for picked in _combinations(plans):
@@ -79,7 +82,7 @@ def place_on_common_devices(
             if not all(_fits_device(part, device_bytes) for part in parts):
                 continue
             placed = place_services(parts, device_bytes)
-            fewest = alone if best is None else best[0].devices
+            fewest = separate_devices if best is None else best[0].devices
             if placed.feasible and placed.devices < fewest:
                 best = placed, picked
     if best is None:
@@ -122,7 +125,7 @@ def _with_their_places(
 
 
 def _plan_within(phase: PhaseProblem, level: Level) -> Part:
-    """Return a plan with the limit and the KV cache of slower passes.
+    """Return a plan with the latency limit and the KV cache of slower passes.
 
     On shared devices, passes may take up to ``PASS_FACTORS`` times as long as on separate ones.
     """
@@ -132,6 +135,7 @@ def _plan_within(phase: PhaseProblem, level: Level) -> Part:
 
 
 def _fits_device(part: Part, device_bytes: float) -> bool:
+    """Return whether every shard of the plan fits on a device."""
     problem, demand, plan = part
     chosen = problem.chosen(plan.batch, plan.parallel)
     return bool((demand.shard_bytes(*chosen, plan.replicas) <= device_bytes).all())
@@ -153,6 +157,7 @@ def _plans(phase: PhaseProblem, device_bytes: float) -> list[Level]:
 
 
 def _plan_key(level: Level) -> bytes:
+    """Return a key that is equal for equal plans."""
     assert level.plan is not None
     plan = level.plan
     return np.stack([plan.replicas, plan.batch, plan.parallel]).tobytes()
@@ -219,25 +224,28 @@ def best_chunked(phase: PhaseProblem, device_bytes: float) -> ChunkedPlan:
 def with_batch_wait(
     phase: PhaseProblem, plan: Callable[[PhaseProblem], Level | None]
 ) -> tuple[Level, int, float] | None:
-    """Return the best plan if batches take time to fill, its largest batch, and the wait for it.
+    """Return the best plan if batches take time to fill, its largest batch, and that wait.
 
     The source ignores this wait. A scheduler that fills batches of b at the entry makes a request
-    wait (b - 1) / (2 x rate) on average. For every b, batches up to b are planned within the rest
-    of the limit; the best plan wins.
+    wait (b - 1) / (2 x rate) seconds on average. For every b, batches up to b are planned within
+    the rest of the limit. The best plan wins.
     """
     best: tuple[Level, int, float] | None = None
     for b, size in enumerate(phase.problem.batches):
-        wait = (float(size) - 1.0) / (2.0 * phase.problem.rate)
-        left = phase.problem.slo_s - wait
+        wait_s = (float(size) - 1.0) / (2.0 * phase.problem.rate)
+        remaining_s = phase.problem.slo_s - wait_s
         # Larger batches take even longer to fill.
-        if left <= 0:
+        if remaining_s <= 0:
             break
-        level = plan(with_some_choices(phase, slice(0, b + 1), slo_s=left))
+        level = plan(with_some_choices(phase, slice(0, b + 1), slo_s=remaining_s))
         if level is not None and (best is None or _uses_less(level, best[0])):
-            shown = replace(level, latency_s=level.latency_s + wait, slo_s=phase.problem.slo_s)
-            best = shown, int(size), wait
+            with_wait = replace(
+                level, latency_s=level.latency_s + wait_s, slo_s=phase.problem.slo_s
+            )
+            best = with_wait, int(size), wait_s
     return best
 
 
 def _uses_less(level: Level, other: Level) -> bool:
+    """Return whether ``level`` has fewer devices, or as many and less power."""
     return (level.devices, level.power_w) < (other.devices, other.power_w)

@@ -25,7 +25,7 @@ class PhasePower:
 
 
 def dynamic_w(gpu: GpuSpec, phase: str) -> float:
-    """Return the watts above idle of a busy GPU (eq. 9), from its measured or published power."""
+    """Return the watts above idle of a busy GPU in a phase (eq. 9), measured or published."""
     active = gpu.prefill_w if phase == "prefill" else gpu.decode_w
     return max(active - gpu.idle_w, 0.0)
 
@@ -84,7 +84,7 @@ def fleet_watts(
 ) -> float:
     """Return the watts of ``devices`` GPUs under the load of ``problem``, without servers.
 
-    This is eq. 9 if devices, not slots, are paid for. A device always draws ``idle_w``, and
+    This is eq. 9 if devices are paid for and not slots. A device always draws ``idle_w``, and
     ``floor_w`` while anything runs on it. Each running operator adds its own watts above the floor.
     Concurrent operators share the floor.
     """

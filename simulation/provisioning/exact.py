@@ -30,7 +30,7 @@ def exact_plan(
     slo_share: float = 1.0,
     slot_price: float = 1.0,
 ) -> OperatorPlan | None:
-    """Return the plan of least cost; None if no plan meets ``slo_share`` of the limit.
+    """Return the plan of least cost; None if no plan meets ``slo_share`` of the latency limit.
 
     The cost is slots times ``slot_price``, plus devices if ``options`` have needs. ``options`` are
     the choices of each operator, by default the frontiers of ``problem``. ``bound`` of the plan is
@@ -88,5 +88,5 @@ def exact_plan(
 
 
 def _needs(option: Frontier) -> FloatArray:
-    """Return the needs of an operator's choices, ``[n, K]``; one of 0 if it has none."""
+    """Return an operator's use of each resource by choice, ``[n, K]``; zeros if not known."""
     return np.zeros((option.slots.size, 1)) if option.needs is None else option.needs

@@ -23,11 +23,12 @@ class Frontier:
 
 
 def frontiers(problem: OperatorProblem, fewest: IntArray | None = None) -> tuple[Frontier, ...]:
-    """Return one frontier per operator; ``fewest[v, b, p]`` replicas are the fewest that fit.
+    """Return the frontier of each operator, by slots.
 
-    Among choices with equal slots, only the one with the least sojourn remains. Choices that cost
-    more without being faster are dropped. No plan gets worse: constraints and objective depend on
-    an operator only through its slots and its sojourn.
+    ``fewest [V, B, P]`` is the smallest number of replicas that fits on devices. Among choices with
+    equal slots, only the one with the least sojourn remains. Choices that cost more without being
+    faster are dropped. No plan gets worse: constraints and objective depend on an operator only
+    through its slots and its sojourn.
     """
     count, max_replicas = len(problem.names), problem.max_replicas
     top = int(problem.parallel.max()) * max_replicas
@@ -46,9 +47,10 @@ def frontiers(problem: OperatorProblem, fewest: IntArray | None = None) -> tuple
 
 
 def priced_frontier(table: FloatArray, price: FloatArray, first: int = 0) -> Frontier:
-    """Return the frontier of one operator by any price; both ``[B, P, R]``, stable choices only.
+    """Return the frontier of one operator by any price; both arrays are ``[B, P, R]``.
 
-    ``first`` is the problem index of their first parallelism.
+    Unstable choices (infinite sojourn) are left out. ``first`` is the problem's index of the first
+    parallelism in the arrays.
     """
     flat, cost = table.ravel(), price.ravel()
     stable = np.flatnonzero(np.isfinite(flat))
@@ -61,9 +63,10 @@ def priced_frontier(table: FloatArray, price: FloatArray, first: int = 0) -> Fro
 
 
 def concatenated_choices(options: Sequence[Frontier]) -> Choices:
-    """Concatenate the choices of all operators for compiled code."""
+    """Concatenate the choices of all operators: offsets by operator, slots, sojourn seconds."""
+    counts = [option.slots.size for option in options]
     return Choices(
-        np.r_[0, np.cumsum([option.slots.size for option in options])].astype(np.int64),
-        np.concatenate([option.slots for option in options]),
-        np.concatenate([option.sojourn_s for option in options]),
+        first=np.r_[0, np.cumsum(counts)].astype(np.int64),
+        slots=np.concatenate([option.slots for option in options]),
+        sojourn_s=np.concatenate([option.sojourn_s for option in options]),
     )

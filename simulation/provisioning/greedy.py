@@ -17,7 +17,7 @@ from simulation.provisioning.sojourns import improve_choices
 def greedy_plan(
     problem: OperatorProblem, options: tuple[Frontier, ...] | None = None
 ) -> OperatorPlan | None:
-    """Run our greedy; None if it finds no plan that meets the limit.
+    """Return a plan by our greedy method; None if it finds none within the latency limit.
 
     For chains, None proves that no plan exists. ``options`` are the frontiers to move along, by
     slots or another price.

@@ -51,22 +51,22 @@ class InterferenceTable:
     alone: Mapping[str, tuple[tuple[float, ...], tuple[float, ...]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if any(not times > 0 for times in self.pairs.values()):
+        if any(not slowdown > 0 for slowdown in self.pairs.values()):
             raise SimulationError("A measured slowdown must be above 0.")
 
     @property
     def matrix(self) -> FloatArray:
-        """Return S of every pair of kinds, ``[K, K]``, at least 1; NaN if not measured."""
+        """Return the slowdown S of each pair of kinds, ``[K, K]``, at least 1; NaN: unmeasured."""
         slowdowns = np.full((len(KINDS), len(KINDS)), np.nan)
-        for (slowed, other), times in self.pairs.items():
-            if slowed in KINDS and other in KINDS:
-                slowdowns[KINDS.index(slowed), KINDS.index(other)] = max(times, 1.0)
+        for (slowed, running), slowdown in self.pairs.items():
+            if slowed in KINDS and running in KINDS:
+                slowdowns[KINDS.index(slowed), KINDS.index(running)] = max(slowdown, 1.0)
         return slowdowns
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Demand:
-    """Needs of one replica of each operator on one GPU, ``[V, B, P]`` unless stated otherwise."""
+    """Use of a GPU by one replica of each operator, ``[V, B, P]`` unless stated otherwise."""
 
     memory_bytes: FloatArray  # weights and transient memory
     compute: FloatArray  # share of the GPU's arithmetic while it runs, 0 to 1
@@ -87,12 +87,15 @@ class Demand:
     def shard_bytes(
         self, v: IntArray, b: IntArray, p: IntArray, replicas: IntArray | int
     ) -> FloatArray:
-        """Return the bytes of a shard of operators ``v`` at indices ``b`` (batch) and ``p``."""
+        """Return the bytes of a shard of operators ``v``, at indices ``b`` and ``p``.
+
+        ``b`` is the index of the batch, ``p`` that of the parallelism.
+        """
         weights = self.memory_bytes[v, b, p]
         return weights if self.kept_bytes is None else weights + self.kept_bytes[v, p] / replicas
 
     def beside(self, compute: FloatArray, bandwidth: FloatArray) -> FloatArray:
-        """Return the extra time of v if u always runs, ``[V, V]``, by the table; empty without one.
+        """Return the extra time of operator v if u always runs, ``[V, V]``; empty without a table.
 
         ``compute`` and ``bandwidth`` are the shares of the chosen configurations, ``[V]``.
         """
@@ -105,7 +108,7 @@ def interference_matrix(
     compute: FloatArray,
     bandwidth: FloatArray,
 ) -> FloatArray:
-    """Compute ``Demand.beside``; ``kinds`` may be of operators of several models."""
+    """Return ``Demand.beside``; ``kinds`` may be of operators of several models."""
     if table is None or kinds is None:
         return np.empty((0, 0))
     physical = np.maximum(compute[:, None] + compute[None, :] - 1.0, 0.0)
@@ -142,6 +145,6 @@ def measured_at_share(table: InterferenceTable, kind: str, sm_share: npt.ArrayLi
     share = np.asarray(sm_share, np.float64)
     if kind not in table.alone:
         return np.full(share.shape, np.nan)
-    shares, times = (np.array([*values, 1.0]) for values in table.alone[kind])
-    read = np.interp(share, shares, times)
+    shares, slowdowns = (np.array([*values, 1.0]) for values in table.alone[kind])
+    read = np.interp(share, shares, slowdowns)
     return np.asarray(np.where(share >= shares[0], read, np.nan), np.float64)

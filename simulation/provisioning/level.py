@@ -27,6 +27,7 @@ class LayerRuns:
     p: int
 
     def __call__(self, phase: PhaseProblem) -> PhaseProblem:
+        """Return ``phase`` by runs of layers, with this batch and parallelism only."""
         return has_uniform_choices(merge_layers(phase), self.b, self.p)
 
 
@@ -48,7 +49,7 @@ class ReplayedLatency:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Level:
-    """The result of one granularity for a phase.
+    """The result of one granularity for a phase: a "level" is replica, layers or operators.
 
     ``least_devices`` is a proven lower bound for this granularity.
     """
@@ -74,7 +75,7 @@ class Level:
     in_turn: int | None = None  # devices without shortest-prompt-first order
 
     def seen(self, phase: PhaseProblem) -> PhaseProblem:
-        """Return ``phase`` in the terms of the plan.
+        """Return ``phase`` as the plan sees it.
 
         It has the KV cache of the plan's requests in flight, and runs of layers if the plan uses
         them.
@@ -87,15 +88,17 @@ class Level:
 
 
 def has_uniform_choices(phase: PhaseProblem, b: int, p: int) -> PhaseProblem:
+    """Return ``phase`` with only the batch and parallelism at these indices."""
     return with_some_choices(phase, slice(b, b + 1), slice(p, p + 1))
 
 
 def level_order(level: Level) -> tuple[int, float]:
+    """Return the sort key of a level: devices, then power."""
     return level.devices, level.power_w
 
 
 def no_worse(level: Level, other: Level) -> bool:
-    """Return whether ``level`` is at most as high in every compared figure."""
+    """Return whether no compared figure of ``level`` is higher than that of ``other``."""
     return all(
         ours <= theirs * ROUNDING
         for ours, theirs in zip(_figures(level), _figures(other), strict=True)
@@ -103,11 +106,12 @@ def no_worse(level: Level, other: Level) -> bool:
 
 
 def _figures(level: Level) -> tuple[float, ...]:
+    """Return the compared figures: devices, power, memory and latency."""
     return level.devices, level.power_w, level.memory_bytes, level.latency_s
 
 
 def fewest_devices(levels: Sequence[Level]) -> Level | None:
-    """Return the level with the fewest devices.
+    """Return the level with the fewest devices, or None without levels.
 
     Among equals, those within ``EVEN`` of the least power count, and the one with the least memory
     wins.
@@ -124,7 +128,7 @@ def fewest_devices(levels: Sequence[Level]) -> Level | None:
 
 
 def best_level(name: str, levels: Sequence[Level], coarser: Sequence[Level]) -> Level | None:
-    """Return the best of ``levels`` that no coarser level beats in any figure, else a coarser one.
+    """Return the best of ``levels`` that is no worse than any coarser level, else a coarser one.
 
     ``trade`` of the result is the level with fewer devices, if one exists.
     """

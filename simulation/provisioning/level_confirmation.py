@@ -1,9 +1,10 @@
-"""Confirm levels by replay: the planned mean is not what every request gets.
+"""Confirm the plans of each granularity by replay, since planning only uses means.
 
 Planning uses mean latencies of queues with full batches. Here every plan is replayed with the same
-requests (``replay``). It is accepted if the target share of them is within the limit. A plan that
-misses is made again for a tighter limit, and whole replicas also for more load. A finer level falls
-back to the coarser one in two cases: it is not confirmed, or its requests wait longer.
+requests (``replay``). It is accepted if the target share of them is within the latency limit. If a
+plan misses it, another is made for a tighter limit, and for whole replicas also for more load. A
+finer level falls back to the coarser one in two cases: it is not confirmed, or its requests wait
+longer.
 """
 
 from __future__ import annotations
@@ -40,12 +41,14 @@ def confirmed_whole_replicas(
     If no plan does, the one with the highest attainment is returned. The result is None if there is
     no plan at all.
     """
-    begun, room = time.perf_counter(), replay.device_bytes
+    started, room = time.perf_counter(), replay.device_bytes
     plans: dict[tuple[int, ...], ReplicaPlan] = {}
-    for share, times in SAFER:
-        safer = at_rate(phase, phase.service.requests_s * times)
-        safer = replace(safer, problem=replace(safer.problem, slo_s=share * phase.problem.slo_s))
-        planned = whole_replicas(safer, room)
+    for share, load_factor in SAFER:
+        harder_phase = at_rate(phase, phase.service.requests_s * load_factor)
+        harder_phase = replace(
+            harder_phase, problem=replace(harder_phase.problem, slo_s=share * phase.problem.slo_s)
+        )
+        planned = whole_replicas(harder_phase, room)
         plan = None if planned is None else under_load(phase, planned)
         if plan is not None:
             plans[plan.devices, plan.replicas, plan.parallel, plan.batch] = plan
@@ -61,7 +64,7 @@ def confirmed_whole_replicas(
     if best is None:
         return None
     fewest = min(least_devices("model", phase, room), best.devices)
-    return replace(best, least_devices=fewest, seconds=time.perf_counter() - begun)
+    return replace(best, least_devices=fewest, seconds=time.perf_counter() - started)
 
 
 def confirmed_level(
@@ -72,7 +75,7 @@ def confirmed_level(
     coarser: list[Level],
     plan: Callable[[PhaseProblem], Level | None],
 ) -> Level | None:
-    """Plan a finer level with ``plan`` and confirm it by replay; else return the coarser level."""
+    """Plan a finer level with ``plan`` and confirm it by replay, or return the coarser level."""
     best_coarser = min(coarser, key=lambda level: (level.devices, level.power_w), default=None)
     trade: Level | None = None
     for share in TIGHTER:
@@ -105,12 +108,13 @@ def confirmed_sm_shares(
     coarser: list[Level],
     plan: Callable[..., Level | None],
 ) -> Level | None:
-    """Plan operators in shares of the multiprocessors (equation 6); None if they do not pay.
+    """Plan operators in shares of the multiprocessors (equation 6); None if that saves nothing.
 
-    ``coarser`` includes plans without shares. The result is worse than them in no figure.
+    ``coarser`` includes plans without shares. No figure of the result is worse than theirs.
     """
 
     def planned(within: PhaseProblem, max_slowdown: float) -> Level | None:
+        """Return the level planned with shares that allow ``max_slowdown``."""
         level = plan(confined_to_shares(within, max_slowdown), coarser=tuple(coarser), proofs=False)
         if level is None:
             return None

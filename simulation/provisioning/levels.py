@@ -68,15 +68,15 @@ ROOM_FACTOR = 0.5  # share of the devices' memory; a plan below it is not limite
 
 
 def model_level(phase: PhaseProblem, device_bytes: float) -> Level | None:
-    """Plan whole replicas on separate devices; None if no number of them meets the limit.
+    """Return the level of whole replicas on separate devices; None if none meets the limit.
 
     All batches, parallelisms and counts are tried, so no other uniform plan needs fewer devices.
     """
-    begun = time.perf_counter()
+    started = time.perf_counter()
     plan = whole_replicas(phase, device_bytes)
     if plan is None:
         return None
-    return replace(level_of(phase, plan), seconds=time.perf_counter() - begun)
+    return replace(level_of(phase, plan), seconds=time.perf_counter() - started)
 
 
 def level_of(phase: PhaseProblem, plan: ReplicaPlan) -> Level:
@@ -107,11 +107,11 @@ def plan_level(
     quick: bool = False,
     epsilon: float = 0.0,
 ) -> Level | None:
-    """Plan ``phase`` at one of ``LEVELS``; None if no plan meets the limit.
+    """Plan ``phase`` at one of ``LEVELS``; None if no plan meets the latency limit.
 
-    Every method goes this way: choose replicas, batch and parallelism (``_choices``), place them by
-    Algorithm 2, and take the plan with the fewest devices. Runs of layers have one batch and one
-    parallelism for all, and every pair of them is tried.
+    All methods have the same steps. They choose replicas, batch and parallelism (``_choices``),
+    place them by Algorithm 2, and keep the plan with the fewest devices. Runs of layers have one
+    batch and one parallelism for all, and every pair of them is tried.
 
     ``coarser`` are levels of the same phase. If no finer plan is better, one of them is returned.
     ``proofs`` adds the bound on devices, ``quick`` tries fewer prices. Raises SimulationError for
@@ -121,7 +121,7 @@ def plan_level(
         return model_level(phase, device_bytes)
     if name not in LEVELS:
         raise SimulationError(f"There is no level {name!r}. Use {', '.join(LEVELS)}.")
-    begun = time.perf_counter()
+    started = time.perf_counter()
     levels: list[Level] = []
     max_devices = None if proofs else min((level.devices for level in coarser), default=None)
     for variant in _phases_by_pass_length(phase, device_bytes, coarser, levels):
@@ -144,13 +144,16 @@ def plan_level(
         return None
     if bound is not None:
         best = replace(best, least_devices=min(bound, best.devices))
-    return replace(best, seconds=time.perf_counter() - begun)
+    return replace(best, seconds=time.perf_counter() - started)
 
 
 def _parts(
     name: str, phase: PhaseProblem, device_bytes: float
 ) -> Iterator[tuple[PhaseProblem, LayerRuns | None, int]]:
-    """Yield the problems of a level, with the devices that each fills at least, in this order."""
+    """Yield the problems of a level in order of the devices that each needs at least.
+
+    Each comes with its runs of layers (None for operators) and that number of devices.
+    """
     if name == "operator":
         yield phase, None, 1
         return
@@ -159,8 +162,8 @@ def _parts(
     for index in np.argsort(fills, axis=None, kind="stable"):
         b, p = (int(i) for i in np.unravel_index(index, fills.shape))
         if np.isfinite(cut.problem.latency_s[:, b, p]).all():
-            alike = has_uniform_choices(cut, b, p)
-            yield alike, LayerRuns(b, p), whole_devices(float(fills[b, p]))
+            uniform = has_uniform_choices(cut, b, p)
+            yield uniform, LayerRuns(b, p), whole_devices(float(fills[b, p]))
 
 
 def _choices(
@@ -202,8 +205,8 @@ def _search_devices(
     """Search plans by operators on fewer devices than ``levels``; return the proven bound.
 
     Plans that are found are added to ``levels``. The first has the proven fewest devices by what
-    its operators need. Algorithm 2 may need more to place it, so plans with fewer slots and some of
-    the limit to spare are tried too.
+    its operators need. Algorithm 2 may need more devices to place it. So plans with fewer slots,
+    and plans for a tighter limit, are tried too.
     """
     least = _with_least_cache(phase)
     table = _fitting_sojourns(least, fewest_replicas(least, device_bytes))
@@ -232,7 +235,7 @@ def by_algorithm1(
 ) -> Iterator[OperatorPlan]:
     """Yield the feasible plans of the source's algorithm from every parallelism.
 
-    The algorithm takes the parallelism of the model's deployment, so each one is tried.
+    The algorithm expects the parallelism of the model's deployment, so each one is tried.
     """
     for j in range(problem.parallel.size):
         plan = algorithm1(
@@ -273,12 +276,13 @@ def _phases_by_pass_length(
 
 
 def _phase_within(phase: PhaseProblem, seconds: float) -> PhaseProblem:
+    """Return ``phase`` with a latency limit of ``seconds`` and the KV cache of such passes."""
     phase_variant = reserve_kv_cache(phase, seconds)
     return replace(phase_variant, problem=replace(phase_variant.problem, slo_s=seconds))
 
 
 def _with_least_cache(phase: PhaseProblem) -> PhaseProblem:
-    """Return ``phase`` with the KV cache of the fastest passes; no plan needs less."""
+    """Return ``phase`` with the KV cache of the fastest passes. No plan needs less."""
     fastest = phase.problem.latency_s.min(axis=(1, 2))
     return reserve_kv_cache(phase, critical_path(phase.problem, fastest)[0])
 
@@ -310,10 +314,10 @@ def fewest_replicas(phase: PhaseProblem, device_bytes: float) -> IntArray:
     room = device_bytes - demand.memory_bytes
     if demand.kept_bytes is None:
         return np.where(room >= 0, 1, max_replicas + 1)
-    kept = np.broadcast_to(demand.kept_bytes[:, None, :], room.shape)
+    kv_bytes = np.broadcast_to(demand.kept_bytes[:, None, :], room.shape)
     with np.errstate(divide="ignore", invalid="ignore"):
-        needed = np.ceil(kept / room - 1e-9)
-    fits = (room > 0) | ((room == 0) & (kept == 0))
+        needed = np.ceil(kv_bytes / room - 1e-9)
+    fits = (room > 0) | ((room == 0) & (kv_bytes == 0))
     return np.where(
         fits, np.clip(np.nan_to_num(needed, nan=1), 1, max_replicas + 1), max_replicas + 1
     ).astype(np.int64)
@@ -376,7 +380,7 @@ def _place_plans(
 
 
 def _fits_device(phase: PhaseProblem, plan: OperatorPlan, device_bytes: float) -> bool:
-    """Return whether every replica fits on a device; enumeration does not check this."""
+    """Return whether every replica fits on a device. Enumeration of plans does not check this."""
     chosen = phase.problem.chosen(plan.batch, plan.parallel)
     return bool((phase.demand.shard_bytes(*chosen, plan.replicas) <= device_bytes).all())
 
@@ -384,19 +388,22 @@ def _fits_device(phase: PhaseProblem, plan: OperatorPlan, device_bytes: float) -
 def _plans_by_price(
     phase: PhaseProblem, table: FloatArray, device_bytes: float, *, quick: bool
 ) -> list[OperatorPlan | None]:
-    """Plan by price: busy share of a GPU plus weighted share of its memory.
+    """Return plans by price: busy share of a GPU plus weighted share of its memory.
 
-    Several weights are tried. For each, operators may use mixed parallelisms, or all the same. The
-    latter often packs better.
+    Several weights are tried. For each, operators may use mixed parallelisms, or all the same one.
+    The second often packs better.
     """
     problem = phase.problem
     plans = []
-    for weight in MEMORY_PRICES[:: 2 if quick else 1]:
+    memory_prices = MEMORY_PRICES[::2] if quick else MEMORY_PRICES
+    for weight in memory_prices:
         price = _gpu_shares(phase, device_bytes, weight)
         for j in (None, *range(problem.parallel.size)):
-            some = slice(None) if j is None else slice(j, j + 1)
+            parallelisms = slice(None) if j is None else slice(j, j + 1)
             options = tuple(
-                priced_frontier(table[v, :, some], price[v, :, some], 0 if j is None else j)
+                priced_frontier(
+                    table[v, :, parallelisms], price[v, :, parallelisms], 0 if j is None else j
+                )
                 for v in range(len(problem.names))
             )
             plans.append(greedy_plan(problem, options))
@@ -404,13 +411,13 @@ def _plans_by_price(
 
 
 def _gpu_shares(phase: PhaseProblem, device_bytes: float, memory_price: float) -> FloatArray:
-    """Return the GPUs' worth of load and priced memory of every choice, ``[V, B, P, R]``."""
+    """Return the GPUs that every choice uses by load, plus priced memory, ``[V, B, P, R]``."""
     problem, demand = phase.problem, phase.demand
     replicas = np.arange(1, problem.max_replicas + 1)
     busy = np.maximum(demand.compute, demand.bandwidth) * problem.latency_s
     load = busy * problem.rate / problem.batches[:, None] * problem.parallel
     memory = demand.memory_bytes * problem.parallel / device_bytes
     if demand.apart:  # reserved arithmetic costs the same if it is not used
-        kept = np.maximum(demand.compute * problem.parallel, load / problem.max_replicas)
-        return np.asarray((kept + memory_price * memory)[..., None] * replicas)
+        reserved = np.maximum(demand.compute * problem.parallel, load / problem.max_replicas)
+        return np.asarray((reserved + memory_price * memory)[..., None] * replicas)
     return np.asarray(load[..., None] + memory_price * memory[..., None] * replicas)

@@ -67,6 +67,7 @@ class LevelOverTime:
 
     @property
     def by_means(self) -> float:
+        """Return the share of requests in windows whose plan keeps the limit on average."""
         return float(self.requests_s[self.met].sum() / self.requests_s.sum())
 
     def gpu_hours(self, window_s: float) -> float:
@@ -117,6 +118,10 @@ class _PlanCache:
         return self.problems[key]
 
     def plan(self, level: str, key: Key) -> Level | None:
+        """Return the plan of a level for a rounded demand; None if there is none.
+
+        Plans are cached.
+        """
         if (level, key) not in self.plans:
             phase = self.problem(key)
             best = model_level(phase, self.device_bytes)
@@ -131,7 +136,7 @@ class _PlanCache:
         return self.plans[level, key]
 
     def outcome(self, level: str, planned: Key, real: Key) -> tuple[bool, float]:
-        """Return whether the plan for ``planned`` keeps the limit under ``real``, and watts."""
+        """Return whether the plan for ``planned`` keeps the limit under ``real``, and its watts."""
         key = (level, planned, real)
         if key not in self.outcomes:
             plan = self.plan(level, planned)
@@ -140,7 +145,7 @@ class _PlanCache:
         return self.outcomes[key]
 
     def seen(self, plan: Level, real: Key) -> PhaseProblem:
-        """Return the load of ``real`` for the operators or runs of layers of ``plan``."""
+        """Return the problem at the demand ``real``, by the operators or layer runs of ``plan``."""
         if plan.cut is None:
             return self.problem(real)
         if (plan.cut, real) not in self.cuts:
@@ -162,13 +167,13 @@ def over_time(
     every: Mapping[str, int] | None = None,
     judge: SampledWindows | None = None,
 ) -> dict[str, LevelOverTime]:
-    """Compute a course of each of ``levels``, planned for ``1 + headroom`` times the known rate.
+    """Simulate each of ``levels`` over the windows, planned for ``1 + headroom`` times the rate.
 
-    If that misses ``attainment``, the smallest larger headroom that meets it is used. A level that
-    misses it at a headroom of 400% is returned as it is.
+    The rate is the one known to plans. If that misses ``attainment``, the smallest larger headroom
+    that meets it is used. A level that misses it at a headroom of 400% is returned as it is.
 
     ``every`` is the number of windows per plan of a level (default 1). ``planned_on`` is the
-    forecast that plans use, for all levels or by level. By default a plan uses the mean of the
+    forecast that plans use, for all levels or by level. By default, a plan uses the mean of the
     windows of the previous plan. ``judge`` replays requests to measure the share.
 
     With a ``judge``, a finer level uses plans of whole replicas at its own speed. Its own plans
@@ -213,10 +218,10 @@ def _least_headroom(
     rounds: int,
     max_devices: int | None = None,
 ) -> LevelOverTime:
-    """Return the course with the smallest headroom from ``low`` on that meets ``attainment``.
+    """Return the result with the smallest headroom from ``low`` on that meets ``attainment``.
 
-    If none does, the course is that of the largest headroom, or of the first with more than
-    ``max_devices`` GPUs over its windows.
+    If none does, it is the result of the largest headroom, or the first with more than
+    ``max_devices`` GPUs summed over its windows.
     """
     best = course(low)
     if best.attainment >= attainment:
@@ -254,7 +259,7 @@ def windows_to_act(level: str, startup_s: float, window_s: float) -> int:
 def _windows_known(
     windows: Windows, planned_on: Known, level: str, every: Mapping[str, int]
 ) -> Windows:
-    """Return the demand that the plans of a level know for each window."""
+    """Return the demand that the plans of a level may use for each window."""
     if planned_on is None:
         return demand_known(windows, every.get(level, 1))
     return planned_on if isinstance(planned_on, Windows) else planned_on[level]
@@ -270,10 +275,10 @@ def _simulate_level(
     plan_level: str,
     headroom: float,
 ) -> LevelOverTime:
-    """Simulate ``level`` by window with plans of the level ``plan_level``.
+    """Simulate ``level`` window by window with plans of the level ``plan_level``.
 
-    Requested capacity serves after its start-up windows, at once if that is less than one window.
-    It is paid from the request on.
+    Requested capacity serves after its start-up windows, or at once if that is less than one
+    window. It costs from the request on.
     """
     phase = book.service.phase
     real = _demand_keys(demand_keys(windows, phase))
@@ -335,4 +340,5 @@ def _outcome_under(phase: PhaseProblem, level: Level) -> tuple[bool, float]:
 
 
 def _demand_keys(rows: IntArray) -> list[Key]:
+    """Return the rows as pairs of whole numbers: rate and tokens."""
     return [(int(rate), int(tokens)) for rate, tokens in rows]

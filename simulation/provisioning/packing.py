@@ -68,6 +68,7 @@ class Scratch(NamedTuple):
 
 @kernel
 def no_devices(count: int, plan: Plan) -> Devices:
+    """Return ``count`` empty devices."""
     none = np.zeros(count)
     return Devices(
         none, none.copy(), none.copy(), none.copy(), none.copy(), none.copy(),
@@ -77,6 +78,7 @@ def no_devices(count: int, plan: Plan) -> Devices:
 
 @kernel
 def scratch(count: int) -> Scratch:
+    """Return buffers for ``count`` operators."""
     return Scratch(np.empty(count), np.empty(count), np.empty(count))
 
 
@@ -125,10 +127,10 @@ def slowdown_at(devices: Devices, d: int, v: int, plan: Plan) -> float:
 
 @kernel
 def placed_latency(plan: Plan, where: Any, devices: Devices, room: Scratch) -> float:
-    """Return the critical path with placed replicas slowed by shared devices; inf: unstable.
+    """Return the critical path in seconds with replicas slowed by shared devices; inf: unstable.
 
-    A replica is as slow as its slowest shard. An operator takes the mean over its replicas, which
-    is written to ``room.slowdown``.
+    A replica is as slow as its slowest shard. The slowdown of an operator is the mean over its
+    replicas, which is written to ``room.slowdown``.
     """
     room.slowdown[:] = 0.0
     shards, i = where.size, 0
@@ -200,6 +202,7 @@ class PackingState(NamedTuple):
 
 @kernel
 def _empty_state(plan: Plan, replicas: Replicas, where: Any) -> PackingState:
+    """Return the state before any shard is placed."""
     shards, count = where.size, plan.rate.size
     begins, ends = np.empty(shards, np.int64), np.empty(shards, np.int64)
     for q in range(replicas.first.size):
@@ -229,7 +232,7 @@ def _sojourn_of(plan: Plan, v: int, slow: float) -> float:
 def _known_sojourn(plan: Plan, on: PackingState, v: int) -> float:
     """Return ``_sojourn_of`` operator ``v``, from a cache.
 
-    The Erlang recursion takes one step per replica. Devices tried in a row often hold the same
+    The Erlang recursion takes one step per replica. Devices tried in a row often have the same
     shards, so the same slowdown occurs again.
     """
     total = on.total[v]
@@ -309,7 +312,7 @@ def _roomiest(
     plan: Plan, devices: Devices, on: PackingState, i: int, owner: Any, instance: int, used: int,
     capacity: float, which: Any, slack: Any,
 ) -> int:  # fmt: skip
-    """Find up to ``MAX_DEVICES_TRIED`` devices that can take shard ``i``; return how many.
+    """Find up to ``MAX_DEVICES_TRIED`` devices on which shard ``i`` fits; return how many.
 
     They are written to ``which``, most slack first, older devices first among equals. ``instance``
     restricts the search to its devices; -1 allows all.
@@ -345,10 +348,10 @@ def _roomiest(
 def place_greedily(
     plan: Plan, replicas: Replicas, capacity: float, slo: float, shared: bool, where: Any
 ) -> int:
-    """Run Algorithm 2; return the devices used, or -1 if a replica does not fit on empty devices.
+    """Run Algorithm 2 of the source, operator-level autoscaling (``placement``).
 
-    A replica of a base instance is placed on devices of its instance. An extra replica may use all
-    devices.
+    Returns the devices used, or -1 if a replica does not fit on empty devices. A replica of a base
+    instance is placed on devices of its instance. An extra replica may use all devices.
     """
     shards = where.size
     devices, on = no_devices(shards, plan), _empty_state(plan, replicas, where)

@@ -77,7 +77,7 @@ def place_services(
     packed = [packing_plan(*part) for part in parts]
     merged = _merge_plans(packed, parts)
     parallel = np.concatenate([plan.parallel for _, _, plan in parts])
-    where, used = _place_greedily(merged, parallel, device_bytes, 1.0, True)
+    where, used = _place_greedily(merged, parallel, device_bytes, slo_s=1.0, shared=True)
     if used < 0:
         for (problem, _, _), of_service in zip(parts, packed, strict=True):
             if of_service.memory.max() > device_bytes:
@@ -124,7 +124,10 @@ def _merge_plans(
 def _place_greedily(
     plan: Plan, parallel: IntArray, device_bytes: float, slo_s: float, shared: bool
 ) -> tuple[IntArray, int]:
-    """Run Algorithm 2; return the device of every shard, and the device count (-1: no fit)."""
+    """Run Algorithm 2; return the device of every shard, and the number of devices used.
+
+    The number is -1 if a replica does not fit.
+    """
     sizes = np.repeat(parallel, plan.replicas)
     first = np.r_[0, np.cumsum(sizes)][:-1].astype(np.int64)
     operator, number = plan.operator[first], plan.replica[first]
@@ -145,6 +148,7 @@ def _place_greedily(
 
 
 def check_feasible(problem: OperatorProblem, plan: OperatorPlan) -> None:
+    """Raise SimulationError unless the plan meets its latency limit."""
     if not plan.feasible:
         raise SimulationError(
             f"The plan takes {plan.latency_s * 1e3:.0f} ms before anything shares a device; the "
@@ -189,7 +193,7 @@ def packing_plan(problem: OperatorProblem, demand: Demand, plan: OperatorPlan) -
 
 
 def placement_of(method: str, slo_s: float, plan: Plan, where: IntArray, used: int) -> Placement:
-    """Evaluate shards placed on devices ``where``, ``used`` of them."""
+    """Return the placement of shards on the devices ``where``, of which ``used`` are used."""
     devices, slowdown, latency = evaluate_placement(plan, where, used)
     return Placement(
         method=method,
@@ -209,16 +213,19 @@ def placement_of(method: str, slo_s: float, plan: Plan, where: IntArray, used: i
 def with_memory_of(
     placement: Placement, problem: OperatorProblem, demand: Demand, plan: OperatorPlan
 ) -> Placement:
-    """Return ``placement`` with the memory of ``demand``; nothing else changes."""
-    each = packing_plan(problem, demand, plan).memory[placement.operator]
-    held = np.bincount(placement.device, weights=each, minlength=placement.devices)
-    return replace(placement, memory_bytes=held.astype(np.float64))
+    """Return ``placement`` with the memory that ``demand`` implies; nothing else changes."""
+    shard_bytes = packing_plan(problem, demand, plan).memory[placement.operator]
+    device_bytes = np.bincount(placement.device, weights=shard_bytes, minlength=placement.devices)
+    return replace(placement, memory_bytes=device_bytes.astype(np.float64))
 
 
 def latency_at(
     problem: OperatorProblem, demand: Demand, plan: OperatorPlan, placement: Placement
 ) -> float:
-    """Return the critical path of a placed plan under another load or lengths; inf if unstable."""
+    """Return the critical path in seconds of a placed plan under another load or lengths.
+
+    It is inf if the plan is unstable.
+    """
     devices: Devices
     devices, _, latency = evaluate_placement(
         packing_plan(problem, demand, plan), placement.device, placement.devices

@@ -52,9 +52,9 @@ class OperatorProblem:
         self, batch: IntArray | int, parallel: IntArray | int
     ) -> tuple[IntArray, IntArray, IntArray]:
         """Return the indices ``[V]`` of these batches and parallelisms in arrays ``[V, B, P]``."""
-        every = np.arange(len(self.names))
+        operators = np.arange(len(self.names))
         b, p = np.searchsorted(self.batches, batch), np.searchsorted(self.parallel, parallel)
-        return every, np.broadcast_to(b, every.shape), np.broadcast_to(p, every.shape)
+        return operators, np.broadcast_to(b, operators.shape), np.broadcast_to(p, operators.shape)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -82,7 +82,7 @@ class OperatorPlan:
 
 
 def topological_order(operators: int, edges: tuple[tuple[int, int], ...]) -> tuple[int, ...]:
-    """Return the operators in topological order; raises SimulationError for a cycle."""
+    """Return the operators in topological order; raise SimulationError for a cycle."""
     sorter: TopologicalSorter[int] = TopologicalSorter(dict.fromkeys(range(operators), ()))
     for u, v in edges:
         if not (0 <= u < operators and 0 <= v < operators):
@@ -95,15 +95,18 @@ def topological_order(operators: int, edges: tuple[tuple[int, int], ...]) -> tup
 
 
 def critical_path(problem: OperatorProblem, sojourn_s: FloatArray) -> tuple[float, list[int]]:
-    """Return the longest sum of ``sojourn_s`` over a path, and the operators on it in order."""
+    """Return the longest sum of ``sojourn_s`` over a path, and the operators on that path.
+
+    The operators are in order.
+    """
     topological, offsets, parents = (array.tolist() for array in problem.graph)
     finish = np.zeros(len(topological))
     come_from = [-1] * len(topological)
     for v in topological:
-        before = parents[offsets[v] : offsets[v + 1]]
-        if before:
-            come_from[v] = max(before, key=lambda u: finish[u])
-        finish[v] = sojourn_s[v] + (finish[come_from[v]] if before else 0.0)
+        predecessors = parents[offsets[v] : offsets[v + 1]]
+        if predecessors:
+            come_from[v] = max(predecessors, key=lambda u: finish[u])
+        finish[v] = sojourn_s[v] + (finish[come_from[v]] if predecessors else 0.0)
     last = int(finish.argmax())
     path = [last]
     while come_from[path[-1]] >= 0:
@@ -113,13 +116,13 @@ def critical_path(problem: OperatorProblem, sojourn_s: FloatArray) -> tuple[floa
 
 def precedence_graph(count: int, edges: tuple[tuple[int, int], ...]) -> Graph:
     """Build the precedence arrays for compiled code."""
-    before: list[list[int]] = [[] for _ in range(count)]
+    predecessors: list[list[int]] = [[] for _ in range(count)]
     for u, v in edges:
-        before[v].append(u)
+        predecessors[v].append(u)
     return Graph(
         np.array(topological_order(count, edges), np.int64),
-        np.r_[0, np.cumsum([len(parents) for parents in before])].astype(np.int64),
-        np.array([u for parents in before for u in parents], np.int64),
+        np.r_[0, np.cumsum([len(parents) for parents in predecessors])].astype(np.int64),
+        np.array([u for parents in predecessors for u in parents], np.int64),
     )
 
 
@@ -135,9 +138,10 @@ def operator_arrays(problem: OperatorProblem) -> Operators:
 
 
 def sojourns(problem: OperatorProblem) -> FloatArray:
-    """Return T + W + C of every choice, ``[V, B, P, R]``, R = 1 to ``max_replicas``; inf: unstable.
+    """Return the sojourn T + W + C of every choice, ``[V, B, P, R]``; inf: unstable.
 
-    W is the mean wait of M/M/R (eqs. 1 and 2, with both terms of Erlang C in the denominator).
+    R is 1 to ``max_replicas``. T is the service, C the transfer, and W the mean wait of M/M/R (eqs.
+    1 and 2, with both terms of Erlang C in the denominator).
     """
     out = np.empty((*problem.latency_s.shape, problem.max_replicas))
     fill_sojourns(operator_arrays(problem), out)

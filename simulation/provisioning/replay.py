@@ -1,10 +1,10 @@
 """Replay the same requests through the plans of every level, to compare plan and result.
 
-Request lengths are drawn evenly from a sample, arrivals are Poisson at the load's rate.
+Request lengths are drawn evenly from a sample. Arrivals are Poisson at the load's rate.
 ``LevelReplay`` sends them through a level as a graph of ``stations``. Each whole replica is one
 station, or one per stage of a pipeline. Runs of layers and operators are stations with replicas on
 the devices of their placement. Tensors between devices use NVLink within a node and the network
-between nodes. Each hop takes ``MESSAGE_S`` more.
+between nodes. Each hop adds ``MESSAGE_S``.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ a rendezvous of a point-to-point send)."""
 VISITS = 3_000_000  # most station visits by requests per replay
 REQUESTS, FEWEST = 2_000, 400
 MEAN_SOJOURNS = 4  # run length, as a multiple of the requests in flight at the limit
-WARM_UP = 0.1  # share of requests at the start, not judged because the plan fills up
+WARM_UP = 0.1  # share of requests at the start that do not count, since the plan fills up
 SPARE = 1.1  # largest batch of a pipeline stage over the mean batch, so that batches stay spread
 NO_BATCH_LIMIT = 1 << 40
 JOINED = (
@@ -49,7 +49,7 @@ JOINED = (
 class Requests:
     """Requests in order of arrival: seconds from the first, input and output tokens.
 
-    ``counted`` are the judged requests; None: all but the first ``WARM_UP`` share.
+    ``counted`` are the requests in the result. None: all but the first ``WARM_UP`` share.
     """
 
     arrival_s: FloatArray
@@ -63,8 +63,8 @@ def draw_requests(
 ) -> Requests:
     """Draw requests from the sample at the phase's rate, enough for one replay.
 
-    The number is several times the requests in flight at the limit. Raises SimulationError for an
-    empty sample or columns of different length.
+    The number is several times the requests in flight at the latency limit. Raises SimulationError
+    for an empty sample or columns of different length.
     """
     prompts, answers = (np.asarray(column, np.int64) for column in (isl, osl))
     if not prompts.size or prompts.size != answers.size:
@@ -90,7 +90,7 @@ class LevelReplay:
     """Replay of the same requests for every level of a phase."""
 
     def __init__(self, phase: PhaseProblem, draws: Sequence[Requests], device_bytes: float) -> None:
-        """Store several ``draws``: one lucky draw near the limit must not confirm a plan."""
+        """Store ``draws`` of requests. There are several, so that no lucky draw confirms a plan."""
         self.phase, self.draws, self.device_bytes = phase, tuple(draws), device_bytes
         self._curves: dict[tuple[int, tuple[str, ...]], Curve] = {}
 
@@ -101,9 +101,9 @@ class LevelReplay:
         return other
 
     def of(self, level: Level) -> ReplayedLatency:
-        """Replay ``level`` and return the result of the worst draw."""
+        """Replay ``level`` and return the latencies of the worst draw."""
         if level.replicas is not None:
-            graph, devices = self._whole(level.replicas)
+            graph, devices = self._stations_of_replicas(level.replicas)
         else:
             graph, devices = self.placed(level)
         aligned = level.replicas is not None
@@ -114,9 +114,9 @@ class LevelReplay:
         return min(latencies, key=lambda replayed: (replayed.attainment, -replayed.p95_s))
 
     def curve(self, j: int, names: tuple[str, ...] = ()) -> Curve:
-        """Return the seconds of operators ``names`` and their collectives, as a curve of the batch.
+        """Return the seconds by batch of operators ``names`` and their collectives, as a curve.
 
-        Without ``names`` all operators count. ``j`` is the index of the parallelism.
+        Without ``names``, all operators count. ``j`` is the index of the parallelism.
         """
         if (j, names) not in self._curves:
             phase = self.phase
@@ -127,7 +127,8 @@ class LevelReplay:
             self._curves[j, names] = compile_graph(graph, phase.timing)
         return self._curves[j, names]
 
-    def _whole(self, plan: ReplicaPlan) -> tuple[Graph, int]:
+    def _stations_of_replicas(self, plan: ReplicaPlan) -> tuple[Graph, int]:
+        """Return the stations of whole replicas, and the number of devices."""
         phase, device_bytes = self.phase, self.device_bytes
         problem, stages = phase.problem, plan.stages
         j = int(np.searchsorted(problem.parallel, plan.parallel))
@@ -141,9 +142,9 @@ class LevelReplay:
             if stages > 1:
                 # A limit near the mean batch keeps sequences spread over the stages.
                 batch = int(np.ceil(SPARE * plan.in_flight)) + 1
-            each = float(phase.kept_each[j]) / phase.service.context  # bytes per token
+            bytes_per_token = float(phase.kept_each[j]) / phase.service.context
             free = device_bytes * stages - float(phase.replica_bytes[b, j])
-            room = free / each if each > 0 else np.inf
+            room = free / bytes_per_token if bytes_per_token > 0 else np.inf
         rows = float(problem.batches[b]) * (phase.service.isl if phase.queues else 1.0)
         hop = np.r_[np.full(stages - 1, 2 * MESSAGE_S), 0.0]
         row = np.r_[np.full(stages - 1, float(phase.crossing_s[b, j]) / rows), 0.0]
@@ -179,10 +180,10 @@ class LevelReplay:
         problem, demand = judged.problem, judged.demand
         chosen = problem.chosen(plan.batch, plan.parallel)
         packed = packing_plan(problem, demand, plan)
-        kept = np.zeros(len(problem.names))
+        kv_bytes = np.zeros(len(problem.names))
         if demand.kept_bytes is not None:
-            kept = demand.kept_bytes[chosen[0], chosen[2]]
-        sticky = (kept > 0) & (not phase.queues)
+            kv_bytes = demand.kept_bytes[chosen[0], chosen[2]]
+        sticky = (kv_bytes > 0) & (not phase.queues)
         first = np.r_[0, np.cumsum(plan.replicas)]
         of_shard = first[placement.operator] + placement.replica
         # A sticky replica has its planned KV cache and a part of the spare memory of its devices.
@@ -191,16 +192,14 @@ class LevelReplay:
         sharing = np.bincount(placement.device[holds], minlength=placement.devices)
         room = np.full(int(first[-1]), np.inf)
         with np.errstate(divide="ignore", invalid="ignore"):
-            each = (
-                kept / (problem.rate * level.latency_s) / phase.service.context
-            )  # bytes per token
-            tokens_room = (kept / plan.replicas)[placement.operator] + (spare / sharing)[
+            bytes_per_token = kv_bytes / (problem.rate * level.latency_s) / phase.service.context
+            tokens_room = (kv_bytes / plan.replicas)[placement.operator] + (spare / sharing)[
                 placement.device
             ]
-            tokens = tokens_room / each[placement.operator]
+            tokens = tokens_room / bytes_per_token[placement.operator]
         np.minimum.at(room, of_shard[holds], tokens[holds])
         rows = plan.batch * (phase.service.isl if phase.queues else 1.0)
-        apart, far = _distances(phase, level)
+        to_other_device, to_other_node = _distances(phase, level)
         gpu = phase.service.gpu
         slower = (gpu.link_bytes_s or 1.0) / (gpu.network_bytes_s or gpu.link_bytes_s or 1.0)
         hops = np.full(len(problem.names), 2.0) if level.cut is not None else phase.layers
@@ -210,8 +209,10 @@ class LevelReplay:
             sticky=sticky,
             places=np.full(len(problem.names), NO_BATCH_LIMIT),
             room=room,
-            hop_s=hops * MESSAGE_S * apart,
-            row_s=problem.transfer_s[chosen] / rows * (apart - far + far * slower),
+            hop_s=hops * MESSAGE_S * to_other_device,
+            row_s=problem.transfer_s[chosen]
+            / rows
+            * (to_other_device - to_other_node + to_other_node * slower),
             edges=problem.edges,
             replicas=plan.replicas,
             of_shard=of_shard,
@@ -224,17 +225,19 @@ class LevelReplay:
         ), placement.devices
 
     def _of_stations(self, level: Level) -> list[Curve]:
+        """Return the curve of each station of a level."""
         phase, plan = self.phase, level.plan
         assert plan is not None
         j = np.searchsorted(phase.problem.parallel, plan.parallel)
         if level.cut is None:
-            alone = [self.curve(int(j[v]), (name,)) for v, name in enumerate(phase.names)]
-            times = level.seen(phase).demand.slower
-            if times is None:
-                return alone
-            slowdowns = times[phase.problem.chosen(plan.batch, plan.parallel)]
+            curves_alone = [self.curve(int(j[v]), (name,)) for v, name in enumerate(phase.names)]
+            slowdown_table = level.seen(phase).demand.slower
+            if slowdown_table is None:
+                return curves_alone
+            slowdowns = slowdown_table[phase.problem.chosen(plan.batch, plan.parallel)]
             return [
-                scaled(curve, float(slow)) for curve, slow in zip(alone, slowdowns, strict=True)
+                scaled(curve, float(slow))
+                for curve, slow in zip(curves_alone, slowdowns, strict=True)
             ]
         # Runs of layers: parts of the repeated operators, and one station for those that run once.
         cut = merge_layers(phase).problem
@@ -251,7 +254,7 @@ class LevelReplay:
 def _with_collectives(
     graph: OperatorGraph, names: tuple[str, ...], owners: tuple[str, ...]
 ) -> tuple[Operator, ...]:
-    """Return the operators ``names`` and the collectives that move their outputs."""
+    """Return the operators ``names`` and the collectives that transfer their outputs."""
     return tuple(
         operator
         for operator in graph.operators
@@ -261,6 +264,7 @@ def _with_collectives(
 
 
 def _moves_data(operator: Operator) -> bool:
+    """Return whether the operator is a collective outside the encoder."""
     return isinstance(operator, Collective) and operator.axis != "encoder"
 
 
@@ -269,24 +273,24 @@ def replay_requests(
 ) -> ReplayedLatency:
     """Replay requests through the stations of ``graph`` and return their latencies.
 
-    With ``aligned``, a request uses the replica of the same number at every station.
+    With ``aligned``, a request uses the replica with the same number at every station.
     """
     finish = np.empty(requests.arrival_s.size)
     passed = _passes([phase], [requests], aligned=aligned)
     visits = int(replay(graph, passed, devices, finish))
     counted = requests.counted or slice(int(WARM_UP * finish.size), None)
-    took = (finish - requests.arrival_s) / passed.passes
-    return _figures(phase, took[counted], visits)
+    latency_s = (finish - requests.arrival_s) / passed.passes
+    return _figures(phase, latency_s[counted], visits)
 
 
 def replay_together(
     replays: Sequence[LevelReplay], levels: Sequence[Level]
 ) -> list[ReplayedLatency] | None:
-    """Replay services whose operators share devices, and return the latencies of each (A9).
+    """Replay services whose operators share devices; return the latencies of each (A9).
 
     Each of ``levels`` has the placement of its operators on the common devices. The first draw of
-    each service counts, up to the end of the shortest. None: slowdowns of pairs are measured, which
-    this replay cannot use.
+    each service is used, up to the end of the shortest. The result is None if slowdowns of pairs
+    are measured, which this replay cannot use.
     """
     parts = [judge.placed(level) for judge, level in zip(replays, levels, strict=True)]
     graphs, devices = [graph for graph, _ in parts], parts[0][1]
@@ -297,16 +301,17 @@ def replay_together(
     draws = [_until(draw, end_s) for draw in draws]
     passed = _passes([judge.phase for judge in replays], draws, aligned=False)
     finish = np.empty(passed.arrival_s.size)
-    visits = int(replay(_joined(graphs, devices), passed, devices, finish))
-    took = (finish - passed.arrival_s) / passed.passes
+    visits = int(replay(_join_graphs(graphs, devices), passed, devices, finish))
+    latency_s = (finish - passed.arrival_s) / passed.passes
     counted = passed.arrival_s >= WARM_UP * end_s
     return [
-        _figures(judge.phase, took[counted & (passed.service == s)], visits)
+        _figures(judge.phase, latency_s[counted & (passed.service == s)], visits)
         for s, judge in enumerate(replays)
     ]
 
 
 def _until(requests: Requests, end_s: float) -> Requests:
+    """Return the requests that arrive up to ``end_s``."""
     count = int(np.searchsorted(requests.arrival_s, end_s, side="right"))
     return Requests(requests.arrival_s[:count], requests.isl[:count], requests.osl[:count])
 
@@ -314,7 +319,7 @@ def _until(requests: Requests, end_s: float) -> Requests:
 def _passes(
     phases: Sequence[PhaseProblem], requests: Sequence[Requests], *, aligned: bool
 ) -> Passes:
-    """Return the requests of all services in order of arrival."""
+    """Return the requests of all services together, in order of arrival."""
     service = np.repeat(np.arange(len(phases)), [draw.arrival_s.size for draw in requests])
     arrival_s = np.concatenate([draw.arrival_s for draw in requests])
     order = np.argsort(arrival_s, kind="stable")
@@ -338,7 +343,7 @@ def _passes(
     )  # fmt: skip
 
 
-def _joined(graphs: Sequence[Graph], devices: int) -> Graph:
+def _join_graphs(graphs: Sequence[Graph], devices: int) -> Graph:
     """Join the stations of services on common devices."""
 
     def joined(name: str) -> FloatArray | IntArray:
@@ -373,7 +378,7 @@ def _joined(graphs: Sequence[Graph], devices: int) -> Graph:
 
 
 def _figures(phase: PhaseProblem, took_s: FloatArray, visits: int) -> ReplayedLatency:
-    """Return the figures of requests that took ``took_s`` in the stations; NaN: never done."""
+    """Return the latencies of requests that spent ``took_s`` in the stations; NaN: never done."""
     latency_s = np.where(np.isfinite(took_s), took_s + phase.service.start_s, np.inf)
     return ReplayedLatency(
         attainment=float((latency_s <= phase.service.slo_s).mean()),
@@ -387,7 +392,7 @@ def _figures(phase: PhaseProblem, took_s: FloatArray, visits: int) -> ReplayedLa
 
 
 def _distances(phase: PhaseProblem, level: Level) -> tuple[FloatArray, FloatArray]:
-    """Return the share of each station's output that goes to another device and to another node.
+    """Return two shares of each station's output: to another device, and to another node.
 
     Every replica sends equally to every replica of the next stations.
     """
@@ -402,12 +407,14 @@ def _distances(phase: PhaseProblem, level: Level) -> tuple[FloatArray, FloatArra
     np.add.at(share_on_node.T, np.arange(devices) // per_node, share_on_device.T)
     to_other_device, to_other_node = np.zeros(count), np.zeros(count)
     for v in range(count):
-        after = [w for u, w in problem.edges if u == v]
-        if after:
+        following = [w for u, w in problem.edges if u == v]
+        if following:
             to_other_device[v] = np.mean(
-                [1.0 - share_on_device[v] @ share_on_device[w] for w in after]
+                [1.0 - share_on_device[v] @ share_on_device[w] for w in following]
             )
-            to_other_node[v] = np.mean([1.0 - share_on_node[v] @ share_on_node[w] for w in after])
+            to_other_node[v] = np.mean(
+                [1.0 - share_on_node[v] @ share_on_node[w] for w in following]
+            )
     return to_other_device, to_other_node
 
 

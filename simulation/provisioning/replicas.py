@@ -5,7 +5,7 @@ Prefill: a replica processes one batch of prompts at a time, and batches queue f
 flight by Little's law, b = (rate / R) x T(b), and a token takes T(b).
 
 With pipeline stages, a replica processes one batch per stage, each for an equal part of the pass. A
-batch crosses the link between stages. Every replica has its own devices. KV cache is that of
+batch crosses the link between stages. Every replica has its own devices. The KV cache is that of
 requests in flight.
 """
 
@@ -83,13 +83,13 @@ def _prefill_plans(phase: PhaseProblem, device_bytes: float) -> list[ReplicaPlan
     plans = []
     for j, spread, stages in _arrangements(phase):
         for b, size in enumerate(problem.batches):
-            takes = float(phase.replica_s[b, j]) + (stages - 1) * float(phase.crossing_s[b, j])
+            pass_s = float(phase.replica_s[b, j]) + (stages - 1) * float(phase.crossing_s[b, j])
             room = device_bytes - float(phase.replica_bytes[b, j]) / stages
-            if not takes < problem.slo_s or room <= 0:
+            if not pass_s < problem.slo_s or room <= 0:
                 continue
-            stage_s, batches_s = takes / stages, problem.rate / float(size)
+            stage_s, batches_s = pass_s / stages, problem.rate / float(size)
             count = fewest_servers(
-                batches_s * stage_s, stage_s, takes - stage_s, problem.slo_s,
+                batches_s * stage_s, stage_s, pass_s - stage_s, problem.slo_s,
                 phase.kept_each[j] / stages * problem.rate, room, MOST,
             )  # fmt: skip
             if count:
@@ -100,16 +100,18 @@ def _prefill_plans(phase: PhaseProblem, device_bytes: float) -> list[ReplicaPlan
 def _decode_plans(phase: PhaseProblem, device_bytes: float) -> list[ReplicaPlan]:
     """Return the plan with the fewest replicas for each arrangement.
 
-    Each replica holds as many sequences as the limit and the memory allow.
+    Each replica has as many sequences as the limit and the memory allow.
     """
     problem = phase.problem
     plans = []
     for j, spread, stages in _arrangements(phase):
-        sizes, seconds, held = _figures_by_size(phase, j, stages)
-        good = (seconds <= problem.slo_s) & (held + sizes * phase.kept_each[j] <= device_bytes)
-        if not good.any():
+        sizes, seconds, weight_bytes = _figures_by_size(phase, j, stages)
+        feasible = (seconds <= problem.slo_s) & (
+            weight_bytes + sizes * phase.kept_each[j] <= device_bytes
+        )
+        if not feasible.any():
             continue
-        max_tokens_s = float((stages * sizes / seconds)[good].max())  # tokens/s of one replica
+        max_tokens_s = float((stages * sizes / seconds)[feasible].max())  # tokens/s of one replica
         count = max(1, int(np.ceil(problem.rate / max_tokens_s - 1e-9)))
         plan = _replica_plan(phase, count, int(problem.batches[-1]), spread, stages)
         if plan is not None:
@@ -120,17 +122,22 @@ def _decode_plans(phase: PhaseProblem, device_bytes: float) -> list[ReplicaPlan]
 def _figures_by_size(
     phase: PhaseProblem, j: int, stages: int
 ) -> tuple[IntArray, FloatArray, FloatArray]:
-    """Return sequences, seconds of a pass, and bytes per GPU without KV cache, by size."""
+    """Return figures for each number of sequences from 1 on.
+
+    They are the number, the seconds of a pass, and the bytes per GPU without KV cache. ``j`` is the
+    index of the parallelism.
+    """
     batches = phase.problem.batches
     sizes = np.arange(1, int(batches[-1]) + 1)
-    takes = phase.replica_s[:, j] + (stages - 1) * phase.crossing_s[:, j]
-    held = np.interp(sizes, batches, phase.replica_bytes[:, j]) / stages
-    return sizes, np.interp(sizes, batches, takes), held
+    pass_s = phase.replica_s[:, j] + (stages - 1) * phase.crossing_s[:, j]
+    weight_bytes = np.interp(sizes, batches, phase.replica_bytes[:, j]) / stages
+    return sizes, np.interp(sizes, batches, pass_s), weight_bytes
 
 
 def _replica_plan(
     phase: PhaseProblem, replicas: int, batch: int, parallel: int, stages: int
 ) -> ReplicaPlan | None:
+    """Return the plan of ``replicas`` replicas; None if they are unstable at this load."""
     running = _replica_state(phase, replicas, batch, parallel, stages)
     if running is None:
         return None
@@ -159,15 +166,19 @@ def _replica_state(
     """Compute the state of one replica; None if ``replicas`` are unstable at this load."""
     problem = phase.problem
     j = int(np.searchsorted(problem.parallel, parallel))
-    rate, each = problem.rate / replicas, float(phase.kept_each[j]) / stages
+    rate, kept_bytes = problem.rate / replicas, float(phase.kept_each[j]) / stages
     if phase.queues:
         b = int(np.searchsorted(problem.batches, batch))
         takes = float(phase.replica_s[b, j]) + (stages - 1) * float(phase.crossing_s[b, j])
         wait = mmc_mean_wait(replicas, problem.rate / batch, takes / stages)
         if not np.isfinite(wait):
             return None
-        held = float(phase.replica_bytes[b, j]) / stages + each * rate * (wait + takes)
-        return _ReplicaState(wait + takes, float(batch), held, rate / batch * takes / stages)
+        memory_bytes = float(phase.replica_bytes[b, j]) / stages + kept_bytes * rate * (
+            wait + takes
+        )
+        return _ReplicaState(
+            wait + takes, float(batch), memory_bytes, rate / batch * takes / stages
+        )
     rate /= stages  # per batch in the pipeline
     sizes, seconds, held_by = _figures_by_size(phase, j, stages)
     keeps_up = np.flatnonzero(sizes / seconds >= rate * (1.0 - 1e-12))
@@ -183,9 +194,9 @@ def _replica_state(
         start = seconds[first] - slope * sizes[first]
         in_flight = float(rate * start / (1.0 - rate * slope))
         pass_s, busy = float(start + slope * in_flight), 1.0
-    held = float(np.interp(in_flight, sizes, held_by))
+    memory_bytes = float(np.interp(in_flight, sizes, held_by))
     return _ReplicaState(
-        pass_s, in_flight, held + stages * min(in_flight, rate * pass_s) * each, busy
+        pass_s, in_flight, memory_bytes + stages * min(in_flight, rate * pass_s) * kept_bytes, busy
     )
 
 
@@ -196,7 +207,7 @@ def under_load(phase: PhaseProblem, plan: ReplicaPlan) -> ReplicaPlan | None:
 
 
 def latency_of(phase: PhaseProblem, plan: ReplicaPlan) -> float:
-    """Return the sojourn of a pass under the load of ``phase``; inf if unstable."""
+    """Return the sojourn in seconds of a pass under the load of ``phase``; inf if unstable."""
     running = _replica_state(phase, plan.replicas, plan.batch, plan.parallel, plan.stages)
     return float("inf") if running is None else running.seconds
 
@@ -212,8 +223,8 @@ def watts_of(phase: PhaseProblem, plan: ReplicaPlan) -> float:
         _at_batch(problem.latency_s[:, :, j] * power.above_w[:, :, j], phase, batch).sum()
     )
     seconds = float(_at_batch(problem.latency_s[:, :, j], phase, batch).sum())
-    each = power.idle_w + busy * (power.floor_w - power.idle_w + above / seconds)
-    return plan.devices * each
+    watts_per_device = power.idle_w + busy * (power.floor_w - power.idle_w + above / seconds)
+    return plan.devices * watts_per_device
 
 
 def _at_batch(values: FloatArray, phase: PhaseProblem, batch: float) -> FloatArray:

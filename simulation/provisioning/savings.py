@@ -10,7 +10,7 @@ from simulation.provisioning.level import Level
 
 @dataclass(frozen=True, slots=True)
 class Savings:
-    """Shares saved against whole replicas; negative: extra cost, None: nothing to compare with."""
+    """Shares saved compared with whole replicas. Negative: extra cost. None: no comparison."""
 
     gpus: float | None
     energy: float | None
@@ -19,7 +19,12 @@ class Savings:
 
 def saved_shares(coarse: Sequence[float], fine: Sequence[float]) -> Savings:
     """Compare ``fine`` with ``coarse``, each GPUs, energy and memory in any unit."""
-    return Savings(*(1.0 - f / w if w else None for w, f in zip(coarse, fine, strict=True)))
+    return Savings(
+        *(
+            1.0 - fine_figure / coarse_figure if coarse_figure else None
+            for coarse_figure, fine_figure in zip(coarse, fine, strict=True)
+        )
+    )
 
 
 def savings(model: Level, fine: Level) -> Savings:

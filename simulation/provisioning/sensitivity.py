@@ -52,10 +52,10 @@ def sensitivity(
     lengths: npt.ArrayLike,
     rates: npt.ArrayLike,
 ) -> Sensitivity:
-    """Compute the sensitivity of ``service``'s operators.
+    """Return how ``service``'s operators respond to length, batch, rate and GPU share.
 
-    ``problem_of`` builds its arrays; batch 1 and parallelism 1 come first. ``lengths [L]`` are in
-    tokens, ``rates [K]`` in requests/s.
+    ``problem_of`` builds its arrays, in which batch 1 and parallelism 1 come first. ``lengths [L]``
+    are in tokens, ``rates [K]`` in requests/s.
     """
     tokens, per_s = np.asarray(lengths, np.float64), np.asarray(rates, np.float64)
     alone = problem_of(service)
@@ -66,7 +66,7 @@ def sensitivity(
     fewest = np.minimum.reduce(
         [weights, *(phase.demand.memory_bytes[:, 0, 0] for phase in at_length)]
     )
-    held = np.stack(
+    memory_by_length = np.stack(
         [
             phase.demand.memory_bytes[:, 0, 0] - fewest + _kept_per_request(phase, service)
             for phase in at_length
@@ -91,7 +91,7 @@ def sensitivity(
         names=alone.problem.names,
         lengths=tokens,
         latency_by_length=latency / latency[:, :1],
-        memory_by_length=held,
+        memory_by_length=memory_by_length,
         data_by_length=transfer * (service.gpu.link_bytes_s or 0.0),
         transfer_by_length=transfer / latency,
         batches=alone.problem.batches,
@@ -113,17 +113,20 @@ def sensitivity(
 
 
 def _waits(rates: FloatArray, seconds: FloatArray) -> FloatArray:
-    """Return the mean waits of M/M/R (equations 1 and 2) with the fewest stable replicas."""
-    both = np.broadcast_arrays(rates, seconds)
+    """Return mean waits in seconds of M/M/R (equations 1, 2) with the fewest stable replicas."""
+    rates_and_seconds = np.broadcast_arrays(rates, seconds)
     waits = [
         mmc_mean_wait(int(rate * service) + 1, float(rate), float(service))
-        for rate, service in zip(*(values.ravel() for values in both), strict=True)
+        for rate, service in zip(*(values.ravel() for values in rates_and_seconds), strict=True)
     ]
-    return np.array(waits).reshape(both[0].shape)
+    return np.array(waits).reshape(rates_and_seconds[0].shape)
 
 
 def _kept_per_request(phase: PhaseProblem, service: PhaseLoad) -> FloatArray:
-    """Return the KV cache of one sequence: bytes in flight over sequences in flight."""
+    """Return the KV-cache bytes of one sequence by operator, ``[V]``.
+
+    They are the bytes in flight over the sequences in flight.
+    """
     if phase.demand.kept_bytes is None:
         return np.zeros(len(phase.problem.names))
     in_flight = phase.service.rate * service.within_s

@@ -49,6 +49,7 @@ def _erlang_b(before: float, r: int, load: float) -> float:
 
 @kernel
 def _sojourn(blocked: float, r: int, load: float, service: float, transfer: float) -> float:
+    """Return T + W + C of one choice, given its Erlang B."""
     waits = r * blocked / (r - load * (1.0 - blocked))  # Erlang C
     return waits * service / (r - load) + service + transfer
 
@@ -74,10 +75,11 @@ def fewest_servers(
     room: float,
     max_replicas: int,
 ) -> int:
-    """Return the fewest replicas that keep ``limit`` and hold the requests in flight; 0: none.
+    """Return the fewest replicas that keep ``limit`` and have memory for requests in flight.
 
-    ``after`` seconds follow the service. Memory in flight is ``kept`` bytes per second of sojourn
-    in total. Each replica has ``room`` bytes. Up to ``max_replicas`` replicas are tried.
+    The result is 0 if there are none. ``after`` seconds follow the service. Memory in flight is
+    ``kept`` bytes per second of sojourn in total. Each replica has ``room`` bytes. Up to
+    ``max_replicas`` replicas are tried.
     """
     blocked = 1.0
     for r in range(1, max_replicas + 1):
@@ -119,7 +121,7 @@ def fill_sojourns(problem: Any, out: Any) -> None:
 
 @cached_kernel
 def fill_frontiers(problem: Any, replicas: int, fewest: Any, low: Any, which: Any) -> None:
-    """Compute ``low[v, s]``, the least sojourn of ``v`` on at most ``s`` slots.
+    """Fill ``low[v, s]`` with the least sojourn of ``v`` on at most ``s`` slots.
 
     ``which`` gets the choice. Most batches and parallelisms are skipped: even without a wait they
     are no faster than the choices found for their slots. ``fewest`` are the fewest replicas that
@@ -175,9 +177,9 @@ def longest_path(s: Any, graph: Graph, ends: Any) -> float:
 def _cheapest_choice(
     u: int, pick: int, choices: Choices, s: Any, slo: float, graph: Graph, ends: Any
 ) -> int:
-    """Return the cheapest choice of ``u`` up to ``pick`` that keeps the limit.
+    """Return the cheapest choice of ``u``, from 0 to ``pick``, that keeps the limit.
 
-    Everything else stays as in ``s``. ``pick`` itself is known to keep the limit.
+    All other operators stay as in ``s``. ``pick`` itself is known to keep the limit.
     """
     before = s[u]
     low, high = 0, pick
@@ -194,9 +196,9 @@ def _cheapest_choice(
 
 @cached_kernel
 def improve_choices(choices: Choices, graph: Graph, slo: float, picks: Any) -> bool:
-    """Move ``picks`` along the frontiers until the limit holds, then release unneeded slots.
+    """Move ``picks`` along the frontiers until the limit is kept, then release unneeded slots.
 
-    Returns False if no remaining choice shortens the path.
+    ``picks`` is changed in place. Returns False if no remaining choice shortens the path.
     """
     first, slots, sojourn_s = choices.first, choices.slots, choices.sojourn_s
     count = picks.size
@@ -206,7 +208,7 @@ def improve_choices(choices: Choices, graph: Graph, slo: float, picks: Any) -> b
         s[v] = sojourn_s[first[v] + picks[v]]
     latency = longest_path(s, graph, ends)
 
-    # Buy the most latency per slot until the limit holds. Latency below the limit does not count.
+    # Buy the most latency per slot until the limit is kept. Latency below the limit does not count.
     while latency > slo:
         best, best_v, best_i = 0.0, -1, 0
         for v in range(count):

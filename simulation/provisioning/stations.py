@@ -1,18 +1,16 @@
-"""Simulate requests through a graph of stations, compiled; it judges plans of every level.
+"""Simulate requests through a graph of stations, compiled, to check plans of every level.
 
 A station is an operator, a run of layers, a pipeline stage or a whole replica, with replicas on
 devices. A request makes one pass (a prompt), or one per token (a decoding sequence). A pass visits
 every station once, after its predecessors in the graph, for the work of all its layers.
 
-A free replica takes waiting requests up to its batch: first come, first served, or shortest prompts
-first. The duration is the station's curve at the tokens, pairs and KV cache of these requests.
-
-Stations with KV cache are sticky: a request stays on the replica that it got at admission, the one
-with the fewest requests. Sequences are admitted first come, first served. Every sticky station must
-have a place and memory for their whole KV cache.
+A free replica processes waiting requests up to its batch: first come, first served, or shortest
+prompts first. The duration is the station's curve at the tokens, pairs and KV cache of these
+requests. Stations with KV cache are sticky: a request stays on the replica that it got at
+admission, the one with the fewest requests. Sequences are admitted first come, first served. Every
+sticky station must have a place and memory for their whole KV cache.
 
 Several services may share devices: each has its own stations and its own line of requests.
-
 Replicas that run on a device at the same time share it. All of them slow down by max(1, sum of
 arithmetic shares, sum of bandwidth shares), or by measured slowdowns of pairs. A finished batch
 crosses the sender's link after earlier ones, and arrives after the latency of its hops.
@@ -35,6 +33,7 @@ STATION, FIRST = range(2)  # columns of Run.flight
 
 @inlined_kernel
 def _update_end(run: ReplayState, k: int, end: float) -> None:
+    """Set the end time of replica ``k`` in the tree."""
     tree, i = run.tree, run.tree.size // 2 + k
     tree[i] = end
     i //= 2
@@ -45,6 +44,7 @@ def _update_end(run: ReplayState, k: int, end: float) -> None:
 
 @inlined_kernel
 def _earliest_end(run: ReplayState) -> int:
+    """Return the replica that ends first."""
     tree, i, w = run.tree, 1, run.tree.size // 2
     while i < w:
         i = 2 * i if tree[2 * i] <= tree[2 * i + 1] else 2 * i + 1
@@ -53,6 +53,7 @@ def _earliest_end(run: ReplayState) -> int:
 
 @inlined_kernel
 def _slowdown(g: Graph, run: ReplayState, k: int) -> float:
+    """Return the slowdown factor of replica ``k`` on its devices now."""
     worst, v = 1.0, g.station[k]
     for i in range(g.shard[k], g.shard[k + 1]):
         d = g.device[i]
@@ -92,11 +93,13 @@ def _change_load(g: Graph, run: ReplayState, k: int, sign: float, t: float) -> N
 
 @inlined_kernel
 def _queue_number(g: Graph, run: ReplayState, v: int, r: int) -> int:
+    """Return the queue of request ``r`` at station ``v``."""
     return int(g.first[v] + run.own[v, r]) if g.sticky[v] else int(g.first[v])
 
 
 @inlined_kernel
 def _enqueue(g: Graph, run: ReplayState, v: int, r: int) -> None:
+    """Add request ``r`` to its queue at station ``v``."""
     q = _queue_number(g, run, v, r)
     run.after[v, r] = -1
     if run.waiting[q] == 0:
@@ -115,8 +118,8 @@ def _insert_sorted(
 ) -> None:
     """Sort waiting requests by ``key``, ties in order of arrival.
 
-    Sorting happens when a batch is taken. At each arrival, it would make the whole replay three
-    times as slow.
+    Sorting happens when a batch starts. At each arrival, it would make the whole replay three times
+    as slow.
     """
     last = head[q]
     while after[v, last] >= 0:
@@ -177,7 +180,7 @@ def _start_batch(g: Graph, p: Passes, run: ReplayState, q: int, k: int, t: float
 
 @inlined_kernel
 def _start_free_replicas(g: Graph, p: Passes, run: ReplayState, t: float) -> None:
-    """Let free replicas take waiting requests."""
+    """Start batches of waiting requests on free replicas."""
     while run.kicks[0] > 0:
         run.kicks[0] -= 1
         q = run.kicked[run.kicks[0]]
@@ -206,7 +209,7 @@ def _begin_pass(g: Graph, p: Passes, run: ReplayState, r: int) -> None:
 
 @inlined_kernel
 def _assign_replicas(g: Graph, p: Passes, run: ReplayState, r: int) -> bool:
-    """Give request ``r`` a replica of every sticky station; return False if one has no room."""
+    """Assign request ``r`` a replica of every sticky station; return False if one has no room."""
     size = p.isl[r] + p.passes[r]
     leading, first, end = -1, g.span[p.service[r]], g.span[p.service[r] + 1]
     for v in range(first, end):
@@ -236,6 +239,7 @@ def _assign_replicas(g: Graph, p: Passes, run: ReplayState, r: int) -> bool:
 
 @inlined_kernel
 def _release_replicas(g: Graph, p: Passes, run: ReplayState, r: int, t: float) -> None:
+    """Release the replicas of request ``r``."""
     run.finish[r] = t
     for v in range(g.span[p.service[r]], g.span[p.service[r] + 1]):
         if g.sticky[v]:
@@ -260,6 +264,7 @@ def _deliver(g: Graph, run: ReplayState, v: int, first: int) -> None:
 
 @inlined_kernel
 def _start_transfer(run: ReplayState, v: int, first: int, lands: float) -> None:
+    """Start the transfer of a finished batch, which arrives at ``lands``."""
     run.count[FREE] -= 1
     slot = run.free[run.count[FREE]]
     run.flight[slot, STATION], run.flight[slot, FIRST] = v, first
@@ -342,6 +347,7 @@ def _finish_batch(g: Graph, p: Passes, run: ReplayState, k: int, t: float) -> in
 
 @cached_kernel
 def _replay_loop(g: Graph, p: Passes, run: ReplayState) -> None:
+    """Process all events of a replay."""
     n = p.arrival_s.size
     coming = 0  # next arrival
     while True:
@@ -378,7 +384,7 @@ def _replay_loop(g: Graph, p: Passes, run: ReplayState) -> None:
 
 
 def replay(g: Graph, p: Passes, devices: int, finish: FloatArray) -> int:
-    """Replay all requests; write completion times to ``finish`` and return the station visits.
+    """Replay all requests; write completion times to ``finish``, return the station visits.
 
     NaN means that the request never fitted.
     """

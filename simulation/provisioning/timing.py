@@ -17,7 +17,7 @@ from simulation.performance.work import Iteration, Operator
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OperatorTiming:
-    """The ``timing`` of ``phase_problem``.
+    """Seconds of operator calls, for the argument ``timing`` of ``phase_problem``.
 
     Operators with measured kernels on the GPU use these. Others use published peaks times the
     shares of the peaks that measured kernels reach.
@@ -37,15 +37,15 @@ class OperatorTiming:
     def reached(self, operator: Operator) -> tuple[float, float]:
         """Return the shares of published FLOP/s and bytes/s that kernels of this kind reach.
 
-        They are lower if all is slower, so that the longer time leaves no capacity for other
-        operators.
+        If all calls are slower, the shares are lower. The longer time then leaves no capacity for
+        other operators.
         """
         entry = self.efficiencies.find(kind_of(operator), self.gpu.family, precision_of(operator))
-        times = self.times * self.efficiencies.slower(operator, self.gpu)
-        return min(entry.compute / times, 1.0), min(entry.bandwidth / times, 1.0)
+        slowdown = self.times * self.efficiencies.slower(operator, self.gpu)
+        return min(entry.compute / slowdown, 1.0), min(entry.bandwidth / slowdown, 1.0)
 
     def measured(self, operator: Operator, it: Iteration) -> FloatArray:
-        """Return 1 for calls in the measured range, 0.5 if extrapolated, 0 if modelled."""
+        """Return 1 for calls in the measured range, 0.5 for extrapolated, 0 for modelled ones."""
         read = None if self.kernels is None else self.kernels.read(operator, it)
         if read is None:
             return np.zeros(it.decodes.shape)

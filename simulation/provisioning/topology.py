@@ -21,7 +21,7 @@ ROUNDS = 50
 
 
 def output_traffic(problem: OperatorProblem, plan: OperatorPlan) -> FloatArray:
-    """Return the link seconds per second of each operator's batches, ``[V]``."""
+    """Return the link time of each operator's batches, ``[V]``, in seconds per second."""
     sent = problem.transfer_s[problem.chosen(plan.batch, plan.parallel)]
     return np.asarray(problem.rate / plan.batch * sent, np.float64)
 
@@ -33,19 +33,19 @@ def traffic(
 
     ``handed [V]`` is each operator's traffic. Every replica sends equally to all following ones.
     """
-    where = np.zeros((handed.size, placement.devices))
-    np.add.at(where, (placement.operator, placement.device), 1.0)
-    where /= where.sum(axis=1, keepdims=True)
+    share_on_device = np.zeros((handed.size, placement.devices))
+    np.add.at(share_on_device, (placement.operator, placement.device), 1.0)
+    share_on_device /= share_on_device.sum(axis=1, keepdims=True)
     flow = np.zeros((placement.devices, placement.devices))
     for u, v in edges:
         after = sum(1 for before, _ in edges if before == u)
-        flow += handed[u] / after * np.outer(where[u], where[v])
+        flow += handed[u] / after * np.outer(share_on_device[u], share_on_device[v])
     np.fill_diagonal(flow, 0.0)
     return flow + flow.T
 
 
 def share_across_nodes(flow: FloatArray, node: IntArray) -> float:
-    """Return the share of the traffic that goes between nodes."""
+    """Return the share of the traffic that crosses from one node to another."""
     total = float(flow.sum())
     return float(flow[node[:, None] != node].sum()) / total if total > 0 else 0.0
 
@@ -83,7 +83,7 @@ def renumber_by_affinity(
 
 
 def _same_replica(placement: Placement) -> FloatArray:
-    """Return 1 for pairs of devices that hold shards of one replica, ``[D, D]``."""
+    """Return 1 for pairs of devices with shards of the same replica, ``[D, D]``."""
     joined = np.zeros((placement.devices, placement.devices))
     replica = placement.operator * (1 + int(placement.replica.max())) + placement.replica
     for instance in np.unique(replica):
@@ -94,7 +94,10 @@ def _same_replica(placement: Placement) -> FloatArray:
 
 
 def _fill_nodes(weight: FloatArray, per_node: int) -> IntArray:
-    """Fill nodes one by one: the device with most remaining traffic, then its partners."""
+    """Assign devices to nodes one node at a time; return the node of each device.
+
+    The device with most remaining traffic comes first, then those with most traffic to its node.
+    """
     count = len(weight)
     node = np.full(count, -1)
     for k in range(-(-count // per_node)):
@@ -108,17 +111,22 @@ def _fill_nodes(weight: FloatArray, per_node: int) -> IntArray:
 
 
 def _exchange_devices(weight: FloatArray, node: IntArray) -> IntArray:
-    """Exchange pairs of devices between nodes, the best first, while that reduces the traffic."""
+    """Exchange pairs of devices between nodes while that reduces the traffic.
+
+    The best exchange comes first.
+    """
     node = node.copy()
     rows = np.arange(len(node))
     for _ in range(ROUNDS):
         to_node = np.stack(
             [weight[:, node == k].sum(axis=1) for k in range(node.max() + 1)], axis=1
         )
-        now = to_node[rows, node]
+        to_own_node = to_node[rows, node]
         to_its_node = to_node[:, node]  # traffic of each device to the node of each other device
         # The traffic between the two exchanged devices stays, hence ``- 2.0 * weight``.
-        gain = to_its_node + to_its_node.T - now[:, None] - now[None, :] - 2.0 * weight
+        gain = (
+            to_its_node + to_its_node.T - to_own_node[:, None] - to_own_node[None, :] - 2.0 * weight
+        )
         gain[node[:, None] == node] = 0.0
         i, j = np.unravel_index(gain.argmax(), gain.shape)
         if gain[i, j] <= 1e-12 * weight.sum():

@@ -1,4 +1,4 @@
-"""Judge the plans of windows by replay of the requests in them.
+"""Measure the attainment of the plans of windows by replay of the requests in them.
 
 Windows are sampled evenly by requests, as many as time allows. Each is replayed with its active
 plan. Requests of some time before the window fill the plan. Requests after it keep the batch sizes
@@ -33,7 +33,7 @@ class SampledWindows:
         stations: int,
         device_bytes: float,
     ) -> None:
-        """Sample windows of ``requests``, with times in seconds from the first window.
+        """Sample windows of ``requests``, whose times are seconds from the first window.
 
         ``stations`` is the number of stations at the finest level.
         """
@@ -42,10 +42,12 @@ class SampledWindows:
         if service.phase != "prefill":
             passes, lives = np.maximum(requests.osl - 1, 1), SEQUENCE_LIVES
         self.around_s = lives * service.slo_s * float(passes.mean())
-        each = float(passes.sum()) * stations / windows.requests_s.size
+        visits_per_window = float(passes.sum()) * stations / windows.requests_s.size
         # Each window is replayed with requests before and after it.
-        each *= 1.0 + 2.0 * self.around_s / self.seconds
-        self.picked = _evenly_spaced(windows.requests_s, int(np.clip(VISITS / each, FEWEST, MOST)))
+        visits_per_window *= 1.0 + 2.0 * self.around_s / self.seconds
+        self.picked = _evenly_spaced(
+            windows.requests_s, int(np.clip(VISITS / visits_per_window, FEWEST, MOST))
+        )
         self._shares: dict[tuple[int, int], float] = {}
         # Keeps levels alive, because ``id`` of a deleted one may be reused.
         self._kept: list[Level] = []
@@ -60,33 +62,38 @@ class SampledWindows:
         return float(np.mean([self._share(int(w), plans[w]) for w in self.picked]))
 
     def _share(self, w: int, plan: tuple[Level, PhaseProblem] | None) -> float:
+        """Return the share of requests of window ``w`` within the limit, with its active plan.
+
+        Results are cached.
+        """
         if plan is None:
             return 0.0
         level, phase = plan
         if (w, id(level)) not in self._shares:
             if self._replay is None:
                 self._replay = LevelReplay(phase, [], self.device_bytes)
-            replayed = self._replay.instead(phase, [self._around(w)]).of(level)
+            replayed = self._replay.instead(phase, [self._requests_around(w)]).of(level)
             self._kept.append(level)
             self._shares[w, id(level)] = replayed.attainment
         return self._shares[w, id(level)]
 
-    def _around(self, w: int) -> Requests:
+    def _requests_around(self, w: int) -> Requests:
+        """Return the requests of window ``w``, and some before and after it."""
         begins = w * self.seconds
         edges = begins - self.around_s, begins, begins + self.seconds
-        first, counted, after = np.searchsorted(self.requests.arrival_s, edges)
+        first, counted, end = np.searchsorted(self.requests.arrival_s, edges)
         last = np.searchsorted(self.requests.arrival_s, edges[2] + self.around_s)
         rows = slice(first, last)
         return Requests(
             self.requests.arrival_s[rows] - self.requests.arrival_s[first],
             self.requests.isl[rows],
             self.requests.osl[rows],
-            slice(int(counted - first), int(after - first)),
+            slice(int(counted - first), int(end - first)),
         )
 
 
 def _evenly_spaced(requests_s: FloatArray, count: int) -> IntArray:
-    """Return the windows of ``count`` evenly spaced requests."""
+    """Return the windows that contain ``count`` evenly spaced requests."""
     ends = np.cumsum(requests_s)
     ranks = (np.arange(count) + 0.5) / count * ends[-1]
     last = requests_s.size - 1

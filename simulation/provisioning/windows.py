@@ -26,7 +26,7 @@ class Windows:
 def windows_of(
     arrival_s: FloatArray, isl: npt.ArrayLike, osl: npt.ArrayLike, seconds: float
 ) -> Windows:
-    """Count requests and average lengths by window; empty windows use the lengths before them.
+    """Return requests/s and mean lengths by window; empty windows use the lengths before them.
 
     Raises SimulationError for an empty trace.
     """
@@ -46,7 +46,7 @@ def windows_of(
 
 
 def block_means(windows: Windows, every: int) -> Windows:
-    """Average over blocks of ``every`` windows; each window gets the mean of its block.
+    """Return the mean demand over blocks of ``every`` windows, repeated for each window.
 
     A plan for that many windows is made for this mean. Lengths are weighted by requests.
     """
@@ -65,15 +65,23 @@ def block_means(windows: Windows, every: int) -> Windows:
 
 
 def demand_known(windows: Windows, every: int) -> Windows:
-    """Return the demand known when a block is planned: the previous block, for the first itself."""
+    """Return the demand that is known when each block of ``every`` windows is planned.
+
+    It is that of the previous block. The first block uses its own.
+    """
     blocks = block_means(windows, every)
-    before = np.maximum(np.arange(blocks.requests_s.size) // every - 1, 0) * every
-    rate, isl, osl = (values[before] for values in (blocks.requests_s, blocks.isl, blocks.osl))
+    first_of_previous_block = np.maximum(np.arange(blocks.requests_s.size) // every - 1, 0) * every
+    rate, isl, osl = (
+        values[first_of_previous_block] for values in (blocks.requests_s, blocks.isl, blocks.osl)
+    )
     return Windows(blocks.seconds, rate, isl, osl)
 
 
 def demand_keys(windows: Windows, phase: str, headroom: float = 0.0) -> IntArray:
-    """Return the rounded demand of each window, ``[W, 2]``: operator rate and tokens of a pass."""
+    """Return the rounded demand of each window, ``[W, 2]``: operator rate and tokens of a pass.
+
+    Demand is rounded up to a power of STEP, and the exponents are returned.
+    """
     if phase == "prefill":
         rate, tokens = windows.requests_s, windows.isl
     else:

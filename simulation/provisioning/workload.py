@@ -66,7 +66,7 @@ class PhaseLoad:
         return self.isl + (self.cached if self.phase == "prefill" else self.osl / 2.0)
 
     def iteration(self, batch: FloatArray) -> Iteration:
-        """Build one iteration of ``batch`` requests or sequences."""
+        """Return one iteration of ``batch`` requests or sequences."""
         if self.phase == "decode":
             return iteration(decodes=batch, decode_context=batch * self.context)
         # Chunked, steady state: one prompt begins per sequence that ends, so 1 / osl of a prompt
@@ -84,9 +84,10 @@ class PhaseLoad:
         )
 
     def kept_tokens(self, operator: Attention) -> float:
-        """Return the tokens of KV cache in flight at the limit that attention reads (Little's law).
+        """Return the tokens of KV cache in flight that attention reads (Little's law).
 
-        In chunked iterations, attention of prompts holds the prompts in computation.
+        Requests are in flight as long as the latency limit. In chunked iterations, attention of
+        prompts has the prompts in computation.
         """
         window = operator.window or np.inf
         if self.phase == "chunked" and operator.axis != "decodes":
@@ -96,7 +97,7 @@ class PhaseLoad:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PhaseProblem:
-    """One service as arrays, for operators (``problem``, ``demand``) and for whole replicas."""
+    """One service as arrays: operators in ``problem`` and ``demand``, and whole replicas."""
 
     service: PhaseLoad
     problem: OperatorProblem
@@ -116,7 +117,7 @@ class PhaseProblem:
 
     @property
     def crossing_s(self) -> FloatArray:
-        """Return the seconds to pass a batch to the next run of layers, ``[B, P]``.
+        """Return the seconds to send a batch to the next run of layers, ``[B, P]``.
 
         This is one scatter and one gather.
         """
@@ -165,7 +166,7 @@ def phase_problem(
     shape = (len(names), len(batches), len(parallel))
     latency, transfer = np.zeros(shape), np.zeros(shape)
     memory, compute, bandwidth = np.zeros(shape), np.zeros(shape), np.zeros(shape)
-    kept = np.zeros((len(names), len(parallel)))
+    kv_bytes = np.zeros((len(names), len(parallel)))
     active = np.zeros(shape)
     idle = floor = service.gpu.idle_w
     if power is not None:
@@ -200,7 +201,7 @@ def phase_problem(
                 active[v, :, j] = np.maximum(drawn - floor, 0.0)
             if isinstance(operator, Attention):
                 row = operator.count * operator.kv_row_bytes
-                kept[v, j] = service.kept_tokens(operator) * row
+                kv_bytes[v, j] = service.kept_tokens(operator) * row
         for collective in graph.operators:
             if not isinstance(collective, Collective):
                 continue
@@ -231,10 +232,10 @@ def phase_problem(
     return PhaseProblem(
         service=service,
         problem=problem,
-        demand=Demand(memory, compute, bandwidth, kept, kinds, interference, board),
+        demand=Demand(memory, compute, bandwidth, kv_bytes, kinds, interference, board),
         replica_s=problem.latency_s.sum(axis=0),
         replica_bytes=memory.sum(axis=0),
-        kept_bytes=kept.sum(axis=0),
+        kept_bytes=kv_bytes.sum(axis=0),
         reserve_s=service.within_s,
         power=PhasePower(idle, floor, active),
         layers=layers,
@@ -254,11 +255,11 @@ def _reached_speeds(timing: Timing, operator: Operator, gpu: GpuSpec) -> tuple[f
 def _count_measured(
     into: FloatArray, seconds: FloatArray, timing: Timing, operator: Operator, it: Iteration
 ) -> None:
-    """Add seconds to those measured (row 0) or extrapolated (row 1)."""
+    """Add ``seconds`` to row 0 of ``into`` if measured, or to row 1 if extrapolated."""
     if isinstance(timing, OperatorTiming):
-        how = timing.measured(operator, it)
-        into[0] += np.where(how == 1.0, seconds, 0.0)
-        into[1] += np.where(how == 0.5, seconds, 0.0)
+        measured = timing.measured(operator, it)
+        into[0] += np.where(measured == 1.0, seconds, 0.0)
+        into[1] += np.where(measured == 0.5, seconds, 0.0)
 
 
 def _interference_kind(operator: Operator) -> str:
@@ -268,26 +269,26 @@ def _interference_kind(operator: Operator) -> str:
 
 
 def at_rate(phase: PhaseProblem, requests_s: float) -> PhaseProblem:
-    """Return ``phase`` at another rate: latencies stay, KV cache in flight grows with the rate."""
+    """Return ``phase`` at another rate: latencies stay, KV cache in flight grows with it."""
     service = replace(phase.service, requests_s=requests_s)
     grown = service.rate / phase.problem.rate
-    kept = None if phase.demand.kept_bytes is None else phase.demand.kept_bytes * grown
+    kv_bytes = None if phase.demand.kept_bytes is None else phase.demand.kept_bytes * grown
     return replace(
         phase,
         service=service,
         problem=replace(phase.problem, rate=service.rate),
-        demand=replace(phase.demand, kept_bytes=kept),
+        demand=replace(phase.demand, kept_bytes=kv_bytes),
         kept_bytes=phase.kept_bytes * grown,
     )
 
 
 def reserve_kv_cache(phase: PhaseProblem, seconds: float) -> PhaseProblem:
-    """Return ``phase`` with the KV cache of passes of at most ``seconds``."""
+    """Return ``phase`` with the KV cache of requests whose passes take at most ``seconds``."""
     share = seconds / phase.reserve_s
-    kept = None if phase.demand.kept_bytes is None else phase.demand.kept_bytes * share
+    kv_bytes = None if phase.demand.kept_bytes is None else phase.demand.kept_bytes * share
     return replace(
         phase,
-        demand=replace(phase.demand, kept_bytes=kept),
+        demand=replace(phase.demand, kept_bytes=kv_bytes),
         kept_bytes=phase.kept_bytes * share,
         reserve_s=seconds,
     )
@@ -300,36 +301,37 @@ def with_some_choices(
     *,
     slo_s: float | None = None,
 ) -> PhaseProblem:
-    """Return ``phase`` with some of its batches and parallelisms, and another limit if given."""
-    problem, demand, some = phase.problem, phase.demand, (slice(None), batches, parallel)
-    kept = None if demand.kept_bytes is None else demand.kept_bytes[:, parallel]
+    """Return ``phase`` with only some batches and parallelisms, and another limit if given."""
+    problem, demand, selection = phase.problem, phase.demand, (slice(None), batches, parallel)
+    kv_bytes = None if demand.kept_bytes is None else demand.kept_bytes[:, parallel]
     return replace(
         phase,
         problem=replace(
             problem,
             batches=problem.batches[batches],
             parallel=problem.parallel[parallel],
-            latency_s=problem.latency_s[some],
-            transfer_s=problem.transfer_s[some],
+            latency_s=problem.latency_s[selection],
+            transfer_s=problem.transfer_s[selection],
             slo_s=problem.slo_s if slo_s is None else slo_s,
         ),
         demand=replace(
             demand,
-            memory_bytes=demand.memory_bytes[some],
-            compute=demand.compute[some],
-            bandwidth=demand.bandwidth[some],
-            kept_bytes=kept,
-            board=None if demand.board is None else demand.board[some],
+            memory_bytes=demand.memory_bytes[selection],
+            compute=demand.compute[selection],
+            bandwidth=demand.bandwidth[selection],
+            kept_bytes=kv_bytes,
+            board=None if demand.board is None else demand.board[selection],
         ),
         replica_s=phase.replica_s[batches, parallel],
         replica_bytes=phase.replica_bytes[batches, parallel],
         kept_bytes=phase.kept_bytes[parallel],
-        power=replace(phase.power, above_w=phase.power.above_w[some]),
-        measured=phase.measured[:, *some],
+        power=replace(phase.power, above_w=phase.power.above_w[selection]),
+        measured=phase.measured[:, *selection],
     )
 
 
 def _names(graph: OperatorGraph, it: Iteration, timing: Timing) -> tuple[str, ...]:
+    """Return the names of the operators that have work in these iterations."""
     return tuple(
         operator.name
         for operator in graph.operators
@@ -338,7 +340,7 @@ def _names(graph: OperatorGraph, it: Iteration, timing: Timing) -> tuple[str, ..
 
 
 def owner_of(graph: OperatorGraph, collective: Operator, names: tuple[str, ...]) -> int:
-    """Return the operator of ``names`` that produces the input of ``collective``."""
+    """Return the index in ``names`` of the operator that produces the input of ``collective``."""
     waiting = list(collective.after)
     while waiting:
         name = waiting.pop(0)
@@ -349,24 +351,27 @@ def owner_of(graph: OperatorGraph, collective: Operator, names: tuple[str, ...])
 
 
 def _edges(graph: OperatorGraph, names: tuple[str, ...]) -> tuple[tuple[int, int], ...]:
-    """Return the precedence among ``names``; edges skip omitted operators."""
+    """Return the pairs (before, after) among ``names``; edges skip omitted operators."""
     edges: set[tuple[int, int]] = set()
     for v, name in enumerate(names):
         waiting = list(graph[name].after)
         while waiting:
-            before = waiting.pop(0)
-            if before in names:
-                edges.add((names.index(before), v))
+            predecessor = waiting.pop(0)
+            if predecessor in names:
+                edges.add((names.index(predecessor), v))
             else:
-                waiting += graph[before].after
+                waiting += graph[predecessor].after
     return tuple(sorted(edges))
 
 
 def pass_seconds(latency_s: FloatArray, edges: tuple[tuple[int, int], ...]) -> FloatArray:
-    """Return the critical path of a pass without queues and transfers, ``[B, P]``."""
+    """Return the seconds of a pass on the critical path, ``[B, P]``.
+
+    Queues and transfers do not count.
+    """
     ends = np.zeros_like(latency_s)
     # Operators are in topological order.
     for v in range(len(latency_s)):
-        before = [ends[u] for u, w in edges if w == v]
-        ends[v] = latency_s[v] + (np.max(before, axis=0) if before else 0.0)
+        ends_before = [ends[u] for u, w in edges if w == v]
+        ends[v] = latency_s[v] + (np.max(ends_before, axis=0) if ends_before else 0.0)
     return np.asarray(ends.max(axis=0), np.float64)

@@ -1,4 +1,4 @@
-"""Judge screened candidates by closed forms of queues, then by simulation (``sizing``)."""
+"""Rate screened candidates by closed forms of queues, then by simulation (``sizing``)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SEARCH_RANGE, MAX_STEPS = 1.08, 4.0  # factor between search steps; largest fact
 
 
 def rate_by_closed_forms(candidate: Candidate, requests: Requests) -> Rated | None:
-    """Rate a candidate by closed forms; None if it meets the limits at no rate."""
+    """Return a candidate's largest rate by closed forms; None if no rate meets the limits."""
     if candidate.prefill is not None:
         return _pair_by_closed_forms(candidate, candidate.prefill, requests)
     try:
@@ -37,9 +37,9 @@ def rate_by_closed_forms(candidate: Candidate, requests: Requests) -> Rated | No
 def rate_by_simulation(
     candidate: Candidate, requests: Requests, guess: float, seed: int
 ) -> Rated | None:
-    """Rate a candidate by simulation; None if it meets the limits at no rate.
+    """Return a candidate's largest rate by simulation; None if no rate meets the limits.
 
-    ``guess`` is the rate by closed forms.
+    ``guess`` is the rate by closed forms, in requests/s.
     """
     if candidate.prefill is not None:
         return _pair_by_simulation(candidate, candidate.prefill, requests, guess, seed)
@@ -55,7 +55,10 @@ def rate_by_simulation(
 def _pair_by_closed_forms(
     candidate: Candidate, first: Instance, requests: Requests
 ) -> Rated | None:
-    """Rate a pair with each side within its part of the tier, as plans do."""
+    """Rate a prefill-decode pair by closed forms, as plans do.
+
+    Each role must keep its part of the tier.
+    """
     sides = []
     for role, instance, instances in (
         ("prefill", first, candidate.prefills), ("decode", candidate.decode, candidate.decodes),
@@ -78,7 +81,10 @@ def _pair_by_closed_forms(
 def _pair_by_simulation(
     candidate: Candidate, first: Instance, requests: Requests, guess: float, seed: int
 ) -> Rated | None:
-    """Simulate both pools together, each within its part of the tier."""
+    """Rate a pair by a simulation of both pools together.
+
+    Each role must keep its part of the tier.
+    """
     decode, work, tier = candidate.decode, requests.workload, requests.tier
     pools = (
         pool_of(first.profile, candidate.prefills, role="prefill", link=first.link),
@@ -88,12 +94,13 @@ def _pair_by_simulation(
     parts = (role_tier(tier, "prefill").attainment, role_tier(tier, "decode").attainment)
 
     def shares(run: SimulationResult) -> tuple[float, float]:
-        """Return TTFT and TBT misses as shares of what each side may miss."""
+        """Return TTFT and TBT misses as shares of what each role may miss."""
         late = miss_shares(run.requests, tier)
         over = [late.get(name, (0.0, 0.0))[0] for name in ("ttft", "tbt")]
         return over[0] / (1.0 - parts[0]), over[1] / (1.0 - parts[1])
 
     def holds(rate: float) -> bool:
+        """Return whether both draws meet the tier, and each role its part, at ``rate``."""
         return all(
             trial.met(run) and max(shares(run)) <= 1.0
             for run in (trial.at(rate, draw=draw) for draw in (0, 1))
@@ -125,7 +132,7 @@ def _pair_by_simulation(
 def _saturated_rps(
     candidate: Candidate, first: Instance, requests: Requests
 ) -> tuple[float, float]:
-    """Return the requests/s of either side with endless queues."""
+    """Return the requests/s of prefill and of decode with endless queues."""
     work, senders = requests.workload, candidate.prefills
     return (
         saturated_rps(first.profile, work, role="prefill", instances=senders),
@@ -137,7 +144,10 @@ def _saturated_rps(
 
 
 def at_rate(candidate: Candidate, rate: float, requests: Requests) -> Rated | None:
-    """Evaluate a candidate at a rate by closed forms; None if it misses the limits."""
+    """Return a candidate's figures at ``rate`` requests/s; None if it misses the limits.
+
+    They are computed by closed forms.
+    """
     arriving = requests.workload.at(rate)
     decode, first = candidate.decode, candidate.prefill
     if first is None:
@@ -146,22 +156,23 @@ def at_rate(candidate: Candidate, rate: float, requests: Requests) -> Rated | No
             return None
         return _rated_candidate(candidate, evaluated, "", requests)
     senders, tier = candidate.prefills, requests.tier
-    before = evaluate_pool(first.profile, arriving, role="prefill", instances=senders)
-    after = evaluate_pool(
+    prefill = evaluate_pool(first.profile, arriving, role="prefill", instances=senders)
+    decoding = evaluate_pool(
         decode.profile, arriving, role="decode", instances=candidate.decodes, link=first.link,
         senders=senders,
     )  # fmt: skip
-    if not (before.stable and after.stable):
+    if not (prefill.stable and decoding.stable):
         return None
-    if before.ttft.within(tier.ttft_s) * after.tbt.within(tier.tbt_s) < tier.attainment:
+    if prefill.ttft.within(tier.ttft_s) * decoding.tbt.within(tier.tbt_s) < tier.attainment:
         return None
-    rated = _rated_candidate(candidate, after, "", requests)
-    return replace(rated, ttft_s=before.ttft.quantile(tier.attainment))
+    rated = _rated_candidate(candidate, decoding, "", requests)
+    return replace(rated, ttft_s=prefill.ttft.quantile(tier.attainment))
 
 
 def _rated_candidate(
     candidate: Candidate, evaluated: Evaluation, bound_by: str, requests: Requests
 ) -> Rated:
+    """Return a candidate with the rate and latencies of ``evaluated``."""
     share = requests.tier.attainment
     return Rated(
         candidate,

@@ -1,4 +1,4 @@
-"""Screen thousands of instances at once, before queues and simulation judge the best.
+"""Screen thousands of instances at once, before queues and simulation rate the best.
 
 In steady state with n sequences, a decode-only iteration takes T(n). A prompt makes iterations
 longer by X(n) in total. At r requests/s:
@@ -6,7 +6,7 @@ longer by X(n) in total. At r requests/s:
     gap(n) = T(n) / (1 - r X(n)),    residence(n) = P(n) + (OSL - 1) gap(n),    r = n / residence(n)
 
 This is the mean of ``batch_queue.instance_speeds``. Percentiles come from random numbers of
-sequences and prompts. Sequences are taken as Poisson, smoothed over a life (variance times 0.74).
+sequences and prompts. Sequences are assumed Poisson, smoothed over a life (variance times 0.74).
 The prompts during a life are Poisson too. Waiting prompts follow M/D/1 with an exponential tail.
 """
 
@@ -44,7 +44,7 @@ class Loads:
     tbt_s: FloatArray
 
     def within(self, requests: Requests) -> BoolArray:
-        """Return where all limits hold, ``[k, POINTS]``."""
+        """Return the mask of loads at which all limits are kept, ``[k, POINTS]``."""
         tier = requests.tier
         within = np.isfinite(self.rate) & (self.rate > 0)
         e2e_s = self.ttft_s + (requests.osl - 1) * self.tbt_s
@@ -72,7 +72,10 @@ class Speeds:
 
 
 def speeds_of(instances: Sequence[Instance], requests: Requests) -> Speeds:
-    """Compute speeds at a few numbers of sequences per profile, and interpolate the rest."""
+    """Return the speeds of ``instances``.
+
+    They are computed at a few numbers of sequences per profile, and interpolated for the rest.
+    """
     share = np.linspace(0.0, 1.0, KNOTS)
     shape = (len(instances), KNOTS)
     decode, prompt, longer, limit = (np.zeros(shape) for _ in range(4))
@@ -83,8 +86,8 @@ def speeds_of(instances: Sequence[Instance], requests: Requests) -> Speeds:
     ] = {}  # engines may differ in their start only
     for k, instance in enumerate(instances):
         p = instance.profile
-        same = (id(p.curve), p.max_batch, p.max_batch_tokens, p.kv_capacity_tokens)
-        first = index_of_speeds.setdefault(same, k)
+        speed_key = (id(p.curve), p.max_batch, p.max_batch_tokens, p.kv_capacity_tokens)
+        first = index_of_speeds.setdefault(speed_key, k)
         if first < k:
             for part in (decode, prompt, longer, limit):
                 part[k] = part[first]
@@ -122,8 +125,10 @@ def aggregated_loads(speeds: Speeds, requests: Requests) -> Loads:
     # Extra prompts that a sequence meets by chance, over the mean.
     prompts = rate * gaps * gap
     noise = tail * np.sqrt(prompts) * speeds.longer / max(gaps, 1.0)
-    more = np.minimum(n + chance, speeds.limit[:, None])
-    steeper = _interpolate_rows(speeds.n, speeds.decode, more) / np.maximum(speeds.decode, NEVER)
+    busy_moment = np.minimum(n + chance, speeds.limit[:, None])
+    steeper = _interpolate_rows(speeds.n, speeds.decode, busy_moment) / np.maximum(
+        speeds.decode, NEVER
+    )
     waits = busy / np.maximum(1.0 - busy, 1.0 - BUSIEST) * speeds.longer / 2.0
     ttft = speeds.start[:, None] + speeds.prompt + gap + _exponential_quantile(requests) * waits
     # With requests waiting for a place, the queue is too long for a TTFT or E2E limit.
@@ -135,32 +140,34 @@ def aggregated_loads(speeds: Speeds, requests: Requests) -> Loads:
 def decode_loads(speeds: Speeds, instances: Sequence[Instance], requests: Requests) -> Loads:
     """Compute the loads of decode instances."""
     n, gaps = speeds.n, max(requests.osl - 1.0, NEVER)
-    more = np.minimum(n + _normal_quantile(requests) * np.sqrt(SMOOTHED * n), speeds.limit[:, None])
+    busy_moment = np.minimum(
+        n + _normal_quantile(requests) * np.sqrt(SMOOTHED * n), speeds.limit[:, None]
+    )
     sent = np.array([[_sending_s(instance.link, requests)] for instance in instances])
     rate = n / (gaps * speeds.decode)
-    tbt = _interpolate_rows(speeds.n, speeds.decode, more) + sent / gaps
+    tbt = _interpolate_rows(speeds.n, speeds.decode, busy_moment) + sent / gaps
     return Loads(rate, np.zeros_like(rate), tbt)
 
 
 def prefill_loads(instances: Sequence[Instance], requests: Requests) -> Loads:
     """Compute the loads of prefill instances."""
     isl, share = float(requests.isl), np.linspace(0.01, BUSIEST, POINTS)
-    alone, each = np.zeros((len(instances), 1)), np.zeros((len(instances), 1))
+    alone, crowd_prompt_s = np.zeros((len(instances), 1)), np.zeros((len(instances), 1))
     for k, instance in enumerate(instances):
         profile, budget = instance.profile, float(instance.profile.max_batch_tokens)
         alone[k] = prefill_alone_s(profile, np.array([isl]), 0.0, isl)[0]
         crowd = max(budget / isl, 1.0) * isl
         tokens = min(crowd, budget)
         full = float(iteration_s(profile, 0.0, 0.0, tokens, tokens * isl / 2.0))
-        each[k] = min(full * isl / tokens, alone[k, 0])
+        crowd_prompt_s[k] = min(full * isl / tokens, alone[k, 0])
     waits = share / (1.0 - share) * alone / 2.0
     start = np.array([[instance.profile.start_s] for instance in instances])
     ttft = start + alone + _exponential_quantile(requests) * waits
-    return Loads(share / each, ttft, np.zeros_like(ttft))
+    return Loads(share / crowd_prompt_s, ttft, np.zeros_like(ttft))
 
 
 def _interpolate_rows(n: FloatArray, values: FloatArray, at: FloatArray) -> FloatArray:
-    """Interpolate each row of ``values`` over ``n`` at ``at``."""
+    """Return each row of ``values`` at ``at``, interpolated over the numbers of sequences ``n``."""
     log_max = np.log(np.maximum(n[:, -1:], 1.0 + NEVER))
     position = np.log(np.maximum(at, 1.0)) / log_max * (POINTS - 1)
     position = np.clip(np.nan_to_num(position), 0.0, POINTS - 1.0)
@@ -183,4 +190,5 @@ def _exponential_quantile(requests: Requests) -> float:
 
 
 def _sending_s(link: KvLink | None, requests: Requests) -> float:
+    """Return the seconds to send the KV cache of a prompt over the instance's link."""
     return 0.0 if link is None else link.kv_bytes_per_token * requests.isl / link.bytes_s

@@ -1,7 +1,7 @@
 """Find the best of thousands of candidates.
 
-A fast screen ranks all of them (``screen``). Closed forms of queues judge some tens of the best.
-Simulation judges the best of those (``judge``).
+A fast screen ranks all of them (``screen``). Closed forms of queues rate some tens of the best.
+Simulation rates the best of those (``evaluation``).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ COSTLY = 10.0  # factor on the least cost; more expensive points are on no front
 PAIR_LOADS = 8  # decode loads per prefill-decode pair
 Fronts = tuple[tuple[Rated, ...], tuple[Rated, ...]]
 Points = tuple[IntArray, FloatArray, FloatArray, FloatArray]  # row, requests/s, TTFT, TBT
-CLOSED = 24  # candidates from the screen that closed forms judge
+CLOSED = 24  # candidates from the screen that closed forms rate
 # Factor on the number of simulated candidates, because simulation changes ranks a little.
 SPARE = 1.2
 ROWS_SCANNED = 20_000  # most screened candidates to search for CLOSED different ones
@@ -59,7 +59,7 @@ def search(
     """Return the ``top`` deployments by cost for the requests, each simulated.
 
     Deployments without a price follow, sorted by requests per GPU. Of similar deployments
-    (``kind_of``) only the best is judged.
+    (``kind_of``), only the best is simulated.
     """
     if not instances:
         return SearchResult((), (), (), (), 0, {})
@@ -97,23 +97,23 @@ def search(
 def cost_key(rated: Rated, requests: Requests) -> tuple[float, float]:
     """Return the sort key of candidates: dollars, then GPUs per request; lower is better.
 
-    Dollars are per request, or per hour for the copies that carry the target rate. They are
+    Dollars are per request, or per hour for the copies that sustain the target rate. They are
     infinite without a price.
     """
-    usd, each = rated.candidate.usd_per_hour, 1.0 / rated.rps_per_gpu
+    usd, gpus_per_rate = rated.candidate.usd_per_hour, 1.0 / rated.rps_per_gpu
     if not np.isfinite(usd):
-        return float("inf"), each
-    many = 1.0 / rated.rate if requests.rps is None else copies_needed(rated.rate, requests.rps)
-    return usd * many, each
+        return float("inf"), gpus_per_rate
+    copies = 1.0 / rated.rate if requests.rps is None else copies_needed(rated.rate, requests.rps)
+    return usd * copies, gpus_per_rate
 
 
 def copies_needed(rate: float, rps: float) -> int:
-    """Return how many separate copies with capacity ``rate`` carry ``rps``."""
+    """Return how many separate copies with capacity ``rate`` sustain ``rps`` requests/s."""
     return max(1, int(np.ceil(rps / rate - 1e-9)))
 
 
 def kind_of(candidate: Candidate) -> Kind:
-    """Return a key that is equal for deployments that a planner treats as one.
+    """Return a key that is equal for deployments that a planner considers the same.
 
     It has the GPUs of an instance, but not how a layer is divided among them.
     """
@@ -123,19 +123,24 @@ def kind_of(candidate: Candidate) -> Kind:
 
 
 def _rated(judged: Sequence[Rated | None]) -> list[Rated]:
+    """Return the candidates that have a rate."""
     return [rated for rated in judged if rated is not None]
 
 
 def _best_candidates(
     table: Table, instances: Sequence[Instance], requests: Requests, count: int
 ) -> list[Candidate]:
-    """Choose the best different candidates, and the best of every GPU type."""
+    """Return the ``count`` best candidates of different kinds, and the best of every GPU type.
+
+    Kinds are those of ``kind_of``. The best have the lowest cost for the requests, then the fewest
+    GPUs per request/s.
+    """
     # The rows by ``cost_key``, cheapest first.
-    many = 1.0 / table.rate
+    copies = 1.0 / table.rate
     if requests.rps is not None:
-        many = np.maximum(np.ceil(requests.rps / table.rate - 1e-9), 1.0)
-    paid = table.usd_per_hour * many
-    order = np.lexsort((table.gpus / table.rate, np.where(np.isfinite(paid), paid, np.inf)))
+        copies = np.maximum(np.ceil(requests.rps / table.rate - 1e-9), 1.0)
+    cost = table.usd_per_hour * copies
+    order = np.lexsort((table.gpus / table.rate, np.where(np.isfinite(cost), cost, np.inf)))
     by_kind: dict[Kind, Candidate] = {}
     for row in order[:ROWS_SCANNED].tolist():
         candidate = table.row(row, instances)
@@ -151,7 +156,7 @@ def _best_candidates(
 
 
 def _best_by_gpu(rated: Sequence[Rated], requests: Requests) -> tuple[Rated, ...]:
-    """Return the best of each GPU type, the cheapest type first."""
+    """Return the cheapest candidate of each GPU type, the cheapest type first."""
     by_gpu: dict[str, Rated] = {}
     for cheapest in sorted(rated, key=lambda rated: cost_key(rated, requests)):
         by_gpu.setdefault(cheapest.candidate.decode.gpu.name, cheapest)
@@ -166,10 +171,10 @@ def cost_fronts(
     requests: Requests,
     simulated: Sequence[Rated] = (),
 ) -> Fronts:
-    """Return the fronts of request cost against TTFT and against TBT within the limits.
+    """Return two fronts within the limits: cost against TTFT, and cost against TBT.
 
-    Points come from the screen and are judged by closed forms. Points of ``simulated`` are added.
-    Cost is in dollars, or in GPUs if no candidate has a price.
+    Points come from the screen and are checked by closed forms. Points of ``simulated`` are added.
+    Cost is in dollars per request, or in GPUs if no candidate has a price.
     """
     parts = zip(
         _aggregated_points(table, complete, requests),
@@ -184,7 +189,7 @@ def cost_fronts(
     for seconds, measure in ((ttft, "ttft_s"), (tbt, "tbt_s")):
         on_front = pareto_front(paid, seconds)
         if len(on_front) > ON_FRONT:
-            # Closed forms judge every point, so thin long fronts evenly.
+            # Closed forms rate every point, so thin long fronts evenly.
             on_front = on_front[np.linspace(0, len(on_front) - 1, ON_FRONT).astype(np.int64)]
         judged = [at_rate(table.row(int(rows[p]), instances), float(rates[p]), requests)
                   for p in on_front]  # fmt: skip
@@ -206,7 +211,7 @@ def _aggregated_points(table: Table, complete: Loads, requests: Requests) -> Poi
 
 
 def _pair_points(table: Table, second: Loads, requests: Requests) -> Points:
-    """Return the points of prefill-decode pairs at some loads of their decode side.
+    """Return the points of prefill-decode pairs at some loads of their decode instances.
 
     Their TTFT is NaN here, so they are on the TBT front only.
     """

@@ -50,6 +50,7 @@ def arrangements(
 def _experts(
     shape: ModelShape, tp: int, pp: int, dp: int, weights: str, kv_cache: str
 ) -> Iterator[Arrangement | str]:
+    """Yield the arrangements of experts on ``tp * dp`` GPUs, or reasons against them."""
     group = tp * dp
     if not feed_forward_layers(shape)[0]:
         yield Arrangement(tp, pp, dp, 1, 1, weights, kv_cache)

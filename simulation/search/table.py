@@ -52,7 +52,7 @@ class Table:
 def table_of(
     instances: Sequence[Instance], requests: Requests, complete: Loads, first: Loads, second: Loads
 ) -> tuple[Table, Counter[str], int]:
-    """Build the table of candidates that keep the limits at some rate.
+    """Return the table of candidates that keep the limits at some rate.
 
     Returns also the excluded candidates by reason, and the number of all candidates. Engines of
     equal speed count as one candidate each.
@@ -65,9 +65,18 @@ def table_of(
             ruled_out[_missed_limit(complete, k, requests)] += len(instance.engines)
     gpus = np.array([instance.gpus for instance in instances], np.int64)
     price = np.array([instance.usd_per_gpu_hour for instance in instances])
-    alone = np.flatnonzero(rates > 0.0)
-    ones = np.ones(len(alone), np.int64)
-    parts = [(np.full(len(alone), NONE), alone, ones, ones, rates[alone], gpus[alone])]
+    aggregated = np.flatnonzero(rates > 0.0)
+    ones = np.ones(len(aggregated), np.int64)
+    parts = [
+        (
+            np.full(len(aggregated), NONE),
+            aggregated,
+            ones,
+            ones,
+            rates[aggregated],
+            gpus[aggregated],
+        )
+    ]
     evaluated = candidate_count(instances)
     prompts, answers = first.best(requests), second.best(requests)
     # One-token answers need no decode instances.
@@ -114,7 +123,7 @@ def _pairable_groups(instances: Sequence[Instance]) -> list[IntArray]:
 
 
 def _missed_limit(loads: Loads, k: int, requests: Requests) -> str:
-    """Return the limit that instance ``k`` misses even with almost no load."""
+    """Return the limit that instance ``k`` misses even with almost no load, as a reason."""
     tier = requests.tier
     if not np.isfinite(loads.rate[k, 0]):
         return NO_ROOM
@@ -127,7 +136,7 @@ def _missed_limit(loads: Loads, k: int, requests: Requests) -> str:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RatioTable:
-    """The best integer ratio of every prefill with every decode instance, ``[p, d]``."""
+    """The best integer ratio of each prefill instance with each decode instance, ``[p, d]``."""
 
     rate: FloatArray  # requests/s of both sides together; 0 if no ratio fits
     prefills: IntArray
@@ -144,21 +153,21 @@ def best_ratios(
 ) -> RatioTable:
     """Return the integer ratio with the highest capacity per GPU for each pair.
 
-    x prefill and y decode instances carry min(x rp, y rd). A larger ratio is chosen only if it
-    carries ``SMALLER`` times as much per GPU.
+    x prefill and y decode instances sustain min(x rp, y rd) requests/s. A larger ratio is chosen
+    only if its capacity per GPU is ``SMALLER`` times as high.
     """
     shape = (len(prefill_rps), len(decode_rps))
     best, rate = np.zeros(shape), np.zeros(shape)
     prefills, decodes = np.ones(shape, np.int64), np.ones(shape, np.int64)
     # Small ratios first: a larger one must beat them clearly.
-    for many, few in RATIOS:
-        together = np.minimum.outer(many * prefill_rps, few * decode_rps)
-        gpus = np.add.outer(many * prefill_gpus, few * decode_gpus)
-        each = np.where(gpus <= MOST_GPUS, together / gpus, 0.0)
-        better = each > SMALLER * best
-        best = np.where(better, each, best)
+    for prefill_count, decode_count in RATIOS:
+        together = np.minimum.outer(prefill_count * prefill_rps, decode_count * decode_rps)
+        gpus = np.add.outer(prefill_count * prefill_gpus, decode_count * decode_gpus)
+        rps_per_gpu = np.where(gpus <= MOST_GPUS, together / gpus, 0.0)
+        better = rps_per_gpu > SMALLER * best
+        best = np.where(better, rps_per_gpu, best)
         rate = np.where(better, together, rate)
-        prefills = np.where(better, many, prefills)
-        decodes = np.where(better, few, decodes)
+        prefills = np.where(better, prefill_count, prefills)
+        decodes = np.where(better, decode_count, decodes)
     gpus = prefills * prefill_gpus[:, None] + decodes * decode_gpus[None, :]
     return RatioTable(rate, prefills, decodes, gpus)

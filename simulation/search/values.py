@@ -24,10 +24,10 @@ class Requests:
     isl: int
     osl: int
     tier: Tier
-    rps: float | None = None  # rate that all instances together must carry
+    rps: float | None = None  # rate that all instances together must sustain
 
     def part(self, role: str) -> Requests:
-        """Return the requests with one side's part of the limits, for disaggregated serving."""
+        """Return the requests with one role's part of the limits, for disaggregated serving."""
         return replace(self, tier=role_tier(self.tier, role))
 
     @property
@@ -54,7 +54,7 @@ class Instance:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Candidate:
-    """An aggregated ``decode`` instance, or ``prefills`` and ``decodes`` instances of a pair."""
+    """An aggregated instance, or a pair with ``prefills`` and ``decodes`` instances."""
 
     decode: Instance
     prefill: Instance | None = None
@@ -63,8 +63,8 @@ class Candidate:
 
     @property
     def gpus(self) -> int:
-        before = self.prefill.gpus * self.prefills if self.prefill else 0
-        return before + self.decode.gpus * self.decodes
+        prefill_gpus = self.prefill.gpus * self.prefills if self.prefill else 0
+        return prefill_gpus + self.decode.gpus * self.decodes
 
     @property
     def usd_per_hour(self) -> float:

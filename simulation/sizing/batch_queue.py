@@ -1,7 +1,8 @@
 """Evaluate a state-dependent batch-service queue (methods.md C2): wait, TTFT, TBT and E2E.
 
 The queue is one instance, or a pool of equal instances with evenly spread requests. It has one of
-three roles (``fleet.ROLES``). Two time scales each have a birth-and-death law (``birth_death``).
+three roles (``fleet.ROLES``). Two time scales each have a birth-and-death process
+(``birth_death``).
 
 **Sequences** stay for many iterations. With n sequences, a decode-only iteration takes T(n), one
 that also prefills T'(n). Prompts arrive at ``rate``, so a share q of iterations prefills. A
@@ -9,8 +10,8 @@ sequence needs k prefill iterations and OSL - 1 others:
 
     residence(n) = k T'(n) + (OSL - 1) ((1 - q) T(n) + q T'(n)),    q = 1 - exp(-rate k T).
 
-Completions happen at n / residence(n), the death rate of the law of n. The batch, the token budget
-and the KV memory (mean tokens per sequence) limit n. Further requests wait in line.
+Completions happen at n / residence(n), the death rate of the process of n. The batch, the token
+budget and the KV memory (mean tokens per sequence) limit n. Further requests wait in line.
 
 A sequence sees a mean gap T(n) with probability in proportion to n P(n). During its life n changes.
 For a process with a correlation time of one life, the mean over x lives has the share 2 (e^-x - 1 +
@@ -21,8 +22,8 @@ running iteration and for the prompts before it. One iteration prefills several 
 to the token budget. A pool of prefill instances is the same without decodes, with one server per
 instance.
 
-A decode pool takes sequences after the transfer of their KV cache. The transfer counts to the first
-gap. Not modelled: preemption, and uneven routing in a pool. Errors are in docs/sizing.md.
+A decode pool receives sequences after the transfer of their KV cache. The transfer counts to the
+first gap. Not modelled: preemption, and uneven routing in a pool. Errors are in docs/sizing.md.
 """
 
 from __future__ import annotations
@@ -67,8 +68,8 @@ STEPS = 12  # fixed-point steps of the residence times
 class Evaluation:
     """Results of a pool at one rate; times in seconds.
 
-    A role without prompts has no TTFT, one without decodes no TBT: their spreads are empty and
-    their means NaN.
+    A role without prompts has no TTFT, one without decodes no TBT: their distributions are empty
+    and their means NaN.
     """
 
     rate: float
@@ -84,12 +85,12 @@ class Evaluation:
     def attained(self, tier: Tier) -> float:
         """Return the share of requests within every limit of the tier.
 
-        TTFT and TBT are taken as independent.
+        TTFT and TBT are assumed independent.
         """
         if not self.stable:
             return 0.0
-        both = self.ttft.within(tier.ttft_s) * self.tbt.within(tier.tbt_s)
-        return min(both, self.e2e.within(tier.e2e_s))
+        ttft_and_tbt = self.ttft.within(tier.ttft_s) * self.tbt.within(tier.tbt_s)
+        return min(ttft_and_tbt, self.e2e.within(tier.e2e_s))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -104,6 +105,7 @@ class Speeds:
 
     @property
     def completions(self) -> FloatArray:
+        """Return the completions per second with 1 to ``decode_places`` sequences."""
         return np.arange(1, len(self.gap_s) + 1) / self.residence_s
 
 
@@ -134,15 +136,16 @@ def decode_places(profile: Profile, workload: Workload, role: str = "both") -> t
 
 
 def instance_speeds(profile: Profile, workload: Workload, role: str, limit: int) -> Speeds:
-    """Compute the speeds of one instance that receives ``workload.rate`` requests/s.
+    """Return the speeds of one instance that receives ``workload.rate`` requests/s.
 
     A prompt makes its prefill iterations longer by ``extra`` seconds in total. At ``rate``
-    prompts/s, a second of decoding therefore takes 1 / (1 - rate extra) seconds.
+    prompts/s, a second of decoding therefore takes 1 / (1 - rate * extra) seconds. ``limit`` is the
+    largest number of sequences.
     """
     context, gaps = workload.facts.decode_context, workload.facts.mean_osl - 1.0
-    every = np.arange(1.0, limit + 1.0)
+    sequences = np.arange(1.0, limit + 1.0)
     if role == "decode":
-        decode = iteration_s(profile, every, every * context, 0.0, 0.0)
+        decode = iteration_s(profile, sequences, sequences * context, 0.0, 0.0)
         nothing = np.zeros(limit)
         return Speeds(decode, decode, nothing, nothing, np.maximum(gaps, 1e-9) * decode)
     n = np.unique(np.rint(np.geomspace(1.0, limit, KNOTS)))
@@ -163,14 +166,17 @@ def instance_speeds(profile: Profile, workload: Workload, role: str, limit: int)
         residence = (residence + prompt + gaps * gap) / 2.0
     noise = others * min(workload.rate, float(n[-1] / residence[-1])) * spread_s2
     return Speeds(
-        *(np.interp(every, n, column) for column in (decode, gap, noise, longer, residence))
+        *(np.interp(sequences, n, column) for column in (decode, gap, noise, longer, residence))
     )
 
 
 def _prefill_with_decodes(
     profile: Profile, workload: Workload, n: FloatArray, decode_s: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Return prefill seconds with ``n`` sequences, and the extra time: ``[n, lengths]``."""
+    """Return the seconds to prefill among decodes, and the extra time of the decodes.
+
+    Both are ``[n, lengths]`` for ``n`` sequences.
+    """
     context, isl = workload.facts.decode_context, workload.facts.prefill_points
     alone = prefill_alone_s(profile, isl, n[:, None] - 1.0, context)
     room = np.maximum(profile.max_batch_tokens - n + 1.0, 1.0)[:, None]
@@ -259,7 +265,7 @@ def saturated_rps(
 
 
 def _pool_occupancy(speed: Speeds, workload: Workload, instances: int) -> Occupancy:
-    """Return the law of the number of sequences in the whole pool, spread evenly."""
+    """Return the distribution of the number of sequences in the whole pool, spread evenly."""
     death = speed.completions
     if instances > 1:
         total = np.arange(1, instances * len(death) + 1) / instances
@@ -277,7 +283,7 @@ def _pool_occupancy(speed: Speeds, workload: Workload, instances: int) -> Occupa
 
 
 def _decode_share(speed: Speeds, workload: Workload) -> float:
-    """Return the squared share of a residence that grows with the answer length."""
+    """Return the squared share of a request's residence that grows with its output length."""
     gaps = (workload.facts.mean_osl - 1.0) * float(speed.gap_s[-1])
     return (gaps / float(speed.residence_s[-1])) ** 2
 
@@ -295,7 +301,7 @@ def _instance_occupancy(law: Occupancy, instances: int, limit: int) -> FloatArra
 
 
 def _gap_spread(speed: Speeds, occupied: FloatArray, workload: Workload) -> Spread:
-    """Return the spread of the mean gap of a sequence."""
+    """Return the distribution of a sequence's mean gap between tokens, in seconds."""
     answers = workload.facts.osl_points[workload.facts.osl_points > 1.0]
     if not len(answers):
         return NOTHING
@@ -327,7 +333,7 @@ def _gap_spread(speed: Speeds, occupied: FloatArray, workload: Workload) -> Spre
 def _prompt_times(
     profile: Profile, workload: Workload, occupied: FloatArray, speed: Speeds
 ) -> PromptTimes:
-    """Return the prompt times of one instance with the decode law ``occupied``.
+    """Return the prompt times of one instance with the distribution ``occupied`` of decodes.
 
     ``found`` is the extra wait in seconds for the tokens of a sequence that has just begun to
     decode.
@@ -358,13 +364,14 @@ def _longest_s(profile: Profile, workload: Workload, decodes: float) -> float:
 
 def _decode_cases(occupied: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return two cases and their weights: no decodes, and the mean number when there are some."""
-    some = 1.0 - float(occupied[0])
-    numbers = np.array([0.0, float(occupied @ np.arange(len(occupied))) / max(some, NEVER)])
-    weights = np.array([1.0 - some, some])
+    with_decodes = 1.0 - float(occupied[0])
+    numbers = np.array([0.0, float(occupied @ np.arange(len(occupied))) / max(with_decodes, NEVER)])
+    weights = np.array([1.0 - with_decodes, with_decodes])
     return numbers[weights > NEVER], weights[weights > NEVER]
 
 
 def _evaluate_prefill(profile: Profile, workload: Workload, instances: int) -> Evaluation:
+    """Evaluate a pool of prefill instances at the workload's rate."""
     queue = prompt_queue(profile, workload, instances, 0.0)
     used = min(1.0, workload.rate / queue.largest)
     if not queue.law.stable:
@@ -380,5 +387,6 @@ def _evaluate_prefill(profile: Profile, workload: Workload, instances: int) -> E
 
 
 def _unstable_evaluation(rate: float, used: float, batch: float) -> Evaluation:
+    """Return the evaluation of an unstable pool: every time is infinite."""
     never = Spread(np.array([np.inf]), np.ones(1))
     return Evaluation(rate, False, used, batch, float("inf"), never, never, never, never)

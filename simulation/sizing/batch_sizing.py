@@ -1,6 +1,6 @@
 """Find the largest rate within a tier's SLO by the closed forms of ``batch_queue``.
 
-Takes milliseconds. ``capacity`` takes tenths of a second and judges by simulation.
+This takes milliseconds. ``capacity`` takes tenths of a second and uses simulation.
 """
 
 from __future__ import annotations
@@ -56,11 +56,13 @@ def size_pool(
     options = {"role": role, "instances": instances, "link": link, "senders": senders}
 
     def at(rate: float) -> Evaluation:
+        """Return the evaluation of the pool at ``rate`` requests/s."""
         return evaluate_pool(profile, workload.at(rate), **options)  # type: ignore[arg-type]
 
     def roomy(rate: float) -> Evaluation:
-        more = adjusted(profile, kv_capacity_tokens=ROOMY * profile.kv_capacity_tokens)
-        return evaluate_pool(more, workload.at(rate), **options)  # type: ignore[arg-type]
+        """Return the evaluation at ``rate`` with ample KV memory."""
+        ample = adjusted(profile, kv_capacity_tokens=ROOMY * profile.kv_capacity_tokens)
+        return evaluate_pool(ample, workload.at(rate), **options)  # type: ignore[arg-type]
 
     upper = saturated_rps(profile, workload, **options)  # type: ignore[arg-type]
     bracket = largest_rate(at, tier, upper, precision)
@@ -86,8 +88,8 @@ def largest_rate(
 ) -> tuple[float, float] | None:
     """Return the largest rate that meets ``tier``, and the smallest one found that does not.
 
-    Both are equal if the saturated rate is the limit. The result is None if even the smallest rate
-    misses the tier.
+    Both are requests/s. They are equal if the saturated rate is the limit. The result is None if
+    even the smallest rate misses the tier.
     """
     low, high = TRICKLE * limit_rps, NEARLY * limit_rps
     if evaluated(low).attained(tier) < tier.attainment:

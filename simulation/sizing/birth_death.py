@@ -15,7 +15,10 @@ LARGEST = 650.0  # largest log ratio, so that exp does not underflow
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Occupancy:
-    """Stationary law of the number in the system; the line beyond the last place is geometric."""
+    """Stationary distribution of the number of requests in the system.
+
+    Beyond the last place, the numbers that wait are geometric.
+    """
 
     inside: FloatArray  # P(n) for n = 0 .. places
     tail: float  # r: P(places + k) = P(places) r^k
@@ -23,12 +26,12 @@ class Occupancy:
 
     @property
     def beyond(self) -> float:
-        """Return P(n > places)."""
+        """Return P(n > places), the probability that requests wait."""
         return float(self.inside[-1]) * self.tail / (1.0 - self.tail)
 
     @property
     def mean_queue(self) -> float:
-        """Return the mean number that waits beyond the places."""
+        """Return the mean number of requests that wait beyond the places."""
         return self.beyond / (1.0 - self.tail)
 
     @property
@@ -37,12 +40,15 @@ class Occupancy:
         return float(self.inside @ np.arange(places + 1)) + places * self.beyond + self.mean_queue
 
     def at_least(self, n: int) -> float:
-        """Return P(n or more)."""
+        """Return the probability of ``n`` or more requests."""
         return float(self.inside[n:].sum()) + self.beyond
 
     @property
     def occupied(self) -> FloatArray:
-        """Return P(n in places), ``[places + 1]``; the last place includes waiting requests."""
+        """Return the probabilities of n occupied places, ``[places + 1]``.
+
+        The last one includes waiting requests.
+        """
         law = self.inside.copy()
         law[-1] += self.beyond
         return law
@@ -57,14 +63,14 @@ def solve_occupancy(
     service_scv: float = 1.0,
     overlap: float = 0.5,
 ) -> Occupancy:
-    """Solve birth and death on the number in the system.
+    """Return the stationary number in the system of a birth-and-death process.
 
     Births come at ``rate``. With n present, ``death[n - 1]`` requests complete per second,
     ``[places]``; the last value also applies to larger n. Nobody waits while at most ``servers``
     are present (default: all places).
 
-    P(n) = P(n - 1) rate / death(n) is exact for Poisson arrivals and exponential service. It also
-    holds for any service while nobody waits and the speed is constant (insensitivity). Two
+    P(n) = P(n - 1) rate / death(n) is exact for Poisson arrivals and exponential service. It is
+    also exact for any service while nobody waits and the speed is constant (insensitivity). Two
     corrections extend it to other variances:
 
     - While nobody waits, ratios are raised to the power 1/z, z = 1 + (burstiness - 1) overlap.
@@ -85,10 +91,10 @@ def solve_occupancy(
     inside = np.zeros(places + 1)
     if rate >= float(death[-1]):
         inside[-1] = 1.0
-        return Occupancy(inside, 0.0, False)
+        return Occupancy(inside, tail=0.0, stable=False)
     if rate == 0.0:
         inside[0] = 1.0
-        return Occupancy(inside, 0.0, True)
+        return Occupancy(inside, tail=0.0, stable=True)
     rho = rate / death
     free = max(1.0 + (burstiness - 1.0) * overlap, MIN_PROBABILITY)
     line = max((burstiness + service_scv) / 2.0, MIN_PROBABILITY)
@@ -106,4 +112,4 @@ def solve_occupancy(
     inside = np.exp(np.maximum(logs - logs.max(), -LARGEST))
     tail = float(waiting[-1])
     inside /= inside.sum() + inside[-1] * tail / (1.0 - tail)
-    return Occupancy(inside, tail, True)
+    return Occupancy(inside, tail, stable=True)

@@ -51,9 +51,9 @@ class SizingCase:
 
     ``lengths`` is a sample of (input tokens, output tokens), drawn jointly. With ``blocks`` of the
     prompts, it is a sequence of requests, and shared blocks are cached. If ``blocks`` counts cached
-    tokens, they are drawn with the lengths. Arrivals are Poisson. ``burstiness`` other than 1 gives
-    gamma-distributed gaps with that squared coefficient of variation. A pattern gives arrivals
-    resampled from a trace.
+    tokens, they are drawn with the lengths. Arrivals are Poisson by default. Another ``burstiness``
+    than 1 gives gamma-distributed gaps with that squared coefficient of variation. A pattern gives
+    arrivals resampled from a trace.
 
     A deferrable tier is sized as if its requests had been released. For a ``prefill`` instance only
     TTFT counts. For a ``decode`` instance only TBT counts, including the KV transfer over ``link``.
@@ -77,11 +77,11 @@ class SizingCase:
 
 
 def capacity(case: SizingCase, *, requests: int = REQUESTS) -> Capacity:
-    """Find the largest rate at which one instance meets the tier (X4), by simulation.
+    """Return the largest rate at which one instance meets the tier (X4), by simulation.
 
     Bisection finds the rate to 1%. Runs share their random numbers: the same requests and unit
     gaps, stretched to the rate. A second draw of twice as many requests must meet the tier too.
-    One lucky draw near saturation then cannot set the size. The result never exceeds the saturated
+    So one lucky draw near saturation cannot set the size. The result never exceeds the saturated
     throughput, measured with all requests queued at the start.
 
     Raises SimulationError if even the smallest rate misses the SLO.
@@ -124,7 +124,7 @@ def capacity(case: SizingCase, *, requests: int = REQUESTS) -> Capacity:
 
 
 def routing_for(role: str, routing: Routing | None) -> Routing:
-    """Return the routing; senders before decode instances take turns.
+    """Return the routing; senders in front of decode instances are used in turn.
 
     The senders are always equally idle. By load, the first one would send everything.
     """
@@ -133,7 +133,7 @@ def routing_for(role: str, routing: Routing | None) -> Routing:
 
 
 def case_trial(case: SizingCase, instances: int, seed: int, requests: int) -> Trial:
-    """Return the trial of ``instances`` instances that play the role of the case."""
+    """Return the trial of ``instances`` instances in the role of the case."""
     pools, lengths, tier = isolated_role(case, instances)
     return Trial(
         pools, lengths, tier, seed=seed, requests=requests, burstiness=case.burstiness,
@@ -142,20 +142,20 @@ def case_trial(case: SizingCase, instances: int, seed: int, requests: int) -> Tr
 
 
 def isolated_role(case: SizingCase, instances: int = 1) -> tuple[Pools, Lengths, Tier]:
-    """Return pools, request lengths and tier limits that isolate one role.
+    """Return pools, request lengths and tier limits that test one role alone.
 
-    A prefill instance finishes a request at its first token, so it gets one-token answers. A decode
-    instance receives from prefill instances that take almost no time. Each of these sends over its
-    own ``link``.
+    A prefill instance finishes a request at its first token, so its requests have one output token.
+    A decode instance receives from prefill instances that take almost no time. Each of these sends
+    over its own ``link``.
     """
     profile, lengths, tier, batching = case.profile, case.lengths, case.tier, case.batching
-    how: Any = {"batching": batching, "prefix_cache": case.cached_blocks is not None}
+    options: Any = {"batching": batching, "prefix_cache": case.cached_blocks is not None}
     if case.role == "both":
-        return (pool_of(profile, instances, **how),), lengths, tier
+        return (pool_of(profile, instances, **options),), lengths, tier
     if case.role == "prefill":
         ones = np.ones(len(np.asarray(lengths[0])), np.int32)
         only = replace(tier, tbt_s=None, e2e_s=None)
-        return (pool_of(profile, instances, **how),), (lengths[0], ones), only
+        return (pool_of(profile, instances, **options),), (lengths[0], ones), only
     ready = adjusted(
         profile,
         curve=linear(0.0, 0.0, INSTANT_S, 0.0),
@@ -171,6 +171,7 @@ def isolated_role(case: SizingCase, instances: int = 1) -> tuple[Pools, Lengths,
 
 
 def _capacity_at(trial: Trial, rate: float, run: SimulationResult, bound_by: str) -> Capacity:
+    """Return the capacity measured by ``run`` at ``rate`` requests/s."""
     log, tier = run.requests, trial.tier
     return Capacity(
         max_rps=rate,
@@ -205,6 +206,7 @@ def most_missed(log: RequestLog, tier: Tier) -> str:
 
 
 def _trickle_sentence(profile: Profile, tier: Tier, run: SimulationResult) -> str:
+    """Return the message that even the smallest rate misses the tier."""
     log = run.requests
     name = most_missed(log, tier)
     pool_words = f"{profile.model} on {profile.tp} x {profile.gpu}"

@@ -1,4 +1,4 @@
-"""Detect decode pools limited by throughput: a full batch still keeps the TBT limit."""
+"""Detect decode pools limited by throughput: even a full batch keeps the TBT limit."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def full_batch_s(profile: Profile, isl: npt.ArrayLike, osl: npt.ArrayLike) -> fl
 def decode_bound(
     bound: str, profile: Profile, tier: Tier, isl: npt.ArrayLike, osl: npt.ArrayLike
 ) -> str:
-    """Return the binding constraint of a decode pool, "throughput" in place of a false "tbt".
+    """Return the binding constraint of a decode pool; replace a false "tbt" by "throughput".
 
     If even a full batch keeps the TBT limit, late requests waited for a place.
     """

@@ -1,4 +1,4 @@
-"""Compose request times: the line, the KV transfer, the first token and the gaps after it."""
+"""Add up request times: the line, the KV transfer, the first token and the gaps after it."""
 
 from __future__ import annotations
 
@@ -15,19 +15,22 @@ AT_ONCE = Spread(np.zeros(1), np.ones(1))
 
 
 def queue_wait(law: Occupancy, rate: float) -> Spread:
-    """Return the wait for a place: zero, or exponential with the mean of Little's law."""
+    """Return the distribution of the wait for a place: zero, or exponential.
+
+    The exponential part has the mean of Little's law.
+    """
     waits = law.at_least(len(law.inside) - 1)
     if waits <= NEVER or rate <= 0:
         return AT_ONCE
-    x, share = unit_gamma()
+    points, share = unit_gamma()
     mean = law.mean_queue / rate / waits
-    return spread(np.append(0.0, mean * x), np.append(1.0 - waits, waits * share))
+    return spread(np.append(0.0, mean * points), np.append(1.0 - waits, waits * share))
 
 
 def transfer_time(link: KvLink | None, workload: Workload, senders: int) -> Spread:
-    """Return the time to move a KV cache over the sender's link and the shared link.
+    """Return the time to send a KV cache over the sender's link and the shared link.
 
-    Each link is a queue with one server. The time is infinite if either cannot keep up.
+    Each link is a queue with one server. The time is infinite if a link cannot keep up.
     """
     if link is None:
         return AT_ONCE
@@ -42,15 +45,17 @@ def transfer_time(link: KvLink | None, workload: Workload, senders: int) -> Spre
         if load >= 1.0:
             return Spread(np.array([np.inf]), np.ones(1))
         scv = float(seconds.var()) / mean**2
-        x, share = unit_gamma()
+        points, share = unit_gamma()
         # M/G/1 wait of those that wait (Pollaczek and Khinchine), taken as exponential.
         late = (1.0 + scv) / 2.0 * mean / (1.0 - load)
-        total = sum_of(total, spread(np.append(0.0, late * x), np.append(1.0 - load, load * share)))
+        total = sum_of(
+            total, spread(np.append(0.0, late * points), np.append(1.0 - load, load * share))
+        )
     return sum_of(total, spread(size / slower))
 
 
 def gaps_with_delay(gap: Spread, first: Spread, workload: Workload) -> Spread:
-    """Return the mean gaps if the first token is delayed by ``first``."""
+    """Return the mean gaps between tokens if the first gap is longer by ``first``."""
     gaps = workload.facts.osl_points - 1.0
     gaps = gaps[gaps > 0]
     if not len(gaps) or not len(gap.values):
@@ -64,10 +69,12 @@ def gaps_with_delay(gap: Spread, first: Spread, workload: Workload) -> Spread:
 
 
 def end_to_end_time(ttft: Spread, tbt: Spread, workload: Workload) -> Spread:
-    """Return the end-to-end time: the first token and the gaps after it."""
+    """Return the end-to-end time: TTFT and the gaps after it."""
     gaps = workload.facts.osl_points - 1.0
     if not len(tbt.values):
         return ttft
-    some = thin(tbt, 32)
-    shape = (len(gaps), len(some.weights))
-    return sum_of(ttft, spread(gaps[:, None] * some.values, np.broadcast_to(some.weights, shape)))
+    thinned = thin(tbt, 32)
+    shape = (len(gaps), len(thinned.weights))
+    return sum_of(
+        ttft, spread(gaps[:, None] * thinned.values, np.broadcast_to(thinned.weights, shape))
+    )

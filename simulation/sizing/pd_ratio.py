@@ -1,9 +1,9 @@
 """Size every ratio of prefill to decode instances (methods.md D2), and find the best one.
 
 The closed forms of ``batch_queue`` find the largest rate of the prefill pool within the TTFT limit.
-For the decode pool they use the TBT limit and include the KV transfer. The two together carry the
-smaller rate, or a little less if both are near their limits. ``pd_judge`` then simulates the real
-pools.
+For the decode pool they use the TBT limit and include the KV transfer. Both pools together sustain
+the smaller rate, or a little less if both are near their limits. ``pd_simulation`` then simulates
+the real pools.
 """
 
 from __future__ import annotations
@@ -73,7 +73,11 @@ class RatioCapacity:
 
 @dataclass(frozen=True, slots=True)
 class BestRatio:
-    """The ratio with the highest capacity per GPU, and the losses of its neighbours."""
+    """The ratio with the highest capacity per GPU.
+
+    The other fields are the lost shares of capacity per GPU with one prefill instance fewer or
+    more.
+    """
 
     ratio: RatioCapacity
     # Capacity lost with one instance moved to decode; None: no such ratio.
@@ -82,7 +86,7 @@ class BestRatio:
 
 
 def all_splits(instances: int) -> list[tuple[int, int]]:
-    """Return all ways to divide ``instances``, each side at least one.
+    """Return all ways to divide ``instances``, at least one to each role.
 
     Raises SimulationError for fewer than 2 instances.
     """
@@ -92,12 +96,15 @@ def all_splits(instances: int) -> list[tuple[int, int]]:
 
 
 def ratios(service: PdService, pairs: Iterable[tuple[int, int]]) -> list[RatioCapacity]:
-    """Compute every pair (prefill, decode instances) by the closed forms."""
+    """Return the capacity of every pair (prefill, decode instances) by the closed forms."""
     return [closed_form_ratio(service, p, d) for p, d in pairs]
 
 
 def closed_form_ratio(service: PdService, prefill: int, decode: int) -> RatioCapacity:
-    """Compute one ratio by the closed forms; 0 requests/s if the smallest rate misses the tier."""
+    """Return the capacity of one ratio by the closed forms.
+
+    It is 0 requests/s if even the smallest rate misses the tier.
+    """
     try:
         first = _sized_side(service, "prefill", prefill, prefill)
         second = _sized_side(service, "decode", decode, prefill)
@@ -134,7 +141,7 @@ def closed_form_ratio(service: PdService, prefill: int, decode: int) -> RatioCap
 
 
 def _link_binds(service: PdService, decode: int, rate: float) -> bool:
-    """Return whether the decode pool would carry more if KV caches took no time."""
+    """Return whether the decode pool would sustain more if KV transfers took no time."""
     arriving = service.workload.at((1.0 + 5 * PRECISION) * rate)
     free = evaluate_pool(service.decode, arriving, role="decode", instances=decode)
     return free.attained(service.tier) >= service.tier.attainment
@@ -143,7 +150,7 @@ def _link_binds(service: PdService, decode: int, rate: float) -> bool:
 def best_ratio(ratios: Sequence[RatioCapacity], service: PdService) -> BestRatio:
     """Return the ratio with the highest capacity per GPU.
 
-    Raises SimulationError if no ratio carries anything.
+    Raises SimulationError if no ratio has any capacity.
     """
     rows = sorted(ratios, key=lambda ratio: ratio.prefill)
     tps_per_gpu = [per_gpu(service, ratio) for ratio in rows]
@@ -155,21 +162,22 @@ def best_ratio(ratios: Sequence[RatioCapacity], service: PdService) -> BestRatio
         )
 
     def lost(other: int) -> float | None:
+        """Return the lost share of capacity per GPU with the ratio at index ``other``."""
         return 1.0 - tps_per_gpu[other] / tps_per_gpu[best] if 0 <= other < len(rows) else None
 
     return BestRatio(rows[best], lost(best - 1), lost(best + 1))
 
 
 def per_gpu(service: PdService, ratio: RatioCapacity) -> float:
-    """Return the tokens/s per GPU."""
+    """Return the capacity in tokens/s per GPU."""
     gpus = ratio.prefill * service.prefill.tp + ratio.decode * service.decode.tp
     return ratio.max_tps / gpus
 
 
 def best_split(service: PdService, instances: int) -> RatioCapacity:
-    """Find the best ratio of ``instances`` by the closed forms, with a binary search.
+    """Return the best ratio of ``instances`` by the closed forms, found by a binary search.
 
-    More prefill instances carry more prompts and leave fewer instances for decode. The best ratio
+    More prefill instances serve more prompts and leave fewer instances for decode. The best ratio
     is where the two capacities cross.
     """
     low, high = 1, instances - 1
@@ -186,15 +194,20 @@ def best_split(service: PdService, instances: int) -> RatioCapacity:
                 high = middle
     except SimulationError:
         return closed_form_ratio(service, 1, instances - 1)
-    near = [
+    neighbours = [
         closed_form_ratio(service, p, instances - p) for p in (low - 1, low) if 1 <= p < instances
     ]
-    return max(near, key=lambda ratio: ratio.max_tps)
+    return max(neighbours, key=lambda ratio: ratio.max_tps)
 
 
 def _sized_side(
     service: PdService, role: str, instances: int, senders: int, *, explain: bool = True
 ) -> PoolSize:
+    """Return the largest rate of one role's pool alone, to half of PRECISION.
+
+    ``senders`` is the number of prefill instances whose links feed the decode pool. A prefill pool
+    has no link.
+    """
     return size_pool(
         service.prefill if role == "prefill" else service.decode,
         service.workload,
@@ -211,6 +224,7 @@ def _sized_side(
 def _evaluate_sides(
     service: PdService, prefill: int, decode: int, rate: float
 ) -> tuple[Evaluation, Evaluation]:
+    """Return the evaluations of the prefill and the decode pool at ``rate`` requests/s."""
     arriving = service.workload.at(rate)
     return (
         evaluate_pool(service.prefill, arriving, role="prefill", instances=prefill),
@@ -220,12 +234,12 @@ def _evaluate_sides(
 
 
 def _joint_attainment(service: PdService, prefill: int, decode: int, rate: float) -> float:
-    """Return the share of requests within every limit."""
+    """Return the share of requests within every limit at ``rate`` requests/s."""
     first, second = _evaluate_sides(service, prefill, decode, rate)
     if not first.stable or not second.stable:
         return 0.0
     tier = service.tier
-    both = first.ttft.within(tier.ttft_s) * second.tbt.within(tier.tbt_s)
+    ttft_and_tbt = first.ttft.within(tier.ttft_s) * second.tbt.within(tier.tbt_s)
     if tier.e2e_s is None:
-        return both
-    return min(both, sum_of(first.ttft, second.e2e).within(tier.e2e_s))
+        return ttft_and_tbt
+    return min(ttft_and_tbt, sum_of(first.ttft, second.e2e).within(tier.e2e_s))

@@ -35,10 +35,10 @@ def simulate_ratio(
     routing: Routing | None = None,
     start_rps: float = 0.0,
 ) -> RatioCapacity:
-    """Find the largest rate of one ratio by simulation, to 1%.
+    """Return the largest rate of one ratio by simulation, to 1%.
 
     Both pools together must meet the tier in both draws. The search starts from ``start_rps``, or
-    from the guess of the closed forms. The rate is 0 if none was found.
+    from the rate of the closed forms. The rate is 0 if none was found.
     """
     guess = closed_form_ratio(service, prefill, decode)
     pools = _pools(service, prefill, decode)
@@ -54,6 +54,7 @@ def simulate_ratio(
     )
 
     def holds(rate: float) -> bool:
+        """Return whether both draws meet the tier at ``rate`` requests/s."""
         return trial.met(trial.at(rate)) and trial.met_again(rate)
 
     low = high = start_rps or guess.max_rps or trial.saturated_rps() / 2
@@ -119,16 +120,17 @@ def simulate_best_ratios(
 
 
 def _pools(service: PdService, prefill: int, decode: int) -> Pools:
-    how, caching = service.batching, service.blocks is not None
+    """Return the prefill pool and the decode pool."""
+    batching, caching = service.batching, service.blocks is not None
     return (
-        pool_of(service.prefill, prefill, role="prefill", link=service.link, batching=how,
+        pool_of(service.prefill, prefill, role="prefill", link=service.link, batching=batching,
                 prefix_cache=caching),
-        pool_of(service.decode, decode, role="decode", batching=how),
+        pool_of(service.decode, decode, role="decode", batching=batching),
     )  # fmt: skip
 
 
 def _binding_side(trial: Trial, service: PdService, pools: Pools, rate: float) -> tuple[str, str]:
-    """Return the binding constraint at a rate that misses, and the pool to enlarge."""
+    """Return the binding constraint at a rate that misses the tier, and the role to enlarge."""
     # If the first draw meets the limits at this rate, only the second shows which one is missed.
     draw = 1 if trial.met(trial.at(rate)) else 0
     run = trial.at(rate, draw=draw)
@@ -149,5 +151,6 @@ def _binding_side(trial: Trial, service: PdService, pools: Pools, rate: float) -
 
 
 def _meets_tier(trial: Trial, rate: float, draw: int, pools: Pools) -> bool:
+    """Return whether a draw meets the tier at ``rate`` with ``pools``."""
     run: SimulationResult = trial.at(rate, pools, draw=draw)
     return bool(meets_slo(run).mean() >= trial.tier.attainment)

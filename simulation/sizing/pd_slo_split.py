@@ -14,7 +14,7 @@ LATE_PROMPTS = 0.9
 def role_tier(tier: Tier, role: str) -> Tier:
     """Return the tier for prefill or for decode alone.
 
-    The allowed misses are shared between the two. Taken as independent, both together meet the
+    The allowed misses are shared between the two. If they are independent, both together meet the
     original tier.
     """
     if role == "both":

@@ -39,11 +39,11 @@ NEAR_FULL = 0.97  # first guess for large pools, as a share of the saturated rat
 
 @dataclass(frozen=True, slots=True)
 class PoolPoint:
-    """One simulated pool size: its largest rate and the runs behind it."""
+    """One simulated pool size: its largest rate, and figures of its runs."""
 
     instances: int
     max_rps: float  # whole pool
-    requests: int  # judged in the last run
+    requests: int  # that count in the last run
     runs: int
     outside: float = 0.0  # share of iterations outside the measured range of the profile
 
@@ -66,16 +66,18 @@ class PoolCurve:
         """Return the input tokens/s to plan with, up to ``max_instances`` instances, ``[N]``.
 
         The capacity per instance never exceeds that of a larger pool within ``max_instances``. The
-        result nearly always equals ``tps``. If short answers draw long prompts to their instance,
-        larger pools can carry less per instance.
+        result nearly always equals ``tps``. If short outputs draw long prompts to their instance,
+        larger pools can serve less per instance.
 
         Pools beyond ``max_instances`` cannot be built, so they do not lower the smaller ones. Their
         values stay in the curve, which shows how many GPUs are missing.
         """
         n = np.arange(1, len(self.max_rps) + 1)
-        each = self.tps / n
-        each[max_instances:] = np.maximum(each[max_instances:], each[: max(max_instances, 1)][-1])
-        return np.asarray(n * np.minimum.accumulate(each[::-1])[::-1], np.float64)
+        tps_per_instance = self.tps / n
+        tps_per_instance[max_instances:] = np.maximum(
+            tps_per_instance[max_instances:], tps_per_instance[: max(max_instances, 1)][-1]
+        )
+        return np.asarray(n * np.minimum.accumulate(tps_per_instance[::-1])[::-1], np.float64)
 
 
 def pool_curve(
@@ -87,8 +89,9 @@ def pool_curve(
     root search on the log odds of attainment finds the rate of each, with the same unit gaps and
     lengths in every run. Other sizes are interpolated in 1 / sqrt(n).
 
-    Requests that arrive before the pool has filled up are not judged. Raises SimulationError if one
-    instance meets the tier at no rate of Poisson arrivals, or if no pool takes the bursts.
+    Requests that arrive before the pool has filled up do not count. Raises SimulationError if one
+    instance meets the tier at no rate of Poisson arrivals, or if no pool is large enough for
+    bursts.
     """
     too_bursty: SimulationError | None = None
     try:
@@ -129,13 +132,16 @@ def pool_curve(
 
 
 def curve_capacity(curve: FloatArray, instances: int) -> float:
-    """Read a pool's capacity from ``curve [N]``; constant per instance beyond N."""
+    """Return the capacity of ``instances`` instances by ``curve [N]``.
+
+    It is constant per instance beyond N.
+    """
     size = min(instances, len(curve))
     return float(curve[size - 1]) * instances / size
 
 
 def fewest_instances(curve: FloatArray, load: float) -> int:
-    """Return the fewest instances that carry ``load`` by a curve ``[N]`` in the same unit."""
+    """Return the fewest instances that sustain ``load``, by a curve ``[N]`` in the same unit."""
     within = int(np.searchsorted(curve, load * (1.0 - 1e-12)))
     if within < len(curve):
         return max(1, within + 1)
@@ -150,51 +156,72 @@ def interpolate_points(points: list[PoolPoint], max_instances: int = MAX_INSTANC
     """
     n = np.arange(1, max_instances + 1)
     sizes = np.array([point.instances for point in points], float)
-    each = np.array([point.max_rps for point in points]) / sizes
+    rps_per_instance = np.array([point.max_rps for point in points]) / sizes
     # np.interp needs rising abscissae, hence 1 - 1 / sqrt(n).
-    return np.asarray(n * np.interp(1.0 - n**-0.5, 1.0 - sizes**-0.5, each), np.float64)
+    return np.asarray(n * np.interp(1.0 - n**-0.5, 1.0 - sizes**-0.5, rps_per_instance), np.float64)
 
 
 def _extrapolated_share(points: list[PoolPoint], n: int, full: float) -> float:
-    """Extrapolate the share of the saturated rate that ``n`` instances carry."""
-    x, last = 1.0 / sqrt(n), points[-1]
-    u, y = last.max_rps / (last.instances * full), 1.0 / sqrt(last.instances)
+    """Return the extrapolated share of the saturated rate that ``n`` instances sustain.
+
+    ``full`` is the saturated rate of one instance.
+    """
+    inverse_root, last = 1.0 / sqrt(n), points[-1]
+    last_share, last_inverse_root = (
+        last.max_rps / (last.instances * full),
+        1.0 / sqrt(last.instances),
+    )
     if len(points) == 1:
-        return max(u, NEAR_FULL - (NEAR_FULL - u) * x)
+        return max(last_share, NEAR_FULL - (NEAR_FULL - last_share) * inverse_root)
     before = points[-2]
-    v, z = before.max_rps / (before.instances * full), 1.0 / sqrt(before.instances)
-    return float(np.clip(u + (u - v) * (y - x) / (z - y), u / 2, 1.0))
+    share_before, inverse_root_before = (
+        before.max_rps / (before.instances * full),
+        1.0 / sqrt(before.instances),
+    )
+    return float(
+        np.clip(
+            last_share
+            + (last_share - share_before)
+            * (last_inverse_root - inverse_root)
+            / (inverse_root_before - last_inverse_root),
+            last_share / 2,
+            1.0,
+        )
+    )
 
 
 def _is_settled(points: list[PoolPoint], full: float) -> bool:
-    """Return whether instances of larger pools would carry about the same."""
-    each = points[-1].max_rps / points[-1].instances
+    """Return whether the capacity per instance of larger pools would be about the same."""
+    rps_per_instance = points[-1].max_rps / points[-1].instances
     return (
         len(points) > 1
-        and abs(_extrapolated_share(points, MAX_INSTANCES, full) * full / each - 1.0) < MIN_GAIN
+        and abs(_extrapolated_share(points, MAX_INSTANCES, full) * full / rps_per_instance - 1.0)
+        < MIN_GAIN
     )
 
 
 def _largest_pool_rate(trial: Trial, n: int, full: float, guess: float) -> PoolPoint:
     """Find the largest rate of ``n`` instances that meets the tier, at most ``n * full``."""
-    judged: list[int] = []
+    counted: list[int] = []
     outside: list[float] = []
 
     def at(share: float) -> float:
+        """Return the log odds of attainment beyond the target at a share of the saturated rate."""
         run = trial.at(share * n * full)
         attained, judged_requests = trial.attained(run)
-        judged.append(judged_requests)
+        counted.append(judged_requests)
         outside.append(outside_share(run))
         return excess_log_odds(attained, judged_requests, trial.tier)
 
     share = falling_root(at, guess, STEP, PRECISION)
-    return PoolPoint(n, share * n * full, judged[-1], len(judged), outside[-1])
+    return PoolPoint(n, share * n * full, counted[-1], len(counted), outside[-1])
 
 
 def excess_log_odds(attained: float, of: int, tier: Tier) -> float:
     """Return the log odds of attainment minus those of the tier's target.
 
-    Shares are clipped by half a request of ``of``, so that the result stays finite at 0% and 100%.
+    Shares are clipped by half a request of ``of`` requests, so that the result stays finite at 0%
+    and 100%.
     """
     share_kept, goal = (
         min(max(share, 0.5 / of), 1.0 - 0.5 / of) for share in (attained, tier.attainment)
@@ -225,13 +252,13 @@ def falling_root(f: Callable[[float], float], guess: float, step: float, precisi
     # Illinois rule: halve the value at an end that stays twice in a row, else it never moves.
     last = 0
     while True:
-        x = low + above / (above - below) * (high - low)
-        if min(x - low, high - x) < precision / 2:
-            return x
-        value = f(x)
+        middle = low + above / (above - below) * (high - low)
+        if min(middle - low, high - middle) < precision / 2:
+            return middle
+        value = f(middle)
         if value >= 0.0:
-            low, above, below = x, value, below / 2.0 if last > 0 else below
+            low, above, below = middle, value, below / 2.0 if last > 0 else below
             last = 1
         else:
-            high, below, above = x, value, above / 2.0 if last < 0 else above
+            high, below, above = middle, value, above / 2.0 if last < 0 else above
             last = -1

@@ -1,9 +1,9 @@
 """Compute the delays of prompts by iteration, as a Markov chain on the waiting tokens.
 
-An iteration takes the waiting tokens, up to its room, and takes longer with more of them. Prompts
-that arrive meanwhile wait for the next one. The waiting tokens at the start of an iteration are
-therefore a Markov chain. From v tokens, max(v - room, 0) stay, and the Poisson arrivals of its T(v)
-seconds are added.
+An iteration computes the waiting tokens, up to its room, and takes longer with more of them.
+Prompts that arrive meanwhile wait for the next one. The waiting tokens at the start of an iteration
+are therefore a Markov chain. From v tokens, max(v - room, 0) stay, and the Poisson arrivals of its
+T(v) seconds are added.
 
 If nothing waits, an instance with decodes runs a decode iteration. An instance without decodes
 waits for a prompt and begins with it alone.
@@ -43,7 +43,7 @@ NOTHING = Spread(np.zeros(1), np.ones(1))
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Delays:
-    """Delays of a prompt over its time alone, in seconds."""
+    """Delays of a prompt compared with its time alone, in seconds."""
 
     share: float  # share of prompts that arrive during an iteration
     begin: Spread  # of those: wait for the iteration that begins the prompt
@@ -64,7 +64,7 @@ class Iterations:
         return float(self.took_s[-1])
 
     def seconds(self, tokens: FloatArray) -> FloatArray:
-        """Return the seconds of an iteration with ``tokens`` waiting; it takes at most ``room``."""
+        """Return the seconds of an iteration with ``tokens`` waiting; at most ``room`` count."""
         return np.asarray(
             np.interp(tokens, np.linspace(0.0, self.room, len(self.took_s)), self.took_s)
         )
@@ -74,7 +74,10 @@ class Iterations:
         return np.asarray(np.maximum(np.ceil(tokens / self.room - 1e-9) - 1.0, 0.0))
 
     def all_s(self, tokens: FloatArray, behind: FloatArray | float = 0.0) -> FloatArray:
-        """Return the seconds of all iterations for ``tokens``; ``behind`` more share the last."""
+        """Return the seconds of all iterations for ``tokens``.
+
+        ``behind`` is the number of later tokens that share the last iteration.
+        """
         full = self.before_last(tokens)
         last = self.seconds(tokens - full * self.room + behind)
         return np.asarray(full * self.full_s + last)
@@ -85,7 +88,7 @@ def prompt_delays(
 ) -> Delays | None:
     """Return the delays of prompts on one instance with ``decodes`` decodes.
 
-    An iteration without prompts takes ``running_s``; 0 means that the instance waits for prompts.
+    An iteration without prompts takes ``running_s``. 0 means that the instance waits for prompts.
     The result is None if prompts arrive faster than they are computed. It is also None so close to
     saturation that thousands of full iterations may wait, since no SLO allows that.
     """
@@ -182,18 +185,18 @@ def _delays_in_iteration(
     law = thin(spread(isl), OWN)
     length = law.values[:, None]
     alone = each.all_s(length)
-    turned, per_s = np.fft.rfft(lines), rate * float(isl.mean())
+    lines_transform, per_s = np.fft.rfft(lines), rate * float(isl.mean())
     parts: list[list[FloatArray]] = [[], [], [], []]
     for moment in MOMENTS:
-        before = turned * np.exp(rate * moment * iteration_s_by_cell[:, None] * lengths)
+        before = lines_transform * np.exp(rate * moment * iteration_s_by_cell[:, None] * lengths)
         ahead = np.fft.irfft(before, lines.shape[1])
         row, column = np.nonzero(ahead >= min(SEEN, float(ahead.max())))
-        rest, tokens = (1.0 - moment) * iteration_s_by_cell[row], column * cell
-        wait = rest + np.floor(tokens / each.room + 1e-9) * each.full_s
+        remaining_s, tokens = (1.0 - moment) * iteration_s_by_cell[row], column * cell
+        wait = remaining_s + np.floor(tokens / each.room + 1e-9) * each.full_s
         full = each.before_last(tokens + length) * each.full_s
         prompts = (1.0 - moment) * np.maximum(iteration_s_by_cell[row] - running_s, 0.0)
         behind = prompts + each.all_s(tokens + length) - alone
-        late = rest + each.all_s(tokens + length, per_s * (rest + full)) - alone
+        late = remaining_s + each.all_s(tokens + length, per_s * (remaining_s + full)) - alone
         weight = ahead[row, column] * law.weights[:, None]
         values = (np.broadcast_to(wait, behind.shape), late, np.maximum(behind, 0.0), weight)
         for part, value in zip(parts, values, strict=True):
@@ -207,6 +210,7 @@ def _delays_in_iteration(
 
 
 def _iteration_times(profile: Profile, workload: Workload, decodes: float) -> Iterations:
+    """Return the iteration times with ``decodes`` decodes, by prompt tokens."""
     room = max(profile.max_batch_tokens - decodes, 1.0)
     tokens = np.linspace(0.0, room, KNOTS)
     tokens[0] = min(1.0, room)  # without tokens there is no prefill
@@ -223,31 +227,36 @@ def _longest_line(each: Iterations, workload: Workload, spare: float) -> float:
     line = rate * each.full_s * square / (2.0 * spare)
     reach = each.room + longest - np.log(LEFT_OUT) * line
     # With room to spare: tokens that arrive during an iteration over the previous arrivals.
-    few = longest
+    arriving = longest
     for _ in range(STEPS):
-        few = rate * mean * float(each.seconds(np.array(few)))
+        arriving = rate * mean * float(each.seconds(np.array(arriving)))
     steeper = min(rate * mean * (each.full_s - float(each.took_s[0])) / each.room, 0.99)
-    varies = rate * float(each.seconds(np.array(few + longest))) * square / (1.0 - steeper**2)
-    usual = few + 2.0 * longest + AWAY * np.sqrt(varies)
+    varies = rate * float(each.seconds(np.array(arriving + longest))) * square / (1.0 - steeper**2)
+    usual = arriving + 2.0 * longest + AWAY * np.sqrt(varies)
     return float(usual if usual < each.room else reach)
 
 
 def _length_law(places: FloatArray, size: int) -> FloatArray:
-    """Return the law of lengths on the grid, each divided between the two nearest cells."""
+    """Return the probability distribution of prompt lengths on the grid, ``[size]``.
+
+    Each length in ``places`` is divided between the two nearest cells.
+    """
     low = np.floor(places).astype(np.int64)
     law = np.bincount(low, 1.0 - (places - low), size) + np.bincount(low + 1, places - low, size)
     return np.asarray(law / len(places), np.float64)
 
 
 def _shifted(size: int, by: float) -> FloatArray:
+    """Return the distribution of a fixed number of cells on the grid."""
     return _length_law(np.array([by]), size)
 
 
 def _stationary_law(steps: FloatArray, down: int) -> FloatArray:
-    """Solve a chain that moves down by at most ``down``; mass beyond the grid goes to its end.
+    """Return the stationary distribution of a chain that moves down by at most ``down`` states.
 
-    States are eliminated from the end (Grassmann, Taksar and Heyman 1985), which needs no
-    subtraction. For so few states, the threads of a solver cost more than they save.
+    ``steps`` are the transition probabilities, and are changed in place. Probability beyond the
+    grid goes to its end. States are eliminated from the end (Grassmann, Taksar and Heyman 1985),
+    which needs no subtraction. For so few states, the threads of a solver cost more than they save.
     """
     steps[:, -1] += np.maximum(1.0 - steps.sum(axis=1), 0.0)
     lower = np.ones(len(steps))

@@ -29,22 +29,22 @@ def prefill_alone_s(
     decodes = np.asarray(decodes, np.float64)
     room = np.maximum(profile.max_batch_tokens - decodes, 1.0)
     full_chunks = np.floor(isl / room)
-    rest = isl - full_chunks * room
+    remainder = isl - full_chunks * room
     tokens_held = decodes * context
     full = iteration_s(
         profile, decodes, tokens_held, room, room * np.maximum(full_chunks, 1.0) * room / 2.0
     )
     last = iteration_s(
-        profile, decodes, tokens_held, rest, rest * (full_chunks * room + rest / 2.0)
+        profile, decodes, tokens_held, remainder, remainder * (full_chunks * room + remainder / 2.0)
     )
-    return np.asarray(full_chunks * full + np.where(rest > 0, last, 0.0), np.float64)
+    return np.asarray(full_chunks * full + np.where(remainder > 0, last, 0.0), np.float64)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PromptTimes:
-    """Wait for its first iteration, time to first token, and earlier work found by a prompt.
+    """Times of a prompt: wait for its first iteration, time to first token, earlier work found.
 
-    ``found`` is also the law of the work that a prompt leaves behind.
+    The distribution of ``found`` is also that of the work that a prompt leaves behind.
     """
 
     wait: Spread
@@ -69,9 +69,9 @@ class PromptQueue:
         """Return the times of a prompt; an iteration without prompts takes ``running_s`` (0: none).
 
         One instance with Poisson arrivals follows ``prompt_chain``. For pools or bursts, the
-        chain's probabilities and delays are scaled by the ratio of the birth-and-death laws (Lee
-        and Longton 1959). The full law of one server is known; the effect of several servers is
-        taken from exponential service.
+        chain's probabilities and delays are scaled by the ratio of the birth-and-death processes
+        (Lee and Longton 1959). The full distribution for one server is known. The effect of several
+        servers is that of exponential service.
         """
         rate = self.workload.rate / self.servers
         delayed = None
@@ -82,13 +82,15 @@ class PromptQueue:
             return PromptTimes(never, never, never)
         share, stretch, behind_s = delayed.share, 1.0, delayed.behind_s
         if self.law is not self.one:
-            many, few = self.law.at_least(self.servers), max(self.one.at_least(1), NEVER)
-            late = _mean_delay(self.one, rate, self.alone.mean) / few
-            if min(many, late) > NEVER:
-                stretch = _mean_delay(self.law, self.workload.rate, self.alone.mean) / many / late
-            share = min(many if self.servers > 1 else share * many / few, 1.0)
+            pool_busy, one_busy = self.law.at_least(self.servers), max(self.one.at_least(1), NEVER)
+            late = _mean_delay(self.one, rate, self.alone.mean) / one_busy
+            if min(pool_busy, late) > NEVER:
+                stretch = (
+                    _mean_delay(self.law, self.workload.rate, self.alone.mean) / pool_busy / late
+                )
+            share = min(pool_busy if self.servers > 1 else share * pool_busy / one_busy, 1.0)
             if self.servers > 1:  # while a server is free, no later prompt joins an iteration
-                behind_s *= many
+                behind_s *= pool_busy
 
         def of(late: Spread, otherwise_s: float) -> Spread:
             """Mix the delay of prompts that find an iteration running with that of the others."""
@@ -104,14 +106,14 @@ class PromptQueue:
 
 
 def _mean_delay(law: Occupancy, rate: float, alone_s: float) -> float:
-    """Return the mean delay of prompts over their time alone, by Little's law."""
+    """Return the mean delay of prompts in seconds over their time alone, by Little's law."""
     return max(law.mean / rate - alone_s, 0.0)
 
 
 def prompt_queue(profile: Profile, workload: Workload, servers: int, decodes: float) -> PromptQueue:
-    """Build the queue of prompts on ``servers`` instances with ``decodes`` decodes each.
+    """Return the queue of prompts on ``servers`` instances with ``decodes`` decodes each.
 
-    One iteration takes several waiting prompts, up to the token budget. A server is therefore
+    One iteration computes several waiting prompts, up to the token budget. A server is therefore
     faster when more prompts wait.
     """
     context, isl = workload.facts.decode_context, workload.facts.mean_prefill

@@ -50,7 +50,9 @@ def largest_rate(profile: Profile, isl: float, osl: float) -> tuple[float, str]:
     batch = profile.max_batch / (osl - 1.0) if osl > 1 else float("inf")
     throughput = min(batch, profile.max_batch_tokens / (isl + osl - 1.0))
     n = min(memory, throughput)
-    b, p = n * (osl - 1.0), n * isl
-    seconds = float(iteration_s(profile, b, b * context, p, p * isl / 2.0))
+    decodes, prompt_tokens = n * (osl - 1.0), n * isl
+    seconds = float(
+        iteration_s(profile, decodes, decodes * context, prompt_tokens, prompt_tokens * isl / 2.0)
+    )
     rate = n / seconds if seconds > 0 else float("inf")
     return rate, "memory" if memory < throughput else "throughput"

@@ -19,7 +19,10 @@ DECADES = 3.5  # reach of the tail: its last slice begins at the 1 - 10**-3.5 qu
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Spread:
-    """Values in seconds and the share of requests at each; weights sum to 1, values ascend."""
+    """A distribution of a time: values in seconds and the share of requests at each.
+
+    Weights sum to 1, and values ascend.
+    """
 
     values: FloatArray
     weights: FloatArray
@@ -29,7 +32,7 @@ class Spread:
         return float(self.values @ self.weights)
 
     def quantile(self, share: float) -> float:
-        """Return the value that ``share`` of the requests does not exceed; NaN if empty."""
+        """Return the smallest value that ``share`` of the requests do not exceed; NaN if empty."""
         if not len(self.values):
             return float("nan")
         index = int(np.searchsorted(np.cumsum(self.weights), share - 1e-12))
@@ -43,19 +46,21 @@ class Spread:
 
 
 def spread(values: npt.ArrayLike, weights: npt.ArrayLike = 1.0) -> Spread:
-    """Build a spread from points in any order and shape.
+    """Return the distribution with these points, in any order and shape.
 
     Weights are normalised. Values and weights broadcast against each other.
     """
-    v, w = np.broadcast_arrays(np.asarray(values, np.float64), np.asarray(weights, np.float64))
-    v, w = v.ravel(), w.ravel()
-    order = np.argsort(v, kind="stable")
-    total = w.sum()
-    return Spread(v[order], w[order] / total if total > 0 else w[order])
+    points, shares = np.broadcast_arrays(
+        np.asarray(values, np.float64), np.asarray(weights, np.float64)
+    )
+    points, shares = points.ravel(), shares.ravel()
+    order = np.argsort(points, kind="stable")
+    total = shares.sum()
+    return Spread(points[order], shares[order] / total if total > 0 else shares[order])
 
 
 def unit_gamma(scv: float = 1.0) -> tuple[FloatArray, FloatArray]:
-    """Return points and weights of a gamma law of mean 1; its tail is cut finely.
+    """Return points and weights of a gamma distribution of mean 1, with a fine upper tail.
 
     ``scv`` is the squared coefficient of variation (1: exponential). The mean is exact.
     """
@@ -83,7 +88,10 @@ def thin(spread: Spread, points: int) -> Spread:
 
 
 def spread_of_many(values: FloatArray, weights: FloatArray) -> Spread:
-    """Build a spread from very many points without sorting, by means over evenly spaced cells."""
+    """Return the distribution of very many points without sorting.
+
+    Its points are the means over evenly spaced cells.
+    """
     low, high = float(values.min()), float(values.max())
     cell = ((values - low) * (GATHERED / max(high - low, 1e-300))).astype(np.int64)
     cell = np.minimum(cell, GATHERED - 1)
@@ -94,12 +102,12 @@ def spread_of_many(values: FloatArray, weights: FloatArray) -> Spread:
 
 
 def shift(spread: Spread, seconds: float) -> Spread:
-    """Return the spread shifted by ``seconds``."""
+    """Return the distribution with ``seconds`` added to each value."""
     return Spread(spread.values + seconds, spread.weights)
 
 
 def sum_of(first: Spread, second: Spread) -> Spread:
-    """Return the spread of the sum of two independent times."""
+    """Return the distribution of the sum of two independent times."""
     # Adding zero must not thin the other spread.
     if len(first.values) == 1 and not first.values[0]:
         return second
@@ -110,7 +118,7 @@ def sum_of(first: Spread, second: Spread) -> Spread:
 
 
 def mix(parts: Sequence[tuple[float, Spread]]) -> Spread:
-    """Return the mixture of ``(weight, spread)`` parts."""
+    """Return the mixture of ``(weight, distribution)`` parts."""
     return spread(
         np.concatenate([part.values for _, part in parts]),
         np.concatenate([weight * part.weights for weight, part in parts]),
@@ -118,4 +126,5 @@ def mix(parts: Sequence[tuple[float, Spread]]) -> Spread:
 
 
 def _tail_points(points: int) -> FloatArray:
+    """Return the probabilities beyond each of ``points`` points of an upper tail."""
     return np.asarray(np.logspace(-1.0, -DECADES, points), np.float64)

@@ -1,4 +1,4 @@
-"""Run the same requests at any rate through a small static fleet, to judge a pool size."""
+"""Run the same requests at any rate through a small static fleet, to test a pool size."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from simulation.trace import CachedTokens, PrefixBlocks, Prefixes, Trace
 Pools = tuple[Pool, ...]
 
 SECOND = 4  # random stream of the second draw; the traffic uses 1 to 3
-WARM_UP = 2.0  # mean request lifetimes before the first judged request
+WARM_UP = 2.0  # mean request lifetimes before the first request that counts
 UNLIMITED = 1_000  # factor on the KV memory, to test whether memory is the binding constraint
 
 
@@ -53,7 +53,7 @@ def outside_share(run: SimulationResult) -> float:
 
 
 def with_ample_memory(pools: Pools) -> Pools:
-    """Return the pools with so much KV memory that it never binds."""
+    """Return the pools with so much KV memory that it never limits them."""
     return tuple(
         replace(pool, profile=adjusted(
             pool.profile, kv_capacity_tokens=UNLIMITED * pool.profile.kv_capacity_tokens
@@ -64,8 +64,8 @@ def with_ample_memory(pools: Pools) -> Pools:
 class Trial:
     """Pools of one model, a tier, and two independent draws of requests.
 
-    The second draw has twice as many requests. One lucky draw near saturation then
-    cannot set the size.
+    The second draw has twice as many requests. So one lucky draw near saturation cannot set the
+    size.
     """
 
     def __init__(
@@ -96,12 +96,13 @@ class Trial:
         # A deferrable tier is sized as if its requests had been released.
         self.tier = replace(tier, deferrable=False)
 
-    def _drawn(self, draw: int) -> _Draw:
+    def _cached_draw(self, draw: int) -> _Draw:
+        """Return the first (0) or the second (1) draw of requests; draws are cached."""
         if draw not in self._draws:
-            n, stream = ((self._requests, self._seed), (2 * self._requests, [self._seed, SECOND]))[
-                draw
-            ]
-            rng = np.random.default_rng(stream)
+            if draw == 0:
+                n, rng = self._requests, np.random.default_rng(self._seed)
+            else:
+                n, rng = 2 * self._requests, np.random.default_rng([self._seed, SECOND])
             if not isinstance(self._blocks, PrefixBlocks):
                 self._draws[draw] = _systematic_sample(
                     *self._lengths, self._blocks, n, self._burstiness, rng
@@ -114,35 +115,39 @@ class Trial:
 
     @property
     def isl(self) -> Int32Array:
-        return self._drawn(0).isl
+        return self._cached_draw(0).isl
 
     @property
     def osl(self) -> Int32Array:
-        return self._drawn(0).osl
+        return self._cached_draw(0).osl
 
     def at(self, rate: float, pools: Pools | None = None, *, draw: int = 0) -> SimulationResult:
-        """Simulate one draw at ``rate`` requests/s."""
-        draw_of = self._drawn(draw)
+        """Return the simulation of one draw at ``rate`` requests/s."""
+        draw_of = self._cached_draw(draw)
         return self._run(draw_of, draw_of.arrival / rate, pools or self.pools)
 
     def met(self, run: SimulationResult) -> bool:
+        """Return whether a run meets the tier."""
         return bool(meets_slo(run).mean() >= self.tier.attainment)
 
     def attained(self, run: SimulationResult) -> tuple[float, int]:
-        """Return the share of judged requests that meet the tier, and their number.
+        """Return the share of counted requests that meet the tier, and their number.
 
-        Judged are requests that arrive after ``WARM_UP`` mean lifetimes, when the pool has filled
-        up. Those of the last lifetime are skipped, so that the load stays until all judged ones are
-        served. In short runs, a fifth of the run counts as the lifetime at most.
+        Requests count if they arrive after ``WARM_UP`` mean lifetimes, when the pool has filled up.
+        Those of the last lifetime are skipped, so that the load stays until all counted ones are
+        served. In short runs, the lifetime is at most a fifth of the run.
         """
         log, arrival = run.requests, run.trace.arrival_s
-        lives = log.e2e_s[np.isfinite(log.e2e_s)]
-        life = min(float(lives.mean()) if len(lives) else np.inf, arrival[-1] / (2 * WARM_UP + 1))
-        judged = (arrival >= WARM_UP * life) & (arrival <= arrival[-1] - life)
-        return float(meets_slo(run)[judged].mean()), int(judged.sum())
+        lifetimes_s = log.e2e_s[np.isfinite(log.e2e_s)]
+        lifetime_s = min(
+            float(lifetimes_s.mean()) if len(lifetimes_s) else np.inf,
+            arrival[-1] / (2 * WARM_UP + 1),
+        )
+        counted = (arrival >= WARM_UP * lifetime_s) & (arrival <= arrival[-1] - lifetime_s)
+        return float(meets_slo(run)[counted].mean()), int(counted.sum())
 
     def met_again(self, rate: float, pools: Pools | None = None) -> bool:
-        """Return whether the second draw meets the tier too."""
+        """Return whether the second draw meets the tier at ``rate`` requests/s too."""
         return self.met(self.at(rate, pools, draw=1))
 
     def saturated_rps(self, pools: Pools | None = None) -> float:
@@ -151,7 +156,7 @@ class Trial:
         The first and last fifth of the completions are ignored: the pool fills and drains then.
         Raises SimulationError if no request completes.
         """
-        draw_of, pools = self._drawn(0), pools or self.pools
+        draw_of, pools = self._cached_draw(0), pools or self.pools
         log = self._run(draw_of, np.zeros(len(draw_of.arrival)), pools).requests
         last = np.sort(log.last_token_s[log.outcome == COMPLETED])
         if not len(last):
@@ -160,12 +165,13 @@ class Trial:
                 f"No request of the sample fits in {profile.model}'s KV memory on {profile.gpu} "
                 f"({profile.kv_capacity_tokens} tokens). Use more GPUs per instance."
             )
-        a, b = int(0.2 * (len(last) - 1)), int(0.8 * (len(last) - 1))
-        if last[b] > last[a]:
-            return float((b - a) / (last[b] - last[a]))
+        first, end = int(0.2 * (len(last) - 1)), int(0.8 * (len(last) - 1))
+        if last[end] > last[first]:
+            return float((end - first) / (last[end] - last[first]))
         return float(len(last) / last[-1])
 
     def _run(self, drawn: _Draw, arrival: FloatArray, pools: Sequence[Pool]) -> SimulationResult:
+        """Return the simulation of a draw with these arrival times in seconds."""
         codes = np.zeros(len(arrival), np.int16)
         trace = Trace(
             arrival_s=arrival,
@@ -204,7 +210,7 @@ class SharedPrompts:
     def again(self, n: int, turn: int = 0) -> SharedPrompts:
         """Return ``n`` requests in their order, starting half-way through if ``turn`` is 1.
 
-        At the end of the sequence they start again with new block ids, so that repeats find no
+        After the end of the sequence, they start again with new block ids, so that repeats find no
         cached prompts.
         """
         order = np.arange(n) + turn * (len(self.isl) // 2)
@@ -238,7 +244,8 @@ def _systematic_sample(
 ) -> _Draw:
     """Draw ``n`` lengths by systematic sampling from the sorted sample.
 
-    The work of a draw then matches the sample. Only the order and the gaps are random.
+    The total work of a draw is then close to that of the sample. Only the order and the gaps are
+    random.
     """
     sorted_rows = np.lexsort((osl, isl) if cached is None else (cached.tokens, osl, isl))
     even = (np.arange(n) + rng.uniform()) * (len(isl) / n)

@@ -1,4 +1,4 @@
-"""Describe what arrives at an instance or a service: lengths, rate and burstiness."""
+"""Describe the arrivals at an instance or a service: lengths, rate and burstiness."""
 
 from __future__ import annotations
 
@@ -75,23 +75,26 @@ class LengthFacts:
 
 
 def _length_facts(isl: Int32Array, osl: Int32Array, computed: Int32Array) -> LengthFacts:
-    x, y = isl.astype(np.float64), osl.astype(np.float64)
+    """Return the statistics of a length sample; ``computed`` are the tokens that need prefill."""
+    inputs, outputs = isl.astype(np.float64), osl.astype(np.float64)
     prefill = computed.astype(np.float64)
-    gaps = y - 1.0
-    context = (gaps * (x + y / 2.0)).sum() / gaps.sum() if gaps.any() else x.mean() + 1.0
-    ordered = np.sort(y)
-    left = 1.0 - np.arange(len(ordered)) / len(ordered)  # 1 - F just below each value
+    gaps = outputs - 1.0
+    context = (
+        (gaps * (inputs + outputs / 2.0)).sum() / gaps.sum() if gaps.any() else inputs.mean() + 1.0
+    )
+    ordered = np.sort(outputs)
+    survival = 1.0 - np.arange(len(ordered)) / len(ordered)  # 1 - F just below each value
     return LengthFacts(
-        mean_isl=float(x.mean()),
-        mean_osl=float(y.mean()),
+        mean_isl=float(inputs.mean()),
+        mean_osl=float(outputs.mean()),
         mean_prefill=float(prefill.mean()),
         isl_points=_part_means(isl),
         prefill_points=_part_means(computed),
         osl_points=_part_means(osl),
         decode_context=float(context),
-        keys=float((x * x - (x - prefill) ** 2).sum() / (2.0 * prefill.sum())),
-        osl_scv=float(y.var() / y.mean() ** 2),
-        osl_overlap=float((left**2 * np.diff(ordered, prepend=0.0)).sum() / y.mean()),
+        keys=float((inputs * inputs - (inputs - prefill) ** 2).sum() / (2.0 * prefill.sum())),
+        osl_scv=float(outputs.var() / outputs.mean() ** 2),
+        osl_overlap=float((survival**2 * np.diff(ordered, prepend=0.0)).sum() / outputs.mean()),
     )
 
 
@@ -133,7 +136,7 @@ def local_burstiness(
     """Return ``burstiness_of`` within windows, so that daily cycles do not count as bursts.
 
     The result is the mean over windows, weighted by requests. Windows with fewer than
-    ``min_requests`` requests are ignored; without any other, the result is 1.
+    ``min_requests`` requests are ignored. If no window is left, the result is 1.
     """
     if not len(arrival_s):
         return 1.0

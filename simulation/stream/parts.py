@@ -1,4 +1,4 @@
-"""Split of a replay into independent parts, and merge of their results without any difference.
+"""Split of a replay into independent parts, and exact merge of their results.
 
 Requests of one model never meet instances of another. Models share three things only: lent
 instances, faults (drawn over all pools at once) and a policy that sees all models. A fleet without
@@ -68,7 +68,7 @@ def _part(fleet: Fleet, models: set[str]) -> Part:
 def merge_parts(
     fleet: Fleet, parts: Sequence[Part], results: Sequence[StreamResult]
 ) -> StreamResult:
-    """Merge the results of the parts to the result of the whole fleet.
+    """Merge the results of the parts into the result of the whole fleet.
 
     Raises ``SimulationError`` if a part ended with requests left while the whole fleet would have
     run longer.
@@ -108,7 +108,10 @@ def merge_parts(
 
 
 def _merge_columns(tables: Sequence[T], order: Any, same: dict[str, float]) -> T:
-    """Merge columns by pool, in the order of the whole fleet."""
+    """Merge the arrays by pool, in the pool order of the whole fleet.
+
+    The fields in ``same`` have these values instead.
+    """
     names = [field.name for field in fields(tables[0]) if field.name not in same]  # type: ignore[arg-type]
     columns = {name: np.concatenate([getattr(t, name) for t in tables])[order] for name in names}
     return replace(tables[0], **columns, **same)  # type: ignore[type-var]

@@ -14,7 +14,7 @@ from simulation.stream.tally import Tally
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class StreamResult(Replay):
-    """One policy replayed on a stream; ``tally`` holds sums instead of requests."""
+    """One policy replayed on a stream; ``tally`` has sums instead of requests."""
 
     began_s: float
     models: tuple[str, ...]  # of the trace
@@ -30,7 +30,7 @@ class StreamResult(Replay):
 
     @property
     def groups(self) -> Array:
-        """Return the places in the tally, ``[models, regions, tiers]``."""
+        """Return the index of each group in the tally, ``[models, regions, tiers]``."""
         shape = (len(self.models), len(self.regions), len(self.tiers))
         return np.arange(np.prod(shape)).reshape(shape)
 
@@ -52,7 +52,7 @@ class StreamResult(Replay):
 def summarise_stream(result: StreamResult) -> Summary:
     """Return the figures of ``metrics.summarise``; percentiles are within ``tally.ERROR``."""
     groups, tally = result.groups, result.tally
-    of_all = _group(result, groups)
+    total = _group(result, groups)
     tiers = {name: _group(result, groups[:, :, t]) for t, name in enumerate(result.tiers)}
     models = {
         model: {region: _group(result, groups[m, r]) for r, region in enumerate(result.regions)}
@@ -60,16 +60,16 @@ def summarise_stream(result: StreamResult) -> Summary:
     }
     hours = least_hour(tally.hours[..., 0], tally.hours[..., 1], result.tiers)
     tokens_in_time = result.cells * int(tally.in_time.sum())
-    return summary_of(result, of_all, tiers, models, hours, tokens_in_time)
+    return summary_of(result, total, tiers, models, hours, tokens_in_time)
 
 
 def _group(result: StreamResult, groups: Array) -> GroupSummary:
-    """Return the summary of some groups of the tally together."""
+    """Return the summary of the groups with these indices together."""
     tally, rows = result.tally, groups.ravel()
     counts = result.cells * tally.outcomes[rows].sum(axis=0)
     tokens = result.cells * tally.tokens[rows].sum(axis=0)
     due = int(counts.sum() - counts[NOT_DUE])
-    ttft, tbt, e2e = (tally.percentiles(rows, which) for which in range(3))
+    ttft, tbt, e2e = (tally.percentiles(rows, kind) for kind in range(3))
     return GroupSummary(
         arrived=int(counts.sum()),
         completed=int(counts[COMPLETED]),

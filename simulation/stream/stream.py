@@ -93,7 +93,7 @@ class Stream:
                 return
 
     def _check(self, chunk: Trace, last_s: float) -> None:
-        """Raise ``SimulationError`` for a piece that does not fit to the stream."""
+        """Raise ``SimulationError`` for a piece that does not belong to the stream."""
         names = (chunk.models, chunk.regions, chunk.tiers, chunk.start_s)
         if names != (self.models, self.regions, self.tiers, self.start_s):
             raise SimulationError("A piece of a stream must have the stream's names and start.")
@@ -106,7 +106,10 @@ class Stream:
 
 
 def _block_tokens(trace: Trace) -> int | None:
-    """Return the tokens of a prompt block; 0 if cached tokens are counted, None without either."""
+    """Return the tokens of a prompt block, or 0 if the trace only counts cached tokens.
+
+    None if the trace has neither.
+    """
     if isinstance(trace.blocks, PrefixBlocks):
         return trace.blocks.block_tokens
     return None if trace.blocks is None else 0
@@ -114,17 +117,17 @@ def _block_tokens(trace: Trace) -> int | None:
 
 def largest_request(trace: Trace) -> int:
     """Return the input and output tokens of the largest request, at least 2."""
-    both = ((trace.input_tokens[i], trace.output_tokens[i]) for i in row_slices(len(trace)))
-    return max((int((isl.astype(np.int64) + osl).max()) for isl, osl in both), default=2)
+    pieces = ((trace.input_tokens[i], trace.output_tokens[i]) for i in row_slices(len(trace)))
+    return max((int((isl.astype(np.int64) + osl).max()) for isl, osl in pieces), default=2)
 
 
 def join_traces(first: Trace, then: Trace) -> Trace:
     """Return the requests of both traces, one after the other."""
     blocks: Prefixes | None = joined_cached([first, then])
     if isinstance(first.blocks, PrefixBlocks) and isinstance(then.blocks, PrefixBlocks):
-        more = first.blocks.start[-1] + then.blocks.start[1:]
+        starts = first.blocks.start[-1] + then.blocks.start[1:]
         blocks = PrefixBlocks(
-            np.concatenate([first.blocks.start, more]),
+            np.concatenate([first.blocks.start, starts]),
             np.concatenate([first.blocks.ids, then.blocks.ids]),
             first.blocks.block_tokens,
         )

@@ -93,11 +93,11 @@ class Tally:
         ok = in_time(log, trace, tiers)
         shape = (len(trace.models), len(trace.regions), len(trace.tiers))
         group = np.ravel_multi_index((trace.model, trace.region, trace.tier), shape)
-        both = trace.input_tokens.astype(np.int64) + trace.output_tokens
+        tokens = trace.input_tokens.astype(np.int64) + trace.output_tokens
         done = log.outcome == COMPLETED
         _add_counts(self.outcomes, group, log.outcome)
         np.add.at(self.met, group[ok], 1)
-        np.add.at(self.in_time, group[ok], both[ok])
+        np.add.at(self.in_time, group[ok], tokens[ok])
         for i, column in enumerate((trace.input_tokens, trace.output_tokens)):
             np.add.at(self.tokens[:, i], group[done], column[done])
         for i, name in enumerate(LATENCIES):
@@ -107,11 +107,11 @@ class Tally:
         for i, rows in enumerate((due, due & ok)):
             _add_counts(self.hours, tier_hour[rows], i)
         np.add.at(self.reasons, log.reason[log.reason >= 0], 1)
-        self._attention(trace, group, log.pool)
+        self._add_attention(trace, group, log.pool)
         self.last_s[0] = np.nanmax(log.last_token_s, initial=self.last_s[0])
 
     def _latency(self, which: int, group: Array, seconds: FloatArray) -> None:
-        """Count latencies of one kind by group."""
+        """Count latencies of the kind ``which`` by group."""
         finite = np.isfinite(seconds)
         value, group_of_value = np.maximum(seconds[finite], 0.0), group[finite]
         np.add.at(self.known[:, which], group_of_value, 1)
@@ -120,8 +120,8 @@ class Tally:
         bucket = np.clip(_bucket_numbers(value) - _FIRST, 0, BUCKETS - 1)
         _add_counts(self.buckets, group_of_value * len(LATENCIES) + which, bucket)
 
-    def _attention(self, trace: Trace, group: Array, pool: Array) -> None:
-        """Add the terms of attention by group and by pool."""
+    def _add_attention(self, trace: Trace, group: Array, pool: Array) -> None:
+        """Add the terms of attention work by group and by pool."""
         terms = attention_terms(trace.input_tokens, trace.output_tokens)
         for sums, group_indices in ((self.asked, group), (self.served, pool)):
             served = group_indices >= 0
@@ -129,15 +129,18 @@ class Tally:
                 sums[:, i] += np.bincount(group_indices[served], term[served], len(sums))
 
     def plus(self, other: Tally) -> Tally:
-        """Return the tally of the requests of both."""
-        both = {
+        """Return the sum of two tallies, which covers the requests of both."""
+        sums = {
             field.name: getattr(self, field.name) + getattr(other, field.name)
             for field in fields(self)
         }
-        return Tally(**both | {"last_s": np.maximum(self.last_s, other.last_s)})
+        return Tally(**sums | {"last_s": np.maximum(self.last_s, other.last_s)})
 
     def missed(self, tiers: int) -> IntArray:
-        """Return by tier the requests that were rejected or late, without those not yet due."""
+        """Return by tier the number of requests that were rejected or late.
+
+        Requests not yet due do not count.
+        """
         due = self.outcomes.sum(axis=1) - self.outcomes[:, NOT_DUE]
         late: IntArray = (due - self.met).reshape(-1, tiers).sum(axis=0)
         return late
@@ -153,7 +156,7 @@ class Tally:
 
 
 def _add_counts(table: IntArray, row: Array, column: Array | int) -> None:
-    """Add one at each given place of a table, with the first axes flattened to ``row``."""
+    """Add one at each given index; ``row`` is the index over the first axes, flattened."""
     # numpy adds by a single index four times as fast as by two.
     np.add.at(table.reshape(-1), row * table.shape[-1] + column, 1)
 

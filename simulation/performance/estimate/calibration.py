@@ -1,9 +1,9 @@
 """The calibration of estimates: how serving differs from kernels that run alone.
 
-The same few numbers hold for all models and GPUs, measured or not. A new model or GPU differs only
-by its shape, its peaks and the kernels of its family. Engines differ by factors on a few numbers.
-``tools/catalogue/fit_estimate.py`` fits the numbers. It also measures their error on models and
-GPU types that the fit did not see.
+All models and GPUs have the same few numbers, measured or not. A new model or GPU differs only by
+its shape, its peaks and the kernels of its family. Engines differ by factors on a few numbers.
+``tools/catalogue/fit_estimate.py`` fits the numbers. It also measures their error on models and GPU
+types that the fit did not see.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Calibration:
     releases: Mapping[str, float] = field(default_factory=dict)
 
     def of(self, what: str, engine: str) -> float:
-        """Return ``mix``, ``start`` (seconds), ``order`` or ``sequence`` (seconds) of an engine."""
+        """Return an engine's number: ``mix``, ``order``, ``start`` or ``sequence`` (seconds)."""
         base = {"mix": self.mix, "start": self.start_s, "order": self.order,
                 "sequence": self.sequence_s}[what]  # fmt: skip
         return base * self.engines.get(f"{what}.{engine}", 1.0)
@@ -90,8 +90,8 @@ class Calibration:
     def of_release(self, name: str) -> float:
         """Return the factor of a release, named as in ``releases``.
 
-        A release without a factor has that of the newest one before it, or of the oldest. Without
-        a version it has 1. A family without factors has the mean of the others.
+        A release without a factor has that of the newest release before it, or else of the oldest.
+        A name without a version has 1. A family without factors has the mean of the other families.
         """
         engine, family, version = name.split(" ", 2) if name else ("", "", "")
         own = {key: value for key, value in self.releases.items() if key.startswith(f"{engine} ")}
@@ -107,7 +107,7 @@ class Calibration:
 
 
 def release_order(version: str) -> tuple[tuple[int, ...], float]:
-    """Return the order of a version; those without a number, such as nightly builds, come first."""
+    """Return a sort key of a version; those without a number (nightly builds) come first."""
     found = re.match(r"v?(\d+(?:\.\d+)*)[-.]?([a-z]*)[-.]?(\d*)", version.strip().lower())
     if found is None:
         return (), 0.0

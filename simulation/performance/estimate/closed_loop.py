@@ -60,7 +60,10 @@ QUEUE_AHEAD = 0.5  # share of the others' prompts before a first token if all us
 def demands(
     graph: OperatorGraph, gpu: GpuSpec, efficiencies: Efficiencies, it: Iteration
 ) -> Demands:
-    """Return the work of one GPU for iterations ``it``, by DEMANDS; arrays of their shape."""
+    """Return the work of one GPU for iterations ``it``: seconds and counts by DEMANDS.
+
+    The arrays have the shape of the iterations.
+    """
     out = {name: np.zeros(it.decodes.shape) for name in DEMANDS}
     for op in graph.operators:
         if op.axis == "encoder":
@@ -92,7 +95,7 @@ class ClosedLoop:
     isl: FloatArray
     osl: FloatArray
     users: FloatArray  # concurrency of the deployment
-    batch: FloatArray  # sequences that one decode worker holds, at most
+    batch: FloatArray  # sequences of one decode worker, at most
     decode_workers: FloatArray
     prefill_workers: FloatArray  # nan: enough to keep up with decode
     transfer_s: FloatArray  # of a prompt's cache from a prefill to a decode worker
@@ -124,7 +127,7 @@ class ClosedLoop:
 
 
 def iteration_s(work: Demands, c: Calibration) -> FloatArray:
-    """Return the seconds of iterations with the demands ``work``."""
+    """Return the seconds of iterations with the demands ``work``, by the calibration ``c``."""
     moved = work["busy"] + c.imbalance * (work["experts"] + c.unpacked * work["unpacked"])
     moved = moved + (c.foreign - 1.0) * work["foreign"] + c.far_s * work["far"]
     return np.asarray(moved + c.iteration_s)
@@ -150,8 +153,8 @@ class SteadyState:
 def steady_state(loop: ClosedLoop, c: Calibration) -> SteadyState:
     """Return TTFT, TBT and throughput in the closed loop."""
     decode = iteration_s(loop.decode, c)
-    names, which = np.unique(loop.release, return_inverse=True)
-    releases = np.array([c.of_release(str(name)) for name in names])[which]
+    names, release_index = np.unique(loop.release, return_inverse=True)
+    releases = np.array([c.of_release(str(name)) for name in names])[release_index]
     decode = decode * releases * np.where(loop.split, c.split_decode, 1.0)
     sequence = np.choose(loop.engine, [c.of("sequence", e) for e in ENGINES])
     decode = decode + sequence * loop.batch / loop.decode_ranks
@@ -170,15 +173,18 @@ def steady_state(loop: ClosedLoop, c: Calibration) -> SteadyState:
     # Prompts run without captured CUDA graphs. The host launches every kernel and may be slower
     # than the GPU. Waiting prompts are computed together, up to the tokens of an iteration.
     eager = c.eager_s * loop.prefill["kernels"]
-    crowd, many = iteration_s(loop.crowd, c) - c.iteration_s, loop.abreast * loop.prefill_ranks
-    each = np.maximum(crowd, eager) / many
-    riding = np.where(in_step, each, riding)
+    crowd, crowd_prompts = (
+        iteration_s(loop.crowd, c) - c.iteration_s,
+        loop.abreast * loop.prefill_ranks,
+    )
+    prompt_in_crowd_s = np.maximum(crowd, eager) / crowd_prompts
+    riding = np.where(in_step, prompt_in_crowd_s, riding)
     # Decodes in an iteration with prompts also lose the captured graph, except on vLLM, which
     # captures pieces of such iterations.
     launched = np.where((loop.engine == VLLM) | in_step, 0.0, eager)
     prompts = mix * loop.batch / loop.osl
     # More than one prompt in an iteration: the weights are read already.
-    carrying = decode + riding + np.maximum(prompts - 1.0, 0.0) * crowd / many
+    carrying = decode + riding + np.maximum(prompts - 1.0, 0.0) * crowd / crowd_prompts
     late = np.minimum(prompts, 1.0) * (overlapped(carrying, launched) - decode)
     # A drafted token counts only if all before it are accepted.
     chain = c.acceptance * (1.0 - c.acceptance**loop.drafted) / (1.0 - c.acceptance)
@@ -186,7 +192,7 @@ def steady_state(loop: ClosedLoop, c: Calibration) -> SteadyState:
     tbt = decode / (1.0 + accepted) + np.where(loop.split, 0.0, late)
     # Each user with a place in the batch sends a prompt every osl tokens.
     in_service = np.minimum(loop.users, loop.batch * loop.decode_workers)
-    enough = np.maximum(in_service * each / (loop.osl * tbt), 1.0)
+    enough = np.maximum(in_service * prompt_in_crowd_s / (loop.osl * tbt), 1.0)
     workers = np.where(np.isnan(loop.prefill_workers), enough, loop.prefill_workers)
     queued = np.where(loop.split, in_service / workers, loop.batch)
     start = np.choose(loop.engine, [c.of("start", e) for e in ENGINES])
@@ -200,13 +206,13 @@ def steady_state(loop: ClosedLoop, c: Calibration) -> SteadyState:
     # All requests of the first round arrive at once; with more rounds it counts less.
     before = np.where(in_step, QUEUE_AHEAD, order * ROUNDS / loop.rounds)
     others = np.maximum(queued, 1.0) - 1.0
-    ttft = ttft + before * others * each
+    ttft = ttft + before * others * prompt_in_crowd_s
     train = loop.equal & ~loop.split & ~in_step
     lone = np.maximum(marginal, eager / loop.prefill_ranks)
     ttft = ttft + np.where(train, np.minimum(c.train, others), 0.0) * lone
     ttft = ttft + np.where(loop.split, loop.transfer_s, 0.0)
     # Prompts cannot start faster than they are computed, so users who are not decoding wait.
-    ttft = np.maximum(ttft, queued * each - (loop.osl - 1.0) * tbt)
+    ttft = np.maximum(ttft, queued * prompt_in_crowd_s - (loop.osl - 1.0) * tbt)
     # Users that exceed the batch wait for a place (Little's law).
     stay = ttft + (loop.osl - 1.0) * tbt
     wait = stay * (loop.users / in_service - 1.0)

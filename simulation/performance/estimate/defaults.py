@@ -61,7 +61,7 @@ class Deployment:
     recv_interval: float | None = None  # decode iterations between SGLang's polls for requests
     max_num_seqs: float = math.inf  # sequences that one attention rank decodes at once, at most
     chunk_tokens: float = MAX_BATCH_TOKENS  # prompt tokens of one iteration, at most
-    prefix_hit_rate: float = 0.0  # share of a prompt's tokens that a prefix cache holds
+    prefix_hit_rate: float = 0.0  # share of a prompt's tokens in a prefix cache
     median_ttft: bool = False  # TTFT is the median of requests, not their mean
 
     def __post_init__(self) -> None:
@@ -153,7 +153,7 @@ NOT_EQUAL = ". Give equal_lengths no where lengths differ"
 
 
 def _has_equal_lengths(deployment: Deployment) -> bool:
-    """Return whether all requests have the same lengths, by default for engine benchmarks."""
+    """Return whether all requests have the same lengths. By default, engine benchmarks have."""
     if deployment.equal is not None:
         return deployment.equal
     return deployment.rounds <= STEADY and (deployment.isl, deployment.osl) not in DRAWN
@@ -244,7 +244,7 @@ def _with_defaults(deployment: Deployment) -> ArrangedDeployment:
 
 
 def _split_total_tp(deployment: Deployment, notes: list[str]) -> ArrangedDeployment:
-    """Split a ``tp`` that counts the GPUs of all workers into prefill and decode workers.
+    """Divide a ``tp`` that counts the GPUs of all workers into prefill and decode workers.
 
     The remainder after whole workers computes prompts, or one worker if there is no remainder.
     """
@@ -272,7 +272,7 @@ def _split_total_tp(deployment: Deployment, notes: list[str]) -> ArrangedDeploym
 
 
 def _whole_experts(where: Arrangement, notes: list[str]) -> Arrangement:
-    """Make experts expert parallel if engines could not split one expert over that many GPUs."""
+    """Use expert parallelism if engines could not divide one expert over that many GPUs."""
     if where.moe_tp <= TENSOR_PARALLEL_MOST:
         return where
     notes.append(f"experts on {where.moe_tp} GPUs taken as parallel by expert")
@@ -282,16 +282,16 @@ def _whole_experts(where: Arrangement, notes: list[str]) -> Arrangement:
 def _aggregated(deployment: Deployment, notes: list[str]) -> tuple[Arrangement, float]:
     """Return arrangement and workers of an aggregated deployment, with GPUs counted once.
 
-    A square number of GPUs beyond one node, with expert parallelism of its root, often is tensor
-    times expert parallelism on the same GPUs.
+    With expert parallelism equal to the root of a square number of GPUs on several nodes, tensor
+    and expert parallelism often count the same GPUs.
     """
     where, workers = deployment.decode, deployment.decode_workers or 1.0
     group, side = where.tp * where.attention_dp, math.isqrt(where.tp * where.attention_dp)
     twice = side * side == group and (where.moe_ep in (side, group))
-    apart = deployment.gpu.network_bytes_s != deployment.gpu.link_bytes_s
+    slow_network = deployment.gpu.network_bytes_s != deployment.gpu.link_bytes_s
     if (
         deployment.shape.experts
-        and apart
+        and slow_network
         and twice
         and group > deployment.gpu.gpus_per_node >= side
     ):

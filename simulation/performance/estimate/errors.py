@@ -1,8 +1,8 @@
 """The errors of estimates on measured deployments: the median and the 90th percentile.
 
 Cells are by mode, load, engine and whether the model has layers that draft tokens. For such models
-a measurement often does not state whether the layers were used. A deployment takes the most
-specific cell that has enough rows.
+a measurement often does not state whether the layers were used. The most specific cell that has
+enough rows applies to a deployment.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class ErrorTable:
     cells: Mapping[str, Cell]  # by the names that ``CellSelector.names`` yields
 
     def of(self, where: CellSelector) -> tuple[str, Cell]:
-        """Return the name and values of the most specific cell of ``where``."""
+        """Return the name and the errors of the most specific cell that matches ``where``."""
         key = next(key for key in where.names() if key in self.cells)
         return key, self.cells[key]
 

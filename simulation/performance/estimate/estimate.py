@@ -75,18 +75,18 @@ def estimate_rows(
     """Estimate many deployments; return one answer per deployment, in the same order."""
     answers: list[Estimate | RefusedEstimate] = [RefusedEstimate("")] * len(deployments)
     placed: list[PlacedDeployment] = []
-    where: list[int] = []
+    indices: list[int] = []
     for index, deployment in enumerate(deployments):
         try:
             placed.append(fit_into_memory(deployment))
-            where.append(index)
+            indices.append(index)
         except SimulationError as problem:
             answers[index] = RefusedEstimate(str(problem))
     if not placed:
         return answers
     loop = loop_of(placed, efficiencies)
     steady = steady_state(loop, calibration)
-    for row, (index, fitted) in enumerate(zip(where, placed, strict=True)):
+    for row, (index, fitted) in enumerate(zip(indices, placed, strict=True)):
         arranged, notes = fitted.arranged, fitted.arranged.assumptions + fitted.notes
         if np.isnan(arranged.prefill_workers):
             workers = float(np.ceil(steady.prefill_workers[row]))
@@ -110,7 +110,7 @@ def estimate_rows(
 
 @dataclass(frozen=True, slots=True)
 class PlacedDeployment:
-    """A deployment that fits into memory."""
+    """A deployment that fits into memory, with its largest batch and its bytes."""
 
     deployment: Deployment
     arranged: ArrangedDeployment
@@ -121,14 +121,15 @@ class PlacedDeployment:
 
 
 def fit_into_memory(deployment: Deployment) -> PlacedDeployment:
-    """Fit a deployment into memory; raises SimulationError if it does not fit."""
+    """Return ``deployment`` with its largest batch; raise SimulationError if it does not fit."""
     arranged = arrange(deployment)
     weights, cache = footprint(replace(deployment.shape, encoder=None), arranged.decode, deployment)
     gpu, ranks = deployment.gpu, arranged.decode.attention_dp
     per_worker = deployment.concurrency / arranged.decode_workers
-    each_rank = min(np.ceil(per_worker / ranks), deployment.max_num_seqs)
+    sequences_per_rank = min(np.ceil(per_worker / ranks), deployment.max_num_seqs)
     room = gpu.memory_bytes * MEMORY_SHARE - OVERHEAD_BYTES - weights
-    if room < cache * each_rank:  # an operator raises the engine's share before requests wait
+    # An operator raises the engine's share of memory before requests wait.
+    if room < cache * sequences_per_rank:
         room = gpu.memory_bytes * TIGHT_SHARE - OVERHEAD_BYTES - weights
     if room < cache:
         raise SimulationError(
@@ -160,15 +161,15 @@ def footprint(shape: ModelShape, where: Arrangement, deployment: Deployment) -> 
 
 
 def loop_of(placed: Sequence[PlacedDeployment], efficiencies: Efficiencies) -> ClosedLoop:
-    """Return the arrays of ``closed_loop``, with the mean context of each deployment."""
+    """Return the arrays of ``closed_loop`` for deployments, one row each, at their mean context."""
     isl = np.array([p.deployment.isl for p in placed], np.float64)
     osl = np.array([p.deployment.osl for p in placed], np.float64)
     batch = np.array([p.batch for p in placed])
     ranks = np.array([float(p.arranged.prefill.attention_dp) for p in placed])
     none = np.zeros_like(isl)
     context = batch * (isl + osl / 2.0)
-    each = np.array([p.deployment.drafted for p in placed])
-    drafted = batch * each
+    drafted_each = np.array([p.deployment.drafted for p in placed])
+    drafted = batch * drafted_each
     hits = np.array([p.deployment.prefix_hit_rate for p in placed])
     tokens, pairs = (1.0 - hits) * isl, (1.0 - hits**2) * isl * isl / 2.0
     decode = iteration(batch, context, drafted, none)
@@ -176,8 +177,8 @@ def loop_of(placed: Sequence[PlacedDeployment], efficiencies: Efficiencies) -> C
     mixed = iteration(batch, context, drafted + ranks * tokens, ranks * pairs)
     chunk = np.array([p.deployment.chunk_tokens for p in placed])
     abreast = np.clip(chunk / tokens, 1.0, np.maximum(batch / ranks - 1.0, 1.0))
-    many = abreast * ranks
-    crowd = iteration(none, none, many * tokens, many * pairs)
+    crowd_prompts = abreast * ranks
+    crowd = iteration(none, none, crowd_prompts * tokens, crowd_prompts * pairs)
     return ClosedLoop(
         engine=np.array([ENGINES.index(p.deployment.engine) for p in placed]),
         split=np.array([p.arranged.split for p in placed]),
@@ -192,7 +193,7 @@ def loop_of(placed: Sequence[PlacedDeployment], efficiencies: Efficiencies) -> C
         abreast=abreast,
         decode_ranks=np.array([float(p.arranged.decode.attention_dp) for p in placed]),
         rounds=np.array([p.deployment.rounds for p in placed]),
-        drafted=each,
+        drafted=drafted_each,
         accepted=np.array([p.deployment.accepted for p in placed]),
         layers=np.array([float(p.deployment.shape.layers) for p in placed]),
         median=np.array([p.deployment.median_ttft for p in placed]),
@@ -207,7 +208,7 @@ def loop_of(placed: Sequence[PlacedDeployment], efficiencies: Efficiencies) -> C
 
 
 def _transfer_s(placed: PlacedDeployment) -> float:
-    """Return the seconds in which a prompt's cache goes from prefill to decode; 0 if aggregated.
+    """Return the seconds to send a prompt's cache from prefill to decode; 0 if aggregated.
 
     Each GPU of the prefill worker's rank sends its part over its own port.
     """
@@ -232,7 +233,7 @@ def demands_of(
     efficiencies: Efficiencies,
     it: Iteration,
 ) -> dict[str, FloatArray]:
-    """Return the demands of the iteration of each row ``i`` on ``arrangements[i]``.
+    """Return the demands of iterations ``it``, by DEMANDS; row ``i`` runs on ``arrangements[i]``.
 
     Rows with the same model, GPU and arrangement are computed together.
     """

@@ -5,14 +5,13 @@ components with mean 0. Deployments share the component of each trait that they 
 engine, engine version, GPU type, model, and mode (aggregated or disaggregated). More components
 belong to one deployment (model, GPU type, engine, precision and mode), one release of it, and one
 arrangement of it. The last component changes slowly with the load and the lengths of a deployment.
-
 This is a hierarchical model with shrinkage, and so a Gaussian process (Rasmussen and Williams,
 *Gaussian Processes for Machine Learning*, 2006, sections 2.2 and 2.3). Measured rows shift an
 estimate only by the components that they share with it. Outlying rows weigh less: the noise has a
 t distribution, fitted by reweighting (Lange, Little and Taylor 1989).
 
-Two views. The fitted correlations between deployments need not hold for the user's deployments. So
-the rows are used in two views. The first has the fitted correlations. In the second a row informs
+Two views. The fitted correlations between deployments may be wrong for the user's deployments. So
+the rows are used in two views. The first has the fitted correlations. In the second, a row informs
 only its own deployment at similar lengths.
 
 Weights. Leave-one-out errors of a deployment's rows decide between the views, and between the
@@ -24,8 +23,8 @@ Exceptions. A deployment's rows are dropped if no shift has the smallest mean er
 exceeds the spread of repeated measurements. If two rows at one load contradict each other
 (``contradictions``), the stated error stays as it was without the rows.
 
-Stated errors. No single row narrows a stated error: it is that of the rows without the one that
-would narrow it most. At the load of a row it is at least what remains of that row's own error. A
+Stated errors. No single row narrows a stated error: it is computed without the row that would
+narrow it most. At the load of a row, the stated error is at least that row's remaining error. A
 row of a defective measurement has more noise, by its ``trust``.
 
 ``tools/catalogue/fit_likeness.py`` fits the variances. It uses deployments of models that the fit
@@ -79,7 +78,7 @@ class Traits:
         return self.split.size
 
     def take(self, which: Which) -> Traits:
-        """Return the traits at a mask, a slice or indices."""
+        """Return the traits of the deployments at a mask, a slice or indices."""
         labels = {name: values[which] for name, values in self.labels.items()}
         return Traits(labels, self.load[which], self.split[which])
 
@@ -110,6 +109,7 @@ def family(shape: ModelShape) -> str:
 
 
 def _labels(deployment: Deployment) -> dict[str, str]:
+    """Return the label of a deployment at each of LEVELS."""
     mode = "disagg" if deployment.prefill else "agg"
     weights = deployment.decode.weights
     version = f"{deployment.engine} {deployment.version}" if deployment.version else ""
@@ -130,6 +130,7 @@ def _labels(deployment: Deployment) -> dict[str, str]:
 
 
 def _widths(part: Arrangement) -> str:
+    """Return the widths of an arrangement as one text."""
     return "-".join(map(str, (part.tp, part.pp, part.attention_dp, part.moe_tp, part.moe_ep)))
 
 
@@ -152,6 +153,7 @@ def shared(a: Traits, b: Traits) -> SharedTraits:
 
 
 def _equal_labels(a: TextArray, b: TextArray) -> BoolArray:
+    """Return where the labels of ``a`` equal those of ``b``, ``[a, b]``. "" equals no label."""
     names, codes = np.unique(np.concatenate([a, b]), return_inverse=True)
     left, right = codes[: a.size], codes[a.size :]
     return np.asarray((left[:, None] == right[None]) & (names[left] != "")[:, None])
@@ -180,25 +182,25 @@ class ErrorCovariance:
     def covariance(self, of: SharedTraits) -> FloatArray:
         """Return the covariance of the errors of two sets, ``[a, b]``, without noise."""
         lengths = np.array([self.users, self.isl, self.osl, self.gpus])
-        far = np.sqrt(np.einsum("ijk,k->ij", of.apart**2, lengths**-2.0))
-        total = self.load**2 * np.exp(-far) * of.same[LEVELS.index("deployment")]
+        distance = np.sqrt(np.einsum("ijk,k->ij", of.apart**2, lengths**-2.0))
+        total = self.load**2 * np.exp(-distance) * of.same[LEVELS.index("deployment")]
         for name, same in zip(LEVELS, of.same, strict=True):
             total += getattr(self, name) ** 2 * same
         return np.asarray(total * self.split**of.scaled)
 
     def alone(self, of: SharedTraits) -> FloatArray:
-        """Return the covariance ``[a, b]`` if rows inform only their own deployment.
+        """Return the covariance ``[a, b]`` if rows inform their own deployment only.
 
         The prior variance is the same as with ``covariance``.
         """
         total = sum(getattr(self, name) ** 2 for name in (*LEVELS, "load"))
         lengths = np.array([self.users, LIKE, LIKE, self.gpus])
-        far = np.sqrt(np.einsum("ijk,k->ij", of.apart**2, lengths**-2.0))
+        distance = np.sqrt(np.einsum("ijk,k->ij", of.apart**2, lengths**-2.0))
         same = of.same[LEVELS.index("deployment")]
-        return np.asarray(total * np.exp(-far) * same * self.split**of.scaled)
+        return np.asarray(total * np.exp(-distance) * same * self.split**of.scaled)
 
     def variance(self, traits: Traits) -> FloatArray:
-        """Return the prior variance of each deployment's error with its noise, ``[n]``."""
+        """Return the prior variance of each deployment's error, noise included, ``[n]``."""
         parts = sum(getattr(self, name) ** 2 * (traits.labels[name] != "") for name in LEVELS)
         scale = np.where(traits.split, self.split, 1.0) ** 2
         return np.asarray((parts + self.load**2 + self.noise**2) * scale)
@@ -210,7 +212,7 @@ class ErrorCovariance:
 
 @dataclass(frozen=True, slots=True)
 class ErrorQuantiles:
-    """Multiples of the posterior standard deviation that held 50% and 90% of measurements.
+    """Multiples of the posterior standard deviation that covered 50% and 90% of measurements.
 
     They are measured and not taken from the normal distribution, since errors have longer tails.
     Each pair is for aggregated and disaggregated deployments.
@@ -220,18 +222,18 @@ class ErrorQuantiles:
     nine: tuple[float, float]
 
     def of(self, split: BoolArray, spread: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return the relative errors that hold 50% and 90% of measurements, ``[n]`` each.
+        """Return the relative errors that cover 50% and 90% of measurements, ``[n]`` each.
 
-        ``spread [n]`` holds posterior standard deviations of the log error.
+        ``spread [n]`` are posterior standard deviations of the log error.
         """
-        which = split.astype(np.int64)
-        half, nine = (np.array(values)[which] for values in (self.half, self.nine))
+        mode = split.astype(np.int64)
+        half, nine = (np.array(values)[mode] for values in (self.half, self.nine))
         return np.expm1(half * spread), np.expm1(nine * spread)
 
     def of_shift(self, split: BoolArray, shift: Shift) -> tuple[FloatArray, FloatArray]:
-        """Return the errors to state for corrected estimates, as ``of``.
+        """Return the errors to state for corrected estimates: those that cover 50% and 90%.
 
-        They are never smaller than what remains of the error of the user's own rows at that load.
+        They are never smaller than the remaining error of the user's own rows at that load.
         """
         half, nine = self.of(split, shift.stated)
         own = np.expm1(shift.residual)
@@ -274,7 +276,7 @@ class View:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LearnedCorrections:
-    """The rows that help, prepared to correct any estimate of one quantity."""
+    """Measured rows, prepared to correct any estimate of one quantity."""
 
     likeness: ErrorCovariance
     rows: Traits
@@ -287,7 +289,7 @@ class LearnedCorrections:
 
     @property
     def part(self) -> FloatArray:
-        """Return the fraction of the shift that both views together apply, ``[rows]``."""
+        """Return the fraction of the predicted shift that both views together apply, ``[rows]``."""
         return np.asarray(sum(view.part for view in self.views))
 
     def at(self, traits: Traits) -> Shift:
@@ -321,7 +323,7 @@ class LearnedCorrections:
         return Shift(shift, np.sqrt(before), np.sqrt(after), np.sqrt(stated), residual)
 
     def _residuals(self, traits: Traits, shift: FloatArray) -> FloatArray:
-        """Return the largest remaining log error of the sound rows at each load, ``[n]``."""
+        """Return the largest log error that remains of the sound rows at each load, ``[n]``."""
         residual = np.zeros(traits.size)
         for start in range(0, traits.size if self.sound.size else 0, BATCH_ROWS):
             part = slice(start, start + BATCH_ROWS)
@@ -356,8 +358,8 @@ def learn_corrections(
     ``trust [rows]``, above 0 and at most 1, divides the variance of a row's noise. Default: 1.
 
     The rows of a deployment are dropped if every fraction of their shift makes them worse. With
-    ``judged`` False no row is checked and the whole shift counts. Use that to plan measurements
-    before their values are known.
+    ``judged`` False, no row is checked and the whole shift is applied. Use that to plan
+    measurements before their values are known.
     """
     # Saturate smoothly, so that one wrong row cannot dominate the linear solve.
     bounded = FARTHEST * np.tanh(off / FARTHEST)
@@ -367,8 +369,8 @@ def learn_corrections(
     names = rows.labels["deployment"]
     judged_names = [n for n in np.unique(names) if (names == n).sum() >= JUDGED] if judged else []
     if judged_names:
-        heard = [_view(likeness, alone, rows, bounded, trust) for alone in VIEWS]
-        predicted = np.array([view.left_out(bounded) for view in heard])
+        all_views = [_view(likeness, alone, rows, bounded, trust) for alone in VIEWS]
+        predicted = np.array([view.left_out(bounded) for view in all_views])
     for name in judged_names:
         of_name = names == name
         believed = _fraction_weights(predicted[:, of_name], bounded[of_name], trust[of_name])
@@ -376,15 +378,15 @@ def learn_corrections(
         if not believed.any():
             dropped.append(str(name))
     kept = ~np.isin(names, dropped)
-    left, left_off = rows.take(kept), bounded[kept]
-    views = [_view(likeness, alone, left, left_off, trust[kept]) for alone in VIEWS]
+    kept_rows, kept_errors = rows.take(kept), bounded[kept]
+    views = [_view(likeness, alone, kept_rows, kept_errors, trust[kept]) for alone in VIEWS]
     sound, errors = rows.take(trust == 1.0), off[trust == 1.0]
     pairs = contradictions(likeness, sound, errors) if judged else []
     torn = {str(sound.labels["deployment"][i]) for i, _ in pairs}
     return LearnedCorrections(
         likeness,
-        left,
-        left_off,
+        kept_rows,
+        kept_errors,
         tuple(
             replace(view, shares=of_view[:, kept])
             for view, of_view in zip(views, shares, strict=True)
@@ -399,24 +401,25 @@ def learn_corrections(
 def _fraction_weights(predicted: FloatArray, off: FloatArray, trust: FloatArray) -> FloatArray:
     """Return the weight of each fraction of each view, ``[views, PARTS]``.
 
-    ``predicted [views, rows]`` holds leave-one-out predictions of ``off [rows]``, and ``trust``
-    the weight of each row's error. The weights and
-    the weight of no shift sum to 1. All are 0 if no shift has the smallest mean error and that
-    error exceeds twice the spread of repeated measurements.
+    ``predicted [views, rows]`` are leave-one-out predictions of ``off [rows]``. ``trust`` is the
+    weight of each row's error. The weights and the weight of no shift sum to 1. All are 0 if no
+    shift has the smallest mean error and that error exceeds twice the spread of repeated
+    measurements.
     """
 
     def mean(away: FloatArray) -> FloatArray:
+        """Return the mean relative error for log errors ``away``, weighted by trust."""
         gross = np.minimum(np.abs(np.expm1(away)), GROSS)
         return np.asarray(REPEATED + gross @ trust / trust.sum())
 
-    left = mean(PARTS[:, None] * predicted[:, None] - off)
-    alone = float(mean(-off))
-    if 2.0 * REPEATED < alone < left.min():
-        return np.zeros_like(left)
+    errors = mean(PARTS[:, None] * predicted[:, None] - off)
+    error_without_shift = float(mean(-off))
+    if 2.0 * REPEATED < error_without_shift < errors.min():
+        return np.zeros_like(errors)
     rows = float(trust.sum())
-    weight = (left / left.min()) ** -rows * (1.0 - NOTHING) / left.size
-    nothing = (alone / left.min()) ** -rows * NOTHING
-    return np.asarray(weight / (weight.sum() + nothing))
+    weight = (errors / errors.min()) ** -rows * (1.0 - NOTHING) / errors.size
+    weight_without_shift = (error_without_shift / errors.min()) ** -rows * NOTHING
+    return np.asarray(weight / (weight.sum() + weight_without_shift))
 
 
 def contradictions(
@@ -430,12 +433,14 @@ def contradictions(
     noise = np.sqrt(likeness.noise_of(rows))
     common = shared(rows, rows)
     same = common.same[LEVELS.index("arrangement")] & (common.apart < SAME_LOAD).all(axis=2)
-    apart = np.abs(off[:, None] - off[None])
-    torn = same & (apart > CONTRADICTION * np.hypot(noise[:, None], noise[None]))
+    difference = np.abs(off[:, None] - off[None])
+    torn = same & (difference > CONTRADICTION * np.hypot(noise[:, None], noise[None]))
     pairs = []
     for name in np.unique(rows.labels["deployment"][torn.any(axis=1)]):
         rows_of_deployment = rows.labels["deployment"] == name
-        widest = np.where(torn & rows_of_deployment[:, None] & rows_of_deployment[None], apart, 0.0)
+        widest = np.where(
+            torn & rows_of_deployment[:, None] & rows_of_deployment[None], difference, 0.0
+        )
         first, second = np.unravel_index(int(widest.argmax()), widest.shape)
         pairs.append((int(first), int(second)))
     return pairs
@@ -444,7 +449,10 @@ def contradictions(
 def _view(
     likeness: ErrorCovariance, alone: bool, rows: Traits, off: FloatArray, trust: FloatArray
 ) -> View:
-    """Return a view of ``rows`` with all ``shares`` 0, for the caller to fill in."""
+    """Return a view of ``rows`` with all ``shares`` 0, for the caller to fill in.
+
+    ``alone`` selects the second view, in which rows inform only their own deployment.
+    """
     common = shared(rows, rows)
     covariance = likeness.alone(common) if alone else likeness.covariance(common)
     noise = likeness.noise_of(rows) / trust
@@ -453,7 +461,7 @@ def _view(
     for _ in range(ROUNDS):
         row_noise = noise / weight
         inverse = np.asarray(np.linalg.inv(covariance + np.diag(row_noise)))
-        left = row_noise * (inverse @ off)  # residual of each row
-        unsure = np.maximum(row_noise - row_noise**2 * np.diag(inverse), 0.0)
-        weight = (FREEDOM + 1.0) / (FREEDOM + (left**2 + unsure) / noise)
+        residual = row_noise * (inverse @ off)
+        residual_variance = np.maximum(row_noise - row_noise**2 * np.diag(inverse), 0.0)
+        weight = (FREEDOM + 1.0) / (FREEDOM + (residual**2 + residual_variance) / noise)
     return View(alone, inverse, np.zeros((PARTS.size, rows.size)))

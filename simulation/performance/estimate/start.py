@@ -34,9 +34,9 @@ def starts_s(
 ) -> list[float]:
     """Return, per engine, the seconds of a lone request's TTFT outside its prompt.
 
-    The parts are those of ``steady_state``. They are the start, one decode iteration, iterations
-    until the engine polls for requests and batches prompts of attention ranks, and launches that
-    the prompt does not hide. Memory is not checked.
+    The parts are those of ``steady_state``. The first are the start, one decode iteration, and
+    launches that the prompt does not hide. The others are iterations until the engine polls for
+    requests and batches prompts of attention ranks. Memory is not checked.
     """
     c, graph = calibration, operator_graph(replace(shape, encoder=None), where)
     prompt = min(PROMPT, float(shape.max_context - 1))
@@ -47,10 +47,10 @@ def starts_s(
     work = demands(graph, gpu, efficiencies, it)
     decode, alone = iteration_s(work, c)
     eager = c.eager_s * work["kernels"][1]
-    which = np.array([ENGINES.index(engine) for engine in engines])
-    ranks = np.full(which.size, float(where.attention_dp))
-    looks = np.where(which == SGLANG, c.polls * recv_interval, 0.0)
-    passing = gathered(which, ranks, c) + looks
+    engine_index = np.array([ENGINES.index(engine) for engine in engines])
+    ranks = np.full(engine_index.size, float(where.attention_dp))
+    looks = np.where(engine_index == SGLANG, c.polls * recv_interval, 0.0)
+    passing = gathered(engine_index, ranks, c) + looks
     launches = float(overlapped(alone, eager) - alone)
     return [
         c.of("start", engine)

@@ -46,18 +46,20 @@ class Residuals:
 
     @property
     def outlier(self) -> BoolArray:
-        """Return a mask of the outliers among the log errors of each quantity.
+        """Return the mask of outliers among the log errors of each quantity.
 
         An outlier is further from the median than ``ROBUST_Z`` scaled median absolute deviations.
         There is none if more than half of the errors are equal.
         """
         result = np.zeros(self.row.size, np.bool_)
         for name in np.unique(self.quantity):
-            which = self.quantity == name
-            logs = np.log(np.maximum(self.predicted_s[which], 1e-12) / self.measured_s[which])
+            of_quantity = self.quantity == name
+            logs = np.log(
+                np.maximum(self.predicted_s[of_quantity], 1e-12) / self.measured_s[of_quantity]
+            )
             away = np.abs(logs - np.median(logs))
             spread = 1.4826 * np.median(away)  # estimates the standard deviation if normal
-            result[which] = away > ROBUST_Z * spread if spread > 0 else False
+            result[of_quantity] = away > ROBUST_Z * spread if spread > 0 else False
         return result
 
     def of(self, quantity: str) -> Residuals:
@@ -125,32 +127,33 @@ def checks_of(residuals: Residuals, against: str) -> tuple[Check, ...]:
     checks = []
     for quantity in QUANTITIES:
         for inside in (True, False):
-            which = (residuals.quantity == quantity) & (residuals.inside == inside)
-            if which.any():
-                where = f"{against}, {INSIDE if inside else OUTSIDE}"
-                pair = residuals.measured_s[which], residuals.predicted_s[which]
-                checks.append(check(quantity, where, *pair))
+            selected = (residuals.quantity == quantity) & (residuals.inside == inside)
+            if selected.any():
+                rows_words = f"{against}, {INSIDE if inside else OUTSIDE}"
+                pair = residuals.measured_s[selected], residuals.predicted_s[selected]
+                checks.append(check(quantity, rows_words, *pair))
     return tuple(checks)
 
 
 def telling_check(checks: Sequence[Check]) -> Check | None:
-    """Return the check that a profile is judged by: that of the quantity it predicts worst.
+    """Return the check that represents a profile: that of the quantity it predicts worst.
 
     For each quantity, checks on unseen rows are preferred, and then checks inside the measured
     range. A preference needs at least ``FEW`` rows. The worst remaining check of a quantity counts.
     Of these, checks inside the measured range come first, and then the worst is returned. TTFT
     while serving counts only if nothing else was checked, since most of it is waiting.
     """
-    judged = [candidate for candidate in checks if candidate.quantity != SERVED_TTFT] or list(
-        checks
-    )
+    judged = [candidate for candidate in checks if candidate.quantity != SERVED_TTFT]
+    if not judged:
+        judged = list(checks)
     worst = []
     for quantity in dict.fromkeys(candidate.quantity for candidate in judged):
-        of = [candidate for candidate in judged if candidate.quantity == quantity]
+        of_quantity = [candidate for candidate in judged if candidate.quantity == quantity]
         for words in (UNSEEN, INSIDE):
-            preferred = [candidate for candidate in of if words in candidate.against]
-            of = preferred if sum(candidate.rows for candidate in preferred) >= FEW else of
-        worst.append(max(of, key=lambda candidate: candidate.mape))
+            preferred = [candidate for candidate in of_quantity if words in candidate.against]
+            if sum(candidate.rows for candidate in preferred) >= FEW:
+                of_quantity = preferred
+        worst.append(max(of_quantity, key=lambda candidate: candidate.mape))
     worst = [candidate for candidate in worst if INSIDE in candidate.against] or worst
     return max(worst, key=lambda candidate: candidate.mape, default=None)
 
@@ -158,12 +161,10 @@ def telling_check(checks: Sequence[Check]) -> Check | None:
 def stated_check(checks: Sequence[Check], spread: float, modelled: bool) -> Check | None:
     """Return the error that a profile states: ``telling_check``, or the expected ``spread``.
 
-    The spread is used, as a check of 0 rows, if nothing was checked. It also replaces a smaller
-    error if the profile is modelled or was checked on fewer than ``FEW`` rows.
-
-    The spread is a standard deviation of the log error. A normal error has a mean size of 0.8 times
-    that. The full spread is stated as the mean, because it covers kernels only and other errors add
-    to it.
+    ``spread`` is a standard deviation of the log error. It is used, as a check of 0 rows, if
+    nothing was checked. It also replaces a smaller error if the profile is modelled or was checked
+    on fewer than ``FEW`` rows. A normal error has a mean size of 0.8 times that. The full spread is
+    stated as the mean, because it covers kernels only and other errors add to it.
     """
     telling = telling_check(checks)
     unsure = telling is None or ((modelled or telling.rows < FEW) and spread > telling.mape)
@@ -181,36 +182,43 @@ def _entries(
     quantity: str, which: BoolArray, size: FloatArray, measured: FloatArray, predicted: FloatArray,
     inside: BoolArray,
 ) -> Residuals:  # fmt: skip
+    """Return the residuals of one quantity.
+
+    ``which`` is a mask over all rows. The other arrays have only the selected rows.
+    """
     row = np.flatnonzero(which).astype(np.int64)
     return Residuals(np.full(row.size, quantity), row, size, measured, predicted, inside)
 
 
 def _prefill(profile: Profile, rows: BenchmarkRows) -> Residuals:
-    which = np.isfinite(rows.prefill_s) & np.isfinite(rows.tokens) & rows.whole
-    part, none = rows.take(which), np.zeros(int(which.sum()))
+    """Return the residuals of prefill times of batch rows."""
+    selected = np.isfinite(rows.prefill_s) & np.isfinite(rows.tokens) & rows.whole
+    part, none = rows.take(selected), np.zeros(int(selected.sum()))
     predicted = prefill_seconds(profile, part.batch, part.isl)
     inside = measured_range(profile, none, none, part.tokens, part.tokens * part.isl / 2)
-    return _entries(PREFILL, which, part.tokens, part.prefill_s, predicted, inside)
+    return _entries(PREFILL, selected, part.tokens, part.prefill_s, predicted, inside)
 
 
 def _tbt(profile: Profile, rows: BenchmarkRows) -> Residuals:
-    which = np.isfinite(rows.tbt_s) & np.isfinite(rows.batch) & rows.whole
-    part, none = rows.take(which), np.zeros(int(which.sum()))
+    """Return the residuals of TBT of batch rows."""
+    selected = np.isfinite(rows.tbt_s) & np.isfinite(rows.batch) & rows.whole
+    part, none = rows.take(selected), np.zeros(int(selected.sum()))
     # Rows in the WVA's format have no lengths. The linear profile does not need them, so use 0.
     context = part.batch * np.nan_to_num(part.context)
     predicted = iteration_s(profile, part.batch, context, none, none)
     inside = measured_range(profile, part.batch, context, none, none)
-    return _entries(TBT, which, part.batch, part.tbt_s, predicted, inside)
+    return _entries(TBT, selected, part.batch, part.tbt_s, predicted, inside)
 
 
 def _served_residuals(profile: Profile, rows: BenchmarkRows) -> Residuals:
-    which = np.isfinite(rows.tbt_s) & np.isfinite(rows.concurrency) & np.isnan(rows.batch)
-    which &= np.isfinite(rows.isl) & (rows.osl >= 1)
-    part = rows.take(which)
+    """Return the residuals of TBT of served rows."""
+    selected = np.isfinite(rows.tbt_s) & np.isfinite(rows.concurrency) & np.isnan(rows.batch)
+    selected &= np.isfinite(rows.isl) & (rows.osl >= 1)
+    part = rows.take(selected)
     load = _steady(part, part.decoding)
     predicted = iteration_s(profile, *load)
     inside = measured_range(profile, *load)
-    return _entries(SERVED_TBT, which, load[0], part.tbt_s, predicted, inside)
+    return _entries(SERVED_TBT, selected, load[0], part.tbt_s, predicted, inside)
 
 
 def _steady(rows: BenchmarkRows, b: FloatArray) -> tuple[FloatArray, ...]:
@@ -220,11 +228,12 @@ def _steady(rows: BenchmarkRows, b: FloatArray) -> tuple[FloatArray, ...]:
 
 
 def _ttft(profile: Profile, rows: BenchmarkRows) -> Residuals:
-    which = np.isfinite(rows.ttft_s) & (rows.concurrency <= 1) & np.isfinite(rows.isl)
-    part, none = rows.take(which), np.zeros(int(which.sum()))
+    """Return the residuals of TTFT of served rows with one request in flight."""
+    selected = np.isfinite(rows.ttft_s) & (rows.concurrency <= 1) & np.isfinite(rows.isl)
+    part, none = rows.take(selected), np.zeros(int(selected.sum()))
     predicted = prefill_seconds(profile, none + 1, part.isl)
     inside = measured_range(profile, none, none, part.isl, part.isl**2 / 2)
-    return _entries(TTFT, which, part.isl, part.ttft_s, predicted, inside)
+    return _entries(TTFT, selected, part.isl, part.ttft_s, predicted, inside)
 
 
 def _served_ttft(profile: Profile, rows: BenchmarkRows, waiting: Waiting) -> Residuals:

@@ -24,7 +24,7 @@ class Waiting:
         users: FloatArray,
         in_service: FloatArray,
     ) -> FloatArray:
-        """Return TTFT as in ``closed_loop``; all arrays have the shape ``[n]``.
+        """Return TTFT in seconds as in ``closed_loop``; all arrays have the shape ``[n]``.
 
         It is the sum of the start, the running iteration, the request's own prompt and the prompts
         of a share of the others. ``in_service`` of the ``users`` have a place in the batch. The
@@ -44,6 +44,6 @@ class Waiting:
         return before
 
     def prompts(self, users: FloatArray) -> FloatArray:
-        """Return the number of prompts computed until a first token, the own one included."""
+        """Return the number of prompts computed before a first token, including its own."""
         count: FloatArray = 1.0 + self.order * (np.maximum(users, 1.0) - 1.0)
         return count

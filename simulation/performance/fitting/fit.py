@@ -85,15 +85,14 @@ def fit(
 ) -> FittedProfile:
     """Fit a profile of ``kind`` to the rows of one arrangement.
 
-    ``base`` is an uncalibrated profile. An operator or roofline fit scales it. A linear fit takes
+    ``base`` is an uncalibrated profile. An operator or roofline fit scales it. A linear fit uses
     its prefill if the rows have none, and its proportions if the rows are a sweep (``is_sweep``).
     With ``waiting``, TTFT under load is used and compared too.
 
-    A table takes its default limits from the rows, an operator or roofline profile from ``base``. A
-    linear profile takes its largest batch from the rows if throughput falls, else vLLM's defaults.
-
-    Raises SimulationError for an unknown kind, several arrangements, a missing ``base``, or rows
-    that cannot be fitted.
+    The default limits of a table come from the rows, those of an operator or roofline profile from
+    ``base``. The largest batch of a linear profile comes from the rows if throughput falls, else
+    from vLLM's defaults. Raises SimulationError for an unknown kind, several arrangements, a
+    missing ``base``, or rows that cannot be fitted.
     """
     if kind not in KINDS:
         raise SimulationError(f"There is no profile kind {kind!r}. Use one of {', '.join(KINDS)}.")
@@ -106,6 +105,7 @@ def fit(
     (model, gpu, tp), _ = arrangements[0]
 
     def by_line(part: BenchmarkRows) -> tuple[Profile, tuple[Parameter, ...], tuple[str, ...]]:
+        """Return the linear profile of the rows."""
         budget = max_batch_tokens or MAX_BATCH_TOKENS
         pair: tuple[Phase, Phase] | None = None
         spread, start_s = 0.0, 0.0
@@ -133,6 +133,7 @@ def fit(
         return profile, line.parameters, line.notes
 
     def by_table(part: BenchmarkRows) -> tuple[Profile, tuple[Parameter, ...], tuple[str, ...]]:
+        """Return the table profile of the rows."""
         profile: TableProfile = table_profile(
             part,
             kv_capacity_tokens=kv_capacity_tokens,
@@ -143,6 +144,7 @@ def fit(
         return profile, (), profile.notes
 
     def by_factor(part: BenchmarkRows) -> tuple[Profile, tuple[Parameter, ...], tuple[str, ...]]:
+        """Return the base profile scaled to the rows."""
         if base is None:
             raise SimulationError(
                 f"A fit of kind {kind} scales an uncalibrated profile. Give that profile as base."
@@ -210,9 +212,9 @@ def unmeasured(base: Profile | None) -> Provenance:
 def cross_validated(
     fitter: Fitter, rows: BenchmarkRows, waiting: Waiting | None = None
 ) -> Residuals | None:
-    """Return the residuals of each configuration under a fit that did not see it.
+    """Return the residuals of each configuration under a fit without it.
 
-    Rows are indexed as in ``rows``. None if no configuration can be removed from the fit.
+    Their ``row`` is an index into ``rows``. None if no configuration can be removed from the fit.
     """
     _, group = np.unique(configurations(rows), axis=0, return_inverse=True)
     fold = group.ravel() % FOLDS
@@ -253,9 +255,9 @@ def calibrated(
         "one factor per phase (measured).",
     )
     for phase, quantities in (("prefill", (PREFILL, TTFT)), ("decode", (TBT, SERVED_TBT))):
-        which = np.isin(residuals.quantity, quantities)
-        if which.any():
-            factors[phase] = residuals.measured_s[which] / residuals.predicted_s[which]
+        selected = np.isin(residuals.quantity, quantities)
+        if selected.any():
+            factors[phase] = residuals.measured_s[selected] / residuals.predicted_s[selected]
             start_s = 0.0 if phase == "prefill" else start_s
     if "prefill" not in factors and waiting is not None:
         prompt = prompt_alone(rows, waiting)
@@ -278,9 +280,9 @@ def calibrated(
         if phase not in factors
     )
     decode, prefill = factors.get("decode", np.ones(1)), factors.get("prefill", np.ones(1))
-    which = np.isin(residuals.quantity, (TBT, SERVED_TBT))
-    batches = residuals.size[which] if which.any() else np.ones(1)
-    tokens = residuals.size[~which] if (~which).any() else np.full(1, 1024.0)
+    selected = np.isin(residuals.quantity, (TBT, SERVED_TBT))
+    batches = residuals.size[selected] if selected.any() else np.ones(1)
+    tokens = residuals.size[~selected] if (~selected).any() else np.full(1, 1024.0)
     ends = float(batches.max()), float(tokens.max())
     pre = float(np.median(prefill))
     if (residuals.quantity == SERVED_TBT).any():
@@ -309,7 +311,10 @@ def calibrated(
 
 
 def _spread_of(factors: FloatArray) -> tuple[float, float, float]:
-    """Return the 2.5%, 50% and 97.5% quantiles of the factors; the outer are NaN for one row."""
+    """Return the 2.5%, 50% and 97.5% quantiles of the factors.
+
+    With one factor, the outer quantiles are NaN.
+    """
     if factors.size < 2:
         return np.nan, float(factors[0]), np.nan
     low, middle, high = np.quantile(factors, (0.025, 0.5, 0.975)).tolist()
@@ -333,8 +338,8 @@ def beside_prompts(
     for _ in range(STEPS):
         curve = by_phase(base.curve, factor, prefill, *ends)
         residuals = compare_with(adjusted(base, curve=curve), rows, FITTED).residuals
-        which = np.isin(residuals.quantity, (TBT, SERVED_TBT))
-        ratio = residuals.measured_s[which] / residuals.predicted_s[which]
+        selected = np.isin(residuals.quantity, (TBT, SERVED_TBT))
+        ratio = residuals.measured_s[selected] / residuals.predicted_s[selected]
         step = float(np.clip(np.median(ratio), 0.5, 2.0))
         factor = max(factor * step, LEAST)
         if abs(step - 1.0) < 1e-3:
@@ -345,8 +350,8 @@ def beside_prompts(
 def by_phase(curve: Curve, decode: float, prefill: float, decodes: float, tokens: float) -> Curve:
     """Scale the parts of a curve by the factors ``decode`` and ``prefill``.
 
-    Both phases share the dense part. It takes the factor of decode up to ``decodes`` tokens and
-    that of prefill from ``tokens`` on. Between them it is interpolated over the log of the tokens.
+    Both phases share the dense part. Its factor is that of decode up to ``decodes`` tokens and that
+    of prefill from ``tokens`` on. Between them it is interpolated over the log of the tokens.
     """
     if curve.kind != GRID:
         raise SimulationError("Only an operator or roofline profile can be calibrated by phase.")

@@ -71,7 +71,6 @@ def least_squares(design: FloatArray, seconds: FloatArray, groups: FloatArray) -
     Rows with equal values in ``groups [rows, columns]`` form a cluster. Intervals come from the
     jackknife over clusters (CR3; Cameron and Miller 2015), with t of clusters - 1 degrees of
     freedom. Repeats of one configuration tell less about a slope than different configurations do.
-
     Intervals are NaN with fewer than terms + 2 clusters, or if a term needs one certain cluster.
     Raises SimulationError if the rows do not determine all terms.
     """
@@ -123,8 +122,8 @@ def linear_fit(
     differ enough.
     """
     rows = rows.take(rows.whole)
-    near = ~(np.fmax(rows.isl, rows.osl) > CONTEXT)
-    decode = rows.take(np.isfinite(rows.tbt_s) & np.isfinite(rows.batch) & near)
+    short = ~(np.fmax(rows.isl, rows.osl) > CONTEXT)
+    decode = rows.take(np.isfinite(rows.tbt_s) & np.isfinite(rows.batch) & short)
     prefill_s, tokens, first = prefills(rows, max_batch_tokens)
     served = served_rows(rows)
     if not decode.rows:
@@ -174,25 +173,30 @@ def prefills(
 
 
 def lacks_prefill(rows: BenchmarkRows, max_batch_tokens: float) -> bool:
-    """Return whether the rows have batches with TBT but no prefill, as those of the WVA."""
+    """Return whether rows have a TBT by batch but no prefill time, as those of the WVA."""
     decodes = np.isfinite(rows.tbt_s) & np.isfinite(rows.batch)
     return bool(decodes.any() and not prefills(rows, max_batch_tokens)[2].any())
 
 
 def longest_context(decode: BenchmarkRows) -> float:
-    """Return the longest mean context of a decoding sequence; inf if a row lacks its lengths."""
+    """Return the largest mean context of a decoding sequence over the rows, in tokens.
+
+    It is inf if a row lacks its lengths.
+    """
     return float(np.nan_to_num(decode.context, nan=np.inf).max())
 
 
 def saturation(decode: BenchmarkRows) -> float | None:
     """Return the batch with the peak tokens/s, or None if no fall beyond it was measured.
 
-    It is the bound "beyond which performance degrades" of C1. The largest measured batch must give
-    ``FALLS`` less than the peak, since smaller differences are noise.
+    It is the bound "beyond which performance degrades" of C1. The largest measured batch must have
+    ``FALLS`` less tokens/s than the peak, since smaller differences are noise.
     """
     batches = np.unique(decode.batch)
-    shown = np.where(np.isfinite(decode.throughput), decode.throughput, decode.batch / decode.tbt_s)
-    rates = np.array([np.median(shown[decode.batch == b]) for b in batches])
+    tokens_per_s = np.where(
+        np.isfinite(decode.throughput), decode.throughput, decode.batch / decode.tbt_s
+    )
+    rates = np.array([np.median(tokens_per_s[decode.batch == b]) for b in batches])
     best = int(rates.argmax())
     fallen = best + 1 < batches.size and rates[-1] < (1.0 - FALLS) * rates[best]
     return float(batches[best]) if fallen and best >= 1 else None
@@ -206,7 +210,7 @@ def _without_prefill(
     notes: tuple[str, ...],
     full: float | None,
 ) -> LinearFit:
-    """Take gamma and delta from the modelled profile, or from upper bounds without one.
+    """Return the fit with gamma and delta of the modelled profile, or with upper bounds for them.
 
     The bounds are gamma = alpha and delta = beta. A prompt token reads no cache of its own, so it
     takes no longer than a decoding sequence.
@@ -253,14 +257,15 @@ def served_rows(rows: BenchmarkRows) -> BenchmarkRows:
         np.isfinite(rows.tbt_s) & np.isfinite(rows.concurrency) & np.isnan(rows.batch)
         & np.isfinite(rows.isl) & (rows.osl >= 1)
     )  # fmt: skip
-    near = np.fmax(served.isl, served.osl) <= CONTEXT
-    return served.take(near) if near.any() else served
+    short = np.fmax(served.isl, served.osl) <= CONTEXT
+    return served.take(short) if short.any() else served
 
 
 UNITS = {"alpha": "s", "beta": "s per sequence", "gamma": "s", "delta": "s per token"}
 
 
 def _parameters(line: Line, names: tuple[str, str]) -> tuple[Parameter, Parameter]:
+    """Return the two coefficients of a line as parameters with ``names``."""
     first, second = (
         Parameter(name, float(v), float(low), float(high), UNITS[name])
         for name, v, low, high in zip(names, line.values, line.low, line.high, strict=True)
@@ -270,9 +275,9 @@ def _parameters(line: Line, names: tuple[str, str]) -> tuple[Parameter, Paramete
 
 def _from_served(rows: BenchmarkRows) -> LinearFit:
     """Fit alpha, beta and delta to the TBT of served rows, with gamma = alpha."""
-    b = rows.decoding
-    tokens = b * rows.isl / rows.osl
-    design = np.column_stack([np.ones(rows.rows), b, tokens])
+    batch = rows.decoding
+    tokens = batch * rows.isl / rows.osl
+    design = np.column_stack([np.ones(rows.rows), batch, tokens])
     line = least_squares(design, rows.tbt_s, configurations(rows))
     alpha, beta, delta = (
         Parameter(name, float(v), float(low), float(high), UNITS[name])
@@ -286,6 +291,6 @@ def _from_served(rows: BenchmarkRows) -> LinearFit:
         "alone was not measured, so gamma equals alpha."
     )
     return LinearFit(
-        (alpha, beta, gamma, delta), float(b.max()), float(tokens.max()), longest_context(rows),
+        (alpha, beta, gamma, delta), float(batch.max()), float(tokens.max()), longest_context(rows),
         notes=(note,),
     )  # fmt: skip

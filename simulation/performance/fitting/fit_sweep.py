@@ -84,10 +84,11 @@ def prompt_alone(rows: BenchmarkRows, waiting: Waiting | None) -> Prompt | None:
 
 
 def start_beside(prompt: Prompt | None, waiting: Waiting | None, base: Profile) -> float:
-    """Return the start of a request in seconds that its prompt time does not include.
+    """Return the seconds before a request's first iteration that its prompt time excludes.
 
-    It is 0 if the prompt time is the TTFT of a lone request, which includes the start. If TTFT was
-    corrected for waiting, it is the start of ``waiting``. Without a TTFT it is that of ``base``.
+    They are 0 if the prompt time is the TTFT of a lone request, which includes the start. If TTFT
+    was corrected for waiting, they are the start of ``waiting``. Without a TTFT, they are that of
+    ``base``.
     """
     if prompt is None:
         return base.start_s
@@ -97,7 +98,7 @@ def start_beside(prompt: Prompt | None, waiting: Waiting | None, base: Profile) 
 def prefill_line(base: Profile, budget: float) -> tuple[float, float]:
     """Return gamma and delta in seconds for prefill iterations of ``base`` up to ``budget`` tokens.
 
-    They are the least squares of the relative errors.
+    They minimize the squared relative errors.
     """
     tokens = budget / SIZES
     none = np.zeros(tokens.shape)
@@ -137,10 +138,10 @@ def sweep_fit(
         low_factor, high_factor = prompt.seconds / modelled, prompt.high / modelled
         what = f"TTFT at {prompt.load:,.3g} in flight"
     factor = float(np.median(low_factor))
-    z = scipy.special.ndtri(0.5 + CONFIDENCE / 2)
-    spread = float(np.exp(z * base.spread))
+    deviations = scipy.special.ndtri(0.5 + CONFIDENCE / 2)
+    spread = float(np.exp(deviations * base.spread))
     low, high = float(low_factor.min()) / spread, float(high_factor.max()) * spread
-    alone = factor * (chunks * gamma + isl * delta)
+    prompt_alone_s = factor * (chunks * gamma + isl * delta)
 
     notes = [
         "The rows have one proportion of isl to osl, in which the time between tokens cannot tell "
@@ -156,15 +157,15 @@ def sweep_fit(
         )
     first, tokens = factor * gamma, factor * delta
     if first > alpha:  # a larger gamma would exceed the measured time of mixed iterations
-        first, tokens = alpha, (alone - chunks * alpha) / isl
+        first, tokens = alpha, (prompt_alone_s - chunks * alpha) / isl
         notes.append(
             f"γ is that of an iteration among decodes, {alpha * 1e3:.3g} ms, and not the "
             f"{factor * gamma * 1e3:.3g} ms of that profile; the rest of a prompt's time is in δ."
         )
     full = slope / ratio  # the delta that leaves nothing for beta
     if tokens > full:
-        first = min((alone - full * isl) / chunks, alpha)
-        over = alone - chunks * first - full * isl
+        first = min((prompt_alone_s - full * isl) / chunks, alpha)
+        over = prompt_alone_s - chunks * first - full * isl
         notes.append(
             f"δ is {full * 1e3:.3g} ms per token, all that the time between tokens grows by, and "
             f"not the {tokens * 1e3:.3g} ms of that profile"

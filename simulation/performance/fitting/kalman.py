@@ -109,18 +109,18 @@ def tune(
 ) -> Tuned:
     """Update ``profile`` by the observations; its limits, provenance and checks stay.
 
-    ``covariance`` of an earlier ``Tuned`` continues that run. The default is ``tuning.prior`` for
-    every parameter. Raises SimulationError if a parameter of the profile is 0.
+    ``covariance`` of an earlier ``Tuned`` continues that run. By default, every parameter has the
+    standard deviation ``tuning.prior``. Raises SimulationError if a parameter of the profile is 0.
     """
     tuning = tuning or Tuning()
     start = np.array([profile.alpha_s, profile.beta_s, profile.gamma_s, profile.delta_s])
     if (start <= 0).any():
-        zero = ", ".join(n for n, v in zip(NAMES, start, strict=True) if v <= 0)
+        zero = ", ".join(n for n, value in zip(NAMES, start, strict=True) if value <= 0)
         raise SimulationError(
             f"The profile of {profile.model} on {profile.gpu} cannot be tuned from {zero} = 0. "
             "Start from a small positive value."
         )
-    x = np.log(start)
+    log_parameters = np.log(start)
     spread = np.eye(4) * tuning.prior**2 if covariance is None else covariance.copy()
     count = observations.seconds.size
     history, innovation = np.empty((count, 4)), np.empty(count)
@@ -130,15 +130,15 @@ def tune(
     for i in range(count):
         b, p = observations.decodes[i], observations.prefill_tokens[i]
         spread = _bounded(spread + np.eye(4) * tuning.drift**2 * waited[i])
-        mean, slope = expected(np.exp(x), b, p, shares[i])
-        off = observations.seconds[i] - mean
-        innovation[i] = off / mean
+        mean, slope = expected(np.exp(log_parameters), b, p, shares[i])
+        error = observations.seconds[i] - mean
+        innovation[i] = error / mean
         noise = (tuning.noise * mean) ** 2
         variance = slope @ spread @ slope + noise
-        if off**2 > tuning.gate**2 * variance:
+        if error**2 > tuning.gate**2 * variance:
             missed += 1
             if missed < tuning.patience:
-                history[i] = np.exp(x)
+                history[i] = np.exp(log_parameters)
                 continue
             spread = _bounded(spread * tuning.opening**2)
             variance = slope @ spread @ slope + noise
@@ -146,17 +146,17 @@ def tune(
         # Decodes alone tell nothing about prefill, however the parameters are correlated.
         gain = np.where(slope == 0, 0.0, spread @ slope / variance)
         # Limit a step to a factor of e: the slope is only valid near the current state.
-        x = x + np.clip(gain * off, -1.0, 1.0)
+        log_parameters = log_parameters + np.clip(gain * error, -1.0, 1.0)
         keep = np.eye(4) - np.outer(gain, slope)
         spread = keep @ spread @ keep.T + np.outer(gain, gain) * noise  # Joseph: stays symmetric
-        history[i] = np.exp(x)
-    values, reach = np.exp(x), np.exp(Z95 * np.sqrt(np.diag(spread)))
+        history[i] = np.exp(log_parameters)
+    values, reach = np.exp(log_parameters), np.exp(Z95 * np.sqrt(np.diag(spread)))
     alpha, beta, gamma, delta = values.tolist()
     return Tuned(
         replace(profile, alpha_s=alpha, beta_s=beta, gamma_s=gamma, delta_s=delta),
         tuple(
-            Parameter(name, float(v), float(v / r), float(v * r), UNITS[name])
-            for name, v, r in zip(NAMES, values, reach, strict=True)
+            Parameter(name, float(value), float(value / r), float(value * r), UNITS[name])
+            for name, value, r in zip(NAMES, values, reach, strict=True)
         ),
         spread,
         history,

@@ -26,7 +26,7 @@ PHASE_OF = {
 
 @dataclass(frozen=True, slots=True)
 class PhaseBasis:
-    """The basis of one phase of a profile; ``error`` is None if it is not known.
+    """The basis of one phase of a profile. ``error`` is None if it is not known.
 
     ``most`` is the largest measured size of an iteration: prompt tokens in prefill, sequences in
     decode. It is None if nothing was measured or no limit is known.
@@ -46,16 +46,16 @@ def phases(profile: Profile) -> tuple[PhaseBasis, ...]:
         limits = profile.curve.values[MOST_TOKENS], profile.curve.values[MOST_DECODES]
     bases = []
     for name, phase, limit in zip(PHASES, phases_of(profile), limits, strict=True):
-        of = phase.provenance
+        provenance = phase.provenance
         checks = [check for check in profile.checks if PHASE_OF.get(check.quantity, name) == name]
-        modelled = of.kind in KINDS[2:]
+        modelled = provenance.kind in KINDS[2:]
         most = phase.most if phase.most < NO_LIMIT else float(limit)
         known = most < NO_LIMIT and not modelled
         bases.append(
             PhaseBasis(
                 name,
-                of.kind,
-                of.source,
+                provenance.kind,
+                provenance.source,
                 stated_check(checks, profile.spread, modelled),
                 most if known else None,
             )
@@ -64,13 +64,13 @@ def phases(profile: Profile) -> tuple[PhaseBasis, ...]:
 
 
 def phases_of(profile: Profile) -> tuple[Phase, Phase]:
-    """Return the phases of a profile; without its own, both have its provenance."""
+    """Return the two phases of a profile. By default, both have its provenance."""
     same = Phase(profile.provenance)
     return getattr(profile, "phases", None) or (same, same)
 
 
 def together(parts: Sequence[Phase]) -> Provenance:
-    """Return one provenance for prefill and decode: the least certain kind, and both sources."""
+    """Return one provenance for prefill and decode: the less certain kind, and both sources."""
     kind = max((part.provenance.kind for part in parts), key=KINDS.index)
     prefill, decode = (part.provenance for part in parts)
     if prefill.source == decode.source:

@@ -44,18 +44,20 @@ class Endpoints:
         self._read: tuple[Observation, Sees, FloatArray] | None = None
 
     def __len__(self) -> int:
+        """Return the number of endpoints."""
         return len(self.pools)
 
     def total(self, values: FloatArray | IntArray) -> FloatArray:
-        """Sum ``values [pools]`` per endpoint."""
+        """Return the sum of ``values [pools]`` by endpoint."""
         if self._each:
             return values.astype(np.float64, copy=False)
         return np.bincount(self.of, values, len(self.pools)).astype(np.float64, copy=False)
 
     def utilisation(self, observation: Observation) -> FloatArray:
-        """Return the KV memory in use over that of all ready instances of the endpoint.
+        """Return the used share of KV memory of each endpoint's ready instances, ``[endpoints]``.
 
-        If none is ready it is the largest utilization of its pools, which is 1 while requests wait.
+        If none is ready, it is the largest utilization of its pools, which is 1 while requests
+        wait.
         """
         if self._each:
             return observation.utilisation
@@ -68,17 +70,18 @@ class Endpoints:
         return np.where(self._alone, observation.utilisation[self._its], means)
 
     def reading(self, observation: Observation, sees: Sees) -> FloatArray:
-        """Return the utilization that thresholds are compared with.
+        """Return the utilization that thresholds are compared with, ``[endpoints]``.
 
-        With ``sees`` queues it is how full an iteration of the ready instances is, including
-        waiting requests (``Observation.load``). With memory it is the KV memory in use, which
-        hardly fills on models with grouped-query attention, however long the queue.
+        With ``sees`` queues, it is the used share of an iteration of the ready instances, including
+        waiting requests (``Observation.load``). With memory, it is the KV memory in use, which
+        stays low on models with grouped-query attention, however long the queue.
         """
         if self._read is None or self._read[0] is not observation or self._read[1] != sees:
             self._read = observation, sees, self._reading(observation, sees)  # cached for gauge()
         return self._read[2]
 
     def _reading(self, observation: Observation, sees: Sees) -> FloatArray:
+        """Return ``reading`` without its cache."""
         memory = self.utilisation(observation)
         if sees != QUEUES or observation.load is None:
             return memory
@@ -102,24 +105,25 @@ class Endpoints:
         )
 
     def move(self, targets: IntArray, pools: Sequence[int], change: int) -> int:
-        """Add ``change`` instances to ``targets`` in place; return how many were moved.
+        """Add ``change`` instances to ``targets`` in place; return how many were added.
 
-        The cheapest of ``pools`` grow first, the most expensive shrink first, within their limits.
+        A negative ``change`` removes instances. The cheapest of ``pools`` grow first, the most
+        expensive shrink first, within their limits.
         """
-        left = change
+        remaining = change
         for p in pools if change > 0 else reversed(pools):
-            now = int(targets[p])
-            reached = min(max(now + left, int(self._minimum[p])), int(self._maximum[p]))
-            if (reached - now) * change <= 0:  # at its limit already, or beyond it
+            present = int(targets[p])
+            reached = min(max(present + remaining, int(self._minimum[p])), int(self._maximum[p]))
+            if (reached - present) * change <= 0:  # at its limit already, or beyond it
                 continue
             targets[p] = reached
-            left -= reached - now
-            if not left:
+            remaining -= reached - present
+            if not remaining:
                 break
-        return change - left
+        return change - remaining
 
     def move_each(self, targets: IntArray, change: IntArray) -> BoolArray:
-        """Apply ``move`` to every endpoint by ``change [endpoints]``; return which ones moved."""
+        """Apply ``move`` by ``change [endpoints]``; return the mask of changed endpoints."""
         if not self._each:
             moved = np.zeros(len(self.pools), np.bool_)
             for e in np.flatnonzero(change):
@@ -133,9 +137,9 @@ class Endpoints:
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """Pools of a model in a region that one scaling decision moves: prefill and decode.
+    """The prefill and decode pools of a model in a region that one scaling decision changes.
 
-    They are the same pools where each instance does both.
+    They are the same pools if each instance does both.
     """
 
     model: str
@@ -150,6 +154,7 @@ class Service:
 
     @property
     def pools(self) -> tuple[int, ...]:
+        """Return all pools of the service, each once."""
         return (*self.prefill, *self.decode) if self.paired else self.prefill
 
 
@@ -173,14 +178,17 @@ def services(fleet: Fleet) -> list[Service]:
 
 
 def cheapest_first(fleet: Fleet, pools: Sequence[int]) -> tuple[int, ...]:
+    """Return ``pools`` in order of price per output token."""
     return tuple(sorted(pools, key=lambda p: _usd_per_token_rate(fleet.pools[p])))
 
 
 def initial_counts(fleet: Fleet) -> IntArray:
+    """Return the initial instances of each pool."""
     return np.array([pool.initial for pool in fleet.pools], np.int64)
 
 
 def _usd_per_token_rate(pool: Pool) -> float:
+    """Return a price proportional to dollars per output token, at the largest batch."""
     profile = pool.profile
     batch = profile.max_batch
     seconds = float(iteration_s(profile, batch, batch * MEAN_CONTEXT, 0, 0))

@@ -1,4 +1,4 @@
-"""The decision of a reactive guard above a plan, compiled, since it is made every few seconds."""
+"""The decision of a reactive guard above a plan, compiled because it runs every few seconds."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from simulation.policy import Guard
 SEEN = _PLANNED, _READY, _STARTING, _WAITING, _PREFILL_TPS, _DECODE_TPS, _BATCH, _LATE = tuple(
     range(8)
 )
-# Rows of ``pools``: what an instance of each pool does and holds.
+# Rows of ``pools``: rates and requests of an instance of each pool.
 POOLS = _MOST_PREFILL_TPS, _MOST_DECODE_TPS, _HOLDS, _KIND, _WORTH, _ALLOWED = tuple(range(6))
 # Rows of a decision in ``looks``; those of ``memory``.
 LOOK = _SERVED, _FLIGHT, _HELD, _FULL, _IS_LATE = tuple(range(5))
 MEMORY = _PILED_S, TOO_MUCH = tuple(range(2))
 SETTINGS = _TOLERANCE, _RISE_S, _FALL_S, _GROWTH, _LEAST_GROWTH = tuple(range(5))
-UNUSED_S = -np.inf  # time of a row that holds no decision
+UNUSED_S = -np.inf  # time of a row without a decision
 
 
 def unguarded(pools: int) -> Guard:
-    """Return the state of no guard."""
+    """Return a guard without pools, which never acts."""
     none = np.zeros(0)
     return Guard(
         np.zeros((len(POOLS), 0)), np.zeros((0, 1)), np.zeros((0, len(LOOK), 0)), none,
@@ -68,6 +68,7 @@ def _look(seen: Any, pools: Any, capacity: Any, looks: Any) -> None:
 
 @kernel
 def _smallest(looks: Any, row: int, p: int) -> float:
+    """Return the smallest value of a row of ``looks`` for pool ``p`` over its decisions."""
     least = looks[0, row, p]
     for i in range(1, looks.shape[0]):
         least = min(least, looks[i, row, p])
@@ -76,13 +77,13 @@ def _smallest(looks: Any, row: int, p: int) -> float:
 
 @kernel
 def _learn(looks: Any, p: int, settled: bool, tolerance: float, too_much: float) -> float:
-    """Return the load that is too much, as a share of the planned capacity; infinite: none.
+    """Return the load beyond which requests are late, as a share of planned capacity.
 
-    Planned capacity rests on the lengths of earlier requests. Longer outputs hold memory for longer
-    and each of their tokens reads more of it, so that an instance serves fewer requests within its
-    limits: requests are late and too many are in flight, though none wait. That load was too much,
-    until a load that is ``tolerance`` below it is served in time. Only a ``settled`` pool counts:
-    no instance starts there, and no requests piled up lately.
+    It is infinite if there is none. Planned capacity assumes the lengths of earlier requests.
+    Longer outputs use memory for longer, and each token reads more of it. So an instance serves
+    fewer requests within its limits: requests are late and too many are in flight, though none
+    wait. That load was too much, until a load that is ``tolerance`` below it is served in time.
+    Only a ``settled`` pool counts: no instance starts there, and no requests piled up lately.
     """
     late, full, held = 0.0, 0.0, np.inf
     for i in range(looks.shape[0]):
@@ -98,7 +99,7 @@ def _learn(looks: Any, p: int, settled: bool, tolerance: float, too_much: float)
 
 @kernel
 def _queue(looks: Any, seen: Any, pools: Any, capacity: Any, p: int, tolerance: float) -> float:
-    """Return the instances that hold the piled-up requests, or 0 without a pile."""
+    """Return the number of instances that can serve the piled-up requests; 0 without a pile."""
     now = looks[-1]
     if _smallest(looks, _FLIGHT, p) <= PILED_UP * now[_HELD, p]:
         return 0.0
@@ -112,9 +113,9 @@ def _queue(looks: Any, seen: Any, pools: Any, capacity: Any, p: int, tolerance: 
 
 @kernel
 def _instances_above_plan(time_s: float, seen: Any, guard: Any, looks: Any, out: Any) -> bool:
-    """Fill ``out [pools]`` with the instances that the guard needs; 0 where the plan suffices.
+    """Fill ``out [pools]`` with the instances that the guard requires; 0 where the plan suffices.
 
-    Returns whether it needs any. The last row of ``looks`` is written here.
+    Returns whether it requires any. The last row of ``looks`` is written here.
     """
     pools, capacity, memory = guard.pools, guard.capacity, guard.memory
     tolerance, planned = guard.settings[_TOLERANCE], seen[_PLANNED]
@@ -147,7 +148,7 @@ def _instances_above_plan(time_s: float, seen: Any, guard: Any, looks: Any, out:
 
 @kernel
 def _shift(times_s: Any, rows: Any, time_s: float) -> None:
-    """Drop the oldest of ``rows`` and repeat the newest, at ``time_s``."""
+    """Drop the oldest of ``rows`` and repeat the newest one, at ``time_s``."""
     last = times_s.shape[0] - 1
     for i in range(last):
         times_s[i] = times_s[i + 1]
@@ -157,7 +158,7 @@ def _shift(times_s: Any, rows: Any, time_s: float) -> None:
 
 @kernel
 def decide_targets(time_s: float, seen: Any, guard: Any) -> None:
-    """Decide the targets, the plan or more, from ``seen [SEEN, pools]``."""
+    """Set the targets from ``seen [SEEN, pools]``: the plan, or more instances."""
     settings = guard.settings
     _shift(guard.looks_s, guard.looks, time_s)
     first = 0
@@ -183,5 +184,5 @@ def decide_targets(time_s: float, seen: Any, guard: Any) -> None:
 
 @cached_kernel
 def decide(time_s: float, seen: Any, guard: Any) -> None:
-    """Decide the targets, from Python (``decide_targets``)."""
+    """Set the targets when called from Python (``decide_targets``)."""
     decide_targets(time_s, seen, guard)

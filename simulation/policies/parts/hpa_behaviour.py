@@ -46,21 +46,24 @@ class HpaBehaviour:
         while changed and changed[0][0] <= time_s - longest:
             changed.popleft()
         if stable > present:
-            before = present - _sum(changed, time_s - self._up.period_s, sign=1)
-            most = max(ceil(before * (1 + self._up.percent / 100) - ROUNDING),
-                       before + self._up.replicas)  # fmt: skip
+            at_period_start = present - _sum(changed, time_s - self._up.period_s, sign=1)
+            most = max(ceil(at_period_start * (1 + self._up.percent / 100) - ROUNDING),
+                       at_period_start + self._up.replicas)  # fmt: skip
             stable = max(min(stable, most), present)
         elif stable < present:
-            before = present - _sum(changed, time_s - self._down.period_s, sign=-1)
-            least = min(floor(before * (1 - self._down.percent / 100) + ROUNDING),
-                        before - self._down.replicas)  # fmt: skip
+            at_period_start = present - _sum(changed, time_s - self._down.period_s, sign=-1)
+            least = min(floor(at_period_start * (1 - self._down.percent / 100) + ROUNDING),
+                        at_period_start - self._down.replicas)  # fmt: skip
             stable = min(max(stable, least), present)
         if stable != present:
             changed.append((time_s, stable - present))
         return stable
 
     def _stabilised(self, p: int, time_s: float, present: int, recommended: int) -> int:
-        """Return the least of the window upwards, and the most of the window downwards."""
+        """Return the recommendation within the stabilization windows.
+
+        Scale-out uses the smallest recommendation of its window, and scale-in the largest.
+        """
         recent = self._recommended[p]
         recent.append((time_s, recommended))
         while recent[0][0] < time_s - max(self._up.window_s, self._down.window_s):

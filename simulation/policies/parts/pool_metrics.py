@@ -27,8 +27,9 @@ def per_instance(metric: Metric, observation: Observation, kv_tokens: FloatArray
     """Return the metric's mean over ready instances, ``[pools]``.
 
     NaN if no instance is ready or nothing was measured. ``kv_tokens [pools]`` is the KV memory of
-    an instance. Running requests are a mean since the last decision; waiting requests are counted
-    at it. The memory of waiting requests is unknown, so the mean of the running ones is used.
+    an instance. Running requests are a mean since the last decision. Waiting requests are counted
+    at the decision. The memory of waiting requests is unknown, so the mean of the running ones is
+    used.
     """
     ready: IntArray = observation.ready
     divisor = np.where(ready > 0, ready, 1)

@@ -9,7 +9,7 @@ from simulation.policies.parts.stability import ROUNDING
 
 
 class PooledCapacity:
-    """Convert between instances and loads, pool by pool.
+    """Conversion between instances and loads, pool by pool.
 
     A load is counted in instances of a large pool. ``shares [pools, N]`` is the capacity of each of
     1 to N instances relative to that, C(n)/n over C(N)/N. It rises with n, since a request that
@@ -19,10 +19,10 @@ class PooledCapacity:
     """
 
     def __init__(self, pools: int, shares: FloatArray | None = None) -> None:
-        each = np.ones((pools, 1)) if shares is None else np.asarray(shares, np.float64)
-        n = np.arange(each.shape[1] + 1)
+        share_of_each = np.ones((pools, 1)) if shares is None else np.asarray(shares, np.float64)
+        n = np.arange(share_of_each.shape[1] + 1)
         # No instance serves nothing. Rounding must not make capacity fall with more instances.
-        carried = np.concatenate([np.zeros((pools, 1)), each], axis=1) * n
+        carried = np.concatenate([np.zeros((pools, 1)), share_of_each], axis=1) * n
         self.table: FloatArray = np.maximum.accumulate(carried, axis=1)
 
     def carried(self, counts: IntArray) -> FloatArray:

@@ -22,15 +22,16 @@ WIDEST_RATIO = 9.0  # largest ratio of either role to the other, as the source r
 
 @dataclass(eq=False)
 class PdRatio:
-    """The P/D ratio of each service.
+    """The ratio of prefill to decode instances of each service.
 
-    ``fixed`` is the source's way: ``value``, one number or one per pool (that of the service's
-    first prefill pool). Without a value, or with NaN, it is the ratio of the initial fleet.
+    ``fixed`` is the source's way. ``value`` is one number or one per pool, of which that of the
+    service's first prefill pool counts. Without a value, or with NaN, it is the ratio of the
+    initial fleet.
 
-    ``observed`` (D8, the source's future work) starts with the same and estimates the ratio again:
-    prefill tokens/s over the capacity of one prefill instance, against decode tokens/s over that of
-    one decode instance. The estimate is smoothed with a half-life and used once it differs by
-    ``tolerance``.
+    ``observed`` (D8, the source's future work) starts with the same ratio and estimates it again.
+    The estimate divides two numbers: prefill tokens/s over the capacity of one prefill instance,
+    and decode tokens/s over that of one decode instance. It is smoothed with a half-life, and used
+    once it differs by ``tolerance``.
     """
 
     kind: str = FIXED
@@ -71,8 +72,8 @@ class PdRatio:
         if self.kind == OBSERVED:
             pools = len(fleet.pools)
             self._takes = tuple(
-                np.broadcast_to(np.asarray(each, np.float64), pools).tolist()
-                for each in (self.prefill_tps, self.decode_tps)
+                np.broadcast_to(np.asarray(role_tps, np.float64), pools).tolist()
+                for role_tps in (self.prefill_tps, self.decode_tps)
             )
 
     def observe(self, observation: Observation, services: Sequence[Service]) -> None:
@@ -90,23 +91,25 @@ class PdRatio:
             if not (np.isfinite(need_p) and np.isfinite(need_d)):
                 continue
             old = self._smooth[i] or (need_p, need_d)
-            now = (
+            smoothed = (
                 fading * old[0] + (1 - fading) * need_p,
                 fading * old[1] + (1 - fading) * need_d,
             )
-            self._smooth[i] = now
-            if min(now) <= 0:
+            self._smooth[i] = smoothed
+            if min(smoothed) <= 0:
                 continue
-            estimate = min(max(now[0] / now[1], 1 / WIDEST_RATIO), WIDEST_RATIO)
+            estimate = min(max(smoothed[0] / smoothed[1], 1 / WIDEST_RATIO), WIDEST_RATIO)
             if abs(estimate / self._ratios[i] - 1) > self.tolerance:
                 self._ratios[i] = estimate
 
     def of(self, i: int) -> float:
-        """Return the prefill instances per decode instance of service ``i``."""
+        """Return the ratio of service ``i``: prefill instances per decode instance."""
         return self._ratios[i]
 
     def prefill_for(self, i: int, decode: int) -> int:
+        """Return the prefill instances that ``decode`` instances of service ``i`` require."""
         return max(1, ceil(decode * self._ratios[i] - ROUNDING))
 
     def decode_for(self, i: int, prefill: int) -> int:
+        """Return the decode instances that ``prefill`` instances of service ``i`` require."""
         return max(1, ceil(prefill / self._ratios[i] - ROUNDING))

@@ -23,10 +23,10 @@ Counts = Sequence[Sequence[int]] | IntArray
 
 
 class Steps:
-    """A step function: ``counts[i]`` from ``times_s[i]`` on, before that the initial instances.
+    """A step function: ``counts[i]`` from ``times_s[i]`` on, and the initial instances before.
 
-    Shapes are ``[steps]``, increasing, and ``[steps, pools]``. Raises SimulationError, naming
-    ``policy``, for other shapes.
+    Shapes are ``[steps]``, increasing, and ``[steps, pools]``. ``policy`` and ``what`` name the
+    values in the SimulationError for other shapes.
     """
 
     def __init__(self, policy: str, what: str, times_s: Times, counts: Counts) -> None:
@@ -52,6 +52,7 @@ class Steps:
         return int(np.searchsorted(self.times_s, time_s, side="right")) - 1
 
     def at(self, time_s: float) -> IntArray:
+        """Return a copy of the counts at ``time_s``."""
         step = self.step(time_s)
         counts: IntArray = self._initial if step < 0 else self.counts[step]
         return counts.copy()
@@ -59,11 +60,11 @@ class Steps:
 
 @dataclass(frozen=True, slots=True)
 class ScheduleTable:
-    """A schedule as arrays with a row per step. It lasts from ``times_s[i]`` to the next one.
+    """A schedule as arrays with a row per step. A step lasts from ``times_s[i]`` to the next one.
 
     ``lent`` has the shape of ``targets``. It is the part of them that is lent as spot and serves
-    nothing. ``shares [steps, models, regions, regions]`` tells which region serves the tokens of
-    each home region.
+    nothing. ``shares [steps, models, regions, regions]`` are the shares of each home region's
+    tokens by serving region.
     """
 
     times_s: FloatArray
@@ -74,10 +75,10 @@ class ScheduleTable:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ScheduleStep:
-    """Instances of each pool, ``counts [pools]``, of which ``lent`` serve nothing (E9).
+    """Instances of each pool, ``counts [pools]``. ``lent`` of them serve nothing (E9).
 
-    ``shares [models, regions, regions]`` tells which region serves the tokens of each home region
-    (``Actions.shares``).
+    ``shares [models, regions, regions]`` are the shares of each home region's tokens by serving
+    region (``Actions.shares``).
     """
 
     counts: IntArray
@@ -86,14 +87,14 @@ class ScheduleStep:
 
 
 class Schedule(Protocol):
-    """A schedule."""
+    """Protocol of a schedule that a policy follows."""
 
     def reset(self, fleet: Fleet) -> IntArray:
         """Forget everything; return the instances at time 0."""
         ...
 
     def observe(self, observation: Observation) -> None:
-        """Note the fleet at a scaling decision, before ``step_at``."""
+        """Record the fleet at a scaling decision; called before ``step_at``."""
         ...
 
     def step_at(self, time_s: float) -> ScheduleStep:
@@ -106,7 +107,10 @@ class Schedule(Protocol):
 
 
 def hold_step(schedule: Schedule, time_s: float, guarded: Guard | None = None) -> Hold | None:
-    """Return how long the step at ``time_s`` holds; None if it lends instances."""
+    """Return the time until which the step at ``time_s`` applies, as a ``Hold``.
+
+    None if the step lends instances.
+    """
     step = schedule.step_at(time_s)
     if step.lent is not None:
         return None
@@ -163,12 +167,12 @@ PeriodPlanner = Callable[[int, IntArray | None], ScheduleStep]
 
 
 class RollingSchedule:
-    """A schedule of periods from ``starts_s`` on, each planned at ``asked_s`` (methods.md E8).
+    """A schedule of periods from ``starts_s`` on, each planned at ``decided_s`` (methods.md E8).
 
-    A period is planned from the fleet at ``asked_s``, which is not after its start. The schedule is
-    the maximum of the running period and of those already planned. The shares are those of the
-    running one. Periods that are planned at one moment follow each other: the later one is planned
-    from the counts of the earlier one.
+    A period is planned from the fleet at that time, which is not after the period's start. The
+    schedule is the maximum of the running period and of those already planned. The shares are those
+    of the running one. Periods that are planned at one moment follow each other: the later one is
+    planned from the counts of the earlier one.
     """
 
     def __init__(
@@ -188,6 +192,7 @@ class RollingSchedule:
         self._decide(observation.time_s, observation.ready + observation.starting)
 
     def _decide(self, time_s: float, running: IntArray | None) -> None:
+        """Plan the periods that are due by ``time_s``, from the ``running`` instances."""
         for period in range(len(self._steps_planned), len(self._starts_s)):
             if self._decided_s[period] > time_s:
                 break

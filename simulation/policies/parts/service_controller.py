@@ -21,11 +21,11 @@ class ServiceController(ScalingPolicy):
     """Decide the instances of the role that a service ``drives``; the other role follows.
 
     The other role follows by the P/D ratio in the same decision, so that neither grows alone
-    (HeteroScale, section 3.3.2). Where instances do both, there is only one count.
+    (HeteroScale, section 3.3.2). If instances do both, there is only one count.
 
-    Counts that differ from the ratio by more than ``stability.theta_in`` after a fault or at a
-    limit are brought back by adding instances. A subclass implements ``wanted``, which is called at
-    every decision; the change takes effect when cooling allows.
+    After a fault or at a limit, counts may differ from the ratio by more than
+    ``stability.theta_in``. Then instances are added to restore it. A subclass implements
+    ``wanted``, which is called at every decision. The change takes effect when cooling allows.
     """
 
     wants_signals = True
@@ -53,9 +53,9 @@ class ServiceController(ScalingPolicy):
         targets = present.copy()
         for i, service in enumerate(self.services):
             pools = self.driving(service)
-            now = int(present[list(pools)].sum())
+            present_count = int(present[list(pools)].sum())
             direction, goal = self.wanted(i, observation)
-            if (goal - now) * direction > 0 and self.cooling.allows(
+            if (goal - present_count) * direction > 0 and self.cooling.allows(
                 i, direction, observation.time_s
             ):
                 self._set(targets, i, service, goal, direction)
@@ -74,32 +74,38 @@ class ServiceController(ScalingPolicy):
         return (ComputedParameter("prefill instances to one decode instance", ratios),)
 
     def wanted(self, i: int, observation: Observation) -> tuple[int, int]:
-        """Return a direction and the wanted instances of the driving role of service ``i``.
+        """Return a direction, and the number of instances of the driving role of service ``i``.
 
         The direction is OUT, STAY or IN.
         """
         raise NotImplementedError
 
     def driving(self, service: Service) -> tuple[int, ...]:
+        """Return the pools of the service's driving role."""
         return service.prefill if self.drives == PREFILL else service.decode
 
     def _set(self, targets: IntArray, i: int, service: Service, goal: int, direction: int) -> None:
+        """Set the driving role of service ``i`` to ``goal`` instances; the other role follows."""
         pools = self.driving(service)
         self._reach(targets, pools, goal)
         if service.paired:
-            other, follows = self._follower(i, service, int(targets[list(pools)].sum()))
-            other_count = int(targets[list(other)].sum())
+            other_pools, other_goal = self._follower(i, service, int(targets[list(pools)].sum()))
+            other_count = int(targets[list(other_pools)].sum())
             # Only follow the driver's direction; rebalancing corrects the rest.
-            follows = max(follows, other_count) if direction == OUT else min(follows, other_count)
-            self._reach(targets, other, follows)
+            if direction == OUT:
+                other_goal = max(other_goal, other_count)
+            else:
+                other_goal = min(other_goal, other_count)
+            self._reach(targets, other_pools, other_goal)
 
     def _rebalance(self, targets: IntArray, i: int, service: Service) -> None:
+        """Add instances to a role of service ``i`` that is too far below the P/D ratio."""
         for pools, follower in (
             (service.prefill, self.ratio.decode_for),
             (service.decode, self.ratio.prefill_for),
         ):
-            other = service.decode if pools is service.prefill else service.prefill
-            leads, other_count = (int(targets[list(p)].sum()) for p in (pools, other))
+            other_pools = service.decode if pools is service.prefill else service.prefill
+            leads, other_count = (int(targets[list(p)].sum()) for p in (pools, other_pools))
             if not leads:
                 continue
             follows = follower(i, leads)
@@ -108,21 +114,26 @@ class ServiceController(ScalingPolicy):
             rounded = follower(i, leads - 1) if leads > 1 else 0
             short = follows - other_count
             if other_count <= rounded and short > max(1.0, self.stability.theta_in * follows):
-                self._reach(targets, other, follows)
+                self._reach(targets, other_pools, follows)
 
     def _follower(self, i: int, service: Service, drives: int) -> tuple[tuple[int, ...], int]:
+        """Return the pools of the other role, and the instances that it should have."""
         if self.drives == PREFILL:
             return service.decode, self.ratio.decode_for(i, drives)
         return service.prefill, self.ratio.prefill_for(i, drives)
 
     def _reach(self, targets: IntArray, pools: tuple[int, ...], goal: int) -> None:
+        """Change the instances of ``pools`` in ``targets`` to ``goal`` in total."""
         change = goal - int(targets[list(pools)].sum())
         if change:
             self._ends.move(targets, pools, change)
 
 
 def pool_mean(values: FloatArray, ready: IntArray, pools: tuple[int, ...]) -> float:
-    """Return the mean over the ready instances of ``pools`` that have a value, or NaN."""
+    """Return the mean of ``values`` over the ready instances of ``pools``, or NaN.
+
+    Pools with NaN do not count.
+    """
     total, count = 0.0, 0
     for p in pools:
         if ready[p] > 0 and values[p] == values[p]:  # not NaN

@@ -51,10 +51,11 @@ class Cooldowns:
         return bool(time_s - self._last[i] >= wait)
 
     def acted(self, i: int, time_s: float) -> None:
+        """Record that service ``i`` changed at ``time_s``."""
         self._last[i] = time_s
 
     def share(self, other: Cooldowns) -> None:
-        """Share the times of ``other`` from now on; each keeps its own waits."""
+        """Use the times of ``other`` from now on; each object keeps its own waits."""
         self._last = other._last
 
     @property
@@ -64,9 +65,9 @@ class Cooldowns:
 
 
 def direction_of(expected: float, present: int, stability: Stability) -> int:
-    """Compare ``expected / present`` with both thresholds (Algorithm 2).
+    """Return OUT, STAY or IN by comparing ``expected / present`` with both thresholds.
 
-    With no instance present any need is a reason to grow.
+    This is Algorithm 2. With no instance present, any expected one is a reason to grow.
     """
     if present == 0:
         return OUT if expected > 0 else STAY
@@ -79,8 +80,7 @@ def direction_of(expected: float, present: int, stability: Stability) -> int:
 def damped(expected: float, present: int, damping: float) -> int:
     """Return whole instances ``damping`` of the way from ``present`` to ``expected``.
 
-    The result is at least what is needed, and at least one step toward ``expected`` if that is
-    below.
+    The result is rounded up. It moves at least one instance toward ``expected`` if that is below.
     """
     reached = ceil(present + damping * (expected - present) - ROUNDING)
     if expected < present and reached == present and ceil(expected - ROUNDING) < present:

@@ -18,8 +18,8 @@ CHIRON_START = (10, 5, 5)  # SageServe, section 7.1: interactive, mixed, batch o
 def siloed_fleet(fleet: Fleet, batch_share: float = BATCH_SHARE) -> tuple[Fleet, list[int]]:
     """Split every pool into one for interactive and one for deferrable tiers.
 
-    ``batch_share`` of the instances go to the latter. Each part has at least one instance if the
-    pool had two, and the pool's minimum as far as possible. Deferrable requests have their own
+    ``batch_share`` of the instances go to the second one. Each part has at least one instance if
+    the pool had two, and the pool's minimum as far as possible. Deferrable requests have their own
     instances, so they are no longer deferred. Without tiers of both kinds nothing is split. Returns
     the fleet and the original pool of each pool.
     """
@@ -34,9 +34,11 @@ def siloed_fleet(fleet: Fleet, batch_share: float = BATCH_SHARE) -> tuple[Fleet,
             pools.append(pool)
             source_pools.append(p)
             continue
-        apart = round(pool.initial * batch_share)
-        apart = min(max(apart, 1), pool.initial - 1) if pool.initial > 1 else 0
-        for serves, initial in zip(takes, (pool.initial - apart, apart), strict=True):
+        batch_initial = round(pool.initial * batch_share)
+        batch_initial = min(max(batch_initial, 1), pool.initial - 1) if pool.initial > 1 else 0
+        for serves, initial in zip(
+            takes, (pool.initial - batch_initial, batch_initial), strict=True
+        ):
             pools.append(replace(pool, tiers=serves, initial=initial))
             source_pools.append(p)
     tiers = tuple(replace(tier, deferrable=False) for tier in fleet.tiers)
@@ -48,7 +50,7 @@ def chiron_fleet(
 ) -> tuple[Fleet, list[int]]:
     """Split every pool into interactive, mixed (all tiers) and batch instances.
 
-    ``start`` instances of each kind per model and region go to its first pool with capacity; the
+    ``start`` instances of each kind per model and region go to its first pool with capacity. The
     others begin empty. Without deferrable tiers there is no third kind. Raises SimulationError for
     prefill and decode pools, since Chiron's instances do both. Returns the fleet and the original
     pool of each pool.
@@ -93,4 +95,5 @@ def pool_kind(pool: Pool, fleet: Fleet) -> str:
 
 
 def _pool_for_tiers(pool: Pool, tiers: tuple[str, ...]) -> tuple[str, ...]:
+    """Return those of ``tiers`` that the pool serves."""
     return tuple(name for name in tiers if pool.tiers is None or name in pool.tiers)

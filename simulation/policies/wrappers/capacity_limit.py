@@ -19,21 +19,22 @@ from simulation.policy import Actions, Hold, Observation, ScalingPolicy, actions
 class CapacityLimit(Wrapper):
     """Reject growth of ``policy`` that exceeds the GPUs of a group of pools.
 
-    ``groups`` holds (indices of pools, GPUs that they share). ``worth [pools]`` is the priority of
-    each pool's service; None: all are equal. Services with a higher priority grow first. Services
-    of one priority get the same share of their growth, rounded to whole instances by the largest
-    remainder.
+    ``groups`` are pairs: indices of pools, and the GPUs that they share. ``worth [pools]`` is the
+    priority of each pool's service; None: all are equal. Services with a higher priority grow
+    first. Services of one priority get the same share of their growth, rounded to whole instances
+    by the largest remainder.
 
-    Draining and lent instances still hold their GPUs, so growth waits until they are free. Lent
-    instances are called back for it. Growth that takes back a draining instance, or a lent one
-    where ``start_up`` allows it, needs no GPUs. If one role of a service with prefill and decode
-    pools is refused growth, the other role gets the same share: alone it would serve no more
+    Draining and lent instances still occupy their GPUs, so growth waits until they are free. Lent
+    instances are called back for it. Some growth needs no GPUs: it restores a draining instance, or
+    uses a lent one if ``start_up`` allows it. If one role of a service with prefill and decode
+    pools is refused growth, the other role gets the same share, since alone it would serve no more
     (HeteroScale, section 3.4).
 
-    If growth with a higher priority is refused, the services with the lowest priority shrink, both
-    roles alike, to at least their minimum and one instance ("temporarily reducing non-critical
-    services"). Their instances stop as soon as their requests are done, without soft scale-in. They
-    grow again when GPUs are free. Services of equal priority take nothing from each other.
+    If growth with a higher priority is refused, the services with the lowest priority shrink
+    ("temporarily reducing non-critical services"). Both roles shrink alike, to at least their
+    minimum and one instance. Their instances stop as soon as their requests are done, without soft
+    scale-in. They grow again when GPUs are free. Services of equal priority do not shrink for each
+    other.
 
     ``refused`` counts the refused instances since the start. An instance counts once until it is
     granted or no longer requested.
@@ -87,15 +88,15 @@ class CapacityLimit(Wrapper):
         free = np.array([gpus - gpus_held[pools].sum() for pools, gpus in self._groups], np.int64)
         targets = actions.targets.copy()
         missing = np.zeros((len(self._classes), len(self._groups)), np.int64)  # GPUs
-        for level, alike in enumerate(self._classes):
-            pools = list(dict.fromkeys(p for service in alike for p in service.pools))
+        for level, service_class in enumerate(self._classes):
+            pools = list(dict.fromkeys(p for service in service_class for p in service.pools))
             for g in np.flatnonzero(missing.any(axis=0)).tolist():
                 # Do not take back draining instances, whose GPUs a higher priority waits for.
                 blocked = [p for p in self._groups[g][0] if p in pools]
                 targets[blocked] = np.minimum(targets[blocked], present[blocked])
-            fresh = self._fresh(targets - present - draining, pools, lent)
+            fresh = self._needing_free_gpus(targets - present - draining, pools, lent)
             missing[level] = self._grant(targets, pools, fresh, free)
-            _keep_ratios(targets, actions.targets, present, alike)
+            _keep_ratios(targets, actions.targets, present, service_class)
             for g, (group, _) in enumerate(self._groups):
                 grown = [p for p in group if p in pools]
                 new = np.minimum(fresh[grown], np.maximum(targets - present - draining, 0)[grown])
@@ -115,26 +116,31 @@ class CapacityLimit(Wrapper):
         return None if self._lacking.any() else super().hold(time_s)
 
     def _count(self, requested: IntArray, granted: IntArray, present: IntArray) -> None:
-        """Count instances that are missing now and were not at the decision before."""
+        """Count refused instances that were not refused at the decision before."""
         up = np.maximum(np.minimum(granted, self._maximum), present)
         lacking = np.maximum(requested - up, 0)
         self.refused += int(np.maximum(lacking - self._lacking, 0).sum())
         self._lacking = lacking
 
     def _call_back(self, lent: IntArray, missing: IntArray) -> IntArray:
-        """Return how many ``lent`` instances of each pool to call back, the last pool's first."""
-        back = np.zeros_like(lent)
+        """Return how many lent instances of each pool to call back; the last pool comes first.
+
+        ``missing`` are GPUs by group.
+        """
+        called_back = np.zeros_like(lent)
         for (group, _), lacking in zip(self._groups, missing.sum(axis=0).tolist(), strict=True):
             for p in reversed(group):
-                each = int(self._gpus_each[p])
-                back[p] = min(int(lent[p]), -(-max(0, lacking) // each))
-                lacking -= int(back[p]) * each
-        return back
+                gpus_per_instance = int(self._gpus_each[p])
+                called_back[p] = min(int(lent[p]), -(-max(0, lacking) // gpus_per_instance))
+                lacking -= int(called_back[p]) * gpus_per_instance
+        return called_back
 
-    def _fresh(self, growth: IntArray, pools: Sequence[int], lent: IntArray) -> IntArray:
+    def _needing_free_gpus(
+        self, growth: IntArray, pools: Sequence[int], lent: IntArray
+    ) -> IntArray:
         """Return the instances of ``pools`` that need free GPUs, ``[pools]``.
 
-        Growth first takes ``lent`` instances, those of the same pool before others. ``lent`` is
+        Growth first uses ``lent`` instances, those of the same pool before others. ``lent`` is
         reduced in place.
         """
         fresh = np.zeros_like(growth)
@@ -150,25 +156,25 @@ class CapacityLimit(Wrapper):
     def _grant(
         self, targets: IntArray, pools: Sequence[int], fresh: IntArray, free: IntArray
     ) -> IntArray:
-        """Reduce ``targets`` by the ``fresh`` instances without GPUs.
+        """Reduce ``targets`` in place by the ``fresh`` instances for which there are no GPUs.
 
         Returns the missing GPUs, ``[groups]``.
         """
         missing = np.zeros(len(self._groups), np.int64)
         for g, (group, _) in enumerate(self._groups):
             asking = [p for p in group if p in pools and fresh[p]]
-            each, requested = self._gpus_each[asking], fresh[asking]
-            demand, left = int(requested @ each), max(0, int(free[g]))
-            if demand <= left:
+            gpus_per_instance, requested = self._gpus_each[asking], fresh[asking]
+            demand, free_gpus = int(requested @ gpus_per_instance), max(0, int(free[g]))
+            if demand <= free_gpus:
                 continue
-            missing[g] = demand - left
-            exact = requested * (left / demand)
+            missing[g] = demand - free_gpus
+            exact = requested * (free_gpus / demand)
             granted = np.floor(exact + ROUNDING).astype(np.int64)
-            left -= int(granted @ each)
+            free_gpus -= int(granted @ gpus_per_instance)
             for i in np.argsort(granted - exact, kind="stable"):
-                if granted[i] < requested[i] and each[i] <= left:
+                if granted[i] < requested[i] and gpus_per_instance[i] <= free_gpus:
                     granted[i] += 1
-                    left -= int(each[i])
+                    free_gpus -= int(gpus_per_instance[i])
             targets[asking] -= requested - granted
         return missing
 
@@ -180,10 +186,10 @@ class CapacityLimit(Wrapper):
         back: IntArray,
         missing: IntArray,
     ) -> BoolArray:
-        """Reduce services of lower priority in ``targets`` for those that lack GPUs.
+        """Reduce services of lower priority in ``targets`` to free GPUs for others.
 
-        The lowest priority shrinks first, by what is not about to become free anyway. Returns the
-        pools that shrink, ``[pools]``.
+        The lowest priority shrinks first, by the GPUs that do not become free otherwise. Returns
+        the mask of pools that shrink, ``[pools]``.
         """
         firm = np.zeros(len(targets), np.bool_)
         leaving = np.maximum(present - targets, 0)
@@ -219,7 +225,7 @@ class CapacityLimit(Wrapper):
 def _keep_ratios(
     targets: IntArray, requested: IntArray, present: IntArray, services: Sequence[Service]
 ) -> None:
-    """Limit the growth of one role of a service to the share that the other role gets."""
+    """Limit the growth of one role of a service to the share that the other role is granted."""
     wanted = np.maximum(requested - present, 0)
     granted = np.maximum(targets - present, 0)
     for service in services:
@@ -230,7 +236,7 @@ def _keep_ratios(
 
 
 def _can_start_on_lent(fleet: Fleet) -> BoolArray:
-    """Return whether a start of a pool may take a lent instance of another, ``[pools, pools]``.
+    """Return whether a pool can start on a lent instance of another, ``[pools, pools]``.
 
     The rule is that of ``simulation.start_times``.
     """
@@ -243,10 +249,14 @@ def _can_start_on_lent(fleet: Fleet) -> BoolArray:
                 other.gpus_per_instance,
             ):
                 continue
-            alike = bool(pool.architecture) and pool.architecture == other.architecture
+            same_architecture = bool(pool.architecture) and pool.architecture == other.architecture
             may[p, q] = (
                 pool.model == other.model
                 or (start is not None and start.other_model_s is not None)
-                or (alike and start is not None and start.same_architecture_s is not None)
+                or (
+                    same_architecture
+                    and start is not None
+                    and start.same_architecture_s is not None
+                )
             )
     return may

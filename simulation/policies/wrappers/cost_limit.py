@@ -18,8 +18,8 @@ class CostLimitExceeded(TargetMissed):
 class CostLimit(Wrapper):
     """Run ``policy`` unchanged, and raise CostLimitExceeded once it cost more than ``usd``.
 
-    Instances are counted at each decision. Those in between two decisions are not seen, so the
-    limit is meant for policies that cost clearly more.
+    Instances are counted at each decision. Those between two decisions are missed, so the limit is
+    meant for policies that cost clearly more.
     """
 
     def __init__(self, policy: ScalingPolicy, usd: float) -> None:
@@ -36,7 +36,7 @@ class CostLimit(Wrapper):
     def decide(self, observation: Observation) -> Actions:
         counts = observation.ready + observation.starting + observation.draining
         passed_s, self._since_s = observation.time_s - self._since_s, observation.time_s
-        # Decisions that the engine held had the targets of the last one.
+        # Decisions without a call of the policy had the targets of the last one.
         held_s = max(0.0, passed_s - self.interval_s)
         kept_usd_per_s = float(self._kept @ self._usd_per_s)
         self._paid += held_s * kept_usd_per_s

@@ -15,10 +15,10 @@ from simulation.policy import Actions, ComputedParameter, Gauge, Observation, Sc
 
 @dataclass(eq=False)
 class SafetyLayer(ScalingPolicy):
-    """Follow ``driver``, and raise its answer where latency is at risk.
+    """Follow ``driver``, and add instances if latency is at risk.
 
-    Where a ``safety`` layer sees a risk, its instances are added if the driver requests fewer, and
-    no instance is removed (HeteroScale, section 3.3.2: "a safety mechanism rather than a primary
+    If a ``safety`` layer sees a risk, its instances are added if the driver requests fewer, and no
+    instance is removed (HeteroScale, section 3.3.2: "a safety mechanism rather than a primary
     scaling driver"). The safety layer never shrinks the fleet.
 
     Cooling starts with the last change by either layer (T_last of Algorithms 2 and 3). So the

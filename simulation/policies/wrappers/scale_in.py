@@ -15,8 +15,8 @@ from simulation.policy import Actions, Hold, Observation, ScalingPolicy, actions
 class ScaleInOptions(Wrapper):
     """Make the scale-in of ``policy`` soft for ``soft_s`` seconds, and lend removed instances.
 
-    With ``lend`` removed instances go to the spot pool, unless they are spot instances. What the
-    policy itself requests has priority.
+    With ``lend``, removed instances go to the spot pool, unless they are spot instances. Options
+    that the policy itself sets have priority.
     """
 
     def __init__(self, policy: ScalingPolicy, *, soft_s: float = 0.0, lend: bool = False) -> None:

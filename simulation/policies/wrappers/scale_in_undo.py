@@ -14,15 +14,16 @@ from simulation.policy import Actions, Hold, Observation, ScalingPolicy, actions
 
 
 class ScaleInUndo(Wrapper):
-    """Bring back softly removed instances of ``policy`` when the service misses its limits.
+    """Restore softly removed instances of ``policy`` when the service misses its limits.
 
-    They come back at once, whatever the policy's cooling. A service misses its limits if the share
-    of late first tokens or completions since the last decision exceeds 1 - attainment of the
-    strictest tier that is not deferrable, or if requests wait and no instance is ready.
+    They are restored at once, whatever the policy's cooling. A service misses its limits in two
+    cases. The share of late first tokens or completions since the last decision exceeds 1 -
+    attainment of the strictest tier that is not deferrable. Or requests wait and no instance is
+    ready.
 
-    Instances that came back stay for ``soft_s``. The source says when to reinstate, not for how
-    long; the length is ours. The share of late requests is a signal, which ``reads`` requests where
-    the policy does not.
+    Restored instances stay for ``soft_s``. The source says when to reinstate, not for how long; the
+    length is ours. The share of late requests is a signal. ``reads`` requests it if the policy does
+    not.
     """
 
     def __init__(self, policy: ScalingPolicy, *, reads: bool = True) -> None:
@@ -39,7 +40,7 @@ class ScaleInUndo(Wrapper):
 
     def decide(self, observation: Observation) -> Actions:
         actions = actions_of(self._policy.decide(observation))
-        if actions.soft_s <= 0 and not self._watches(observation.time_s):
+        if actions.soft_s <= 0 and not self._has_removed(observation.time_s):
             return actions
         present = observation.ready + observation.starting
         back = np.minimum(self._recoverable(observation.time_s), observation.draining)
@@ -53,17 +54,18 @@ class ScaleInUndo(Wrapper):
                 )
             elif observation.time_s < self._until[i]:
                 targets[service_pools] = np.maximum(targets[service_pools], present[service_pools])
-        self._note(targets - present, observation, actions)
+        self._record_removed(targets - present, observation, actions)
         return replace(actions, targets=targets)
 
     def hold(self, time_s: float) -> Hold | None:
-        return None if self._watches(time_s) else super().hold(time_s)
+        return None if self._has_removed(time_s) else super().hold(time_s)
 
-    def _watches(self, now: float) -> bool:
-        """Return whether an instance may still come back, or came back and must stay."""
+    def _has_removed(self, now: float) -> bool:
+        """Return whether an instance may still be restored, or was restored and must stay."""
         return any(self._out) or bool((self._until > now).any())
 
     def _misses(self, i: int, service: Service, observation: Observation) -> bool:
+        """Return whether a service misses its limits."""
         service_pools = list(service.pools)
         for role in (service.prefill, service.decode):
             none = not observation.ready[list(role)].any()
@@ -76,15 +78,15 @@ class ScaleInUndo(Wrapper):
         return bool((late > self._allowed[i]).any())  # NaN, without requests, is not late
 
     def _recoverable(self, now: float) -> IntArray:
-        """Return the instances that can come back, ``[pools]``."""
+        """Return how many instances can still be restored, ``[pools]``."""
         self._out = [[outage for outage in out if outage[0] > now] for out in self._out]
         return np.array([sum(count for _, count in out) for out in self._out], np.int64)
 
-    def _note(self, change: IntArray, observation: Observation, actions: Actions) -> None:
+    def _record_removed(self, change: IntArray, observation: Observation, actions: Actions) -> None:
+        """Record softly removed instances, and remove those that growth restored."""
         for p, out in enumerate(self._out):
-            gone = -int(change[p]) - int(
-                observation.starting[p]
-            )  # starting ones are removed first, at once
+            # Starting instances are removed first, at once.
+            gone = -int(change[p]) - int(observation.starting[p])
             firm = actions.firm is not None and bool(actions.firm[p])
             if gone > 0 and actions.soft_s > 0 and not firm:
                 out.append((observation.time_s + actions.soft_s, gone))

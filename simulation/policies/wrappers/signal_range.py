@@ -1,4 +1,4 @@
-"""Record the range of a policy's signal, to show a signal that never moves (methods.md X1)."""
+"""Record the range of a policy's signal, to show a signal that never changes (methods.md X1)."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class SignalRange:
     """Range of a signal over a run.
 
     ``low`` and ``high`` are its extremes over all decisions. ``out_above`` is the smallest
-    threshold to grow and ``in_below`` the largest to shrink. ``asked_more`` and ``asked_fewer``
-    tell whether a value ever passed its threshold.
+    threshold to grow and ``in_below`` the largest to shrink. ``asked_more`` and ``asked_fewer`` are
+    True if a value ever passed its threshold.
     """
 
     words: str
@@ -50,14 +50,14 @@ class SignalRecorder(Wrapper):
         answer = self._policy.decide(observation)
         gauge = self.gauge(observation)
         if gauge is not None:
-            self._note(gauge)
+            self._extend_range(gauge)
         return answer
 
     def hold(self, time_s: float) -> Hold | None:
         return super().hold(time_s) if self._gauged is None else None
 
-    def _note(self, gauge: Gauge) -> None:
-        """Widen the range. Python numbers are faster than arrays of a few pools."""
+    def _extend_range(self, gauge: Gauge) -> None:
+        """Extend the range by a reading. Python numbers are faster than arrays of a few pools."""
         values = gauge.values.tolist()
         above, below = (
             _limit_per_value(gauge.out_above, values),
@@ -104,6 +104,7 @@ def _limit_per_value(limit: FloatArray | float, values: list[float]) -> list[flo
 
 
 def _widened(before: SignalRange, now: SignalRange) -> SignalRange:
+    """Return the union of two ranges."""
     return SignalRange(
         now.words,
         now.share,

@@ -44,5 +44,5 @@ class Wrapper(ScalingPolicy):
         )
 
     def hold(self, time_s: float) -> Hold | None:
-        """Return how long a decision of the policy holds; for a subclass that adds nothing then."""
+        """Return how long a decision stays the same; for a subclass that does not change it."""
         return None if self._holds is None else self._holds.hold(time_s)
