@@ -60,9 +60,9 @@ def simulate(
     can serve, or that may not be sent to one, are rejected and counted.
 
     ``progress(fraction)`` is called about once a second or more often. ``watch(now, records)`` gets
-    the records of the requests at the end of every interval of the window. Both may raise an
-    exception to cancel. Only faults are random. They are drawn from ``seed`` before the run, so
-    that the same inputs give the same bytes.
+    the records of the requests at the ends of intervals, at least 50 times in the window. Both may
+    raise an exception to cancel. Only faults are random. They are drawn from ``seed`` before the
+    run, so that the same inputs give the same bytes.
 
     Raises ``SimulationError`` for inputs that cannot be simulated, and ``InvariantViolated`` if the
     result violates an invariant (a bug).

@@ -18,7 +18,7 @@ from simulation.policies.parts.guard import unguarded
 from simulation.policy import Hold
 
 EVENTS = 300_000  # between two checks of the wall clock; less than a second
-MOST_HELD_S = 3600.0  # of decisions without a look at progress, or at the limits of a policy
+MOST_HELD = 0.02  # of the window, without a look at progress and at the watch
 REPORT_EVERY_S = 0.5  # wall time after which progress is reported
 STEP = 0.01  # share of the window after which progress is reported
 
@@ -67,14 +67,15 @@ class TimeAdvance:
         self._report_progress(until / self._duration_s)
 
     def hold(self, now: float, hold: Hold, timing: Timing, reading: Reading) -> bool:
-        """Advance through scaling decisions that repeat the one at ``now``, up to MOST_HELD_S.
+        """Advance through scaling decisions that repeat the one at ``now``, up to MOST_HELD.
 
         It ends before the next fault. Returns True if it ended at a decision that may differ, whose
         observation has been read.
         """
         faults = self._faults[self._next :]
         fault_s = float(faults[0]["time"]) if len(faults) else np.inf
-        until = min(hold.until_s, now + MOST_HELD_S, fault_s, self._feed.next_s, self._duration_s)
+        most_s = now + MOST_HELD * self._duration_s
+        until = min(hold.until_s, most_s, fault_s, self._feed.next_s, self._duration_s)
         guard = self._unguarded if hold.guard is None else hold.guard
         targets = np.ascontiguousarray(hold.targets, np.int64)
         read = entry_points.hold(self._state.handle, until, timing, reading, targets, guard)

@@ -22,7 +22,7 @@ from planner.optimizer.figures import global_need_tps, local_need_tps
 from planner.optimizer.highs import run
 from planner.optimizer.objective import caps, price, start_cost
 from planner.optimizer.pools import capacity_curve, fewest_instances, linear_pieces
-from planner.optimizer.problem import PlanningProblem
+from planner.optimizer.problem import TIMEOUT, PlanningProblem
 from planner.optimizer.program.cuts import cover_facets
 from planner.optimizer.program.search import STABLE_SHARE, Effort
 from planner.optimizer.roles import Side, role_sides
@@ -240,6 +240,8 @@ def solve_window_program(
     began = perf_counter()
     stated = window_program(problem)
     built = perf_counter()
+    if built - began >= effort.time_limit_s:
+        return Solution(TIMEOUT, None, -np.inf), None, built - began, 0.0
     solved = _solve(stated.program, effort, effort.time_limit_s)
     target = None if solved.values is None else stated.target()
     left = effort.time_limit_s - (perf_counter() - built)

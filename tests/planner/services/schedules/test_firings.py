@@ -106,7 +106,7 @@ def test_missed_moments_are_told_and_one_is_made_up_for(schedule):
     assert firing.as_of == now and "Made up for 48.1 h late." in firing.words
     missed = Firing.objects.filter(state=Firing.State.MISSED).order_by("due_at")
     assert [firing.due_at for firing in missed] == [MONDAY, MONDAY + WEEK]
-    assert all("made up for at 2024-05-27 06:00" in firing.words for firing in missed)
+    assert all("2024-05-27 06:00" in firing.words for firing in missed)
 
 
 def test_one_that_is_still_going_lets_the_next_be_missed(schedule):
