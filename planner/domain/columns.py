@@ -25,9 +25,9 @@ LESS, MORE = -1, 1  # which values of a column are better
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column: its name, unit and help, and the function that computes it from a row's object.
+    """One column of a result table: name, unit, help, and how its value is computed from an object.
 
-    Without ``of``, its value is the attribute of the same name.
+    Without ``of``, the value is the object's attribute of the same name.
     """
 
     name: str
@@ -56,13 +56,13 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """The columns of one kind of row."""
+    """The columns of one kind of row, such as the policies of a comparison."""
 
     columns: tuple[Column, ...]
     key: str = ""  # attribute that keys the rows in JSON; "": JSON has a list
 
     def on(self, table: str) -> list[Column]:
-        """Return the columns that a table of a page has."""
+        """Return the columns that the table named ``table`` shows on a page."""
         return [column for column in self.columns if table in column.heads]
 
     def row(self, item: Any) -> Row:

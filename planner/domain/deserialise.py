@@ -16,10 +16,10 @@ T = TypeVar("T")
 
 
 def from_json(kind: type[T], data: Mapping[str, Any]) -> T:
-    """Return the dataclass ``kind`` that ``as_json`` wrote as ``data``.
+    """Return ``data``, written by ``as_json``, as an instance of the dataclass ``kind``.
 
-    Rows with declared columns stay plain rows. A key that an older version did not write has the
-    default of its field, is empty or is None.
+    Rows with declared columns stay plain rows. A key that an older version did not write gets its
+    field's default, an empty value or None.
     """
     values = {}
     for field, hint in _typed_fields(kind):  # type: ignore[arg-type]
@@ -43,7 +43,7 @@ def _typed_fields(kind: Any) -> tuple[tuple[Field[Any], Any], ...]:
 
 
 def _value_from_parent(hint: Any, data: Mapping[str, Any]) -> Any:
-    """Return a value whose keys are among those of its parent, or None if they are missing."""
+    """Return a value whose keys were merged into its parent's, or None if they are missing."""
     kinds: list[Any] = [kind for kind in get_args(hint) or (hint,) if is_dataclass(kind)]
     if not kinds:
         return data

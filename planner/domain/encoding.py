@@ -27,28 +27,29 @@ LEVEL = 3  # of zstd: above it, little is saved
 
 
 def encode(value: Any, shared: Sequence[Any] = ()) -> bytes:
-    """Write ``value``; objects of ``shared`` (by identity) become references to their place.
+    """Return ``value`` as bytes; objects of ``shared`` (by identity) are written as references.
 
     Raises TypeError for a value of a type that ``decode`` does not build.
     """
     writer = _Writer(shared)
     tree = json.dumps(writer.plain(value)).encode()
     buffer = io.BytesIO()
-    held: dict[str, Any] = {TREE: np.frombuffer(tree, np.uint8), **writer.arrays}
-    np.savez(buffer, **held)
+    arrays_written: dict[str, Any] = {TREE: np.frombuffer(tree, np.uint8), **writer.arrays}
+    np.savez(buffer, **arrays_written)
     return zstandard.compress(buffer.getvalue(), LEVEL)
 
 
 def decode(content: bytes, shared: Sequence[Any] = ()) -> Any:
-    """Read what ``encode`` wrote; ``shared`` are the same objects in the same order.
+    """Return the value that ``encode`` wrote.
 
-    Raises Damaged where ``content`` is not such bytes.
+    ``shared`` must be the same objects in the same order. Raises Damaged if ``content`` was not
+    written by ``encode``.
     """
     try:
         buffer = io.BytesIO(zstandard.decompress(content))
         with np.load(buffer, allow_pickle=False) as arrays:
-            held = {name: arrays[name] for name in arrays.files}
-        return _build(json.loads(held[TREE].tobytes()), held, shared)
+            stored = {name: arrays[name] for name in arrays.files}
+        return _build(json.loads(stored[TREE].tobytes()), stored, shared)
     except (zstandard.ZstdError, ValueError, KeyError, IndexError, OSError) as problem:
         raise Damaged(f"A stored part of this run cannot be read ({problem}).") from None
 
@@ -61,7 +62,7 @@ class _Writer:
         self.arrays: dict[str, np.ndarray[Any, Any]] = {}
 
     def plain(self, value: Any) -> Any:  # noqa: C901 - one case for each type
-        """Return ``value`` as JSON, in which lists of [tag, ...] stand for what JSON lacks."""
+        """Return ``value`` as JSON; a list [tag, ...] stands for what JSON cannot express."""
         if (index := self._places.get(id(value))) is not None:
             return ["shared", index]
         match value:
@@ -95,6 +96,7 @@ class _Writer:
         raise TypeError(f"{type(value).__qualname__} cannot be part of a result")
 
     def _kept(self, array: np.ndarray[Any, Any]) -> str:
+        """Store a numeric array, and return the name under which the JSON refers to it."""
         if array.dtype.hasobject:
             raise TypeError("an array of objects cannot be part of a result")
         name = str(len(self.arrays))
@@ -111,6 +113,8 @@ def _name(kind: type) -> tuple[str, str]:
 def _build(  # noqa: C901 - one case for each type
     tree: Any, arrays: Mapping[str, Any], shared: Sequence[Any]
 ) -> Any:
+    """Return the value that the JSON ``tree`` describes, with its arrays and shared objects."""
+
     def built(branch: Any) -> Any:
         return _build(branch, arrays, shared)
 

@@ -11,7 +11,7 @@ ZONE: ContextVar[tzinfo] = ContextVar("zone", default=UTC)  # of the moments tha
 
 
 def digits(value: float) -> str:
-    """Return about three significant digits: 12,345 / 123 / 12.3 / 1.23 / 0.0123."""
+    """Return a number with about three significant digits: 12,345 / 123 / 12.3 / 1.23 / 0.0123."""
     size = abs(value)
     if size == 0:
         return "0"

@@ -45,7 +45,7 @@ class PoolModules:
 class ModuleFigures:
     """The module figures of one policy.
 
-    ``parts`` holds the memory and FLOPs of the modules of each model's layers, for 256 tokens.
+    ``parts`` are the memory and FLOPs of the modules of each model's layers, for 256 tokens.
     """
 
     policy: str

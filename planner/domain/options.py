@@ -138,7 +138,7 @@ def options_of(declared: type[OptionsT], values: Mapping[str, Any]) -> OptionsT:
 
 
 def _first_causes(faults: Sequence[Any]) -> Iterator[Any]:
-    """Yield the faults, without lists that are too short only because values were refused."""
+    """Yield the faults, without lists that are too short only because items were refused."""
     lists = {fault["loc"][0] for fault in faults if len(fault["loc"]) > 1}
     for fault in faults:
         if fault["type"] != "too_short" or fault["loc"][0] not in lists:
@@ -146,7 +146,7 @@ def _first_causes(faults: Sequence[Any]) -> Iterator[Any]:
 
 
 def _fault(known: dict[str, Option], fault: Any) -> OptionFault:
-    """Return a fault of pydantic as the option, its value and a remedy in words."""
+    """Return a pydantic fault as the option's name, its value and a remedy in words."""
     name, value_sent = str(fault["loc"][0]), fault["input"]
     value = str(value_sent) if isinstance(value_sent, str | int | float) else ""
     if fault["type"] == "extra_forbidden":

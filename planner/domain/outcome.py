@@ -17,9 +17,9 @@ REQUESTS = "requests"  # the table with one row per request, too long for a page
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Outcome:
-    """The stored outcome of a run: figures as a frozen result, arrays as tables.
+    """What a run stores: its figures as a frozen result, and its arrays as tables.
 
-    For a plan, ``basis`` holds its inputs.
+    For a plan, ``basis`` has its inputs.
     """
 
     result: Any

@@ -18,11 +18,11 @@ REPORT_EVERY_S = 0.2  # interval at which progress is passed on
 
 
 class _Stopped(Exception):
-    """Raised in a step to end it after another step or the caller has failed."""
+    """Raised inside a step to end it after another step or the caller has failed."""
 
 
 class _ThreadProgress:
-    """The progress of the steps, collected from their threads for the calling thread.
+    """Collects the progress of steps in threads, and reports it in the calling thread.
 
     Only the calling thread may call its ``progress``, which can write to a database and can raise
     to cancel.
@@ -62,28 +62,28 @@ class _ThreadProgress:
 def run_in_parallel(
     steps: Sequence[Callable[[Progress], T]], progress: Progress, *, at_once: int = DEFAULT_THREADS
 ) -> list[T]:
-    """Run ``steps`` in threads and return their results in order.
+    """Run ``steps`` in at most ``at_once`` threads and return their results in order.
 
     Much of a replay is compiled code that releases Python's lock, so threads save time. If a step
     or ``progress`` raises, the other steps end at their next report. The exception is then raised.
     """
-    telling = _ThreadProgress()
-    each = shared(telling, len(steps))
+    collector = _ThreadProgress()
+    reports = shared(collector, len(steps))
     with ThreadPoolExecutor(at_once) as pool:
-        begun = [pool.submit(step, report) for step, report in zip(steps, each, strict=True)]
-        going = set(begun)
+        futures = [pool.submit(step, report) for step, report in zip(steps, reports, strict=True)]
+        running = set(futures)
         try:
-            while going:
-                done, going = wait(going, REPORT_EVERY_S, FIRST_COMPLETED)
+            while running:
+                done, running = wait(running, REPORT_EVERY_S, FIRST_COMPLETED)
                 for future in done:
                     future.result()
-                telling.pass_on(progress)
+                collector.pass_on(progress)
         except BaseException:
-            telling.stopped = True
-            for future in begun:
+            collector.stopped = True
+            for future in futures:
                 future.cancel()
             raise
-    return [future.result() for future in begun]
+    return [future.result() for future in futures]
 
 
 def parallel_replays(requests: int) -> int:

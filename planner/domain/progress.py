@@ -13,7 +13,7 @@ def silent(fraction: float, stage: str) -> None:
 
 
 def part(progress: Progress, start: float, end: float) -> Progress:
-    """Return the progress of a step that covers ``start`` to ``end`` of the whole."""
+    """Return a progress that maps a step's 0 to 1 to ``start`` to ``end`` of the whole."""
 
     def report(fraction: float, stage: str) -> None:
         progress(start + (end - start) * fraction, stage)
@@ -22,7 +22,7 @@ def part(progress: Progress, start: float, end: float) -> Progress:
 
 
 def shared(progress: Progress, count: int) -> list[Progress]:
-    """Return one progress for each of ``count`` parallel steps; the whole reports their mean."""
+    """Return one progress for each of ``count`` parallel steps; their mean is reported."""
     done = [0.0] * count
 
     def of(index: int) -> Progress:

@@ -11,7 +11,7 @@ import numpy as np
 
 
 class Stream(IntEnum):
-    """The numbers of the random streams. 0 would equal the plain seed, which sizing uses."""
+    """The numbers of the random streams; 0 is left out, because sizing uses the plain seed."""
 
     REQUESTS = 1  # requests of a window, from demand files
     AHEAD = 2  # requests of a window after the trace

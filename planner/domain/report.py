@@ -33,7 +33,7 @@ class Form(Enum):
 
     @property
     def numeric(self) -> bool:
-        """Return whether the values are numbers, which are aligned to the right."""
+        """Return whether values of this format are numbers, which are aligned to the right."""
         return self not in (Form.TEXT, Form.MOMENT)
 
     def written(self, value: Value, clock: str = "utc") -> str:
@@ -248,9 +248,9 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """Series over one x axis: numbers, moments, or categories if x is text.
+    """One or more series over a common x axis: numbers, times, or categories if x is text.
 
-    ``horizontal``: bars lie on their side, with a category per line.
+    ``horizontal`` draws bars sideways, with one category per line.
     """
 
     title: str
@@ -317,7 +317,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """An answer to choose instead, with its price; ``name`` selects it in addresses."""
+    """Another answer to choose, with its price; ``name`` selects it in addresses."""
 
     name: str
     label: str
@@ -327,11 +327,11 @@ class Alternative:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """An answer for people: what to do, the facts that decide, then the sections.
+    """An answer for people: what to do, the deciding facts, then the sections.
 
-    ``about`` says what it is the answer for, such as the window. ``clock`` is that of moments.
-    ``why`` has the reasons in a sentence or two. ``charts`` belong to the facts, and share their
-    x axis.
+    ``about`` says what it is the answer for, such as the window. ``clock`` is that of its times.
+    ``why`` has the reasons in a sentence or two. ``charts`` belong to the facts, and share their x
+    axis.
     """
 
     title: str
@@ -362,7 +362,9 @@ def sources_section(sources: Sequence[Source], notes: Sequence[str]) -> tuple[Se
     if sources:
         rows = tuple((fact.what, fact.kind, fact.source) for fact in sources)
         blocks.append(Table(SOURCE_HEADS, rows))
-    return (Section("Sources and assumptions", tuple(blocks), "Sources", True),) if blocks else ()
+    if not blocks:
+        return ()
+    return (Section("Sources and assumptions", tuple(blocks), "Sources", folded=True),)
 
 
 def limit_name(bound: str) -> str:

@@ -30,7 +30,7 @@ class Part(Generic[T_co]):
 
 
 class Parts(Protocol):
-    """Computes the parts of one run."""
+    """Computes the independent parts of one run, here or on several workers."""
 
     def map(
         self,
@@ -40,16 +40,16 @@ class Parts(Protocol):
         shared: Sequence[Any] = (),
         at_once: int = DEFAULT_THREADS,
     ) -> list[T]:
-        """Return the result of every part, in order.
+        """Return the results of the parts, in their order.
 
-        ``shared`` lists large objects that every process has already, such as profiles; results
-        refer to them instead of holding copies. ``at_once`` limits threads within one process.
-        Raises what a part raises; an outcome that does not end the run is a result.
+        ``shared`` lists large objects that every process has already, such as profiles. Results
+        refer to them instead of copying them. ``at_once`` limits threads within one process. An
+        exception of a part is raised here.
         """
         ...
 
     def close(self) -> None:
-        """Say that no parts follow."""
+        """Announce that no further parts follow."""
         ...
 
 

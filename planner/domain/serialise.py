@@ -95,7 +95,8 @@ def times(start_s: float, step_s: float, count: int) -> pl.Series:
 def moments(start_s: float, after_s: FloatArray) -> pl.Series:
     """Return the datetimes ``after_s`` seconds after ``start_s``, to the microsecond.
 
-    The two are rounded separately, because their sum as a float would lose precision.
+    ``start_s`` is in epoch seconds. The two are rounded separately, because their sum as a float
+    would lose precision.
     """
     epoch_us = np.round(start_s * 1e6).astype(np.int64) + np.round(after_s * 1e6).astype(np.int64)
     return pl.Series("time", epoch_us).cast(pl.Datetime("us", "UTC"))

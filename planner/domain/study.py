@@ -73,7 +73,7 @@ class Study:
         return np.asarray(counts[(..., *index)])
 
     def fleet(self, counts: IntArray) -> Fleet:
-        """Return the fleet that starts with ``counts``, ``[pools]``."""
+        """Return the simulator's fleet that starts with ``counts``, ``[pools]``."""
         initial = np.zeros(self.hardware.minimum.shape, np.int64)
         for pool_index, count in zip(self.hardware.pool_index, counts, strict=True):
             initial[pool_index] = count
@@ -100,7 +100,7 @@ NO_DETAIL = Detail(pl.DataFrame(), pl.DataFrame(), None)  # of replays that only
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One parameter of a policy's run: the scenario's value or a value found in the study.
+    """One parameter of a policy's run, from the scenario or computed in the study.
 
     ``where`` is the pool or service of the parameter; "" means all.
     """

@@ -31,7 +31,7 @@ from simulation.arrays import FloatArray, IntArray
 
 
 def binding_constraints(problem: PlanningProblem, target: IntArray) -> tuple[Binding, ...]:
-    """Return every constraint that ``target`` meets with less than an instance to spare."""
+    """Return the constraints that ``target`` meets with less than one instance to spare."""
     return (
         *_binding_capacities(problem, target),
         *_binding_maximums(problem, target),
@@ -43,7 +43,7 @@ def binding_constraints(problem: PlanningProblem, target: IntArray) -> tuple[Bin
 
 
 def _binding_caps(problem: PlanningProblem, target: IntArray) -> Iterator[Binding]:
-    """Yield caps with less left than the cheapest instance uses (churn: less than one change)."""
+    """Yield plan-wide caps with less left than the cheapest instance uses (churn: one change)."""
     totals_of_plan = totals(problem, target)
     used = {
         BUDGET: totals_of_plan.usd,
@@ -86,6 +86,7 @@ def _binding_capacities(problem: PlanningProblem, target: IntArray) -> Iterator[
 
 
 def _binding_maximums(problem: PlanningProblem, target: IntArray) -> Iterator[Binding]:
+    """Yield pools at their maximum."""
     for model, region, gpu in np.argwhere((target > 0) & (target == problem.maximum)):
         where = on_gpu(problem, model, region, gpu)
         count_words = instance_words(int(target[model, region, gpu]))
@@ -93,6 +94,7 @@ def _binding_maximums(problem: PlanningProblem, target: IntArray) -> Iterator[Bi
 
 
 def _binding_minimums(problem: PlanningProblem, target: IntArray) -> Iterator[Binding]:
+    """Yield pools at their minimum."""
     for model, region, gpu in np.argwhere((target > 0) & (target == problem.minimum)):
         where = on_gpu(problem, model, region, gpu)
         count_words = instance_words(int(target[model, region, gpu]))
@@ -100,7 +102,7 @@ def _binding_minimums(problem: PlanningProblem, target: IntArray) -> Iterator[Bi
 
 
 def _binding_local_needs(problem: PlanningProblem, target: IntArray) -> Iterator[Binding]:
-    """Yield local needs that the loss of the smallest instance there would miss."""
+    """Yield regions whose own demand is uncovered if their smallest instance is lost."""
     need, all_sides = local_need_tps(problem), role_sides(problem)
     last = [_last_instance_tps(problem, target, side) for side in all_sides]
     for model, region, served, weakest in _limiting_sides(problem, target, all_sides):
@@ -124,9 +126,10 @@ def _binding_local_needs(problem: PlanningProblem, target: IntArray) -> Iterator
 def _limiting_sides(
     problem: PlanningProblem, target: IntArray, all_sides: Sequence[Side]
 ) -> Iterator[tuple[int, int, float, int]]:
-    """Yield model, region, tokens/s served there, and the side of ``all_sides`` that limits it.
+    """Yield model, region, tokens/s served there, and the index of the side that limits it.
 
-    Sides of one name differ only in the instances lost. The weakest of them counts.
+    A side is a group of columns that must all carry the demand, such as prefill or decode. Of sides
+    that differ only in the instances lost, the weakest counts.
     """
     carried = carried_tps(problem, target)
     for name in dict.fromkeys(side.name for side in all_sides):
@@ -138,7 +141,7 @@ def _limiting_sides(
 
 
 def _binding_joint_peaks(problem: PlanningProblem, target: IntArray) -> Iterator[Binding]:
-    """Yield joint peaks that the loss of the smallest instance anywhere would miss.
+    """Yield models whose joint peak is uncovered if their smallest instance is lost.
 
     If a region may be lost, the other regions must serve the peak.
     """
@@ -169,10 +172,11 @@ def _binding_joint_peaks(problem: PlanningProblem, target: IntArray) -> Iterator
 
 
 def _last_instance_tps(problem: PlanningProblem, target: IntArray, side: Side) -> FloatArray:
-    """Return the capacity that each pool of a side loses with one more instance, ``[l, r, g]``."""
+    """Return the tokens/s that each pool of a side loses with its last instance, ``[l, r, g]``."""
     less = carried_by_pools(problem, target, side.lost + 1)
     return carried_by_pools(problem, target, side.lost) - less
 
 
 def _side_words(side: Side) -> str:
+    """Return the name of a side as words for a sentence."""
     return f" for {side.name}" if side.name else ""

@@ -42,18 +42,22 @@ SUBSET_TYPES = 6
 
 
 def conflict_sentences(problem: PlanningProblem) -> str:
-    """Return the conflict of an infeasible ``problem`` as one or more sentences."""
+    """Explain an infeasible ``problem`` by the first conflict found, in one or more sentences."""
     # A single region must serve all of the joint peaks, not only its local share, so test those
     # first.
-    shortages = (_local_shortage, _global_shortage)[:: -1 if len(problem.regions) == 1 else 1]
+    if len(problem.regions) == 1:
+        shortages = (_global_shortage, _local_shortage)
+    else:
+        shortages = (_local_shortage, _global_shortage)
     for check in (_models_without_gpu, _minimum_conflicts, *shortages, _maximum_conflicts):
-        for sentence in check(problem):
-            return sentence
+        first_sentence = next(check(problem), None)
+        if first_sentence is not None:
+            return first_sentence
     return conflicting_set(single_period(problem))
 
 
 def unserved_sentence(problem: PlanningProblem, target: IntArray) -> str:
-    """Return the demand that an unproven target leaves unserved, as a sentence, or "" for none."""
+    """Return a sentence on the demand that an unproven target leaves unserved, or ""."""
     served = local_served_tps(problem, target)
     local = local_need_tps(problem) * (1 - TOLERANCE) - served
     total = global_need_tps(problem) * (1 - TOLERANCE) - served.sum(axis=1)
@@ -79,7 +83,7 @@ def unserved_sentence(problem: PlanningProblem, target: IntArray) -> str:
 
 
 def _models_without_gpu(problem: PlanningProblem) -> Iterator[str]:
-    """Yield models with demand that no GPU type can run."""
+    """Yield a sentence for each model that has demand but no GPU type it can run on."""
     need, can_run = global_need_tps(problem), (problem.theta_tps > 0).any(axis=1)
     for (model,) in np.argwhere((need > 0) & ~can_run):
         yield (
@@ -90,7 +94,7 @@ def _models_without_gpu(problem: PlanningProblem) -> Iterator[str]:
 
 
 def _minimum_conflicts(problem: PlanningProblem) -> Iterator[str]:
-    """Yield regions with minimums above their capacity."""
+    """Yield a sentence for each region whose minimums exceed its capacity."""
     least_gpus = gpus_used(problem, problem.minimum)
     for region, gpu in np.argwhere(least_gpus > problem.capacity_gpus):
         capacity, needed_gpus = (
@@ -109,7 +113,7 @@ def _minimum_conflicts(problem: PlanningProblem) -> Iterator[str]:
 
 
 def _local_shortage(problem: PlanningProblem) -> Iterator[str]:
-    """Yield regions that lack GPUs of some types for their local needs."""
+    """Yield a sentence for each region that lacks GPUs of some types for its own demand."""
     need = local_need_tps(problem)
     for region, name in enumerate(problem.regions):
         capacity = problem.capacity_gpus[region]
@@ -153,7 +157,7 @@ def _global_shortage(problem: PlanningProblem) -> Iterator[str]:
 
 
 def _maximum_conflicts(problem: PlanningProblem) -> Iterator[str]:
-    """Yield models that serve too little at their maximums, within the capacity that they share."""
+    """Yield a sentence for each model that cannot serve its demand even at its maximums."""
     size = np.maximum(1, problem.gpus_per_instance)[:, None, :]
     largest = np.minimum(problem.maximum, problem.room[None] // size)
     served = local_served_tps(problem, largest)
@@ -215,7 +219,7 @@ def _fewest_gpus(
     model: int,
     usable_types: list[int],
 ) -> int:
-    """Return a lower bound on the GPUs that ``need`` takes on types ``usable_types``.
+    """Return a lower bound on the GPUs that ``need`` tokens/s take on ``usable_types``.
 
     It is exact for one type in one region. Separate pools carry no more than one pool of all their
     instances.
@@ -230,12 +234,14 @@ def _fewest_gpus(
 
 
 def _subsets(types: int) -> Iterator[tuple[int, ...]]:
+    """Yield the sets of GPU types to test: all, or only singles and the full set if many."""
     counts = range(1, types + 1) if types <= SUBSET_TYPES else (1, types)
     for count in counts:
         yield from combinations(range(types), count)
 
 
 def _words_by_model(problem: PlanningProblem, parts: IntArray) -> str:
+    """Return each model's part with its name, the largest first."""
     order = np.argsort(-parts, kind="stable")
     return first_names(
         [f"{problem.models[model]} {parts[model]:,}" for model in order if parts[model]]
@@ -243,6 +249,7 @@ def _words_by_model(problem: PlanningProblem, parts: IntArray) -> str:
 
 
 def _type_words(problem: PlanningProblem, types: tuple[int, ...]) -> str:
+    """Return the names of GPU types as a list in words."""
     names = [problem.row_names[row] for row in types]
     if len(names) == 1:
         return names[0]

@@ -19,7 +19,10 @@ ROUNDING = 1e-12  # share of a need
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Needs:
-    """Needs that share no region, so that none takes another's capacity."""
+    """Demands to cover, in input tokens/s, that share no region and so no capacity.
+
+    Each row is one model's demand and the regions that may serve it.
+    """
 
     model: IntArray  # [n]
     regions: IntArray  # [n, k] regions that may serve each
@@ -27,13 +30,15 @@ class Needs:
 
     @classmethod
     def one(cls, model: int, regions: Sequence[int], tps: float) -> Needs:
+        """Return the demand of a single model that any of ``regions`` may serve."""
         return cls(np.array([model]), np.array([list(regions)], np.int64), np.array([tps]))
 
 
 class Covering:
-    """A greedy cover that starts from the minimums.
+    """A greedy choice of instances that covers demand, starting from the minimums.
 
-    ``target`` ``[l, r, g]`` is the instances. ``free`` ``[r, rows]`` is the remaining GPUs.
+    ``target`` ``[l, r, g]`` counts the chosen instances. ``free`` ``[r, t]`` is the remaining GPUs
+    of each region and row of capacity.
     """
 
     def __init__(self, problem: PlanningProblem) -> None:
@@ -48,10 +53,10 @@ class Covering:
         self._shared = np.maximum(1, sum(side.columns.astype(int) for side in self._sides))
 
     def cover(self, needs: Needs, *, single: bool = False) -> FloatArray:
-        """Add instances until every need is served on every side, and return the rest, ``[n]``.
+        """Add instances until ``needs`` are covered, and return the uncovered tokens/s, ``[n]``.
 
-        With ``single``, at most one instance per side is added for each need. Maximums and free
-        GPUs are never exceeded.
+        Every side (such as prefill and decode) must cover its share. With ``single``, each need
+        gets at most one more instance per side. Maximums and free GPUs are never exceeded.
         """
         gpus = len(self._problem.gpus)
         region = np.repeat(needs.regions, gpus, axis=1)
@@ -67,10 +72,7 @@ class Covering:
         return left
 
     def _add(self, pools: _Pools, need: FloatArray, side: Side, single: bool) -> FloatArray:
-        """Add instances until the pools of each need carry ``need`` more, and return the rest.
-
-        Both have shape ``[n]``, tokens/s.
-        """
+        """Add instances for ``need`` more tokens/s, and return the uncovered tokens/s, ``[n]``."""
         left, slack = need.copy(), TOLERANCE * np.maximum(need, 0.0)
         going = np.flatnonzero(left > slack)
         while going.size:
@@ -81,10 +83,10 @@ class Covering:
             possible = np.isfinite(price_per_token[rows, best])
             going, rows, best = going[possible], rows[possible], best[possible]
             chosen = tuple(where[rows, best] for where in candidates.at)
-            more = count[rows, best]
-            self.target[chosen] += more
+            added_counts = count[rows, best]
+            self.target[chosen] += added_counts
             model, region, column = chosen
-            gpus = more * self._problem.gpus_per_instance[model, column]
+            gpus = added_counts * self._problem.gpus_per_instance[model, column]
             self.free[region, self._problem.rows[column]] -= gpus
             left[going] -= added[rows, best]
             if single:
@@ -95,41 +97,42 @@ class Covering:
     def _step(
         self, pools: _Pools, need: FloatArray, side: Side, single: bool
     ) -> tuple[IntArray, FloatArray, FloatArray]:
-        """Return the next step per need and pool, ``[n, p]``: count, added tokens/s and price.
+        """Return the next instances per need and pool ``[n, p]``: count, added tokens/s, price.
 
-        The count is the number of instances that ``need[n]`` takes whole, at least one. The price
-        is the charge per useful token/s, infinite if nothing fits. A step that completes the need
-        is charged whole, so its unused capacity counts against it.
+        The count is the number of instances that ``need`` uses in full, at least one. The price is
+        in charge per useful token/s. It is infinite if nothing fits. Capacity beyond the need is
+        not useful, so it makes an instance dearer per token.
         """
         problem, cells, need = self._problem, pools.at, need[:, None]
         model, region, column = cells
-        held = self.target[cells]
-        per = problem.gpus_per_instance[model, column]
+        chosen = self.target[cells]
+        gpus_each = problem.gpus_per_instance[model, column]
         room = np.minimum(
-            problem.maximum[cells] - held, self.free[region, problem.rows[column]] // per
+            problem.maximum[cells] - chosen, self.free[region, problem.rows[column]] // gpus_each
         )
         room = np.where(pools.able, room, 0)
-        running = problem.current[cells] - held
+        running = problem.current[cells] - chosen
         # Running instances cost no start. Take them first and price new ones in a later step.
         limit = np.where(running > 0, np.minimum(room, running), room)
-        before = self._carried(pools, held, side)
+        before = self._carried(pools, chosen, side)
         needed = self._curves.whole(model, column, before + need * (1 + ROUNDING))
-        count = needed + side.lost[column] - held
+        count = needed + side.lost[column] - chosen
         count = np.clip(count, 1, 1 if single else np.maximum(limit, 1))
-        added = self._carried(pools, held + count, side) - before
+        added = self._carried(pools, chosen + count, side) - before
         starts = np.where(running > 0, 0.0, self._start[cells])
         charge = (self._hourly[cells] + starts) / self._shared[column] * count
         price_per_token = charge / np.maximum(np.minimum(added, need), ROUNDING * need)
         return count, added, np.where(room > 0, price_per_token, np.inf)
 
     def _carried(self, pools: _Pools, count: IntArray, side: Side) -> FloatArray:
+        """Return the tokens/s of ``count`` instances per pool after the losses of ``side``."""
         model, _, column = pools.at
         return self._curves.carried(model, column, np.maximum(0, count - side.lost[column]))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Pools:
-    """Pools that may serve each need, ``[n, p]`` each."""
+    """The pools that may serve each need: arrays ``[n, p]`` of indices, and whether they can."""
 
     model: IntArray
     region: IntArray

@@ -31,9 +31,9 @@ def local_served_tps(problem: PlanningProblem, target: IntArray) -> FloatArray:
 
 
 def served_without_largest_region(problem: PlanningProblem, served: FloatArray) -> FloatArray:
-    """Return the capacity that remains if the largest region is lost, ``[l]``.
+    """Return the tokens/s that remain if the largest region is lost, ``[l]``.
 
-    ``served`` is by region, ``[l, r]``. If no region may be lost, it is just summed.
+    ``served`` is by region, ``[l, r]``. If no region may be lost, it is summed over all regions.
     """
     left: FloatArray = served.sum(axis=1)
     return left - served.max(axis=1) if problem.lose_region else left
@@ -46,7 +46,7 @@ def gpus_used(problem: PlanningProblem, target: IntArray) -> IntArray:
 
 
 def by_row(problem: PlanningProblem, columns: IntArray) -> IntArray:
-    """Sum ``[r, g]`` by row of capacity, giving ``[r, t]``."""
+    """Sum values of columns ``[r, g]`` by row of capacity, giving ``[r, t]``."""
     total = np.zeros_like(problem.capacity_gpus)
     np.add.at(total.T, problem.rows, columns.T)
     return total
@@ -63,7 +63,7 @@ def start_usd(problem: PlanningProblem, target: IntArray) -> float:
 
 
 def cap_use(problem: PlanningProblem, target: IntArray, cap: Cap) -> float:
-    """Return how much of ``cap`` the plan uses, in the terms of its limit."""
+    """Return how much of ``cap`` the plan uses, in the unit of its limit."""
     starts = np.maximum(0, target - problem.current)
     return float((cap.per_instance * target + cap.per_start * starts).sum())
 

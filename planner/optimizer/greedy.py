@@ -18,15 +18,15 @@ LOOSE = 1e-9  # share of the served traffic that rounding may take
 
 
 def greedy_target(problem: PlanningProblem) -> IntArray:
-    """Return the instances of a greedy plan, ``[l, r, g]``, for use when a solver has no answer.
+    """Return the instance counts of a greedy plan, ``[l, r, g]``, for when a solver has no answer.
 
-    Minimums come first. Then every local need: in each region, models with the fewest GPU types
-    first, then the largest. Then the joint needs beyond that. Last, instances that are not needed
-    are removed.
+    The minimums come first. Then each region's own demand is covered: models with the fewest GPU
+    types first, then the largest demand. Then the joint demand of all regions is covered. Last,
+    unneeded instances are removed.
 
-    The target never exceeds a maximum, nor a capacity that the minimums respect. It may leave
-    demand uncovered where capacity is short. There is no time limit. Regions share no capacity, so
-    their local needs are covered in one pass. 1,000 models in 200 regions take a few seconds.
+    The target never exceeds a maximum. It stays within each capacity that the minimums respect. It
+    may leave demand uncovered where capacity is short. There is no time limit: 1,000 models in 200
+    regions take a few seconds.
     """
     covering = Covering(problem)
     choices = (problem.theta_tps > 0).sum(axis=1)
@@ -56,7 +56,7 @@ def _remove_unneeded(
     local: FloatArray,
     total: FloatArray,
 ) -> None:
-    """Remove instances that no need requires, the dearest first."""
+    """Remove instances from ``target``, the dearest first, while all demand stays covered."""
     served_by = carried_tps(problem, target)  # by side
     all_sides = role_sides(problem)
     droppable = np.argwhere(_removable(problem, all_sides, served_by, target, local, total))
@@ -67,12 +67,14 @@ def _remove_unneeded(
         # Capacity of the other regions, without the largest if a region may be lost.
         others = others.sum() - (others.max(initial=0.0) if problem.lose_region else 0.0)
         required = min(float(served.min()), max(local[model, region], total[model] - others))
-        held, fewer = int(target[model, region, gpu]), int(problem.minimum[model, region, gpu])
+        present, fewer = int(target[model, region, gpu]), int(problem.minimum[model, region, gpu])
         drops = {}  # by side: tokens/s lost, by number of instances removed
         for side_index, side in enumerate(all_sides):
             if side.columns[gpu]:
-                pool = capacity_curve(problem, model, gpu, held, int(side.lost[gpu])) / side.share
-                drops[side_index] = pool[held] - pool[fewer : held + 1][::-1]
+                pool = (
+                    capacity_curve(problem, model, gpu, present, int(side.lost[gpu])) / side.share
+                )
+                drops[side_index] = pool[present] - pool[fewer : present + 1][::-1]
         count = min(
             int(np.searchsorted(drop, max(0.0, served[side_index] - required), side="right")) - 1
             for side_index, drop in drops.items()
@@ -90,9 +92,10 @@ def _removable(
     local: FloatArray,
     total: FloatArray,
 ) -> BoolArray:
-    """Return True for pools that could drop an instance, ``[l, r, g]``.
+    """Return True for pools that can lose an instance with all demand still covered, ``[l, r, g]``.
 
-    Each is tested as if it were the first. Drops elsewhere never leave a pool more to spare.
+    Each pool is tested as if it were the first to lose one. Removals elsewhere never make a pool
+    removable that was not.
     """
     serves = served_by.min(axis=0)
     others = serves.sum(axis=1, keepdims=True) - serves

@@ -35,7 +35,7 @@ def load_program(highs: highspy.Highs, lp: highspy.HighsLp) -> None:
 
 
 def throttled(check: Callable[[], None]) -> Callable[[], None]:
-    """Return ``check`` throttled to one call per ``CHECK_EVERY_S``."""
+    """Return a wrapper that calls ``check`` at most once per ``CHECK_EVERY_S`` seconds."""
     last_check = perf_counter()
 
     def ask() -> None:
@@ -52,13 +52,15 @@ def run(
     check: Callable[[], None],
     enough: Callable[[float, float], bool] | None = None,
 ) -> None:
-    """Run to the end. An exception from ``check`` stops the solver and is raised here.
+    """Run HiGHS to the end. An exception from ``check`` stops the solver and is raised here.
 
-    ``enough`` gets the best objective and bound so far, and may end branch and bound early.
+    ``enough`` gets the best objective and the bound so far. If it returns True, branch and bound
+    ends early.
     """
     raised: list[BaseException] = []
 
     def look(event: Any) -> None:
+        """Check for a cancel, and stop the solver if ``check`` raised."""
         try:
             if not raised:
                 check()
@@ -68,6 +70,7 @@ def run(
             event.interrupt()
 
     def look_inside(event: Any) -> None:
+        """Check as ``look`` does, and end branch and bound once the result is good enough."""
         look(event)
         solution = event.data_out
         if enough is not None and enough(solution.mip_primal_bound, solution.mip_dual_bound):

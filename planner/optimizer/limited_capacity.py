@@ -53,6 +53,8 @@ class LimitedPlan:
 
 @dataclass(frozen=True, slots=True)
 class _Workload:
+    """A demand to serve: one model in one region, or a joint peak beyond the regional demands."""
+
     weight: float
     model: int
     region: int  # -1: the joint need, in any region
@@ -67,10 +69,11 @@ def serve_limited(
     tier_tps: FloatArray | None = None,
     tier_weights: FloatArray | None = None,
 ) -> LimitedPlan:
-    """Serve as much as capacity allows, by the ``weight[l]`` of a token/s of each model, above 0.
+    """Serve as much as capacity allows, most valuable first.
 
-    With ``tier_tps`` ``[k, l, r, w]``, the ``tier_weights`` ``[k, l]`` of each tier replaces the
-    weight. Workloads are taken by falling weight, then by need. Minimums are always met.
+    ``weight[l]`` > 0 is the value of a token/s of each model. With ``tier_tps`` ``[k, l, r, w]``,
+    the ``tier_weights`` ``[k, l]`` replace it. Workloads are served by falling weight, then by
+    falling demand. Minimums are always met.
 
     - ``None`` serves each workload whole or not at all.
     - ``PriorityExhaustive`` serves each as far as capacity allows before the next.
@@ -98,7 +101,7 @@ def serve_limited(
 
 
 def unserved_demand(problem: PlanningProblem, target: IntArray) -> tuple[FloatArray, FloatArray]:
-    """Return the unserved tokens/s: local needs ``[l, r]``, and joint peaks beyond them ``[l]``."""
+    """Return the unserved tokens/s of regions ``[l, r]`` and of joint peaks beyond, ``[l]``."""
     served = local_served_tps(problem, target)
     need, peak = local_need_tps(problem), global_need_tps(problem)
     local = np.where(served < need * (1 - TOLERANCE), need - served, 0.0)
@@ -117,7 +120,7 @@ def _greedy_by_policy(
     target, free = covering.target, covering.free
 
     def serve(work: _Workload, *, single: bool = False) -> float:
-        """Add instances for ``work`` and return the rest of its need, tokens/s."""
+        """Add instances for ``work`` and return its unserved demand, tokens/s."""
         regions = range(len(problem.regions)) if work.region < 0 else (work.region,)
         need = work.need - passed.get((work.model, work.region), 0.0)
         need = need if work.region >= 0 else _need_beyond_local(problem, target, work, need)
@@ -159,6 +162,7 @@ def _greedy_by_policy(
 
 
 def _within_caps(problem: PlanningProblem, target: IntArray) -> bool:
+    """Return True if the target is within every plan-wide cap."""
     return all(
         cap_use(problem, target, cap) <= cap.limit * (1 + TOLERANCE) for cap in caps(problem)
     )
@@ -171,11 +175,11 @@ def unserved_by_tier(
     epsilon: float,
     tier_weights: FloatArray,
 ) -> FloatArray:
-    """Return the unserved tokens/s by tier and model, ``[k, l]``, the least worthy tiers first.
+    """Return the unserved tokens/s by tier and model, ``[k, l]``; low-weight tiers lose first.
 
-    ``local[l, r]`` is unserved local need, and ``joint[l]`` is unserved joint peak beyond. In a
-    region, a tier loses at most ``epsilon`` of its peak there, from ``tier_tps`` ``[k, l, r, w]``.
-    Over all regions, it loses at most its whole demand. ``tier_weights`` is ``[k, l]``.
+    ``local[l, r]`` is the unserved demand of regions. ``joint[l]`` is the unserved joint peak
+    beyond that. In a region, a tier loses at most ``epsilon`` of its peak there, from ``tier_tps``
+    ``[k, l, r, w]``. Over all regions, it loses at most its whole demand.
     """
     regional = epsilon * tier_tps.max(axis=3)
     peak = np.maximum(regional.sum(axis=2), tier_tps.sum(axis=2).max(axis=2))
@@ -200,7 +204,7 @@ def _workloads(
     weight: FloatArray,
     tiers: tuple[FloatArray, FloatArray] | None,
 ) -> list[_Workload]:
-    """Return the workloads by falling weight, local needs before joint ones, larger ones first."""
+    """Return the workloads by falling weight, regional ones before joint ones, large first."""
     local, peak = local_need_tps(problem), global_need_tps(problem)
     works = [
         work
@@ -224,10 +228,10 @@ def _split_by_worth(
     region: int,
     need: float,
 ) -> Iterator[_Workload]:
-    """Split a model's need by the worth of its tiers, the worthiest first.
+    """Split a model's ``need`` into workloads by the weight of its tiers, the highest first.
 
-    A level ends at the share of the need that equals the ratio of two peaks: of the tiers down to
-    this level, and of all tiers.
+    The tiers down to a given weight get the share of the need that equals the ratio of two peaks:
+    their own, and that of all tiers.
     """
     if tiers is None:
         yield _Workload(float(weight[model]), model, region, need, need)
@@ -246,9 +250,9 @@ def _split_by_worth(
 def _need_beyond_local(
     problem: PlanningProblem, target: IntArray, work: _Workload, need: float
 ) -> float:
-    """Return the tokens/s to serve for a joint ``need``, less the unmet local needs.
+    """Return the part of a joint ``need`` to serve here, without unmet regional demands, tokens/s.
 
-    The unmet local needs are separate workloads.
+    The unmet regional demands are separate workloads.
     """
     served = local_served_tps(problem, target)[work.model]
     regional = local_need_tps(problem)[work.model]

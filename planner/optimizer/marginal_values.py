@@ -26,7 +26,7 @@ RELAXATION_LIMIT_S = 10.0  # limit for one linear relaxation
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """A limit that moves by ``step``."""
+    """A limit of the problem that is raised or lowered by ``step``."""
 
     family: str
     what: str  # for sentences: "8 more H100-SXM in us-east"
@@ -36,7 +36,7 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class MarginalValue(Move):
-    """The saving from a move, per hour of the objective."""
+    """The hourly saving from moving a limit, in the units of the objective."""
 
     saves: float | None  # per hour, in units of the objective; None if it did not solve
     doubt: float  # half the width of the interval in which ``saves`` is proven
@@ -53,10 +53,11 @@ def capacity_values(
     count: int = 6,
     check: Callable[[], None] = lambda: None,
 ) -> tuple[MarginalValue, ...]:
-    """Return the value of GPUs for one more instance, by GPU type and region.
+    """Return the hourly value of GPUs for one more instance, by GPU type and region.
 
     Types and regions with enough free GPUs for another instance are omitted. The ``count`` pairs
-    with the highest value in the relaxation are solved again. ``time_limit_s`` applies to each.
+    with the highest value in the linear relaxation are solved again. ``time_limit_s`` applies to
+    each.
     """
     used = by_row(problem, np.einsum("lrg,lg->rg", plan.target, problem.gpus_per_instance))
     optimum, duals = _relaxation_duals(problem, check)
@@ -94,7 +95,7 @@ def capacity_values(
 
 
 def _with_more_capacity(problem: PlanningProblem, capacity_gpus: IntArray) -> PlanningProblem:
-    """Return ``problem`` with other capacity; maximums that do not limit now grow with it."""
+    """Return ``problem`` with other capacity; maximums equal to the old capacity grow with it."""
     wider = replace(problem, capacity_gpus=capacity_gpus)
     size = np.maximum(1, problem.gpus_per_instance)[:, None, :]
     that_fit, that_fit_then = problem.room[None] // size, wider.room[None] // size
@@ -112,10 +113,10 @@ def solve_moved(
     before: PlanningProblem | None = None,
     check: Callable[[], None] = lambda: None,
 ) -> MarginalValue:
-    """Return the saving of ``moved`` against ``plan``, by solving it.
+    """Solve the problem ``moved`` and return its saving against ``plan``.
 
     With ``before`` (the problem of ``plan``), the linear relaxations of both are compared too. They
-    show a value that whole instances hide.
+    show a value that is too small to save a whole instance.
     """
     if before is not None:
         parts = [_relaxation_duals(problem, check)[0] for problem in (before, moved)]

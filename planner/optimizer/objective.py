@@ -18,7 +18,7 @@ STICKINESS = 1e-6
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cap:
-    """A limit  sum per_instance x + sum per_start starts  <=  limit, over the whole plan."""
+    """A plan-wide limit:  sum per_instance x + sum per_start starts  <=  limit."""
 
     family: str
     per_instance: FloatArray  # [l, r, g]
@@ -41,9 +41,10 @@ def per_hour(problem: PlanningProblem, measure: str) -> FloatArray:
 
 
 def per_start(problem: PlanningProblem, measure: str) -> FloatArray:
-    """Return the use of ``measure`` by a start, over the hours before it serves.
+    """Return how much of ``measure`` one start uses before it serves, ``[l, r, g]``.
 
-    These hours are start_usd / usd_per_hour, or 0 for a price of 0.
+    ``measure`` is usd, gpu_hours, kwh or kg. A start takes start_usd / usd_per_hour hours, or 0 for
+    a price of 0.
     """
     if measure == "usd":
         return problem.start_usd
@@ -58,14 +59,14 @@ def price(problem: PlanningProblem) -> FloatArray:
 
 
 def start_price(problem: PlanningProblem) -> FloatArray:
-    """Return the charge for a start, ``[l, r, g]``."""
+    """Return the charge for one start, ``[l, r, g]``, US dollars by default."""
     return _weighted(problem, per_start)
 
 
 def start_cost(problem: PlanningProblem) -> FloatArray:
     """Return the cost of a start in the objective, ``[l, r, g]``.
 
-    It is at least the share ``STICKINESS`` of a price.
+    It is at least the share ``STICKINESS`` of an hour's price, to avoid needless changes.
     """
     return np.maximum(start_price(problem), STICKINESS * price(problem))
 
@@ -97,9 +98,9 @@ def caps(problem: PlanningProblem) -> tuple[Cap, ...]:
             limits.append(Cap(family, hourly, started, float(limit)))
     if np.isfinite(problem.churn):
         # stops = current + starts - x, so starts + stops = 2 starts - x + current
-        ones = np.ones(problem.current.shape)
+        one_each = np.ones(problem.current.shape)
         limit = float(problem.churn) - float(problem.current.sum())
-        limits.append(Cap(CHURN, -ones, 2 * ones, limit))
+        limits.append(Cap(CHURN, -one_each, 2 * one_each, limit))
     return tuple(limits)
 
 
@@ -117,6 +118,7 @@ def totals(problem: PlanningProblem, target: IntArray) -> Totals:
 def _weighted(
     problem: PlanningProblem, part: Callable[[PlanningProblem, str], FloatArray]
 ) -> FloatArray:
+    """Return the weighted sum of all measures in the objective's units, ``[l, r, g]``."""
     total = np.zeros(problem.usd_per_hour.shape)
     for measure in MEASURES:
         weight: float = getattr(problem.weights, measure)

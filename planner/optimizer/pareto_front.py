@@ -31,14 +31,14 @@ def pareto_front(
     least_second: Callable[[], FrontPoint[T] | None],
     points: int,
 ) -> tuple[FrontPoint[T], ...]:
-    """Return the least of the first objective at ``points`` levels of the second.
+    """Return up to ``points`` plans of the Pareto front, in rising order of the second objective.
 
-    The method is epsilon constraints (Haimes, Lasdon and Wismer 1971). It finds plans that no
-    weighted sum can. ``least_first`` minimises the first objective with the second at most a
-    level. ``least_second`` minimises the second. Both return None without a plan.
+    ``least_first(limit)`` minimises the first objective while the second is at most ``limit``.
+    ``least_second()`` minimises the second objective alone. Both return None without a plan.
 
-    Points rise in the second objective; dominated plans are omitted. The front is empty without a
-    plan at either end.
+    The limits are spread over the range of the second objective (epsilon constraints; Haimes,
+    Lasdon and Wismer 1971). This finds plans that no weighted sum can. Dominated plans are omitted.
+    The front is empty if either end has no plan.
     """
     lean, cheap = least_second(), least_first(math.inf)
     if lean is None or cheap is None:
@@ -58,8 +58,8 @@ def pareto_front(
 def knee(points: list[tuple[float, float]]) -> int | None:
     """Return the index of the point furthest below the line between both ends of the front.
 
-    Both measures are scaled to the front (Das, On characterizing the knee of the Pareto curve,
-    1999). Returns None with fewer than three points, or for a straight front.
+    Both objectives are scaled to their range on the front (Das, On characterizing the knee of the
+    Pareto curve, 1999). Returns None for fewer than three points or a straight front.
     """
     if len(points) < 3:
         return None

@@ -21,9 +21,10 @@ LINEAR_TOLERANCE = 1e-9  # share of theta within which two slopes are equal
 def carried_by_pools(
     problem: PlanningProblem, target: IntArray, lost: IntArray | int = 0
 ) -> FloatArray:
-    """Return C of each pool of ``target`` ``[..., l, r, g]`` without ``lost`` instances.
+    """Return the joint capacity of each pool of ``target`` ``[..., l, r, g]``, in tokens/s.
 
-    ``lost`` is a number or ``[g]``. The result has the shape of ``target``.
+    ``lost`` instances of each pool (a number or ``[g]``) are assumed gone. The result has the shape
+    of ``target``.
     """
     return pool_capacity(problem.theta_tps, problem.pool_tps, np.maximum(0, target - lost))
 
@@ -31,7 +32,7 @@ def carried_by_pools(
 def pool_capacity(
     theta_tps: FloatArray, pool_tps: FloatArray | None, target: IntArray
 ) -> FloatArray:
-    """Return C of each pool of ``target``.
+    """Return the joint capacity of each pool of ``target``, in tokens/s.
 
     Shapes: ``theta_tps`` ``[l, g]``, ``pool_tps`` ``[l, g, n]``.
     """
@@ -62,13 +63,16 @@ class CapacityCurves:
         )
 
     def carried(self, model: IntArray, column: IntArray, count: IntArray) -> FloatArray:
-        """Return C(``count``), in the common shape of the arguments."""
+        """Return the tokens/s of ``count`` instances, in the common shape of the arguments."""
         within = np.minimum(count, self.known.shape[2] - 1)
         beyond = self.theta[model, column] * (count - within)
         return np.asarray(self.known[model, column, within] + beyond)
 
     def whole(self, model: IntArray, column: IntArray, tps: FloatArray) -> IntArray:
-        """Return the largest n with C(n) <= ``tps``, or 0 for a model that cannot run there."""
+        """Return the most instances that ``tps`` uses in full: the largest n with C(n) <= ``tps``.
+
+        Returns 0 for a model that cannot run on the column.
+        """
         theta, curve = self.theta[model, column], self.known[model, column]
         runs, last = theta > 0, curve.shape[-1] - 1
         within = (curve <= tps[..., None]).sum(axis=-1) - 1
@@ -80,7 +84,7 @@ class CapacityCurves:
 def capacity_curve(
     problem: PlanningProblem, model: int, column: int, max_count: int, lost: int = 0
 ) -> FloatArray:
-    """Return the capacity of 0 to ``max_count`` instances when ``lost`` of them are gone."""
+    """Return the tokens/s of 0 to ``max_count`` instances when ``lost`` of them are gone."""
     if lost:
         rest = capacity_curve(problem, model, column, max(0, max_count - lost))
         return np.concatenate([np.zeros(min(lost, max_count)), rest])[: max_count + 1]
@@ -97,7 +101,10 @@ def capacity_curve(
 def fewest_instances(
     problem: PlanningProblem, model: int, column: int, need: float, lost: int = 0
 ) -> int:
-    """Return the least n with C(n - ``lost``) >= ``need``; the model must run on the column."""
+    """Return the smallest n with C(n - ``lost``) >= ``need`` tokens/s.
+
+    The model must be able to run on the column.
+    """
     if need <= 0:
         return 0
     if lost:
@@ -112,7 +119,7 @@ def fewest_instances(
 
 
 def capacity_after_loss(problem: PlanningProblem) -> FloatArray | None:
-    """Return the capacity of pools after the loss of spare instances, ``[l, g, n]``.
+    """Return the tokens/s of 1 to N instances after the loss of the spare ones, ``[l, g, n]``.
 
     Returns None if every instance carries theta.
     """
@@ -125,7 +132,7 @@ def capacity_after_loss(problem: PlanningProblem) -> FloatArray | None:
 
 
 def is_nonlinear(problem: PlanningProblem) -> BoolArray:
-    """Return True for each curve that is not theta n, ``[l, g]``."""
+    """Return True for each capacity curve that is not proportional to n, ``[l, g]``."""
     if problem.pool_tps is None:
         return np.zeros(problem.theta_tps.shape, dtype=bool)
     straight = problem.theta_tps[:, :, None] * np.arange(1, problem.pool_tps.shape[2] + 1)
@@ -135,10 +142,10 @@ def is_nonlinear(problem: PlanningProblem) -> BoolArray:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LinearPieces:
-    """C(n) in stretches of equal slope.
+    """A capacity curve in stretches of equal slope, grouped into runs.
 
-    Slopes fall within a run of stretches, so a maximisation fills them in order. A run may be used
-    only when all stretches before it are full.
+    Slopes fall within a run, so a maximisation fills its stretches in order. A run may be used only
+    when all stretches before it are full.
     """
 
     first: IntArray  # [s] instances before the stretch

@@ -19,7 +19,7 @@ OPTIMAL, FEASIBLE, INFEASIBLE, TIMEOUT = "optimal", "feasible", "infeasible", "t
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """Charges of the objective per unit. By default, it is in US dollars."""
+    """Weight of each unit (USD, GPU-hour, kWh, kg) in the objective; default: only USD."""
 
     usd: float = 1.0
     gpu_hours: float = 0.0
@@ -29,7 +29,7 @@ class Weights:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Hourly use of a plan, including its starts."""
+    """What a plan uses in an hour, including its starts."""
 
     usd: float
     gpu_hours: float
@@ -87,14 +87,14 @@ class PlanningProblem:
 
     @property
     def rows(self) -> IntArray:
-        """Return the row of capacity of each column, ``[g]``."""
+        """Return the index of the row of capacity that each column draws on, ``[g]``."""
         return np.arange(len(self.gpus)) if self.types is None else self.types
 
     @property
     def room(self) -> IntArray:
-        """Return the GPUs that each column may draw from, ``[r, g]``.
+        """Return the GPUs that each column may use in each region, ``[r, g]``.
 
-        Columns of one type share them.
+        Columns of one GPU type share them, so their numbers must not be added.
         """
         return self.capacity_gpus if self.types is None else self.capacity_gpus[:, self.types]
 
@@ -110,7 +110,7 @@ class PlanningProblem:
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """A constraint with no slack.
+    """A constraint that the plan meets with less than one instance to spare.
 
     ``family`` is local, global, regions (the joint demand without one region), capacity, minimum,
     maximum, budget, carbon or churn.
@@ -223,14 +223,14 @@ class HorizonProblem:
 
     @property
     def own_demand(self) -> FloatArray:
-        """Return the part of a tier's peak that a region must serve itself, ``[k, p, l, r]``."""
+        """Return the peak tokens/s that each region must serve itself, ``[k, p, l, r]``."""
         epsilon = np.array([window.epsilon for window in self.windows])
         regional: FloatArray = self.demand.max(axis=4) * epsilon[None, :, None, None]
         return regional
 
     @property
     def joint_demand(self) -> FloatArray:
-        """Return the peak of a tier over all regions together, ``[k, p, l]``."""
+        """Return the peak tokens/s of each tier over all regions together, ``[k, p, l]``."""
         joint: FloatArray = self.demand.sum(axis=3).max(axis=3)
         return joint
 
@@ -244,15 +244,15 @@ class HorizonProblem:
         return "" if is_single else f" in {self.name(period)}"
 
     def changes(self, target: IntArray) -> IntArray:
-        """Return the increase (or decrease, below 0) over the period before, ``[p, l, r, g]``."""
+        """Return each pool's change in instances from the period before, ``[p, l, r, g]``."""
         before = np.concatenate([self.first.current[None], target[:-1]])
         more: IntArray = target - before
         return more
 
     def asked_for(self, target: IntArray) -> IntArray:
-        """Return the starts to request in each period so that they are up when needed.
+        """Return the starts to request in each period, ``[p, l, r, g]``.
 
-        Shape ``[p, l, r, g]``.
+        They are requested ``lead`` periods early, so that the instances are up when needed.
         """
         up = np.maximum(0, self.changes(target))
         begun = np.zeros_like(up)

@@ -20,7 +20,7 @@ from simulation.arrays import BoolArray, FloatArray, IntArray
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Side:
-    """Columns that together must carry ``share`` of a region's traffic."""
+    """A group of columns, such as prefill, that must carry ``share`` of a region's traffic."""
 
     columns: BoolArray  # [g]
     share: float  # above 0
@@ -29,9 +29,9 @@ class Side:
 
 
 def role_sides(problem: PlanningProblem) -> tuple[Side, ...]:
-    """Return the sides of ``problem``.
+    """Return the groups of columns that must each carry the demand.
 
-    There is a single side without separate prefill and decode columns, a limit on spot, or
+    There is one group, except with separate prefill and decode columns, a limit on spot, or
     different losses of instances in a region.
     """
     all_columns, none = (
@@ -55,7 +55,7 @@ def role_sides(problem: PlanningProblem) -> tuple[Side, ...]:
 
 
 def _without_spares(problem: PlanningProblem, side: Side) -> list[Side]:
-    """Return ``side`` with its spare instances gone, once for every way to lose them."""
+    """Return copies of ``side`` without its spare instances, one for every way to lose them."""
     if not problem.spare:
         return [side]
     if problem.by_pool:
@@ -66,7 +66,10 @@ def _without_spares(problem: PlanningProblem, side: Side) -> list[Side]:
 
 
 def carried_tps(problem: PlanningProblem, target: IntArray) -> FloatArray:
-    """Return the input tokens/s that each side of ``target`` lets a region serve, ``[s, l, r]``."""
+    """Return the input tokens/s that each side of ``target`` lets a region serve, ``[s, l, r]``.
+
+    A side is a group of columns, such as prefill or decode.
+    """
     return np.stack(
         [
             (carried_by_pools(problem, target, side.lost) * side.columns).sum(axis=2) / side.share

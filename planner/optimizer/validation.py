@@ -120,7 +120,7 @@ def _check_arrays(problem: HorizonProblem) -> None:
 
 
 def _check_objective(problem: PlanningProblem) -> None:
-    """Check weights and limits, and that energy and carbon have their data."""
+    """Check the weights and limits, and that energy and carbon figures exist if needed."""
     for measure in MEASURES:
         weight = getattr(problem.weights, measure)
         if not (np.isfinite(weight) and weight >= 0):
@@ -156,7 +156,7 @@ def _check_columns(problem: PlanningProblem) -> None:
 
 
 def _check_pools(problem: PlanningProblem) -> None:
-    """Check the properties of ``pool_tps`` that bounds and cuts rely on, and spare instances."""
+    """Check spare instances, and the properties of ``pool_tps`` that bounds and cuts rely on."""
     pool = problem.pool_tps
     if not problem.spare >= 0:
         raise ScenarioError(f"spare is {problem.spare}: give 0 or more instances.")
@@ -190,7 +190,7 @@ def _check_pools(problem: PlanningProblem) -> None:
 
 
 def _check_feasibility(problem: PlanningProblem) -> None:
-    """Check that instances have GPUs and a price, and minimums a feasible place."""
+    """Check that each instance has GPUs and a price, and that the minimums fit."""
     can_run = problem.theta_tps > 0
     in_region = np.broadcast_to(can_run[:, None, :], problem.minimum.shape)
     gpus, usd, charged = problem.gpus_per_instance, problem.usd_per_hour, price(problem)

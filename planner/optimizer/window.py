@@ -134,15 +134,16 @@ def solve_window(
 
 
 def can_decompose(problem: PlanningProblem) -> bool:
-    """Return True if each cell covers one demand and regions share only the joint demand.
+    """Return True if ``decomposition`` can solve the problem.
 
-    Separate prefill and decode columns, a limit on spot or the loss of a region prevent that.
+    It can if each model has one demand per region, and regions share only the joint demand.
+    Separate prefill and decode columns, a limit on spot, or the loss of a region prevent that.
     """
     return len(role_sides(problem)) == 1 and not problem.lose_region
 
 
 def _method_for(problem: PlanningProblem) -> str:
-    """Return the method of ``auto`` on HiGHS."""
+    """Return the solution method that ``auto`` uses on HiGHS for a problem."""
     if problem.current.size < PULP_BELOW and (problem.theta_tps > 0).any():
         return PULP
     return DECOMPOSED if problem.current.size >= PULP_BELOW and can_decompose(problem) else WHOLE
@@ -208,10 +209,10 @@ SOLVE = {PULP: _solve_in_pulp, WHOLE: _solve_whole, DECOMPOSED: _solve_decompose
 
 
 def _objective_gap(problem: PlanningProblem, gap: float) -> float:
-    """Return the gap of the objective that guarantees ``gap`` of the fleet's cost.
+    """Return the gap of the objective that guarantees ``gap`` as a share of the fleet's cost.
 
-    objective <= (1 + worst) * fleet, where ``worst`` is the largest ratio of start cost to hourly
-    price.
+    The objective is at most (1 + worst) times the fleet's cost. ``worst`` is the largest ratio of
+    start cost to hourly price.
     """
     hourly, start = price(problem), start_price(problem)
     worst = (start[hourly > 0] / hourly[hourly > 0]).max(initial=0.0)

@@ -56,7 +56,7 @@ ReportProgress = Callable[[float, str], None]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CandidateInstances:
-    """Instances of a model."""
+    """The instances that can serve a model, and the combinations that cannot, with reasons."""
 
     instances: tuple[Instance, ...]
     evaluated: int  # number of combinations tried
@@ -72,7 +72,7 @@ def instances_of(
     report: ReportProgress,
     times: Times | None = None,
 ) -> CandidateInstances:
-    """Return the instances of a model on ``gpus``.
+    """Return one instance per possible GPU type, arrangement, precision and engine of a model.
 
     ``published`` is the precision of the released weights. Instances use it, or fewer bits if the
     GPU computes in them. ``times`` are the user's measurements, which correct the speeds.
@@ -108,10 +108,10 @@ def instances_of(
 def _corrected_by_measurements(
     instances: Sequence[Instance], shape: ModelShape, times: Times
 ) -> list[Instance]:
-    """Correct the speeds of instances by the user's measurements.
+    """Return the instances with speeds corrected by the user's measurements.
 
-    Measurements may correct engines differently, and aggregated and disaggregated use too. Each
-    different correction becomes a separate instance.
+    Corrections may differ by engine, and between aggregated and disaggregated use. Each different
+    correction becomes a separate instance.
     """
     each = [
         (instance, engine, apart)
@@ -140,7 +140,7 @@ def _corrected_by_measurements(
 
 
 def _by_mode(instance: Instance, modes: Mapping[str, set[Mode]]) -> dict[Mode, tuple[str, ...]]:
-    """Return the engines of a group by the mode that their instances may have."""
+    """Return the instance's engines, grouped by the modes in which they can be used."""
     by_mode: dict[Mode, tuple[str, ...]] = {}
     for engine, among in modes.items():
         mode: Mode = "any" if len(among) == 2 or not instance.link else next(iter(among))
@@ -171,7 +171,7 @@ def precisions(published: str) -> tuple[str, ...]:
 
 
 def _fits_memory(shape: ModelShape, gpu: GpuSpec, where: Arrangement) -> bool:
-    """Return whether the weights alone fit.
+    """Return whether the weights alone fit into GPU memory.
 
     This is a fast filter. The memory model of ``_instances`` decides.
     """
@@ -220,7 +220,7 @@ def _instances(
 def _link_between_gpus(shape: ModelShape, gpu: GpuSpec, where: Arrangement) -> KvLink | None:
     """Return the default KV link of a scenario: each GPU sends at its published network rate.
 
-    None: the rate is not known.
+    Returns None if that rate is not known.
     """
     if not gpu.network_bytes_s:
         return None

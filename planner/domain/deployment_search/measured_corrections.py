@@ -30,7 +30,7 @@ def corrections_of(
     measurements: MeasuredCorrections,
     fit: EstimateFit,
 ) -> list[Correction]:
-    """Return the correction of each rated deployment; ``users`` are its requests in flight."""
+    """Return the correction of each deployment; ``users`` are the requests in flight of each."""
     deployments, sides = [], []
     for candidate, many in zip(rated, users, strict=True):
         decode = candidate.candidate.decode

@@ -22,10 +22,10 @@ TOP = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeploymentQuery:
-    """Query for the deployments of a model.
+    """The request for a search: model, lengths, limits and allowed hardware.
 
-    ``gpus`` empty: all known types. ``prices`` are in USD per GPU-hour by GPU type; default: those
-    of the catalogue.
+    Empty ``gpus`` means all known types. ``prices`` are in USD per GPU-hour by GPU type. By default
+    they are those of the catalogue.
     """
 
     model: str
@@ -72,7 +72,7 @@ class DeploymentQuery:
 
     @property
     def wanted(self) -> Requests:
-        """Return the requests and limits in the form that the search uses."""
+        """Return the requests and limits in the format that the search uses."""
         tier = Tier(
             LIMITS,
             ttft_s=None if self.ttft_ms is None else self.ttft_ms / 1000,
@@ -84,7 +84,7 @@ class DeploymentQuery:
 
 @dataclass(frozen=True, slots=True)
 class HourPrice:
-    """Price of a GPU in USD per hour; nan: not known."""
+    """Price of one GPU in USD per hour; NaN if not known."""
 
     usd: float
     provenance: Provenance

@@ -30,7 +30,7 @@ MTOK = 1e6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
-    """Instances of the prefill or decode pool of a disaggregated deployment."""
+    """The prefill or decode pool of a disaggregated deployment."""
 
     instances: int
     gpus: int  # per instance
@@ -43,9 +43,9 @@ class Side:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpectedError:
-    """Expected errors of estimates, as fractions.
+    """Expected relative errors of the latency estimates, as fractions.
 
-    Half of the measurements are within ``ttft`` and ``tbt``, nine of ten within the other two.
+    Half of the measurements are within ``ttft`` and ``tbt``. Nine of ten are within the other two.
     """
 
     ttft: float
@@ -57,7 +57,7 @@ class ExpectedError:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredRows:
-    """Effect of the user's own measurements on a deployment."""
+    """How the user's own measurements changed the estimate of a deployment."""
 
     rows: int  # measurements of the same deployment
     alike: int  # measurements of other deployments
@@ -71,9 +71,9 @@ class MeasuredRows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One deployment at the largest rate within the limits. None: not known.
+    """One deployment at the highest request rate within the limits; None means not known.
 
-    Widths of a disaggregated deployment are those of its decode instances.
+    The parallel widths of a disaggregated deployment are those of its decode instances.
     """
 
     gpu: str
@@ -170,7 +170,7 @@ def fronts_of(
     fit: EstimateFit,
     measurements: MeasuredCorrections | None,
 ) -> tuple[Row, ...]:
-    """Return both Pareto fronts in one list by rising cost; a row on both is listed once."""
+    """Return both Pareto fronts in one list by rising cost; a row on both fronts is listed once."""
     on: dict[tuple[object, ...], tuple[Rated, tuple[str, ...]]] = {}
     for name, front in ((LATENCY, searched.latency), (SPEED, searched.speed)):
         for rated in front:
@@ -240,7 +240,7 @@ def row_of(rated: Rated, query: DeploymentQuery, shape: ModelShape, fit: Estimat
 
 
 def _cell_selector(rated: Rated, query: DeploymentQuery, shape: ModelShape) -> CellSelector:
-    """Return the properties that determine the error of an estimate.
+    """Return the properties of a deployment by which errors of estimates are looked up.
 
     Requests in flight follow from Little's law.
     """
@@ -255,7 +255,7 @@ def _cell_selector(rated: Rated, query: DeploymentQuery, shape: ModelShape) -> C
 def expected_error(
     fit: EstimateFit, where: CellSelector, shape: ModelShape, gpu: GpuSpec
 ) -> ExpectedError:
-    """Return the expected errors, by whether the fit had data of this model and this GPU type."""
+    """Return the expected errors, by whether the fit had data of this model and GPU type."""
     basis = fit.basis(shape.name, gpu)
     _, cell = fit.errors[basis].of(where)
     return ExpectedError(
@@ -284,7 +284,7 @@ def side_of(instance: Instance, instances: int) -> Side:
 
 
 def profiles_of(row: Row, model: str) -> list[dict[str, Any]]:
-    """Return sections of a scenario's ``profiles`` with which ``size`` has the same speeds."""
+    """Return ``profiles`` sections of a scenario with which ``size`` uses the same speeds."""
     common: dict[str, Any] = {
         "model": model, "gpu": row.gpu, "kind": "roofline", "engine": row.engine,
         "precision": row.precision,
@@ -305,7 +305,7 @@ def _widths(row: Row | Side) -> dict[str, int]:
 
 
 def _limits(copies_of_attention: int) -> dict[str, int]:
-    """Return the limits for data parallel attention, in which each copy has the default limits."""
+    """Return the batch limits for data-parallel attention: the default limits times its copies."""
     if copies_of_attention == 1:
         return {}
     return {
@@ -323,8 +323,10 @@ def power_w(rated: Rated, query: DeploymentQuery, shape: ModelShape) -> float:
     total = candidate.decodes * decode.gpus * _decode_w(decode, rate, prompts, query, shape)
     if first is None:
         return total
-    each = rated.rate / candidate.prefills
-    return total + candidate.prefills * first.gpus * _prefill_w(first, each, query, shape)
+    rate_per_prefill = rated.rate / candidate.prefills
+    return total + candidate.prefills * first.gpus * _prefill_w(
+        first, rate_per_prefill, query, shape
+    )
 
 
 def _decode_w(
@@ -360,7 +362,7 @@ def _prefill_w(instance: Instance, rate: float, query: DeploymentQuery, shape: M
 def _steady(
     instance: Instance, rate: float, prompts: float, query: DeploymentQuery
 ) -> tuple[float, float]:
-    """Return sequences n and seconds T of the mean iteration.
+    """Return the mean number of running sequences n and the mean iteration time T in seconds.
 
     They solve n = rate (OSL - 1) T(n), by damped fixed-point iteration.
     """
@@ -379,7 +381,7 @@ def _steady(
 
 
 def _sequences(rated: Rated, query: DeploymentQuery) -> list[tuple[Instance, float]]:
-    """Return the mean sequences in an instance of each pool."""
+    """Return each pool's instance and the mean number of sequences that it runs."""
     candidate = rated.candidate
     if candidate.prefill is None:
         return [(candidate.decode, _steady(candidate.decode, rated.rate, 1.0, query)[0])]
@@ -390,6 +392,7 @@ def _sequences(rated: Rated, query: DeploymentQuery) -> list[tuple[Instance, flo
 def _memory_bytes(
     instance: Instance, sequences: float, query: DeploymentQuery, shape: ModelShape
 ) -> float:
+    """Return the GPU memory in use by weights and the KV caches of ``sequences``, in bytes."""
     where: Arrangement = instance.where
     text = replace(shape, encoder=None)
     each = gpu_kv_bytes(text, round(_context(query)), where)

@@ -132,6 +132,7 @@ def _model(query: DeploymentQuery, known: UserFacts) -> tuple[ModelShape, str]:
 
 
 def _gpus(query: DeploymentQuery, known: UserFacts) -> list[GpuSpec]:
+    """Return the GPU types to search; raise an error for an unknown name."""
     if not query.gpus:
         all_gpus = {**catalogue.gpus(), **known.gpus}
         return [gpu for gpu in all_gpus.values() if gpu.bandwidth_bytes_s and gpu.peak_flops]
@@ -151,6 +152,7 @@ def _check_prices(query: DeploymentQuery, prices: Mapping[str, HourPrice]) -> No
 
 
 def _ranked_by(query: DeploymentQuery, best: tuple[Row, ...]) -> str:
+    """Return in words by which figure the rows are ranked."""
     if best and best[0].usd_per_hour is None:
         return "requests/s per GPU, for no price is known"
     if query.rps is not None:
@@ -159,7 +161,7 @@ def _ranked_by(query: DeploymentQuery, best: tuple[Row, ...]) -> str:
 
 
 def _measurement_sentences(measurements: MeasuredCorrections | None) -> tuple[Assumption, ...]:
-    """Return what the user's measurements changed, and why some were not used."""
+    """Return sentences on what the user's measurements changed, and why some were not used."""
     if measurements is None:
         return ()
     files = ", ".join(dict.fromkeys(row.source for row in measurements.rows))
@@ -180,7 +182,7 @@ def _assumptions(
     published: str,
     fit: EstimateFit,
 ) -> tuple[Assumption, ...]:
-    """Return the assumptions that are not part of the query."""
+    """Return the assumptions of the answer that the query does not state."""
     out = [
         Assumption(
             "Speeds", "operators at published peaks, times what measured kernels reach",

@@ -22,7 +22,7 @@ STEP = 0.1  # first step as a share of the range, doubled until the target is en
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Result of a replay of the window."""
+    """The result of a replay of the window, or of a plan's coverage."""
 
     spare: float  # attainment minus target of the tightest interactive tier
     cost_usd: float
@@ -32,7 +32,7 @@ class Figures:
     attainment: dict[str, float | None]
 
     def mixed(self, other: Figures, share: float) -> Figures:
-        """Return the mean of both figures over time, with ``share`` of the time for ``other``."""
+        """Return the mean of both results, weighted by time: ``share`` for ``other``."""
 
         def between(own: float, others: float) -> float:
             return (1 - share) * own + share * others
@@ -55,7 +55,7 @@ Run = Callable[[float], Figures | None]  # None: no feasible plan at this value
 
 @dataclass(frozen=True, slots=True)
 class EqualAttainment:
-    """Result of a match."""
+    """The parameter value (or two) at which the attainment target is just met, with the result."""
 
     at: tuple[float, ...]  # the parameter value, or the two around the target
     figures: Figures
@@ -65,7 +65,7 @@ class EqualAttainment:
 
 @dataclass(eq=False)
 class _Trials:
-    """The values tried so far, with their figures."""
+    """The parameter values tried so far, with their results."""
 
     run: Run
     seen: dict[float, Figures] = field(default_factory=dict)
@@ -73,6 +73,7 @@ class _Trials:
     barred: int = 0  # tries without a feasible plan
 
     def __call__(self, level: float) -> Figures | None:
+        """Run at a parameter value and record the result; return None without a feasible plan."""
         figures = self.run(level)
         if figures is None:
             self.barred += 1
@@ -82,30 +83,31 @@ class _Trials:
 
     @property
     def below(self) -> float | None:
-        """Return the largest parameter value that attains too little."""
+        """Return the largest tried value whose attainment is below the target, or None."""
         return max(
             (level for level, figures in self.seen.items() if figures.spare < 0), default=None
         )
 
     @property
     def above(self) -> float | None:
-        """Return the smallest parameter value that attains enough."""
+        """Return the smallest tried value whose attainment meets the target, or None."""
         return min(
             (level for level, figures in self.seen.items() if figures.spare >= 0), default=None
         )
 
     @property
     def nearest(self) -> float:
+        """Return the tried value whose attainment is nearest to the target."""
         return min(self.seen, key=lambda level: abs(self.seen[level].spare))
 
 
 def match_attainment(
     run: Run, begin: float, low: float, high: float, tries: int = MAX_TRIALS
 ) -> EqualAttainment | None:
-    """Return ``run`` at the parameter value within ``[low, high]`` that just attains the target.
+    """Find the parameter value in ``[low, high]`` at which ``run`` just meets the target.
 
-    The search starts at ``begin``. It encloses the target, then interpolates. Returns None if no
-    tried value has a feasible plan.
+    The search starts at ``begin``. It brackets the target, then interpolates, in at most ``tries``
+    runs. Returns None if no tried value has a feasible plan.
     """
     tried = _Trials(run)
     level, step = min(max(begin, low), high), STEP * (high - low)
@@ -137,24 +139,26 @@ def match_attainment(
 
 
 def _interpolated_zero(below: float, shortfall: float, above: float, spare: float) -> float:
-    """Return the zero of the line through both points, kept away from either end."""
+    """Return where the line through both points crosses zero, kept away from either end."""
     share = 0.5 if shortfall < -HOPELESS else -shortfall / (spare - shortfall)
     return below + min(max(share, 0.2), 0.8) * (above - below)
 
 
 def _nearest_trial(tried: _Trials) -> EqualAttainment:
-    """Return the best match of the tried values, or a mix of the two around the target."""
+    """Return the tried value nearest to the target, or a mix of the two around it."""
     seen, nearest, count = tried.seen, tried.nearest, len(tried.seen)
     if abs(seen[nearest].spare) <= TOLERANCE:
-        return EqualAttainment((nearest,), seen[nearest], True, count)
+        return EqualAttainment((nearest,), seen[nearest], equal=True, replays=count)
     # Take the two values with the attainments closest to the target on either side.
     short = [level for level, figures in seen.items() if figures.spare < 0]
-    more = [level for level, figures in seen.items() if figures.spare >= 0]
+    enough = [level for level, figures in seen.items() if figures.spare >= 0]
     below = max(short, key=lambda level: seen[level].spare, default=None)
-    above = min(more, key=lambda level: (seen[level].spare, seen[level].cost_usd), default=None)
+    above = min(enough, key=lambda level: (seen[level].spare, seen[level].cost_usd), default=None)
     if above is None:
-        return EqualAttainment((nearest,), seen[nearest], False, count)
+        return EqualAttainment((nearest,), seen[nearest], equal=False, replays=count)
     if below is None or seen[below].spare < -HOPELESS:
-        return EqualAttainment((above,), seen[above], False, count)
+        return EqualAttainment((above,), seen[above], equal=False, replays=count)
     share = -seen[below].spare / (seen[above].spare - seen[below].spare)
-    return EqualAttainment((below, above), seen[below].mixed(seen[above], share), True, count)
+    return EqualAttainment(
+        (below, above), seen[below].mixed(seen[above], share), equal=True, replays=count
+    )

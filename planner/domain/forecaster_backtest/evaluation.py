@@ -39,10 +39,11 @@ TRIES_BY_COVERAGE = 14  # more than with replays: a plan alone is cheap
 
 
 def evaluate_forecaster(driver: Driver, *, by_replay: bool, progress: Progress) -> Forecaster:
-    """Return the row of a forecaster.
+    """Return the result row of a forecaster.
 
-    ``by_replay``: attainment is measured by replays. Otherwise it is the demand that plans cover.
-    A perfect forecast has no quantile, so it is not run at the quantile of the days before.
+    With ``by_replay``, attainment is measured by replays. Otherwise it is the share of demand that
+    plans cover. A perfect forecast has no quantile, so it has no run at the quantile of the days
+    before.
     """
     quantiles: tuple[PlannedQuantile, ...] = ()
     as_run = None
@@ -72,7 +73,10 @@ def _equal(
     by_replay: bool,
     progress: Progress,
 ) -> EqualAttainment | None:
-    """Find the level at which the forecaster just attains the target."""
+    """Find the forecast level (0 to 1) at which the forecaster's plan just meets the target.
+
+    Returns None if no tried level has a feasible plan.
+    """
     tried = 0
 
     def run(level: float) -> Figures | None:
@@ -91,17 +95,25 @@ def _equal(
 
 
 def confirm_by_replay(driver: Driver, forecaster: Forecaster, progress: Progress) -> Forecaster:
-    """Return ``forecaster`` with the figures of a replay at the level matched by coverage."""
+    """Return ``forecaster`` with the figures of a replay of its equal-coverage plan.
+
+    That plan uses the forecast level at which it covers the target share of peaks.
+    """
     if forecaster.equal is None:
         return forecaster
-    heights = driver.heights(forecaster.equal.at[-1])
-    return replace(forecaster, confirmed=_figures(driver, heights, True, progress))
+    # If two levels around the target were mixed, the last is the higher one.
+    level = forecaster.equal.at[-1]
+    figures = _figures(driver, driver.heights(level), by_replay=True, progress=progress)
+    return replace(forecaster, confirmed=figures)
 
 
 def _figures(
     driver: Driver, heights: Heights, by_replay: bool, progress: Progress
 ) -> Figures | None:
-    """Return the figures of a replay or of the plan; None: no feasible plan at ``heights``."""
+    """Return the figures of a replay, or of the plan alone; None if no plan is feasible.
+
+    ``heights`` are the forecast levels to plan for, by group of tiers.
+    """
     try:
         if not by_replay:
             planned = driver.planned(heights, progress)
@@ -125,6 +137,7 @@ def _figures(
 def _cheapest(
     driver: Driver, equal: EqualAttainment | None, progress: Progress
 ) -> OracleCost | None:
+    """Return the lowest cost of serving as much as the plan at equal attainment (oracle)."""
     if equal is None:
         return None
     return oracle_cost(driver, driver.planned(driver.heights(equal.at[-1]), progress), progress)
@@ -134,17 +147,18 @@ def baseline_names(reactive: str, *, turn: bool) -> list[str]:
     """Return the names of the policies to compare with.
 
     These are the static fleet sized on history, the minimum static fleet, and ``reactive``. The
-    minimum static fleet is found by replays, so it is included only with ``turn``.
+    minimum static fleet is found by replays, so it is included only with ``turn`` (tuning by
+    replays).
     """
     return [*(name for name in FLAT if turn or not FLAT[name]), reactive]
 
 
 def baseline_row(study: Study, name: str, seed: int, *, turn: bool, progress: Progress) -> Baseline:
-    """Return the row of one policy.
+    """Return the result row of one policy.
 
     With ``turn``, the parameter of a reactive policy is tuned on the window itself, to the lowest
     cost that meets the targets. Otherwise the policy runs with its default parameters. Errors of
-    the replay pass through.
+    the replay are raised.
     """
     goals = {tier.name: tier.attainment for tier in study.hardware.tiers}
     policy, word, value = policy_of(name), FLAT.get(name, UNTUNED_LABEL), None

@@ -23,10 +23,10 @@ SAME_AS_NOW: Literal["last-value"] = "last-value"
 
 @dataclass(frozen=True, slots=True)
 class Forecaster:
-    """Row of one forecaster.
+    """The results of one forecaster.
 
-    ``as_run`` uses the quantile that the days before chose. ``equal`` uses the level at which the
-    window just attains its target (oracle). None: there was no such plan.
+    ``as_run`` uses the quantile that the days before chose. ``equal`` uses the forecast level at
+    which the window just meets its target (oracle). None means that there was no such plan.
     """
 
     method: str
@@ -44,9 +44,9 @@ class Forecaster:
 
     @property
     def usd(self) -> float | None:
-        """Return the cost at equal attainment, or the lowest cost that attains more.
+        """Return the cost at equal attainment in dollars, or the lowest cost that attains more.
 
-        None: no level attains the target.
+        Returns None if no forecast level meets the target.
         """
         matched = self.equal
         if matched is None or not (matched.equal or matched.figures.spare >= 0):
@@ -55,7 +55,7 @@ class Forecaster:
 
     @property
     def at(self) -> str:
-        """Return the planned level at equal attainment, in words."""
+        """Return the forecast level at equal attainment, in words."""
         if self.equal is None:
             return ""
         perfect = self.method == PERFECT
@@ -64,7 +64,7 @@ class Forecaster:
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """Row of a policy without a forecast. ``word`` names any use of future data."""
+    """The results of a policy that uses no forecast. ``word`` names any use of future data."""
 
     name: str
     label: str
@@ -77,7 +77,7 @@ class Baseline:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForecasterFigures:
-    """Figures of a forecaster: at equal attainment, then with the percentile chosen before."""
+    """The figures of a forecaster: at equal attainment, and at the percentile chosen beforehand."""
 
     method: str
     order: str
@@ -182,13 +182,13 @@ NESTED = ("order", "attainment", "quantile", "as_run", "confirmed")  # not in fl
 
 
 def flat_table(rows: Sequence[ForecasterFigures] | Sequence[BaselineFigures]) -> pl.DataFrame:
-    """Return rows as a table of single values."""
+    """Return the rows as a table, with one plain value per cell."""
     flat = [{k: v for k, v in as_json(row).items() if k not in NESTED} for row in rows]
     return pl.DataFrame(flat, infer_schema_length=None)
 
 
 def errors_of(forecasts: Sequence[SeriesForecast], per_period: int) -> dict[str, float | None]:
-    """Return the forecast errors over all series; None: no bin was observed."""
+    """Return the forecast errors over all series by name; None if no bin was observed."""
     actual = np.concatenate([forecast.actual.reshape(-1, per_period) for forecast in forecasts])
     mean = np.concatenate([forecast.mean.reshape(-1, per_period) for forecast in forecasts])
     low = np.concatenate([forecast.low.reshape(-1, per_period) for forecast in forecasts])
@@ -205,9 +205,10 @@ def errors_of(forecasts: Sequence[SeriesForecast], per_period: int) -> dict[str,
 
 
 def verdict(rows: Sequence[Forecaster], beside: Sequence[Baseline]) -> str:
-    """Return the cheapest forecaster at equal SLO attainment, and any cheaper policy without one.
+    """Return a sentence that names the cheapest forecaster at equal SLO attainment.
 
-    The forecaster is compared with repeating the last value.
+    It compares its cost with repeating the last value. It also names a cheaper policy that uses no
+    forecast, if there is one.
     """
     cost_of_method = {row.method: row.usd for row in rows}
     costs = {
@@ -230,15 +231,15 @@ def verdict(rows: Sequence[Forecaster], beside: Sequence[Baseline]) -> str:
 
 
 def _against_last_value(best: str, costs: Mapping[str, float]) -> str:
-    """Compare the best forecaster with repeating the last value."""
-    now = costs.get(SAME_AS_NOW)
-    if now is None:
+    """Return a sentence that compares the best forecaster's cost with repeating the last value."""
+    last_value_usd = costs.get(SAME_AS_NOW)
+    if last_value_usd is None:
         return f"{_method_words(best)} is the cheapest forecaster: ${costs[best]:,.2f}"
-    saves = 1 - costs[best] / now
+    saves = 1 - costs[best] / last_value_usd
     if best != SAME_AS_NOW and saves >= NEGLIGIBLE_DIFFERENCE:
         return f"{_method_words(best)} saves {saves:.0%} over {SAME_AS_NOW}"
     if len(costs) == 1:
-        return f"Forecast by {SAME_AS_NOW}: ${now:,.2f}"
+        return f"Forecast by {SAME_AS_NOW}: ${last_value_usd:,.2f}"
     return f"No forecaster saves over {SAME_AS_NOW}"
 
 
@@ -247,6 +248,6 @@ def _method_words(method: str) -> str:
 
 
 def _baseline_words(row: Baseline) -> str:
-    """Return a policy by name, with any use of future data."""
+    """Return a policy's name, with a remark if it uses future data."""
     name = row.label if row.instances is None else f"A static fleet of {row.instances:,}"
     return f"{name} ({row.word})" if row.word else name

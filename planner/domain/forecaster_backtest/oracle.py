@@ -37,18 +37,18 @@ class OracleCost:
 
 
 def oracle_cost(driver: Driver, planned: PlannedWindow, progress: Progress) -> OracleCost | None:
-    """Solve for the lowest cost with known demand.
+    """Return the lowest cost of serving as much as ``planned``, with known demand.
 
-    Returns None if the objective does not allow a program over the whole horizon, or if no plan
-    was found within the time limit.
+    Returns None if the objective does not allow a program over the whole horizon, or if no plan was
+    found within the time limit.
     """
     inputs, target = driver.given, planned.plan.target
     actual, served = _actual_and_served(driver, planned)
     problems = Periods.of(inputs, planned.load).problems
     problem = HorizonProblem(
         tuple(
-            replace(window_problem, demand_tps=served[p])
-            for p, window_problem in enumerate(problems)
+            replace(window_problem, demand_tps=served[period])
+            for period, window_problem in enumerate(problems)
         ),
         inputs.window.period_s,
         reroute=inputs.settings.reroute,
@@ -96,7 +96,7 @@ def served_tps(
 ) -> FloatArray:
     """Return the part of ``actual_tps [l, r, w]`` that the capacity of ``target`` serves.
 
-    Each region serves up to its own capacity. With ``elsewhere`` a bin is served in full if all
+    Each region serves up to its own capacity. With ``elsewhere``, a bin is served in full if all
     regions together have the capacity and each serves its local minimum.
     """
     room = carried_tps(problem, target).min(axis=0)[:, :, None]  # [l, r, 1]
@@ -109,7 +109,7 @@ def served_tps(
 
 
 def covered_share(driver: Driver, planned: PlannedWindow) -> float:
-    """Return the share of actual demand in bins that the plan serves in full."""
+    """Return the share of actual demand that falls in bins which the plan serves in full."""
     actual, served = _actual_and_served(driver, planned)
     total = float(actual.sum())
     return float(actual[served >= actual * (1 - 1e-9)].sum()) / total if total > 0 else 1.0
@@ -118,11 +118,11 @@ def covered_share(driver: Driver, planned: PlannedWindow) -> float:
 def _actual_and_served(driver: Driver, planned: PlannedWindow) -> tuple[FloatArray, FloatArray]:
     """Return the actual demand and the served part of it, ``[p, l, r, w]``."""
     inputs = driver.given
-    came, target = actual_tps(inputs, driver), planned.plan.target
+    actual, target = actual_tps(inputs, driver), planned.plan.target
     problems = Periods.of(inputs, planned.load).problems
     elsewhere = inputs.settings.reroute is None and len(inputs.traffic.regions) > 1
     served = [
-        served_tps(problem, target[p], came[p], elsewhere=elsewhere)
-        for p, problem in enumerate(problems)
+        served_tps(problem, target[period], actual[period], elsewhere=elsewhere)
+        for period, problem in enumerate(problems)
     ]
-    return came, np.stack(served)
+    return actual, np.stack(served)

@@ -1,8 +1,8 @@
-"""Plan a window on one forecaster, at any level of its forecast, and replay that plan.
+"""Plan a window on one forecaster, at any forecast level, and replay that plan.
 
-The planned level is one number from 0 to 1. From ``LEAST`` to ``TOP`` it is the
-quantile itself. Below it is a part of the lowest quantile. Above it is up to ``MOST_TIMES`` the
-highest. All quantiles of a perfect forecast are the truth, so there it is a factor.
+The forecast level is one number from 0 to 1. From ``LEAST`` to ``TOP`` it is the quantile itself.
+Below, it is a part of the lowest quantile. Above, it is up to ``MOST_TIMES`` the highest. All
+quantiles of a perfect forecast are the truth, so there it is a factor.
 """
 
 from __future__ import annotations
@@ -38,7 +38,10 @@ Heights = tuple[Height, ...]  # by group of tiers
 
 
 def height_at(level: float, *, perfect: bool = False) -> Height:
-    """Return the planned level of a forecast for ``level`` from 0 to 1; it rises with the level."""
+    """Return what to plan for at ``level`` from 0 to 1: a quantile times a factor.
+
+    Planned demand rises with the level. For a perfect forecast, the level is only a factor.
+    """
     if perfect:
         return Height(None, 0.4 + 1.2 * level)
     if level < LEAST:
@@ -49,7 +52,7 @@ def height_at(level: float, *, perfect: bool = False) -> Height:
 
 
 def coverage_of_height(height: Height) -> float:
-    """Return the planned level of a height; inverse of ``height_at`` from ``LEAST`` up."""
+    """Return the level from 0 to 1 of a height; the inverse of ``height_at`` from ``LEAST`` up."""
     assert height.level is not None
     if height.times > 1.0:
         return min(HIGH, TOP + (height.times - 1.0) * (HIGH - TOP) / (MOST_TIMES - 1.0))
@@ -58,7 +61,7 @@ def coverage_of_height(height: Height) -> float:
 
 @dataclass(eq=False)
 class Driver:
-    """A forecast method on a study. Its forecasts are computed once and reused at every level."""
+    """A forecast method on a study. Forecasts are computed once and reused at every level."""
 
     study: Study
     method: str
@@ -69,7 +72,7 @@ class Driver:
 
     @classmethod
     def of(cls, study: Study, method: str, seed: int, progress: Progress) -> Driver:
-        """Forecast every series; raise SeriesTooShort if the history is too short for a fit."""
+        """Forecast every series; raise SeriesTooShort if the method needs more history."""
         inputs = study.plan_input
         groups = groups_of(inputs.hardware, apart=inputs.settings.tiers_apart)
         series = [(g, demand) for g, group in enumerate(groups)
@@ -91,14 +94,15 @@ class Driver:
         return self.method == PERFECT
 
     def heights(self, level: float) -> Heights:
-        """Return the height at ``level``, the same for every group of tiers."""
+        """Return what to plan for at ``level`` (0 to 1), the same for each group of tiers."""
         return (height_at(level, perfect=self.perfect),) * len(self.groups)
 
     def forecasts(self, heights: Heights) -> tuple[SeriesForecast, ...]:
+        """Return the forecasts of all series at these heights."""
         return tuple(rolling.at(heights[g]) for g, rolling in self.rolled)
 
     def chosen_quantiles(self, progress: Progress) -> tuple[PlannedQuantile, ...]:
-        """Return the quantile that the days before the window choose, for each group of tiers."""
+        """Return the quantile of each group of tiers, chosen on the days before the window."""
         section = self.given.settings.forecast.model_copy(
             update={"method": self.method, "quantile": None, "quantiles": {}}
         )
@@ -106,7 +110,10 @@ class Driver:
         return quantiles.of(at_once=self.given.at_once_asked, progress=progress)
 
     def planned(self, heights: Heights, progress: Progress) -> PlannedWindow:
-        """Return the plan at ``heights``; raise Infeasible if the demand is too high."""
+        """Return the plan for the forecasts at ``heights`` (kept for reuse).
+
+        Raises Infeasible if the demand is too high.
+        """
         if heights not in self._planned:
             forecasts = self.forecasts(heights)
             load = load_of(self.given, forecasts)
@@ -115,7 +122,7 @@ class Driver:
         return self._planned[heights]
 
     def replayed(self, heights: Heights, progress: Progress) -> PolicyRun:
-        """Plan at ``heights``, and simulate that plan."""
+        """Plan for the forecasts at ``heights``, and simulate that plan."""
         planned = self.planned(heights, part(progress, 0.0, 0.3))
         return run_policy(
             self.study, policy_of("lt-i"), seed=self.seed, progress=part(progress, 0.3, 1.0),
@@ -123,7 +130,7 @@ class Driver:
         )  # fmt: skip
 
     def past(self) -> list[PastPeriods]:
-        """Return actual demand and the planned peak of each period, by coverage level."""
+        """Return actual demand and planned peak of each period, for every forecast level."""
         past = []
         for _, rolling in self.rolled:
             per_period = rolling.window.bins_per_period
@@ -135,7 +142,10 @@ class Driver:
         return past
 
     def level_covering(self, share: float) -> float:
-        """Return the level at which plans cover ``share`` of the window's demand (oracle)."""
+        """Return the lowest forecast level whose plans cover ``share`` of the demand.
+
+        It is found with the true demand of the window (oracle).
+        """
         covered = share_covered(self.past())
         level = int(np.searchsorted(covered, share))
         return float(COVERAGE_LEVELS[min(level, len(COVERAGE_LEVELS) - 1)])
@@ -155,7 +165,7 @@ def figures_of(study: Study, run: PolicyRun) -> Figures:
 
 
 def spare(study: Study, summary: Summary) -> float:
-    """Return attainment minus target of the interactive tier with the smallest difference."""
+    """Return the smallest margin of an interactive tier: its attainment minus its target."""
     return min(
         (
             share - tier.attainment
@@ -167,6 +177,6 @@ def spare(study: Study, summary: Summary) -> float:
 
 
 def _stops(run: PolicyRun) -> float:
-    """Return the number of stopped instances: decreases from one interval to the next."""
+    """Return the number of stopped instances, summed over decreases between intervals."""
     up = run.series.ready + run.series.starting
     return float(np.maximum(0, -np.diff(np.rint(up), axis=1)).sum())

@@ -207,7 +207,7 @@ def run(
 def _forecaster(
     study: Study, seed: int, name: str, progress: Progress, *, by_replay: bool
 ) -> Forecaster | str:
-    """Return the forecaster's row, or a sentence why there is none."""
+    """Return the forecaster's result row, or a sentence on why there is none."""
     try:
         driver = Driver.of(study, name, seed, part(progress, 0.0, 0.1))
         return evaluate_forecaster(driver, by_replay=by_replay, progress=part(progress, 0.1, 1.0))
@@ -218,7 +218,7 @@ def _forecaster(
 def _confirm_by_simulation(
     study: Study, seed: int, row: Forecaster, progress: Progress
 ) -> Forecaster:
-    """Simulate the plan of a forecaster that was matched by coverage."""
+    """Return the forecaster with the simulated figures of its equal-coverage plan added."""
     driver = Driver.of(study, row.method, seed, part(progress, 0.0, 0.1))
     return confirm_by_replay(driver, row, part(progress, 0.1, 1.0))
 
@@ -226,7 +226,7 @@ def _confirm_by_simulation(
 def _baseline_or_reason(
     study: Study, seed: int, name: str, progress: Progress, *, turn: bool
 ) -> Baseline | str:
-    """Return the row of a policy without a forecast, or a sentence why it cannot run."""
+    """Return the row of a policy that uses no forecast, or a sentence on why it cannot run."""
     try:
         return baseline_row(study, name, seed, turn=turn, progress=progress)
     except EXPECTED as problem:
@@ -234,9 +234,9 @@ def _baseline_or_reason(
 
 
 def _scenario_of_past_window(scenario: Scenario, days: int | None) -> Scenario:
-    """Return the scenario with a past window of ``days`` days; None: its own length.
+    """Return the scenario with a past window of ``days`` days; None keeps the window's length.
 
-    The window ends with the scenario's, or with the traffic if that one is after the traffic.
+    The window ends with the scenario's. If that is after the traffic, it ends with the traffic.
     """
     horizon = scenario.horizon
     changes: dict[str, object] = {}

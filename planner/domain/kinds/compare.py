@@ -165,7 +165,7 @@ def run(
     alternatives, others = alternatives_of(choices, LEVELS[level])
 
     def of_other_level(key: str, candidate: Candidate, report: Progress) -> PolicyRun | str:
-        """Simulate the policy of another level of assurance on the window."""
+        """Simulate the candidate of another level of assurance on the window."""
         policy = trials.turned(by_key[candidate.policy], candidate)
         its_study = spared(without_spare) if candidate.spare else without_spare
         at = 0 if candidate.value is None else int(candidate.value)
@@ -258,7 +258,7 @@ def run(
 
 
 def _first_answer(study: Study, planned: PlannedWindow) -> str:
-    """Return the replicas and the cost of the plan by closed forms, in words."""
+    """Return the replicas and the cost of the plan in words, without a simulation."""
     counts = planned.plan.target.sum(axis=(1, 2, 3))
     usd = plan_figures(study.plan_input, planned.plan).totals.usd
     return (
@@ -269,16 +269,15 @@ def _first_answer(study: Study, planned: PlannedWindow) -> str:
 
 def _schedules(study: Study, comparison: PolicyComparison) -> dict[str, pl.DataFrame]:
     """Return the recommended schedule for people, and the schedules of all policies for export."""
-    take, every = comparison.recommended, schedules_table(study, comparison.runs)
-    timetables = {} if every.is_empty() else {"timetables": every}
-    return schedule_tables(None if take is None else take.timetable) | timetables
+    recommended, all_schedules = comparison.recommended, schedules_table(study, comparison.runs)
+    timetables = {} if all_schedules.is_empty() else {"timetables": all_schedules}
+    return schedule_tables(None if recommended is None else recommended.timetable) | timetables
 
 
 def _with_simulated_plan(planned: PlannedWindow, comparison: PolicyComparison) -> PlannedWindow:
-    """Return ``planned`` with the plan that was simulated.
+    """Return ``planned`` with the plan that was simulated, so that the page shows that plan.
 
-    It is the plan of the recommended policy, or else of the policy called "the plan". So the page
-    shows the plan that the results belong to.
+    It is the plan of the recommended policy, or else of the policy called "the plan".
     """
     run = _planner(comparison)
     if run is None or run.plan is None or run.traits.plan is None:
@@ -290,12 +289,12 @@ def _with_simulated_plan(planned: PlannedWindow, comparison: PolicyComparison) -
 
 
 def _planner(comparison: PolicyComparison) -> PolicyRun | None:
-    """Return the run with the plan that a page shows; None: there is none.
+    """Return the run whose plan a page shows, or None if there is none.
 
     A plan of all periods in one program is not shown, because its figures differ.
     """
-    take = comparison.recommended
-    recommended = [] if take is None else [take.policy]
+    recommended_policy = comparison.recommended
+    recommended = [] if recommended_policy is None else [recommended_policy.policy]
     ranking = (name for name in comparison.ranking if not level_of(name))
     for name in (*recommended, plan_policy(ranking)):
         run = None if name is None else comparison.run(name)
@@ -307,9 +306,9 @@ def _planner(comparison: PolicyComparison) -> PolicyRun | None:
 
 
 def _recommended_static_fleet(study: Study, comparison: PolicyComparison) -> IntArray | None:
-    """Return the recommended static fleet, ``[l, r, g]``; None: the policy is not static."""
-    take = comparison.recommended
-    run = None if take is None else comparison.run(take.policy)
+    """Return the recommended static fleet, ``[l, r, g]``; None if the policy is not static."""
+    recommended = comparison.recommended
+    run = None if recommended is None else comparison.run(recommended.policy)
     if run is None or not run.traits.flat:
         return None
     counts = np.zeros(study.hardware.minimum.shape, np.int64)
@@ -319,7 +318,7 @@ def _recommended_static_fleet(study: Study, comparison: PolicyComparison) -> Int
 
 
 def _load_factor(run: PolicyRun) -> float:
-    """Return the load factor of a run, tuned or from the scenario; default: 1."""
+    """Return the load factor of a run: the tuned value, else the scenario's, else 1."""
     return next(
         (float(setting.value) for setting in run.settings if setting.what == "load_factor"), 1.0
     )
@@ -328,7 +327,7 @@ def _load_factor(run: PolicyRun) -> float:
 def _whatif_inputs(
     study: Study, scenario_plan: PlannedWindow, comparison: PolicyComparison
 ) -> tuple[PlannedWindow, float]:
-    """Return the inputs of the shown plan for a what-if: its forecast, and its load factor."""
+    """Return the forecast and the load factor from which a what-if of the shown plan starts."""
     run = _planner(comparison)
     if run is None or run.traits.plan is None:
         return scenario_plan, 1.0

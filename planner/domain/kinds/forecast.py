@@ -112,7 +112,7 @@ class TimedForecast(Forecasts):
 
 @dataclass(frozen=True, slots=True)
 class ComparedMethod:
-    """A method that was compared for one series."""
+    """A forecast method with its errors in a backtest of one series."""
 
     model: str
     region: str
@@ -129,7 +129,10 @@ class ComparedMethod:
 def compared_methods(
     series: Iterable[tuple[SeriesKey, str, Sequence[MethodScore]]],
 ) -> tuple[ComparedMethod, ...]:
-    """Return the methods of each series (key, unit, scores), best first."""
+    """Return the compared methods of all series, each series' best first.
+
+    ``series`` has (key, unit, scores) of each series.
+    """
     rows = []
     for key, unit, scores in series:
         chosen = next((score.error for score in scores if score.chosen), 0.0)
@@ -161,7 +164,7 @@ class ForecastResult:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SeriesAhead:
-    """Forecast of a series in amounts per bin, with the errors of a backtest."""
+    """The forecast of one series in amounts per bin, with the errors of a backtest."""
 
     ahead: Forecast
     errors: dict[str, float | None]
@@ -171,7 +174,7 @@ class SeriesAhead:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class SeriesResult:
-    """The forecast for the time after a trace."""
+    """The result of a forecast of a trace without a scenario."""
 
     kind: str = "forecast"
     series: tuple[SeriesAhead, ...] = field(metadata={COLUMNS: AHEAD})
@@ -217,7 +220,9 @@ def run(
     if not forecasts:
         raise ScenarioError("traffic: no interactive tier has any demand; nothing to forecast.")
     headline = against_naive(groups, traffic, window, forecasts, planned.forecast.method)
-    back = looked_back(groups, traffic, window, planned.forecast.method, part(progress, 0.7, 1.0))
+    past_forecasts = looked_back(
+        groups, traffic, window, planned.forecast.method, part(progress, 0.7, 1.0)
+    )
     seconds = time.perf_counter() - begun
     return Outcome(
         ForecastResult(
@@ -233,7 +238,7 @@ def run(
         {
             "demand": tables.demand_table(traffic.demand),
             "forecast": tables.forecast_table(forecasts),
-            **tables.looking_back_tables(back),
+            **tables.looking_back_tables(past_forecasts),
         },
     )
 
@@ -241,9 +246,9 @@ def run(
 def _price(
     hardware: Hardware, traffic: Traffic, window: Window, settings: Settings, progress: Progress
 ) -> FloatArray | None:
-    """Return the cost of capacity for one token/s, from the plan's sizes.
+    """Return the hourly cost of capacity for one token/s, ``[l, r]``, from the plan's sizes.
 
-    None: the quantile is not chosen by cost.
+    Returns None if the quantile is not chosen by cost.
     """
     if settings.plan.forecast.late_usd is None:
         return None
@@ -254,7 +259,7 @@ def _price(
 def run_series(
     series: Sequence[DemandSeries], options: TraceOptions, *, progress: Progress
 ) -> Outcome:
-    """Forecast what follows each series, with the errors of a backtest over its last origins."""
+    """Forecast each series after its end, with the errors of a backtest on its last part."""
     method, origins = options.method or "auto", options.origins
     begun = time.perf_counter()
     # Check all series before the first slow forecast.
@@ -287,7 +292,7 @@ def run_series(
         for row in zip(ahead, errors, notes, map(_cleaned_bins_sentence, series), strict=True)
     ]
     progress(0.8, "Forecasting from past moments")
-    back = series_looked_back(series, method, options.horizon_s)
+    past_forecasts = series_looked_back(series, method, options.horizon_s)
     rows = [
         (demand, forecast.mean, forecast.quantile(0.1), forecast.quantile(0.9))
         for demand, forecast in zip(series, ahead, strict=True)
@@ -302,14 +307,14 @@ def run_series(
             ),
             seconds=time.perf_counter() - begun,
         ),
-        {"series": tables.series_table(rows), **tables.looking_back_tables(back)},
+        {"series": tables.series_table(rows), **tables.looking_back_tables(past_forecasts)},
     )
 
 
 def _worse_than_naive(
     series: Sequence[DemandSeries], tested: Sequence[Backtest], horizon_s: float, origins: int
 ) -> list[str]:
-    """Return, for each series, a sentence if a naive forecast is nearer the peaks, else ""."""
+    """Return a sentence for each series if a naive forecast predicts peaks better, else ""."""
     notes = [""] * len(series)
     for method in NAIVE:
         for i, naive in enumerate(backtest_each_or_none(series, method, horizon_s, origins)):
@@ -323,7 +328,7 @@ def _worse_than_naive(
 
 
 def _cleaned_bins_sentence(series: DemandSeries) -> str:
-    """Return the bins of the history that are not demand and count as gaps, in words."""
+    """Return a sentence on bins of the history that are not real demand, such as outages."""
     removed = clean(series.values[None], series.bin_s).bins(0, series.values)
     return "; ".join(
         f"{moment(series.start_s + removed_bin.bin * series.bin_s)}: {removed_bin.amount:g}, "

@@ -123,8 +123,8 @@ def run(
         raise Infeasible(planned[0].conflict)
     in_use = gpu_uses(planned, hardware)
     offers = _commitments_on_offer(in_use, hardware)
-    take = _recommended(offers)
-    rows = tuple(month_figures(outcome, hardware, take) for outcome in planned)
+    recommended = _recommended(offers)
+    rows = tuple(month_figures(outcome, hardware, recommended) for outcome in planned)
     totals = _totals(rows)
     pools = [row for outcome in planned for row in pool_months(outcome, hardware)]
     frame = frame_of(study)
@@ -137,12 +137,12 @@ def run(
                 notes=study.traffic.notes + study.sizes.notes,
                 provenance=(*facts_of(hardware.provenance), PLANNED),
             ),
-            headline=_headline(rows, totals, take, options.horizon),
+            headline=_headline(rows, totals, recommended, options.horizon),
             horizon=options.horizon,
             months=rows,
             totals=totals,
             commitments=offers,
-            recommended_commitments=take,
+            recommended_commitments=recommended,
             use=usage_steps(in_use),
             basis=tuple(_basis(scenario, study, options.horizon, offers)),
             seconds=time.perf_counter() - begun,
@@ -164,11 +164,11 @@ def plan_months(
     progress: Progress,
     parts: Parts = IN_PROCESS,
 ) -> list[PlannedMonth]:
-    """Return the week of ``inputs`` planned for each month.
+    """Plan the representative week of ``inputs`` for each month.
 
     ``months`` are pairs of a month and its growth factor on ``load``. Months with equal factors
-    share a plan. A month has about four such weeks, so each week is planned twice. The second plan
-    starts with the fleet at the end of the first.
+    share a plan. Each week is planned twice: the second plan starts with the fleet at the end of
+    the first, as within a month.
     """
     # The reverse order keeps the first month of each factor.
     first_of = {times: month for month, times in reversed(months)}
@@ -210,7 +210,7 @@ def _weekly(scenario: Scenario) -> Scenario:
 
 
 def _one_by_one(study: Study) -> PlanInput:
-    """Return the plan input with periods planned one after the other, and without growth.
+    """Return the plan input for planning period by period, without growth and whole-window limits.
 
     The months add the growth. Limits on a whole window do not apply to a representative week.
     """
@@ -230,7 +230,7 @@ def _commitments_on_offer(in_use: tuple[GpuUse, ...], hardware: Hardware) -> tup
 
 
 def _recommended(offers: tuple[Commitment, ...]) -> tuple[Commitment, ...]:
-    """Return the commitments of the shortest term for each GPU type and region.
+    """Return only the offers with the shortest term for each GPU type and region.
 
     A horizon of at most a year says little about a term of three years.
     """
@@ -261,23 +261,23 @@ def _totals(rows: tuple[MonthFigures, ...]) -> Totals:
 def _headline(
     rows: tuple[MonthFigures, ...],
     totals: Totals,
-    take: tuple[Commitment, ...],
+    recommended: tuple[Commitment, ...],
     horizon: str,
 ) -> str:
     """Return the main result in sentences."""
     lacking = [row for row in rows if row.cost_usd is None]
     with_plan = [row for row in rows if row.cost_usd is not None]
-    whose = f"the {horizon}" if not lacking else f"{totals.days:,.0f} days"
-    parts = [f"{_usd(totals.cost_usd)} for {whose}"]
+    span = f"the {horizon}" if not lacking else f"{totals.days:,.0f} days"
+    parts = [f"{_usd(totals.cost_usd)} for {span}"]
     if with_plan[-1].growth != with_plan[0].growth:
         parts[0] += f", with demand x{with_plan[-1].growth:.3g} at the end"
     if lacking:
-        more = f" and {len(lacking) - 1} more" if lacking[1:] else ""
-        parts.append(f"No plan for {lacking[0].month}{more}")
+        other_months = f" and {len(lacking) - 1} more" if lacking[1:] else ""
+        parts.append(f"No plan for {lacking[0].month}{other_months}")
     parts += [
         f"Commit to {row.gpus:,} {row.gpu} in {row.region} for {TERM_WORDS[row.term]}: "
         f"saves {_usd(row.saving_usd)}"
-        for row in take
+        for row in recommended
     ]
     return ". ".join(parts)
 
@@ -333,7 +333,7 @@ def _table(rows: Any, kind: type) -> pl.DataFrame:
 
 
 def _week(planned: list[PlannedMonth], hardware: Hardware) -> pl.DataFrame:
-    """Return the schedules of the first and the last month that have a plan."""
+    """Return the weekly schedules of the first and the last month that have a plan."""
     frames = []
     with_plan = [label for label in planned if label.plan is not None]
     for label in dict.fromkeys((with_plan[0].month.label, with_plan[-1].month.label)):

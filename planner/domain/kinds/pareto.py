@@ -47,7 +47,7 @@ class FrontPlan:
 
     @classmethod
     def of(cls, point: FrontPoint[tuple[WhatIf, Variation]]) -> FrontPlan:
-        """Return the figures of a point."""
+        """Return the figures of a point of the front."""
         answer, _ = point.plan
         return cls(
             first=point.first,
@@ -107,7 +107,7 @@ def run(
     known: UserFacts = NO_USER_FACTS,
     progress: Progress,
 ) -> Outcome:
-    """Minimise the first objective at several levels of the second, over all periods at once.
+    """Minimise the first objective under several bounds on the second, over all periods at once.
 
     Raises Infeasible if there is no plan.
     """
@@ -138,13 +138,13 @@ def run(
 
 
 def planned_together(scenario: Scenario) -> Scenario:
-    """Return ``scenario`` with all periods in one plan that serves all demand."""
+    """Return ``scenario`` with all periods planned at once and no demand left unserved."""
     objective = scenario.objective.model_copy(update={"periods": ALL, "limited": None})
     return scenario.model_copy(update={"objective": objective})
 
 
 def _headline(first: str, second: str, plans: tuple[FrontPlan, ...]) -> str:
-    """Return the ends of the front."""
+    """Return a sentence on both ends of the front."""
     lean, cheap = plans[0], plans[-1]
     if lean is cheap:
         return f"One plan has the least {first} and the least {second}: no trade-off"

@@ -207,7 +207,10 @@ def _pairs(
     options: Options,
     progress: Progress,
 ) -> tuple[list[Pair], list[str]]:
-    """Return the pairs of columns with their best closed-form ratio, cheapest token first."""
+    """Return pairs of prefill and decode columns with their best closed-form ratio.
+
+    The cheapest per token comes first. The second value has sentences on pairs that are left out.
+    """
     pairs = pairs_of(hardware, m)
     for side, name in (("prefill", options.prefill), ("decode", options.decode)):
         matching = [
@@ -240,11 +243,12 @@ def _pairs(
 
 
 def _is_named(hardware: Hardware, g: int, name: str) -> bool:
+    """Return whether ``name`` means the column ``g``."""
     return not name or name in (hardware.columns[g].label, hardware.gpus[g].name)
 
 
 def _simulate_aggregated(pair: Pair, seed: int) -> AggregatedCapacity | None:
-    """Simulate aggregated instances on the same GPUs.
+    """Simulate aggregated instances on the same GPUs as the pair.
 
     Returns None if prefill and decode use different GPU types or tensor parallelism.
     """
@@ -272,7 +276,7 @@ def beats_aggregated(best: RatioFigures, mixed: AggregatedCapacity | None) -> bo
 
 
 def headline(best: RatioFigures, mixed: AggregatedCapacity | None, count: int) -> str:
-    """Return the best ratio, or aggregated serving if that has at least its capacity."""
+    """Return a sentence on the best ratio, or on aggregated serving if that is as good."""
     split = f"{best.name} of {count} instances, {best.max_tps:,.0f} tokens/s"
     if mixed is None:
         return f"Best split: {split}"
@@ -283,13 +287,13 @@ def headline(best: RatioFigures, mixed: AggregatedCapacity | None, count: int) -
         )
     if mixed.max_tps == 0:
         return f"Best split: {split}. Aggregated serving meets the SLO at no rate"
-    more = best.max_tps / mixed.max_tps - 1.0
+    gain = best.max_tps / mixed.max_tps - 1.0
     if not beats_aggregated(best, mixed):
         return (
-            f"Stay aggregated: the best split {best.name} gains {more:.1%} "
+            f"Stay aggregated: the best split {best.name} gains {gain:.1%} "
             f"over {mixed.max_tps:,.0f} tokens/s"
         )
-    return f"Best split: {split}, {more:.0%} more than aggregated serving"
+    return f"Best split: {split}, {gain:.0%} more than aggregated serving"
 
 
 def _pool(hardware: Hardware, m: int, g: int) -> PdPool:

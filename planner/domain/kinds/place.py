@@ -79,7 +79,7 @@ class Options(RunOptions):
 
 @dataclass(frozen=True, slots=True)
 class Simulated:
-    """The interval of the simulation; only ``words`` if it has no requests."""
+    """The simulated interval; only ``words`` is set if it has no requests."""
 
     words: str
     start: str | None = field(default=None, metadata={OPTIONAL: True})
@@ -199,7 +199,7 @@ def _counts(
     counted: str | None,
     progress: Progress,
 ) -> tuple[IntArray, str]:
-    """Return the instances to place, ``[l, r, g]``, and their source in words."""
+    """Return the instances to place, ``[l, r, g]``, and where the counts come from, in words."""
     if counted is None:
         counted = "peak" if hardware.today is None else "today"
     if counted == "today":

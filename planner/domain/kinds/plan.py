@@ -101,14 +101,14 @@ def run(
     worth = marginal_values(study.plan_input, planned, scenario.seed, part(progress, 0.85, 0.95))
     spare = spare_of(study.plan_input, planned, part(progress, 0.95, 1.0))
     figures = plan_figures(study.plan_input, planned.plan, worth, spare)
-    take = recommended_plan(
+    recommended = recommended_plan(
         study, planned.plan, figures.totals.usd, figures.totals.gpu_hours, replayed
     )
     return Outcome(
         PlanResult(
             frame=frame_of(study),
             figures=figures,
-            recommended=take,
+            recommended=recommended,
             verification=verification,
             pd_ratios=stated_ratios(
                 study.hardware,
@@ -122,7 +122,7 @@ def run(
             forecast=Forecasts(planned.forecasts, planned.quantiles),
             seconds=time.perf_counter() - begun,
         ),
-        tables.planned_tables(study, planned) | schedule_tables(take.timetable),
+        tables.planned_tables(study, planned) | schedule_tables(recommended.timetable),
         basis_of(study, planned),
     )
 

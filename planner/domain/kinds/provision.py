@@ -143,12 +143,12 @@ class Options(RunOptions):
 
     @property
     def levels(self) -> tuple[str, ...]:
-        """Return the levels to plan."""
+        """Return the levels to plan: whole replicas, modules or operators."""
         return LEVELS if self.level == "all" else (self.level,)
 
     @property
     def rules(self) -> Rules:
-        """Return the options in the form that ``problems.solve`` uses."""
+        """Return the options in the format that ``solve_levels`` uses."""
         return Rules(
             self.levels, self.method, self.batch_wait, shared=not self.single_stream,
             epsilon=self.epsilon, order=self.order,
@@ -184,7 +184,10 @@ def run(
     known: UserFacts = NO_USER_FACTS,
     progress: Progress,
 ) -> Outcome:
-    """Compare the levels; raise Infeasible if no pool can meet its limits."""
+    """Plan whole replicas and finer units for the busiest hour, and compare their GPUs.
+
+    Raises Infeasible if no pool can meet its limits.
+    """
     begun = time.perf_counter()
     hardware = build_hardware(scenario, known)
     progress(0.0, "Reading the traffic")
@@ -304,7 +307,7 @@ def run(
 
 
 def _notes(options: Options, cases: list[Case], unknown: tuple[str, ...]) -> Iterator[str]:
-    """Yield the notes of the result: methods, options and exceptions."""
+    """Yield the notes of the result on methods, options and exceptions."""
     yield (
         "The load is that of the busiest hour of the window, interactive tiers together, in the "
         "region where requests arise. Latencies of plans are means of queueing. A replay of "

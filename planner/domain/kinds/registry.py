@@ -30,8 +30,9 @@ from planner.domain.outcome import Outcome
 class Kind:
     """A kind of run: its options and its function.
 
-    The function takes a scenario, its traces and the options, and as keywords ``known`` (the
-    user's hardware), ``progress`` and, if the run is ``spread`` over workers, ``parts``.
+    The function takes a scenario, its traces and the options. Its keywords are ``known`` (the
+    user's hardware) and ``progress``. If the run can be divided among workers (``spread``), it also
+    takes ``parts``.
     """
 
     options: type[RunOptions]

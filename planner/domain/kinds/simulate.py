@@ -98,6 +98,7 @@ def run(
 
 
 def _check_kept(requests: int) -> None:
+    """Raise ScenarioError if there are too many requests to keep a row for each."""
     if requests > MOST_KEPT:
         raise ScenarioError(
             f"requests: the window has {requests:,} requests, and a row for each can be kept of "

@@ -134,7 +134,7 @@ class ClosedForms:
 
 @dataclass(frozen=True, slots=True)
 class CurvePoint:
-    """Closed-form values at a rate; percentiles are the tier's."""
+    """Closed-form latencies at one request rate, at the percentile of the tier."""
 
     rate: float
     load: float
@@ -289,7 +289,7 @@ def run(
 
 
 def _contradiction_sentences(hardware: Hardware) -> list[str]:
-    """Return a sentence for each built-in profile that contradicts another one."""
+    """Return a sentence for each built-in profile whose speed contradicts another profile's."""
     sentences = [
         f"{profile.model} on {profile.tp} x {profile.gpu} is {contradiction}."
         for profile in hardware.profiles.values()
@@ -302,22 +302,22 @@ def _contradiction_sentences(hardware: Hardware) -> list[str]:
 def _closed_forms(
     hardware: Hardware, place: At, tier: Tier, work: Workload, max_rps: float
 ) -> tuple[ClosedForms, list[CurvePoint]]:
-    """Return the closed forms at the simulated capacity, and their curve over all rates.
+    """Return the closed forms at the simulated capacity ``max_rps``, and their curve by rate.
 
     Values are None if the closed forms find no rate.
     """
     role, profile = hardware.columns[place[1]].role, hardware.profiles[place]
     link = next((link for (m, _), link in hardware.links.items() if m == place[0]), None)
-    way = {"role": role, "link": link if role == "decode" else None, "senders": SENDERS}
-    most = saturated_rps(profile, work, **way)  # type: ignore[arg-type]
+    pool_options = {"role": role, "link": link if role == "decode" else None, "senders": SENDERS}
+    saturated = saturated_rps(profile, work, **pool_options)  # type: ignore[arg-type]
     share = tier.attainment
     curve = []
     for load in POINTS:
-        evaluated = evaluate_pool(profile, work.at(load * most), **way)  # type: ignore[arg-type]
+        evaluated = evaluate_pool(profile, work.at(load * saturated), **pool_options)  # type: ignore[arg-type]
         if evaluated.stable:
             curve.append(
                 CurvePoint(
-                    rate=float(load * most),
+                    rate=float(load * saturated),
                     load=float(load),
                     ttft_mean_ms=milliseconds(evaluated.ttft.mean)
                     if len(evaluated.ttft.values)
@@ -334,13 +334,13 @@ def _closed_forms(
                 )
             )
     # The simulated capacity may exceed the closed-form saturation, where queues diverge.
-    evaluated = evaluate_pool(profile, work.at(min(max_rps, 0.999 * most)), **way)  # type: ignore[arg-type]
-    only = tier if role == "both" else _of_role(role_tier(tier, role), role)
+    evaluated = evaluate_pool(profile, work.at(min(max_rps, 0.999 * saturated)), **pool_options)  # type: ignore[arg-type]
+    tier_of_role = tier if role == "both" else _of_role(role_tier(tier, role), role)
     try:
-        guess = size_pool(profile, work, only, **way).max_rps  # type: ignore[arg-type]
+        guess = size_pool(profile, work, tier_of_role, **pool_options).max_rps  # type: ignore[arg-type]
     except SimulationError:
         guess = None
-    load = max_rps / most
+    load = max_rps / saturated
     closed = ClosedForms(
         load=load,
         wait_ms=milliseconds(evaluated.wait.mean),
@@ -356,12 +356,14 @@ def _closed_forms(
 
 
 def _of_role(tier: Tier, role: str) -> Tier:
+    """Return the tier with only the limits that ``role`` can affect."""
     if role == "prefill":
         return replace(tier, tbt_s=None, e2e_s=None)
     return replace(tier, ttft_s=None, e2e_s=None)
 
 
 def _check_context(hardware: Hardware, lengths: tuple[int, int]) -> None:
+    """Raise an error if prompt and answer together exceed a model's context."""
     for model in hardware.models:
         if sum(lengths) > model.max_context:
             raise PlannerError(
@@ -379,9 +381,9 @@ def _rates_at_profile_error(
     progress: Progress,
     shared: Sequence[SharedPrompts | None],
 ) -> dict[At, dict[str, float | None]]:
-    """Return the largest rates with each profile slower and faster by its own error.
+    """Return the highest requests/s with each profile slower and faster by its own error.
 
-    0: the tier is met at no rate. None: the profile's error is not known.
+    0 means that no rate meets the tier. None means that the profile's error is not known.
     """
     rates: dict[At, dict[str, float | None]] = {}
     for done, ((m, g), error) in enumerate(errors.items()):

@@ -36,9 +36,9 @@ class Month:
 
 
 def months_of(start_s: float, horizon: HorizonName, clock: str) -> tuple[Month, ...]:
-    """Return a week or whole months from ``start_s`` on, split at each first of a month.
+    """Return the months of ``horizon`` from ``start_s`` on, split at each first of a month.
 
-    Traffic without dates has no calendar, so its months are mean months.
+    Traffic without dates has no calendar, so its months have mean length.
     """
     if clock != UTC_CLOCK:
         if horizon == "week":
@@ -78,9 +78,9 @@ def _later(begin: datetime, months: int) -> datetime:
 
 
 def weights(month: Month, week_start_s: float, period_s: float) -> FloatArray:
-    """Return how often each period of the week from ``week_start_s`` on occurs in a month, ``[p]``.
+    """Return how often a month contains each period of the week from ``week_start_s`` on, ``[p]``.
 
-    A period that is partly in the month counts as that part.
+    A period that lies partly in the month counts as that fraction.
     """
     per_week = round(WEEK_S / period_s)
     low, high = ((edge - week_start_s) / period_s for edge in (month.start_s, month.end_s))

@@ -19,7 +19,7 @@ MOST_STEPS = 40  # most steps of a usage curve
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GpuUse:
-    """On-demand GPUs of one type in a region over the periods of a plan."""
+    """Number of on-demand GPUs of one type in a region, over the periods of a plan."""
 
     region: str
     gpu: str
@@ -32,7 +32,7 @@ class GpuUse:
         return float(self.hours.sum())
 
     def in_use(self) -> FloatArray:
-        """Return the share of time that the k-th GPU is in use, ``[k]``; it falls with k."""
+        """Return the share of time with at least k GPUs in use, ``[k]``; it falls with k."""
         max_gpus = int(self.gpus.max(initial=0))
         at_most = np.bincount(self.gpus.astype(np.int64), self.hours, minlength=max_gpus + 1)
         return np.asarray(1.0 - np.cumsum(at_most)[:max_gpus] / max(self.total_hours, 1e-12))
@@ -64,7 +64,7 @@ class Commitment:
 
 @dataclass(frozen=True, slots=True)
 class UseStep:
-    """One step of a usage curve: a commitment to the first ``gpus`` pays below a price."""
+    """One step of a usage curve: below ``price``, committing to the first ``gpus`` saves money."""
 
     region: str
     gpu: str

@@ -16,7 +16,7 @@ from simulation.arrays import FloatArray
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlannedMonth:
-    """A month with its plan."""
+    """A month with the plan of its representative week."""
 
     month: Month
     times: float  # growth factor on the demand of the week
@@ -145,9 +145,9 @@ def pool_months(planned: PlannedMonth, hardware: Hardware) -> tuple[PoolMonth, .
 
 
 def gpu_uses(planned: Sequence[PlannedMonth], hardware: Hardware) -> tuple[GpuUse, ...]:
-    """Return the on-demand GPUs by region and type over all months that have a plan.
+    """Return the on-demand GPUs in use by region and type, over all months that have a plan.
 
-    Models count together, because a commitment is to GPUs and not to models.
+    Models are counted together, because a commitment covers any model.
     """
     rows = []
     owned = [g for g, column in enumerate(hardware.columns) if not column.spot]

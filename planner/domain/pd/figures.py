@@ -53,7 +53,7 @@ class BestFigures:
 
 @dataclass(frozen=True, slots=True)
 class RatioRow:
-    """A ratio by the method that counts, with the capacities by the other methods."""
+    """A P:D ratio by the method that decides, with its capacities by the other methods."""
 
     figures: RatioFigures = field(metadata={MERGED: True})
     side: str  # the pool to enlarge
@@ -66,7 +66,7 @@ class RatioRow:
     def of(
         cls, closed: RatioCapacity, pools: RatioCapacity, simulated: RatioCapacity | None
     ) -> RatioRow:
-        """Return the figures of a ratio. If it was simulated, the simulation counts."""
+        """Return the figures of a ratio: of its simulation if there is one, else of the pools."""
         ratio = simulated or pools
         error = None
         if simulated is not None and simulated.max_tps > 0:

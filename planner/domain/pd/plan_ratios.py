@@ -40,9 +40,9 @@ def stated_ratios(
     shared: Sequence[SharedPrompts | None] = (),
     arrivals: Sequence[Burstiness] = (),
 ) -> tuple[StatedRatio, ...]:
-    """Return the best ratio of every model with prefill and decode pools, for a plan's results.
+    """Return the best P:D ratio of every model with prefill and decode pools.
 
-    It is the ratio that ``pd_ratio`` finds by default, with the same number of instances.
+    It is the ratio that ``pd_ratio`` finds by default, for the same number of instances.
     """
     return tuple(
         ratio

@@ -25,7 +25,7 @@ SAMPLE = 2_000  # smallest number of requests that thinning leaves
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """The best ratio and its tokens/s. ``prefill`` is 0 if no ratio meets the tier."""
+    """The best ratio and its tokens/s. ``prefill`` is 0 if no ratio meets the tier's limits."""
 
     prefill: int = 0
     decode: int = 0
@@ -46,9 +46,9 @@ class Sensitivity:
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """A window of the traffic: its mean lengths and its best ratio.
+    """One window of the traffic: its mean lengths and its best ratio.
 
-    ``kept_loses`` is the share of capacity that the fixed ratio loses against it.
+    ``kept_loses`` is the share of the best capacity that the fixed ratio loses in this window.
     """
 
     start: datetime
@@ -115,10 +115,10 @@ def over_time(
         if not np.isfinite(isl[i]):
             continue
         work = _scale_lengths(service.workload, isl[i] / facts.mean_isl, osl[i] / facts.mean_osl)
-        then = replace(service, workload=work)
+        service_then = replace(service, workload=work)
         best, fixed = (
-            _best_of_service(then, instances),
-            closed_form_ratio(then, usual.prefill, usual.decode),
+            _best_of_service(service_then, instances),
+            closed_form_ratio(service_then, usual.prefill, usual.decode),
         )
         loses = max(0.0, 1.0 - fixed.max_tps / best.max_tps) if best.prefill else None
         rows.append(
@@ -155,9 +155,9 @@ def _windows(traffic: Traffic, m: int) -> tuple[FloatArray, FloatArray, FloatArr
 
 
 def _scale_lengths(workload: Workload, isl: float, osl: float) -> Workload:
-    """Return the workload with its lengths multiplied by factors, at least one token each.
+    """Return the workload with its lengths multiplied by ``isl`` and ``osl``, at least one token.
 
-    Of many requests, every n-th is used, so that at least ``SAMPLE`` remain.
+    To save time, only every n-th request is used, so that at least ``SAMPLE`` remain.
     """
     step = max(1, len(workload.isl) // SAMPLE)
 

@@ -38,7 +38,7 @@ KEPT = 64  # judgements cached per process
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Judgement:
-    """All ratios of a number of instances, sorted by the number of prefill instances."""
+    """The results of all ratios of a number of instances, by rising number of prefill instances."""
 
     service: PdService
     closed: tuple[RatioCapacity, ...]  # by closed forms
@@ -49,6 +49,8 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True)
 class _PairKey:
+    """The inputs of an evaluation as a cache key: equal inputs have an equal digest."""
+
     digest: str
     service: PdService = field(compare=False)
     routing: Routing = field(compare=False)
@@ -68,7 +70,7 @@ def judge_ratios(
     burstiness: Burstiness = 1.0,
     report: ReportProgress = lambda done: None,
 ) -> Judgement:
-    """Return the ratios of ``instances`` instances at the tier that limits the best ratio most.
+    """Evaluate all P:D ratios of ``instances`` instances at the most limiting tier.
 
     That tier is found by closed forms. Results are cached per process. If the model's serving
     caches prefixes, ``shared`` replaces ``lengths``, and shared prompts are cached. Raise
@@ -85,7 +87,7 @@ def judge_ratios(
 
 @lru_cache(maxsize=KEPT)
 def _judge_pair(pair: _PairKey) -> Judgement:
-    """Compute the ratios by closed forms, by pool and by simulation; cached by the key's digest."""
+    """Evaluate the ratios by closed forms, pools and simulation; cached by the key's digest."""
     service = pair.service
     closed = ratios(service, all_splits(pair.instances))
     try:
@@ -122,7 +124,7 @@ def _judge_pair(pair: _PairKey) -> Judgement:
 def _limited_by(
     service: PdService, row: RatioCapacity, prefill: float, decode: float, bound: tuple[str, str]
 ) -> RatioCapacity:
-    """Return ``row`` with the lower capacity of its two pools, and what bounds that pool.
+    """Return ``row`` with the lower capacity of its two pools, and the limit that binds there.
 
     ``prefill`` and ``decode`` are the capacities of the pools in requests/s.
     """

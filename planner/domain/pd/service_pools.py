@@ -90,9 +90,9 @@ def service_of(
 
 
 def usual_instances(hardware: Hardware, m: int, columns: PairColumns) -> int:
-    """Return the default number of instances: from 2 to ``USUAL_INSTANCES``.
+    """Return the default number of instances: what the region with the most GPUs can hold.
 
-    In between, it is what the region with the most GPUs can hold.
+    It is at least 2 and at most ``USUAL_INSTANCES``.
     """
     tp = max(hardware.profiles[m, g].tp for g in (columns.prefill, columns.decode))
     types = hardware.types[[columns.prefill, columns.decode]]
@@ -109,7 +109,7 @@ def strictest_split(
     shared: SharedPrompts | None = None,
     burstiness: Burstiness = 1.0,
 ) -> tuple[PdService, RatioCapacity]:
-    """Return the service at the tier that limits the best ratio most, and that ratio.
+    """Return the service at its most limiting tier, and its best ratio there.
 
     Both are by closed forms, for Poisson arrivals. Raise SimulationError if no ratio meets a tier.
     """

@@ -41,7 +41,7 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class StateFigures:
-    """The figures of one method in one state; see ``optimizer.placement.Measures``."""
+    """The figures of one method at one step (start, grown or shrunk); see ``Measures``."""
 
     seconds: float
     points: float
@@ -77,7 +77,7 @@ class ServiceUnits:
 
 @dataclass(frozen=True, slots=True)
 class MethodFigures:
-    """The figures of one placement method in each state, and its simulation."""
+    """The figures of one placement method at each step, and its simulation."""
 
     label: str
     start: StateFigures = field(metadata={MERGED: True})
@@ -112,7 +112,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class ServiceFigures:
-    """The requirements of a service."""
+    """The instances and affinity that a service requires."""
 
     name: str
     model: str
@@ -158,6 +158,7 @@ def method_figures(
 
 
 def _state_figures(state: State) -> StateFigures:
+    """Return the figures of a placement at one step."""
     measures, services = state.measures, state.problem.services
     return StateFigures(
         seconds=state.seconds,
@@ -184,6 +185,7 @@ def _state_figures(state: State) -> StateFigures:
 
 
 def _service_units(state: State, s: int, placed: ServiceColumns) -> ServiceUnits:
+    """Return how the units of service ``s`` are placed."""
     units, placement, problem = state.measures.units, state.placement, state.problem
     of_service = units.service == s
     mean, worst = (placed.hands_over and service_share(units, s)) or (None, None)
@@ -291,7 +293,7 @@ def _equals_baseline(methods: Mapping[str, MethodFigures]) -> bool:
 
 
 def _is_as_good(row: Replay, other: Replay) -> bool:
-    """Return whether ``row`` has about the p95 E2E and SLO attainment of ``other``, or better."""
+    """Return whether ``row`` about equals or beats ``other`` in p95 E2E and SLO attainment."""
     late, other_late = row.e2e_ms.p95, other.e2e_ms.p95
     if late is None or other_late is None or late > (1 + SAME_E2E) * other_late:
         return False

@@ -32,7 +32,7 @@ START, GROWN, SHRUNK = "start", "grown", "shrunk"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class State:
-    """A placement by one method at one step."""
+    """A placement made by one method at one step: start, grown or shrunk."""
 
     problem: PlacementProblem  # the problem at that step
     placement: Placement
@@ -56,7 +56,7 @@ class SolvedPlacement:
 
 @dataclass(frozen=True, slots=True)
 class Placer:
-    """One method and its parameters."""
+    """One placement method with its parameters."""
 
     method: str
     seed: int
@@ -85,7 +85,7 @@ class Placer:
         return states
 
     def _solve(self, problem: PlacementProblem, before: Placement) -> SolvedPlacement:
-        """Solve ``problem`` from the placement ``before``.
+        """Place the services of ``problem``, starting from the placement ``before``.
 
         If a service shrinks, every method uses the scale-in of Algorithm 4.
         """

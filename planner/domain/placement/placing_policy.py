@@ -26,14 +26,14 @@ from simulation.policy import Actions, ComputedParameter, Observation, ScalingPo
 
 
 class PlacingPolicy(Wrapper):
-    """A policy with one cycle of Algorithm 4 at each scaling decision.
+    """Wraps a policy so that its instances are placed by Algorithm 4 at each scaling decision.
 
-    Added instances are placed in the service's deployment groups. If a service grows in both
-    roles, they are placed in new groups. Instances without a place do not start. Removals begin in
-    the most expensive subgroups.
+    Added instances are placed in the service's deployment groups. If a service grows in both roles,
+    they are placed in new groups. Instances without a place do not start. Removals begin in the
+    most expensive subgroups.
 
-    KV transfers get the bandwidth that the switches between prefill and decode leave. The
-    simulator has one link per pool, so a service uses the mean over its units.
+    KV transfers get the bandwidth that the switches between prefill and decode leave. The simulator
+    has one link per pool, so a service uses the mean over its units.
 
     An instance that drains or is lent out keeps its place. ``hardware`` is that of the scenario,
     with the same pools as the fleet.
@@ -75,7 +75,7 @@ class PlacingPolicy(Wrapper):
         return counts
 
     def decide(self, observation: Observation) -> Actions:
-        """Return the policy's actions without the instances that have no place."""
+        """Return the policy's actions without starts of instances that cannot be placed."""
         actions = actions_of(self._policy.decide(observation))
         lent = 0 if observation.spare is None else observation.spare
         present = observation.ready + observation.starting + observation.draining + lent
@@ -88,7 +88,7 @@ class PlacingPolicy(Wrapper):
         return replace(actions, targets=targets, link_share=self._share)
 
     def computed_parameters(self) -> tuple[ComputedParameter, ...]:
-        """Return the policy's values, the bandwidth shares and the refused instances by pool."""
+        """Return the policy's values, and by pool the bandwidth shares and refused instances."""
         looks = max(self._looks, 1)
         shares = np.where(self._sends, self._shares / looks if self._looks else self._share, np.nan)
         return (
@@ -100,7 +100,7 @@ class PlacingPolicy(Wrapper):
         )
 
     def _move_placement(self, targets: IntArray) -> IntArray:
-        """Move the placement to ``targets``; return the instances without a place, ``[pools]``."""
+        """Change the placement to ``targets``; return instances without a place, ``[pools]``."""
         problem = self._placement_problem(targets)
         # With unplaced instances, try again even at the same targets: places may have become free.
         if problem.services != self._problem.services or self._placement.unplaced:

@@ -1,4 +1,4 @@
-"""Turn a fleet's instance counts into services to place, disaggregated on request."""
+"""Turn a fleet's instance counts into services to place; disaggregate them if requested."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from simulation.arrays import IntArray
 
 @dataclass(frozen=True, slots=True)
 class ServiceColumns:
-    """A service and its pools, given by model, region and one column per role."""
+    """A service to place, with its pools: a model, a region and one column per role."""
 
     service: Service
     model: int
@@ -48,7 +48,7 @@ def placed_services(
 def services_by(
     rules_of: Sequence[PlacedService], hardware: Hardware, counts: IntArray
 ) -> tuple[ServiceColumns, ...]:
-    """Return the services of ``counts``, ``[l, r, g]``, by the rules of each model, ``[l]``.
+    """Return the services for ``counts``, ``[l, r, g]``, by the rules of each model, ``[l]``.
 
     Raise ScenarioError if prefill instances have no decode instances, or vice versa.
     """
@@ -122,7 +122,7 @@ def disaggregated_scenario(
 
 
 def current_fleet_words(hardware: Hardware, counts: IntArray) -> list[Replicas]:
-    """Return ``counts``, ``[l, r, g]``, as rows of fleet.today."""
+    """Return ``counts``, ``[l, r, g]``, as rows of the scenario section ``fleet.today``."""
     rows = []
     for m, r, g in np.argwhere(counts > 0).tolist():
         section = hardware.sections[m, g]

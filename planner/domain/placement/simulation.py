@@ -109,7 +109,7 @@ class Replay:
 
 @dataclass(frozen=True, slots=True)
 class MethodReplay:
-    """A replay with the mean bandwidth, and one with that of the worst unit if it differs."""
+    """A replay with the mean KV bandwidth, and one with that of the worst unit if it differs."""
 
     replay: Replay = field(metadata={MERGED: True})
     worst_unit: Replay | None
@@ -118,7 +118,7 @@ class MethodReplay:
 def replay_state(
     hardware: Hardware, placed: Sequence[ServiceColumns], state: State, load: ReplayLoad, seed: int
 ) -> MethodReplay:
-    """Simulate a placement under ``load``."""
+    """Simulate the fleet of one placement under ``load``."""
     mean, counts = placed_fleet(hardware, placed, state.placement, state.measures)
     worst, _ = placed_fleet(hardware, placed, state.placement, state.measures, worst=True)
     return MethodReplay(

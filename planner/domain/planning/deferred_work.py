@@ -47,7 +47,7 @@ class DeferredWork:
         return DeferredWork(self.arrival_s, self.urgent_s, left)
 
     def tokens_needed(self, start_s: float, end_s: float) -> float:
-        """Return the tokens to serve between two moments, at an even pace until each is urgent."""
+        """Return the tokens to serve between two times, at an even pace until each is urgent."""
         begin = np.maximum(self.arrival_s, start_s)
         left = self.urgent_s - begin
         share = np.where(left > 0, (end_s - begin) / np.where(left > 0, left, 1.0), 1.0)
@@ -55,12 +55,12 @@ class DeferredWork:
 
 
 def deferred_tps(inputs: PlanInput, interactive_tps: FloatArray, *, at_once: bool) -> FloatArray:
-    """Return the deferrable input tokens/s to plan for in addition to ``interactive_tps``.
+    """Return the deferrable input tokens/s to plan for, on top of ``interactive_tps``.
 
     Both have shape ``[p, l, r, w]``. Each decision knows the work that arrived before it. With
     ``at_once``, every decision knows only the work before the first one. Later arrivals are assumed
-    at the rate of the period before the decision. For traffic that the scenario describes, they
-    are those of the description.
+    at the rate of the period before the decision. If the scenario describes the traffic, its
+    description is used instead.
     """
     window = inputs.window
     origins = np.minimum(window.origins_s, window.origins_s[0] if at_once else np.inf)
@@ -92,9 +92,9 @@ def deferred_tps(inputs: PlanInput, interactive_tps: FloatArray, *, at_once: boo
 def _known_series(
     inputs: PlanInput, tier: Tier, series: DemandSeries, origin_s: float, end_s: float
 ) -> tuple[FloatArray, float, FloatArray]:
-    """Return the arrivals from the window's start to ``end_s``, as known at ``origin_s``.
+    """Return deferrable arrivals from the window's start to ``end_s``, as known at ``origin_s``.
 
-    The result has the form of the parts of ``DeferredWork.of``.
+    The result is (arrival times, seconds until urgent, tokens), as ``DeferredWork.of`` expects.
     """
     window = inputs.window
     bins = round((end_s - window.start_s) / window.bin_s)
@@ -121,7 +121,7 @@ def _rate(series: DemandSeries, start_s: float, end_s: float) -> float:
 
 
 def level(load: FloatArray, amount: float) -> float:
-    """Return the level up to which ``amount`` fills the bins of ``load``, by water filling.
+    """Return the height up to which ``amount`` fills the bins of ``load``, by water filling.
 
     ``load`` has shape ``[w]``. ``amount`` is in units of ``load`` times bins.
     """
@@ -134,8 +134,8 @@ def level(load: FloatArray, amount: float) -> float:
 def level_deferred_tps(inputs: PlanInput, start_s: float, end_s: float) -> FloatArray:
     """Return the capacity that a static fleet needs for all load, input tokens/s ``[l, r]``.
 
-    It covers the interactive load of ``[start_s, end_s)``, and serves deferrable work before it is
-    urgent. It is 0 for models and regions without deferrable work.
+    It covers the interactive load of ``[start_s, end_s)``, and serves deferrable work before it
+    becomes urgent. It is 0 for models and regions without deferrable work.
     """
     hardware, traffic, bin_s = inputs.hardware, inputs.traffic, inputs.window.bin_s
     out = np.zeros((len(traffic.models), len(traffic.regions)))
@@ -178,6 +178,7 @@ def level_load(load: FloatArray, work: FloatArray, bins: int) -> float:
 
     def enough(carried: float) -> bool:
         # Work left after each bin: the largest surplus of work over free capacity since any bin.
+        """Return whether a capacity of ``carried`` serves all load and does all work in time."""
         surplus = np.append(0.0, np.cumsum(work - (carried - load)))
         left = (surplus - np.minimum.accumulate(surplus))[1:]
         done = come - left

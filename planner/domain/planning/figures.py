@@ -38,7 +38,10 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """A binding constraint and its number of periods. ``sentence`` is that of the first period."""
+    """A binding constraint and the number of periods that it binds.
+
+    ``sentence`` is that of the first period.
+    """
 
     family: str
     where: str
@@ -61,7 +64,7 @@ class PlanTotals:
 
 @dataclass(frozen=True, slots=True)
 class UnservedDemand:
-    """Unserved demand of a tier and model: the highest rate, and the sum over the window."""
+    """Unserved demand of a tier and model: its highest rate, and its sum over the window."""
 
     tier: str
     model: str
@@ -104,8 +107,8 @@ class Split:
 class PlanFigures:
     """The figures of a plan over all periods.
 
-    Dollars are of the whole window. The bound of each period holds for the fleet that the period
-    before left.
+    Dollars are of the whole window. Each period's bound assumes the fleet that the period before
+    left.
     """
 
     status: str

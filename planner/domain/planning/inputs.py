@@ -20,7 +20,7 @@ from simulation.arrays import FloatArray, IntArray
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlanInput:
-    """All inputs of a plan. ``current`` is the fleet before the first period."""
+    """All inputs of a plan. ``current`` is the fleet before the first period, ``[l, r, g]``."""
 
     settings: PlanSettings
     hardware: Hardware
@@ -33,12 +33,12 @@ class PlanInput:
     quantiles: Quantiles | None = None  # None: chosen for this window
 
     def of(self, period: int) -> PlanInput:
-        """Return the inputs with the sizes that the decision for a period knows."""
+        """Return the inputs with the replica capacities known at the decision for a period."""
         return replace(self, sizes=self.sizes.of(period))
 
     @property
     def at_once_asked(self) -> bool:
-        """Return whether all periods are planned on the data known before the first."""
+        """Return whether the scenario plans all periods on the data known before the first."""
         return self.settings.periods == ALL
 
     def planned_quantiles(self, progress: Progress) -> tuple[PlannedQuantile, ...]:
@@ -47,13 +47,13 @@ class PlanInput:
         return quantiles.of(at_once=self.at_once_asked, progress=progress)
 
     def at_once(self) -> PlanInput:
-        """Return the inputs with all periods in one program, whatever the scenario says."""
+        """Return the inputs with all periods planned in one program, whatever the scenario says."""
         return replace(self, settings=replace(self.settings, periods=ALL))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Load:
-    """Input tokens/s to plan for, ``[p, l, r, w]``, and by tier if tiers are separate."""
+    """Demand to plan for, ``[p, l, r, w]`` in input tokens/s; by tier too if tiers are separate."""
 
     tps: FloatArray
     tiers: tuple[str, ...] = ()
@@ -62,7 +62,7 @@ class Load:
     expected_tps: FloatArray | None = None
 
     def times(self, factor: float) -> Load:
-        """Return the load with ``factor`` times as much to plan for; ``expected_tps`` stays."""
+        """Return the load with planned demand times ``factor``; ``expected_tps`` stays."""
         if factor == 1.0:
             return self
         tiers = None if self.tier_tps is None else self.tier_tps * factor
@@ -71,7 +71,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlannedWindow:
-    """A plan with its forecasts and the load that each period was planned for."""
+    """A plan with its forecasts and the demand that each period was planned for."""
 
     plan: ScalingPlan
     forecasts: tuple[SeriesForecast, ...]
@@ -81,7 +81,7 @@ class PlannedWindow:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ForecastLoad:
-    """The load to plan for, its forecasts, and the quantiles that are planned for."""
+    """The demand to plan for, its forecasts, and the forecast quantiles used."""
 
     load: Load
     forecasts: tuple[SeriesForecast, ...]
@@ -89,7 +89,7 @@ class ForecastLoad:
 
 
 def quantiles_of(inputs: PlanInput) -> Quantiles:
-    """Return the scenario's percentiles; those it omits are chosen on data before the window."""
+    """Return the percentiles to plan for: the scenario's, else those chosen on earlier data."""
     return Quantiles(
         inputs.hardware,
         inputs.traffic,
@@ -101,14 +101,20 @@ def quantiles_of(inputs: PlanInput) -> Quantiles:
 
 
 def usd_per_tps(hardware: Hardware, sizes: Sizes) -> FloatArray:
-    """Return the dollars per hour of one input token per second, ``[l, r]``.
+    """Return the dollars per hour of capacity for one input token/s, ``[l, r]``.
 
     It is the price at the cheapest column, in large pools. With disaggregated serving, it is the
-    sum over the stages.
+    sum over prefill and decode.
     """
-    each = np.full((*sizes.theta_tps.shape[:1], len(hardware.regions), len(hardware.gpus)), np.inf)
+    per_stage = np.full(
+        (*sizes.theta_tps.shape[:1], len(hardware.regions), len(hardware.gpus)), np.inf
+    )
     for (m, g), profile in hardware.profiles.items():
         if sizes.theta_tps[m, g] > 0:
-            each[m, :, g] = profile.tp * hardware.usd_per_gpu_hour[:, g] / sizes.theta_tps[m, g]
-    stages = [each[:, :, hardware.stages == stage].min(axis=2) for stage in set(hardware.stages)]
+            per_stage[m, :, g] = (
+                profile.tp * hardware.usd_per_gpu_hour[:, g] / sizes.theta_tps[m, g]
+            )
+    stages = [
+        per_stage[:, :, hardware.stages == stage].min(axis=2) for stage in set(hardware.stages)
+    ]
     return np.asarray(np.sum(stages, axis=0), np.float64)

@@ -51,7 +51,7 @@ WORTH = Columns(
 
 @dataclass(frozen=True, slots=True)
 class MarginalValues:
-    """The objective of the most expensive period per hour, and the saving per moved limit."""
+    """The hourly objective of the most expensive period, and the saving for each limit moved."""
 
     period: float
     unit: str
@@ -137,7 +137,7 @@ def _most_expensive_period(inputs: PlanInput, planned: PlannedWindow) -> _Expens
 def _with_looser_limit(
     inputs: PlanInput, dearest: _ExpensivePeriod, field: str, seed: int, progress: Progress
 ) -> MarginalValue | None:
-    """Size and plan again with the limit ``field`` of all interactive tiers a tenth looser.
+    """Size and plan again with the latency limit ``field`` of all interactive tiers 10% looser.
 
     Return None if no tier has that limit, or if sizing fails.
     """
@@ -171,7 +171,7 @@ def _with_looser_limit(
 
 
 def _with_looser_limits(tier: Tier, field: str) -> Tier:
-    """Return the tier with one limit a tenth looser; deferrable tiers do not change."""
+    """Return the tier with one limit 10% looser; deferrable tiers do not change."""
     seconds = getattr(tier, field)
     if tier.deferrable or seconds is None:
         return tier
@@ -182,10 +182,10 @@ def _with_looser_limits(tier: Tier, field: str) -> Tier:
 def _quantile(
     inputs: PlanInput, planned: PlannedWindow, dearest: _ExpensivePeriod
 ) -> MarginalValue | None:
-    """Plan again with one more point of quantile.
+    """Plan again for a forecast quantile one percentage point higher.
 
-    Forecast errors are assumed to be normal, with the spread of the 10% and 90% quantiles. Return
-    None if the level would reach 1, or if the demand would not change.
+    Forecast errors are assumed to be normal, with the standard deviation that the 10% and 90%
+    quantiles imply. Return None if the quantile would reach 1, or if the demand would not change.
     """
     traffic = inputs.traffic
     more = np.zeros_like(dearest.problem.demand_tps)

@@ -32,7 +32,7 @@ ALL_TIERS = ("all tiers",)  # name of the only tier if tiers are planned togethe
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Periods:
-    """A problem for each period of the window, and the load of their demand."""
+    """The planning problem of each period, and the demand that they cover."""
 
     given: PlanInput
     load: Load
@@ -60,9 +60,9 @@ class Periods:
 
     @property
     def worth(self) -> FloatArray:
-        """Return the worth of a token of each tier and model, ``[k, l]``.
+        """Return the value of serving a token of each tier and model, ``[k, l]``.
 
-        If the utility of requests decides, it is that utility over the input tokens of a request.
+        If the utility of requests decides, it is that utility divided by a request's input tokens.
         """
         tiers = self.given.hardware.tiers
         waiting = frozenset(tier.name for tier in tiers if tier.deferrable)
@@ -76,9 +76,9 @@ class Periods:
         return worth
 
     def _request_tokens(self) -> FloatArray:
-        """Return the input tokens of a request before the window, by tier and model, ``[k, l]``.
+        """Return a request's mean input tokens before the window, by tier and model, ``[k, l]``.
 
-        Tiers that may wait count together. Without a request, it is 1.
+        Deferrable tiers are counted together. Without a request, the value is 1.
         """
         traffic, window = self.given.traffic, self.given.window
         demand = traffic.demand
@@ -93,7 +93,7 @@ class Periods:
         return np.where(sums.min(axis=0) > 0, sums[1] / np.maximum(sums[0], 1e-12), 1.0)
 
     def alone(self, period: int, window: PlanningProblem) -> HorizonProblem:
-        """Return a problem of this single period with ``window``, within the rerouting limits."""
+        """Return ``window`` as a problem of this one period, with the limits on rerouting."""
         tiers = self.load.tier_tps
         return HorizonProblem(
             (window,),
@@ -107,8 +107,8 @@ class Periods:
     def together(self) -> HorizonProblem:
         """Return all periods as one problem.
 
-        Whole periods of the start-up time are the lead. The remaining start-up time is paid as in
-        the source: price times time.
+        Whole periods of the start-up time become the lead. The rest of the start-up time is charged
+        as in the source: price times time.
         """
         hardware, settings = self.given.hardware, self.given.settings
         period_s, lend = self.given.window.period_s, settings.lend_share
@@ -133,9 +133,9 @@ class Periods:
 
 
 def solve_periods(periods: Periods, progress: Progress) -> ScalingPlan:
-    """Solve all periods.
+    """Solve all periods, one after the other or at once, as the scenario says.
 
-    Raise Infeasible with the conflict, unless limited mode sets which demand to serve then.
+    Raise Infeasible with the conflict in words, unless limited mode chooses which demand to serve.
     """
     if periods.given.settings.periods == ALL:
         return _solve_together(periods, progress)
@@ -158,7 +158,7 @@ def _solve_horizon(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PeriodPlan:
-    """The plan of one period, and its unserved demand ``[k, l]``; None: all is served."""
+    """The plan of one period, and its unserved tokens/s ``[k, l]``; None if all is served."""
 
     window: WindowPlan
     unserved_tps: FloatArray | None = None
@@ -167,10 +167,10 @@ class PeriodPlan:
 def solve_period(
     periods: Periods, period: int, current: IntArray, check: Callable[[], None] | None = None
 ) -> PeriodPlan:
-    """Solve a single period from the fleet ``current``, ``[l, r, g]``.
+    """Solve a single period, starting from the fleet ``current``, ``[l, r, g]``.
 
-    ``check`` is called now and then, and may raise to cancel. Raise Infeasible with the conflict,
-    unless limited mode sets which demand to serve then.
+    ``check`` is called regularly, and may raise to cancel. Raise Infeasible with the conflict,
+    unless limited mode chooses which demand to serve.
     """
     settings = periods.given.settings
     problem_now = replace(periods.problems[period], current=current)
@@ -196,7 +196,7 @@ def solve_period(
 
 
 def shares_of(periods: Periods, period: int, target: IntArray) -> FloatArray:
-    """Return where a period's tokens are served with ``target``, ``[l, r, r]``.
+    """Return the share of each home region's tokens by serving region, ``[l, r, r]``.
 
     See ``ScalingPlan.shares``.
     """
@@ -244,7 +244,7 @@ def plan_of(periods: Periods, answers: Sequence[PeriodPlan]) -> ScalingPlan:
 
 
 def plan_with_targets(periods: Periods, plan: ScalingPlan, target: IntArray) -> ScalingPlan:
-    """Return ``plan`` with other targets ``[p, l, r, g]``, without a proven bound."""
+    """Return ``plan`` with other replica counts ``[p, l, r, g]``, without a proven bound."""
     answers = []
     current = plan.initial
     for window_problem, window, counts in zip(periods.problems, plan.windows, target, strict=True):
@@ -275,8 +275,8 @@ def _serve_partially(
 ) -> tuple[WindowPlan, FloatArray | None]:
     """Return a plan that serves as much as possible, and its unserved demand ``[k, l]``.
 
-    The plan keeps the conflict. If the problem stays infeasible even with unserved demand, return
-    the failed plan and None.
+    The plan keeps the sentence on the conflict. If the problem is infeasible even with unserved
+    demand, return the failed plan and None.
     """
     policy, worth = periods.given.settings.limited or EXACT, periods.worth
     if policy == EXACT:
@@ -308,7 +308,7 @@ def _serve_partially(
 def _unproven_plan(
     window_problem: PlanningProblem, failed: WindowPlan, target: IntArray
 ) -> WindowPlan:
-    """Return ``failed`` with ``target`` and its figures, as a feasible plan without a bound."""
+    """Return ``failed`` as a feasible plan without a bound, with the replicas ``target``."""
     fleet = fleet_usd(window_problem, target)
     objective = fleet + start_usd(window_problem, target)
     return replace(
@@ -325,7 +325,7 @@ def _unproven_plan(
 
 
 def _solve_together(periods: Periods, progress: Progress) -> ScalingPlan:
-    """Plan all periods in one program. Conflicts are stated only in the first period."""
+    """Plan all periods in one program. Only the first period states conflicts."""
     settings, horizon = periods.given.settings, periods.together()
 
     def check() -> None:

@@ -34,10 +34,11 @@ CONTROL_S = ScheduleFollower.interval_s  # interval at which an active plan is a
 def plan_window(
     inputs: PlanInput, progress: Progress, *, method: str | None = None, load_factor: float = 1.0
 ) -> PlannedWindow:
-    """Forecast the load and plan every period for ``load_factor`` times that load.
+    """Forecast the demand, multiply it by ``load_factor``, and plan every period.
 
-    ``method`` replaces the scenario's forecast, if given. Targets are ``[l, r, g]`` instances,
-    from ``inputs.current`` on. Raise Infeasible with the conflict in words.
+    ``method`` replaces the scenario's forecast, if given. The plan starts from the fleet
+    ``inputs.current`` and gives instances ``[l, r, g]``. Raise Infeasible with the conflict in
+    words.
     """
     foreseen = forecast_load(inputs, part(progress, 0.0, 0.7), method=method)
     load = foreseen.load.times(load_factor)
@@ -48,7 +49,7 @@ def plan_window(
 def forecast_load(
     inputs: PlanInput, progress: Progress, *, method: str | None = None
 ) -> ForecastLoad:
-    """Return the load to plan for in each period.
+    """Return the demand to plan for in each period.
 
     It is the scenario's forecast at the planned quantiles. With ``method``, it is the mean of that
     method's forecast.
@@ -70,7 +71,7 @@ def forecast_load(
 
 
 def load_of(inputs: PlanInput, forecasts: Sequence[SeriesForecast]) -> Load:
-    """Return the load to plan for: ``forecasts`` at their levels, plus deferrable load."""
+    """Return the demand to plan for: ``forecasts`` at their quantiles, plus deferrable load."""
     traffic, window, forecast = inputs.traffic, inputs.window, inputs.settings.forecast
     all_at_once = inputs.settings.periods == ALL
     names = list(dict.fromkeys(series.key.tier for series in forecasts)) or [INTERACTIVE]
@@ -95,7 +96,7 @@ def load_of(inputs: PlanInput, forecasts: Sequence[SeriesForecast]) -> Load:
 
 
 def plan_load(inputs: PlanInput, load: Load, progress: Progress) -> ScalingPlan:
-    """Plan every period for ``load``; raise Infeasible with the conflict."""
+    """Plan every period for the demand ``load``; raise Infeasible with the conflict in words."""
     return solve_periods(Periods.of(inputs, load), progress)
 
 
@@ -105,8 +106,8 @@ def static_at_peak(inputs: PlanInput) -> tuple[IntArray, str]:
     This is an oracle baseline, sized from the actual demand. If the window is ahead of the trace,
     it is sized from the last window of the same length.
 
-    Peaks at different times may not fit together, although every single period does. The fleet
-    then covers what fits, and the second value is a sentence on it. Otherwise the sentence is "".
+    Peaks at different times may not fit together, although every single period does. The fleet then
+    covers what fits, and the second value is a sentence on that. Otherwise it is "".
     """
     window = inputs.window
     end_s = window.start_s if window.ahead else window.end_s
@@ -142,12 +143,12 @@ def static_before(inputs: PlanInput) -> StaticBefore:
 
 
 def peaks_before(inputs: PlanInput) -> FloatArray:
-    """Return the peaks of the time that ``static_before`` is sized on, ``[l, r, 1]`` tokens/s."""
+    """Return the peak demand before the window, ``[l, r, 1]`` tokens/s, for ``static_before``."""
     return _peaks(inputs, *_history_span(inputs))
 
 
 def _history_span(inputs: PlanInput) -> tuple[float, float]:
-    """Return the begin and end of the time before the window that a static fleet is sized on."""
+    """Return begin and end (epoch s) of the time before the window that sizes a static fleet."""
     window, demand = inputs.window, inputs.traffic.demand
     least_s = 7 * DAY_S if inputs.traffic.all_launched else DAY_S
     start_s = max(window.start_s - max(window.duration_s, least_s), demand.start_s)
@@ -155,14 +156,21 @@ def _history_span(inputs: PlanInput) -> tuple[float, float]:
 
 
 def _peaks(inputs: PlanInput, start_s: float, end_s: float) -> FloatArray:
-    """Return the peaks of ``[start_s, end_s)`` by model and region, ``[l, r, 1]`` tokens/s."""
+    """Return the peak demand in ``[start_s, end_s)`` by model and region, ``[l, r, 1]`` tokens/s.
+
+    Deferrable demand counts times ``niw_buffer``. Without that setting, it is served before it
+    becomes urgent, in the room that interactive load leaves.
+    """
     hardware, traffic = inputs.hardware, inputs.traffic
     tps = np.zeros((len(traffic.models), len(traffic.regions), 1))
     buffer = inputs.settings.forecast.niw_buffer
-    for tiers, weight in ((interactive(hardware), 1.0), (_deferrable(inputs), buffer)):
+    weighted_tiers = [(interactive(hardware), 1.0)]
+    if buffer is not None:
+        weighted_tiers.append((_deferrable(inputs), buffer))
+    for tiers, weight in weighted_tiers:
         for (m, r), series in by_model_and_region(traffic, tiers):
             rate = series.window(start_s, end_s).rate()
-            if weight is not None and np.any(~np.isnan(rate)):
+            if np.any(~np.isnan(rate)):
                 tps[m, r, 0] += weight * float(np.nanmax(rate))
     if buffer is None:
         tps = np.maximum(tps, level_deferred_tps(inputs, start_s, end_s)[..., None])
@@ -170,7 +178,7 @@ def _peaks(inputs: PlanInput, start_s: float, end_s: float) -> FloatArray:
 
 
 def static_fleet_for(inputs: PlanInput, tps: FloatArray) -> tuple[IntArray, str]:
-    """Return the cheapest fleet ``[l, r, g]`` for peaks ``tps``, and the conflict.
+    """Return the cheapest fleet ``[l, r, g]`` that covers the peaks ``tps``, and the conflict.
 
     The conflict is "" if the fleet covers all peaks.
     """
@@ -190,11 +198,11 @@ def static_fleet_for(inputs: PlanInput, tps: FloatArray) -> tuple[IntArray, str]
 
 
 def schedule_of(plan: ScalingPlan, window: Window) -> ScheduleTable:
-    """Return the schedule of a plan: the targets ``[steps, l, r, g]`` over time.
+    """Return the schedule of a plan: the target counts ``[steps, l, r, g]`` over time.
 
     The instances of each period are requested ``lead_s`` before it begins, so that they are ready
     then. They stay until it ends. At any time, the target is the largest of the current period and
-    those already requested. See ``asked_s`` for the times.
+    those already requested.
     """
     times, active = _active_targets(window)
     targets = _largest_active(plan.target, active)
@@ -237,9 +245,9 @@ def _active_targets(window: Window) -> tuple[FloatArray, BoolArray]:
 
 
 def _largest_active(counts: IntArray, active: BoolArray) -> IntArray:
-    """Return the largest counts of the requested periods at each time, ``[t, l, r, g]``."""
-    most: IntArray = np.where(active[..., None, None, None], counts, 0).max(axis=1)
-    return most
+    """Return, for each time, the largest counts of all periods requested then, ``[t, l, r, g]``."""
+    largest: IntArray = np.where(active[..., None, None, None], counts, 0).max(axis=1)
+    return largest
 
 
 def _deferrable(inputs: PlanInput) -> set[str]:

@@ -22,11 +22,11 @@ def problem(
     start_s: float | None = None,
     kw: FloatArray | None = None,
 ) -> PlanningProblem:
-    """Return E7 for one period from ``start_s``. ``demand_tps`` has shape ``[l, r, w]``.
+    """Return the planning problem (E7) of one period; ``demand_tps`` has shape ``[l, r, w]``.
 
-    ``kw`` is the result of ``instance_kw``, if the caller has it already. The start cost sigma is
-    the price of the GPU time before an instance serves: price times start-up time (section 5). It
-    is spread over the period, because E7 counts dollars per hour.
+    ``start_s`` is the period's start. ``kw`` is the result of ``instance_kw``, if the caller has it
+    already. A start costs the GPU time before an instance serves: price times start-up time
+    (section 5). It is spread over the period, because E7 counts dollars per hour.
     """
     hardware, theta_tps = inputs.hardware, inputs.sizes.theta_tps
     tp = np.ones((len(hardware.models), len(hardware.gpus)), np.int64)
@@ -81,13 +81,13 @@ def instance_kw(inputs: PlanInput) -> FloatArray:
         sized = sizes.capacity.get((m, g))
         if power is not None and sized is not None and lengths is not None:
             load = sized[1]
-            read, written = (np.asarray(part, float).mean() for part in lengths[m])
+            mean_isl, mean_osl = (np.asarray(part, float).mean() for part in lengths[m])
             second = load.tbt_s if np.isfinite(load.tbt_s) and load.tbt_s > 0 else load.ttft_s
             pooled = float(sizes.theta_tps[m, g]) / load.input_tps  # gain of a large pool
-            decodes = max(1.0, pooled * load.max_rps * written * second)
+            decodes = max(1.0, pooled * load.max_rps * mean_osl * second)
             prompt = pooled * load.input_tps * second
-            context = decodes * (read + written / 2)
-            watts = float(power.watts(second, decodes, context, prompt, prompt * read / 2))
+            context = decodes * (mean_isl + mean_osl / 2)
+            watts = float(power.watts(second, decodes, context, prompt, prompt * mean_isl / 2))
         kw[m, :, g] = profile.tp * (watts + host_of(gpu)[0]) * pue / 1000
     return kw
 
@@ -102,7 +102,7 @@ def _carbon(region: Region, start_s: float | None, period_s: float) -> float:
 
 
 def _shared(inputs: PlanInput) -> dict[str, Any]:
-    """Return the arguments for columns that share GPUs or have roles, or none if none do."""
+    """Return the arguments for columns that share GPUs or have roles; empty if none do."""
     hardware = inputs.hardware
     if hardware.one_each:
         return {}

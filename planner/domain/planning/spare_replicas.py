@@ -77,5 +77,6 @@ def _sentence(
     kept = f"Demand is carried without {loss_words(spare)}"
     if usd is None or gpu_hours is None:
         return f"{kept}; the plan without that was not found."
-    of = "" if share is None else f" ({share:+.1%})"
-    return f"{kept}: that costs ${usd:,.2f}{of} and {gpu_hours:,.1f} GPU-hours of this window."
+    share_words = "" if share is None else f" ({share:+.1%})"
+    cost = f"${usd:,.2f}{share_words} and {gpu_hours:,.1f} GPU-hours of this window"
+    return f"{kept}: that costs {cost}."

@@ -1,4 +1,7 @@
-"""Report the levels of a provisioning run in figures and sentences, by phase and in total."""
+"""Report a provisioning run in figures and sentences, by phase and in total.
+
+A level is the unit of scaling: whole replicas, modules or operators.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +24,10 @@ LEVEL_NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """Needs of one level, or of several together.
+    """GPUs, power, memory and latency at one level (replicas, modules or operators), or of several.
 
     Latency and limit are those of the phase nearest to its limit. ``gap`` is the share of GPUs
-    above a proven lower bound. None: there is no bound.
+    above a proven lower bound; None without a bound.
     """
 
     gpus: int
@@ -45,7 +48,7 @@ class Needs:
 
 @dataclass(frozen=True, slots=True)
 class Total:
-    """Needs of the chosen pools together."""
+    """The needs of all chosen pools together; ``tightest`` names the one nearest to its limit."""
 
     needs: Needs = field(metadata={MERGED: True})
     tightest: str
@@ -75,7 +78,7 @@ class ReplayedFigures:
 
 @dataclass(frozen=True, slots=True)
 class Trade:
-    """Alternative with fewer GPUs than the level, but more power, memory or latency."""
+    """An alternative plan with fewer GPUs than the level's, but more power, memory or latency."""
 
     gpus: int
     energy_w: float
@@ -85,7 +88,7 @@ class Trade:
 
 @dataclass(frozen=True, slots=True)
 class LevelFigures:
-    """One phase at one level: whole replicas, or a plan with its bottleneck."""
+    """One phase planned at one level: as whole replicas, or as a finer plan with its bottleneck."""
 
     needs: Needs = field(metadata={MERGED: True})
     request_j: float  # board energy per request (equation 9)
@@ -98,7 +101,7 @@ class LevelFigures:
 
 
 def level_documents(case: Case, level: Level) -> Level:
-    """Return ``level`` with the time before the first iteration in latency and limit.
+    """Return ``level`` with the time before a prompt's first iteration added to latency and limit.
 
     Plans do not include that time.
     """
@@ -108,13 +111,13 @@ def level_documents(case: Case, level: Level) -> Level:
 
 
 def _nearest_to_limit(levels: Sequence[Level]) -> int:
-    """Return the index of the level nearest to its limit."""
+    """Return the index of the level whose latency is the largest share of its limit."""
     return max(range(len(levels)), key=lambda i: levels[i].latency_s / levels[i].slo_s)
 
 
 def _total_needs(levels: Sequence[Level]) -> Needs:
-    """Return the sums over ``levels``, with the latency of the one nearest to its limit."""
-    near = levels[_nearest_to_limit(levels)]
+    """Return the sums over ``levels``; the latency is that of the level nearest to its limit."""
+    nearest = levels[_nearest_to_limit(levels)]
     gpus = sum(level.devices for level in levels)
     # A bound on the sum needs a bound on every level.
     bounds = [
@@ -127,8 +130,8 @@ def _total_needs(levels: Sequence[Level]) -> Needs:
         gpus=gpus,
         energy_w=sum(level.power_w for level in levels),
         memory_gb=sum(level.memory_bytes for level in levels) / 1e9,
-        latency_ms=near.latency_s * 1e3,
-        slo_ms=near.slo_s * 1e3,
+        latency_ms=nearest.latency_s * 1e3,
+        slo_ms=nearest.slo_s * 1e3,
         seconds=sum(level.seconds for level in levels),
         gap=None if bound is None else (gpus - bound) / gpus,
         least_gpus=bound,
@@ -136,14 +139,17 @@ def _total_needs(levels: Sequence[Level]) -> Needs:
 
 
 def total(cases: list[Case], name: str) -> Total:
-    """Return the needs of all cases at a level; a case without it counts as whole replicas."""
+    """Return the needs of all cases planned as ``name``: whole replicas, modules or operators.
+
+    A case without such a plan is counted as whole replicas.
+    """
     levels = [level_documents(case, case.levels.get(name) or case.levels[MODEL]) for case in cases]
-    near = cases[_nearest_to_limit(levels)]
-    return Total(_total_needs(levels), f"{near.phase} of {near.model} in {near.region}")
+    nearest = cases[_nearest_to_limit(levels)]
+    return Total(_total_needs(levels), f"{nearest.phase} of {nearest.model} in {nearest.region}")
 
 
 def total_savings(totals: Mapping[str, Total]) -> dict[str, Savings]:
-    """Return the savings of each finer level over whole replicas."""
+    """Return the savings of each finer level (module, operator) over whole replicas, as shares."""
     of_replicas = totals[MODEL].needs.amounts
     return {
         name: saved_shares(of_replicas, total.needs.amounts)
@@ -153,7 +159,7 @@ def total_savings(totals: Mapping[str, Total]) -> dict[str, Savings]:
 
 
 def level_figures(case: Case, level: Level) -> LevelFigures:
-    """Return the figures of one case at one level."""
+    """Return the figures of one case planned at one level (replicas, modules or operators)."""
     replicas, bottleneck = level.replicas, None
     if replicas is None and level.plan is not None:
         slowest = int(level.plan.sojourn_s.argmax())
@@ -184,6 +190,7 @@ def _replayed_figures(level: Level) -> ReplayedFigures | None:
 
 
 def _trade(level: Level) -> Trade | None:
+    """Return the level's alternative with fewer GPUs as figures, or None."""
     other = level.trade
     if other is None:
         return None
@@ -191,6 +198,7 @@ def _trade(level: Level) -> Trade | None:
 
 
 def _savings(case: Case) -> dict[str, Savings]:
+    """Return the savings of each finer level over whole replicas, for one case."""
     of_replicas = case.levels.get(MODEL)
     finer = {name: level for name, level in case.levels.items() if name != MODEL}
     return (
@@ -254,7 +262,7 @@ class PoolFigures:
 
 
 def headline(totals: Mapping[str, Total], saved: Mapping[str, Savings]) -> str:
-    """Return the level with the fewest GPUs and its savings."""
+    """Return a sentence on the level that needs the fewest GPUs, with its savings."""
     gpus = totals[MODEL].needs.gpus
     if not saved:
         return f"Whole replicas need {gpu_words(gpus)}"
@@ -268,12 +276,12 @@ def headline(totals: Mapping[str, Total], saved: Mapping[str, Savings]) -> str:
 
 
 def saves_gpus(saved: Mapping[str, Savings]) -> bool:
-    """Return whether a finer level saves GPUs."""
+    """Return whether modules or operators need fewer GPUs than whole replicas."""
     return any((share.gpus or 0.0) > 0 for share in saved.values())
 
 
 def no_savings_notes(saved: Mapping[str, Savings]) -> list[str]:
-    """Return a sentence for each level without savings, if another level has some."""
+    """Return a sentence for each level without savings, if at least one level has some."""
     return [
         f"{WORDS[name].capitalize()} nothing is saved in GPUs here."
         for name, share in saved.items()
@@ -282,7 +290,7 @@ def no_savings_notes(saved: Mapping[str, Savings]) -> list[str]:
 
 
 def fallback_notes(cases: list[Case]) -> list[str]:
-    """Return a sentence for each finer level that falls back to whole replicas."""
+    """Return a sentence for each case whose finer plan is just whole replicas."""
     return [
         f"{case.model} in {case.region} on {case.gpu}: {WORDS[name]} no finer level needs fewer "
         f"GPUs in {case.phase}. The plan is {level.method.partition(':')[0]}."
@@ -293,7 +301,7 @@ def fallback_notes(cases: list[Case]) -> list[str]:
 
 
 def trade_notes(cases: list[Case]) -> list[str]:
-    """Return a sentence for each level that could use fewer GPUs at some other cost."""
+    """Return a sentence for each level that could use fewer GPUs at another cost."""
     return [
         f"{case.phase.capitalize()} of {case.model} in {case.region} on {case.gpu} fits on "
         f"{gpu_words(other.devices)} {WORDS[name]} instead of {level.devices}, but needs more "
@@ -325,7 +333,10 @@ def sm_share_notes(cases: Sequence[Case]) -> Iterator[str]:
 
 
 def order_notes(cases: Iterable[Case]) -> Iterator[str]:
-    """Yield a sentence for each case with short prompts first: savings and p99 of long ones."""
+    """Yield a sentence for each case that serves short prompts first, on its effect.
+
+    The effect is the savings in GPUs, and the p99 latency of long prompts.
+    """
     for case in cases:
         replayed = case.least.replayed if case.levels else None
         if case.service.order == "fcfs" or replayed is None:
@@ -364,11 +375,13 @@ def beyond_capacity(cases: list[Case]) -> list[str]:
             name: sum((case.levels.get(name) or case.levels[MODEL]).devices for case in group)
             for name in names
         }
-        over = [f"{WORDS[name]} {gpus}" for name, gpus in needs.items() if gpus > group[0].capacity]
-        if over:
+        too_large = [
+            f"{WORDS[name]} {gpus}" for name, gpus in needs.items() if gpus > group[0].capacity
+        ]
+        if too_large:
             sentences.append(
                 f"{group[0].region} has {group[0].capacity} {group[0].gpu}; this load needs "
-                f"{', '.join(over)}. Give the region more, or plan another GPU type."
+                f"{', '.join(too_large)}. Give the region more, or plan another GPU type."
             )
     return sentences
 
@@ -384,6 +397,7 @@ def refusal_notes(cases: list[Case]) -> list[str]:
 
 
 def _why_not(case: Case) -> str:
+    """Return why whole replicas cannot meet the limit, in words."""
     service, fastest = case.service, float(case.problem.replica_s.min())
     if service.start_s >= service.slo_s:
         return f"{service.start_s * 1e3:,.0f} ms go by before its first iteration"

@@ -1,4 +1,4 @@
-"""Plan a service at each level, from operator times and interference.
+"""Plan a service at each level: by whole replicas, by modules and by operators.
 
 Times come from imported kernel measurements, or else from efficiency factors. Interference comes
 from measurements in the files, or else from the physical model.
@@ -60,7 +60,7 @@ KIND_OF = {"norm": "elementwise", "activation": "elementwise", "rope": "elementw
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Measurements:
-    """Measurements on one GPU type; None: not measured."""
+    """Measured operator times and interference on one GPU type; None if not measured."""
 
     kernels: Kernels | None = None
     interference: InterferenceTable | None = None
@@ -111,10 +111,10 @@ def measured_on(
 
 
 def interference_table(gpu: str, source: str, sharing: Sequence[Sharing]) -> InterferenceTable:
-    """Return measured slowdowns by kinds of operators.
+    """Return the measured slowdowns by pair of operator kinds that share a GPU.
 
-    Of several measured splits of the GPU, the one nearest to half counts. The slowdown of a kind is
-    the median over its operators and precisions.
+    Of several measured splits of the GPU, the one nearest to half is used. The slowdown of a kind
+    is the median over its operators and precisions.
     """
     slowdowns: dict[tuple[str, str], list[tuple[float, float]]] = {}
     alone: dict[str, dict[float, list[float]]] = {}
@@ -130,7 +130,7 @@ def interference_table(gpu: str, source: str, sharing: Sequence[Sharing]) -> Int
     for pair, rows in slowdowns.items():
         nearest = min(distance for distance, _ in rows)
         pairs[pair] = float(
-            np.median([times for distance, times in rows if distance <= nearest + 1e-9])
+            np.median([slowdown for distance, slowdown in rows if distance <= nearest + 1e-9])
         )
     shares = {
         kind: (
@@ -144,11 +144,11 @@ def interference_table(gpu: str, source: str, sharing: Sequence[Sharing]) -> Int
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Options for planning the levels.
+    """Options for planning by replicas, modules and operators.
 
-    ``batch_wait`` counted: the time to fill a batch counts, so the largest batch is chosen with
-    each plan (``sharing.filled``). ``shared`` False: a GPU runs one stream. ``order``: queue order
-    of prompts. best: the order that needs fewer devices in the replay.
+    If ``batch_wait`` is counted, latency includes the time to fill a batch. The largest batch is
+    then chosen with each plan. ``shared`` False means that a GPU runs one stream. ``order`` is the
+    queue order of prompts; best is the order that needs fewer devices in the replay.
     """
 
     levels: tuple[str, ...]
@@ -162,7 +162,7 @@ class Rules:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Judge:
-    """Requests for replays of the levels, and the share of them that must meet the limit."""
+    """Request lengths for replays of plans, and the share of requests that must meet the limit."""
 
     isl: IntArray
     osl: IntArray
@@ -177,10 +177,10 @@ def solve_levels(
     measured: Measurements = NO_MEASUREMENTS,
     judge: Judge | None = None,
 ) -> tuple[PhaseProblem, dict[str, Level]]:
-    """Return the problem of one service, and its plan for each level.
+    """Return the problem of one service, and by level (replica, module, operator) its plan.
 
-    There are no levels if whole replicas cannot meet the limit. With a ``judge``, a replay confirms
-    each plan. Without, plans meet the limit on average.
+    There are no plans if whole replicas cannot meet the limit. With a ``judge``, plans meet the
+    limit for the required share of replayed requests. Without, they meet it on average.
     """
     room = MEMORY_SHARE * service.gpu.memory_bytes
     phase = with_ample_replicas(problem_of(service, weights, measured=measured))
@@ -206,7 +206,7 @@ def solve_levels(
 def _confirmed_levels(
     phase: PhaseProblem, room: float, rules: Rules, judge: Judge
 ) -> tuple[PhaseProblem, dict[str, Level]]:
-    """Return the levels for the queue order of prompts that needs the fewest devices.
+    """Return the plans under the prompt queue order that needs the fewest devices, by level.
 
     The order is fcfs if the other saves nothing. It is also fcfs for a phase without queues, in
     which sequences decode together.
@@ -221,12 +221,12 @@ def _confirmed_levels(
         by_order[order] = ordered, {name: levels[name] for name in LEVELS if name in levels}
 
     def needs(order: Order) -> float:
-        """Return the fewest devices of a level that the replay confirms."""
-        kept = [
+        """Return the fewest devices of any level whose replay meets the attainment target."""
+        confirmed = [
             level.devices for level in by_order[order][1].values()
             if level.replayed is not None and level.replayed.attainment >= judge.attainment
         ]  # fmt: skip
-        return min(kept, default=np.inf)
+        return min(confirmed, default=np.inf)
 
     best = min(by_order, key=needs)
     chosen, levels = by_order[best]
@@ -260,11 +260,10 @@ def with_ample_replicas(phase: PhaseProblem) -> PhaseProblem:
 def _level_chain(
     phase: PhaseProblem, room: float, rules: Rules, judge: tuple[LevelReplay, float] | None = None
 ) -> dict[str, Level]:
-    """Plan the levels from the coarsest to the finest.
+    """Plan the levels from the coarsest (whole replicas) to the finest (operators).
 
-    A coarser plan is also a valid plan of a finer level. So each level returns the best of all
-    these plans. Module plans are computed for the operator level even if they are not
-    in ``rules.levels``.
+    A coarser plan is also valid at a finer level, so each level returns the best of all plans so
+    far. Module plans are computed for the operator level even if ``rules.levels`` omits them.
     """
     by_replica = (
         model_level(phase, room)
@@ -278,17 +277,17 @@ def _level_chain(
         if not wanted_level and not (name == "module" and "operator" in rules.levels):
             continue
         method = rules.method if wanted_level else "greedy"
-        own = method in (ALGORITHM1, PRINTED)  # the source's plan, as it is
+        is_source_method = method in (ALGORITHM1, PRINTED)  # the source's plan, as it is
         plan = partial(
             plan_level, name, device_bytes=room, method=method, shared=rules.shared,
-            coarser=() if own else tuple(coarser), proofs=rules.proofs and wanted_level,
-            epsilon=rules.epsilon,
+            coarser=() if is_source_method else tuple(coarser),
+            proofs=rules.proofs and wanted_level, epsilon=rules.epsilon,
         )  # fmt: skip
-        if own:
+        if is_source_method:
             level = plan(phase)
             if level is not None:
-                came = None if judge is None else judge[0].of(level)
-                levels[name] = replace(level, replayed=came)
+                replayed = None if judge is None else judge[0].of(level)
+                levels[name] = replace(level, replayed=replayed)
             continue
         level = (
             plan(phase)
@@ -337,5 +336,5 @@ def problem_of(
 
 
 def timing_of(gpu: GpuSpec, measured: Measurements = NO_MEASUREMENTS) -> OperatorTiming:
-    """Return the operator times: measured kernels, or else published peaks times efficiency."""
+    """Return how operators are timed: by measured kernels, else by peaks times efficiency."""
     return OperatorTiming(gpu, efficiencies(), measured.kernels, measured.times)

@@ -21,7 +21,7 @@ ASSUMED_SLO_S = {"prefill": 2.0, "decode": 0.2}
 
 @dataclass(frozen=True, slots=True)
 class Peak:
-    """Demand of one model in one region in the busiest hour of the window."""
+    """The demand of one model in one region in the busiest hour of the window."""
 
     requests_s: float
     isl: float
@@ -116,7 +116,7 @@ SAMPLE = 20_000  # approximate number of requests to draw lengths from
 def lengths_of(
     hardware: Hardware, traffic: Traffic, model_region: tuple[str, str], peak: Peak, seed: int
 ) -> tuple[IntArray, IntArray, IntArray]:
-    """Return input, output and cached tokens of requests of a place in the peak hour."""
+    """Return input, output and cached tokens of a model's requests in its peak hour."""
     cells = max(1, round(peak.requests_s * (peak.end_s - peak.start_s) / SAMPLE))
     trace = traffic.requests(peak.start_s, peak.end_s, seed, cells=cells)
     rows = is_of_pool(trace, model_region, interactive(hardware))
@@ -127,18 +127,18 @@ def lengths_of(
 
 
 def cached_tokens(hardware: Hardware, trace: Trace, model: str) -> IntArray:
-    """Return the prompt tokens of each request that a prefix cache has, as a log counts them.
+    """Return how many prompt tokens of each request a prefix cache saves, as logged.
 
-    They are 0 without prefix caches, and at least one token of a prompt is computed.
+    They are 0 without prefix caches. At least one token of a prompt is always computed.
     """
-    serving = hardware.serving[[each.name for each in hardware.models].index(model)]
+    serving = hardware.serving[[known_model.name for known_model in hardware.models].index(model)]
     if not serving.prefix_caching or not isinstance(trace.blocks, CachedTokens):
         return np.zeros(len(trace), np.int64)
     return np.minimum(trace.blocks.tokens, trace.input_tokens - 1).astype(np.int64)
 
 
 def is_of_pool(trace: Trace, model_region: tuple[str, str], tiers: set[str]) -> BoolArray:
-    """Return which requests are of the model and region ``model_region`` and in ``tiers``."""
+    """Return a mask of the requests of ``model_region`` in one of ``tiers``."""
     m, r = trace.models.index(model_region[0]), trace.regions.index(model_region[1])
     codes = [i for i, name in enumerate(trace.tiers) if name in tiers]
     return np.asarray((trace.model == m) & (trace.region == r) & np.isin(trace.tier, codes))

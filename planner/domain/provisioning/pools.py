@@ -37,7 +37,7 @@ class Variant:
 
 @dataclass(frozen=True, slots=True)
 class Images:
-    """Images in the requests of models with an encoder."""
+    """The images in requests to models with an image encoder."""
 
     each: float  # images per request
     tokens: float  # encoder tokens per image
@@ -58,7 +58,7 @@ def unknown_models(hardware: Hardware, peaks: dict[tuple[int, int], Peak]) -> tu
 def variants(hardware: Hardware, peaks: dict[tuple[int, int], Peak]) -> tuple[Variant, ...]:
     """Return the variants to plan; raise ScenarioError if there are none.
 
-    ``peaks`` is by model and region. Of several pools with one GPU type and precision, the cheapest
+    ``peaks`` is by model and region. If several pools have one GPU type and precision, the cheapest
     gives the price.
     """
     if not peaks:
@@ -165,10 +165,10 @@ def solve_variants(
 
 
 def choose_variants(cases: list[Case]) -> list[Case]:
-    """Mark, for each model and region, the cases of the chosen GPU type and precision.
+    """Mark the cases of one GPU type and precision as chosen, for each model and region.
 
-    The choice is the cheapest for whole replicas with all phases feasible. Types with enough GPUs
-    in the region come first.
+    The choice is the cheapest as whole replicas for which all phases are feasible. Types with
+    enough GPUs in the region are preferred.
     """
     cost: dict[tuple[str, str], dict[tuple[str, str], tuple[float, float]]] = {}
     for case in cases:

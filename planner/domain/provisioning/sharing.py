@@ -49,7 +49,7 @@ REQUESTS = 2000  # of a replay of chunked prefill
 
 @dataclass(frozen=True, slots=True)
 class SharingWay:
-    """GPUs, power and memory of both phases, in one way of sharing."""
+    """GPUs, power and memory of prefill and decode together, in one way of sharing GPUs."""
 
     gpus: int
     energy_w: float
@@ -80,7 +80,7 @@ class SharedService:
 
 @dataclass(frozen=True, slots=True)
 class SharedModels:
-    """All models of a region on one GPU type: their needs on separate and on common GPUs."""
+    """All models of a region on one GPU type: GPUs needed separately and on common GPUs."""
 
     region: str
     gpu: str
@@ -103,7 +103,7 @@ class SharedGpus:
 
 
 def shared_gpus(cases: list[Case]) -> SharedGpus:
-    """Return what the chosen cases need if phases or models share GPUs."""
+    """Return the GPUs that the chosen cases need if phases or models share GPUs."""
     both = groups(cases, lambda case: (case.model, case.region, case.gpu))
     cases_by_gpu = groups(cases, lambda case: (case.region, case.gpu))
     return SharedGpus(
@@ -121,8 +121,8 @@ def _service(prefill: Case, decode: Case) -> SharedService:
         [prefill.problem, decode.problem], [prefill.least, decode.least], room
     )
     service = chunked_service(prefill.service, decode.service)
-    of = partial(problem_of, service, prefill.weights, measured=prefill.measured)
-    chunked = with_ample_replicas(of())
+    build_problem = partial(problem_of, service, prefill.weights, measured=prefill.measured)
+    chunked = with_ample_replicas(build_problem())
     chunks = best_chunked(chunked, room)
     ways = {
         APART: SharingWay(
@@ -160,7 +160,7 @@ def _way_of_level(level: Level) -> SharingWay:
 
 
 def _replayed(cases: list[Case], shared: SharedPlan) -> tuple[float | None, bool]:
-    """Return the least attainment of the services on common GPUs, and whether all meet theirs."""
+    """Return the services' lowest attainment on common GPUs, and whether all meet theirs."""
     judges = [case.judge for case in cases if case.judge is not None and can_replay(case.problem)]
     if not shared.together or len(judges) < len(cases):
         return None, True
@@ -171,30 +171,33 @@ def _replayed(cases: list[Case], shared: SharedPlan) -> tuple[float | None, bool
         )
         for case, judge in zip(cases, judges, strict=True)
     ]  # fmt: skip
-    came = replay_together(replays, shared.together)
-    if came is None:
+    replayed = replay_together(replays, shared.together)
+    if replayed is None:
         return None, True
-    met = [its.attainment >= judge.attainment for its, judge in zip(came, judges, strict=True)]
-    return min(its.attainment for its in came), all(met)
+    met = [
+        result.attainment >= judge.attainment
+        for result, judge in zip(replayed, judges, strict=True)
+    ]
+    return min(result.attainment for result in replayed), all(met)
 
 
 def _replayed_chunks(level: Level, phase: PhaseProblem, prefill: Case, decode: Case) -> SharingWay:
-    """Return the fewest whole replicas with chunked prefill whose requests meet both limits.
+    """Return the fewest whole replicas with chunked prefill that meet both limits in a replay.
 
-    The engine of the simulator replays them, from the planned number on.
+    The search starts at the planned number. The engine of the simulator replays the requests.
     """
     plan, judge = level.replicas, prefill.judge
     assert plan is not None
     if judge is None or plan.stages > 1 or phase.service.image_tokens:
         return _way_of_level(level)
     shape, gpu = phase.service.shape, phase.service.gpu
-    b, j = (
+    batch_index, parallel_index = (
         int(np.searchsorted(sizes, value))
         for sizes, value in (
             (phase.problem.batches, plan.batch), (phase.problem.parallel, plan.parallel),
         )
     )  # fmt: skip
-    free = MEMORY_SHARE * gpu.memory_bytes - float(phase.replica_bytes[b, j])
+    free = MEMORY_SHARE * gpu.memory_bytes - float(phase.replica_bytes[batch_index, parallel_index])
     graph = operator_graph(shape, Arrangement(tp=plan.parallel, weights=phase.weights))
     prompt_tokens = plan.batch * phase.service.isl / phase.service.osl
     profile = GraphProfile(
@@ -246,12 +249,12 @@ def _models(group: list[Case]) -> SharedModels:
 
 
 def sentences(shared: SharedGpus) -> Sentences:
-    """Return sentences on services for which sharing beats finer levels, and on savings."""
+    """Return sentences on sharing: where it beats finer levels, and what it saves."""
     return Sentences(tuple(_is_beaten(shared)), tuple(_better_words(shared)))
 
 
 def _is_beaten(shared: SharedGpus) -> Iterator[str]:
-    """Yield a sentence for each service where chunked prefill on whole replicas is better."""
+    """Yield a sentence for each service for which chunked prefill on whole replicas is better."""
     for service in shared.services:
         apart, best = service.ways[APART], service.ways[service.best]
         if service.best == CHUNKED_MODEL and best.gpus < apart.gpus:
@@ -281,7 +284,7 @@ def _better_words(shared: SharedGpus) -> Iterator[str]:
 
 
 def _judged(attainment: float | None) -> str:
-    """Return whether a replay confirmed a way of sharing."""
+    """Return a clause on whether a replay confirmed this way of sharing."""
     if attainment is None:
         return "by means of queueing, without a replay"
     return f"a replay keeps the limits for {attainment:.1%} of requests"

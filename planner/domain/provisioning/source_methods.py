@@ -36,7 +36,7 @@ class OperatorChoice:
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """The plan of one method, and its replay; None: the method found no plan, or no replay."""
+    """The plan of one method, and its replay; None if there is no plan or no replay."""
 
     method: str
     slots: int | None = None  # equation 8
@@ -51,9 +51,9 @@ class Method:
 
 
 def methods_of(phase: PhaseProblem, judge: Judge | None, epsilon: float) -> tuple[Method, ...]:
-    """Return the plan of every method by operators, placed and replayed.
+    """Return the operator plan of every method, placed on GPUs and replayed.
 
-    Nothing is put in the place of a method's plan, also if whole replicas need fewer GPUs.
+    A method's plan is reported even if whole replicas need fewer GPUs.
     """
     room = MEMORY_SHARE * phase.service.gpu.memory_bytes
     replay = None
@@ -74,13 +74,17 @@ def methods_of(phase: PhaseProblem, judge: Judge | None, epsilon: float) -> tupl
 
 
 def _figures(name: str, phase: PhaseProblem, level: Level | None) -> Method:
+    """Return a method's plan and replay as figures."""
     if level is None or level.plan is None:
         return Method(name)
-    plan, came = level.plan, level.replayed
+    plan, replayed = level.plan, level.replayed
     row = partial(Method, name)
-    if came is not None:
+    if replayed is not None:
         row = partial(
-            row, mean_ms=1e3 * came.mean_s, p95_ms=1e3 * came.p95_s, attainment=came.attainment
+            row,
+            mean_ms=1e3 * replayed.mean_s,
+            p95_ms=1e3 * replayed.p95_s,
+            attainment=replayed.attainment,
         )
     joules = energy_of_pass(phase.problem, phase.power, plan)
     return row(

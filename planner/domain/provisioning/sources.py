@@ -28,7 +28,7 @@ MEASURED, BEYOND, MIXED, MODELLED = (
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Shares of the time of a pass by their source; they add up to 1."""
+    """Shares of an iteration's time that are measured, extrapolated and modelled; the sum is 1."""
 
     measured: float
     beyond: float
@@ -36,7 +36,10 @@ class Timing:
 
 
 def timing_word(shares: FloatArray) -> str:
-    """Return the source of a time in a word, from its measured and extrapolated ``shares [2]``."""
+    """Return in one word where an iteration's time comes from: measured, modelled or mixed.
+
+    ``shares [2]`` are the measured and the extrapolated share of that time.
+    """
     inside, beyond = (float(share) for share in shares)
     if inside + beyond < 0.005:
         return MODELLED
@@ -46,22 +49,22 @@ def timing_word(shares: FloatArray) -> str:
 
 
 def measured_shares(phase: PhaseProblem, level: Level) -> FloatArray:
-    """Return the measured and the extrapolated share of a plan's pass, ``[2]``."""
-    plan, judged = level.plan or level.replicas, level.seen(phase)
+    """Return the measured and the extrapolated share of a plan's iteration time, ``[2]``."""
+    plan, phase_as_planned = level.plan or level.replicas, level.seen(phase)
     assert plan is not None
-    chosen = judged.problem.chosen(plan.batch, plan.parallel)
-    seconds = judged.problem.latency_s[chosen]
-    return np.asarray((judged.measured[:, *chosen] * seconds).sum(axis=1) / seconds.sum())
+    chosen = phase_as_planned.problem.chosen(plan.batch, plan.parallel)
+    seconds = phase_as_planned.problem.latency_s[chosen]
+    return np.asarray((phase_as_planned.measured[:, *chosen] * seconds).sum(axis=1) / seconds.sum())
 
 
 def timing_words(phase: PhaseProblem, level: Level) -> Timing:
-    """Return the shares of a plan's pass by source."""
+    """Return the measured, extrapolated and modelled shares of a plan's iteration time."""
     inside, beyond = (float(share) for share in measured_shares(phase, level))
     return Timing(inside, beyond, max(0.0, 1.0 - inside - beyond))
 
 
 def beside_profiles(cases: list[Case]) -> Iterator[str]:
-    """Yield sentences on the gap between sums of operators and the profiles of ``plan``, ``size``.
+    """Yield sentences that compare sums of operator times with the profiles of plans and sizes.
 
     They also name the one that this run uses.
     """
@@ -112,8 +115,8 @@ def beside_profiles(cases: list[Case]) -> Iterator[str]:
 def timing_facts(cases: list[Case]) -> Iterator[Fact]:
     """Yield the facts on each GPU type: power by load, source of times, interference."""
     by_gpu = groups(cases, lambda case: case.gpu)
-    for alike in by_gpu:
-        gpu, shape = alike[-1].service.gpu, alike[-1].service.shape
+    for gpu_cases in by_gpu:
+        gpu, shape = gpu_cases[-1].service.gpu, gpu_cases[-1].service.shape
         if gpu.tdp_w:
             load = PowerAtLoad(power_model(gpu), gpu, operator_graph(shape, Arrangement()))
             of_gpu = facts_of(power_facts(gpu, load))
@@ -145,7 +148,7 @@ def _timing_fact(cases: list[Case]) -> Fact:
 
 
 def _by_profile(cases: list[Case]) -> str:
-    """Return a clause on the factors that match the scenario's own profiles, or ""."""
+    """Return a clause on the factors between operator times and the profiles, or ""."""
     times = [
         f"{case.measured.times:.2f} times that in {case.phase} of {case.model}"
         for case in cases

@@ -16,7 +16,7 @@ TYPICAL = 32.0  # decoding sequences of the compared pass
 
 @dataclass(frozen=True, slots=True)
 class ProfileComparison:
-    """Seconds of one typical pass: a prompt alone, or ``TYPICAL`` sequences that decode."""
+    """Seconds of one typical iteration: one prompt alone, or ``TYPICAL`` decoding sequences."""
 
     profile: Profile
     own_s: float  # sum of the operators
@@ -26,7 +26,7 @@ class ProfileComparison:
 def compare_with_profile(
     phase: PhaseProblem, profiles: Sequence[Profile]
 ) -> Iterator[ProfileComparison]:
-    """Yield the comparison for each profile with a tensor parallelism that operators may have.
+    """Yield the comparison with each profile whose tensor parallelism operators can have.
 
     Encoder operators are not counted, because profiles do not time them.
     """
@@ -50,7 +50,7 @@ def compare_with_profile(
 def start_of(phase: Phase, profiles: Sequence[Profile]) -> float:
     """Return the seconds of TTFT before a prompt's first iteration (``Profile.start_s``).
 
-    It is the longest of several profiles, and 0 for decode.
+    Of several profiles, the longest time is used. It is 0 for decode.
     """
     return (
         max((profile.start_s for profile in profiles), default=0.0) if phase == "prefill" else 0.0
@@ -58,7 +58,7 @@ def start_of(phase: Phase, profiles: Sequence[Profile]) -> float:
 
 
 def profile_ratio(phase: PhaseProblem, profiles: Sequence[Profile]) -> float:
-    """Return the ratio of a profile's pass time to the sum of its operators.
+    """Return the profiles' iteration time divided by the sum of operator times.
 
     It is the geometric mean over the profiles, or 1 if none can be compared.
     """

@@ -30,7 +30,7 @@ def tables_of(cases: list[Case]) -> dict[str, pl.DataFrame]:
 def _table(
     cases: list[Case], rows_of: Callable[[Case, Level], Rows], schema: dict[str, Any]
 ) -> pl.DataFrame:
-    """Return a table with the keys of each case and level, and the columns of ``schema``."""
+    """Return a table with one or more rows per case and level, with the columns of ``schema``."""
     rows = [
         (case.model, case.region, case.gpu, case.phase, name, case.weights, *row)
         for case in cases
@@ -119,12 +119,12 @@ def shards_table(cases: list[Case]) -> pl.DataFrame:
             return
         judged = level.seen(case.problem)
         chosen = judged.problem.chosen(plan.batch, plan.parallel)
-        each = judged.demand.shard_bytes(*chosen, plan.replicas) / 1e9
+        shard_gb = judged.demand.shard_bytes(*chosen, plan.replicas) / 1e9
         pairs, counts = np.unique(
             np.stack([placed.device, placed.operator], axis=1), axis=0, return_counts=True
         )
         for (d, v), n in zip(pairs, counts, strict=True):
-            yield int(d), judged.problem.names[v], int(n), float(n * each[v])
+            yield int(d), judged.problem.names[v], int(n), float(n * shard_gb[v])
 
     schema = {
         "device": pl.Int64,

@@ -19,7 +19,7 @@ WORDS = {OPERATOR: "by operators", MODULE: "by layers", MODEL: "by whole replica
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Case:
-    """One phase of one model in one region on one GPU type in one precision, at all chosen levels.
+    """One phase of a model in a region on a GPU type in a precision, planned at all chosen levels.
 
     ``levels`` is empty if no number of replicas meets the limit.
     """
@@ -43,13 +43,13 @@ class Case:
 
     @property
     def least(self) -> Level:
-        """Return the level with the fewest devices, then with the lowest power."""
+        """Return the plan with the fewest devices; of several, the one with the lowest power."""
         return min(self.levels.values(), key=lambda level: (level.devices, level.power_w))
 
 
 @dataclass(frozen=True, slots=True)
 class Sentences:
-    """Sentences on options without savings, which come first, and on options with savings."""
+    """Sentences for the result: first on options without savings, then on options with savings."""
 
     lost: tuple[str, ...] = ()
     won: tuple[str, ...] = ()

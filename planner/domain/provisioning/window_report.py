@@ -18,7 +18,7 @@ from simulation.provisioning.savings import Savings, saved_shares
 
 @dataclass(frozen=True, slots=True)
 class HeldPlan:
-    """The plan of a level for the busiest hour, kept all the time."""
+    """The plan of a level for the busiest hour, kept for the whole window."""
 
     gpus: int
     gpu_hours: float
@@ -27,7 +27,7 @@ class HeldPlan:
 
 @dataclass(frozen=True, slots=True)
 class LevelFiguresOverTime:
-    """A level over the window."""
+    """The figures of one level (replicas, modules or operators), planned window by window."""
 
     every_s: float  # interval between plans
     acts_s: float  # delay until a plan serves
@@ -44,13 +44,13 @@ class LevelFiguresOverTime:
 
     @property
     def kept(self) -> bool:
-        """Return whether the level attains its target at some headroom."""
+        """Return whether the level meets its attainment target at some headroom."""
         return self.attainment >= ATTAINMENT
 
 
 @dataclass(frozen=True, slots=True)
 class LevelTotal:
-    """A level over the window, all pools together."""
+    """The figures of one level over the window, summed over all pools."""
 
     gpu_hours: float
     kwh: float
@@ -59,7 +59,7 @@ class LevelTotal:
 
 @dataclass(frozen=True, slots=True)
 class PoolOverTime:
-    """One phase of one model in one region, with all levels over the window."""
+    """One phase of one model in one region over the window, planned at every level."""
 
     model: str
     region: str
@@ -86,7 +86,7 @@ class OverTime:
 
 
 def figures(journeys: list[WindowsOfCase], startup_s: float) -> OverTime:
-    """Return the figures of every pool and level, and the totals."""
+    """Return the figures of every pool and level over the window, and the totals."""
     pools = tuple(_pool(journey, startup_s) for journey in journeys)
     names = list(journeys[0].courses)
     totals = {
@@ -142,11 +142,13 @@ def _pool(journey: WindowsOfCase, startup_s: float) -> PoolOverTime:
 
 
 def _share_as_whole_replicas(course: LevelOverTime) -> float:
+    """Return the share of windows in which the level planned whole replicas."""
     served = [plan[0] for plan in course.plans if plan is not None]
     return sum(level.replicas is not None for level in served) / max(len(served), 1)
 
 
 def _held_plan(journey: WindowsOfCase, name: str) -> HeldPlan | None:
+    """Return the level's plan for the busiest hour, kept all the time; None without a replay."""
     if name not in journey.held:
         return None
     gpus = journey.case.levels[name].devices
@@ -156,6 +158,7 @@ def _held_plan(journey: WindowsOfCase, name: str) -> HeldPlan | None:
 
 
 def _savings(levels: Mapping[str, LevelFiguresOverTime | LevelTotal]) -> dict[str, Savings]:
+    """Return each finer level's savings over whole replicas: GPU-hours, energy and memory."""
     amounts = {
         name: (course.gpu_hours, course.kwh, course.memory_gb) for name, course in levels.items()
     }
@@ -221,7 +224,7 @@ def sentences(over_time: OverTime) -> Sentences:
 
 
 def _by_speed(over_time: OverTime, level: str) -> str:
-    """Return a sentence if a level saves by acting faster, not by its finer units, else ""."""
+    """Return a sentence if a level saves only by scaling faster, not by finer units, else ""."""
     share = min(pool.levels[level].as_whole for pool in over_time.pools)
     if share < 0.5:
         return ""
@@ -234,7 +237,7 @@ def _by_speed(over_time: OverTime, level: str) -> str:
 
 
 def _missing(over_time: OverTime) -> Iterator[str]:
-    """Yield a sentence for each level that misses its target at any headroom."""
+    """Yield a sentence for each level that misses its target at every headroom tried."""
     for pool in over_time.pools:
         for level, course in pool.levels.items():
             if not course.kept:

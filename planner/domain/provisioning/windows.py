@@ -48,7 +48,7 @@ METHOD = "arima"  # default method of the forecast by the minute
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TrackedTraffic:
-    """Inputs of the courses: traffic in ``[start_s, end_s)``, and the demand known to the plans."""
+    """Traffic in ``[start_s, end_s)``, and the demand that plans know, for planning over time."""
 
     hardware: Hardware
     traffic: Traffic
@@ -73,7 +73,7 @@ class ModelDemand:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WindowsOfCase:
-    """One phase of one model over the window, with the course of each level."""
+    """One phase of one model over the window, with each level's plans over time."""
 
     case: Case
     load: ModelDemand
@@ -85,7 +85,7 @@ class WindowsOfCase:
 def track_cases(
     cases: list[Case], following: TrackedTraffic, progress: Progress
 ) -> list[WindowsOfCase]:
-    """Return the courses of ``cases``, window by window."""
+    """Plan every level of ``cases`` window by window, and return the results over time."""
     tracked = []
     loads: dict[tuple[str, str, bool], ModelDemand] = {}
     for done, case in enumerate(cases):
@@ -129,10 +129,10 @@ def _load(
 ) -> ModelDemand:
     """Return the demand of a model and region (``model_region``), observed or forecast."""
     traffic, start_s, end_s = following.traffic, following.start_s, following.end_s
-    back = start_s
+    history_start_s = start_s
     if following.known == FORECAST:
-        back = max(traffic.demand.start_s, start_s - HISTORY_S)
-    trace = traffic.requests(back, end_s, following.seed)
+        history_start_s = max(traffic.demand.start_s, start_s - HISTORY_S)
+    trace = traffic.requests(history_start_s, end_s, following.seed)
     of_place_rows = is_of_pool(trace, model_region, interactive(following.hardware))
     prompts = trace.input_tokens.astype(np.int64)
     if without_cached:
@@ -149,11 +149,13 @@ def _load(
     windows = _pad_windows(windows, count)
     if following.known != FORECAST:
         return ModelDemand(windows, requests, None, "the interval before")
-    minutes = round((end_s - back) / MINUTE_S)
-    counts = np.bincount(((arrival + start_s - back) // MINUTE_S).astype(int), minlength=minutes)
+    minutes = round((end_s - history_start_s) / MINUTE_S)
+    counts = np.bincount(
+        ((arrival + start_s - history_start_s) // MINUTE_S).astype(int), minlength=minutes
+    )
     series = DemandSeries(
         SeriesKey(*model_region, "interactive"),
-        back,
+        history_start_s,
         MINUTE_S,
         counts[:minutes].astype(float),
         REQUESTS,
@@ -169,10 +171,11 @@ def _load(
 
 
 def _forecast(following: TrackedTraffic, series: DemandSeries) -> dict[str, FloatArray]:
-    """Forecast the requests/s that the plans of each minute are made for, by level.
+    """Return by level the requests/s that each minute's plan is made for.
 
-    The rate is the maximum until the next plan can serve. The model is fitted to the history before
-    the window, then updated minute by minute. Raises ScenarioError if a fit is not possible.
+    It is the maximum of the forecast until the next plan can serve. The model is fitted to the
+    history before the window, then updated minute by minute. Raises ScenarioError if a fit is not
+    possible.
     """
     origins = np.arange(following.start_s, series.end_s - 1e-6, MINUTE_S)
     ahead = {

@@ -12,7 +12,7 @@ LABEL = "assurance-"  # label of a policy that was simulated for another level, 
 
 
 def level_of(key: str) -> str:
-    """Return the level of assurance that a policy was simulated for; "": no other level."""
+    """Return the level of assurance in the key of a run; "" if the key names none."""
     label = key.rpartition(SEPARATOR)[2]
     return label.removeprefix(LABEL) if label.startswith(LABEL) else ""
 
@@ -20,10 +20,10 @@ def level_of(key: str) -> str:
 def alternatives_of(
     choices: Mapping[str, tuple[Choice, Sequence[Candidate]]], chosen: str
 ) -> tuple[dict[str, str], dict[str, Candidate]]:
-    """Return the key of the run of each alternative, and the candidates to simulate for them.
+    """Return each alternative's run key, and by key the candidates still to simulate.
 
     ``chosen`` is the level of assurance whose candidates are simulated anyway, under the keys of
-    their policies. The candidate of another level has a key of its own, unless it is the same.
+    their policies. The candidate of another level gets a separate key, unless it is the same plan.
     """
     known = {_plan(c): c.policy for c in choices.get(chosen, (None, ()))[1]}
     alternatives: dict[str, str] = {}
@@ -39,5 +39,5 @@ def alternatives_of(
 
 
 def _plan(candidate: Candidate) -> tuple[str, float | None, bool]:
-    """Return what sets a plan apart from others: policy, parameter value and spare replica."""
+    """Return what distinguishes plans: policy, parameter value and spare replica."""
     return candidate.policy, candidate.value, candidate.spare

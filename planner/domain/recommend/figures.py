@@ -12,7 +12,7 @@ from planner.inputs.scenario.schema.test_days import LEVELS
 
 @dataclass(frozen=True, slots=True)
 class PolicyOnDay:
-    """What the candidate of a policy did on a test day; costs are scaled to the planned window."""
+    """A policy's result on a test day; costs are scaled to the length of the planned window."""
 
     cost_usd: float | None
     attainment: dict[str, float | None]
@@ -24,7 +24,8 @@ class PolicyOnDay:
 class TestDayFigures:
     """A test day with the results of the policies that were tried on it.
 
-    ``cases`` is the number of simulated days. ``not_applicable`` says why it does not apply.
+    ``cases`` is the number of simulated days. ``not_applicable`` is the reason if the day does not
+    apply.
     """
 
     __test__ = False  # no class of tests, although its name begins like one
@@ -55,10 +56,10 @@ class Expected:
 
 @dataclass(frozen=True, slots=True)
 class AssuranceFigures:
-    """The policy that a level of assurance recommends.
+    """The policy recommended at one level of assurance.
 
-    If no policy passes every required day, ``qualifies`` is False: the policy is the nearest, and
-    ``failing`` names the days that it fails.
+    If no policy passes every required day, ``qualifies`` is False. The policy is then the nearest
+    to passing, and ``failing`` names the days that it fails.
     """
 
     policy: str
@@ -74,7 +75,7 @@ class AssuranceFigures:
 def day_figures(
     days: Sequence[TestDay], candidates: Sequence[Candidate], level: int
 ) -> tuple[TestDayFigures, ...]:
-    """Return the figures of every test day, with the candidates that were tried on it."""
+    """Return the figures of every test day, with the results of all candidates tried on it."""
     return tuple(
         TestDayFigures(
             name=day.name,
@@ -106,6 +107,7 @@ def assurance_figures(
 
 
 def _of(choice: Choice, days: Sequence[TestDay]) -> AssuranceFigures:
+    """Return a recommendation as figures."""
     candidate = choice.candidate
     tiers = dict.fromkeys(
         tier

@@ -22,11 +22,12 @@ INTERVAL = (0.1, 0.9)  # 80% intervals
 
 @dataclass(frozen=True, slots=True)
 class CaseResult:
-    """What a candidate did on one simulated day.
+    """The result of a candidate on one simulated day.
 
-    ``attainment`` is the share of requests within every limit, by tier; None: no request.
-    ``shortfall`` is how far the worst tier stays below its target, as a fraction. If ``cut``, the
-    simulation ended early because a tier was sure to miss its target, and figures are unknown.
+    ``attainment`` is the share of requests within every limit, by tier; None without requests.
+    ``shortfall`` is how far the worst tier is below its target, as a fraction. If ``cut``, the
+    simulation ended early because a tier was sure to miss its target, and other figures are
+    unknown.
     """
 
     cost_usd: float
@@ -45,7 +46,7 @@ class CaseResult:
 
 @dataclass(frozen=True, slots=True)
 class DayResult:
-    """What a candidate did on a test day: the mean over its cases, and whether it passes."""
+    """The result of a candidate on a test day: means over its cases, and whether it passes."""
 
     cost_usd: float | None  # None: not every case was simulated
     attainment: dict[str, float | None]
@@ -56,7 +57,7 @@ class DayResult:
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """Mean of a figure, and the ends of its 80% interval; None: one case tells no interval."""
+    """The mean of a figure, and the ends of its 80% interval; None with a single case."""
 
     mean: float
     low: float | None
@@ -75,12 +76,12 @@ class Candidate:
     results: Mapping[int, tuple[CaseResult | None, ...]] = field(default_factory=dict)
 
     def on(self, index: int, day: TestDay) -> DayResult | None:
-        """Return the result on test day number ``index``.
+        """Return the result on the test day with this index.
 
-        None if a required case was not simulated. The cost is infinite if any case was not.
+        Returns None if a required case was not simulated. The cost is infinite if any case was not.
         """
-        every = list(zip(day.cases, self.results.get(index, ()), strict=False))
-        known = [(case, result) for case, result in every if result is not None]
+        results = list(zip(day.cases, self.results.get(index, ()), strict=False))
+        known = [(case, result) for case, result in results if result is not None]
         required = [result for case, result in known if case.required]
         if not required or len(required) < sum(case.required for case in day.cases):
             return None
@@ -109,12 +110,12 @@ class Candidate:
         )
 
     def shortfall(self, days: Sequence[TestDay], level: int) -> float:
-        """Return the shortfall on its worst required day, as a fraction; 1 if one is unknown."""
+        """Return the largest shortfall on a required day, as a fraction; 1 if one is unknown."""
         results = [self.on(i, day) for i, day in enumerate(days) if day.required_at(level)]
         return max((1.0 if its is None else its.shortfall for its in results), default=0.0)
 
     def expected(self, days: Sequence[TestDay]) -> float:
-        """Return the mean cost over the weighted test days, in dollars; infinite if unknown."""
+        """Return the weighted mean cost of the test days in dollars; infinite if unknown."""
         total = weights = 0.0
         for i, day in enumerate(days):
             if not day.weight or not day.cases:
@@ -127,9 +128,9 @@ class Candidate:
         return total / weights if weights else float("inf")
 
     def interval(self, days: Sequence[TestDay], tier: str | None = None) -> Interval | None:
-        """Return the expected cost, or attainment of ``tier``, with its 80% interval.
+        """Return the expected cost, or the attainment of ``tier``, with its 80% interval.
 
-        The cases of all weighted days count by the weight of their day. None: nothing is known.
+        Cases count by the weight of their test day. Returns None if nothing is known.
         """
         values, weights = [], []
         for i, day in enumerate(days):
@@ -154,10 +155,10 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Choice:
-    """The candidate that a level of assurance recommends.
+    """The candidate recommended at one level of assurance.
 
-    If none qualifies, it is the one nearest to it: that with the smallest shortfall on its worst
-    required day. Then ``qualifies`` is False, and ``failing`` names the days that it fails.
+    If none qualifies, it is the nearest: the one with the smallest shortfall on its worst required
+    day. Then ``qualifies`` is False, and ``failing`` names the days that it fails.
     """
 
     candidate: Candidate
@@ -169,7 +170,10 @@ class Choice:
 def recommend(
     candidates: Sequence[Candidate], days: Sequence[TestDay], level: int
 ) -> Choice | None:
-    """Return the choice at ``level`` of assurance, by the lowest expected cost."""
+    """Return the qualifying candidate with the lowest expected cost at ``level`` of assurance.
+
+    If none qualifies, return the nearest one. Without candidates, return None.
+    """
     qualifying = [c for c in candidates if c.qualifies(days, level)]
     if not qualifying:
         return _nearest(candidates, days, level)
@@ -178,23 +182,25 @@ def recommend(
     best = min(equal, key=lambda c: (simplicity(c.policy), c.expected(days)))
     others = [c for c in qualifying if c.policy != best.policy]
     runner_up = min(others, key=lambda c: c.expected(days), default=None)
-    return Choice(best, True, (), runner_up)
+    return Choice(best, qualifies=True, failing=(), runner_up=runner_up)
 
 
 def _nearest(candidates: Sequence[Candidate], days: Sequence[TestDay], level: int) -> Choice | None:
+    """Return the candidate with the smallest shortfall on its worst required day."""
     if not candidates:
         return None
     nearest = min(candidates, key=lambda c: (c.shortfall(days, level), c.expected(days)))
     failing = tuple(
         day.name
         for i, day in enumerate(days)
-        if day.required_at(level) and not ((its := nearest.on(i, day)) and its.passes)
+        if day.required_at(level) and not ((result := nearest.on(i, day)) and result.passes)
     )
-    return Choice(nearest, False, failing, None)
+    return Choice(nearest, qualifies=False, failing=failing, runner_up=None)
 
 
 def _mean(values: Sequence[float | None], weights: Sequence[float]) -> float | None:
-    known = [its for its in zip(values, weights, strict=True) if its[0] is not None]
+    """Return the weighted mean of the known values; None if none is known."""
+    known = [pair for pair in zip(values, weights, strict=True) if pair[0] is not None]
     total = sum(weight for _, weight in known)
     if not total:
         return known[0][0] if known else None

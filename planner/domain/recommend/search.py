@@ -33,7 +33,7 @@ Screened = tuple[int | None, list[tuple[int, int, CaseResult]]]
 def choices(
     trials: Trials, policies: Sequence[Policy]
 ) -> dict[str, tuple[Choice, list[Candidate]]]:
-    """Return the choice of each level of assurance, and the candidates it was made among."""
+    """Return, by level of assurance, the choice and the candidates that it was made among."""
     able = [policy for policy in policies if not policy.traits.uses_future_data]
     out: dict[str, tuple[Choice, list[Candidate]]] = {}
     candidates: list[Candidate] = []
@@ -52,7 +52,7 @@ def choices(
 
 @dataclass(eq=False)
 class LevelSearch:
-    """The search at one level of assurance; ``below`` is that of the level below."""
+    """The search at one level of assurance; ``below`` is the search at the next lower level."""
 
     trials: Trials
     level: int
@@ -63,10 +63,10 @@ class LevelSearch:
     _simplest: int = field(default=MOST_COMPLEX, init=False)  # complexity of the best candidate
 
     def run(self, policies: Sequence[Policy], progress: Progress) -> list[Candidate]:
-        """Return a candidate of each policy that can win.
+        """Return one candidate for each policy that can win; if no policy passes, the nearest ones.
 
-        The static fleet, the best policy of the level below and guarded plans set the limit for
-        the others.
+        The static fleet, the best policy of the level below and guarded plans are tried first.
+        Their cost limits the others.
         """
         self.trials.size(self.level, part(progress, 0.0, 0.1))
         leader = None if self.below is None or self.below.best is None else self.below.best.policy
@@ -85,7 +85,7 @@ class LevelSearch:
 
     @cached_property
     def checks(self) -> list[Check]:
-        """Return the required cases, those that exceed the forecast most first."""
+        """Return the required cases as (day, case), those that exceed the forecast most first."""
         checks = [
             (day, case)
             for day in self.trials.days
@@ -97,16 +97,17 @@ class LevelSearch:
         return sorted(checks, key=lambda check: -_surprise(check[1], expected))
 
     def _limit(self) -> float:
-        """Return the cost on the forecast day above which a policy cannot win."""
+        """Return the cost on the forecast day above which a policy cannot win, in dollars."""
         if self.best is None:
             return float("inf")
         return self.trials.on_forecast_day(self.best) * (1 + PRUNED) + CENT
 
     def _trial(self, policy: Policy, index: int, case: Case) -> Trial:
+        """Return the trial of a policy's parameter value number ``index`` on a case."""
         return self.trials.trial(policy, index, self.level, case)
 
     def _try_all(self, policies: Sequence[Policy], progress: Progress) -> None:
-        """Screen ``policies``, then try those that may win on every required day."""
+        """Screen ``policies`` on two days, then try those that may win on every required day."""
         trials, limit, forecast_day = self.trials, self._limit(), self.trials.cases[0]
 
         def screened(policy: Policy, report: Progress) -> Screened:
@@ -123,7 +124,7 @@ class LevelSearch:
             if index is not None:
                 cost = trials.results[self._trial(policy, index, forecast_day)].cost_usd
                 starts.append((cost, policy, index))
-        starts.sort(key=lambda its: (its[0], its[1].traits.complexity, its[1].key))
+        starts.sort(key=lambda start: (start[0], start[1].traits.complexity, start[1].key))
         reports = shared(part(progress, 0.6, 1.0), len(starts))
         for (cost, policy, index), report in zip(starts, reports, strict=True):
             of_best = float("inf") if self.best is None else trials.on_forecast_day(self.best)
@@ -135,7 +136,10 @@ class LevelSearch:
                 self.candidates.append(trials.candidate(policy, index, self.level))
 
     def _try(self, policy: Policy, index: int, progress: Progress) -> None:
-        """Find the first value from ``index`` on that passes, and keep the candidate."""
+        """Find the first parameter value from ``index`` on that passes, and record the candidate.
+
+        If it is cheaper than the best so far, it becomes the best.
+        """
         at = self._first_passing(policy, index, progress)
         last = self.trials.last(policy)
         candidate = self.trials.candidate(policy, last if at is None else at, self.level)
@@ -148,16 +152,17 @@ class LevelSearch:
             self.best, self._simplest = candidate, policy.traits.complexity
 
     def _screen(self, policy: Policy, limit: float, report: Progress) -> Screened:
-        """Return the index of the first value that passes the hardest case and the forecast day.
+        """Find the first parameter value that passes the hardest case and the forecast day.
 
-        None: no value passes. A value that costs more than ``limit`` on the forecast day ends the
-        search. The results are returned too.
+        Returns its index (None if no value passes) and all results. A value that costs more than
+        ``limit`` on the forecast day ends the search.
         """
-        trials, every = self.trials, values(policy, self.level)
+        trials, all_values = self.trials, values(policy, self.level)
         spare = trials.keeps_spare(policy, self.level)
         results: dict[Trial, tuple[int, int, CaseResult]] = {}
 
         def result_on(index: int, case: Case, most: float) -> CaseResult:
+            """Return the result on a case, simulated up to a cost of ``most`` dollars."""
             trial = self._trial(policy, index, case)
             if trial not in results:
                 result = trials.results.get(trial)
@@ -171,6 +176,7 @@ class LevelSearch:
             return bool(result.dear) or result.passes
 
         def passes_forecast(index: int) -> bool:
+            """Return whether the forecast day is passed, with enough spare capacity if required."""
             result = result_on(index, trials.cases[0], limit)
             if result.dear or not spare:
                 return bool(result.dear) or result.passes
@@ -189,16 +195,17 @@ class LevelSearch:
 
         if start is None and policy.traits.beyond:
             start = 0  # its guard makes up for a low floor
-        elif start is None and 1.0 in every:
-            start = every.index(1.0)  # the plan as the forecast has it
+        elif start is None and 1.0 in all_values:
+            start = all_values.index(1.0)  # the plan as the forecast has it
         # A cost above the limit shows on the forecast day first, and N+1 is judged there.
-        index = bisect_first(passes_both, 0, len(every), start)
-        return index if index < len(every) else None, list(results.values())
+        index = bisect_first(passes_both, 0, len(all_values), start)
+        return index if index < len(all_values) else None, list(results.values())
 
     def _first_passing(self, policy: Policy, low: int, progress: Progress) -> int | None:
         """Return the index of the first value from ``low`` on that passes every required case.
 
-        A case that is failed is searched alone. Then all cases confirm the value.
+        Returns None if there is none. After a failed case, the search continues on that case alone.
+        Then all cases are checked again at the value found.
         """
         checks, count, index = list(self.checks), len(values(policy, self.level)), low
         while index < count and (at := self._failed(policy, index, checks, progress)) is not None:
@@ -217,21 +224,24 @@ class LevelSearch:
     def _failed(
         self, policy: Policy, index: int, checks: Sequence[Check], progress: Progress
     ) -> int | None:
-        """Return the place of the first of ``checks`` that is failed, a few at a time."""
+        """Return the index of the first of ``checks`` that is failed, or None.
+
+        A few checks are simulated at a time.
+        """
         for begin in range(0, len(checks), DEFAULT_THREADS):
-            now = checks[begin : begin + DEFAULT_THREADS]
-            every = [self._trial(policy, index, case) for _, case in now]
-            self.trials.simulate_all(policy, every, progress)
-            for i, ((day, _), trial) in enumerate(zip(now, every, strict=True)):
+            batch = checks[begin : begin + DEFAULT_THREADS]
+            batch_trials = [self._trial(policy, index, case) for _, case in batch]
+            self.trials.simulate_all(policy, batch_trials, progress)
+            for i, ((day, _), trial) in enumerate(zip(batch, batch_trials, strict=True)):
                 if not self.trials.on(day, trial).passes:
                     return begin + i
         return None
 
     def _nearest(self, policies: Sequence[Policy], progress: Progress) -> list[Candidate]:
-        """Return the candidate with the smallest shortfall on its worst required day.
+        """Return the candidates that were nearest to passing when tried; the last is the nearest.
 
-        Each policy is tried with its safest value, until a day is worse than the worst day of the
-        nearest policy so far.
+        Each policy is tried with its safest value. It is given up as soon as a day is worse than
+        the worst day of the nearest policy so far.
         """
         trials = self.trials
         required = [i for i, day in enumerate(trials.days) if day.required_at(self.level)]
@@ -255,9 +265,9 @@ class LevelSearch:
 
 
 def _surprise(case: Case, expected: float) -> float:
-    """Return how far the peak of a case exceeds ``expected``, that of the forecast day, as a ratio.
+    """Return a case's peak divided by ``expected``, the peak of the forecast day.
 
-    A past window counts as expected: policies forecast it as well. A fault is the worst.
+    A past window counts as 1, since policies forecast it as well. A fault counts as infinite.
     """
     if case.sizing is None:
         return float("inf")
@@ -265,7 +275,7 @@ def _surprise(case: Case, expected: float) -> float:
 
 
 def _peak(case: Case) -> float:
-    """Return the replicas of a static fleet at the peak of a case."""
+    """Return the replicas of a static fleet sized for a case's peak, at least 1."""
     study = (case.sizing or case.study)()
     return max(1.0, float(study.pools(study.peak).sum()))
 
@@ -275,7 +285,8 @@ def bisect_first(
 ) -> int:
     """Return the first index in ``[low, high)`` that passes, by bisection; ``high`` if none.
 
-    With ``start`` the search begins there and goes on in steps of growing size.
+    All indices after the first that passes must pass too. With ``start``, the search begins there
+    and continues in growing steps.
     """
     at, step = (low + high) // 2 if start is None else start, 1
     while low < high:

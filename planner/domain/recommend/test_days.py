@@ -51,8 +51,9 @@ class Case:
     """One simulated day.
 
     ``unexpected`` changes the fleet after the policy was built, so the policy does not know of it.
-    ``sizing`` is the study on which a static fleet is sized for the case; None: it cannot be.
-    ``weight`` is that of its cost within its test day. Not every case has to be ``required``.
+    ``sizing`` is the study on which a static fleet is sized for the case, or None if it cannot be.
+    ``weight`` is the weight of its cost within its test day. Only ``required`` cases decide whether
+    the day is passed.
     """
 
     study: Callable[[], Study]
@@ -65,12 +66,12 @@ class Case:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TestDay:
-    """A test that a policy may have to pass: every required case has to meet every tier.
+    """A test that a policy may have to pass: every tier must meet its target in each required case.
 
     ``level`` is the index of the lowest level of assurance that requires it; None: no level. With
-    ``by_capacity``, the capacity left after the loss of a replica counts instead of a simulation.
-    ``pass_share`` is the share of drawn days that the required cases stand for. ``reason`` says why
-    the day does not apply; "" if it does.
+    ``by_capacity``, the capacity left after the loss of a replica decides instead of a simulation.
+    ``pass_share`` is the share of drawn days that the required cases stand for. ``reason`` is set
+    if the day does not apply.
     """
 
     __test__ = False  # no class of tests, although its name begins like one
@@ -105,7 +106,8 @@ class TestDays:
     def every(self) -> tuple[TestDay, ...]:
         """Return all test days, in the order of the scenario.
 
-        If no day has a weight, the forecast day is added, so that costs are compared on one.
+        If no day has a weight, the forecast day is added, because costs are compared on weighted
+        days.
         """
         days = [day for declared in self.declared for day in self._days(declared)]
         if not any(day.weight and day.cases for day in days):
@@ -119,7 +121,7 @@ class TestDays:
 
     @cached_property
     def drawn(self) -> DrawnDays:
-        """Return the paths that are drawn from the forecast."""
+        """Return demand paths drawn from the forecast."""
         paths = max((d.paths for d in self.declared if isinstance(d, schema.Drawn)), default=PATHS)
         study = self.study
         method = study.settings.plan.forecast.method
@@ -127,17 +129,20 @@ class TestDays:
 
     @cached_property
     def forecast_day(self) -> Case:
-        """Return the drawn day whose busiest hour is the median."""
+        """Return the drawn day whose busiest hour is the median of all drawn days."""
         return self._percentile(MEDIAN)
 
     @cached_property
     def _order(self) -> IntArray:
-        """Return the drawn paths by the demand of their busiest hour, the least first."""
+        """Return the indices of the drawn paths by rising demand in their busiest hour."""
         busiest = busiest_hours(self.study.traffic.demand, self.study.window, self.drawn)
         return np.argsort(busiest, kind="stable")
 
     def _percentile(self, share: float) -> Case:
-        """Return the drawn day that is at least as busy as ``share`` of them."""
+        """Return the drawn day whose busiest hour is at this percentile of all drawn days.
+
+        ``share`` is the percentile as a fraction.
+        """
         if share not in self._percentiles:
             path = int(self._order[int(np.ceil(share * len(self._order) - 1e-9)) - 1])
             make = cache(partial(self.path, path))
@@ -146,7 +151,7 @@ class TestDays:
         return self._percentiles[share]
 
     def path(self, path: int) -> Study:
-        """Return the study on one drawn path."""
+        """Return the study with the traffic of the drawn path number ``path``."""
         study, days = self.study, self.drawn
         pattern = self.past[0].trace if self.past else study.trace.rows(slice(0))
         trace = requests_of_path(
@@ -157,7 +162,7 @@ class TestDays:
         return replace(changed(study, trace, demand), carried=carried)
 
     def _days(self, declared: schema.TestDay) -> list[TestDay]:
-        """Return the test days of a declaration; past windows are one day each."""
+        """Return the test days of a declaration; each past window is a separate day."""
         kind, level = declared.kind, schema.level_of(declared)
         common = {"kind", "name", "weight", "required"}
         parameters = declared.model_dump(exclude=common)
@@ -165,6 +170,7 @@ class TestDays:
         def day(
             name: str, *cases: Case, reason: str = "", number: int = 0, **rules: Any
         ) -> TestDay:
+            """Return a test day named by the declaration, or else ``name``."""
             shown = name if declared.name is None else f"{declared.name} {number or ''}".strip()
             return TestDay(
                 shown, kind, parameters, declared.weight, level, cases, reason=reason, **rules
@@ -192,24 +198,31 @@ class TestDays:
             case schema.RegionLost():
                 return [self._without_region(declared, day)]
             case schema.SlowStart():
-                late = partial(_slow_starts, times=declared.times)
-                return [day(f"Starts x {declared.times:g}, first fails", self._with(late, True))]
+                change = partial(_slow_and_failed_starts, factor=declared.times)
+                return [
+                    day(
+                        f"Starts x {declared.times:g}, first fails",
+                        self._with(change, static_unaffected=True),
+                    )
+                ]
 
     def _past_days(self, declared: schema.Past, day: Callable[..., TestDay]) -> list[TestDay]:
+        """Return a test day for each past window."""
         past = self.past[: declared.windows]
         if not past:
             return [day("Past days", reason="The traffic has no earlier window.")]
         clock = self.study.traffic.clock
-        spans = [span_words(its.window.start_s, its.window.end_s, clock) for its in past]
+        spans = [span_words(study.window.start_s, study.window.end_s, clock) for study in past]
         return [
-            day(f"Past: {span}", replace(_case(its), drawn=False), number=i + 1)
-            for i, (span, its) in enumerate(zip(spans, past, strict=True))
+            day(f"Past: {span}", replace(_case(study), drawn=False), number=i + 1)
+            for i, (span, study) in enumerate(zip(spans, past, strict=True))
         ]
 
     def _drawn_day(self, declared: schema.Drawn, day: Callable[..., TestDay]) -> TestDay:
-        """Return the test on the percentiles of the drawn days.
+        """Return the test day made of percentiles of the drawn days.
 
-        A policy that serves the day at ``pass_share`` is taken to serve all that are less busy.
+        A policy that serves the day at ``pass_share`` is assumed to serve all days that are less
+        busy.
         """
         shares = sorted({*PERCENTILES, declared.pass_share}, reverse=True)
         cases = [self._percentile(share) for share in shares]
@@ -220,10 +233,15 @@ class TestDays:
         return day("Drawn from the forecast", *cases, pass_share=declared.pass_share)
 
     def _with(self, change: Callable[[Fleet], Fleet], static_unaffected: bool = False) -> Case:
+        """Return the forecast day with an unexpected change of the fleet.
+
+        A static fleet is sized for it only if the change does not affect static fleets.
+        """
         sizing = self.forecast_day.sizing if static_unaffected else None
         return Case(self.forecast_day.study, change, sizing)
 
     def _slower(self, declared: schema.SlowerProfile, day: Callable[..., TestDay]) -> TestDay:
+        """Return the day on which replicas are slower than their profile by its stated error."""
         hardware = self.study.hardware
         factor = 1.0 if declared.error == "half" else NINE_OF_TEN
         errors = {
@@ -239,12 +257,16 @@ class TestDays:
         }
 
         def off(pool: Pool) -> Pool:
-            place = next(p for p, its in hardware.profiles.items() if its is pool.profile)
+            place = next(
+                pool_place
+                for pool_place, profile in hardware.profiles.items()
+                if profile is pool.profile
+            )
             return replace(pool, profile=slower[place])
 
         def change(fleet: Fleet) -> Fleet:
             known = {id(profile) for profile in hardware.profiles.values()}
-            pools = tuple(off(p) if id(p.profile) in known else p for p in fleet.pools)
+            pools = tuple(off(pool) if id(pool.profile) in known else pool for pool in fleet.pools)
             return replace(fleet, pools=pools)
 
         @cache
@@ -256,13 +278,14 @@ class TestDays:
         return day(name, Case(self.forecast_day.study, change, sizing))
 
     def _busier(self, factor: float, when: Window) -> Case:
+        """Return the forecast day with ``factor`` times the requests during ``when``."""
         study = self.forecast_day.study()
         trace = busier(study.trace, factor, when.start_s, when.end_s, study.window, self.seed)
         demand = scale_demand(study.traffic.demand, AMOUNTS, factor, when.start_s, when.end_s)
         return _case(changed(study, trace, demand))
 
     def _peak(self, hours: float) -> Window:
-        """Return the busiest part of the forecast day, ``hours`` long or all of a shorter day."""
+        """Return the busiest ``hours`` of the forecast day, or all of a shorter day."""
         study = self.forecast_day.study()
         window, trace = study.window, study.trace
         length_s = min(hours * HOUR_S, window.duration_s)
@@ -272,6 +295,7 @@ class TestDays:
         return replace(window, start_s=at_s, end_s=at_s + length_s)
 
     def _longer(self, factor: float) -> Case:
+        """Return the forecast day with outputs ``factor`` times as long in its second half."""
         study = self.forecast_day.study()
         middle_s = study.window.start_s + study.window.duration_s / 2
         trace = longer_outputs(study.trace, factor, study.window.duration_s / 2)
@@ -281,6 +305,7 @@ class TestDays:
         return _case(changed(study, trace, demand))
 
     def _without_region(self, declared: schema.RegionLost, day: Callable[..., TestDay]) -> TestDay:
+        """Return the day on which a region is lost at the peak; one case for each region."""
         regions = self.study.hardware.regions
         if len(regions) < 2:
             return day("Region lost", reason="The scenario has one region.")
@@ -296,7 +321,10 @@ class TestDays:
 
 
 def spared(study: Study) -> Study:
-    """Return the study whose plans keep a spare replica (N+1), unless the scenario says more."""
+    """Return the study with plans that include a spare replica (N+1).
+
+    A study that already plans spare replicas is returned unchanged.
+    """
     plan = study.settings.plan
     if plan.spare:
         return study
@@ -304,7 +332,7 @@ def spared(study: Study) -> Study:
 
 
 def changed(study: Study, trace: Trace, demand: Demand) -> Study:
-    """Return the study on other traffic in its window, known to policies only as it comes."""
+    """Return the study with other traffic in its window; policies see it only as it arrives."""
     traffic = replace(study.traffic, demand=demand)
     sizes = replace(study.sizes, later=(), at=None)
     made = replace(study, traffic=traffic, sizes=sizes, trace=trace)
@@ -320,12 +348,17 @@ def _with_fault(fleet: Fleet, fault: RegionOutage | FailedStarts) -> Fleet:
     return replace(fleet, faults=(*fleet.faults, fault))
 
 
-def _slow_starts(fleet: Fleet, times: float) -> Fleet:
+def _slow_and_failed_starts(fleet: Fleet, factor: float) -> Fleet:
+    """Return the fleet with starts ``factor`` times as long, of which the first fails.
+
+    The failure tests that a policy also copes with a start that never serves.
+    """
+
     def slow(pool: Pool) -> Pool:
         start = pool.start_up
         if start is not None:
-            start = replace(start, local_s=start.local_s * times, remote_s=start.remote_s * times)
-        return replace(pool, startup_s=pool.startup_s * times, start_up=start)
+            start = replace(start, local_s=start.local_s * factor, remote_s=start.remote_s * factor)
+        return replace(pool, startup_s=pool.startup_s * factor, start_up=start)
 
     fleet = replace(fleet, pools=tuple(slow(pool) for pool in fleet.pools))
     return _with_fault(fleet, FailedStarts(nth=(1,)))

@@ -46,7 +46,7 @@ SIZED = (STATIC, "flat-g")  # policies that begin from a static fleet
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A policy with a parameter value, with or without a spare replica, on one simulated day."""
+    """A policy with a parameter value on one simulated day; ``spare`` adds a spare replica."""
 
     policy: str
     value: float | None
@@ -56,7 +56,7 @@ class Trial:
 
 @dataclass(eq=False)
 class Trials:
-    """Results of candidates on the test days of a study, each simulated at most once."""
+    """The results of candidates on the test days of a study, each simulated at most once."""
 
     study: Study
     test_days: TestDays
@@ -80,17 +80,17 @@ class Trials:
         self.progress = rising(self.progress)
 
     def spare_at(self, level: int) -> bool:
-        """Return whether candidates keep a spare replica at ``level`` of assurance."""
+        """Return whether candidates must plan a spare replica at ``level`` of assurance."""
         return any(day.by_capacity and day.required_at(level) for day in self.days)
 
     def turned(self, policy: Policy, candidate: Candidate) -> Policy:
-        """Return the policy with the parameter value of a candidate."""
+        """Return the policy with its tuned parameter set to the candidate's value."""
         return _turned(policy, candidate.value)
 
     def static_fleet(self, level: int, spare: bool) -> IntArray:
-        """Return the smallest static fleet that passes the days of ``level``, ``[pools]``.
+        """Return the smallest static fleet that passes the days required at ``level``, ``[pools]``.
 
-        It is searched on every required day that a static fleet can be sized on.
+        It is sized on every required day on which a static fleet can be sized.
         """
         key = level, spare
         with self._lock:
@@ -105,7 +105,7 @@ class Trials:
             return self._static[key]
 
     def _sizing(self, level: int) -> list[Callable[[], Study]]:
-        """Return the days of ``level`` on which a static fleet is sized."""
+        """Return functions that make the studies on which ``level``'s static fleet is sized."""
         makers = [
             case.sizing
             for day in self.days
@@ -116,7 +116,7 @@ class Trials:
         return [*dict.fromkeys(makers)] or [self.test_days.forecast_day.study]
 
     def size(self, level: int, progress: Progress) -> None:
-        """Size the static fleet of ``level``, and that of the lowest level for guarded fleets."""
+        """Size the static fleet of ``level``, and of the lowest level for guarded fleets."""
         spare = self.spare_at(level)
 
         def sized(at: int, _: Progress) -> tuple[int, ...]:
@@ -130,28 +130,32 @@ class Trials:
             self._static[at, spare] = np.array(fleet, np.int64)
 
     def trial(self, policy: Policy, index: int, level: int, case: Case) -> Trial:
-        """Return the trial of the value number ``index`` of a policy at ``level`` of assurance."""
+        """Return the trial of a policy's parameter value number ``index`` on a case."""
         value = values(policy, level)[index]
         return Trial(policy.key, value, self.keeps_spare(policy, level), case)
 
     def measure(
         self, policy: Policy, index: int, level: int, days: Sequence[int], progress: Progress
     ) -> None:
-        """Simulate a candidate on every case of ``days`` to its end."""
+        """Simulate a parameter value on every case of ``days``, each to the end of the day."""
         trials = [
             self.trial(policy, index, level, case) for day in days for case in self.days[day].cases
         ]
         self.simulate_all(policy, trials, progress, whole=True)
 
     def on(self, day: TestDay, trial: Trial) -> CaseResult:
-        """Return the result of a trial as ``day`` judges it."""
+        """Return the trial's result against the day's SLO targets.
+
+        If the day is decided by capacity, the share of time with enough capacity replaces
+        attainment.
+        """
         result = self.results[trial]
         return by_capacity_left(result, self.study) if day.by_capacity else result
 
     def simulate_all(
         self, policy: Policy, trials: Sequence[Trial], progress: Progress, *, whole: bool = False
     ) -> None:
-        """Simulate the trials of a policy that are not known yet."""
+        """Simulate the trials without a usable result; with ``whole``, also those cut short."""
         open_trials = [
             trial
             for trial in dict.fromkeys(trials)
@@ -168,7 +172,10 @@ class Trials:
         self.results.update(zip(open_trials, done, strict=True))
 
     def keeps_spare(self, policy: Policy, level: int) -> bool:
-        """Return whether ``policy`` plans a spare replica at ``level``; some never look at it."""
+        """Return whether ``policy`` plans a spare replica at ``level``.
+
+        Policies without a plan ignore that setting.
+        """
         uses = policy.traits.plan is not None or policy.name in SIZED
         return uses and self.spare_at(level)
 
@@ -176,8 +183,8 @@ class Trials:
         """Compute independent parts, and return their results in order."""
         if not parts:
             return []
-        most = len(self.test_days.forecast_day.study().trace)
-        return self.parts.map(parts, progress, at_once=parallel_replays(most))
+        requests = len(self.test_days.forecast_day.study().trace)
+        return self.parts.map(parts, progress, at_once=parallel_replays(requests))
 
     def simulate(
         self, policy: Policy, trial: Trial, report: Progress, *, whole: bool = False,
@@ -185,9 +192,9 @@ class Trials:
     ) -> CaseResult:  # fmt: skip
         """Return the result of one trial.
 
-        Unless ``whole``, the simulation ends when a tier is sure to miss. It also ends once the
-        policy costs more than ``limit``, in dollars. A policy that cannot be built or planned on
-        the day fails it.
+        Unless ``whole``, the simulation ends when a tier is sure to miss its target. It also ends
+        once the policy costs more than ``limit``, in dollars. A policy that cannot be built or
+        planned on the day fails it.
         """
         case = trial.case
         try:
@@ -225,7 +232,7 @@ class Trials:
         return _result(run, self.study, study)
 
     def _static_result(self, case: Case, counts: IntArray) -> CaseResult | None:
-        """Return the result of a static fleet from the replay that sized it; None: unknown."""
+        """Return a static fleet's result from the replay that sized it, or None."""
         assert case.sizing is not None
         study = case.sizing()
         other_replay = study.hardware.faults or study.network or study.settings.scale_in.lend
@@ -254,9 +261,9 @@ class Trials:
         )
 
     def _study(self, trial: Trial) -> tuple[Study, Loads]:
-        """Return the study of a trial, and its loads.
+        """Return the study of a trial, and the loads of its plans.
 
-        The least recently used are dropped beyond MOST_HELD.
+        Recently used studies are kept, up to MOST_HELD requests in total.
         """
         key = trial.case.study
         with self._lock:
@@ -273,10 +280,11 @@ class Trials:
         return (spared(study) if trial.spare else study), loads
 
     def candidate(self, policy: Policy, index: int, level: int) -> Candidate:
-        """Return the candidate with its results on the days that it was simulated on."""
+        """Return the candidate for a parameter value, with all its results so far."""
         value, spare = values(policy, level)[index], self.keeps_spare(policy, level)
 
         def known(day: TestDay, case: Case) -> CaseResult | None:
+            """Return a full result on a case, or None if it was cut short by its cost."""
             trial = Trial(policy.key, value, spare, case)
             result = self.results.get(trial)
             return None if result is None or result.dear else self.on(day, trial)
@@ -293,20 +301,20 @@ class Trials:
         )  # fmt: skip
 
     def last(self, policy: Policy) -> int:
-        """Return the index of the safest value of a policy."""
+        """Return the index of the safest (last) parameter value of a policy."""
         return len(values(policy, len(LEVELS) - 1)) - 1
 
     def on_forecast_day(self, candidate: Candidate) -> float:
-        """Return the cost of a candidate on the forecast day, in dollars."""
+        """Return the cost of a candidate on the forecast day in dollars; infinite if unknown."""
         trial = Trial(candidate.policy, candidate.value, candidate.spare, self.cases[0])
         result = self.results.get(trial)
         return float("inf") if result is None else result.cost_usd
 
 
 def values(policy: Policy, level: int) -> tuple[float | None, ...]:
-    """Return the parameter values of a policy, the cheapest first; (None,) without a parameter.
+    """Return the parameter values of a policy, cheapest first; (None,) without a parameter.
 
-    The static fleet has one value at each level: the fleet that was sized on its days.
+    The static fleet has one value at each level of assurance: the fleet sized on that level's days.
     """
     if policy.name == STATIC:
         return (float(level),)
@@ -314,12 +322,14 @@ def values(policy: Policy, level: int) -> tuple[float | None, ...]:
 
 
 def _turned(policy: Policy, value: float | None) -> Policy:
+    """Return ``policy`` with its tuned parameter set to ``value``, if both exist."""
     if value is None or policy.parameter_to_tune is None:
         return policy
     return policy.with_value(value)
 
 
 def _parameters(policy: Policy, value: float | None) -> dict[str, float]:
+    """Return the tuned parameter's name and value, or nothing without one."""
     if policy.parameter_to_tune is None or value is None:
         return {}
     return {policy.parameter_to_tune.field: value}
@@ -330,19 +340,22 @@ def _targets(study: Study) -> dict[str, float]:
 
 
 def spare_target(study: Study) -> float:
-    """Return the share of time in which any one replica may be lost: the highest SLO target."""
+    """Return the share of time in which the fleet must survive the loss of any one replica.
+
+    It is the highest SLO target.
+    """
     tiers = [tier for tier in study.hardware.tiers if not tier.deferrable]
     return max((tier.attainment for tier in tiers), default=0.0)
 
 
 def rising(progress: Progress) -> Progress:
-    """Return ``progress`` without steps back, since the number of trials is not known before."""
-    most = 0.0
+    """Return ``progress`` that never goes back, since the number of trials is unknown."""
+    furthest = 0.0
 
     def report(done: float, what: str) -> None:
-        nonlocal most
-        most = max(most, done)
-        progress(most, what)
+        nonlocal furthest
+        furthest = max(furthest, done)
+        progress(furthest, what)
 
     return report
 
@@ -358,12 +371,12 @@ def shortfall(summary: Summary, targets: dict[str, float]) -> float:
     return short if short > ROUNDING else 0.0
 
 
-def _result(run: PolicyRun, whole: Study, study: Study) -> CaseResult:
-    """Return the figures of a run; amounts are scaled to the length of the planned window."""
+def _result(run: PolicyRun, planned: Study, study: Study) -> CaseResult:
+    """Return the result of a run; amounts are scaled to the length of the planned window."""
     summary = run.summary
-    times = whole.window.duration_s / study.window.duration_s
+    scale = planned.window.duration_s / study.window.duration_s
     return CaseResult(
-        cost_usd=summary.cost_usd * times,
+        cost_usd=summary.cost_usd * scale,
         attainment=dict(summary.slo_attainment),
         shortfall=shortfall(summary, _targets(study)),
         survives=run.survives,
@@ -371,7 +384,7 @@ def _result(run: PolicyRun, whole: Study, study: Study) -> CaseResult:
 
 
 def by_capacity_left(result: CaseResult, study: Study) -> CaseResult:
-    """Return the result of the loss of a replica: the share of time with enough capacity left."""
+    """Return the result if a replica is lost: the share of time with enough capacity left."""
     share = result.survives
     if share is None:  # nothing to serve, or no simulation to its end
         return result

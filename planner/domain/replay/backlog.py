@@ -13,10 +13,10 @@ LONGEST_S = 3600.0  # before the window; earlier requests are taken to be done
 
 
 def carried_into(study: Study) -> Trace | None:
-    """Return the interactive requests in flight as the window begins, of one cell.
+    """Return the interactive requests in flight at the window's start, for one cell of the fleet.
 
-    They are those that came before it, served at the speed of a replica at its rated load. Return
-    None if nothing is known before the window.
+    They arrived before the window and are assumed to be served at the speed of a replica at its
+    rated load. Return None if nothing is known before the window.
     """
     window, traffic = study.window, study.traffic
     ttft_s, tbt_s = _speeds(study)
@@ -35,7 +35,7 @@ def carried_into(study: Study) -> Trace | None:
 
 
 def _speeds(study: Study) -> tuple[FloatArray, FloatArray]:
-    """Return TTFT and TBT of a replica of each model at its rated load, ``[l]``, seconds."""
+    """Return TTFT and TBT in seconds of a replica of each model at its rated load, ``[l]`` each."""
     models = range(len(study.hardware.models))
     found: list[FloatArray] = []
     for field, idle in (("ttft_s", "decode"), ("tbt_s", "prefill")):

@@ -22,7 +22,7 @@ HISTORY_BINS = 2  # history needed before the first decision of a window
 def study_at(study: Study, window: Window) -> Study:
     """Return the study at another window, with the same hardware and settings.
 
-    The capacities are those known at the first decision of ``study``, before its window begins.
+    Replica capacities are those known at the first decision of ``study``, before its window.
     """
     seed, cells = study.settings.seed, study.cells
     trace = study.traffic.requests(window.start_s, window.end_s, seed, cells=cells)
@@ -45,19 +45,20 @@ def past_studies(study: Study, history_s: float = DAY_S) -> tuple[Study, ...]:
 
 
 def past_windows(window: Window, demand: Demand, history_s: float = DAY_S) -> tuple[Window, ...]:
-    """Return the last day, the same weekday and the busiest day at the window's time of day.
+    """Return up to three past windows: the last day, the same weekday and the busiest day.
 
-    They end before the first decision, and each is named once. A window is as long as ``window``,
-    or ends with the last whole period known at that decision. All but the last day have
-    ``history_s`` of traffic before their own first decision. Without an earlier day, return the
-    stretch right before that decision, at most as long as the window.
+    All have the window's time of day. They end before the first decision, and duplicates are
+    dropped. A window is as long as ``window``, or ends with the last whole period known at that
+    decision. All but the last day have ``history_s`` of traffic before their own first decision.
+    Without an earlier day, return the time right before that decision, at most as long as the
+    window.
     """
     known = float(window.origins_s[0])
     lead = float(np.ceil(window.lead_s / window.bin_s - 1e-9) * window.bin_s)
     begins = demand.start_s + HISTORY_BINS * demand.bin_s + lead
 
     def cut(start: float) -> Window | None:
-        """From ``start`` on what is known of as long a window."""
+        """Return the window from ``start`` on, as far as data is known; None if too little is."""
         periods = np.floor((min(start + window.duration_s, known) - start) / window.period_s + 1e-9)
         end = start + float(periods) * window.period_s
         if start < begins - 1e-6 or periods < 1:
@@ -65,13 +66,14 @@ def past_windows(window: Window, demand: Demand, history_s: float = DAY_S) -> tu
         return replace(window, start_s=start, end_s=end, ahead=False)
 
     days = int(max(0.0, window.start_s - begins) // DAY_S)
-    long = NEARLY * window.duration_s
-    whole = DAY_S % demand.bin_s == 0  # else no bin begins a day before another
+    least_s = NEARLY * window.duration_s
+    if DAY_S % demand.bin_s != 0:  # then no bin begins a day before another
+        days = 0
     by_day = {
         day: moved
-        for day in range(1, days * whole + 1)
+        for day in range(1, days + 1)
         if (moved := cut(window.start_s - DAY_S * day))
-        and moved.duration_s >= long
+        and moved.duration_s >= least_s
         and _is_observed(moved, demand)
     }
     if by_day:
@@ -81,9 +83,9 @@ def past_windows(window: Window, demand: Demand, history_s: float = DAY_S) -> tu
             for day, moved in by_day.items()
             if day == last or moved.origins_s[0] >= demand.start_s + history_s
         ]
-        near = [day for day in enough if day <= last + SEARCHED]
-        busiest = max(near, key=lambda day: _requests(by_day[day], demand))
-        wanted = dict.fromkeys([last, WEEK, busiest, *near])
+        recent = [day for day in enough if day <= last + SEARCHED]
+        busiest = max(recent, key=lambda day: _requests(by_day[day], demand))
+        wanted = dict.fromkeys([last, WEEK, busiest, *recent])
         return tuple(by_day[day] for day in [d for d in wanted if d in enough][:3])
     periods = min(np.floor((known - begins) / window.period_s + 1e-9), _periods(window))
     right_before = cut(known - float(periods) * window.period_s)

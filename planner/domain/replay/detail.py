@@ -71,10 +71,9 @@ def _pool_label(label: str, pool: Pool) -> str:
 def minutes_table(result: Replay, labels: Sequence[str]) -> pl.DataFrame:
     """Return one row per pool and interval.
 
-    Replica counts, batch size of a busy replica and shares are means over the interval. Waiting
-    and held requests are those at its end. Rates are tokens/s. Power is kilowatts of GPUs and
-    hosts, including PUE. Dollars per hour cover replicas that run and are paid for, without
-    replicas lent out.
+    Replica counts, batch size of a busy replica and shares are means over the interval. Waiting and
+    held requests are counted at its end. Rates are tokens/s. Power is kilowatts of GPUs and hosts,
+    including PUE. Dollars per hour cover paid replicas, without those lent out.
     """
     series, start_s = result.series, result.start_s
     intervals = series.ready.shape[1]
@@ -170,6 +169,7 @@ def groups_table(result: SimulationResult) -> pl.DataFrame:
     places = np.arange(cells).reshape(shape)
 
     def tails(where: tuple[slice, ...]) -> Mapping[str, Sequence[float]]:
+        """Return the percentiles of the requests in a slice of the groups."""
         out = {}
         for name, parts in known.items():
             values = np.concatenate([parts[i] for i in places[where].ravel()])
@@ -181,7 +181,7 @@ def groups_table(result: SimulationResult) -> pl.DataFrame:
 
 
 def groups_of_stream(result: StreamResult) -> pl.DataFrame:
-    """Return the same table for a stream, with percentiles as exact as ``tally.ERROR``."""
+    """Return ``groups_table`` of a streamed replay; percentiles have the error ``tally.ERROR``."""
     tally, groups = result.tally, np.moveaxis(result.groups, 2, 0)  # [tiers, models, regions]
     arrived = tally.outcomes.sum(axis=1)
     sums = {
@@ -193,6 +193,7 @@ def groups_of_stream(result: StreamResult) -> pl.DataFrame:
     }
 
     def tails(where: tuple[slice, ...]) -> Mapping[str, Sequence[float]]:
+        """Return the percentiles of the requests in a slice of the groups."""
         out = {}
         for i, name in enumerate(LATENCIES):
             its = tally.percentiles(groups[where].ravel(), i)
@@ -257,7 +258,7 @@ def _figures(result: SimulationResult) -> dict[str, Any]:
 
 
 def _reasons(result: SimulationResult) -> pl.Series:
-    """Return why each request was not served."""
+    """Return for each request the reason why it was not served, or null."""
     log = result.requests
     left = (log.outcome == UNFINISHED) | (log.outcome == NOT_DUE)
     code = np.where(left, len(REASONS), log.reason)

@@ -29,7 +29,7 @@ REFERENCES = ("flat-min", "flat-peak")  # proportions of the static fleets: the 
 
 
 def equally_good(summary: Summary, as_good: Summary) -> bool:
-    """Return whether no tier is served worse than in ``as_good``, within EQUAL_SLO."""
+    """Return whether ``summary`` serves no tier worse than ``as_good``, within EQUAL_SLO."""
     return all(
         share is None or (summary.slo_attainment[tier] or 0.0) >= share - EQUAL_SLO
         for tier, share in as_good.slo_attainment.items()
@@ -38,9 +38,9 @@ def equally_good(summary: Summary, as_good: Summary) -> bool:
 
 @dataclass(eq=False)
 class FlatFleets:
-    """Static fleets in the proportions of ``base`` ``[pools]``.
+    """Static fleets with the pool proportions of ``base`` ``[pools]``, replayed when needed.
 
-    Each fleet is replayed when first needed and paid for in the same way as a policy.
+    They start and are paid for like a policy's fleet.
     """
 
     study: Study
@@ -50,12 +50,15 @@ class FlatFleets:
     _known: dict[bytes, Summary] = field(default_factory=dict, init=False)
 
     def as_good_as(self, as_good: Summary) -> Summary | None:
-        """Return the smallest fleet found that is equally good; None if the GPUs do not suffice."""
+        """Return the smallest fleet found that serves every tier as well as ``as_good``.
+
+        Returns None if the GPUs do not suffice.
+        """
         pools = self.study.fleet(self.base).pools
         least = np.where(self.base > 0, 1, 0)
-        most = np.where(self.base > 0, [pool.maximum for pool in pools], 0)
+        largest = np.where(self.base > 0, [pool.maximum for pool in pools], 0)
         counts = fewest(
-            lambda counts: equally_good(self.replay(counts), as_good), self.base, least, most
+            lambda counts: equally_good(self.replay(counts), as_good), self.base, least, largest
         )
         served = self.replay(counts)
         return served if equally_good(served, as_good) and self._fits(counts) else None
@@ -69,14 +72,15 @@ class FlatFleets:
     def record(self, run: PolicyRun) -> None:
         """Record the run of a static fleet, so that it is not replayed again."""
         counts = np.array([pool.initial for pool in run.fleet.pools], np.int64)
-        alike = (
+        starts_like_ours = (
             len(counts) == len(self.base)
             and self._started_fleet(counts)[0].pools == run.fleet.pools
         )
-        if run.traits.flat and alike:
+        if run.traits.flat and starts_like_ours:
             self._known[per_cell(counts, self.study.cells).tobytes()] = run.summary
 
     def _started_fleet(self, counts: IntArray) -> tuple[Fleet, ScaleInOptions]:
+        """Return the fleet of ``counts`` as it starts from today's, and its scale-in options."""
         study, lend = self.study, self.study.settings.scale_in.lend
         fleet = study.fleet(counts)
         fleet = replace(fleet, faults=faults_of(study.hardware.faults, fleet.pools))
@@ -99,6 +103,7 @@ class FlatFleets:
         return summarise_replay(result, brief=True)
 
     def _fits(self, counts: IntArray) -> bool:
+        """Return whether the GPUs of every region suffice for ``counts``."""
         hardware = self.study.hardware
         free = hardware.capacity_gpus.copy()
         for (m, r, g), count in zip(hardware.pool_index, counts, strict=True):
@@ -109,10 +114,10 @@ class FlatFleets:
 def with_flat_costs(
     study: Study, runs: Sequence[PolicyRun], *, seed: int, progress: Progress
 ) -> list[PolicyRun]:
-    """Return ``runs`` with the cost of the smallest static fleet that serves equally well.
+    """Return ``runs``, each with the cost of the smallest static fleet of equal SLO attainment.
 
-    Runs that fall far below a tier's target get no such cost. If all runs serve equally well,
-    they are returned unchanged.
+    Runs far below a tier's target get no such cost. If all runs serve equally well, they are
+    returned unchanged.
     """
     by_name = {run.name: run for run in runs}
     base = next((by_name[name] for name in REFERENCES if name in by_name), None)
@@ -135,6 +140,7 @@ def with_flat_costs(
 
 
 def _misses_by_far(run: PolicyRun) -> bool:
+    """Return whether a tier's attainment is more than HOPELESS below its target."""
     targets = {tier.name: tier.attainment for tier in run.fleet.tiers}
     return any(
         share is not None and share < targets[tier] - HOPELESS

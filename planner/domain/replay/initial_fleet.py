@@ -17,11 +17,11 @@ from simulation.start_times import StartUp
 def fleet_from_today(
     study: Study, fleet: Fleet, source_pools: Sequence[int], policy: ScalingPolicy, *, lend: bool
 ) -> Fleet:
-    """Return ``fleet`` as it continues from today's fleet.
+    """Return ``fleet`` as the policy takes it over from today's fleet.
 
-    Replicas of the policy's first answer beyond today's are paid from the time they were
-    requested. Today's surplus replicas are lent, if ``lend`` is set and enough GPUs are free.
-    ``source_pools`` is the index of the study's pool that each pool came from.
+    Replicas that the policy's first decision adds are paid from the time they were requested.
+    Today's surplus replicas are lent, if ``lend`` is set and enough GPUs are free. ``source_pools``
+    is the index of the study's pool that each pool came from.
     """
     first = np.clip(
         policy.reset(fleet),
@@ -32,16 +32,17 @@ def fleet_from_today(
     left = np.maximum(today - first, 0) if lend else np.zeros_like(today)
     lent = _within_gpus(study, fleet, source_pools, first, left)
     pools = (
-        replace(pool, today=int(ran), start_up=_start_up_of_lent(pool, int(more)))
-        for pool, ran, more in zip(fleet.pools, today, lent, strict=True)
+        replace(pool, today=int(ran), start_up=_start_up_of_lent(pool, int(added)))
+        for pool, ran, added in zip(fleet.pools, today, lent, strict=True)
     )
     return replace(fleet, pools=tuple(pools))
 
 
 def _distribute(today: IntArray, source_pools: Sequence[int], first: IntArray) -> IntArray:
-    """Return today's replicas by pool of a fleet whose pools may be split.
+    """Return today's replicas for each pool of a fleet in which pools may have been split.
 
-    Each pool gets what it begins with. The first part of a split pool also gets the rest.
+    Each pool gets the number that it begins with. The first part of a split pool also gets the
+    rest.
     """
     out, left = np.zeros(len(source_pools), np.int64), today.copy()
     for p, source in enumerate(source_pools):
@@ -56,7 +57,7 @@ def _distribute(today: IntArray, source_pools: Sequence[int], first: IntArray) -
 def _within_gpus(
     study: Study, fleet: Fleet, source_pools: Sequence[int], first: IntArray, left: IntArray
 ) -> IntArray:
-    """Return the replicas of ``left`` whose GPUs no pool begins with; spot is not lent."""
+    """Return how many of ``left`` fit on GPUs that no pool starts with; spot is not lent."""
     hardware = study.hardware
     free = hardware.capacity_gpus.copy()
     places = []
@@ -74,6 +75,7 @@ def _within_gpus(
 
 
 def _start_up_of_lent(pool: Pool, more: int) -> StartUp | None:
+    """Return the pool's start-up with ``more`` replicas lent out at the start."""
     if not more:
         return pool.start_up
     start = pool.start_up or StartUp(local_s=pool.startup_s, remote_s=pool.startup_s)

@@ -25,14 +25,14 @@ TABLE_TOKENS = 256  # prompt length of table 1
 
 
 def module_figures(runs: Sequence[PolicyRun]) -> tuple[ModuleFigures, ...] | None:
-    """Return the figures of the policies that move modules; None if there is none."""
+    """Return the module figures of all policies that move modules; None if there is none."""
     return tuple(run.modules.figures for run in runs if run.modules is not None) or None
 
 
 def module_run(
     study: Study, ready: BuiltPolicy, result: Replay, labels: Sequence[str], policy: Policy
 ) -> ModuleRun | None:
-    """Return the report of a policy; None if the policy does not move modules."""
+    """Return the module figures and tables of one policy; None if it does not move modules."""
     rule = ready.modules
     if rule is None:
         return None
@@ -54,6 +54,7 @@ def module_run(
 def _parts(
     study: Study, ready: BuiltPolicy, elastic: Sequence[int]
 ) -> dict[str, tuple[Module, ...]]:  # fmt: skip
+    """Return the modules of each model whose pools move modules."""
     out: dict[str, tuple[Module, ...]] = {}
     for p in elastic:
         m, _, g = study.hardware.pool_index[ready.source_pools[p]]
@@ -68,6 +69,7 @@ def _parts(
 def _pool(
     study: Study, ready: BuiltPolicy, rule: ModuleScaling, result: Replay, label: str, p: int
 ) -> PoolModules:
+    """Return the module figures of pool ``p``."""
     layout, pool, events = rule.layouts[p], ready.fleet.pools[p], _events_of_pool(rule.events, p)
     assert layout is not None
     standings = [standing for standing in rule.standings if standing.pool == p]
@@ -117,7 +119,7 @@ def _unused_memory_share(
     study: Study, ready: BuiltPolicy, result: Replay, rule: ModuleScaling, p: int,
     copies: float, borrowed: float,
 ) -> float:  # fmt: skip
-    """Return the share of the held GPUs' memory without weights, copies or KV caches."""
+    """Return the share of the pool's GPU memory that holds no weights, copies or KV caches."""
     layout, pool = rule.layouts[p], ready.fleet.pools[p]
     assert layout is not None
     m, _, _ = study.hardware.pool_index[ready.source_pools[p]]
@@ -142,6 +144,7 @@ def _pool_columns(result: Replay, labels: Sequence[str], p: int) -> dict[str, st
 def _layout_table(
     study: Study, result: Replay, labels: Sequence[str], rule: ModuleScaling
 ) -> pl.DataFrame:
+    """Return where modules were placed, with one row per change, pool and device."""
     rows = []
     for standing in rule.standings:
         layout = rule.layouts[standing.pool]
@@ -169,6 +172,7 @@ def _layout_table(
 def _operations(
     study: Study, result: Replay, labels: Sequence[str], events: Sequence[Event]
 ) -> pl.DataFrame:
+    """Return one row per module operation: what was moved, when and where."""
     rows = [
         {
             "after_s": event.time_s,

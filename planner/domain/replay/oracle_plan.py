@@ -1,9 +1,10 @@
 """Search the cheapest schedule of a window that meets every tier, knowing its demand (oracle).
 
 A plan on a perfect forecast covers the busiest bin of each period at the target of the tier. The
-tier counts over the whole window, so smaller plans meet it too. Replays find them: first one factor
-on all demand, then single replicas of single intervals. Counts per bin and a constant fleet are
-tried likewise, so that neither short periods nor a static fleet is cheaper.
+tier counts over the whole window, so smaller plans meet it too. Replays find them: first by one
+factor on all demand, then by removing single replicas of single periods. Counts per bin and a
+constant fleet are tried in the same way, so that neither short periods nor a static fleet is
+cheaper.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ Judge = Callable[[BuiltPolicy], float | None]  # replayed cost in dollars; None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Candidate:
-    """Counts ``[p, l, r, g]`` of the periods of ``window``, with the plan that they are from."""
+    """Replica counts ``[p, l, r, g]`` of the periods of ``window``; ``plan`` is their source."""
 
     counts: IntArray
     window: Window
@@ -48,7 +49,11 @@ class Candidate:
 
 @dataclass(eq=False)
 class Oracle:
-    """The search. ``load`` is the demand of the window, and ``judge`` replays a policy."""
+    """A search for the cheapest schedule that meets every tier, with known demand.
+
+    ``load`` is the demand of the window. ``judge`` replays a policy and returns its cost in
+    dollars, or None if a tier misses its target.
+    """
 
     study: Study
     load: Load
@@ -63,7 +68,8 @@ class Oracle:
     def smallest(self) -> BuiltPolicy | None:
         """Return a policy with the cheapest schedule found; None if none meets every tier.
 
-        With spare replicas, or if demand is left unserved, only whole plans are tried.
+        Counts per bin and constant counts are tried too, but only without spare replicas, unserved
+        demand or lending.
         """
         self._try(self._plan_at(1.0))
         self._least(LARGER if self._best is None else FACTORS, self._plan_at)
@@ -80,7 +86,7 @@ class Oracle:
         return self.build(self._best[0])
 
     def build(self, candidate: Candidate) -> BuiltPolicy:
-        """Return a policy that follows the candidate by the clock."""
+        """Return a policy that follows the candidate's counts on schedule."""
         study, plan = self.study, candidate.plan
         schedule: Schedule
         if plan is not None:
@@ -97,21 +103,27 @@ class Oracle:
     def _least(
         self, factors: Sequence[float], candidate_at: Callable[[float], Candidate | None]
     ) -> None:
-        """Bisect for the smallest factor that meets every tier; candidates not cheaper are left."""
+        """Bisect for the smallest factor on demand whose candidate meets every tier.
+
+        Candidates that cost more than the best so far are not replayed.
+        """
         low, high = 0, len(factors)
         # All kinds of candidates hold at similar factors: begin near the last one that held.
         middle, step = (high // 2, high) if self._near < 0 else (min(self._near, high - 1), STEP)
         while low < high and self.replays < REPLAYS:
             candidate = candidate_at(factors[middle])
             if candidate is not None and (self._costs_more(candidate) or self._try(candidate)):
-                high, near = middle, middle - step
+                high, following = middle, middle - step
             else:
-                low, near = middle + 1, middle + step
-            middle = near if low <= near < high else (low + high) // 2
+                low, following = middle + 1, middle + step
+            middle = following if low <= following < high else (low + high) // 2
         self._near = low
 
     def _try(self, candidate: Candidate | None) -> bool:
-        """Replay a candidate and keep it if it is the best; return whether it meets every tier."""
+        """Replay a candidate, and keep it if it is the cheapest so far.
+
+        Return whether it meets every tier.
+        """
         if candidate is None:
             return False
         self.replays += 1
@@ -124,13 +136,14 @@ class Oracle:
         return True
 
     def _costs_more(self, candidate: Candidate) -> bool:
-        """Return whether the counts alone, without any start, cost more than the best."""
+        """Return whether the candidate costs more than the best, even without its starts."""
         hours = candidate.window.period_s / HOUR_S
         usd = float((candidate.counts * self._usd_per_hour).sum()) * hours
         return self._best is not None and usd >= self._best[1]
 
     @property
     def _usd_per_hour(self) -> FloatArray:
+        """Return the price of a replica, in dollars per hour ``[l, r, g]``."""
         hardware = self.study.hardware
         gpus = np.zeros((len(hardware.models), len(hardware.gpus)))
         for place, profile in hardware.profiles.items():
@@ -159,30 +172,34 @@ class Oracle:
                     fewest_instances(curve, load) if load > 0 else 0
                     for load in tps[:, m, r].tolist()
                 ]
-                least, most = study.hardware.minimum[m, r, g], study.hardware.maximum[m, r, g]
-                counts[:, m, r, g] = np.clip(need, least, max(least, most))
+                minimum, maximum = study.hardware.minimum[m, r, g], study.hardware.maximum[m, r, g]
+                counts[:, m, r, g] = np.clip(need, minimum, max(minimum, maximum))
         return Candidate(counts, replace(window, period_s=window.bin_s))
 
     def _constant_plan(self, factor: float) -> Candidate | None:
-        """Return the largest counts of the plan for ``factor`` times the demand, all the time."""
+        """Return the largest counts of the plan for ``factor`` times the demand, kept constant."""
         planned = self._plan_at(factor)
         if planned is None:
             return None
-        most = np.broadcast_to(planned.counts.max(axis=0), planned.counts.shape)
-        return Candidate(most.copy(), planned.window)
+        largest = np.broadcast_to(planned.counts.max(axis=0), planned.counts.shape)
+        return Candidate(largest.copy(), planned.window)
 
     def _one_pool_each(self) -> bool:
-        """Return whether each model has one pool per region and stage, so that counts follow."""
+        """Return whether each model has one pool per region and stage.
+
+        The demand of a bin then determines the replica counts.
+        """
         hardware, theta = self.study.hardware, self.study.sizes.theta_tps
-        able = [(m, r, hardware.stages[g]) for m, r, g in hardware.pool_index if theta[m, g] > 0]
-        mixed = {(m, r) for m, r, stage in able if stage == 0}
-        split = {(m, r) for m, r, stage in able if stage != 0}
-        return len(set(able)) == len(able) and not mixed & split
+        serving = [(m, r, hardware.stages[g]) for m, r, g in hardware.pool_index if theta[m, g] > 0]
+        mixed = {(m, r) for m, r, stage in serving if stage == 0}
+        split = {(m, r) for m, r, stage in serving if stage != 0}
+        return len(set(serving)) == len(serving) and not mixed & split
 
     def _trim(self) -> None:
-        """Remove single replicas of single periods, while the best holds and gets cheaper.
+        """Remove single replicas of single periods while every tier is met and the cost falls.
 
-        Each round removes as many as hold at once, those that leave the lowest utilization first.
+        Each round removes as many as possible at once, first those that leave the lowest
+        utilization.
         """
         while self.replays < REPLAYS:
             assert self._best is not None
@@ -203,7 +220,7 @@ class Oracle:
                 break
 
     def _with_one_less(self, base: Candidate, rows: IntArray) -> Candidate:
-        """Return the candidate with one replica less at each of ``rows [k, 4]``."""
+        """Return the candidate with one replica fewer at each place of ``rows [k, 4]``."""
         fewer = base.counts.copy()
         fewer[tuple(rows.T)] -= 1
         if base.plan is None:
@@ -212,10 +229,7 @@ class Oracle:
         return replace(base, counts=fewer, plan=plan_with_targets(periods, base.plan, fewer))
 
     def _demand(self, base: Candidate) -> tuple[PlanningProblem, FloatArray]:
-        """Return a problem of the study, and the joint peak of a model in each period, ``[p, l]``.
-
-        Periods are those of the candidate.
-        """
+        """Return a planning problem, and each model's joint peak per period, ``[p, l]``."""
         peaks = self.load.tps.sum(axis=2)  # [p, l, w]
         if base.window.period_s == self.study.window.period_s:
             joint = peaks.max(axis=2)
@@ -225,9 +239,10 @@ class Oracle:
 
 
 def _by_utilization(problem: PlanningProblem, joint: FloatArray, counts: IntArray) -> IntArray:
-    """Return the places ``[k, 4]`` that can spare a replica, least utilization after it first.
+    """Return the places ``[k, 4]`` (p, l, r, g) above their minimum, by rising utilization.
 
-    Utilization is the peak demand of a model over the capacity of all its pools of that stage.
+    Utilization is that after losing one replica: the model's peak demand over the capacity of all
+    its pools of that stage.
     """
     carried, one_less = (_capacity_of(problem, np.maximum(n, 0)) for n in (counts, counts - 1))
     after = np.zeros(counts.shape)
@@ -248,7 +263,7 @@ def _capacity_of(problem: PlanningProblem, counts: IntArray) -> FloatArray:
     """Return the capacity of ``counts [p, l, r, g]``, input tokens/s."""
     curve = problem.pool_tps
     assert curve is not None
-    most = curve.shape[2]
+    curve_length = curve.shape[2]
     m, _, g = np.indices(counts.shape[1:])
-    read = curve[m, g, np.clip(counts, 1, most) - 1]
-    return np.where(counts > 0, read * np.maximum(counts / most, 1.0), 0.0)
+    capacity = curve[m, g, np.clip(counts, 1, curve_length) - 1]
+    return np.where(counts > 0, capacity * np.maximum(counts / curve_length, 1.0), 0.0)

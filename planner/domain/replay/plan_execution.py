@@ -28,10 +28,9 @@ from simulation.policies.parts.schedule import (
 
 
 class RollingPlanner:
-    """Planner of a ``RollingSchedule`` course: plans each period at its decision (methods.md E8).
+    """Plans each period at its decision, from the fleet at that time (methods.md E8).
 
-    It starts from the fleet at that time. ``known`` is a plan whose periods need not be solved
-    again if the fleet is the same.
+    ``known`` is a plan whose periods are reused if the fleet is the same.
     """
 
     def __init__(self, study: Study, periods: Periods, known: ScalingPlan | None) -> None:
@@ -45,6 +44,10 @@ class RollingPlanner:
                 current = window.target
 
     def __call__(self, period: int, running: IntArray | None) -> ScheduleStep:
+        """Return the targets of a period, planned from the ``running`` replicas ``[pools]``.
+
+        Without ``running``, planning starts from the fleet of the period's problem.
+        """
         current = self._periods.problems[period].current
         if running is not None:
             index = tuple(np.array(self._study.hardware.pool_index).T)
@@ -60,7 +63,7 @@ class RollingPlanner:
         return ScheduleStep(self._study.pools(target), shares=_of_fleet(self._study, shares))
 
     def plan(self) -> ScalingPlan:
-        """Return the plan as decided.
+        """Return the plan as decided during the run.
 
         Periods that the run did not reach are planned from the last decision.
         """
@@ -72,7 +75,7 @@ class RollingPlanner:
 
 
 def as_decided(study: Study, periods: Periods, known: ScalingPlan | None) -> FollowedPlan:
-    """Return a course that plans each period when its decision is due."""
+    """Return a plan to follow that is computed period by period, when each decision is due."""
     window = study.window
     rolling = RollingPlanner(study, periods, known)
     schedule = RollingSchedule(
@@ -82,9 +85,9 @@ def as_decided(study: Study, periods: Periods, known: ScalingPlan | None) -> Fol
 
 
 def by_clock(study: Study, plan: ScalingPlan, load: Load) -> FollowedPlan:
-    """Return a course that follows ``plan`` on schedule.
+    """Return a plan to follow on schedule, as computed beforehand.
 
-    ``load`` is the load that the plan was made for.
+    ``load`` is the demand that the plan was made for.
     """
     scheduled = schedule_of(plan, study.window)
     schedule = FixedSchedule(
@@ -100,6 +103,7 @@ def by_clock(study: Study, plan: ScalingPlan, load: Load) -> FollowedPlan:
 def _followed_plan(
     study: Study, schedule: Schedule, plan: Callable[[], ScalingPlan], load: Load
 ) -> FollowedPlan:
+    """Return a plan to follow: its schedule, first fleet, traffic shares and load."""
     expected = load.tps if load.expected_tps is None else load.expected_tps
     bins = np.moveaxis(expected, 3, 1).reshape(-1, *expected.shape[1:3])  # [bins, l, r]
     m, r, _ = np.array(study.hardware.pool_index).T

@@ -34,9 +34,9 @@ LINK_BYTES_S = 25e9  # PCIe 4.0 x16 as copies reach it, if the GPU's link is unk
 
 
 class Loads:
-    """Loads that the plans of one study are made for.
+    """The demands that the plans of one study are made for.
 
-    Each method's forecast is computed once, while ``lock`` is held.
+    Each method's forecast is computed once, while ``lock`` is acquired.
     """
 
     def __init__(self, study: Study, lock: RLock | None = None) -> None:
@@ -45,7 +45,7 @@ class Loads:
         self._lock = lock or RLock()
 
     def of(self, plan: Plan, progress: Progress) -> Load:
-        """Return the load of a plan, times its load factor."""
+        """Return the demand of a plan, times its load factor."""
         key = replace(plan, load_factor=1.0)
         with self._lock:
             if key not in self._known:
@@ -57,10 +57,11 @@ class Loads:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SharedInputs:
-    """What the policies of a study share, if it is known already; the rest is computed.
+    """Inputs that the policies of a study share, if known already; missing ones are computed.
 
     ``planned`` is the plan on the scenario's own forecast. ``static`` returns the static fleet that
-    may be deployed, ``[pools]``; by default the smallest that meets every tier on the past windows.
+    may be deployed, ``[pools]``. By default, that is the smallest that meets every tier on the past
+    windows.
     """
 
     planned: PlannedWindow | None = None
@@ -75,7 +76,7 @@ NOTHING_SHARED = SharedInputs()
 def policy_context_of(
     study: Study, *, seed: int, progress: Progress, shared: SharedInputs = NOTHING_SHARED
 ) -> PolicyContext:
-    """Return the inputs of the policies of a study."""
+    """Return the context from which the policies of a study are built."""
     planned = shared.planned
     tests = shared.tests or PressureTests(study)
     static = shared.static or partial(static_before, study, seed)
@@ -85,6 +86,7 @@ def policy_context_of(
     planning = part(progress, 0.0, 0.5)
 
     def following(plan: Plan) -> FollowedPlan:
+        """Return the plan that a policy of the kind ``plan`` follows."""
         inputs = study.plan_input
         inputs = inputs.at_once() if plan.periods == ALL else inputs
         known = None
@@ -142,10 +144,10 @@ def _shared_gpus(study: Study) -> tuple[tuple[tuple[int, ...], int], ...]:
 
 
 def _day_before(study: Study, load_factor: float, progress: Progress) -> tuple[ScalingPlan, Load]:
-    """Return the plan for a load of the day before, and that load.
+    """Return the plan for a repetition of the day before, and the demand that it covers.
 
-    The load of each period is ``load_factor`` times that at the same time of the last day that is
-    known before its decision. ScenarioError is raised if the traffic has no such day.
+    The demand of each period is ``load_factor`` times that at the same time of the last day known
+    before its decision. Raise ScenarioError if the traffic has no such day.
     """
     window, demand = study.window, study.traffic.demand
     load = np.zeros((len(window.period_starts_s), *study.today.shape[:2], window.bins_per_period))
@@ -175,7 +177,7 @@ def _day_before(study: Study, load_factor: float, progress: Progress) -> tuple[S
 
 
 def modules_of_pools(study: Study) -> tuple[Modules | None, ...]:
-    """Return the modules of each pool; None if the shape of the model is not known."""
+    """Return the modules of each pool's model; None if the model's shape is not known."""
     hardware, lengths = study.hardware, study.traffic.lengths
     out: list[Modules | None] = []
     for m, r, g in hardware.pool_index:
@@ -189,18 +191,18 @@ def modules_of_pools(study: Study) -> tuple[Modules | None, ...]:
         isl, osl = lengths[m]
         context = DECODES * (float(isl.mean()) + float(osl.mean()) / 2)
         at_home = float(iteration_s(profile, DECODES, context, 0.0, 0.0))
-        near = profile.tp * 2 <= gpu.gpus_per_node  # two replicas fit into one node
-        link = gpu.link_bytes_s if near else gpu.network_bytes_s
+        fits_one_node = profile.tp * 2 <= gpu.gpus_per_node  # two replicas fit into one node
+        link = gpu.link_bytes_s if fits_one_node else gpu.network_bytes_s
         paces = np.full(len(hardware.pool_index), np.nan)
         for q, (_, other_r, other_g) in enumerate(hardware.pool_index):
             other = hardware.gpus[other_g]
-            there = hardware.profiles.get((m, other_g))
+            other_profile = hardware.profiles.get((m, other_g))
             if other_r != r:
                 continue
             if other.name == gpu.name:
                 paces[q] = 1.0
-            elif there is not None and there.tp == profile.tp:
-                paces[q] = at_home / float(iteration_s(there, DECODES, context, 0.0, 0.0))
+            elif other_profile is not None and other_profile.tp == profile.tp:
+                paces[q] = at_home / float(iteration_s(other_profile, DECODES, context, 0.0, 0.0))
             elif gpu.bandwidth_bytes_s and other.bandwidth_bytes_s:  # bounds decoding
                 paces[q] = other.bandwidth_bytes_s / gpu.bandwidth_bytes_s
         out.append(

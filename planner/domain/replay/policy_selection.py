@@ -45,18 +45,18 @@ def policies_chosen(
     chosen = chosen or list(scenario.policies)
     if study.hardware.today is not None and "today" not in {policy.name for policy in chosen}:
         chosen.insert(0, policy_of("today"))
-    left_out, able = [], []
+    left_out, runnable = [], []
     chosen = [policy.with_unique_title(chosen) for policy in chosen]
     for policy in chosen:
         try:
             check_policy(study, policy.name)
-            able.append(policy)
+            runnable.append(policy)
         except ScenarioError as problem:
             if not everything:
                 raise
             if policy.name != "today":  # today is optional, so it needs no note
                 left_out.append(f"{policy.title} is left out: {problem}")
-    return able, left_out
+    return runnable, left_out
 
 
 def missing_baselines(
@@ -69,17 +69,17 @@ def missing_baselines(
     the window lies ahead.
     """
     named = {policy.name for policy in chosen}
-    able, left_out = [], []
+    runnable, left_out = [], []
     for name, traits in TRAITS.items():
         if not traits.always or name in named or (traits.reads_future and study.window.ahead):
             continue
         policy = policy_chosen(scenario, name)
         try:
             check_policy(study, name)
-            able.append(policy)
+            runnable.append(policy)
         except ScenarioError as problem:
             left_out.append(f"{policy.title} is left out: {problem}")
-    return able, left_out
+    return runnable, left_out
 
 
 def _all_policies(scenario: Scenario) -> list[Policy]:

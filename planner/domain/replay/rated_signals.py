@@ -40,7 +40,7 @@ READ = ("prefill_tps", "decode_tps", "busy", "sm_activity", "ttft_s", "tbt_s")
 
 
 class PressureTests:
-    """Pressure tests of one study, each run when first used, while ``lock`` is held."""
+    """The pressure tests of one study; each runs when first used, while ``lock`` is acquired."""
 
     def __init__(self, study: Study, lock: RLock | None = None) -> None:
         self._study = study
@@ -48,6 +48,7 @@ class PressureTests:
         self._made: dict[tuple[str | float, bool], Pressure] = {}
 
     def at(self, ratio: str | float = FIXED, *, many: bool = False) -> Pressure:
+        """Return the signals of the test at this P:D ratio; the test runs at the first call."""
         test = BEST_RATIO if ratio == OBSERVED else ratio, many  # both names mean the same test
         with self._lock:
             if test not in self._made:
@@ -55,11 +56,12 @@ class PressureTests:
             return self._made[test]
 
     def among_many(self) -> Pressure:
+        """Return the signals at the best P:D ratio, in pools of many replicas."""
         return self.at(BEST_RATIO, many=True)
 
 
 def pressure_test(study: Study, ratio: str | float = FIXED, many: bool = False) -> Pressure:
-    """Return the readings of each pool at its capacity.
+    """Return the signals of each pool at its rated capacity.
 
     Requests have the lengths and the arrivals of the model. The rate is C(n) for n replicas. n is
     today's count, at most USUAL_INSTANCES, or exactly that number if ``many``. Separate prefill and
@@ -88,12 +90,12 @@ def pressure_test(study: Study, ratio: str | float = FIXED, many: bool = False) 
 
 
 def _groups(study: Study, pools: list[int]) -> list[list[int]]:
-    """Return the pools that are tested together: each alone, or a prefill and a decode pool."""
+    """Return the pools to test together: one mixed pool, or a model's prefill and decode pools."""
     index, columns = study.hardware.pool_index, study.hardware.columns
     theta = study.sizes.theta_tps
-    able = [p for p in pools if theta[index[p][0], index[p][2]] > 0]
+    serving = [p for p in pools if theta[index[p][0], index[p][2]] > 0]
     by_role = {
-        role: [p for p in able if columns[index[p][2]].role == role]
+        role: [p for p in serving if columns[index[p][2]].role == role]
         for role in ("both", "prefill", "decode")
     }
     pairs = []
@@ -105,7 +107,7 @@ def _groups(study: Study, pools: list[int]) -> list[list[int]]:
 
 
 def _unit(study: Study, group: list[int], ratio: str | float, many: bool) -> tuple[IntArray, float]:
-    """Return the replicas of each pool of ``group`` to test, and their capacity in requests/s."""
+    """Return the replicas to test of each pool of ``group``, and their capacity in requests/s."""
     index, hardware = study.hardware.pool_index, study.hardware
     m = index[group[0]][0]
     mean = float(study.traffic.lengths[m][0].mean())
@@ -149,6 +151,7 @@ def _pool_capacity(study: Study, m: int, g: int, instances: int) -> float:
 def _readings(
     study: Study, group: list[int], counts: IntArray, rate: float
 ) -> dict[str, FloatArray]:
+    """Simulate a group of pools at ``rate`` requests/s, and return each signal by name."""
     index = study.hardware.pool_index
     m = index[group[0]][0]
     isl, osl = study.traffic.lengths[m]

@@ -57,6 +57,7 @@ def prepare(
     sizes: Sizes,
     requests: Trace,
 ) -> Study:
+    """Return the study of a window, with static fleets for its peak and for the time before."""
     nothing = np.zeros(hardware.minimum.shape, np.int64)
     inputs = PlanInput(settings.plan, hardware, traffic, window, sizes, nothing)
     peak, misfit = static_at_peak(inputs)
@@ -71,11 +72,11 @@ def prepare(
 class ReplayOptions:
     """What a replay computes, and when it may end early.
 
-    Without ``detailed`` the tables are empty and the summary is brief. ``requests`` keeps one row
+    Without ``detailed``, the tables are empty and the summary is brief. ``requests`` keeps one row
     per request. ``spare`` computes ``survives`` too. ``changed`` modifies the fleet after the
-    policy was built. If ``bars`` are given, TargetMissed is raised as soon as a tier is sure to
-    stay below both its target and its bar. CostLimitExceeded is raised once the policy has cost
-    more than ``cost_limit``, in dollars.
+    policy was built. With ``bars`` (attainment by tier), TargetMissed is raised as soon as a tier
+    is sure to stay below both its target and its bar. CostLimitExceeded is raised once the policy
+    has cost more than ``cost_limit``, in dollars.
     """
 
     detailed: bool = True
@@ -122,8 +123,7 @@ def replayed(
 ) -> PolicyRun:
     """Replay a policy that was built already.
 
-    ``study`` is the study it was built on, or one that differs in something that the policy does
-    not know.
+    ``study`` is the one it was built on, or a copy changed in a way that the policy does not know.
     """
     detailed, bars = options.detailed, options.bars
     fleet = replace(ready.fleet, faults=faults_of(study.hardware.faults, ready.fleet.pools))
@@ -193,9 +193,9 @@ def _oracle(
     seed: int,
     progress: Progress,
 ) -> BuiltPolicy:
-    """Return a policy with the cheapest schedule that meets every tier, as replays find it.
+    """Return a policy with the cheapest schedule that meets every tier, found by replays.
 
-    If none does, it is the plan for all the demand.
+    If none does, return the policy that follows the plan for all the demand.
     """
     assert policy.traits.plan is not None
     targets = {tier.name: tier.attainment for tier in study.hardware.tiers}
@@ -204,6 +204,7 @@ def _oracle(
     options = ReplayOptions(detailed=False, bars=targets)
 
     def judge(ready: BuiltPolicy) -> float | None:
+        """Return the cost of a replay in dollars, or None if a tier misses its target."""
         try:
             run = replayed(study, policy, ready, seed=seed, progress=silent, options=options)
         except TargetMissed:
@@ -237,11 +238,10 @@ def settings_of(
     series: PoolSeries,
     labels: Sequence[str],
 ) -> tuple[Setting, ...]:
-    """Return the settings of a policy.
+    """Return the settings of a policy: parameters, replicas of each pool, and request routing.
 
-    They include its parameters, the replicas of each pool and the routing of requests. Targets
-    and P/D ratios are those at the end of the run. ``labels`` names the arrangement of
-    each pool.
+    Targets and P/D ratios are those at the end of the run. ``labels`` names the arrangement of each
+    pool.
     """
     pools = [
         f"{pool.model} in {pool.region}, {label}"
@@ -260,6 +260,7 @@ def settings_of(
 
 
 def _stated_settings(policy: Policy) -> Iterator[Setting]:
+    """Yield the arguments that the scenario gives a policy, one setting per value."""
     for name, value in policy.arguments.items():
         if isinstance(value, bool | int | float | str):
             yield Setting(name, "", value)
@@ -279,6 +280,7 @@ def _stated_settings(policy: Policy) -> Iterator[Setting]:
 
 
 def _active_settings(rule: ScalingPolicy, pools: Sequence[str]) -> Iterator[Setting]:
+    """Yield the values that a policy computed, by pool."""
     for row in rule.computed_parameters() if isinstance(rule, ReportsParameters) else ():
         for where, value in zip(pools, row.values, strict=True):
             if np.isfinite(value):
@@ -286,6 +288,7 @@ def _active_settings(rule: ScalingPolicy, pools: Sequence[str]) -> Iterator[Sett
 
 
 def _replicas(fleet: Fleet, series: PoolSeries, pools: Sequence[str]) -> Iterator[Setting]:
+    """Yield the replicas of each pool at the start, at most, and its limits."""
     up = series.ready + series.starting
     for p, (pool, where) in enumerate(zip(fleet.pools, pools, strict=True)):
         yield Setting("replicas at the start", where, pool.initial)

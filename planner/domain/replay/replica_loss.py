@@ -31,11 +31,10 @@ def capacity_of(study: Study, counts: IntArray) -> FloatArray:
 
 
 def capacity_after_loss(study: Study, counts: IntArray) -> FloatArray:
-    """Return the capacity ``[t, l, k]`` of each set of regions after the worst loss.
+    """Return each region set's input tokens/s after the worst loss, ``[t, l, k]``.
 
-    The unit is input tokens/s. Sets are those of ``within_reach.sides``: regions that can help
-    each other over open routes. Replicas lost per region are all of one pool, so with several
-    columns not every loss is covered.
+    Sets are those of ``region_sets``: regions that can serve each other over open routes. All
+    replicas lost in a region are of one pool, so with several columns not every loss is covered.
     """
     spare = study.settings.plan.spare or ANY_ONE
     _, regions = open_region_sets(study)
@@ -61,6 +60,7 @@ def _counts_after_losses(
 
 
 def _without_instances(study: Study, spare: SpareSettings, counts: IntArray) -> Iterator[IntArray]:
+    """Yield ``counts`` without the spare instances: of all pools, or of one pool at a time."""
     if spare.by_pool or not spare.instances:
         yield np.maximum(counts - spare.instances, 0)
         return
@@ -76,13 +76,15 @@ def interactive_demand(study: Study) -> FloatArray:
     It is given by bin of the window, model and set of home regions.
     """
     trace, bin_s = study.trace, study.window.bin_s
-    waits = np.array([tier.deferrable for tier in study.hardware.tiers])
-    now = ~waits[trace.tier]
+    is_deferrable = np.array([tier.deferrable for tier in study.hardware.tiers])
+    is_interactive = ~is_deferrable[trace.tier]
     bins = max(1, round(study.window.duration_s / bin_s))
-    bin_of = np.minimum(trace.arrival_s[now] // bin_s, bins - 1).astype(np.int64)
+    bin_of = np.minimum(trace.arrival_s[is_interactive] // bin_s, bins - 1).astype(np.int64)
     shape = bins, len(trace.models), len(trace.regions)
-    cell = np.ravel_multi_index((bin_of, trace.model[now], trace.region[now]), shape)
-    tokens = np.bincount(cell, trace.input_tokens[now], minlength=int(np.prod(shape)))
+    cell = np.ravel_multi_index(
+        (bin_of, trace.model[is_interactive], trace.region[is_interactive]), shape
+    )
+    tokens = np.bincount(cell, trace.input_tokens[is_interactive], minlength=int(np.prod(shape)))
     homes, _ = open_region_sets(study)
     return np.asarray(tokens.reshape(shape) @ homes.T * study.cells / bin_s)
 
@@ -90,7 +92,7 @@ def interactive_demand(study: Study) -> FloatArray:
 def survival_gap(study: Study, survives: float | None) -> float:
     """Return how far ``survives`` is below its target; 0 if the scenario asks for no spare.
 
-    The target share of time equals the highest attainment target of an interactive tier.
+    The target share of time is the highest attainment target of an interactive tier.
     """
     if not study.settings.plan.spare or survives is None:
         return 0.0
@@ -99,12 +101,11 @@ def survival_gap(study: Study, survives: float | None) -> float:
 
 
 def with_spare(windows: Sequence[Study], counts: IntArray, share: float = 1.0) -> IntArray:
-    """Return ``counts`` ``[pools]`` of a static fleet with the spare replicas of the scenario.
+    """Return the static fleet ``counts`` ``[pools]`` plus the spare replicas of the scenario.
 
-    The fleet then carries the demand of a ``share`` of the bins of each of the ``windows`` after
-    any possible loss.
-    Replicas are added where they gain most capacity for their price, as far as the limits allow.
-    Without a spare in the scenario the counts stay as they are.
+    The fleet then covers the demand in a ``share`` of the bins of each of the ``windows``, after
+    any possible loss. Replicas are added where they gain most capacity for their price, within the
+    limits. If the scenario asks for no spare, the counts do not change.
     """
     study = windows[0]
     spare = study.settings.plan.spare
@@ -119,6 +120,7 @@ def with_spare(windows: Sequence[Study], counts: IntArray, share: float = 1.0) -
     )  # [l, k]
 
     def lacks(fleets: IntArray) -> FloatArray:
+        """Return the tokens/s that each fleet lacks after the worst loss."""
         return np.asarray(np.maximum(need - _capacity_left(study, fleets), 0.0).sum(axis=(1, 2)))
 
     usd = np.array([
@@ -127,28 +129,29 @@ def with_spare(windows: Sequence[Study], counts: IntArray, share: float = 1.0) -
     single = np.eye(len(counts), dtype=np.int64)
     places = [(m, r) for m, r, _ in study.hardware.pool_index]
     by_place = [
-        np.array([its == place for its in places], np.int64) for place in dict.fromkeys(places)
+        np.array([place_of_pool == place for place_of_pool in places], np.int64)
+        for place in dict.fromkeys(places)
     ]
-    more = counts.copy()
-    while (short := float(lacks(more[None])[0])) > 0:
+    enlarged = counts.copy()
+    while (short := float(lacks(enlarged[None])[0])) > 0:
         # A new pool gains nothing until it has more replicas than may be lost. Prefill alone may
         # gain nothing without decode, so all pools of a place are also tried together.
         tries = [
-            more + step * pools
+            enlarged + step * pools
             for pools in (*single, *by_place)
             for step in (1, spare.instances + 1)
-            if _fits_gpus(study, more + step * pools)
+            if _fits_gpus(study, enlarged + step * pools)
         ]
         if not tries:
-            return more
-        paid = np.array([(tried - more) @ usd for tried in tries])
+            return enlarged
+        paid = np.array([(tried - enlarged) @ usd for tried in tries])
         gains = short - lacks(np.array(tries))
-        more = tries[int(np.argmax(gains / np.maximum(paid, 1e-9)))]
-    return trimmed(lambda fleet: not lacks(fleet[None]).any(), more, counts, -usd)
+        enlarged = tries[int(np.argmax(gains / np.maximum(paid, 1e-9)))]
+    return trimmed(lambda fleet: not lacks(fleet[None]).any(), enlarged, counts, -usd)
 
 
 def _capacity_left(study: Study, pools: IntArray) -> FloatArray:
-    """Return ``left`` of fleets ``[t, pools]``."""
+    """Return ``capacity_after_loss`` of fleets ``[t, pools]``."""
     counts = np.zeros((len(pools), *study.hardware.minimum.shape), np.int64)
     for p, place in enumerate(study.hardware.pool_index):
         counts[:, *place] = pools[:, p]

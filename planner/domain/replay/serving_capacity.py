@@ -21,7 +21,7 @@ WHOLE = 1e-6  # share of a replica: tolerance for rounding of means over time
 
 
 def serving(study: Study, series: PoolSeries, source_pools: Sequence[int | None]) -> IntArray:
-    """Return whole serving replicas in each interval, ``[t, l, r, g]``.
+    """Return the number of serving replicas in each interval, ``[t, l, r, g]``.
 
     ``source_pools`` is the index of the study's pool that each replayed pool came from. None marks
     a pool that serves no requests.
@@ -37,9 +37,9 @@ def serving(study: Study, series: PoolSeries, source_pools: Sequence[int | None]
 
 
 def survives(study: Study, series: PoolSeries, source_pools: Sequence[int | None]) -> float | None:
-    """Return the share of the window's bins whose demand is still served after a loss.
+    """Return the share of the window's bins whose demand could be served after a replica loss.
 
-    The loss is that of ``spare.left``. Return None if there is no demand.
+    The losses are those of ``capacity_after_loss``. Return None if there is no demand.
     """
     needed = interactive_demand(study)
     if not needed.any():
@@ -56,7 +56,7 @@ def survives(study: Study, series: PoolSeries, source_pools: Sequence[int | None
 
 
 def survives_static(study: Study, counts: IntArray) -> float | None:
-    """Return ``survives`` of a static fleet of ``counts [pools]``."""
+    """Return ``survives`` for a static fleet of ``counts [pools]``."""
     needed = interactive_demand(study)
     if not needed.any():
         return None

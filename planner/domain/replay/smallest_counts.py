@@ -14,33 +14,35 @@ Meets = Callable[[IntArray], bool]
 def fewest(
     meets: Meets, base: IntArray, low: IntArray, high: IntArray, *, least: int = 1
 ) -> IntArray:
-    """Return the fewest counts that meet the condition, by a search over the total.
+    """Return the fewest counts that meet the condition, by a search over their total.
 
-    ``base`` gives the proportions and the total at which the search begins. ``low`` and ``high``
-    are the limits, ``least`` that of the total. If no total meets it, return the largest one.
+    ``base`` gives the proportions, and the total at which the search begins. ``low`` and ``high``
+    limit the counts, and ``least`` the total. If no total meets the condition, return the largest
+    one.
     """
     least, most = max(least, int(low.sum())), int(high.sum())
     # Start from the proportions given and grow by a quarter: each test is a replay.
-    good = max(least, int(base.sum()))
-    while not meets(spread_in_proportion(good, base, low, high)):
-        if good >= most:
+    enough = max(least, int(base.sum()))
+    while not meets(spread_in_proportion(enough, base, low, high)):
+        if enough >= most:
             return spread_in_proportion(most, base, low, high)
-        least, good = good + 1, min(most, good + max(1, good // 4))
+        least, enough = enough + 1, min(most, enough + max(1, enough // 4))
     # Go down in steps of growing size until one fails, then by bisection.
-    step = max(1, good // 16)
-    while least < good:
-        middle = max(least, good - step) if step else (least + good) // 2
+    step = max(1, enough // 16)
+    while least < enough:
+        middle = max(least, enough - step) if step else (least + enough) // 2
         if meets(spread_in_proportion(middle, base, low, high)):
-            good, step = middle, 2 * step
+            enough, step = middle, 2 * step
         else:
             least, step = middle + 1, 0
-    return spread_in_proportion(good, base, low, high)
+    return spread_in_proportion(enough, base, low, high)
 
 
 def trimmed(meets: Meets, counts: IntArray, low: IntArray, order: FloatArray) -> IntArray:
-    """Return ``counts`` after removing single replicas until no more can be spared.
+    """Return ``counts`` without replicas that the condition does not need.
 
-    Pools with the smallest ``order`` are tried first.
+    Single replicas are removed until none can go. Pools with the smallest ``order`` are tried
+    first.
     """
     gone = True
     while gone:

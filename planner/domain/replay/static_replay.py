@@ -23,10 +23,11 @@ from simulation.trace_replay import due_and_late, summarise_replay
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ServedRequests:
-    """Due and late requests of one model, by tier of the fleet, and the cost of its replicas.
+    """Requests and late requests of one model by tier, and the cost of its replicas in dollars.
 
-    ``cut``: the replay ended early because too many requests were late. Then ``late`` counts
-    those until then, and ``due`` counts all requests of the window.
+    ``due`` counts requests that were finished or late. If ``cut``, the replay ended early because
+    too many requests were late. Then ``late`` counts those until then, and ``due`` counts all
+    requests of the window.
     """
 
     due: IntArray
@@ -42,7 +43,7 @@ Requests = dict[tuple[Study, int], Trace]  # by study and model
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FlatWindow:
-    """Requests of ``models`` in the window of ``study``, with attainment ``goals`` by tier."""
+    """A test of static fleets: the requests of ``models`` in a window, and ``goals`` by tier."""
 
     study: Study
     models: Sequence[int]
@@ -53,46 +54,49 @@ class FlatWindow:
     requests: Requests = field(default_factory=dict)
 
     def meets(self, counts: IntArray) -> bool:
-        """Return whether the fleet meets every goal.
+        """Return whether the fleet meets the goal of every tier.
 
-        ``counts`` are those of the models' pools, in their order. Known results are counted first.
-        A model is replayed only until a miss is certain.
+        ``counts`` are those of the models' pools, in their order. Known results are used first. A
+        model is replayed only until a miss is certain.
         """
         tiers = [
             replace(tier, attainment=self.goals[tier.name]) for tier in self.study.hardware.tiers
         ]
         count = {m: self._count(m) for m in self.models}
-        every = np.sum(list(count.values()), axis=0)
-        served = {m: its for m in self.models if (its := self.known.get(self.key(m, counts)))}
+        total = np.sum(list(count.values()), axis=0)
+        served = {m: result for m in self.models if (result := self.known.get(self.key(m, counts)))}
         for m in self.models:
-            if first_missed_tier(tiers, _late_by_tier(served, every), every) is not None:
+            if first_missed_tier(tiers, _late_by_tier(served, total), total) is not None:
                 return False
             if m not in served or served[m].cut:
-                others = {other: its for other, its in served.items() if other != m}
-                length_s, late = self.study.window.duration_s, _late_by_tier(others, every)
-                watch = LateCounter(tiers, length_s, late, every - count[m])
+                others = {other: result for other, result in served.items() if other != m}
+                length_s, late = self.study.window.duration_s, _late_by_tier(others, total)
+                watch = LateCounter(tiers, length_s, late, total - count[m])
                 served[m] = self.known[self.key(m, counts)] = self._count_served(m, counts, watch)
-        due = np.sum([its.due for its in served.values()], axis=0)
-        late = _late_by_tier(served, every)
-        return not any(its.cut for its in served.values()) and all(
-            of == 0 or (of - its_late) / of >= tier.attainment
-            for tier, of, its_late in zip(tiers, due.tolist(), late.tolist(), strict=True)
+        due = np.sum([result.due for result in served.values()], axis=0)
+        late = _late_by_tier(served, total)
+        return not any(result.cut for result in served.values()) and all(
+            due_of_tier == 0 or (due_of_tier - late_of_tier) / due_of_tier >= tier.attainment
+            for tier, due_of_tier, late_of_tier in zip(
+                tiers, due.tolist(), late.tolist(), strict=True
+            )
         )
 
     def _count_served(self, m: int, counts: IntArray, watch: LateCounter) -> ServedRequests:
-        study, its = self.study, self._pool_mask(m)
+        """Replay one model on the fleet and count requests; ``watch`` ends a hopeless replay."""
+        study, pool_mask = self.study, self._pool_mask(m)
         if not len(self._trace(m)):
             return ServedRequests(self._count(m), self._count(m))
         self.alive()
-        every = self._counts_of_all_pools(counts)
+        all_counts = self._counts_of_all_pools(counts)
         fleet = fleet_from_today(
-            study, study.fleet(every), range(len(every)), Static(every), lend=False
+            study, study.fleet(all_counts), range(len(all_counts)), Static(all_counts), lend=False
         )
         try:
             result = simulate_cell(
                 self._trace(m),
                 of_models(fleet, study, [m]),
-                Static(every[its]),
+                Static(all_counts[pool_mask]),
                 cells=study.cells,
                 seed=self.seed,
                 duration_s=study.window.duration_s,
@@ -105,7 +109,7 @@ class FlatWindow:
         return ServedRequests(*due_and_late(result), cost_usd=cost_usd)
 
     def key(self, m: int, counts: IntArray) -> tuple[Study, int, int, bytes]:
-        """Return the key of model ``m`` on a fleet of ``counts`` in ``known``."""
+        """Return the key in ``known`` for model ``m`` on a fleet of ``counts``."""
         of_cell = per_cell(self._counts_of_all_pools(counts)[self._pool_mask(m)], self.study.cells)
         return self.study, m, self.seed, of_cell.tobytes()
 
@@ -113,9 +117,10 @@ class FlatWindow:
         return pools_of(self.study, [m])
 
     def _counts_of_all_pools(self, counts: IntArray) -> IntArray:
-        every = np.zeros(len(self.study.hardware.pool_index), np.int64)
-        every[pools_of(self.study, self.models)] = counts
-        return every
+        """Return ``counts`` of the tested models' pools, with 0 for all other pools."""
+        all_counts = np.zeros(len(self.study.hardware.pool_index), np.int64)
+        all_counts[pools_of(self.study, self.models)] = counts
+        return all_counts
 
     def _trace(self, m: int) -> Trace:
         if (self.study, m) not in self.requests:
@@ -138,29 +143,30 @@ class FlatWindow:
 def served_by(study: Study, counts: IntArray, seed: int, known: Known) -> ServedRequests | None:
     """Return what a static fleet of ``counts [pools]`` served, from ``known`` or by a replay.
 
-    Requests of all models are counted together. None: a replay of a model ended early.
+    All models are summed. Returns None if the replay of a model was skipped, because a tier was
+    missed before.
     """
     models = range(len(study.hardware.models))
     goals = {tier.name: tier.attainment for tier in study.hardware.tiers}
     window = FlatWindow(study, models, goals, seed, lambda: None, known)
     window.meets(counts)
-    every = [known.get(window.key(m, counts)) for m in models]
-    if any(its is None for its in every):
+    results = [known.get(window.key(m, counts)) for m in models]
+    if any(result is None for result in results):
         return None
-    served = [its for its in every if its is not None]
+    served = [result for result in results if result is not None]
     return ServedRequests(
-        np.sum([its.due for its in served], axis=0),
-        np.sum([its.late for its in served], axis=0),
-        any(its.cut for its in served),
-        sum(its.cost_usd for its in served),
+        np.sum([result.due for result in served], axis=0),
+        np.sum([result.late for result in served], axis=0),
+        any(result.cut for result in served),
+        sum(result.cost_usd for result in served),
     )
 
 
-def _late_by_tier(served: Mapping[int, ServedRequests], every: IntArray) -> IntArray:
-    """Return the late requests known so far, by tier."""
-    late = np.zeros_like(every)
-    for its in served.values():
-        late += its.late
+def _late_by_tier(served: Mapping[int, ServedRequests], like: IntArray) -> IntArray:
+    """Return the late requests summed over the models in ``served``, by tier."""
+    late = np.zeros_like(like)
+    for served_requests in served.values():
+        late += served_requests.late
     return late
 
 
@@ -170,11 +176,11 @@ def pools_of(study: Study, models: Collection[int]) -> BoolArray:
 
 def of_models(fleet: Fleet, study: Study, models: Collection[int]) -> Fleet:
     """Return the fleet with only the pools of ``models``."""
-    of = pools_of(study, models)
+    kept = pools_of(study, models)
     return Fleet(
         tiers=fleet.tiers,
         regions=fleet.regions,
-        pools=tuple(pool for pool, its in zip(fleet.pools, of, strict=True) if its),
+        pools=tuple(pool for pool, is_kept in zip(fleet.pools, kept, strict=True) if is_kept),
         latency_s=fleet.latency_s,
         routing=fleet.routing,
     )

@@ -23,11 +23,11 @@ def smallest_flat(
     goals: Sequence[Mapping[str, float]] = (),
     known: Known | None = None,
 ) -> IntArray:
-    """Return the fewest replicas per pool that meet every tier (X1) if held throughout.
+    """Return the fewest constant replicas per pool with which every tier meets its target (X1).
 
-    They have to meet the tiers in the windows of ``study`` and of ``others``, which use the same
-    hardware. ``goals`` are the attainments by tier in each window; without them the tiers' own
-    targets count. ``known`` holds results of earlier searches of the same windows.
+    The tiers must be met in the windows of ``study`` and of ``others``, which use the same
+    hardware. ``goals`` are the attainments by tier in each window; by default the tiers' own
+    targets. ``known`` keeps results of earlier searches of the same windows.
 
     Models share no replicas, so each is replayed alone. First each model is searched alone, by
     bisection over its total, in the proportions of the static fleet for the peak. Then single
@@ -35,8 +35,8 @@ def smallest_flat(
     counted over all models together (X4).
 
     Attainment need not be monotone in the total, so this is the smallest fleet *found*. A model
-    that cannot meet its tiers with all available GPUs gets the last count tried. Spare replicas
-    of the scenario are added at the end.
+    that cannot meet its tiers with all available GPUs gets the last count tried. Spare replicas of
+    the scenario are added at the end.
     """
     requests: Requests = {}
     known = {} if known is None else known
@@ -64,8 +64,8 @@ def smallest_flat(
     all_pools = study.fleet(counts)
     least = np.array([pool.minimum for pool in all_pools.pools], np.int64)
     usd = np.array([pool.usd_per_gpu_hour * pool.gpus_per_instance for pool in all_pools.pools])
-    alive, every = partial(progress, 0.8, ""), range(len(names))
-    meets_all = _judge(windows, every, goals, seed, alive, known, requests)
+    alive, all_models = partial(progress, 0.8, ""), range(len(names))
+    meets_all = _judge(windows, all_models, goals, seed, alive, known, requests)
     return with_spare(windows, trimmed(meets_all, counts, least, -usd))
 
 
@@ -74,8 +74,8 @@ def _fewest_on_all(
 ) -> IntArray:
     """Return the fewest counts that meet the condition of every window.
 
-    The first window, with the highest of ``peaks [windows, pools]``, is searched alone. The others
-    only confirm the result, or join the search.
+    The first window must have the highest of ``peaks [windows, pools]``. It is searched alone. The
+    others are only checked, and join the search if they fail.
     """
     searched, order = [0], list(range(1, len(meets)))
     counts = fewest(meets[0], peaks[0], low, high)
@@ -85,8 +85,8 @@ def _fewest_on_all(
             break
         order.remove(missed)
         searched.insert(0, missed)
-        of_all = [meets[w] for w in searched]
-        counts = fewest(_every(of_all), counts, low, high, least=least)
+        conditions = [meets[w] for w in searched]
+        counts = fewest(_every(conditions), counts, low, high, least=least)
     return counts
 
 
@@ -101,7 +101,7 @@ def holds(
     seed: int,
     known: Known | None = None,
 ) -> bool:
-    """Return whether a static fleet of ``counts`` ``[pools]`` attains ``goals`` of every tier."""
+    """Return whether a static fleet of ``counts`` ``[pools]`` meets the ``goals`` of every tier."""
     models, known = range(len(study.hardware.models)), {} if known is None else known
     return _judge([study], models, [goals], seed, lambda: None, known, {})(counts)
 
@@ -115,10 +115,10 @@ def _judge(
     known: Known,
     requests: Requests,
 ) -> Meets:
-    """Return a test whether a static fleet of ``models`` meets every tier in each window.
+    """Return a function that tests whether a static fleet meets every tier in each window.
 
-    The test takes the counts of the models' pools. ``alive`` is a chance to cancel, ``known``
-    holds earlier results.
+    The function takes the counts of the pools of ``models``. ``alive`` is called now and then and
+    may raise to cancel. ``known`` has earlier results.
     """
     targets = {tier.name: tier.attainment for tier in windows[0].hardware.tiers}
     # Windows that missed last are tried first, which saves replays.
@@ -128,6 +128,7 @@ def _judge(
     ]
 
     def meets(counts: IntArray) -> bool:
+        """Return whether ``counts`` meet every tier in every window."""
         missed = (i for i, window in enumerate(hardest) if not window.meets(counts))
         first = next(missed, None)
         if first is not None:
@@ -138,9 +139,13 @@ def _judge(
 
 
 def _within_gpus(study: Study, of_model: BoolArray, base: IntArray, high: IntArray) -> IntArray:
-    """Return the most replicas a model may hold if other models keep their share of ``base``."""
+    """Return the most replicas of a model, ``[pools]``, if other models keep ``base``."""
     out, types = high.copy(), study.hardware.types
-    places = [place for place, its in zip(study.hardware.pool_index, of_model, strict=True) if its]
+    places = [
+        place
+        for place, is_of_model in zip(study.hardware.pool_index, of_model, strict=True)
+        if is_of_model
+    ]
     for i, (m, r, g) in enumerate(places):
         others = sum(
             int(count) * study.hardware.profiles[other, g2].tp

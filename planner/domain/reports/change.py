@@ -30,7 +30,7 @@ POINTS = 0.0005  # smaller differences of a share are shown as none
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A gate of a proposal; ``passed`` is None if it is not known."""
+    """A check that a proposal must pass; ``passed`` is None if the outcome is not known."""
 
     name: str
     passed: bool | None
@@ -39,7 +39,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Simulated:
-    """The outcome of a policy in a stored result, with the test days that it was tried on."""
+    """A policy's figures in a stored result, with the test days that it was tried on."""
 
     outcome: Outcome
     days: tuple[TestDayFigures, ...]
@@ -47,13 +47,13 @@ class Simulated:
 
     @property
     def tier(self) -> str | None:
-        """Return the tier that is nearest to its target, of those that cannot wait."""
+        """Return the interactive tier whose attainment is nearest to its target."""
         tiers = [tier for tier in self.outcome.slo_attainment if tier not in self.deferrable]
         return tightest_tier(self.outcome, tiers)
 
     @property
     def redundancy(self) -> tuple[bool | None, float | None]:
-        """Return whether it survives the loss of a replica, and in which share of the time."""
+        """Return whether it survives the loss of a replica, and in what share of the time."""
         return redundancy(self.outcome, self.days, self.deferrable)
 
     @property
@@ -85,7 +85,7 @@ def change_tiles(
     saving: float | None,
     was: str = NOW,
 ) -> Iterator[Fact]:
-    """Yield replicas, cost, SLO attainment, energy and risk as proposed, with what is compared.
+    """Yield replicas, cost, SLO attainment, energy and risk of a proposal, with a comparison.
 
     ``saving`` is the share of the cost that is saved at equal SLO attainment, if it is known.
     ``was`` says what ``before`` is: NOW, or BEFORE if the fleet has changed since.
@@ -131,7 +131,7 @@ def checks(
     budget_usd_30d: float | None,
     data_age: timedelta | None,
 ) -> Iterator[Check]:
-    """Yield the gates: SLO met, N+1, test days, budget and fresh data.
+    """Yield the checks: SLO met, N+1, test days, budget and fresh data.
 
     ``data_age`` is the time since the traffic ends; None if it has no calendar.
     """

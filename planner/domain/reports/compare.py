@@ -70,7 +70,7 @@ STATIC = "static"
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A plan that the report can be about: of a level of assurance, or the static fleet."""
+    """A plan that the report can be about: one per level of assurance, and the static fleet."""
 
     name: str  # of an alternative; "" if the result has none
     outcome: Outcome
@@ -89,7 +89,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Tests:
-    """The test days, the recommendation of each level of assurance, and policies to choose.
+    """The test days, the recommendation of each level of assurance, and policies to choose from.
 
     ``alternatives`` has policies by the name of the alternative.
     """
@@ -116,30 +116,30 @@ class Comparison:
 
     @property
     def key(self) -> str:
-        """Return the policy of the plan, as tables name it."""
+        """Return the name of the plan's policy in the result tables."""
         return self.plan.outcome.name
 
     @property
     def base(self) -> Outcome | None:
-        """Return the baseline of savings, unless it is the plan itself."""
+        """Return the baseline that savings refer to, unless it is the plan itself."""
         name = self.comparison.baseline
         return None if name == self.key else self.outcomes.get(name)
 
     @property
     def window_words(self) -> str:
-        """Return the span that costs and energy are of."""
+        """Return the time that costs and energy refer to, in words."""
         window = self.frame.window
         seconds = (window.end - window.start).total_seconds()
         return "per day" if seconds == DAY_S else f"in {duration(seconds)}"
 
     def requires(self, day: TestDayFigures) -> bool:
-        """Return whether the plan's level of assurance requires a test day."""
+        """Return whether a test day is required at the plan's level of assurance."""
         if self.plan.name in LEVELS and day.level:
             return day.required_by(self.plan.name)
         return day.required
 
     def saving(self, key: str) -> float | None:
-        """Return the share of the baseline's cost that a policy saves, at equal attainment."""
+        """Return a policy's saving at equal attainment, as a share of the baseline's cost."""
         comparison = self.comparison
         unequal = next((row for row in comparison.equal_slo if row.policy == key), None)
         if unequal is not None:
@@ -173,14 +173,14 @@ def comparison_report(
     chosen: str = "",
     more: tuple[Section, ...] = (),
 ) -> Report:
-    """Return the report of simulated policies: of the recommended one, or of an alternative.
+    """Return the report of simulated policies, about the recommended one or an alternative.
 
-    ``more`` are sections before the sources.
+    ``chosen`` names the alternative. ``more`` are sections to put before the sources.
     """
     runs = cast(Mapping[str, Mapping[str, Any]], comparison.runs)
     figures = {name: {**row, "name": name} for name, row in runs.items()}
     outcomes = outcomes_of(figures)
-    take = comparison.recommended
+    recommendation = comparison.recommended
     plans = tuple(
         Plan(name, outcomes[key], tests.levels.get(name))
         for name in (*LEVELS, STATIC)
@@ -188,19 +188,21 @@ def comparison_report(
     ) or tuple(_only_plan(comparison, outcomes))
     if not plans:
         return Report(frame.scenario, comparison.headline, ())
-    wanted = chosen or (take.assurance if take is not None else "")
+    wanted = chosen or (recommendation.assurance if recommendation is not None else "")
     plan = next((plan for plan in plans if plan.name == wanted), plans[0])
     its = Comparison(frame, comparison, tests, tables, figures, outcomes, plans, plan)
     schedule = _schedule(its)
     today = TODAY if TODAY in outcomes else comparison.baseline
     over_time, load = demand_chart(tables, frame, its.key, plan.label, today)
     replicas = replicas_chart(tables, frame, its.key)
-    recommended = take is not None and take.policy == its.key
+    recommended = recommendation is not None and recommendation.policy == its.key
     return Report(
         title=frame.scenario,
         answer=_answer(its, schedule),
         meaning=_meaning(plan),
-        why=(take.why or take.sentence) if take is not None and recommended else "",
+        why=(recommendation.why or recommendation.sentence)
+        if recommendation is not None and recommended
+        else "",
         about=window_title(frame),
         facts=tuple(_tiles(its, schedule)),
         warnings=(*_missed(its), *_short(load), *comparison.warnings),
@@ -212,12 +214,12 @@ def comparison_report(
 
 
 def _only_plan(comparison: PolicyComparison, outcomes: Mapping[str, Outcome]) -> Iterator[Plan]:
-    """Yield the recommended policy, or the best that can be run, where there is no choice."""
-    take = comparison.recommended
+    """Yield the recommended policy, else the best deployable one, if there is no choice."""
+    recommended = comparison.recommended
     ranked = [name for name in comparison.ranking if name in outcomes] or list(outcomes)
     deployable = [name for name in ranked if not outcomes[name].hindsight]
-    if take is not None and take.policy in outcomes:
-        yield Plan("", outcomes[take.policy], None)
+    if recommended is not None and recommended.policy in outcomes:
+        yield Plan("", outcomes[recommended.policy], None)
     elif ranked:
         yield Plan("", outcomes[(*deployable, *ranked)[0]], None)
 
@@ -225,9 +227,9 @@ def _only_plan(comparison: PolicyComparison, outcomes: Mapping[str, Outcome]) ->
 def _schedule(its: Comparison) -> Schedule | None:
     """Return the schedule of the plan, or the first replicas of a policy that scales by a rule."""
     found = schedule_of(its.tables, its.key)
-    take = its.comparison.recommended
-    if found is None and take is not None and take.policy == its.key:
-        return schedule_from(take.timetable)
+    recommended = its.comparison.recommended
+    if found is None and recommended is not None and recommended.policy == its.key:
+        return schedule_from(recommended.timetable)
     return found
 
 
@@ -281,7 +283,7 @@ def _tiles(its: Comparison, schedule: Schedule | None) -> Iterator[Fact]:
 
 
 def _replicas_tile(its: Comparison, schedule: Schedule | None) -> Iterator[Fact]:
-    """Yield the replicas of the plan beside those of today's fleet."""
+    """Yield the replicas of the plan, compared with those of today's fleet."""
     counts = _replicas(its, schedule, its.key)
     if counts is None:
         return
@@ -302,7 +304,7 @@ def _replicas_tile(its: Comparison, schedule: Schedule | None) -> Iterator[Fact]
 
 
 def _against(its: Comparison) -> str:
-    """Return what the saving is against, and whether it is at equal SLO attainment."""
+    """Return what the saving is compared with, and whether it is at equal SLO attainment."""
     base = its.base
     if base is None:
         return ""
@@ -363,7 +365,7 @@ def _required(its: Comparison) -> list[TestDayFigures]:
 
 
 def _next_level(its: Comparison) -> str:
-    """Return the price of the next level of assurance, on top of the plan."""
+    """Return the extra cost of the next level of assurance over the plan, in words."""
     names = [plan.name for plan in its.plans]
     if its.plan.name not in LEVELS:
         return ""
@@ -468,7 +470,7 @@ def _basis(its: Comparison) -> Iterator[Section]:
 
 
 def _reasons(its: Comparison) -> Iterator[Fact]:
-    """Yield three reasons for the plan, each with a figure."""
+    """Yield up to three reasons for the plan, each with a figure."""
     level = its.plan.level
     if required := _required(its):
         passed = sum(day.policies[its.key].passes for day in required)
@@ -481,13 +483,13 @@ def _reasons(its: Comparison) -> Iterator[Fact]:
         note = "from one test day" if low is None else interval
         yield Fact("Expected cost", expected.mean, "$", note=note)
     if (utility := its.plan.outcome.utility) is not None:
-        most = max(other.utility or 0.0 for other in its.outcomes.values())
-        change = f"{signed_percent(utility / most - 1, 1)} vs the most of all" if most else ""
+        highest = max(other.utility or 0.0 for other in its.outcomes.values())
+        change = f"{signed_percent(utility / highest - 1, 1)} vs the most of all" if highest else ""
         yield Fact("Utility of requests within SLO", utility, form=Form.NUMBER, change=change)
     following = _next_policy(its)
     if following is not None:
-        label, more = following
-        yield Fact("Next policy", label, change=f"{signed_percent(more, 0)} expected cost")
+        label, extra_cost = following
+        yield Fact("Next policy", label, change=f"{signed_percent(extra_cost, 0)} expected cost")
 
 
 def _next_policy(its: Comparison) -> tuple[str, float] | None:
@@ -500,15 +502,18 @@ def _next_policy(its: Comparison) -> tuple[str, float] | None:
         for key in dict.fromkeys(key for day in days for key in day.policies)
         if key in its.outcomes and (cost := _expected_cost(its, key)) is not None
     }
-    own = costs.pop(its.key, None)
-    if not own or not costs:
+    own_cost = costs.pop(its.key, None)
+    if not own_cost or not costs:
         return None
     best = min(costs, key=lambda key: costs[key])
-    return its.outcomes[best].label, costs[best] / own - 1
+    return its.outcomes[best].label, costs[best] / own_cost - 1
 
 
 def _expected_cost(its: Comparison, key: str) -> float | None:
-    """Return the weighted mean cost of a policy that passes every required day, else None."""
+    """Return the weighted mean cost of a policy over the test days, in dollars.
+
+    Returns None unless it passes every required day.
+    """
     total = weights = 0.0
     for day in its.tests.days:
         on_day = day.policies.get(key)
@@ -562,7 +567,7 @@ def _test_days(its: Comparison) -> Iterator[Section]:
 
 def _passing(day: TestDayFigures) -> str:
     """Return how many policies pass a test day."""
-    passed = sum(each.passes for each in day.policies.values())
+    passed = sum(result.passes for result in day.policies.values())
     return f"{passed} of {len(day.policies)}" if day.policies else ""
 
 
@@ -611,8 +616,8 @@ def _days_by_policy(its: Comparison) -> Table | None:
 
 def _assurance(its: Comparison) -> Iterator[Section]:
     """Yield the recommendation of each level of assurance."""
-    take = its.comparison.recommended
-    asked = "" if take is None else take.assurance
+    figures = its.comparison.recommended
+    asked = "" if figures is None else figures.assurance
     levels = [(name, its.tests.levels[name]) for name in LEVELS if name in its.tests.levels]
     if not levels:
         return

@@ -90,7 +90,7 @@ def _overall_error(ahead: pl.DataFrame | None) -> float | None:
 
 
 def _worst(series: int) -> str:
-    """Return of which series a figure is."""
+    """Return which series a figure belongs to, in words."""
     return "" if series == 1 else f"worst of {series:,} series"
 
 
@@ -109,7 +109,7 @@ def _charts(result: ForecastResult, tables: Tables) -> Iterator[Chart]:
 
 
 def _chart(title: str, unit: str, rows: pl.DataFrame) -> Chart:
-    """Return the sum over all series; a series that is not known makes the sum a gap."""
+    """Return a chart of the sum over all series; where one is unknown, the sum is a gap."""
     sums = [
         pl.when(pl.col(name).null_count() == 0).then(pl.col(name).sum()).otherwise(None).alias(name)
         for name in VALUES

@@ -29,7 +29,7 @@ def window_text(window: WindowFacts) -> str:
 
 
 def window_title(frame: Frame) -> str:
-    """Return what the window is: a backtest or a forecast, of which day, and how busy it was."""
+    """Return what the window is: a backtest or a forecast, its day, and how busy it was."""
     window = frame.window
     kind = "Forecast" if window.replay == FORECAST else "Backtest"
     start, whole_day = local(window.start), window.end - window.start == timedelta(days=1)
@@ -46,7 +46,7 @@ def window_title(frame: Frame) -> str:
 
 
 def _ordinal(rank: int) -> str:
-    """Return 1 as "the", and other numbers as 2nd, 3rd or 4th."""
+    """Return a rank as a word before "busiest": 1 as "the", others as "2nd", "3rd" and so on."""
     if rank == 1:
         return "the"
     ending = (
@@ -84,11 +84,11 @@ def assumptions_section(frame: Frame, *, folded: bool = False) -> tuple[Section,
 
 
 def _merged(assumptions: Sequence[Assumption]) -> Iterator[Assumption]:
-    """Yield the inputs, with one row for inputs that several sources of traffic have alike."""
-    alike: dict[tuple[str, str, str, str], list[Assumption]] = {}
+    """Yield the inputs, joining those that several sources of traffic have in common."""
+    same: dict[tuple[str, str, str, str], list[Assumption]] = {}
     for row in assumptions:
-        alike.setdefault((row.what, row.provenance, row.source, row.key), []).append(row)
-    for first, *others in alike.values():
+        same.setdefault((row.what, row.provenance, row.source, row.key), []).append(row)
+    for first, *others in same.values():
         if not others:
             yield first
             continue

@@ -102,7 +102,7 @@ def modules_section(
 
 
 def _charts(pools: Sequence[Pool], frame: Frame, found: pl.DataFrame) -> Iterator[Chart]:
-    """Yield the modules of each pool over time, if it had operations."""
+    """Yield a chart of each pool's modules over time, if any were moved."""
     for policy, pool in pools:
         if found.is_empty() or not pool.operations:
             continue

@@ -29,7 +29,10 @@ CAPACITY_TODAY = "Capacity today"
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Demand and capacity of a plan, by bin; ``short`` is demand above its model's capacity."""
+    """Demand and capacity of a plan per bin; ``short`` is the demand that exceeds capacity.
+
+    It is summed over models, each compared with its own capacity.
+    """
 
     times: tuple[datetime, ...]
     demand: tuple[float, ...]
@@ -46,7 +49,7 @@ class Load:
 
     @property
     def largest_share(self) -> float:
-        """Return the largest share of demand above capacity."""
+        """Return the largest share of demand that exceeds capacity in any bin."""
         shares = (
             short / demand
             for short, demand in zip(self.short, self.demand, strict=True)
@@ -76,9 +79,9 @@ def demand_of(tables: Tables, frame: Frame) -> pl.DataFrame:
 
 
 def capacity_of(tables: Tables, policy: str) -> pl.DataFrame:
-    """Return the capacity of a policy's serving replicas by model and time of a change.
+    """Return the capacity of a policy's serving replicas, by model and time of each change.
 
-    Without a policy, it is the capacity that a plan counts on.
+    Without a policy, it is the capacity that the plan assumes.
     """
     found = tables("capacity") if policy else tables("plan")
     if found.is_empty():
@@ -101,7 +104,7 @@ def capacity_of(tables: Tables, policy: str) -> pl.DataFrame:
 
 
 def load_of(demand: pl.DataFrame, capacity: pl.DataFrame) -> Load | None:
-    """Return demand beside capacity at the times of ``demand``; None if one is unknown."""
+    """Return demand and capacity at the times of ``demand``; None if one is unknown."""
     if demand.is_empty() or capacity.is_empty():
         return None
     joined = pl.concat(
@@ -125,8 +128,9 @@ def load_of(demand: pl.DataFrame, capacity: pl.DataFrame) -> Load | None:
 def demand_chart(
     tables: Tables, frame: Frame, policy: str, label: str, today: str | None
 ) -> tuple[Chart | None, Load | None]:
-    """Return demand with its forecast band, capacity of a plan and of a baseline, and shortfall.
+    """Return a chart of demand and capacity, and their figures.
 
+    It shows the forecast band, the capacity of the plan and of a baseline, and the shortfall.
     The second value is None if the run has no capacity over time.
     """
     demand = demand_of(tables, frame)
@@ -201,7 +205,7 @@ BORROWED = " borrowed"  # ending of an arrangement whose GPUs hold copies for ot
 
 
 def _pool_columns(rows: pl.DataFrame) -> list[str]:
-    """Return the fewest columns that set the pools apart, of those that name a pool."""
+    """Return the fewest naming columns that still distinguish all pools."""
     names = [name for name in ("model", "region", "role", "arrangement") if name in rows.columns]
     pools = rows.select(names).n_unique()
     columns = ["model"]
@@ -248,7 +252,7 @@ def _capacity_line(
 
 
 def changes(rows: pl.DataFrame, values: Sequence[str]) -> pl.DataFrame:
-    """Keep the rows at which a value changes, and the last; thin them if they are many."""
+    """Keep only rows at which a value changes, and the last; thin them out if many."""
     changed = pl.any_horizontal(
         (pl.col(name) != pl.col(name).shift(1)).fill_null(value=True) for name in values
     )
@@ -261,12 +265,12 @@ def thin(rows: pl.DataFrame, *values: str) -> pl.DataFrame:
     if rows.height <= MOST_POINTS:
         return rows
     at = rows["time"].dt.epoch("ms")
-    every = f"{max(1, round((at[-1] - at[0]) / MOST_POINTS))}ms"
-    return rows.group_by_dynamic("time", every=every).agg(pl.col(name).mean() for name in values)
+    step = f"{max(1, round((at[-1] - at[0]) / MOST_POINTS))}ms"
+    return rows.group_by_dynamic("time", every=step).agg(pl.col(name).mean() for name in values)
 
 
 def to_end(rows: pl.DataFrame, end: datetime) -> pl.DataFrame:
-    """Repeat the last rows at the end of the window."""
+    """Repeat the last rows at the end of the window, so that steps reach it."""
     if rows.is_empty():
         return rows
     until = pl.lit(end).cast(rows.schema["time"])

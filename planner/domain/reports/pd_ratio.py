@@ -90,7 +90,7 @@ def _facts(result: PdRatioResult) -> Iterator[Fact]:
 
 
 def _warnings(result: PdRatioResult) -> Iterator[str]:
-    """Yield a warning if a recommended ratio is the last of the range."""
+    """Yield a warning if the recommended ratio is at the end of the range tried."""
     best = result.best.figures
     if not beats_aggregated(best, result.mixed):
         return
@@ -103,7 +103,7 @@ def _warnings(result: PdRatioResult) -> Iterator[str]:
 
 
 def _curve(result: PdRatioResult) -> Chart:
-    """Return the capacity of every ratio, by what limits it (HeteroScale, figure 4)."""
+    """Return a chart of each ratio's capacity, by what limits it (HeteroScale, figure 4)."""
     rows = [row.figures for row in result.ratios]
     names = tuple(row.name for row in rows)
     series = [Series("capacity", names, tuple(row.max_tps for row in rows), Role.RECOMMENDED)]
@@ -176,7 +176,7 @@ def _over_time(result: PdRatioResult) -> Iterator[Section]:
     lost = max((row.kept_loses or 0.0 for row in result.over_time), default=0.0)
     advice = "keep it fixed" if lost < STEADY else "follow the lengths"
     note = f"A fixed {best.name} loses at most {lost:.1%} of capacity in a window: {advice}."
-    yield Section("Ratio over time (closed forms)", (Note(note), chart), "Over time", True)
+    yield Section("Ratio over time (closed forms)", (Note(note), chart), "Over time", folded=True)
 
 
 def _sensitivity(result: PdRatioResult) -> Iterator[Section]:
@@ -198,7 +198,7 @@ def _sensitivity(result: PdRatioResult) -> Iterator[Section]:
         tbt = tbt if tbt[0] is not None else tbt[:1]
         blocks.append(_heat("Limits (ms)", "TTFT / TPOT", ttft, tbt, moved.by_limits))
     yield Section("Best ratio at other lengths and limits (closed forms)", tuple(blocks),
-                  "Sensitivity", True)  # fmt: skip
+                  "Sensitivity", folded=True)  # fmt: skip
 
 
 def _heat(
@@ -208,7 +208,7 @@ def _heat(
     columns: Sequence[float | None],
     cells: Sequence[Sequence[Split]],
 ) -> Table:
-    """Return a heat map of ratios: the darker, the more instances prefill."""
+    """Return a heat map of ratios; darker cells have a larger share of prefill instances."""
 
     def label(value: float | None) -> str:
         return "no limit" if value is None else f"{value:,.4g}"

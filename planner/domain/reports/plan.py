@@ -38,8 +38,8 @@ THE_PLAN = ""  # key of the capacity and replicas of a plan that was not simulat
 
 def report(result: PlanResult, tables: Tables) -> Report:
     """Return the report of ``plan``."""
-    frame, plan, take = result.frame, result.plan, result.recommended
-    schedule = schedule_from(take.timetable if take else None)
+    frame, plan, recommended = result.frame, result.plan, result.recommended
+    schedule = schedule_from(recommended.timetable if recommended else None)
     over_time, load = demand_chart(tables, frame, THE_PLAN, "plan", None)
     charts = (over_time, replicas_chart(tables, frame, THE_PLAN))
     warnings = [*(plan.conflicts or ())]
@@ -50,7 +50,7 @@ def report(result: PlanResult, tables: Tables) -> Report:
         title=frame.scenario,
         answer=f"Run {counts} replicas." if counts else "The plan has no replicas.",
         about=window_title(frame).replace("Backtest of", "Plan of").replace("Backtest", "Plan"),
-        why="" if take is None else take.sentence,
+        why="" if recommended is None else recommended.sentence,
         facts=tuple(_tiles(result, counts)),
         warnings=tuple(warnings),
         sections=tuple(_sections(result, schedule)),
@@ -75,7 +75,7 @@ def _counts(schedule: Schedule | None, plan: PlanFigures) -> str:
 
 def _tiles(result: PlanResult, counts: str) -> Iterator[Fact]:
     """Yield the figures that decide: replicas, cost, SLO attainment, energy and risk."""
-    plan, take = result.plan, result.recommended
+    plan, recommended = result.plan, result.recommended
     span = _span(result.frame)
     if counts:
         first = min((row.period for row in plan.decisions), default=None)
@@ -84,7 +84,10 @@ def _tiles(result: PlanResult, counts: str) -> Iterator[Fact]:
     totals = plan.totals
     if totals is not None:
         yield Fact(f"Cost {span}", totals.usd, "$", note=f"{figure(totals.gpu_hours)} GPU-hours")
-    yield from _attainment(take.attainment if take else None, take.meets_slo if take else None)
+    yield from _attainment(
+        recommended.attainment if recommended else None,
+        recommended.meets_slo if recommended else None,
+    )
     if totals is not None:
         note = f"{figure(totals.carbon_kg)} kg CO₂e"
         yield Fact(f"Energy {span}", totals.kwh, "kWh", note=note)

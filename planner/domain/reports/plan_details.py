@@ -107,7 +107,7 @@ def _constraints(plan: PlanFigures) -> Iterator[Section]:
 
 
 def _worth(worth: MarginalValues) -> Section:
-    """Return what one more of each limit saves in the dearest period."""
+    """Return the saving from one more unit of each limit, in the most expensive period."""
     unit = worth.unit
     moved = cast(Sequence[Mapping[str, Any]], worth.rows)
     rows = table(

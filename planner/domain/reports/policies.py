@@ -58,7 +58,7 @@ class TierOutcome:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The figures of a policy; shares and attainment are fractions, by tier."""
+    """The figures of a policy in a result; shares and attainment (by tier) are fractions."""
 
     label: str
     cost_usd: float
@@ -86,14 +86,14 @@ class Outcome:
 
 
 def outcomes_of(policies: Mapping[str, Mapping[str, Any]]) -> dict[str, Outcome]:
-    """Return the outcome of each policy by name; ``policies`` are rows with their name."""
+    """Return the figures of each policy by name; ``policies`` are stored rows by name."""
     return {name: from_json(Outcome, figures) for name, figures in policies.items()}
 
 
 def tightest_tier(outcome: Outcome, tiers: Iterable[str] = ()) -> str | None:
-    """Return the tier with the least attainment above its target; of ``tiers``, if there are any.
+    """Return the tier with the smallest margin above its target, among ``tiers`` if given.
 
-    None: no tier has a request.
+    Returns None if no tier has a request.
     """
     known = {tier: share for tier, share in outcome.slo_attainment.items() if share is not None}
     among = [tier for tier in tiers if tier in known] or list(known)
@@ -103,9 +103,9 @@ def tightest_tier(outcome: Outcome, tiers: Iterable[str] = ()) -> str | None:
 def redundancy(
     outcome: Outcome, days: Iterable[TestDayFigures], deferrable: Collection[str]
 ) -> tuple[bool | None, float | None]:
-    """Return whether a policy survives the loss of a replica, and in which share of the time.
+    """Return whether a policy survives the loss of a replica, and in what share of the time.
 
-    It has to survive on the test day and in the window. The smaller share counts. None: unknown.
+    It must survive on the test day and in the window. The smaller share counts. None means unknown.
     """
     targets = [outcome.target(tier) or 0.0 for tier in outcome.tiers if tier not in deferrable]
     shares = [] if outcome.survives is None else [outcome.survives]
@@ -134,7 +134,7 @@ def span_text(counts: Span) -> str:
 
 
 def saving_change(saved: float | None) -> dict[str, Any]:
-    """Return the change and the meaning of a tile, of the share that is saved."""
+    """Return the change and its meaning for a tile, from the share of cost saved."""
     if saved is None:
         return {}
     if abs(saved) < NO_SAVING:
@@ -177,9 +177,9 @@ class Row:
 
 
 def columns_of(name: str, rows: Sequence[Row]) -> Iterator[tuple[Head, Callable[[Row], Value]]]:
-    """Yield the columns of policies that the table ``name`` shows, as declared in results/figures.
+    """Yield the columns of the policy table ``name``, as declared in results/figures.
 
-    A head with a place for a name, such as that of a tier, has a column for each.
+    A heading with a placeholder, such as for a tier, gets one column per name.
     """
     for column in POLICIES.on(name):
         head, (form, unit) = column.heads[name], UNITS[column.unit]
@@ -231,7 +231,11 @@ def simulation_section(rows: Sequence[Row]) -> Section:
         for name, title in DETAILS.items()
     ]  # fmt: skip
     return Section(
-        "GPU-hours, requests and starts", tuple(tables), "Simulation", True, len(rows) == 1
+        "GPU-hours, requests and starts",
+        tuple(tables),
+        "Simulation",
+        folded=True,
+        printed=len(rows) == 1,
     )
 
 

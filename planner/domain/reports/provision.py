@@ -73,9 +73,10 @@ def _facts(result: ProvisionResult) -> Iterator[Fact]:
 
 
 def _levels(result: ProvisionResult) -> Table:
-    """Return a row per level."""
+    """Return one row per level: whole replicas, modules and operators."""
 
     def saved(measure: str, item: tuple[str, object]) -> float | None:
+        """Return the share of ``measure`` that a level saves over whole replicas."""
         shares = result.savings.get(item[0])
         share = getattr(shares, measure) if shares else None
         return None if share is None else -share
@@ -130,8 +131,8 @@ def _latencies(pools: list[PoolFigures]) -> Iterator[Section]:
     """Yield the latency of each level in the simulation of the busiest hour."""
 
     def simulated(level: str, name: str, pool: PoolFigures) -> float | None:
-        came = pool.levels[level].replayed if level in pool.levels else None
-        return getattr(came, name) if came else None
+        replayed = pool.levels[level].replayed if level in pool.levels else None
+        return getattr(replayed, name) if replayed else None
 
     latencies = table(
         pools,
@@ -151,7 +152,7 @@ def _latencies(pools: list[PoolFigures]) -> Iterator[Section]:
 
 
 def _sharing(result: ProvisionResult) -> Iterator[Section]:
-    """Yield what prefill and decode need together, in each way of sharing GPUs."""
+    """Yield the GPUs of prefill and decode together, for each way of sharing them."""
     if result.sharing is None or not result.sharing.services:
         return
     rows: list[tuple[SharedService, str, SharingWay]] = [
@@ -175,7 +176,7 @@ def _sharing(result: ProvisionResult) -> Iterator[Section]:
 
 
 def _over_time(result: ProvisionResult) -> Iterator[Section]:
-    """Yield the levels over all windows of the traffic."""
+    """Yield the figures of each level over all windows of the traffic."""
     course = result.over_time
     if course is None:
         return

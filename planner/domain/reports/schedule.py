@@ -34,9 +34,9 @@ class SchedulePool:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Replicas by pool from each moment until the next; ``rows`` are in the order of pools.
+    """Replicas by pool from each time until the next; ``rows`` are in the order of pools.
 
-    ``by_itself``: there is one row, and the policy scales by its own rule from there.
+    If ``by_itself``, there is one row, and the policy then scales by its own rule.
     """
 
     pools: tuple[SchedulePool, ...]
@@ -53,15 +53,15 @@ class Schedule:
         if not self.rows or not {PREFILL, DECODE} <= {pool.role for pool in self.pools}:
             return ""
         _, peak = max(self.rows, key=lambda row: sum(row[1]))
-        of = {
+        replicas_of_role = {
             role: sum(n for pool, n in zip(self.pools, peak, strict=True) if pool.role == role)
             for role in (PREFILL, DECODE)
         }
-        return f"{of[PREFILL]}:{of[DECODE]}"
+        return f"{replicas_of_role[PREFILL]}:{replicas_of_role[DECODE]}"
 
 
 def schedule_of(tables: Tables, policy: str) -> Schedule | None:
-    """Return the schedule of a policy from the table of all schedules; None if it has none."""
+    """Return a policy's schedule from the table of all schedules; None if it has none."""
     found = tables("timetables")
     if found.is_empty():
         return None

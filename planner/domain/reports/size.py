@@ -66,8 +66,8 @@ def report(result: SizeResult, tables: Tables) -> Report:
 def _name(pool: SizedPool) -> str:
     """Return the model, its GPUs and its role, if prefill and decode are separate."""
     replica = pool.sized.replica
-    told = replica.role == "mixed" or replica.arrangement.endswith(f", {replica.role}")
-    role = "" if told else f", {replica.role}"
+    role_shown = replica.role == "mixed" or replica.arrangement.endswith(f", {replica.role}")
+    role = "" if role_shown else f", {replica.role}"
     return f"{replica.model} on {replica.arrangement}{role}"
 
 
@@ -204,7 +204,7 @@ def _splits(result: SizeResult) -> Iterator[Section]:
 
 
 def _remark(split: SplitSize) -> str:
-    """Return what is special about a division."""
+    """Return what distinguishes a division, such as that it is the best; else ""."""
     named = ("best" * split.best, "in the scenario" * split.stated, split.note)
     return ", ".join(filter(None, named))
 

@@ -121,7 +121,10 @@ def grid_report(
     figures: Sequence[Figure],
     notes: Sequence[str] = (),
 ) -> Report:
-    """Return the report of a grid: a line or a heat map of ``chosen``, and a table of all cells."""
+    """Return the report of a grid: a chart of the figure ``chosen``, and a table of all cells.
+
+    The chart is a line for one setting, and a heat map for two.
+    """
     places = ranked(cells, chosen)
     best = frozenset(i for i, cell in enumerate(places) if cell.best)
     drawn = _heat_map(places, varied, chosen) if varied[1:] else _curve(places, varied[0], chosen)
@@ -149,14 +152,14 @@ def grid_report(
 
 
 def _problem(cell: Cell) -> str:
-    """Return why a cell has no figures, or the state of its run; "" if it has figures."""
+    """Return why a cell has no figures, or the state of its run; "" if it has them."""
     state = "" if cell.state in ("planned", "completed") else cell.state
     run = f"run {cell.run} {state}".rstrip() if cell.run and state else state
     return ": ".join(filter(None, (run, cell.problem)))
 
 
 def _curve(cells: Sequence[RankedCell], varied: VariedSetting, chosen: Figure) -> Chart:
-    """Return a figure over the values of one setting."""
+    """Return a chart of a figure over the values of one setting."""
     numbers = all(isinstance(value, int | float) for value in varied.values)
     x = tuple(varied.values if numbers else varied.texts)
     y = tuple(cell.value for cell in cells)
@@ -171,7 +174,7 @@ def _curve(cells: Sequence[RankedCell], varied: VariedSetting, chosen: Figure) -
 def _heat_map(
     cells: Sequence[RankedCell], varied: Sequence[VariedSetting], chosen: Figure
 ) -> Table:
-    """Return a figure over the values of two settings."""
+    """Return a heat map of a figure over the values of two settings."""
     first, second = varied
     form, width = FORMS.get(chosen.unit, Form.NUMBER), len(second.texts)
     lines = [cells[i : i + width] for i in range(0, len(cells), width)]
@@ -189,7 +192,7 @@ def _heat_map(
 
 
 def _name(objective: str) -> str:
-    """Return an objective as people write it, such as GPU-hours."""
+    """Return an objective's name for people, such as GPU-hours."""
     return objective.capitalize().replace("Gpu", "GPU")
 
 

@@ -27,7 +27,7 @@ ABOUT = 0.01  # tolerance of a limit: overlapping starts cost a little more than
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """Column of a replica schedule."""
+    """One pool of a replica schedule: its region and its kind of replica."""
 
     region: str
     replica: Replica
@@ -35,7 +35,7 @@ class Pool:
 
 @dataclass(frozen=True, slots=True)
 class ScheduleRow:
-    """Replicas of each pool from ``begins`` until the next row."""
+    """The replicas of each pool from ``begins`` until the next row."""
 
     begins: datetime
     replicas: tuple[int, ...]
@@ -43,9 +43,9 @@ class ScheduleRow:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaSchedule:
-    """Replica schedule, with a row for each change.
+    """A replica schedule with one row per change.
 
-    ``by_itself``: the schedule has one row, and the policy scales by its own rule from there.
+    If ``by_itself``, it has one row, and the policy then scales by its own rule.
     """
 
     pools: tuple[Pool, ...]
@@ -55,7 +55,10 @@ class ReplicaSchedule:
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """Effect of the recommendation, labelled ``of`` in a list and ``before`` in a sentence."""
+    """One effect of the recommendation, as words.
+
+    ``of`` is its label in a list. ``before`` is the text before it in a sentence.
+    """
 
     of: str
     words: str
@@ -64,7 +67,7 @@ class Fact:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Recommendation as text: ``what`` to do, its ``facts``, and both as one ``sentence``."""
+    """The recommendation as text: ``what`` to do, its ``facts``, and both as one ``sentence``."""
 
     sentence: str
     timetable: ReplicaSchedule
@@ -106,9 +109,9 @@ def plan_answer(study: Study, plan: ScalingPlan, policy: str) -> Answer:
 
 
 def schedules_table(study: Study, runs: Sequence[PolicyRun]) -> pl.DataFrame:
-    """Return the schedule of every policy, one row per change and pool that is ever used.
+    """Return the schedules of all policies: one row per change and pool that is ever used.
 
-    Policies that scale by their own rule have no schedule.
+    Policies that scale by their own rule have no rows.
     """
     rows = [
         {
@@ -128,7 +131,7 @@ def schedules_table(study: Study, runs: Sequence[PolicyRun]) -> pl.DataFrame:
 
 
 def schedule_tables(timetable: ReplicaSchedule | None) -> dict[str, pl.DataFrame]:
-    """Return table ``timetable``: a row per change, a column of replicas per pool.
+    """Return the table named ``timetable``: one row per change, one column of replicas per pool.
 
     Return no table if the schedule is empty.
     """
@@ -143,9 +146,9 @@ def schedule_tables(timetable: ReplicaSchedule | None) -> dict[str, pl.DataFrame
 
 
 def _counts(study: Study, run: PolicyRun) -> tuple[IntArray, bool]:
-    """Return replicas by period and pool of the study, ``[p, pools]``.
+    """Return the replicas by period and pool, ``[p, pools]``.
 
-    The second value says whether the policy scales by its own rule from there.
+    The second value is True if the policy scales by its own rule after the first row.
     """
     plan = run.plan
     if plan is not None:
@@ -173,14 +176,15 @@ def _schedule(study: Study, counts: IntArray, by_itself: bool) -> ReplicaSchedul
     )
 
 
-def _pool(hardware: Hardware, p: int) -> Pool:
-    m, r, g = hardware.pool_index[p]
+def _pool(hardware: Hardware, pool_index: int) -> Pool:
+    m, r, g = hardware.pool_index[pool_index]
     return Pool(hardware.regions[r].name, replica_of(hardware, m, g))
 
 
 def _action_sentence(
     study: Study, counts: IntArray, label: str, traits: Traits, by_itself: bool = False
 ) -> str:
+    """Return what to run, as a sentence."""
     hardware, start_s, clock = study.hardware, study.window.start_s, study.traffic.clock
     models: dict[str, list[str]] = {}
     columns = {m: {g for n, _, g in hardware.pool_index if n == m} for m, _, _ in
@@ -188,23 +192,23 @@ def _action_sentence(
     for place, (m, r, g) in enumerate(hardware.pool_index):
         if not counts[0, place]:
             continue
-        of = f" of {hardware.columns[g].label}" if len(columns[m]) > 1 else ""
-        words = f"{counts[0, place]:,} in {hardware.regions[r].name}{of}"
+        on_gpu = f" of {hardware.columns[g].label}" if len(columns[m]) > 1 else ""
+        words = f"{counts[0, place]:,} in {hardware.regions[r].name}{on_gpu}"
         models.setdefault(hardware.models[m].name, []).append(words)
-    what = "; ".join(f"{model}: {', '.join(places)}" for model, places in models.items())
+    counts_words = "; ".join(f"{model}: {', '.join(places)}" for model, places in models.items())
     when = moment_words(start_s, clock).rsplit(", ", 1)[1]
     begins = f"from {when}{' UTC' if clock == 'utc' else ''} on {day_words(start_s, clock)}"
     if by_itself:
-        return f"Run {what or 'nothing'} {begins}, and let {label} scale from there"
+        return f"Run {counts_words or 'nothing'} {begins}, and let {label} scale from there"
     totals = counts.sum(axis=1)
-    more = ", and more where load asks for it" if traits.beyond else ""
+    guard_words = ", and more where load asks for it" if traits.beyond else ""
     if traits.flat:
-        return f"Run a flat fleet, {what or 'of nothing'}, {begins}, all the time"
+        return f"Run a flat fleet, {counts_words or 'of nothing'}, {begins}, all the time"
     if len(counts) > 1 and (counts != counts[0]).any():
         least, most = int(totals.min()), int(totals.max())
         when = f"then by the schedule ({least:,} to {most:,})"
-        return f"Run {what or 'nothing'} {begins}, {when}{more}"
-    return f"Run {what or 'nothing'} {begins}, all the time{more}"
+        return f"Run {counts_words or 'nothing'} {begins}, {when}{guard_words}"
+    return f"Run {counts_words or 'nothing'} {begins}, all the time{guard_words}"
 
 
 def _money(study: Study, run: PolicyRun) -> str:
@@ -230,7 +234,7 @@ def _short_dollars(usd: float) -> str:
 def _limits_exceeded(study: Study, run: PolicyRun) -> str:
     """Return the plan limits that the replay exceeds, in words.
 
-    The limits are dollars per hour in the dearest period, and totals of the window.
+    Checked are the dollars per hour of the dearest period, and the totals of the window.
     """
     limits = study.settings.plan
     limited = (
@@ -262,6 +266,7 @@ def _growth_words(study: Study) -> str:
 
 
 def _in_time(run: PolicyRun, ahead: bool) -> str:
+    """Return each tier's SLO attainment and target, in words."""
     targets = {tier.name: tier.attainment for tier in run.fleet.tiers}
     parts = [
         f"{per_cent(share)} of {tier} (target {100 * targets[tier]:.4g}%)"
@@ -284,6 +289,7 @@ def missed_tiers_sentence(run: PolicyRun) -> str:
 
 
 def _survives_loss_words(run: PolicyRun) -> str:
+    """Return whether the run survives a replica loss, in words; "" if unknown."""
     share = run.survives
     if share is None:
         return ""

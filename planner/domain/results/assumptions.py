@@ -40,7 +40,7 @@ LONGER = 1.2  # factor on the mean length, to show its effect
 
 @dataclass(frozen=True, slots=True)
 class Assumption:
-    """Input of a result; ``key`` is the scenario key that sets it."""
+    """One input of a result with its source; ``key`` is the scenario key that sets it."""
 
     what: str
     value: str  # with its unit
@@ -71,7 +71,7 @@ def replay_of(window: Window, traffic: Traffic) -> str:
 
 
 def today_stands_in(seconds: float) -> str:
-    """Say which fleet replaces today's fleet if the scenario does not describe it.
+    """Return in words which fleet replaces today's fleet if the scenario does not state it.
 
     ``seconds`` is the length of the traffic before the window.
     """
@@ -87,6 +87,7 @@ def today_stands_in(seconds: float) -> str:
 
 
 def _traffic(study: Study) -> Iterator[Assumption]:
+    """Yield the inputs of the traffic: requests, samples, growth, shares and lengths."""
     traffic, replay = study.traffic, replay_of(study.window, study.traffic)
     kind = OBSERVED if replay == MEASURED else MODELLED
     count = f"{len(study.trace):,} requests in the window"
@@ -122,6 +123,7 @@ def _traffic(study: Study) -> Iterator[Assumption]:
 
 
 def _launch(source: Source, key: str) -> Iterator[Assumption]:
+    """Yield the inputs of traffic that the scenario describes."""
     launch = source.launch
     if launch is None:
         return
@@ -139,7 +141,7 @@ def _launch(source: Source, key: str) -> Iterator[Assumption]:
 
 
 def _lengths(traffic: Traffic, m: int, model: str) -> Iterator[Assumption]:
-    """Yield prompt and answer lengths, from requests or from what a file counts."""
+    """Yield the prompt and answer lengths of a model, from requests or from counts."""
     there = count_codes(traffic.measured.model, len(traffic.models))[m] > 0
     for what, field in (("Prompt", "input_tokens"), ("Answer", "output_tokens")):
         whose, key = f"{what} lengths of {model}", f"traffic.sources.{field}"
@@ -174,19 +176,19 @@ def _moments(tokens: Int32Array, models: CodeArray, m: int) -> tuple[float, floa
     """Return mean and standard deviation of the tokens of model ``m``."""
     count, total, squares = 0, 0.0, 0.0
     for rows in row_slices(len(tokens)):
-        its = tokens[rows][models[rows] == m].astype(np.float64)
-        count, total, squares = count + len(its), total + its.sum(), squares + its @ its
+        values = tokens[rows][models[rows] == m].astype(np.float64)
+        count, total, squares = count + len(values), total + values.sum(), squares + values @ values
     mean = total / count
     return mean, math.sqrt(max(0.0, squares / count - mean * mean))
 
 
 def _with_effect_of_longer_lengths(study: Study, m: int, row: Assumption) -> Assumption:
-    """Return the input with the effect of longer prompts or answers on replicas and cost.
+    """Return ``row`` with the effect of longer prompts or answers on replicas and cost.
 
-    It comes from the fluid model of one replica at mean lengths, without a simulation.
+    The effect is estimated from one replica's highest rate at mean lengths, without a simulation.
     """
     known = study.hardware.profiles
-    profile = next((its for (n, _), its in known.items() if n == m), None)
+    profile = next((candidate for (n, _), candidate in known.items() if n == m), None)
     lengths = study.traffic.lengths[m]
     if profile is None or not len(lengths[0]):
         return row
@@ -194,16 +196,16 @@ def _with_effect_of_longer_lengths(study: Study, m: int, row: Assumption) -> Ass
     longer = (
         (LONGER * prompt, answer) if row.what.startswith("Prompt") else (prompt, LONGER * answer)
     )
-    most = largest_rate(profile, prompt, answer)[0], largest_rate(profile, *longer)[0]
-    if not all(math.isfinite(rate) and rate > 0 for rate in most):
+    rates = largest_rate(profile, prompt, answer)[0], largest_rate(profile, *longer)[0]
+    if not all(math.isfinite(rate) and rate > 0 for rate in rates):
         return row
-    more = most[0] / most[1] - 1
+    more = rates[0] / rates[1] - 1
     words = f"{LONGER - 1:.0%} longer: about {more:+.0%} replicas and cost"
     return replace(row, matters=words, effect=more)
 
 
 def _lengths_of_counts(whose: str, source: BinnedSource, field: str, key: str) -> Assumption:
-    """Return the lengths of a demand file or live source: a mean by bin, or one for all bins."""
+    """Return the lengths that a demand file or live source counts, as an input of the result."""
     lengths = source.lengths()
     drawn = lengths.input if field == "input_tokens" else lengths.output
     value = f"mean {drawn.mean:,.0f} tokens, cv {drawn.cv:.3g}"
@@ -218,6 +220,7 @@ def _lengths_of_counts(whose: str, source: BinnedSource, field: str, key: str) -
 
 
 def _tiers(tiers: Sequence[Tier]) -> Iterator[Assumption]:
+    """Yield the latency limits and the attainment target of each tier."""
     for i, tier in enumerate(tiers):
         limits = (("TTFT", tier.ttft_s, "ms"), ("TBT", tier.tbt_s, "ms"), ("E2E", tier.e2e_s, "s"))
         value = ", ".join(
@@ -230,6 +233,7 @@ def _tiers(tiers: Sequence[Tier]) -> Iterator[Assumption]:
 
 
 def _speeds(study: Study) -> Iterator[Assumption]:
+    """Yield speed and precision of each profile, with its error and source."""
     hardware, sizes = study.hardware, study.sizes
     for (m, g), profile in hardware.profiles.items():
         section, column = hardware.sections[m, g], hardware.columns[g]
@@ -252,6 +256,7 @@ def _speeds(study: Study) -> Iterator[Assumption]:
 
 
 def _precision(profile: Profile, weights: str, cache: str) -> str:
+    """Return the precision of weights and KV cache; a graph profile states its own."""
     if isinstance(profile, GraphProfile):
         spread = profile.graph.arrangement
         weights, cache = spread.weights, spread.kv_cache
@@ -259,6 +264,7 @@ def _precision(profile: Profile, weights: str, cache: str) -> str:
 
 
 def _serving(hardware: Hardware) -> Iterator[Assumption]:
+    """Yield the settings of batching, KV transfer, routing and network latency."""
     for model, row in zip(hardware.models, hardware.serving, strict=True):
         value = f"{row.batching} batches, {row.scheduler}, " + (
             "prefix caches" if row.prefix_caching else "no prefix caches"
@@ -267,8 +273,8 @@ def _serving(hardware: Hardware) -> Iterator[Assumption]:
     for (m, g), link in hardware.links.items():
         what = f"KV transfer of {hardware.models[m].name} from {hardware.columns[g].label}"
         value = f"{link.bytes_s / GIGA:,.4g} GB/s an instance"
-        its = dict(hardware.provenance)[what]
-        yield Assumption(what, value, its.kind, its.source, "serving.kv_transfer")
+        provenance = dict(hardware.provenance)[what]
+        yield Assumption(what, value, provenance.kind, provenance.source, "serving.kv_transfer")
     routing = hardware.routing
     value = f"by {routing.instance}, sees {routing.sees}, spills at {routing.region_threshold:.0%}"
     source = "a router that knows every instance's load and takes no time itself"
@@ -304,25 +310,27 @@ def _latency_one_way(seconds: float) -> str:
 
 
 def _places(hardware: Hardware, sources: dict[str, Provenance]) -> Iterator[Assumption]:
+    """Yield the prices, the carbon intensity and the PUE of each region."""
     for r, region in enumerate(hardware.regions):
         for g, column in enumerate(hardware.columns):
             name = "Spot price" if column.spot else "Price"
             what = f"{name} of {hardware.gpus[g].name} in {region.name}"
             if what in sources:
                 value = f"${hardware.usd_per_gpu_hour[r, g]:,.4g} per GPU and hour"
-                its = sources[what]
+                provenance = sources[what]
                 key = "regions.spot" if column.spot else "regions.usd_per_gpu_hour"
-                yield Assumption(what, value, its.kind, its.source, key)
+                yield Assumption(what, value, provenance.kind, provenance.source, key)
         for what, value, key in (
             ("Carbon intensity", f"{region.carbon_g_per_kwh:,.4g} g CO2e/kWh", "carbon_g_per_kwh"),
             ("PUE", f"{region.pue:.4g}", "pue"),
         ):
-            its = sources.get(f"{what} in {region.name}", GIVEN)
+            provenance = sources.get(f"{what} in {region.name}", GIVEN)
             name = f"{what} in {region.name}"
-            yield Assumption(name, value, its.kind, its.source, f"regions.{key}")
+            yield Assumption(name, value, provenance.kind, provenance.source, f"regions.{key}")
 
 
 def _fleet(study: Study) -> Iterator[Assumption]:
+    """Yield today's fleet, the cold start and the faults."""
     hardware = study.hardware
     if hardware.today is None:
         source, kind = today_stands_in(study.before.seconds), ASSUMED
@@ -344,6 +352,7 @@ def _fleet(study: Study) -> Iterator[Assumption]:
 
 
 def _plan(study: Study) -> Iterator[Assumption]:
+    """Yield the settings of the forecast and of the plan, such as spare replicas."""
     plan, key = study.settings.plan, "forecast"
     value: str = plan.forecast.method
     source_words = "made at each scaling decision from past demand, with its error by backtest"

@@ -37,9 +37,9 @@ from simulation.trace_replay import percentiles_within
 
 
 def series_columns(forecast: str, unit: Callable[[Any], str], *more: Column) -> Columns:
-    """Return the columns of forecasts, with the errors of their backtest.
+    """Return the columns that show forecasts and the errors of their backtest.
 
-    ``forecast`` is the attribute of a row that holds its forecast; "" for the row itself.
+    ``forecast`` is the attribute of a row that has its forecast; "" if the row itself is one.
     """
 
     def of(name: str) -> Callable[[Any], Any]:
@@ -89,7 +89,7 @@ def series_columns(forecast: str, unit: Callable[[Any], str], *more: Column) -> 
 
 
 def _runner_up(scores: Sequence[MethodScore]) -> tuple[str, float | None] | None:
-    """Return the best method that was not chosen, and its error over that of the chosen one."""
+    """Return the best method that was not chosen, and its error over the chosen one's."""
     chosen = next((score.error for score in scores if score.chosen), 0.0)
     other = min((s for s in scores if not s.chosen), key=lambda s: s.error, default=None)
     if other is None:
@@ -98,6 +98,7 @@ def _runner_up(scores: Sequence[MethodScore]) -> tuple[str, float | None] | None
 
 
 def _drift(past: PastPeaks | None) -> dict[str, Any] | None:
+    """Return whether past forecasts became worse, as JSON; None without past forecasts."""
     if past is None:
         return None
     drifted = detect_drift(past)
@@ -125,7 +126,7 @@ class WindowFacts:
 
 @dataclass(frozen=True, slots=True)
 class SizedReplica:
-    """Capacity of one replica at the tier that limits it, and of pools of such replicas."""
+    """The capacity of one replica at its most limiting tier, and of pools of such replicas."""
 
     replica: Replica = field(metadata={MERGED: True})
     max_rps: float
@@ -141,7 +142,7 @@ class SizedReplica:
 
 @dataclass(frozen=True, slots=True)
 class ReplayedTraffic:
-    """Part of the window's traffic that was replayed: all, or one of ``cells`` equal cells.
+    """The replayed part of the window's traffic: all of it, or one of ``cells`` equal cells.
 
     ``percentiles_within`` is the relative error of percentiles; 0 unless replayed as a stream.
     """
@@ -172,7 +173,7 @@ class Forecasts:
 
 
 def frame_of(study: Study, *, kept: bool = False) -> Frame:
-    """Return the basis of a result; ``kept``: it has a row for every request."""
+    """Return the basis of a result; ``kept`` means that it has a row for every request."""
     return Frame(
         scenario=study.settings.name,
         window=window_facts(study.window, study.traffic),
@@ -223,7 +224,7 @@ def rank_of(window: Window, traffic: Traffic) -> WindowRank | None:
 
 
 def busier_window_warning(window: Window, traffic: Traffic) -> list[str]:
-    """Return a sentence if another window is so much busier that this fleet would not suffice."""
+    """Return a warning if this fleet would not suffice for the busiest window of the traffic."""
     rank = rank_of(window, traffic)
     if rank is None or rank.busiest_ratio is None or rank.busiest_ratio < QUIET:
         return []
@@ -231,7 +232,7 @@ def busier_window_warning(window: Window, traffic: Traffic) -> list[str]:
 
 
 def unused_traffic_warning(window: Window, traffic: Traffic) -> list[str]:
-    """Return a sentence if a plan ahead begins before some sources of the traffic end."""
+    """Return a warning if a plan ahead begins before the end of some sources of the traffic."""
     measured = traffic.measured
     ends = [source.end_s for source in traffic.binned]
     ends += [measured.start_s + float(measured.arrival_s[-1])] if len(measured) else []
@@ -246,6 +247,7 @@ def unused_traffic_warning(window: Window, traffic: Traffic) -> list[str]:
 
 
 def window_facts(window: Window, traffic: Traffic) -> WindowFacts:
+    """Return the figures that describe the window."""
     return WindowFacts(
         moment(window.start_s),
         moment(window.end_s),
@@ -259,6 +261,7 @@ def window_facts(window: Window, traffic: Traffic) -> WindowFacts:
 
 
 def gaps_noted(traffic: Traffic, window: Window) -> list[str]:
+    """Return a note if bins of the window were not fully observed."""
     gaps = traffic.demand.gaps(window.start_s, window.end_s)
     if not gaps:
         return []
@@ -325,6 +328,7 @@ def _sized_replica(
 
 
 def provenance_of(study: Study) -> tuple[Fact, ...]:
+    """Return the sources of all figures of a study."""
     replay = replay_of(study.window, study.traffic)
     known = [Fact("Traffic", "measured" if replay == MEASURED else "modelled", replay)]
     if study.hardware.today is None:

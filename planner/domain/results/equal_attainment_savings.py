@@ -16,12 +16,11 @@ NOTHING = 0.005  # smaller shares of the cost are shown as 0%
 
 @dataclass(frozen=True, slots=True)
 class EqualSlo:
-    """Two policies with unequal attainment; they differ most in ``tier``.
+    """The cost of a policy at its baseline's attainment; the two differ most in ``tier``.
 
-    ``cost_usd`` is the policy's cost at the attainment of the baseline. It is the cost as paid
-    times a ratio of two static fleets. The numerator is the cost of the smallest fleet as good as
-    the baseline, the denominator that of the smallest as good as the policy. ``cost_usd`` is None
-    if no such fleet was found, or one of the two policies falls far below a tier.
+    ``cost_usd`` is the cost as paid times the cost ratio of two static fleets. The first is the
+    smallest as good as the baseline, the second the smallest as good as the policy. ``cost_usd`` is
+    None if no such fleet was found, or one of the two policies is far below a target.
     """
 
     policy: str
@@ -36,17 +35,17 @@ class EqualSlo:
 def largest_attainment_difference(
     run: PolicyRun, base: PolicyRun
 ) -> tuple[str, float, float] | None:
-    """Return the tier in which attainment differs most, with both attainments.
+    """Return the tier with the largest difference in attainment, and both attainments.
 
     Return None if no difference exceeds EQUAL_SLO.
     """
-    both = [
+    pairs = [
         (tier, its, others)
         for tier, its in run.summary.slo_attainment.items()
         if its is not None and (others := base.summary.slo_attainment.get(tier)) is not None
     ]
-    most = max(both, key=lambda row: abs(row[1] - row[2]), default=None)
-    return most if most is not None and abs(most[1] - most[2]) > EQUAL_SLO else None
+    largest = max(pairs, key=lambda row: abs(row[1] - row[2]), default=None)
+    return largest if largest is not None and abs(largest[1] - largest[2]) > EQUAL_SLO else None
 
 
 def equal_slo(run: PolicyRun, base: PolicyRun) -> EqualSlo | None:
@@ -62,7 +61,7 @@ def equal_slo(run: PolicyRun, base: PolicyRun) -> EqualSlo | None:
 
 
 def saving(run: PolicyRun, base: PolicyRun) -> float | None:
-    """Return the share of the baseline's cost that is saved, at its attainment."""
+    """Return the saving at the baseline's attainment, as a share of the baseline's cost."""
     unequal = equal_slo(run, base)
     if unequal is not None:
         return unequal.saving
@@ -72,8 +71,8 @@ def saving(run: PolicyRun, base: PolicyRun) -> float | None:
 def cost_difference_words(run: PolicyRun, base: PolicyRun, *, usd: bool) -> str:
     """Return the difference in cost from ``base`` in words, beginning with a comma.
 
-    It is the difference as paid, in dollars too if ``usd``, and at equal attainment if both serve
-    unequally. Oracle baselines are marked. All texts use this function, so that none disagree.
+    It has the difference as paid, in dollars too if ``usd``. If both serve unequally, it also has
+    the difference at equal attainment. Oracle baselines are marked.
     """
     if run is base:
         return ""
@@ -96,7 +95,7 @@ def cost_difference_words(run: PolicyRun, base: PolicyRun, *, usd: bool) -> str:
 
 
 def oracle_words(run: PolicyRun) -> str:
-    """Return the words that mark an oracle baseline; empty for deployable policies."""
+    """Return a remark for a policy that uses future data; "" for deployable policies."""
     if run.traits.reads_future:
         return "told what came"
     return "sized in hindsight" if run.traits.hindsight else ""
@@ -113,6 +112,7 @@ def amount(value: float) -> str:
 
 
 def _reasons_unequal(unequal: EqualSlo | None, base: PolicyRun) -> Iterator[str]:
+    """Yield in words why the two costs are not directly comparable."""
     if not base.meets_slo:
         yield "it misses a tier"
     if unequal is None:

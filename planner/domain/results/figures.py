@@ -39,7 +39,7 @@ from simulation.policies.wrappers.signal_range import SignalRange
 
 
 def note_of(run: PolicyRun) -> str:
-    """Return a sentence on a signal that never triggered scaling; empty if it did."""
+    """Return a sentence if a scaling signal never asked for more, or never for fewer; else ""."""
     swing = run.swing
     if swing is None or (swing.asked_more and (swing.asked_fewer or swing.low <= swing.out_above)):
         return ""
@@ -94,7 +94,7 @@ def tiers_of(run: PolicyRun) -> Iterator[TierFigures]:
 
 
 def utility_of(run: PolicyRun) -> float | None:
-    """Return the utility of the requests within every limit; None if no tier states one (E1)."""
+    """Return the summed utility of requests within every limit; None if no tier states one (E1)."""
     if not any(tier.utility for tier in run.fleet.tiers):
         return None
     groups = {tier.name: run.summary.tiers.get(tier.name) for tier in run.fleet.tiers}
@@ -115,9 +115,9 @@ def _summary(name: str, unit: str, help: str, on: str = "", head: str = "", **mo
 
 
 def _by_tier(name: str, help: str, head: str, **more: Any) -> Column:
-    """Return a column of the 95th percentile of each tier.
+    """Return a column with the 95th percentile of each tier.
 
-    A percentile over tiers that wait hours and tiers that wait milliseconds would mean nothing.
+    A percentile over deferrable and interactive tiers together would mean nothing.
     """
     latency = name.replace("_p95", "")
 

@@ -13,7 +13,7 @@ FOLLOWS = ("lt-i", "lt-h")  # policies that follow a plan on the scenario's own 
 
 
 def plan_and_replay(runs: Sequence[PolicyRun]) -> list[str]:
-    """Return a sentence for each run whose plan and replay differ in cost, with the reason."""
+    """Return a sentence, with the reason, for each run that costs more or less than planned."""
     out = []
     for run in runs:
         says, summary = planned_words(run), run.summary
@@ -36,9 +36,9 @@ def plan_and_replay(runs: Sequence[PolicyRun]) -> list[str]:
 
 
 def planned_words(run: PolicyRun) -> float | None:
-    """Return the cost of the run's plan in dollars if its replay differs from it.
+    """Return the plan's cost in dollars if the cost of its replay differs from it.
 
-    Return None if they agree or the policy follows no such plan.
+    Return None if they agree, or if the policy follows no such plan.
     """
     plan = run.plan
     if run.name not in FOLLOWS or plan is None:

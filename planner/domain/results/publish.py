@@ -25,8 +25,8 @@ def with_columns(text: str) -> str:
 def _columns_table(columns: Columns) -> str:
     """Return the table of the columns, and their names in flat tables where these differ."""
     head = "| key | unit | meaning |\n| --- | --- | --- |\n"
-    alike = groupby(columns.columns, key=lambda column: (column.unit, column.help))
-    rows = [f"| {_keys(group)} | {unit} | {help} |\n" for (unit, help), group in alike]
+    same_meaning = groupby(columns.columns, key=lambda column: (column.unit, column.help))
+    rows = [f"| {_keys(group)} | {unit} | {help} |\n" for (unit, help), group in same_meaning]
     names = {column.name: list(column.cells({})) for column in columns.columns}
     other = [f"`{key}` as {_quoted(n)}" for key, n in names.items() if n and n != [key]]
     absent = [key for key, n in names.items() if not n]

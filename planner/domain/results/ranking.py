@@ -28,7 +28,7 @@ MOVES = 100  # sorts policies that scale after all static fleets
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PolicyComparison:
-    """Policies in comparison, with a recommendation.
+    """The compared policies, ranked, with a recommendation.
 
     ``ranking`` is best first: policies that meet every tier by cost, then the others by the
     shortfall of their worst tier.
@@ -70,7 +70,7 @@ class PolicyComparison:
 
 @dataclass(frozen=True, slots=True)
 class ChoiceOfPolicy:
-    """The choice among the candidates, and the test days it was made on."""
+    """The recommended candidate, and the test days on which it was chosen."""
 
     choice: Choice
     days: Sequence[TestDay]
@@ -101,16 +101,17 @@ def compare(
         counts = cautions.lower_first(by_name[base_name].label)
         other = [f"{baseline} was not run, so savings count against {counts}."]
     base = by_name[base_name]
-    take = None if chosen is None else by_name.get(chosen.choice.candidate.policy)
+    recommended_run = None if chosen is None else by_name.get(chosen.choice.candidate.policy)
     recommended = None
-    if take is not None and chosen is not None:
+    if recommended_run is not None and chosen is not None:
         recommended = replace(
-            recommended_of(take, runs, chosen.choice, chosen.days, chosen.level),
-            equal_slo_saving=saving(take, base),
+            recommended_of(recommended_run, runs, chosen.choice, chosen.days, chosen.level),
+            equal_slo_saving=saving(recommended_run, base),
         )
-    plan = _run_of_plan(by_name, take)
+    plan = _run_of_plan(by_name, recommended_run)
     flat_wins = cautions.static_beats_plan(by_name, plan)
-    still = take is not None and take.traits.flat  # the headline covers it then
+    # The headline covers a recommended static fleet, and what the recommended policy misses.
+    recommends_static = recommended_run is not None and recommended_run.traits.flat
     asked = [run for run in runs if run.asked]
     return PolicyComparison(
         runs=tuple(runs),
@@ -119,13 +120,13 @@ def compare(
         baseline=base_name,
         headline=_headline(by_name, recommended, base_name),
         warnings=(
-            *([] if still else flat_wins),
+            *([] if recommends_static else flat_wins),
             *cautions.no_spare(runs),
-            *([] if still else cautions.plan_is_constant(plan)),
-            *cautions.misses([run for run in asked if run is not take]),  # see the headline
+            *([] if recommends_static else cautions.plan_is_constant(plan)),
+            *cautions.misses([run for run in asked if run is not recommended_run]),
             *cautions.losses(asked),
             *cautions.left_over(asked),
-            *cautions.beyond_measurements(runs, take),
+            *cautions.beyond_measurements(runs, recommended_run),
             *other,
             *left_out,
         ),
@@ -143,7 +144,7 @@ def shortfall(run: PolicyRun) -> float:
 
 
 def _sort_key(run: PolicyRun) -> tuple[bool, float, float, int, str]:
-    """Return the sort key of a run.
+    """Return the sort key of a run in the ranking: the best has the smallest key.
 
     At equal cost the simpler fleet is first: today's, a plan that never changes, a static oracle
     fleet, and last one that scales.
@@ -159,6 +160,7 @@ def _sort_key(run: PolicyRun) -> tuple[bool, float, float, int, str]:
 
 
 def _moving_parts(run: PolicyRun) -> int:
+    """Return the complexity of a run, by which runs of equal cost are ranked; 0 is simplest."""
     if cautions.never_moves(run):
         return 1
     if not run.traits.flat:
@@ -173,9 +175,9 @@ def _headline(
     *,
     answered: bool = False,
 ) -> str:
-    """Return the recommended policy, its results in the window and its savings, in words.
+    """Return in words the recommended policy, its results in the window and its savings.
 
-    ``answered``: an answer next to it has the savings and the missed tiers.
+    ``answered`` leaves out savings and missed tiers, because an answer next to it has them.
     """
     if not any(run.summary.arrived for run in by_name.values()):
         return "No request arrives in this window, so there is nothing to compare. Choose another."
@@ -195,20 +197,19 @@ def _headline(
     return " ".join(part for part in (missing, sentence) if part)
 
 
-def _run_of_plan(by_name: dict[str, PolicyRun], take: PolicyRun | None) -> PolicyRun | None:
-    """Return the run that the texts call the plan.
+def _run_of_plan(by_name: dict[str, PolicyRun], recommended: PolicyRun | None) -> PolicyRun | None:
+    """Return the run that is reported as "the plan", or None.
 
-    It is the recommended policy if that follows a plan, so that all texts mean the same one. Else
-    it is the best plan among the requested policies. A plan that is only a baseline does not
-    count.
+    It is the recommended policy if that follows a plan. Else it is the best plan among the
+    requested policies. A plan that is only a baseline does not count.
     """
-    if take is not None and take.traits.plan is not None:
-        return take
+    if recommended is not None and recommended.traits.plan is not None:
+        return recommended
     asked = [run for run in by_name.values() if run.asked]
     name = plan_policy(run.name for run in sorted(asked, key=_sort_key))
     return None if name is None else by_name[name]
 
 
 def hours(value: float) -> str:
-    """Return hours as in the table, without decimals from a hundred on."""
+    """Return hours as text with one decimal, or without from a hundred on."""
     return f"{value:,.0f}" if value >= 100 else f"{value:,.1f}"

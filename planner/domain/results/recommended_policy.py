@@ -20,7 +20,7 @@ HINDSIGHT, TOLD = "sized in hindsight", "told what came"
 
 @dataclass(frozen=True, slots=True)
 class OracleBaseline:
-    """Oracle baseline, with the word that marks it."""
+    """A baseline that uses future data, with the word that marks it."""
 
     policy: str
     label: str
@@ -32,7 +32,7 @@ class OracleBaseline:
 
 @dataclass(frozen=True, slots=True)
 class FirstReplicas:
-    """Replicas of one pool at the beginning."""
+    """The number of replicas with which one pool starts."""
 
     model: str
     region: str
@@ -44,10 +44,10 @@ class FirstReplicas:
 
 @dataclass(frozen=True, slots=True)
 class Recommended:
-    """Recommended policy.
+    """The recommended policy with its results.
 
-    ``expected`` has cost and attainment as the test days showed them, before the window.
-    ``cost_usd``, ``gpu_hours`` and ``attainment`` are those of the simulation of the window.
+    ``expected`` has cost and attainment over the test days, before the window. ``cost_usd``,
+    ``gpu_hours`` and ``attainment`` are those of the simulation of the window.
     """
 
     policy: str
@@ -74,7 +74,7 @@ class Recommended:
 
 @dataclass(frozen=True, slots=True)
 class RecommendedPlan:
-    """Plan recommended without a comparison.
+    """A plan recommended without a comparison of policies.
 
     Its attainment is known only if a replay verified it.
     """
@@ -130,7 +130,7 @@ def recommended_plan(
 def recommended_of(
     run: PolicyRun, runs: Sequence[PolicyRun], choice: Choice, days: Sequence[TestDay], level: int
 ) -> Recommended:
-    """Return the recommendation of a policy, which ``run`` simulated on the planned window."""
+    """Return the recommendation of a policy; ``run`` is its simulation of the planned window."""
     figures = assurance_figures({LEVELS[level]: choice}, days)[LEVELS[level]]
     return Recommended(
         policy=run.name,

@@ -58,7 +58,7 @@ def forecast_table(forecasts: Sequence[SeriesForecast]) -> pl.DataFrame:
 
 
 def looking_back_tables(series: Sequence[LookedBack]) -> dict[str, pl.DataFrame]:
-    """Return forecasts from past moments and the actual demand, per second of the unit.
+    """Return tables of forecasts from past moments and of actual demand, in units per second.
 
     Return no tables if there are no series.
     """
@@ -95,7 +95,7 @@ def looking_back_tables(series: Sequence[LookedBack]) -> dict[str, pl.DataFrame]
 def series_table(
     rows: Sequence[tuple[DemandSeries, FloatArray, FloatArray, FloatArray]],
 ) -> pl.DataFrame:
-    """Return history and forecast (mean, 10%, 90%) of whole series, in units per bin."""
+    """Return history and forecast (mean, 10%, 90%) of each series, in its unit per bin."""
     frames = []
     for series, *band in rows:
         mean, low, high = (np.r_[np.full(series.bins, np.nan), amounts] for amounts in band)
@@ -158,12 +158,14 @@ def groups_table(comparison: PolicyComparison) -> pl.DataFrame:
 
 
 def _by_policy(tables: Sequence[tuple[str, pl.DataFrame]]) -> pl.DataFrame:
+    """Return (policy, table) pairs as one table, with the policy as first column."""
     return pl.concat(
         table.select(pl.lit(policy).alias("policy"), pl.all()) for policy, table in tables
     )
 
 
 def planned_tables(study: Study, planned: PlannedWindow) -> dict[str, pl.DataFrame]:
+    """Return the tables of a plan by name."""
     return {
         "demand": demand_table(study.traffic.demand),
         "forecast": forecast_table(planned.forecasts),
@@ -173,6 +175,7 @@ def planned_tables(study: Study, planned: PlannedWindow) -> dict[str, pl.DataFra
 
 def replayed_tables(comparison: PolicyComparison) -> dict[str, pl.DataFrame]:
     # The series of every pool by interval, under every policy.
+    """Return the tables of all simulated policies by name."""
     return {
         "replicas": _by_policy([(run.name, run.detail.minutes) for run in comparison.runs]),
         "capacity": capacity_table(comparison),

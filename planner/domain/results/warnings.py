@@ -24,7 +24,7 @@ def never_moves(run: PolicyRun) -> bool:
 
 
 def static_beats_plan(by_name: dict[str, PolicyRun], planned: PolicyRun | None) -> list[str]:
-    """Return a warning if a static fleet beats the plan (X1); it comes before all others."""
+    """Return a warning if a static fleet meets every SLO at no higher cost than the plan (X1)."""
     if planned is None or not planned.summary.arrived:
         return []
     ties = never_moves(planned)  # then an equally dear one is the plan itself
@@ -47,19 +47,21 @@ def static_beats_plan(by_name: dict[str, PolicyRun], planned: PolicyRun | None) 
     instances = sum(pool.initial for pool in flat.fleet.pools)
     its_usd, plan_usd = amount(flat.summary.cost_usd), amount(planned.summary.cost_usd)
     hindsight = ", with future data" if flat.traits.uses_future_data else ""
-    what = (
+    fleet = (
         f"A static fleet of {instances:,} replica{'s' * (instances != 1)} meets every SLO for "
         f"${its_usd} ({lower_first(flat.label)}{hindsight})"
     )
     if planned.meets_slo and its_usd == plan_usd:
-        return [f"{what}, no more than the plan."]
+        return [f"{fleet}, no more than the plan."]
     if planned.meets_slo:
-        return [f"{what}. The plan costs ${plan_usd}.{_attainment_differs_sentence(flat, planned)}"]
-    return [f"{what}. The plan costs ${plan_usd} and misses an SLO."]
+        return [
+            f"{fleet}. The plan costs ${plan_usd}.{_attainment_differs_sentence(flat, planned)}"
+        ]
+    return [f"{fleet}. The plan costs ${plan_usd} and misses an SLO."]
 
 
 def no_spare(runs: Sequence[PolicyRun]) -> list[str]:
-    """Return a warning on policies that meet every tier without the spare of the scenario."""
+    """Return a warning on policies that meet every tier, but not the scenario's spare replicas."""
     names = [
         run.label
         for run in runs
@@ -89,12 +91,14 @@ def _in_worst_hour(run: PolicyRun, tier: str) -> str:
 
 
 def plan_is_constant(planned: PolicyRun | None) -> list[str]:
+    """Return a warning if the plan never changes its fleet."""
     if planned is None or not planned.meets_slo or not never_moves(planned):
         return []
     return ["The plan never changes: a static fleet of the same size is equivalent."]
 
 
 def misses(runs: Sequence[PolicyRun]) -> list[str]:
+    """Return a sentence for each policy that misses an SLO target."""
     out = []
     for run in runs:
         targets = {tier.name: tier.attainment for tier in run.fleet.tiers}
@@ -117,7 +121,7 @@ def _refused_starts_sentence(run: PolicyRun) -> str:
 
 
 def losses(runs: Sequence[PolicyRun]) -> list[str]:
-    """Return a sentence on lost requests, shared by all policies that lost the same."""
+    """Return sentences on lost requests; policies with equal losses share a sentence."""
     labels: dict[str, list[str]] = {}
     for run in runs:
         left = run.summary.rejected + run.summary.unfinished
@@ -138,7 +142,7 @@ def losses(runs: Sequence[PolicyRun]) -> list[str]:
 def left_over(runs: Sequence[PolicyRun]) -> list[str]:
     """Return sentences on work left after the window and its cost.
 
-    The cost is left out if the sentence on the plan's cost covers it.
+    The cost is left out if another sentence explains why the replay cost more than the plan.
     """
     out = []
     for run in runs:
@@ -157,10 +161,10 @@ def left_over(runs: Sequence[PolicyRun]) -> list[str]:
 
 
 def beyond_measurements(runs: Sequence[PolicyRun], take: PolicyRun | None) -> list[str]:
-    """Return a warning on extrapolated profiles.
+    """Return a warning if too many simulated steps are outside a profile's measured range.
 
-    It is on the recommended policy if that exceeds the limit, else on the run that extrapolates
-    most.
+    It names the recommended policy ``take`` if that exceeds the limit, else the policy that exceeds
+    it most.
     """
 
     def share(run: PolicyRun) -> float:

@@ -34,14 +34,14 @@ def length_drift(traffic: Traffic, window: Window, seed: int) -> tuple[LengthDri
         recent = observed_lengths(traffic, m, window.start_s, window.end_s, rng)
         if not recent.requests:
             continue
-        known, came = traffic.lengths[m], recent.lengths
+        known, observed = traffic.lengths[m], recent.lengths
         drifts.append(
             LengthDrift(
                 model=model,
                 input_known=float(known[0].mean()),
-                input_came=float(came[0].mean()),
+                input_came=float(observed[0].mean()),
                 output_known=float(known[1].mean()),
-                output_came=float(came[1].mean()),
+                output_came=float(observed[1].mean()),
                 flagged=recent.requests >= LEAST
                 and lengths_differ(known_sample(traffic, m), recent),
             )
@@ -50,7 +50,7 @@ def length_drift(traffic: Traffic, window: Window, seed: int) -> tuple[LengthDri
 
 
 def speed_drift(profile: LinearProfile, observations: Observations) -> SpeedDrift:
-    """Return the drift of a running service from ``profile``, at the mean observed load.
+    """Return how much slower a service runs than ``profile``, at the mean observed load.
 
     A Kalman filter fits the profile's coefficients to the observations. The drift is flagged if it
     exceeds ``SLOWER`` and its 95% interval excludes 1.
@@ -83,7 +83,10 @@ def speed_drift(profile: LinearProfile, observations: Observations) -> SpeedDrif
 
 
 def _drift_start(path: FloatArray) -> int:
-    """Return the first observation since which the drift has kept its sign and ``SLOWER``."""
-    way = np.sign(path[-1] - 1)
-    back = np.flatnonzero((path - 1) * way <= SLOWER)
-    return int(back[-1]) + 1 if len(back) else 0
+    """Return the index of the first observation from which the drift stays beyond ``SLOWER``.
+
+    All later values must have the same sign.
+    """
+    sign = np.sign(path[-1] - 1)
+    returns = np.flatnonzero((path - 1) * sign <= SLOWER)
+    return int(returns[-1]) + 1 if len(returns) else 0

@@ -57,10 +57,11 @@ def evaluate_plan(
     *,
     served: Sequence[ServedSpeed] = (),
 ) -> PlanEvaluation:
-    """Return the plan versus actual over the window of ``scenario``.
+    """Compare a plan with the traffic that came in the window of ``scenario``.
 
-    The window must lie within the scenario's traffic. ``served`` holds live measurements of the
-    replicas' speed. Raises ScenarioError if the scenario lacks a pool of the plan.
+    ``held`` are the replicas that the plan requested. The window must lie within the scenario's
+    traffic. ``served`` has live measurements of the replicas' speed. Raises ScenarioError if the
+    scenario lacks a pool of the plan.
     """
     study = study_of(scenario, traces, known, part(progress, 0.0, 0.3))
     window = study.window
@@ -120,6 +121,7 @@ def _cheapest_plan(
 def _replay_counts(
     study: Study, times_s: FloatArray, counts: IntArray, progress: Progress
 ) -> PolicyRun:
+    """Replay the window's requests on the replica counts that apply from each time on."""
     policy = PlannedPolicy(name="lt-i", label="Active plan")
     rule = ScheduleFollower(
         schedule=FixedSchedule(policy.key, times_s.tolist(), counts), name=policy.key
@@ -131,29 +133,29 @@ def _replay_counts(
 
 
 def _counts_at(times_s: FloatArray, counts: IntArray, starts_s: FloatArray) -> IntArray:
-    """Return the replicas at the start of each period, ``[periods, pools]``."""
+    """Return the replicas in use at the start of each period, ``[periods, pools]``."""
     return counts[np.searchsorted(times_s, starts_s, side="right") - 1]
 
 
 def _usd(study: Study, counts: IntArray) -> float:
-    """Return the cost in USD of one hour of each row of ``counts [periods, pools]``, summed."""
+    """Return the summed USD of running each row of ``counts [periods, pools]`` for an hour."""
     hardware = study.hardware
-    each = [
+    usd_per_hour = [
         float(hardware.usd_per_gpu_hour[r, g]) * hardware.profiles[m, g].tp
         for m, r, g in hardware.pool_index
     ]
-    return float((counts @ np.array(each)).sum())
+    return float((counts @ np.array(usd_per_hour)).sum())
 
 
 def _short_periods(study: Study, counts_held: IntArray, load: Load) -> float:
-    """Return the number of periods in which some model had too little capacity for its peak.
+    """Return the number of periods in which a model had less capacity than its peak demand.
 
     Capacity and peak are sums over all regions.
     """
     hardware = study.hardware
     counts = np.zeros((len(counts_held), *hardware.minimum.shape), np.int64)
-    for p, (m, r, g) in enumerate(hardware.pool_index):
-        counts[:, m, r, g] = counts_held[:, p]
+    for pool, (m, r, g) in enumerate(hardware.pool_index):
+        counts[:, m, r, g] = counts_held[:, pool]
     carried = pool_capacity(study.sizes.theta_tps, study.sizes.pool_tps, counts)
     through = np.apply_along_axis(hardware.lets_through, 3, carried).sum(axis=2)  # [p, l]
     peak = load.tps.sum(axis=2).max(axis=2)
@@ -164,17 +166,17 @@ def _errors(forecasts: Sequence[SeriesForecast], forecast: Forecast) -> DemandEr
     """Return the errors of ``forecast`` over all bins with an observation and a forecast."""
     actual, mean, planned = _actual_and_forecast(forecasts, forecast)
     seen = ~np.isnan(actual)
-    both = seen & ~np.isnan(mean)
-    total = float(actual[both].sum())
+    known = seen & ~np.isnan(mean)
+    total = float(actual[known].sum())
     # Observed hours are the mean over series, so that more series do not add hours.
     series = max(1, len(forecasts))
     bin_h = forecasts[0].bin_s / 3600 if forecasts else 0.0
     if total <= 0:
         return DemandError(None, None, None, float(seen.sum()) * bin_h / series)
     return DemandError(
-        wape=float(np.abs(actual - mean)[both].sum()) / total,
-        bias=float((mean - actual)[both].sum()) / total,
-        covered=float(np.minimum(actual, planned)[both].sum()) / total,
+        wape=float(np.abs(actual - mean)[known].sum()) / total,
+        bias=float((mean - actual)[known].sum()) / total,
+        covered=float(np.minimum(actual, planned)[known].sum()) / total,
         hours=float(seen.sum()) * bin_h / series,
     )
 
@@ -182,7 +184,7 @@ def _errors(forecasts: Sequence[SeriesForecast], forecast: Forecast) -> DemandEr
 def _actual_and_forecast(
     forecasts: Sequence[SeriesForecast], stated: Forecast
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return the actual, mean forecast and planned rates, tokens/s ``[series, bins]``.
+    """Return actual, mean forecast and planned demand, tokens/s ``[series, bins]`` each.
 
     NaN: the bin was not observed, or the plan has no forecast for it.
     """

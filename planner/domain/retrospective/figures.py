@@ -10,7 +10,10 @@ from simulation.arrays import FloatArray, IntArray
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HeldPool:
-    """Replicas of one deployment from ``times_s[i]`` on, both ``[steps]``, epoch seconds."""
+    """The replicas that a plan requested for one deployment, over time.
+
+    ``replicas[i]`` apply from ``times_s[i]`` (epoch seconds) on, both ``[steps]``.
+    """
 
     model: str
     region: str
@@ -25,7 +28,7 @@ class HeldPool:
 
 @dataclass(frozen=True, slots=True)
 class ForecastBin:
-    """Forecast of one bin of a series, made before the bin, input tokens/s."""
+    """The plan's forecast of one bin of a series, in input tokens/s."""
 
     mean: float
     planned: float
@@ -59,9 +62,9 @@ class Hour:
 
 @dataclass(frozen=True, slots=True)
 class LengthDrift:
-    """Mean tokens of a model's requests, before the window and in it.
+    """The mean tokens of a model's requests before the window and in it.
 
-    ``flagged``: one of the means differs by more than a tenth and by more than chance.
+    ``flagged`` means that a mean differs by more than a tenth and by more than chance.
     """
 
     model: str
@@ -74,10 +77,10 @@ class LengthDrift:
 
 @dataclass(frozen=True, slots=True)
 class SpeedDrift:
-    """Observed iteration time over that of the profile, at the mean load (Kalman filter).
+    """The observed iteration time over the profile's, at the mean load (Kalman filter).
 
-    ``low`` and ``high`` are the 95% interval. ``flagged``: the drift exceeds a twentieth, and the
-    interval excludes 1.
+    ``low`` and ``high`` are the ends of the 95% interval. ``flagged`` means that the drift exceeds
+    a twentieth and the interval excludes 1.
     """
 
     model: str

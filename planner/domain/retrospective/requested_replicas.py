@@ -16,7 +16,7 @@ from simulation.arrays import FloatArray, IntArray
 def requested_counts(
     hardware: Hardware, pools: Sequence[HeldPool], start_s: float, end_s: float
 ) -> tuple[FloatArray, IntArray]:
-    """Return the times of changes, and the replicas from each time on, ``[steps, pools]``.
+    """Return when the requested replicas change, and the counts from then on, ``[steps, pools]``.
 
     Times are seconds from ``start_s``. Raises ScenarioError if the scenario lacks a pool of the
     plan.

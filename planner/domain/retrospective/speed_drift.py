@@ -30,10 +30,10 @@ TINY_S = 1e-9  # smallest coefficient: the filter uses logarithms
 def speed_drifts(
     hardware: Hardware, held: IntArray, served: Sequence[ServedSpeed]
 ) -> tuple[tuple[SpeedDrift, ...], tuple[str, ...]]:
-    """Return the speed drifts, and a note for each model and region that cannot be judged.
+    """Return the speed drift of each service, and a note where it cannot be known.
 
-    ``held`` has the replicas of each pool, ``[steps, pools]``. A drift needs a region with
-    exactly one kind of aggregated replica of the model: metrics do not tell kinds apart.
+    ``held`` has the requested replicas, ``[steps, pools]``. A drift needs a region with exactly one
+    kind of aggregated replica of the model, because metrics do not distinguish kinds.
     """
     drifts, notes = [], []
     for observed in served:
@@ -77,7 +77,7 @@ def speeds_now(
 
 
 def _drift(profile: Profile, observed: ServedSpeed) -> SpeedDrift:
-    """Return the drift of the observed service from ``profile``, of any kind."""
+    """Return the drift of the observed service from ``profile``; the profile may be of any kind."""
     observations = observations_of(profile, observed)
     if isinstance(profile, LinearProfile) and profile.beta_s > 0 and profile.delta_s > 0:
         return speed_drift(profile, observations)
@@ -94,9 +94,9 @@ def _drift(profile: Profile, observed: ServedSpeed) -> SpeedDrift:
 
 
 def observations_of(profile: Profile, observed: ServedSpeed) -> Observations:
-    """Return the mean iteration that a token sees, for each observation.
+    """Return the mean batch and time of the iteration that produces a token, per observation.
 
-    Under Poisson arrivals a token shares its batch with the mean number of running sequences.
+    Under Poisson arrivals, a token shares its batch with the mean number of running sequences.
     Sequences are assumed to be spread evenly over the replicas. Prompts that arrive during an
     iteration are prefilled by the next one, in chunks of the profile's size.
     """
@@ -114,25 +114,21 @@ def observations_of(profile: Profile, observed: ServedSpeed) -> Observations:
 def _equivalent_linear_profile(
     profile: Profile, observed: ServedSpeed, observations: Observations
 ) -> LinearProfile:
-    """Return a linear profile that equals ``profile`` at one sequence and at the mean load."""
-    few = np.ones(1)
-    b, p, share = (
-        each.mean(keepdims=True)
-        for each in (observations.decodes, observations.prefill_tokens, observations.share)
-    )
+    """Return a linear profile equal to ``profile`` at one sequence and at the mean load."""
+    sequences = observations.decodes.mean(keepdims=True)
+    prefill_tokens = observations.prefill_tokens.mean(keepdims=True)
+    share = observations.share.mean(keepdims=True)
+    one, zero = np.ones(1), 0 * prefill_tokens
     mean = replace(
         observed,
-        **{
-            name: getattr(observed, name).mean(keepdims=True)
-            for name in ("input_tokens", "output_tokens")
-        },
+        input_tokens=observed.input_tokens.mean(keepdims=True),
+        output_tokens=observed.output_tokens.mean(keepdims=True),
     )
-    alone, many, both = (
-        float(_seconds(profile, mean, *load)[0])
-        for load in ((few, 0 * p, 0 * p), (b, 0 * p, 0 * p), (b, p, share))
-    )
-    beta = max((many - alone) / max(float(b[0]) - 1, 1.0), TINY_S)
-    delta = max((both - many) / max(float(p[0]), TINY_S), TINY_S)
+    alone = float(_seconds(profile, mean, one, zero, zero)[0])
+    decoding = float(_seconds(profile, mean, sequences, zero, zero)[0])
+    with_prefill = float(_seconds(profile, mean, sequences, prefill_tokens, share)[0])
+    beta = max((decoding - alone) / max(float(sequences[0]) - 1, 1.0), TINY_S)
+    delta = max((with_prefill - decoding) / max(float(prefill_tokens[0]), TINY_S), TINY_S)
     alpha = max(alone - beta, TINY_S)
     return LinearProfile(
         profile.model, profile.gpu, profile.tp, alpha, beta, alpha, delta,
@@ -142,14 +138,32 @@ def _equivalent_linear_profile(
 
 
 def _seconds(
-    profile: Profile, observed: ServedSpeed, b: FloatArray, p: FloatArray, share: FloatArray
+    profile: Profile,
+    observed: ServedSpeed,
+    sequences: FloatArray,
+    prefill_tokens: FloatArray,
+    share: FloatArray,
 ) -> FloatArray:
-    """Return the profile's mean iteration time for ``b`` sequences, seconds.
+    """Return the profile's mean iteration time with so many decoding ``sequences``, seconds.
 
-    Sequences are halfway through their answers. A ``share`` of the iterations prefills. ``p`` is
-    the mean of prefilled tokens over all iterations.
+    Sequences are assumed halfway through their answers. A ``share`` of the iterations prefills.
+    ``prefill_tokens`` is the mean over all iterations.
     """
-    context = b * (observed.input_tokens + observed.output_tokens / 2)
-    each = p / np.where(share > 0, share, 1.0)
-    both = iteration_s(profile, b, context, each, each * observed.input_tokens / 2)
-    return share * both + (1 - share) * iteration_s(profile, b, context, 0 * p, 0 * p)
+    context = sequences * (observed.input_tokens + observed.output_tokens / 2)
+    tokens_per_prefill = prefill_tokens / np.where(share > 0, share, 1.0)
+    with_prefill = iteration_s(
+        profile,
+        decodes=sequences,
+        decode_context=context,
+        prefill_tokens=tokens_per_prefill,
+        # A prompt token sees half of the prompt on average.
+        prefill_pairs=tokens_per_prefill * observed.input_tokens / 2,
+    )
+    without_prefill = iteration_s(
+        profile,
+        decodes=sequences,
+        decode_context=context,
+        prefill_tokens=0 * prefill_tokens,
+        prefill_pairs=0 * prefill_tokens,
+    )
+    return share * with_prefill + (1 - share) * without_prefill

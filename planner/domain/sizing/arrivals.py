@@ -13,9 +13,10 @@ TRACE, POISSON = "trace", "poisson"
 
 
 def variation_of(burstiness: str) -> float | None:
-    """Return the squared coefficient of variation of gaps; None: use that of the trace.
+    """Return the squared coefficient of variation of gaps between arrivals.
 
-    Raise ValueError if ``burstiness`` is neither a known word nor a number in the allowed range.
+    Return None to use that of the trace. Raise ValueError if ``burstiness`` is neither a known word
+    nor a number in the allowed range.
     """
     if burstiness in (TRACE, POISSON):
         return None if burstiness == TRACE else 1.0
@@ -31,9 +32,10 @@ def variation_of(burstiness: str) -> float | None:
 
 
 def variation_in(traffic: Traffic, m: int, notes: list[str]) -> float:
-    """Return the squared coefficient of variation of a model's own arrivals within five minutes.
+    """Return the squared coefficient of variation of a model's gaps, within five minutes.
 
-    If only counts are known, return 1. If sizes assume Poisson too, add a note to ``notes``.
+    If only counts are known, return 1 (Poisson). If sizes then assume Poisson too, add a note to
+    ``notes``.
     """
     arrivals = traffic.measured.arrival_s[traffic.measured.model == m]
     if not len(arrivals):
@@ -49,14 +51,21 @@ def variation_in(traffic: Traffic, m: int, notes: list[str]) -> float:
 def arrivals_of(
     traffic: Traffic | None, variation: float | None, models: int
 ) -> tuple[Burstiness, ...]:
-    """Return the arrivals to simulate by model; without ``variation``, those of the traffic."""
+    """Return the arrivals to simulate by model.
+
+    ``variation`` is the squared coefficient of variation of gaps. If it is None, arrivals are those
+    of the traffic. Without traffic, they are Poisson (1).
+    """
     if variation is None and traffic is not None and traffic.arrivals:
         return traffic.arrivals
     return (1.0 if variation is None else variation,) * models
 
 
 def busiest_rps(hardware: Hardware, traffic: Traffic, m: int) -> float | None:
-    """Return the highest requests/s of the interactive tiers in any bin of any single region."""
+    """Return the peak requests/s of a model's interactive tiers in any single region.
+
+    The peak is the mean of the busiest bin. Return None without requests.
+    """
     tiers = {tier.name for tier in hardware.tiers if not tier.deferrable}
     demand, peaks = traffic.demand, [0.0]
     for region in traffic.regions:

@@ -31,7 +31,7 @@ KEPT = 256  # curves cached per process
 
 @dataclass(frozen=True, slots=True)
 class _CurveKey:
-    """A case as a key of the cache: cases with equal values have an equal ``digest``."""
+    """The inputs of a capacity curve as a cache key: equal inputs have an equal ``digest``."""
 
     digest: str
     case: SizingCase = field(compare=False)
@@ -39,7 +39,7 @@ class _CurveKey:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SizedPool:
-    """The curves of one model on one column, for each of the ``strictest`` interactive tiers."""
+    """The capacity curves of one model on one column, one for each of the strictest tiers."""
 
     curves: tuple[tuple[Tier, PoolCurve], ...]
 
@@ -51,11 +51,11 @@ class SizedPool:
 
     @property
     def set_by(self) -> PoolCurve:
-        """Return the curve with the lowest capacity of a single instance."""
+        """Return the curve of the tier that limits a single instance most."""
         return min((curve for _, curve in self.curves), key=lambda curve: curve.alone.input_tps)
 
     def counted(self, max_instances: int) -> FloatArray:
-        """Return the input tokens/s to plan with, ``[MOST]``: the lowest of all tiers.
+        """Return the input tokens/s to plan with for 1 to MOST instances, the lowest of all tiers.
 
         See ``PoolCurve.counted``.
         """
@@ -74,7 +74,7 @@ def sized_pool(
     burstiness: Burstiness = 1.0,
     shared: SharedPrompts | None = None,
 ) -> SizedPool:
-    """Return C(n) of model ``m`` on column ``g``, in that column's role.
+    """Return the capacity curve C(n) of model ``m`` on column ``g``, in that column's role.
 
     A decode column receives its KV caches over the model's first link. If the serving caches
     prefixes, ``shared`` replaces the requests, and their shared prompts are cached. Decode columns
@@ -94,7 +94,7 @@ def sized_alone(
     burstiness: Burstiness = 1.0,
     shared: SharedPrompts | None = None,
 ) -> float:
-    """Return the requests/s of one instance with another profile, the lowest of all tiers."""
+    """Return one instance's requests/s with another profile, the lowest of all tiers."""
     m, g = model_column
     cases = _cases_by_tier(hardware, m, g, lengths, seed, burstiness, shared)
     return min(capacity(replace(case, profile=profile)).max_rps for _, case in cases)
@@ -104,7 +104,7 @@ def _cases_by_tier(
     hardware: Hardware, m: int, g: int, lengths: Lengths, seed: int, burstiness: Burstiness,
     shared: SharedPrompts | None,
 ) -> list[tuple[Tier, SizingCase]]:  # fmt: skip
-    """Return the case of a curve for each of the ``strictest_tiers`` of a model."""
+    """Return the inputs of a curve for each of the strictest tiers of a model."""
     role = hardware.columns[g].role
     link = next((link for (model, _), link in hardware.links.items() if model == m), None)
     lengths, blocks = cached_blocks(hardware, m, lengths, None if role == "decode" else shared)
@@ -141,7 +141,7 @@ def workload_of(
     shared: SharedPrompts | None = None,
     burstiness: float = 1.0,
 ) -> Workload:
-    """Return the requests of a model for closed forms: they know cached tokens, and no blocks."""
+    """Return a model's requests for closed forms, with cached tokens but without prompt blocks."""
     if shared is None or not isinstance(shared.blocks, CachedTokens):
         return Workload(*lengths, burstiness=burstiness)
     lengths, counted = cached_blocks(hardware, m, lengths, shared)
@@ -157,10 +157,11 @@ def digest_of(values: tuple[object, ...]) -> str:
 def pair_of_curves(
     prefill: SizingCase, decode: SizingCase
 ) -> tuple[tuple[FloatArray, str], tuple[FloatArray, str]]:
-    """Return the capacities of 1, 2, .. prefill and of decode instances, and what bounds them.
+    """Return the capacities of 1, 2, ... prefill and decode instances, each with the binding limit.
 
-    Capacities are in requests/s, as plans use them. Both cases hold the whole tier; this function
-    splits it between the roles. Raise SimulationError if a role cannot meet its part at any rate.
+    Capacities are in requests/s, as plans use them. Both cases must have the whole tier; this
+    function splits it between the roles. Raise SimulationError if a role cannot meet its part at
+    any rate.
     """
     curves = []
     for pool in (prefill, decode):
@@ -179,7 +180,7 @@ def curve_of(case: SizingCase) -> PoolCurve:
 def _in_part_or_whole(case: SizingCase, tier: Tier) -> PoolCurve:
     """Return the curve for the part of the tier in ``case``, or else for the whole ``tier``.
 
-    The part can be unreachable even at the smallest rate. The whole tier then assumes that the
+    The part can be unreachable even at the smallest rate. Using the whole tier assumes that the
     other role misses no limit.
     """
     try:
@@ -198,7 +199,8 @@ def _curve(key: _CurveKey) -> PoolCurve:
 def strictest_tiers(tiers: list[Tier]) -> list[Tier]:
     """Return the tiers that are not implied by another tier.
 
-    A tier is implied if another one has equal or tighter limits and an attainment at least as high.
+    A tier is implied if another has limits at least as tight and an attainment target at least as
+    high.
     """
 
     def implied(easy: Tier, hard: Tier) -> bool:

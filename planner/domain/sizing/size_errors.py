@@ -12,7 +12,7 @@ BASIS = "bin/bench sizing, 180 random cases, against 100,000 requests of other s
 
 @dataclass(frozen=True, slots=True)
 class SizeError:
-    """Median and 95th percentile of the absolute relative errors."""
+    """Median and 95th percentile of a size's absolute relative errors, as fractions."""
 
     quantity: str
     median: float

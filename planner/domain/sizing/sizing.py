@@ -25,15 +25,15 @@ from simulation.sizing.workload import Burstiness
 class Sizes:
     """Capacities of pools at the strictest interactive tier, in input tokens/s.
 
-    ``pool_tps[l, g, n]`` is the capacity to plan with. It is that of n + 1 instances of model l on
-    column g in one region, up to N instances. It rises with n, and so does the capacity per
-    instance. Beyond N, each instance has ``theta_tps[l, g] = pool_tps[l, g, N - 1] / N``. Both are
-    0 if the model does not run there.
+    ``pool_tps[l, g, n]`` is the capacity to plan with of n + 1 instances of model l on column g in
+    one region, up to N instances. It rises with n, and so does the capacity per instance. Beyond N,
+    each instance adds ``theta_tps[l, g] = pool_tps[l, g, N - 1] / N``. Both are 0 if the model does
+    not run there.
 
-    ``capacity`` holds the figures of a single instance by (l, g), with the tier that limits it.
-    ``pools`` holds the curves as simulated.
+    ``capacity`` has the figures of a single instance by (l, g), with the tier that limits it.
+    ``pools`` has the curves as simulated.
 
-    These sizes belong to the first decision. If lengths drift, ``at`` holds an index for each
+    These sizes are those of the first decision. If lengths drift, ``at`` has an index for each
     period: 0 for these sizes, s for the s-th of ``later``.
     """
 
@@ -46,9 +46,10 @@ class Sizes:
     at: IntArray | None = None  # [p]
 
     def outside(self, model_column: tuple[int, int]) -> float:
-        """Return the largest share of iterations outside the measured range of the profile.
+        """Return the largest share of iterations outside the profile's measured range.
 
-        It is taken over the sizes of one instance and of pools at ``model_column`` (l, g).
+        It is the largest over the simulations of one instance and of pools at ``model_column`` (l,
+        g).
         """
         points = self.pools[model_column].set_by.points if model_column in self.pools else ()
         return max(
@@ -81,7 +82,7 @@ def size(
 ) -> Sizes:
     """Return the capacity of one instance and of pools of each model and column, by simulation.
 
-    ``lengths`` holds samples of lengths by model. ``burstiness`` holds the arrivals by model: the
+    ``lengths`` has samples of lengths by model. ``burstiness`` has the arrivals by model: the
     squared coefficient of variation of the gaps, or a pattern. Default: 1 (Poisson). If a model's
     serving caches prefixes, its entry of ``shared`` replaces ``lengths``, and shared prompts are
     cached.
@@ -130,9 +131,9 @@ def size(
 
 
 def size_over_time(hardware: Hardware, known: KnownLengths, seed: int, progress: Progress) -> Sizes:
-    """Return ``size`` at the lengths known to each decision of a window.
+    """Return the sizes for the lengths known at each decision of a window.
 
-    If a model cannot be served at later lengths, these decisions keep the sizes before, with a
+    If a model cannot be served at later lengths, those decisions keep the sizes before, with a
     note. Raise ScenarioError if this happens at the first decision.
     """
     first, *others = known.samples
@@ -142,8 +143,8 @@ def size_over_time(hardware: Hardware, known: KnownLengths, seed: int, progress:
     later, period_sizes, notes = [], [0], list(sizes.notes)
     for s, lengths in enumerate(others, start=1):
         try:
-            then = part(progress, s * share, (s + 1) * share)
-            later.append(size(hardware, lengths, seed, then, known.arrivals, shared[s]))
+            step = part(progress, s * share, (s + 1) * share)
+            later.append(size(hardware, lengths, seed, step, known.arrivals, shared[s]))
         except ScenarioError as problem:
             notes.append(f"Sizes do not follow the lengths of requests, for with them: {problem}")
             period_sizes.append(period_sizes[-1])

@@ -31,7 +31,7 @@ MOST_SPLITS = 31  # divisions compared per instance, in addition to the scenario
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitSize:
-    """One division of an instance's GPUs.
+    """One way to divide an instance's GPUs between attention and experts.
 
     ``predicted_rps`` is by closed forms. ``max_rps`` is by simulation, only for the scenario's own
     and the best division. ``note`` says why a division has no capacity.
@@ -63,9 +63,9 @@ def splits_of(
 ) -> tuple[SplitSize, ...]:
     """Return the divisions of every sized profile that separates attention and experts.
 
-    Each division has the number of GPUs of the scenario's own. ``scv`` holds the squared
-    coefficient of variation of the gaps by model, for closed forms. ``arrivals`` are those of the
-    simulation. ``requests`` holds the lengths by model, and what a prefix cache finds.
+    All divisions have the number of GPUs of the scenario's own. ``scv`` is the squared coefficient
+    of variation of the gaps by model, for closed forms. ``arrivals`` are those of the simulation.
+    ``requests`` has the lengths by model, and what a prefix cache finds.
     """
     apart = [
         model_column
@@ -108,8 +108,8 @@ def _rows(
     assert stated is not None
     gpus, step = stated.attention + stated.ffn, section.tp
     choices = list(range(step, gpus, step))
-    every = -(-len(choices) // MOST_SPLITS)
-    for attention in sorted({*choices[::every], stated.attention}):
+    stride = -(-len(choices) // MOST_SPLITS)
+    for attention in sorted({*choices[::stride], stated.attention}):
         row = SplitSize(
             model=hardware.models[m].name,
             gpu=hardware.gpus[g].name,
@@ -140,7 +140,7 @@ def _rows(
 def _closed_form_size(
     hardware: Hardware, model_column: At, profile: Profile, tier: Tier, work: Workload
 ) -> PoolSize:
-    """Return the closed-form size of a profile, at TTFT for prefill and at TBT otherwise."""
+    """Return a profile's closed-form capacity within the tier's TTFT (prefill) or TBT (others)."""
     role = hardware.columns[model_column[1]].role
     link = next((link for (m, _), link in hardware.links.items() if m == model_column[0]), None)
     part = replace(role_tier(tier, role), e2e_s=None)

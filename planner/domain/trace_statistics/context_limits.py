@@ -53,10 +53,11 @@ def beyond_context(
 
 
 def repeated_blocks(store_dir: Path | str) -> float:
-    """Return the share of prompts that repeats earlier ones; 0 if the file does not show it.
+    """Return the share of prompt tokens that repeats earlier ones; 0 if the file does not show it.
 
-    It is the most that prefix caches can have: by block hashes of the first MOST_COUNTED requests,
-    else by sessions, whose growing prompts are taken to begin with the prompt before.
+    It is the most that prefix caches can save. It is counted from block hashes of the first
+    MOST_COUNTED requests. Without hashes, each growing prompt of a session is assumed to begin with
+    the prompt before.
     """
     _, requests = scan_requests(store_dir)
     if "hash_ids" not in requests.collect_schema().names():
@@ -68,7 +69,7 @@ def repeated_blocks(store_dir: Path | str) -> float:
 
 
 def _repeated_in_sessions(requests: pl.LazyFrame) -> float:
-    """Return the share of input tokens that growing prompts have from the turn before."""
+    """Return the share of input tokens that growing prompts of a session repeat."""
     session = stored_sessions(requests)
     if session is None:
         return 0.0

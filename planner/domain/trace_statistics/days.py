@@ -28,9 +28,9 @@ COVERED = 0.99  # share of a day that a series must span to count as present
 
 
 def days(grid: Grid, lost: BoolArray, clock: str) -> Days:
-    """Return all calendar days of the trace; a day with too many unknown bins has no rank.
+    """Return all calendar days of the trace, ranked; a day with too many unknown bins has no rank.
 
-    ``lost`` marks bins that are not demand, ``[bins]``. There are no days if bins exceed a day.
+    ``lost`` marks bins that are not real demand, ``[bins]``. Returns no days if bins exceed a day.
     """
     if grid.bin_s > DAY_S:
         return Days((), 0, None, None, ())
@@ -112,4 +112,5 @@ def _words(
 
 
 def _known(sums: dict[str, np.ndarray], field: str, day: int) -> float | None:
+    """Return a day's sum of ``field``; None if it is not known."""
     return float(sums[field][day]) if field in sums else None

@@ -134,7 +134,7 @@ class Days:
 
 @dataclass(frozen=True, slots=True)
 class LostBins:
-    """Bins without a request that cannot be demand."""
+    """Bins without a request that are outages rather than demand."""
 
     series: str  # "all": an outage of the whole trace
     start_s: float
@@ -193,10 +193,11 @@ class Character:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Characterisation:
-    """The figures, with the data for charts and rankings.
+    """The figures of a trace, with the data for charts and rankings.
 
-    ``rates`` has by, label, place (0 for the largest), start_s, seconds, and the amounts requests,
-    input_tokens, output_tokens and total_tokens of each interval (null: not known).
+    ``rates`` has one row per label and interval: by, label, place (0 for the largest), start_s,
+    seconds, and the amounts requests, input_tokens, output_tokens and total_tokens (null: not
+    known).
     """
 
     character: Character

@@ -33,7 +33,7 @@ MAX_DEMAND_CELLS = 20_000_000  # series times bins of a file of counts: 0.6 GB
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Grid:
-    """Amounts of all series on common bins."""
+    """The amounts of all series, on common bins."""
 
     names: tuple[str, ...]
     labels: dict[str, tuple[str, ...]]  # [series] by one of BY
@@ -49,7 +49,7 @@ class Grid:
 
     @property
     def edges_s(self) -> FloatArray:
-        """Return the start of each bin, ``[bins]``, seconds."""
+        """Return the start of each bin in seconds, ``[bins]``."""
         return np.asarray(self.start_s + self.bin_s * np.arange(self.bins), np.float64)
 
     @property
@@ -70,7 +70,7 @@ class Grid:
         return DemandSeries(ALL, self.start_s, self.bin_s, self.summed(field), field)
 
     def codes(self, by: str) -> tuple[tuple[str, ...], IntArray]:
-        """Return the labels, those with the largest amounts first, and each series' index."""
+        """Return the labels, largest amounts first, and the index of each series' label."""
         names, codes = np.unique(np.array(self.labels[by]), return_inverse=True)
         sums = np.bincount(codes, np.nansum(self.amounts[self.unit], axis=1), len(names))
         order = np.argsort(-sums, kind="stable")
@@ -112,9 +112,9 @@ def demand_grid(columns: Sequence[DemandColumns]) -> Grid:
 
 
 def merge_bins(columns: Sequence[DemandColumns]) -> Sequence[DemandColumns]:
-    """Return the series with bins merged until they fit MAX_DEMAND_CELLS.
+    """Return the series with bins merged until they fit into MAX_DEMAND_CELLS.
 
-    A merged bin with a gap is a gap. Outside its own bins a series counts as 0.
+    A merged bin with a gap is a gap. Before and after its own bins, a series counts as 0.
     """
     bin_s = columns[0].bin_s
     start_s = min(series.start_s for series in columns)

@@ -109,6 +109,7 @@ def _groups(grid: Grid) -> Iterator[tuple[str, str, np.ndarray]]:
 
 
 def _mean(grid: Grid, field: str, by: str, label: str, rows: np.ndarray) -> Lengths | None:
+    """Return the mean length of the series ``rows`` together; None if it is not known."""
     requests, tokens = grid.amounts["requests"][rows], grid.amounts[field][rows]
     both = ~np.isnan(requests) & ~np.isnan(tokens)
     total = float(requests[both].sum())

@@ -24,9 +24,9 @@ WEEKEND = 5
 
 
 def autocorrelation(values: FloatArray, lag: int) -> float | None:
-    """Return the Pearson correlation of known bins ``lag`` apart.
+    """Return the Pearson correlation between bins that are ``lag`` bins apart.
 
-    None: there are too few bins, or the values do not vary.
+    Returns None if there are too few known pairs, or if the values do not vary.
     """
     if lag < 1 or len(values) < 2 * lag:
         return None
@@ -39,13 +39,13 @@ def autocorrelation(values: FloatArray, lag: int) -> float | None:
 
 
 def coarser_sums(values: FloatArray, factor: int) -> FloatArray:
-    """Return the sums of ``factor`` bins; a gap makes a gap, an incomplete last sum is dropped."""
+    """Return sums of ``factor`` bins each; a gap makes a gap, an incomplete last sum is dropped."""
     covered = len(values) // factor * factor
     return np.asarray(values[:covered].reshape(-1, factor).sum(axis=1))
 
 
 def day_and_week(values: FloatArray, bin_s: float) -> tuple[float, float | None, float | None]:
-    """Return the compared bin width, and the autocorrelations at a day and at a week.
+    """Return the compared bin width (s), and the autocorrelations at a day's and a week's distance.
 
     The width is an hour if whole bins make an hour.
     """
@@ -59,7 +59,7 @@ def day_and_week(values: FloatArray, bin_s: float) -> tuple[float, float | None,
 
 
 def rhythm(values: FloatArray, start_s: float, bin_s: float, clock: str) -> Rhythm:
-    """Return the rhythm of amounts per bin; a bin belongs to the hour in which it starts."""
+    """Return mean amounts by hour and weekday; a bin belongs to the hour in which it starts."""
     width, day, week = day_and_week(values, bin_s)
     begin = start_s + bin_s * np.arange(len(values))
     shift = WEEKDAY_OF_EPOCH if clock == UTC_CLOCK else 0
@@ -100,7 +100,7 @@ def _rates(amount: FloatArray, seconds: FloatArray) -> tuple[float | None, ...]:
 
 
 def burstiness(values: FloatArray, bin_s: float) -> list[Burstiness]:
-    """Return the burstiness of amounts per bin, at every scale of whole bins."""
+    """Return the variation of amounts per bin, for every bin width of whole bins."""
     scales = []
     for scale in (bin_s, *(s for s in SCALES_S if s > bin_s)):
         factor = round(scale / bin_s)
@@ -114,7 +114,7 @@ def burstiness(values: FloatArray, bin_s: float) -> list[Burstiness]:
 
 
 def _at_scale(sums: FloatArray, known: FloatArray, scale: float) -> Burstiness:
-    """Return the burstiness at one scale; ``known`` are the sums without gaps."""
+    """Return the variation at one bin width; ``known`` are the sums without gaps."""
     mean = float(known.mean())
     variance = float(known.var(ddof=1))
     return Burstiness(
@@ -131,7 +131,8 @@ def _at_scale(sums: FloatArray, known: FloatArray, scale: float) -> Burstiness:
 def _variance_over_mean(sums: FloatArray, bins: int) -> float | None:
     """Return variance over mean within runs of ``bins`` bins, weighted by the amount in each run.
 
-    This removes the daily cycle, because the mean is that of the run. None: too few bins.
+    Each run has its own mean, which removes the daily cycle. Returns None if there are too few
+    bins.
     """
     if bins < LEAST_BINS or len(sums) < bins:
         return None

@@ -91,13 +91,13 @@ def characterise(store: Path | str) -> Characterisation:
     return Characterisation(character, chart_rates(grid, lost), total)
 
 
-def _lost_bins(grid: Grid, of_all: tuple[Outage, ...]) -> list[LostBins]:
-    """Return the outages of the total in order of time, then those of single series.
+def _lost_bins(grid: Grid, total_outages: tuple[Outage, ...]) -> list[LostBins]:
+    """Return outages of the total by time, then those of single series.
 
-    An outage of a series counts only outside those of the total. Series outages with the most
-    missing requests come first.
+    An outage of a series counts only outside those of the total. Of series, the outages with the
+    most missing requests come first.
     """
-    of_total = outage_mask(of_all, grid.bins)
+    of_total = outage_mask(total_outages, grid.bins)
     alone: list[LostBins] = []
     if len(grid.names) > 1:
         rows = np.where(of_total | ~grid.present, np.nan, grid.amounts[grid.unit])
@@ -107,7 +107,7 @@ def _lost_bins(grid: Grid, of_all: tuple[Outage, ...]) -> list[LostBins]:
                 for outage in find_outages(rows[row], grid.bin_s)
             ]
     alone.sort(key=lambda outage: -outage.missing)
-    return [_lost_bins_of(grid, "all", outage) for outage in of_all] + alone
+    return [_lost_bins_of(grid, "all", outage) for outage in total_outages] + alone
 
 
 def _lost_bins_of(grid: Grid, series: str, outage: Outage) -> LostBins:

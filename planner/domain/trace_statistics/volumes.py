@@ -24,7 +24,7 @@ Utility = Mapping[tuple[str, str], tuple[float, float]]  # (kind, label) to sum,
 
 
 def volumes(grid: Grid, lost: BoolArray, utility: Utility) -> list[Volume]:
-    """Return the volume of the whole, then of the LISTED largest labels of each kind.
+    """Return the traffic of the whole trace, then of the largest LISTED labels of each kind.
 
     Rates are over the bins that are not ``lost``, ``[bins]``. Sums are those of the file.
     """
@@ -97,6 +97,7 @@ def cells(grid: Grid) -> list[Cell]:
 
 
 def _key(grid: Grid, row: int) -> tuple[str, str, str]:
+    """Return model, region and tier of a series, with a placeholder for labels not in the file."""
     model, region, tier = (
         grid.labels[label][row] if label in grid.labels else UNSAID for label in LABELS
     )
@@ -123,7 +124,7 @@ def imbalance(grid: Grid, by: str) -> Imbalance | None:
 
 
 def utilities(store: Path, by: Sequence[str]) -> Utility:
-    """Return the sums of the requests' utility by label; empty: the file has no utility."""
+    """Return the summed utility of requests by label; empty if the file has no utility."""
     _, scan = scan_requests(store)
     if "utility" not in scan.collect_schema().names():
         return {}
@@ -177,6 +178,7 @@ def chart_rates(grid: Grid, lost: BoolArray) -> pl.DataFrame:
 
 
 def _lines(grid: Grid, by: str) -> list[tuple[str, np.ndarray]]:
+    """Return the lines of a chart: each label with the series that it sums."""
     if by == "all":
         return [("all", np.arange(len(grid.names)))]
     names, codes = grid.codes(by)

@@ -27,11 +27,11 @@ FILE_CV = 1.0
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BinnedSource:
-    """One series, its model, and the regions and tiers of its requests.
+    """One series of a demand file with its model, and the regions and tiers of its requests.
 
-    ``cells`` has shape ``[regions, tiers]``: the share of every bin, scale included. If the file
-    does not count tokens, the scenario's lengths replace them. Otherwise only the spread of the
-    scenario's lengths is used.
+    ``cells`` ``[regions, tiers]`` is the share of all requests of a bin that belongs to each, scale
+    included. If the file does not count tokens, the scenario's lengths replace them. Otherwise only
+    the variation of the scenario's lengths is used.
     """
 
     columns: DemandColumns
@@ -83,7 +83,7 @@ class BinnedSource:
 
     @property
     def cached_share(self) -> float:
-        """Return the share of input tokens that a prefix cache has; 0 if unknown."""
+        """Return the share of input tokens that a prefix cache saves; 0 if unknown."""
         if self.stated_cached_share is not None:
             return self.stated_cached_share
         cached, whole = self.columns.cached_tokens, self.columns.input_tokens
@@ -94,13 +94,13 @@ class BinnedSource:
         return min(1.0, float(cached[known].sum()) / total) if total > 0 else 0.0
 
     def drawn_lengths(self, requests: float, between: slice = slice(None)) -> DrawnLengths:
-        """Return ``lengths`` of the given bins as a source of ``requests`` requests."""
+        """Return the length distributions of the given bins, standing for ``requests`` requests."""
         return DrawnLengths(requests, self.lengths(between), self.cached_share)
 
     def lengths(self, between: slice = slice(None)) -> IndependentLengths:
         """Return length distributions with the mean tokens per request of the given bins.
 
-        The spread is that of the source's own sample, if it has one and the scenario states no
+        Their variation is that of the source's own sample, if it has one and the scenario states no
         lengths. Otherwise the distribution is log-normal.
         """
         columns = self.columns
@@ -109,6 +109,7 @@ class BinnedSource:
         def around(
             tokens: FloatArray, stated: Lengths | None, seen: FloatArray | None
         ) -> LengthDistribution | SampledLength:
+            """Return a length distribution with the mean of ``tokens`` and a known variation."""
             both_known = ~np.isnan(requests) & ~np.isnan(tokens)
             total = float(requests[both_known].sum())
             mean = float(tokens[both_known].sum()) / total if total else 1.0
@@ -138,6 +139,7 @@ class BinnedSource:
         share = self.cells[tuple(where.T)][:, None]
 
         def coarse(values: FloatArray) -> FloatArray:
+            """Return the source's share of ``values`` in the wider bins; gaps stay gaps."""
             total = np.bincount(into, np.nan_to_num(values[inside]), minlength=bins)
             seen = np.bincount(into, ~np.isnan(values[inside]), minlength=bins)
             return np.asarray(share * np.where(seen >= per_bin, total, np.nan))
@@ -186,9 +188,10 @@ class BinnedSource:
     ) -> list[Trace]:
         """Draw the requests that arrive in ``[start_s, end_s)``, one trace per region and tier.
 
-        Each cell's count per bin is its share, rounded up or down at random. The mean is therefore
-        right, and a whole share stays exact. If the file counts tokens, their totals per bin are
-        kept. With ``parts`` above 1, only one of that many equal parts is drawn.
+        ``shell`` is an empty trace with the names of models, regions and tiers. Each region and
+        tier gets its share of a bin's count, rounded up or down at random, so the mean is exact. If
+        the file counts tokens, their totals per bin are kept. With ``parts`` above 1, only one of
+        that many equal parts is drawn.
         """
         columns, between = self.columns, self.between(start_s, end_s)
         counts = self.requests()[between]
@@ -197,10 +200,12 @@ class BinnedSource:
             drawn = whole_counts(counts * self.cells[region, tier] / parts, rng)
             part = np.divide(drawn, counts, out=np.zeros_like(drawn), where=counts > 0)
 
-            def totals(tokens: FloatArray | None, part: FloatArray = part) -> FloatArray | None:
+            def tokens_per_bin(
+                tokens: FloatArray | None, part: FloatArray = part
+            ) -> FloatArray | None:
                 return None if tokens is None else np.round(tokens[between] * part)
 
-            answers = totals(columns.output_tokens)
+            answers = tokens_per_bin(columns.output_tokens)
             if answers is not None:  # an answer of one token at least, as in ``tokens``
                 answers = np.maximum(answers, drawn)
             arrival, isl, osl = requests_from_bins(
@@ -209,7 +214,7 @@ class BinnedSource:
                 columns.start_s + between.start * columns.bin_s - start_s,
                 self.lengths(),
                 rng,
-                (totals(columns.input_tokens), answers),
+                (tokens_per_bin(columns.input_tokens), answers),
                 # A part of all requests, chosen at random, has the same part of the excess.
                 dispersion=1.0 + (self.dispersion - 1.0) / parts,
             )
@@ -250,7 +255,7 @@ def all_from(
 ) -> Trace:
     """Return requests of one model, region and tier as a trace with the names of ``shell``.
 
-    ``codes_of_part`` holds the indices of model, region and tier.
+    ``codes_of_part`` are the indices of model, region and tier.
     """
     model, region, tier = (np.full(len(arrival_s), code, np.int16) for code in codes_of_part)
     names = shell.models, shell.regions, shell.tiers
@@ -260,7 +265,7 @@ def all_from(
 def whole_counts(expected: FloatArray, rng: np.random.Generator) -> FloatArray:
     """Round expected counts at random: up with the probability of the fraction, else down.
 
-    The mean is therefore right. Whole expectations do not change. Gaps (NaN) stay gaps.
+    The mean is therefore exact. Whole numbers do not change. Gaps (NaN) stay gaps.
     """
     near = np.round(expected)
     base = np.where(np.abs(expected - near) < 1e-9, near, np.floor(expected))

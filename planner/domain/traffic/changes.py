@@ -17,7 +17,7 @@ from simulation.trace import Trace
 
 
 def times(trace: Trace, share: float, within_s: float, rng: np.random.Generator) -> Trace:
-    """Return ``trace`` with ``share`` times the requests.
+    """Return ``trace`` with ``share`` times as many requests.
 
     Below 1, a random part is kept. Above 1, requests are repeated, and the rest is a random part.
     Each repeat arrives at most half of ``within_s`` from the original. Sessions are kept or
@@ -27,6 +27,7 @@ def times(trace: Trace, share: float, within_s: float, rng: np.random.Generator)
     drawn = np.flatnonzero(rng.random(len(groups.first)) < share % 1.0)
 
     def again(picked: IntArray, *, moves: bool) -> Trace:
+        """Return the requests of the groups ``picked``; with ``moves``, at other times nearby."""
         begin = trace.arrival_s[groups.begins[picked]]
         first, last = float(trace.arrival_s[0]), float(trace.arrival_s[-1])
         if moves:

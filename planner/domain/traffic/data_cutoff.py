@@ -31,7 +31,7 @@ class MeasuredSource:
 
 
 def known_by(source: MeasuredSource, until_s: float | None) -> MeasuredSource:
-    """Return the requests that came before ``until_s``, or all requests if that is None."""
+    """Return the requests that arrived before ``until_s``, or all requests if that is None."""
     if until_s is None or until_s > source.end_s:
         return source
     _check_begun(until_s, source.start_s)
@@ -40,7 +40,7 @@ def known_by(source: MeasuredSource, until_s: float | None) -> MeasuredSource:
 
 
 def bins_by(series: DemandColumns, until_s: float | None) -> DemandColumns:
-    """Return the bins that were over at ``until_s``, or all bins if that is None."""
+    """Return the bins that end by ``until_s``, or all bins if that is None."""
     if until_s is None:
         return series
     _check_begun(until_s, series.start_s)
@@ -79,7 +79,7 @@ def check_until(until_s: float, end_s: float) -> None:
 
 
 def without_bins_after(demand: Demand, end_s: float) -> Demand:
-    """Mark bins as gaps that a trace ending at ``end_s`` covers only in part or not at all."""
+    """Return demand with gaps for bins that a trace ending at ``end_s`` does not fully cover."""
     known_bins = int(np.floor((end_s - demand.start_s) / demand.bin_s + PART))
     if known_bins >= demand.bins:
         return demand
@@ -92,7 +92,7 @@ def without_bins_after(demand: Demand, end_s: float) -> Demand:
 
 
 def until_words(until_s: float, end_s: float, bin_s: float) -> str:
-    """Return the note of a result about ``traffic.until``."""
+    """Return the note on how ``traffic.until`` limits the data of a result."""
     words = f"Traffic counts as it was known at {words_of(until_s, UTC_CLOCK)} (traffic.until)."
     if end_s < until_s - bin_s:
         words += f" The {(until_s - end_s) / 3600:,.1f} h before that were not yet told: a gap."

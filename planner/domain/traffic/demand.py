@@ -54,13 +54,13 @@ class Demand:
         return int(np.isnan(self.requests[:, self.inside(start_s, end_s)]).any(axis=0).sum())
 
     def series(self, index: int, unit: str = REQUESTS) -> DemandSeries:
-        """Return one key's demand in ``unit``, without the gaps before its first observation."""
+        """Return one key's demand in ``unit``, from its first observed bin on."""
         return _trimmed(self, self.keys[index], getattr(self, unit)[index], unit, [index])
 
     def total(
         self, key: SeriesKey, unit: str, belongs: Callable[[SeriesKey], bool]
     ) -> DemandSeries:
-        """Return the sum over the keys that belong, named ``key``.
+        """Return the sum over the keys that ``belongs`` selects, as a series named ``key``.
 
         A gap in one key is a gap in the sum.
         """
@@ -69,7 +69,7 @@ class Demand:
         return _trimmed(self, key, values, unit, rows)
 
     def level_error(self, rows: Sequence[int]) -> float:
-        """Return the standard error of the sum of keys that a sample leaves, over the sum."""
+        """Return the relative standard error of the keys' total, if the trace is a sample."""
         total = float(np.nansum(self.requests[list(rows)]))
         if self.sampling is None or not total:
             return 0.0
@@ -79,7 +79,7 @@ class Demand:
 def _trimmed(
     demand: Demand, key: SeriesKey, values: FloatArray, unit: str, rows: Sequence[int]
 ) -> DemandSeries:
-    """Return a series of ``values`` without the gaps before its first observation."""
+    """Return ``values`` as a series that begins at its first observed bin."""
     observed = np.flatnonzero(~np.isnan(values))
     first = int(observed[0]) if observed.size else 0
     return DemandSeries(
@@ -100,7 +100,7 @@ def bin_demand(
 
     Bins start at ``start_s`` in epoch seconds. Default: the trace's start, rounded down to a whole
     bin. A request on an edge belongs to the bin that begins there. The trace may cover the first
-    and last bin only in part. The caller has to handle this.
+    and last bin only in part; the caller must handle that.
     """
     if start_s is None:
         start_s = np.floor(trace.start_s / bin_s) * bin_s

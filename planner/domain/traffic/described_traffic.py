@@ -47,8 +47,8 @@ def expected_counts(
 ) -> FloatArray:
     """Return the expected requests of each bin from ``start_s`` on, ``[bins]``.
 
-    They are exact integrals of a rate that is constant within each hour of local time. Day 1 of
-    traffic without dates counts as a Monday.
+    The rate is constant within each hour of local time, and the counts are its exact integrals. Day
+    1 of traffic without dates counts as a Monday.
     """
     shape, weekend = shape_of(launch), weekend_of(launch)
     weekday = mean_rps(launch) * 7 / (5 + 2 * weekend)  # requests/s of a mean weekday
@@ -87,11 +87,11 @@ def described_bins(
     clock: str,
     rng: np.random.Generator,
 ) -> DemandColumns:
-    """Return a source's described traffic in bins.
+    """Return a source's described traffic as counts per bin.
 
-    It covers ``span``, the epoch seconds that the other sources share. Without other sources, it
-    covers the ``WEEKS`` weeks before the described traffic begins. Raise ScenarioError if there
-    is neither a span nor a date at which it begins.
+    It covers ``span``, the time (epoch seconds) that the other sources have in common. Without
+    other sources, it covers the ``WEEKS`` weeks before the described traffic begins. Raise
+    ScenarioError if there is neither a span nor a date at which it begins.
     """
     launch = source.launch
     if launch is None:

@@ -25,10 +25,10 @@ SHORT = "last-value"  # method of series that are too short for the scenario's
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DrawnDays:
-    """Paths of demand over a window and its lead time, in requests.
+    """Random paths of demand over a window and its lead time, in requests per bin.
 
-    ``requests`` has the shape ``[paths, keys, bins]``, in bins of ``Demand.bin_s`` from
-    ``start_s`` on.
+    ``requests`` has the shape ``[paths, keys, bins]``, in bins of ``Demand.bin_s`` from ``start_s``
+    on.
     """
 
     start_s: float
@@ -45,15 +45,15 @@ def draw_days(traffic: Traffic, window: Window, method: str, paths: int, seed: i
 
 
 def busiest_hours(demand: Demand, window: Window, days: DrawnDays) -> FloatArray:
-    """Return the input and output tokens of the busiest hour of each path, ``[paths]``.
+    """Return the input and output tokens in the busiest hour of each path, ``[paths]``.
 
-    Requests of a key count by their mean length in ``demand``.
+    A request counts with its key's mean length in ``demand``.
     """
     requests = np.nansum(demand.requests, axis=1)
     tokens = np.nansum(demand.input_tokens, axis=1) + np.nansum(demand.output_tokens, axis=1)
-    each = np.divide(tokens, requests, out=np.ones_like(tokens), where=requests > 0)
+    tokens_per_request = np.divide(tokens, requests, out=np.ones_like(tokens), where=requests > 0)
     lead = round((window.start_s - days.start_s) / window.bin_s)
-    load = np.einsum("k,pkb->pb", each, days.requests[:, :, lead:])
+    load = np.einsum("k,pkb->pb", tokens_per_request, days.requests[:, :, lead:])
     bins = min(load.shape[1], max(1, round(HOUR_S / window.bin_s)))
     total = np.cumsum(np.pad(load, ((0, 0), (1, 0))), axis=1)
     return np.asarray((total[:, bins:] - total[:, :-bins]).max(axis=1))
@@ -62,8 +62,8 @@ def busiest_hours(demand: Demand, window: Window, days: DrawnDays) -> FloatArray
 def with_path(demand: Demand, days: DrawnDays, path: int) -> Demand:
     """Return ``demand`` with its bins from ``days.start_s`` on replaced by one path.
 
-    Tokens keep their mean per request of the bins before. Bins after the path are left out, and
-    so are those that the demand does not have: a plan ahead of the trace knows none of them.
+    Tokens per request stay the mean of the bins before. Bins after the path are dropped. For a plan
+    ahead of the trace, the path's bins are not in ``demand`` and stay unknown.
     """
     first = round((days.start_s - demand.start_s) / demand.bin_s)
     bins = min(demand.bins - first, days.requests.shape[2])
@@ -75,12 +75,12 @@ def with_path(demand: Demand, days: DrawnDays, path: int) -> Demand:
     for name in AMOUNTS:
         amounts = getattr(demand, name)[:, :first]
         requests = np.nansum(before, axis=1)
-        each = np.divide(
+        tokens_per_request = np.divide(
             np.nansum(amounts, axis=1), requests, out=np.ones_like(requests), where=requests > 0
         )
         if name == REQUESTS:
-            each = np.ones_like(each)
-        arrays[name] = np.concatenate([amounts, drawn * each[:, None]], axis=1)
+            tokens_per_request = np.ones_like(tokens_per_request)
+        arrays[name] = np.concatenate([amounts, drawn * tokens_per_request[:, None]], axis=1)
     return replace(demand, **arrays)
 
 
@@ -90,8 +90,8 @@ def requests_of_path(
 ) -> Trace:  # fmt: skip
     """Return requests of a path in ``window``, arranged within each bin as those of ``pattern``.
 
-    ``pattern`` has requests of a window of equal length. They are thinned or repeated to the
-    number of the path, so that bursts, lengths and prefixes stay as they were. In bins where the
+    ``pattern`` has requests of a window of equal length. They are thinned out or repeated to match
+    the path's counts, so bursts, lengths and prefixes keep their structure. In bins where the
     pattern has none, arrivals are uniform and lengths are drawn from the model's requests.
     """
     demand, bin_s = traffic.demand, window.bin_s
@@ -138,7 +138,7 @@ def requests_of_path(
 
 
 def _grows(pattern: Trace) -> bool:
-    """Return whether the blocks of prompts come from sessions, so that copies share none."""
+    """Return whether prompt blocks come from growing sessions; then copies share no blocks."""
     blocks = pattern.blocks
     return isinstance(blocks, PrefixBlocks) and blocks.block_tokens == SESSION_TOKENS
 
@@ -151,7 +151,7 @@ def _resampled(
     window: Window,
     rng: np.random.Generator,
 ) -> Trace:
-    """Return ``counts [bins]`` of the requests ``rows`` of a pattern, each bin from its own.
+    """Return ``counts [bins]`` requests, drawn in each bin from the ``rows`` of a pattern there.
 
     All requests of a bin are repeated as often as they fit, and the rest is drawn without
     repetition. A repeated request arrives within a tenth of a bin of the original. Sessions are
@@ -195,13 +195,13 @@ def demand_paths(
     *,
     with_lead: bool = False,
 ) -> FloatArray:
-    """Return ``count`` paths of demand, ``[count, keys of the demand, bins of the window]``.
+    """Return ``count`` random paths of demand, ``[count, keys of the demand, bins of the window]``.
 
-    Amounts are in ``unit`` per bin, as of the window's first decision. ``with_lead`` puts the bins
-    from that decision to the window's start before those of the window. Errors stay together over
-    hours, models, regions and tiers. The paths include the scenario's growth. If the scenario
-    describes the traffic, the description is the mean, and paths keep their ratio to the mean of
-    the forecast. Raise SeriesTooShort if a series is too short for ``method``.
+    Amounts are in ``unit`` per bin, as of the window's first decision. With ``with_lead``, the bins
+    from that decision to the window's start come first. Forecast errors stay correlated over hours,
+    models, regions and tiers. The paths include the scenario's growth. If the scenario describes
+    the traffic, the description is the mean, and paths keep their ratio to the mean of the
+    forecast. Raise SeriesTooShort if a series is too short for ``method``.
     """
     known_s = float(window.origins_s[0])
     bins = round(window.duration_s / window.bin_s)

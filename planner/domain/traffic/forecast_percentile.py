@@ -50,10 +50,10 @@ STATED, CHOSEN, ASSUMED = "stated", "chosen", "assumed"
 
 @dataclass(frozen=True, slots=True)
 class PlannedQuantile:
-    """The forecast percentile that is planned for, and why.
+    """The forecast percentile that is planned for, and the reason.
 
-    ``covered`` is the share of past demand, in ``periods`` periods, that a plan at this percentile
-    would have covered.
+    ``covered`` is the share of past demand, over ``periods`` periods, that a plan at this
+    percentile would have covered.
     """
 
     tier: str  # name of the tier; "interactive" for all interactive tiers together
@@ -82,8 +82,8 @@ class PlannedQuantile:
 class PastPeriods:
     """A series' periods before the first decision: planned capacity and actual demand.
 
-    Both are amounts per bin. ``k`` counts ``HEIGHTS``, ``p`` periods and ``w`` the bins of a
-    period. NaN marks bins not observed.
+    Both are amounts per bin. Axes: ``k`` the planned heights (``HEIGHTS``), ``p`` periods, ``w``
+    bins of a period. NaN marks bins not observed.
     """
 
     room: FloatArray  # [k, p] capacity of a plan at each height
@@ -93,13 +93,13 @@ class PastPeriods:
 
     @property
     def late(self) -> FloatArray:
-        """Return the demand of bins that were not covered, by height, ``[k]``."""
-        over = self.actual[None] > self.room[:, :, None] * (1 + 1e-9)
-        return np.asarray(np.where(over, self.actual, 0.0).sum(axis=(1, 2)), np.float64)
+        """Return the demand in bins that exceeded the planned capacity, by height, ``[k]``."""
+        exceeds = self.actual[None] > self.room[:, :, None] * (1 + 1e-9)
+        return np.asarray(np.where(exceeds, self.actual, 0.0).sum(axis=(1, 2)), np.float64)
 
 
 def share_covered(pasts: Sequence[PastPeriods]) -> FloatArray:
-    """Return the share of all demand that was covered, by height, ``[k]``.
+    """Return the share of demand that plans covered, by height (quantile times factor), ``[k]``.
 
     The share never falls as the height rises.
     """
@@ -109,22 +109,22 @@ def share_covered(pasts: Sequence[PastPeriods]) -> FloatArray:
 
 
 def cost_by_height(pasts: Sequence[PastPeriods], late_usd: float) -> FloatArray:
-    """Return the cost of capacity and of late requests in dollars, by height, ``[k]``.
+    """Return the cost of capacity plus that of late requests in dollars, by height, ``[k]``.
 
     Each late request costs ``late_usd``. This is the newsvendor cost, summed over actual demand.
     """
-    each = [
+    costs = [
         past.usd * past.room.sum(axis=1) + late_usd * past.requests * past.late for past in pasts
     ]
-    return np.asarray(np.sum(each, axis=0), np.float64)
+    return np.asarray(np.sum(costs, axis=0), np.float64)
 
 
 @dataclass(eq=False)
 class Quantiles:
-    """The planned percentiles of a study, chosen at first use.
+    """The planned percentiles of a study, chosen when first needed.
 
-    All backtest windows use the same ones. A parameter tuned on a backtest therefore means the
-    same in the planned window.
+    All backtest windows use the same ones. A tuned parameter therefore means the same in a backtest
+    and in the planned window.
     """
 
     hardware: Hardware
@@ -147,7 +147,7 @@ class Quantiles:
 
     @property
     def found(self) -> tuple[tuple[bool, PlannedQuantile], ...]:
-        """Return the percentiles chosen so far, each with its ``at_once``.
+        """Return the percentiles chosen so far, each with whether all periods are planned at once.
 
         If none was chosen yet, return those that the scenario states.
         """
@@ -159,7 +159,7 @@ class Quantiles:
         return tuple((False, quantile) for quantile in stated if quantile is not None)
 
     def _stated(self, group: Group) -> PlannedQuantile | None:
-        """Return the percentile that the scenario states for a group, or None."""
+        """Return the percentile that the scenario sets for a group of tiers, or None."""
         stated = self.forecast.quantiles.get(group.name) if self.apart else None
         stated = self.forecast.quantile if stated is None else stated
         if stated is None:
@@ -168,7 +168,10 @@ class Quantiles:
         return PlannedQuantile(group.name, level, 1.0, STATED, "Set by the scenario.")
 
     def _planned_of(self, group: Group, at_once: bool, progress: Progress) -> PlannedQuantile:
-        """Return the percentile of a group: stated, chosen, or assumed with too little history."""
+        """Return a group's percentile: stated by the scenario, else chosen on the days before.
+
+        With too little history, it is assumed.
+        """
         stated = self._stated(group)
         if stated is not None:
             return stated
@@ -183,7 +186,7 @@ class Quantiles:
         return chosen.with_reason(self.window, self.traffic, begin, end)
 
     def _pasts(self, group: Group, origins: FloatArray, at_once: bool) -> list[PastPeriods]:
-        """Return the past of the largest series for which the method has enough history."""
+        """Return past plans and demand of the group's largest series with enough history."""
         series = series_of(self.traffic, group)
         series.sort(key=lambda placed: -float(np.nansum(placed[1].values)))
         requests = dict(series_of(self.traffic, group, REQUESTS))
@@ -198,15 +201,17 @@ class Quantiles:
             if not np.nansum(actual) > 0:
                 continue
             usd = 0.0 if self.usd_per_tps is None else float(self.usd_per_tps[m, r])
-            each = float(np.nansum(requests[m, r].values) / np.nansum(demand.values))
+            requests_per_token = float(np.nansum(requests[m, r].values) / np.nansum(demand.values))
             hours = self.window.period_s / 3600
-            pasts.append(PastPeriods(room, actual, usd * hours / self.window.bin_s, each))
+            pasts.append(
+                PastPeriods(room, actual, usd * hours / self.window.bin_s, requests_per_token)
+            )
         return pasts
 
 
 @dataclass(frozen=True, slots=True)
 class _Choice:
-    """The chosen level of a group of tiers, with the figures behind it."""
+    """The height (quantile times factor) chosen for a group of tiers, and why."""
 
     group: Group
     height: Height
@@ -259,7 +264,7 @@ class _Choice:
 
 
 def coverage_needed(share: float, decisions: int) -> float:
-    """Return the share to cover on ``decisions`` earlier decisions for a target of ``share``.
+    """Return the share of past demand to cover, so that a target of ``share`` is met next time.
 
     If the order of decisions is random, the next one is harder than all n earlier ones with
     probability 1 / (n + 1). That part of the permitted late share is kept in reserve.
@@ -270,9 +275,9 @@ def coverage_needed(share: float, decisions: int) -> float:
 def _choose_height(
     group: Group, pasts: Sequence[PastPeriods], late_usd: float | None, decisions: int
 ) -> _Choice:
-    """Choose the cheapest height if late requests have a price, else the lowest that suffices.
+    """Choose the cheapest height if late requests have a price, else the lowest that covers enough.
 
-    If no height covers enough, choose the highest.
+    A height is a quantile times a factor. If none covers enough, choose the highest.
     """
     covered, needed_share = share_covered(pasts), coverage_needed(group.wanted, decisions)
     if late_usd is not None:
@@ -285,7 +290,7 @@ def _choose_height(
 
 
 def _assumed(group: Group, method: str) -> PlannedQuantile:
-    """Return the percentile for too little history: the tier's target, within ``LEVELS``."""
+    """Return the percentile if history is too short: the tier's target, limited to ``LEVELS``."""
     level = float(np.clip(group.wanted, LEVELS[0], LEVELS[-1]))
     why = (
         f"Too little history before the first decision to choose it with {method}. The tier's "
@@ -295,27 +300,27 @@ def _assumed(group: Group, method: str) -> PlannedQuantile:
 
 
 def _lead(window: Window) -> int:
-    """Return the number of bins from a decision to the first period that it is for."""
+    """Return the number of bins between a decision and the first period that it plans."""
     return 0 if window.ahead else round((window.start_s - window.origins_s[0]) / window.bin_s)
 
 
 def _steps(window: Window, at_once: bool) -> int:
-    """Return the number of bins that one decision is for."""
+    """Return the number of bins that one decision plans."""
     in_one = at_once or window.ahead
     return round(window.duration_s / window.bin_s) if in_one else window.bins_per_period
 
 
 def past_origins(window: Window, begins_s: float, *, at_once: bool) -> FloatArray:
-    """Return past decisions for periods that end before the window's first decision.
+    """Return the times of past decisions whose periods end before the window's first decision.
 
     Their periods follow each other without a gap. They reach at most ``DAYS`` or ``DECISIONS``
-    back. They use at most half of the known data, so that the first of them has as much history.
-    If fewer than ``LEAST`` periods remain, the result is empty.
+    back. They use at most half of the known data, so that the first of them has as much history. If
+    fewer than ``LEAST`` periods remain, the result is empty.
     """
     known_until_s, bin_s = float(window.origins_s[0]), window.bin_s
     steps, lead = _steps(window, at_once), _lead(window)
-    back = max(DAYS * DAY_S, DECISIONS * steps * bin_s)
-    room = min(back, (known_until_s - begins_s) / 2) / bin_s - lead
+    longest_s = max(DAYS * DAY_S, DECISIONS * steps * bin_s)
+    room = min(longest_s, (known_until_s - begins_s) / 2) / bin_s - lead
     count = int(max(0.0, room + 1e-9) // steps)
     if count * steps < LEAST * window.bins_per_period:
         return np.empty(0)
@@ -326,9 +331,9 @@ def past_origins(window: Window, begins_s: float, *, at_once: bool) -> FloatArra
 def past_of(
     series: DemandSeries, window: Window, method: str, origins: FloatArray, *, at_once: bool
 ) -> tuple[FloatArray, FloatArray]:
-    """Return the planned capacity ``[k, p]`` and actual demand ``[p, w]`` of past periods.
+    """Return what plans would have provided, ``[k, p]``, and actual demand, ``[p, w]``.
 
-    The periods are those that the decisions at ``origins`` are for. Raise SeriesTooShort if the
+    The periods are those planned by the decisions at ``origins``. Raise SeriesTooShort if the
     method cannot be fitted on the data known then.
     """
     lead, steps, per_period = _lead(window), _steps(window, at_once), window.bins_per_period
@@ -347,5 +352,5 @@ def past_of(
 
 
 def at_levels(forecast: Forecast) -> FloatArray:
-    """Return ``Forecast.quantile`` at each of ``LEVELS``, ``[k, steps]``."""
+    """Return the forecast at each quantile of ``LEVELS``, ``[k, steps]``."""
     return interpolate_quantiles(np.asarray(forecast.levels), forecast.quantiles, LEVELS)

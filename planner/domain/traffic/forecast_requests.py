@@ -33,15 +33,15 @@ DRAWN = (
 def requests_ahead(
     traffic: Traffic, window: Window, method: str, seed: int, *, cells: int = 1
 ) -> tuple[Trace, tuple[str, ...]]:
-    """Return arrivals at the forecast mean, and notes for the result.
+    """Draw arrivals at the forecast mean, and return them with notes for the result.
 
     The mean is forecast for every model x region x tier. For traffic that the scenario describes,
-    the mean is the described rate. It is multiplied by ``Window.grown``. Lengths are drawn from
-    the model's own requests, and arrivals have the bursts of its traffic. With ``cells`` above 1,
+    it is the described rate. It is multiplied by ``Window.grown``. Lengths are drawn from the
+    model's own requests, and arrivals have the burstiness of its traffic. With ``cells`` above 1,
     only one of that many equal parts is drawn.
 
-    A series that is too short for ``method`` is drawn at the last-value forecast, with a note.
-    Raise ScenarioError if more than ``MAX_DRAWN`` requests are expected.
+    A series that is too short for ``method`` uses the last-value forecast, with a note. Raise
+    ScenarioError if more than ``MAX_DRAWN`` requests are expected.
     """
     rng = generator(seed, Stream.AHEAD)
     bins = round(window.duration_s / window.bin_s)
@@ -76,7 +76,7 @@ def requests_ahead(
 def drawn_requests(
     traffic: Traffic, m: int, count: int, rng: np.random.Generator
 ) -> tuple[Int32Array, Int32Array, Prefixes | None]:
-    """Draw lengths from a model's own requests, with what a prefix cache finds of them.
+    """Draw input and output lengths from a model's own requests, and their cached prompt parts.
 
     Requests with prompt blocks come in the order of the trace, as for sizes.
     """

@@ -24,7 +24,7 @@ DESCRIBED = "described"  # method of a series that the scenario describes
 
 @dataclass(frozen=True, slots=True)
 class Height:
-    """The forecast level that is planned for: a quantile (None: the mean), multiplied by a factor.
+    """What a plan provides for: a quantile of the forecast (None: its mean), times a factor.
 
     ``str()`` gives the words for a result.
     """
@@ -78,9 +78,9 @@ def forecast_window(
 ) -> tuple[SeriesForecast, ...]:
     """Forecast every model x region of each group of tiers, period by period.
 
-    Each group comes with the level that it is planned for. Each period uses only bins before its
-    decision (``Window.origins_s``). With ``at_once``, all periods use the bins before the first
-    decision. Only the method "perfect" gets the actual demand.
+    Each group comes with its height: the quantile and factor to plan for. Each period uses only
+    bins before its decision (``Window.origins_s``). With ``at_once``, all periods use the bins
+    before the first decision. Only the method "perfect" gets the actual demand.
     """
     series = [
         (demand, height) for group, height in groups for _, demand in series_of(traffic, group)
@@ -99,10 +99,10 @@ def forecast_window(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RolledForecast:
-    """The forecasts of a series, one per decision of a window, before a level is chosen.
+    """The forecasts of a series, one per decision of a window, before a quantile is chosen.
 
-    ``pieces`` holds one forecast per decision. The bins from ``first`` on belong to the periods
-    that the decision is for. Those before are its lead time.
+    ``pieces`` has one forecast per decision. The bins from ``first`` on belong to the periods that
+    the decision plans. Those before are its lead time.
     """
 
     series: DemandSeries
@@ -113,7 +113,7 @@ class RolledForecast:
     described: FloatArray | None = None  # [bins] mean given by the scenario; None: forecast it
 
     def level(self, level: float | None) -> FloatArray:
-        """Return a quantile, or the mean if ``level`` is None, ``[bins of the window]``.
+        """Return the forecast's quantile ``level`` (None: its mean), ``[bins of the window]``.
 
         If the scenario describes the traffic, the description is the mean. The quantiles then keep
         their ratio to the mean of the forecast. The result includes the scenario's growth.
@@ -132,7 +132,7 @@ class RolledForecast:
         return np.concatenate([value[self.first :] for value in values])
 
     def at(self, height: Height) -> SeriesForecast:
-        """Return the forecast of the series at the level ``height``, with its errors."""
+        """Return the forecast with its errors, and with ``height`` as the demand to plan for."""
         mean, low, high = self.level(None), self.level(QUANTILES[0]), self.level(QUANTILES[1])
         first = self.pieces[0]
         return SeriesForecast(
@@ -156,7 +156,7 @@ class RolledForecast:
         )
 
     def planned(self, height: Height) -> FloatArray:
-        """Return the demand to plan for at the level ``height``, ``[bins of the window]``."""
+        """Return the demand to plan for: a quantile times a factor, ``[bins of the window]``."""
         return np.asarray(height.times * self.level(height.level), np.float64)
 
 

@@ -33,7 +33,7 @@ def interactive(hardware: Hardware) -> set[str]:
 
 
 def groups_of(hardware: Hardware, *, apart: bool) -> tuple[Group, ...]:
-    """Return one group per interactive tier if ``apart``, else one group of all of them.
+    """Return one group of all interactive tiers, or with ``apart`` one group per tier.
 
     Without interactive tiers there is no group.
     """
@@ -47,16 +47,16 @@ def groups_of(hardware: Hardware, *, apart: bool) -> tuple[Group, ...]:
 
 
 def series_of(traffic: Traffic, group: Group, unit: str = INPUT_TOKENS) -> list[Placed]:
-    """Return the demand of a group for every model and region that has any."""
+    """Return a group's demand per model and region, for all pairs that have any."""
     return by_model_and_region(traffic, group.tiers, group.name, unit)
 
 
 def by_model_and_region(
     traffic: Traffic, tiers: Set[str], name: str = INTERACTIVE, unit: str = INPUT_TOKENS
 ) -> list[Placed]:
-    """Return the sum over ``tiers`` in ``unit``, named ``name``, per model and region.
+    """Return the demand of ``tiers`` per model and region in ``unit``, as series named ``name``.
 
-    Pairs of model and region without demand are omitted.
+    Pairs without demand are omitted.
     """
     placed = []
     for m, model in enumerate(traffic.models):

@@ -28,6 +28,7 @@ def known_arrivals(traffic: Traffic, before_s: float, seed: int) -> tuple[Bursti
 
 
 def _of_model(traffic: Traffic, m: int, before_s: float, rng: np.random.Generator) -> Burstiness:
+    """Return a model's arrival pattern: of the day before, else of a longer time."""
     if not _bursts_known(traffic, m):
         return POISSON
     begin_s, end_s = traffic.demand.start_s, traffic.demand.end_s
@@ -42,7 +43,7 @@ def _of_model(traffic: Traffic, m: int, before_s: float, rng: np.random.Generato
 
 
 def _bursts_known(traffic: Traffic, m: int) -> bool:
-    """Return whether anything is known of a model's arrivals within a bin of the demand."""
+    """Return whether the traffic shows a model's arrivals at a finer scale than bins of demand."""
     return bool((traffic.measured.model == m).any()) or any(
         source.dispersion != 1.0 or source.columns.bin_s < traffic.demand.bin_s * (1 - 1e-9)
         for source in traffic.binned

@@ -26,10 +26,10 @@ ERRORS = 4.0  # smaller changes of a mean, in standard errors, can be chance
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KnownLengths:
-    """The lengths that each decision of a window knows.
+    """The samples of request lengths that each decision of a window knows.
 
-    ``samples[at[p]]`` holds the lengths of every model at the decision for period ``p``. The
-    first sample belongs to the first decision.
+    ``samples[at[p]]`` has the lengths of every model at the decision for period ``p``. The first
+    sample belongs to the first decision.
     """
 
     samples: tuple[tuple[Lengths, ...], ...]
@@ -44,12 +44,12 @@ class KnownLengths:
 def known_lengths(traffic: Traffic, window: Window, seed: int) -> KnownLengths:
     """Return the lengths known at each decision of ``window``, from requests that came before it.
 
-    The first decision uses the day before, or all earlier requests if that day has too few. Later
-    decisions look at the period before them. If its lengths ``differ`` from those in use, they
-    replace them. If an earlier sample has the same mean lengths, that sample is used again.
+    The first decision uses the day before, or all earlier requests if that day has too few. Each
+    later decision compares the period before it with the lengths in use, and replaces these if they
+    differ (``lengths_differ``). If an earlier sample has the same mean lengths, it is used again.
 
-    A model without requests before the first decision uses the lengths of all the traffic. A
-    note says so.
+    A model without requests before the first decision uses the lengths of all the traffic. A note
+    says so.
     """
     rng = generator(seed, Stream.KNOWN)
     by_model = [_of_model(traffic, m, window, rng) for m in range(len(traffic.models))]
@@ -92,8 +92,8 @@ def traffic_with_known_lengths(traffic: Traffic, known: KnownLengths) -> Traffic
 def requested_tiers(traffic: Traffic, before_s: float) -> BoolArray:
     """Return whether each model has traffic of each tier, ``[l, tiers]``.
 
-    A trace counts if a request came before ``before_s``. A source of counts always counts for the
-    tiers that it has shares of.
+    A trace has it if a request came before ``before_s``. A source of counts always has it for the
+    tiers among which it is shared.
     """
     has_tier = np.zeros((len(traffic.models), len(traffic.tiers)), np.bool_)
     trace = traffic.measured
@@ -126,10 +126,10 @@ def _shared(traffic: Traffic, m: int, window: Window, sample: LengthSample) -> S
 
 
 def known_traffic(settings: Settings, traces: dict[str, StoredTrace]) -> Traffic:
-    """Return the traffic with the lengths that a plan of the scenario would begin with.
+    """Return the traffic with the lengths that a plan of the scenario would start with.
 
-    A sizing study therefore gives the same sizes as a plan. If the traffic is too short for a
-    plan, the lengths are those of all the traffic.
+    A sizing run therefore gives the same sizes as a plan. If the traffic is too short for a plan,
+    the lengths are those of all the traffic.
     """
     traffic = build_traffic(settings.traffic, traces)
     try:
@@ -169,7 +169,7 @@ def _of_model(
 
 
 def known_sample(traffic: Traffic, m: int) -> LengthSample:
-    """Return the sample of a model's lengths that ``traffic`` has."""
+    """Return the sample of a model's lengths in ``traffic``."""
     shared = traffic.shared[m] if traffic.shared else None
     cached = shared.blocks if shared and isinstance(shared.blocks, CachedTokens) else None
     return LengthSample(traffic.lengths[m], 0.0, cached)
@@ -203,8 +203,8 @@ def lengths_differ(known: LengthSample, recent: LengthSample) -> bool:
         (*sample.lengths, sample.prefill) for sample in (known, recent)
     )
     for earlier, later in zip(earlier_columns, later_columns, strict=True):
-        before, now = float(earlier.mean()), float(later.mean())
+        before, recent_mean = float(earlier.mean()), float(later.mean())
         chance = ERRORS * float(later.std()) / min(recent.requests, len(later)) ** 0.5
-        if abs(now - before) > max(DRIFT * before, chance):
+        if abs(recent_mean - before) > max(DRIFT * before, chance):
             return True
     return False

@@ -19,7 +19,7 @@ SAMPLE = 20_000  # requests sampled per model
 
 @dataclass(frozen=True, slots=True)
 class DrawnLengths:
-    """A source without requests of its own, from which lengths are drawn."""
+    """A source of counts only: lengths are drawn from distributions, for ``requests`` requests."""
 
     requests: float
     lengths: Distribution
@@ -54,7 +54,7 @@ def mix_lengths(
 ) -> LengthSample:
     """Return a sample of lengths from the requests ``rows`` of a trace and from other sources.
 
-    Sources are sampled in proportion to their number of requests. If there are no requests, the
+    Each source gets a share in proportion to its number of requests. Without any request, the
     sample is one pair of ones.
     """
     volumes = np.array([float(len(rows)), *(source.requests for source in others)])
@@ -78,5 +78,5 @@ def mix_lengths(
 
 
 def cached_part(isl: Int32Array, share: float) -> CachedTokens:
-    """Return the cached tokens of prompts that have ``share`` of their tokens in a cache."""
+    """Return the cached tokens of prompts if ``share`` of each prompt's tokens is in a cache."""
     return CachedTokens(np.floor(share * isl).astype(np.int32))

@@ -78,7 +78,7 @@ def series_looked_back(
 ) -> tuple[LookedBack, ...]:
     """Return past forecasts of the first ``MOST_SERIES`` series of a trace.
 
-    They begin at up to ``MOST_ORIGINS`` moments before its end, one horizon apart.
+    They start at up to ``MOST_ORIGINS`` times before the trace's end, one horizon apart.
     """
     looks = []
     shown = series[:MOST_SERIES]
@@ -140,7 +140,7 @@ def against_naive(
     """Return a sentence that compares the forecast's error with those of the naive methods.
 
     Errors are WAPE over all series. If a naive method is better, the sentence says so first.
-    ``method_asked`` is the method that the scenario names. Return "" if nothing of the window was
+    ``method_asked`` is the method that the scenario names. Return "" if no bin of the window was
     observed.
     """
     own_error = error([(forecast.actual, forecast.mean) for forecast in forecasts])
@@ -181,7 +181,7 @@ def against_naive(
 
 
 def error(pairs: Sequence[tuple[FloatArray, FloatArray]]) -> float | None:
-    """Return the WAPE over the observed bins of all series, or None without observed demand."""
+    """Return the WAPE over the observed bins of (actual, forecast) pairs; None without demand."""
     absolute_error = total = 0.0
     for actual, mean in pairs:
         seen = ~np.isnan(actual)

@@ -18,7 +18,7 @@ SESSION_TOKENS = 64
 
 
 def blocks_of(columns: RequestColumns) -> PrefixBlocks | None:
-    """Return the blocks that a file's ``hash_ids`` name, or None without ids.
+    """Return the prompt blocks that a file's ``hash_ids`` name, or None without ids.
 
     Files do not state the tokens per block. With the right size, every prompt has one block per id.
     If Mooncake's 512 fits, use it, else the largest size that fits. Return None if no size fits.
@@ -44,9 +44,9 @@ def blocks_of(columns: RequestColumns) -> PrefixBlocks | None:
 def cached_of(
     columns: RequestColumns, stated: float | None, isl: Int32Array
 ) -> CachedTokens | None:
-    """Return the cached tokens of all requests of a file, or None if it has none.
+    """Return the cached tokens of each request of a file, or None if they are not known.
 
-    ``stated`` is the scenario's share of the input tokens. It replaces what the file counts.
+    ``stated`` is the scenario's share of the input tokens. It replaces the file's counts.
     """
     if stated is not None:
         return cached_part(isl, stated) if stated > 0 else None
@@ -55,10 +55,11 @@ def cached_of(
 
 
 def blocks_of_sessions(trace: Trace) -> PrefixBlocks | None:
-    """Return the blocks that prompts of a session share as its context grows.
+    """Return prompt blocks that assume that each session's prompts repeat their context.
 
-    A prompt at least as long as the one before it is taken to begin with all of that one. A shorter
-    one begins anew. Requests without a session have no blocks. None: no request has a session.
+    A prompt at least as long as the one before is assumed to begin with all of it. A shorter one
+    shares nothing. Requests without a session have no blocks. Return None if no request has a
+    session.
     """
     if trace.session is None:
         return None
@@ -85,7 +86,7 @@ def join_prefixes(parts: Sequence[Trace]) -> Prefixes | None:
 
     Each trace's ids are renumbered, so that no two traces share a block. If some traces have
     blocks, cached tokens of the others are not used. Return None if no trace has either, or if
-    the sizes of blocks differ.
+    block sizes differ.
     """
     known = [part.blocks for part in parts if isinstance(part.blocks, PrefixBlocks)]
     if not known:

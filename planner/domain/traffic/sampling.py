@@ -25,7 +25,7 @@ class Sample:
 
     @classmethod
     def of(cls, trace: StoredTrace) -> Sample:
-        """Count the rows of a sampled trace."""
+        """Return the sample that a stored trace is, with its number of rows."""
         total, busiest = 0.0, 0.0
         for rows, bin_s in _counts(trace):
             edges = np.arange(0, len(rows), max(1, round(HOUR_S / bin_s)))
@@ -44,7 +44,7 @@ class Sample:
 
 
 def _counts(trace: StoredTrace) -> Iterator[tuple[FloatArray, float]]:
-    """Yield the rows per bin of a log, or of each series of counts, and the width of the bins."""
+    """Yield counts per bin and the bin width (s), of a log or of each series of counts."""
     if trace.kind == "requests":
         arrival_s = read_requests(trace.store, ("arrival_s",)).arrival_s
         if arrival_s is None:

@@ -60,13 +60,13 @@ def trace_series(trace: StoredTrace, bin_s: float) -> list[DemandSeries]:
 
 
 def _level_error(columns: DemandColumns, one_in: float) -> float:
-    """Return the standard error of the level that a sample of one in n requests leaves."""
+    """Return the relative standard error of the total, for a sample of one in n requests."""
     total = float(np.nansum(columns.requests))
     return math.sqrt((one_in - 1.0) / total) if total and one_in > 1 else 0.0
 
 
 def _amounts(columns: DemandColumns, unit: str) -> tuple[str, FloatArray] | None:
-    """Return the unit that the file counts for ``unit``, and its values; None if it counts none."""
+    """Return the unit in which the file counts ``unit``, and its values; None if it does not."""
     values = getattr(columns, unit)
     if values is not None and not np.isnan(values).all():
         return unit, values

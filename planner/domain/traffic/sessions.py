@@ -12,7 +12,7 @@ from simulation.arrays import CodeArray, FloatArray, Int32Array, IntArray
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Groups:
-    """Requests by session, in order of arrival. A request without a session is a group alone."""
+    """Requests grouped by session, in order of arrival; one without a session is its own group."""
 
     rows: IntArray  # [requests] group by group
     first: IntArray  # [groups] place in ``rows`` of the first turn
@@ -38,9 +38,9 @@ class Groups:
     def copies(
         self, arrived: FloatArray, picked: IntArray, begin: FloatArray
     ) -> tuple[FloatArray, IntArray, Int32Array]:
-        """Return arrivals, originals and new sessions of the turns of the groups ``picked``.
+        """Return arrivals, original requests and new session ids of copies of ``picked`` groups.
 
-        Each copy begins at ``begin`` and keeps the times between its turns.
+        Each copy starts at ``begin`` and keeps the times between its turns.
         """
         counts = self.turns[picked]
         # Index of each copied turn: the start of its session plus its place within the session.
@@ -52,7 +52,7 @@ class Groups:
 
 
 def of_first_turn(codes: CodeArray, session: Int32Array) -> CodeArray:
-    """Return the code of each request, with that of the first turn for all turns of a session."""
+    """Return codes in which all turns of a session have the code of its first turn."""
     turns = session >= 0
     _, first, which = np.unique(session[turns], return_index=True, return_inverse=True)
     codes = codes.copy()

@@ -49,11 +49,12 @@ def measured_source(
 ) -> Trace:
     """Return a source's requests with their model, region and tier, and with its scale applied.
 
-    ``shell`` holds the scenario's names. A scale below 1 keeps a random part. Above 1, requests
-    are repeated within ``REPEAT_JITTER_S`` of the original, and those of a sample (``sampled``)
-    within its bin of the clock. Sessions are kept or repeated as a whole.
-    A request without an answer becomes one with an answer of one token, which the prefill makes.
-    Only unscaled requests keep their prompt blocks. Cached tokens are used if there are no blocks.
+    ``shell`` is an empty trace with the scenario's names. A scale below 1 keeps a random part.
+    Above 1, requests are repeated within ``REPEAT_JITTER_S`` of the original, and those of a sample
+    (``sampled``) within its bin of the clock. Sessions are kept or repeated as a whole.
+
+    A request without an answer gets an answer of one token, which the prefill makes. Only unscaled
+    requests keep their prompt blocks. Cached tokens are used if there are no blocks.
 
     Raise ScenarioError if a label is missing or unknown, or if there are too many requests.
     """
@@ -167,7 +168,7 @@ def span(columns: RequestColumns) -> tuple[float, float]:
 def binned_sources(
     shell: Trace, source: Source, columns: list[DemandColumns], where: str
 ) -> list[BinnedSource]:
-    """Return the series of a demand file, each with its model and shares.
+    """Return the series of a demand file, each with its model and its shares of regions and tiers.
 
     If the source names a series, return only that one. Raise ScenarioError if a label is missing or
     unknown, or if requests cannot be drawn.
@@ -255,7 +256,7 @@ def scaled_arrivals(
 ) -> tuple[FloatArray, IntArray]:
     """Return the scaled arrivals in order, and the index of each one's original in ``arrived``.
 
-    With ``sampled``, or from SAMPLE_SCALE on, copies spread over a bin of the clock.
+    With ``sampled``, or from SAMPLE_SCALE on, copies are spread over a bin around the original.
     """
     times = int(scale) + (rng.random(len(arrived)) < scale % 1.0)
     original = np.repeat(np.arange(len(arrived)), times)
@@ -273,13 +274,16 @@ def scaled_arrivals(
 
 
 def _stretch(arrived: FloatArray, start_s: float, last_s: float) -> tuple[FloatArray, FloatArray]:
-    """Return begin and end of the stretch over which copies of each request spread.
+    """Return begin and end of the time over which copies of each request are spread.
 
-    It is the bin of the clock around the request. Bins hold about SAMPLE_ROWS requests, so that
-    counts spread as those of the sample do. ``start_s`` is the time of arrival 0.
+    It is the bin of the clock around the request. Bins have about SAMPLE_ROWS requests, so that
+    counts vary as those of the sample do. ``start_s`` is the time of arrival 0.
     """
     rate = len(arrived) / max(last_s, 1e-9)
-    width = next((each for each in SAMPLE_BINS_S if each * rate >= SAMPLE_ROWS), SAMPLE_BINS_S[-1])
+    width = next(
+        (width_s for width_s in SAMPLE_BINS_S if width_s * rate >= SAMPLE_ROWS),
+        SAMPLE_BINS_S[-1],
+    )
     low = np.floor((arrived + start_s) / width) * width - start_s
     return np.maximum(low, 0.0), np.minimum(low + width, last_s)
 
@@ -294,10 +298,10 @@ def scaled_sessions(
     *,
     sampled: bool,
 ) -> tuple[FloatArray, IntArray, Int32Array]:
-    """Return the scaled arrivals, the index of each one's original, and the new sessions.
+    """Return the scaled arrivals, the index of each one's original, and new session ids.
 
     Each session is kept, left out or repeated as a whole, with its times between turns. A request
-    without a session (-1) counts as one by itself.
+    without a session (-1) counts as a session of its own.
     """
     groups = Groups.of(session, len(arrived))
     copy_begin, of_copy = scaled_arrivals(

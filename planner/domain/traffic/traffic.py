@@ -63,7 +63,7 @@ AMOUNTS = ("requests", "input_tokens", "output_tokens")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Traffic:
-    """All arrivals, from the start of the earliest source to the first end of a source.
+    """All traffic of a scenario, from the earliest start of a source to the first end of one.
 
     ``traffic.until`` of a scenario sets another end.
     """
@@ -103,8 +103,8 @@ class Traffic:
     ) -> FloatArray | None:
         """Return the described demand of a series per bin of ``window``, before growth, or None.
 
-        None means that a part of the series comes from a trace, or that ``window`` is not ahead of
-        the traffic.
+        None means that part of the series comes from a trace, or that ``window`` is not after the
+        end of the traffic.
         """
         if not window.ahead:
             return None
@@ -139,9 +139,9 @@ class Traffic:
     def requests(self, start_s: float, end_s: float, seed: int, *, cells: int = 1) -> Trace:
         """Return the requests that arrive in ``[start_s, end_s)``, in epoch seconds.
 
-        With ``cells`` above 1, return those of one of that many equal cells. Each measured session
-        or request is kept with probability 1 / ``cells``. Raise ScenarioError if there are too many
-        requests.
+        With ``cells`` above 1, return those of one of that many equal parts of the fleet. Each
+        measured session or request is kept with probability 1 / ``cells``. Raise ScenarioError if
+        there are too many requests.
         """
         rng = generator(seed, Stream.REQUESTS)
         measured = self.measured.window(start_s, end_s)
@@ -159,7 +159,7 @@ class Traffic:
 
 
 def _in_cell(trace: Trace, cells: int, rng: np.random.Generator) -> BoolArray:
-    """Return which requests are in one of ``cells`` equal cells; a session is in one as a whole."""
+    """Return a mask of the requests of one of ``cells`` equal parts; sessions stay together."""
     drawn = rng.random(len(trace))
     if trace.session is not None:
         turns = trace.session >= 0
@@ -275,9 +275,9 @@ def _requests(
 
 
 def _sampling(source: Source, stored: StoredTrace) -> float:
-    """Return the variance of a source's number of requests over their mean, of a sample.
+    """Return the variance over the mean of a source's number of requests, if it is a sample.
 
-    Each request is in the sample with the same chance, so that its rows are binomial.
+    Each request is in the sample with the same chance, so its number of rows is binomial.
     """
     return source.scale * (stored.sample - 1.0)
 
@@ -292,7 +292,7 @@ def _draw_described(
 ) -> list[BinnedSource]:
     """Return the described sources, drawn over the time of the other sources.
 
-    That time lasts from the earliest start to the earliest end.
+    That is the time from their earliest start to their earliest end.
     """
     to_come = [
         (i, measured_source)
@@ -448,7 +448,7 @@ def _bin_width(width_s: float | None, span_s: float, widths: list[float]) -> flo
 
 
 def _without_bins_before(demand: Demand, start_s: float) -> Demand:
-    """Mark bins before ``start_s`` as gaps, and the first bin if over a twentieth is missing."""
+    """Return demand with gaps before ``start_s``; also for the first bin if over 5% is missing."""
     blind = int(np.ceil((start_s - demand.start_s) / demand.bin_s - 0.05))
     if blind <= 0:
         return demand
@@ -476,7 +476,7 @@ def _sum(parts: list[Demand], edge_s: float, bin_s: float, bins: int) -> Demand:
 def _lengths(
     model: int, trace: Trace, binned: list[BinnedSource], rng: np.random.Generator
 ) -> LengthSample:
-    """Return a sample of one model's lengths, with sources in proportion to their requests."""
+    """Return a sample of a model's request lengths, each source weighted by its requests."""
     rows = np.flatnonzero(trace.model == model)
     others = [
         source.drawn_lengths(float(np.nansum(source.requests()) * source.cells.sum()))

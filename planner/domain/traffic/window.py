@@ -45,7 +45,7 @@ class Window:
 
     @property
     def observed_s(self) -> tuple[float, float]:
-        """Return the window; if it is ahead of the trace, the time of equal length before it."""
+        """Return the window, or if it is after the trace, the time of equal length before it."""
         end_s = self.start_s if self.ahead else self.end_s
         return end_s - self.duration_s, end_s
 
@@ -57,7 +57,7 @@ class Window:
 
     @property
     def origins_s(self) -> FloatArray:
-        """Return the time of each period's decision: its start less the lead, on a bin edge.
+        """Return the time of each period's decision: its start less the lead time, on a bin edge.
 
         A decision knows only the bins before this time. If the window is ahead of the trace, all
         decisions are at the end of the trace.
@@ -122,10 +122,10 @@ def resolve_window(horizon: WindowSettings, demand: Demand, clock: str = UTC_CLO
 
 
 def _given_start(stated: datetime, duration_s: float, demand: Demand, clock: str) -> float:
-    """Return the bin edge nearest to the scenario's start.
+    """Return the bin edge nearest to the start that the scenario states.
 
-    The start is a date, or seconds from the start of a trace without dates. Raise ScenarioError
-    if the window does not fit into the traffic.
+    The start is a date, or seconds from the start of a trace without dates. Raise ScenarioError if
+    the window does not fit into the traffic.
     """
     moment = stated if stated.tzinfo else stated.replace(tzinfo=UTC)
     if clock != UTC_CLOCK and moment.timestamp() >= demand.end_s - 1e-6:

@@ -25,7 +25,7 @@ ALL = SeriesKey("all", "all", "all")
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """The demand in ``[start_s, end_s)``. Gaps count at the rate of the other bins."""
+    """The demand in ``[start_s, end_s)``. Gaps are filled with the mean rate of the other bins."""
 
     start_s: float  # epoch seconds
     end_s: float
@@ -49,10 +49,10 @@ class WindowRank:
 def stretches(
     demand: DemandSeries, duration_s: float, phase_s: float = 0.0, step_s: float | None = None
 ) -> list[Stretch]:
-    """Return every stretch of ``duration_s`` with enough observed bins.
+    """Return every time span of ``duration_s`` with enough observed bins.
 
-    Stretches begin at ``phase_s`` plus a multiple of ``step_s``. Default step: a day, or the
-    duration if that is shorter. Outages are gaps. Gaps count at the rate of the other bins.
+    Spans begin at ``phase_s`` plus a multiple of ``step_s``. Default step: a day, or the duration
+    if that is shorter. Outages are gaps. Gaps are filled with the mean rate of the other bins.
     """
     step_s = step_s or min(DAY_S, duration_s)
     values = without_outages(demand).values
@@ -127,8 +127,8 @@ def _sentence(
     rank_words = "quietest" if rank == len(compared) else f"{ordinal(rank)} busiest"
     times = f"{top.amount / this.amount:.2g} times the volume" if this.amount else "the only volume"
     if this.amount and top.amount / this.amount < 2:
-        more = top.amount / this.amount - 1
-        times = f"{more:.0%} more" if more >= LEAST_SAID else "about the same volume"
+        excess = top.amount / this.amount - 1
+        times = f"{excess:.0%} more" if excess >= LEAST_SAID else "about the same volume"
     busy = span_words(top.start_s, top.end_s, clock)
     return f"{window_words} is the {rank_words} of {many}. The busiest is {busy}, with {times}."
 

@@ -31,7 +31,7 @@ BLAMED = 0.5  # a stage is corrected if it misses at least this share of the wor
 
 @dataclass(frozen=True, slots=True)
 class TierStanding:
-    """Attainment of a model at the interactive tier where it has least to spare."""
+    """A model's attainment at the interactive tier with the smallest margin above its target."""
 
     tier: str
     spare: float  # attainment minus the tier's target
@@ -39,13 +39,14 @@ class TierStanding:
 
     @property
     def near(self) -> bool:
+        """Return whether the tier meets its target, by at most ``DAMPING`` more."""
         return 0.0 <= self.spare <= DAMPING
 
 
 def tier_standings(tiers: tuple[Tier, ...], run: PolicyRun) -> dict[str, TierStanding]:
-    """Return the standing of each model, from tiers with enough requests.
+    """Return each model's attainment at its tightest interactive tier.
 
-    ``run`` has one row per request.
+    Tiers with too few requests are skipped. ``run`` must have one row per request.
     """
     requests, tier_named = run.detail.requests, {tier.name: tier for tier in tiers}
     assert requests is not None
@@ -56,10 +57,12 @@ def tier_standings(tiers: tuple[Tier, ...], run: PolicyRun) -> dict[str, TierSta
             continue
         tier_requests = requests.filter(model=row["model"], tier=tier.name)
         limit = np.inf if tier.ttft_s is None else 1000 * tier.ttft_s
-        prompt = float(np.mean(tier_requests["ttft_ms"].fill_null(np.inf).to_numpy() > limit))
+        ttft_missed = float(np.mean(tier_requests["ttft_ms"].fill_null(np.inf).to_numpy() > limit))
         missed = 1.0 - row["attainment"]
         standing = TierStanding(
-            tier.name, row["attainment"] - tier.attainment, (prompt, max(missed - prompt, 0.0))
+            tier.name,
+            row["attainment"] - tier.attainment,
+            (ttft_missed, max(missed - ttft_missed, 0.0)),
         )
         if row["model"] not in by_model or standing.spare < by_model[row["model"]].spare:
             by_model[row["model"]] = standing
@@ -68,7 +71,7 @@ def tier_standings(tiers: tuple[Tier, ...], run: PolicyRun) -> dict[str, TierSta
 
 @dataclass(slots=True)
 class Bracket:
-    """Factor on a capacity: the current one, the largest that held, the smallest that missed."""
+    """A capacity factor: the current, the largest that met and the smallest that missed targets."""
 
     factor: float = 1.0
     held: float | None = None
@@ -76,6 +79,7 @@ class Bracket:
 
     @property
     def open(self) -> bool:
+        """Return whether other factors are left to try."""
         if self.held is None:
             return True
         return self.held < MAX_FACTOR and (
@@ -83,7 +87,7 @@ class Bracket:
         )
 
     def larger(self, growth: float) -> None:
-        """Record that the factor held, and try a larger one."""
+        """Record that every tier met its target at this factor, and try a larger one."""
         self.held = self.factor
         # Attainment need not be monotone in the factor: drop a limit that this result contradicts.
         if self.missed is not None and self.missed <= self.held:
@@ -91,7 +95,7 @@ class Bracket:
         self.factor = self._between() or min(self.factor * growth, MAX_FACTOR)
 
     def smaller(self, short: float) -> None:
-        """Record that the factor missed by ``short`` of attainment, and try a smaller one."""
+        """Record that attainment missed by ``short`` at this factor, and try a smaller one."""
         self.missed = self.factor
         if self.held is not None and self.held >= self.missed:
             self.held = None
@@ -99,6 +103,7 @@ class Bracket:
         self.factor = self._between() or self.factor * (1.0 - step)
 
     def _between(self) -> float | None:
+        """Return the geometric mean of both ends, or None if one is unknown."""
         if self.held is None or self.missed is None:
             return None
         return float(np.sqrt(self.held * self.missed))
@@ -106,7 +111,7 @@ class Bracket:
 
 @dataclass(slots=True)
 class Correction:
-    """Factors on the capacities, one per model and stage (0 both, 1 prefill, 2 decode)."""
+    """Capacity factors, one per model and stage (0 both, 1 prefill, 2 decode)."""
 
     hardware: Hardware
     brackets: dict[tuple[int, int], Bracket] = field(default_factory=dict)
@@ -118,7 +123,7 @@ class Correction:
 
     @property
     def factors(self) -> FloatArray:
-        """Current factors ``[l, g]`` by model and column."""
+        """Return the current factors by model and column, ``[l, g]``."""
         out = np.ones((len(self.hardware.models), len(self.hardware.columns)))
         for m, g in self.hardware.profiles:
             out[m, g] = self.brackets[m, int(self.hardware.stages[g])].factor
@@ -126,7 +131,7 @@ class Correction:
 
     @property
     def named(self) -> dict[str, float]:
-        """Factors by model, and by role if prefill and decode have their own."""
+        """Return the current factors by model, and by role if prefill and decode have their own."""
         roles = {0: "", 1: " prefill", 2: " decode"}
         names = [model.name for model in self.hardware.models]
         return {
@@ -150,6 +155,10 @@ class Correction:
         return moved
 
     def _move(self, m: int, standing: TierStanding, growth: float) -> bool:
+        """Lower or raise the model's factors, and return whether any are left to try.
+
+        After a miss, only the stages with most misses are lowered.
+        """
         late_by_stage = {
             cell[1]: bracket
             for cell, bracket in self.brackets.items()
@@ -167,7 +176,7 @@ class Correction:
         return any(bracket.open for bracket in late_by_stage.values())
 
     def settle(self) -> None:
-        """Set every unsettled factor to the largest that held, or keep it if none did."""
+        """Set every factor still in search to the largest that met targets, if any did."""
         names = [model.name for model in self.hardware.models]
         for (m, _), bracket in self.brackets.items():
             if names[m] not in self.settled:

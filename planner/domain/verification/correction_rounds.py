@@ -13,7 +13,7 @@ EQUAL = 0.002  # misses up to this attainment count as met (methods.md X4: 0.2 p
 
 @dataclass(frozen=True, slots=True)
 class Miss:
-    """Model and home region that fall short of a tier's target."""
+    """A model and home region with attainment below a tier's target."""
 
     model: str
     region: str
@@ -26,7 +26,7 @@ class Miss:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """Replay on the requests for the correction, with its capacities and attainment."""
+    """A replay during the correction, with the capacities used and the attainment reached."""
 
     round: int
     sizes: dict[str, float]  # by model (and role), relative to the first capacity
@@ -38,10 +38,10 @@ class Round:
 
 
 def misses(study: Study, run: PolicyRun) -> tuple[Miss, ...]:
-    """Return where missed interactive tiers fall short, by model and home region, the worst first.
+    """Return by model and home region where interactive tiers miss their target, the worst first.
 
-    Each place has only its worst tier. Places with few requests count only if no others fall
-    short, so the result is empty only if every tier is met.
+    Each model and region has only its worst tier. Those with few requests count only if no others
+    miss. So the result is empty only if every tier is met.
     """
     limits = {
         tier.name: tier.attainment

@@ -35,10 +35,10 @@ def correction_windows(
 ) -> tuple[TestWindow, ...]:
     """Return the nearest windows before the study's that can be planned and have enough requests.
 
-    Nothing in them is later than the first decision. They are planned with a perfect forecast: a
-    capacity that makes up for too high a forecast on one day would fail on the next. Without such
-    a window, return the window's own requests drawn again. That uses future data, as the
-    description says.
+    Their data is all before the first decision. They are planned with a perfect forecast, because a
+    capacity that makes up for a high forecast on one day would fail on the next. Without such a
+    window, return the window's own requests drawn again. That uses future data, as the description
+    says.
     """
     grounds = []
     for earlier in past_studies(study, history_s=0.0)[:WINDOWS]:

@@ -37,10 +37,10 @@ ROOM = 4  # factor on the GPUs and limits, enough for twice the replicas
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """Share of a tier's requests that missed because of one cause.
+    """The share of a tier's requests that missed because of one cause.
 
-    ``missed_before`` and ``missed_after`` are the misses with and without this cause. The causes
-    listed earlier are removed in both.
+    ``missed_before`` and ``missed_after`` are the shares that miss with and without this cause. In
+    both, the causes listed earlier are removed.
     """
 
     tier: str
@@ -57,7 +57,7 @@ def causes(
     """Return the causes of the misses of ``run``, the replay of ``planned``, for each missed tier.
 
     The order is faults, start-up, routing, forecast, then size. The shares add up to all misses.
-    Size comes last because more replicas make up for anything. Causes that need a new plan come
+    Size comes last because more replicas make up for any cause. Causes that need a new plan come
     after those that keep the plan.
     """
     missed = _missed(study, run)
@@ -124,7 +124,7 @@ def _replays(
 
 
 def without_start_up(fleet: Fleet) -> Fleet:
-    """Return the fleet with replicas that start in no time."""
+    """Return the fleet with cold starts of zero seconds."""
     pools = tuple(replace(pool, startup_s=0.0, start_up=None) for pool in fleet.pools)
     return replace(fleet, pools=pools)
 
@@ -137,7 +137,7 @@ def without_faults(fleet: Fleet) -> Fleet:
 def without_routing(fleet: Fleet) -> Fleet:
     """Return the fleet without network latency between regions.
 
-    Requests may go to every region to which their route is open, whatever its load.
+    Requests may go to every region with an open route, whatever its load.
     """
     return replace(
         fleet,

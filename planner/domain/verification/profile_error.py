@@ -31,10 +31,10 @@ class StatedError:
 
 
 def stated_error(profile: Profile) -> StatedError | None:
-    """Return the mean absolute error of the quantity that is predicted worst.
+    """Return the largest mean absolute error among a profile's predicted quantities.
 
-    If the expected spread of a modelled quantity is larger, that counts (``stated_check``).
-    Return None if no error is known.
+    If the expected prediction error of a modelled quantity is larger, that is used
+    (``stated_check``). Return None if no error is known.
     """
     check = stated(profile)
     if check is None:
@@ -73,7 +73,7 @@ def profile_errors(
     errors = {model_column: stated_error(p) for model_column, p in study.hardware.profiles.items()}
     slower, why_slower = _peaks_at_error(study, planned, errors, +1, part(progress, 0.0, 0.5))
     faster, why_faster = _peaks_at_error(study, planned, errors, -1, part(progress, 0.5, 1.0))
-    now = _peaks(planned.plan)
+    unchanged = _peaks(planned.plan)
     return tuple(
         ProfileError(
             profile.model,
@@ -83,7 +83,7 @@ def profile_errors(
             profile.kind,
             error=error.value if (error := errors[model_column]) else None,
             basis=error.basis if error else UNCHECKED,
-            replicas=int(now[model_column]),
+            replicas=int(unchanged[model_column]),
             replicas_if_slower=_count(slower, model_column, error),
             replicas_if_faster=_count(faster, model_column, error),
             note=why_slower or why_faster,
@@ -99,7 +99,10 @@ def _peaks_at_error(
     sign: int,
     progress: Progress,
 ) -> tuple[Any, str]:
-    """Return peak replicas ``[l, g]`` with every profile off by its error, or an error text."""
+    """Return peak replicas ``[l, g]`` with every profile off by its error, or why there is no plan.
+
+    ``sign`` is +1 for slower and -1 for faster.
+    """
     if not any(errors.values()):
         return None, ""
     profiles = {

@@ -87,7 +87,7 @@ class Verification:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class VerifiedPlan:
-    """Final plan with its replay and the study with corrected capacities.
+    """The final plan with its replay, and the study with corrected capacities.
 
     ``first`` is the replay of the plan before the correction.
     """
@@ -105,18 +105,20 @@ class VerifiedPlan:
 
     @property
     def judged(self) -> tuple[TierOutcome, ...]:
+        """Return each tier's attainment in the window, with the first and with the final plan."""
         rows = []
         for tier in self.study.hardware.tiers:
             first, last = (
                 run.summary.slo_attainment.get(tier.name) for run in (self.first, self.run)
             )
             if not tier.deferrable and last is not None:
-                near = 0.0 <= last - tier.attainment <= DAMPING
-                rows.append(TierOutcome(tier.name, tier.attainment, first, last, near))
+                near_target = 0.0 <= last - tier.attainment <= DAMPING
+                rows.append(TierOutcome(tier.name, tier.attainment, first, last, near_target))
         return tuple(rows)
 
     @property
     def told(self) -> Verification:
+        """Return the result of the verification for the report."""
         first, last = self.first.summary, self.run.summary
         return Verification(
             self.outcome,
@@ -143,15 +145,15 @@ def verify(
     progress: Progress,
     rounds: int = ROUNDS,
 ) -> VerifiedPlan:
-    """Correct the capacities on earlier windows and judge the corrected plan on the window.
+    """Correct the capacities on earlier windows, and test the corrected plan on the window.
 
     Capacities are corrected until every model meets its targets on ``correction_windows``, by at
     most half a point, or as near as whole replicas allow. This takes at most ``rounds`` replays. If
     the plan then misses a target of the window by more than half a point, the next dearer plan that
-    held is tried. That choice uses the window, and the report says so.
+    met them is tried. That choice uses the window, and the report says so.
 
-    If no plan is feasible with the corrected capacities, the first plan is kept. ``outcome``
-    says so.
+    If no plan is feasible with the corrected capacities, the first plan is kept. ``outcome`` says
+    so.
     """
     first = _replay(study, planned, seed, part(progress, 0.0, 0.1))
     grounds = correction_windows(study, planned, seed, part(progress, 0.1, 0.2))
@@ -199,7 +201,7 @@ def verify(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Trial:
-    """Plan of the window and its replay there."""
+    """A plan of the window, and its replay there."""
 
     study: Study
     planned: PlannedWindow
@@ -207,7 +209,7 @@ class _Trial:
 
     @property
     def short(self) -> float:
-        """Largest shortfall of an interactive tier from its target."""
+        """Return the largest shortfall of an interactive tier from its target, as a fraction."""
         shares = self.run.summary.slo_attainment
         return max(
             (
@@ -221,7 +223,7 @@ class _Trial:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Attempt:
-    """Factors on the capacities ``[l, g]`` and the attainment of the plans made with them."""
+    """Capacity factors ``[l, g]``, and the attainment of the plans made with them."""
 
     factors: FloatArray
     found: dict[str, TierStanding]
@@ -229,12 +231,12 @@ class _Attempt:
 
     @property
     def short(self) -> float:
-        """Largest shortfall of a model from a tier's target."""
+        """Return the largest shortfall of a model from a tier's target, as a fraction."""
         return max((max(-standing.spare, 0.0) for standing in self.found.values()), default=0.0)
 
 
 def _is_worth_trying(tried: Sequence[_Attempt]) -> list[_Attempt]:
-    """Return the cheapest attempts that met every tier, else the one with least shortfall."""
+    """Return the cheapest attempts that met every tier, else the one with the least shortfall."""
     met = sorted(
         (attempt for attempt in tried if not attempt.short),
         key=lambda attempt: attempt.told.cost_usd,
@@ -245,7 +247,7 @@ def _is_worth_trying(tried: Sequence[_Attempt]) -> list[_Attempt]:
 def _try_corrections(
     study: Study, grounds: tuple[TestWindow, ...], seed: int, rounds: int, progress: Progress
 ) -> tuple[list[_Attempt], str]:
-    """Return attempts with different factors, the first with 1, and the outcome.
+    """Try different capacity factors, the first time 1; return all attempts and the outcome.
 
     Factors that lead to a plan that was tried already are not replayed again.
     """
@@ -253,6 +255,7 @@ def _try_corrections(
     tried: dict[bytes, _Attempt] = {}
 
     def attempt() -> _Attempt:
+        """Plan and replay all windows with the current factors, unless that plan is known."""
         step = part(progress, len(tried) / rounds, (len(tried) + 1) / rounds)
         replanned = [_plan_again(ground, correction.factors, step) for ground in grounds]
         key = b"".join(tried_ground.planned.plan.target.tobytes() for tried_ground in replanned)
@@ -286,14 +289,15 @@ def _try_corrections(
     attempts = list(tried.values())
     if note:
         attempts[-1] = replace(attempts[-1], told=replace(attempts[-1].told, note=note))
-    if any(all(standing.near for standing in this.found.values()) for this in attempts):
+    if any(all(standing.near for standing in one.found.values()) for one in attempts):
         return attempts, AGREED
-    if any(this.short == 0.0 for this in attempts):
+    if any(one.short == 0.0 for one in attempts):
         return attempts, NEAREST
     return attempts, NO_PLAN if note else GAVE_UP
 
 
 def _plan_again(ground: TestWindow, factors: FloatArray, progress: Progress) -> TestWindow:
+    """Return the window with a plan for capacities times ``factors``."""
     study = replace(ground.study, sizes=ground.study.sizes.times(factors))
     plan = plan_load(study.plan_input, ground.planned.load, part(progress, 0.0, 0.2))
     return replace(ground, study=study, planned=replace(ground.planned, plan=plan))
@@ -313,7 +317,7 @@ def _replay(
 
 
 def _least(standings_of: Sequence[dict[str, TierStanding]]) -> dict[str, TierStanding]:
-    """Return the standing of each model in the window where it has least to spare."""
+    """Return each model's standing in the window with the smallest margin above its target."""
     lowest: dict[str, TierStanding] = {}
     for standings_there in standings_of:
         for model, standing in standings_there.items():
@@ -323,6 +327,10 @@ def _least(standings_of: Sequence[dict[str, TierStanding]]) -> dict[str, TierSta
 
 
 def _round(number: int, sizes: dict[str, float], runs: list[PolicyRun], study: Study) -> Round:
+    """Return the description of one correction round, summed over its windows.
+
+    Attainment is the lowest of all windows.
+    """
     attained = [run.summary.slo_attainment for run in runs]
     return Round(
         number,

@@ -68,9 +68,9 @@ Factors = tuple[FloatArray, tuple[str, ...]]  # [l, g], and notes
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StoredPlan:
-    """The base of what-ifs: a scenario, its hardware, and the inputs that its plan was made from.
+    """A stored plan to ask what-ifs about: its scenario, hardware and inputs.
 
-    ``solve_s`` is the time limit of the solver.
+    ``solve_s`` is the time limit of the solver in seconds.
     """
 
     scenario: Scenario
@@ -83,7 +83,7 @@ class StoredPlan:
 
 @dataclass(frozen=True, slots=True)
 class DemandChange:
-    """How a variation changes the demand that is planned for."""
+    """How a variation changes the planned demand: growth, forecast quantile and cached share."""
 
     growth: float = 1.0  # factor on demand
     level: float | str | None = None  # forecast percentile or "mean"; None: unchanged
@@ -95,8 +95,8 @@ def answer(
 ) -> tuple[WhatIf, Variation]:
     """Return the plan of ``base`` with a variation, and the variation with its GPU limits.
 
-    ``shares`` are the largest shares of a region's peak GPUs by GPU type. They become capacities.
-    Raises ScenarioError if only a run can answer.
+    ``shares`` limit GPU types to a share of a region's peak GPUs. They become capacities. Raises
+    ScenarioError if only a run can answer.
     """
     result, limits = answer_what_if(base, variation), dict[str, object]()
     for _ in range(ROUNDS if shares else 0):
@@ -111,7 +111,8 @@ def answer(
 def answer_what_if(base: StoredPlan, variation: Variation, progress: Progress = silent) -> WhatIf:
     """Return the plan of ``base`` with a variation; raise ScenarioError if only a run can answer.
 
-    A run is needed if the variation changes the possible replicas, because those have no size.
+    Only a run can answer if the variation changes the possible kinds of replica, because those have
+    not been sized.
     """
     basis, scenario = base.basis, with_variation(base.scenario, variation)
     change = demand_change(base.scenario, scenario, variation)
@@ -207,21 +208,21 @@ def demand_change(before: Scenario, after: Scenario, variation: Variation) -> De
 
 
 def _cached_share(before: Scenario, after: Scenario) -> float | None:
-    """Return the cached share of all sources if a variation changes it, else None.
+    """Return the new cached share of prompt tokens, or None if the variation does not change it.
 
-    Raise ScenarioError if the sources have different shares then.
+    Raise ScenarioError if the new shares differ between sources.
     """
-    was, now = (
+    shares_before, shares_after = (
         [source.cached_share for source in scenario.traffic.sources] for scenario in (before, after)
     )
-    if was == now:
+    if shares_before == shares_after:
         return None
-    if len(set(now)) > 1 or now[0] is None:
+    if len(set(shares_after)) > 1 or shares_after[0] is None:
         raise ScenarioError(
             "traffic.sources: the stored plan has one cached_share for all sources. Give all the "
             "same, or simulate this change."
         )
-    return now[0]
+    return shares_after[0]
 
 
 def _level(change: DemandChange) -> float | None:
@@ -238,14 +239,16 @@ def _unservable_models(before: Sizes, after: Sizes, hardware: Hardware) -> str:
     stages = hardware.stages
     for m, model in enumerate(hardware.models):
         for stage in np.unique(stages):
-            had, has = (sizes.pool_tps[m, stages == stage, 0] for sizes in (before, after))
-            if had.any() and not has.any():
+            could_serve, can_serve = (
+                sizes.pool_tps[m, stages == stage, 0] for sizes in (before, after)
+            )
+            if could_serve.any() and not can_serve.any():
                 return f"{model.name}: no replica of this scenario meets these limits. Relax them."
     return ""
 
 
 def load_of(basis: Basis, change: DemandChange) -> Load:
-    """Return the load to plan for, by group of tiers if the run planned groups separately.
+    """Return the demand to plan for, by group of tiers if the run planned groups separately.
 
     Deferrable load does not depend on the quantile. It stays as planned, times ``growth``.
     """
@@ -268,12 +271,11 @@ def load_of(basis: Basis, change: DemandChange) -> Load:
 def size_factors(
     basis: Basis, before: Hardware, after: Hardware, cached_share: float | None = None
 ) -> Factors:
-    """Return factors on the capacity of replicas for the limits of ``after``, and notes.
+    """Return how the capacity of replicas changes with the limits of ``after``, and notes.
 
-    ``cached_share`` replaces the cached tokens of all prompts, if serving caches prefixes.
-
-    Factors ``[l, g]`` are ratios of closed-form capacities. A note names each replica without a
-    closed form (factor 1), or without capacity at these limits (factor 0).
+    Factors ``[l, g]`` are ratios of closed-form capacities. ``cached_share`` replaces the cached
+    tokens of all prompts, if serving caches prefixes. A note names each replica without a closed
+    form (factor 1), or without capacity at these limits (factor 0).
     """
     factors, notes = np.ones(basis.alone.shape[1:]), []
     for m, g in np.argwhere(basis.pool_tps[0, :, :, -1] > 0).tolist():
@@ -286,9 +288,9 @@ def size_factors(
             prompts = SharedPrompts(
                 *basis.lengths[m], cached_part(basis.lengths[m][0], cached_share)
             )
-        now = closed_rps(after, m, g, basis.lengths[m], prompts)
-        factors[m, g] = 0.0 if np.isnan(now) else now / basis.closed_rps[m, g]
-        if np.isnan(now):
+        capacity_rps = closed_rps(after, m, g, basis.lengths[m], prompts)
+        factors[m, g] = 0.0 if np.isnan(capacity_rps) else capacity_rps / basis.closed_rps[m, g]
+        if np.isnan(capacity_rps):
             notes.append(f"{name} cannot meet the limits at any rate.")
     return factors, tuple(notes)
 
@@ -347,7 +349,7 @@ def _answer_of_target(
     sizes: tuple[SizeChange, ...],
     notes: Sequence[str],
 ) -> WhatIf:
-    """Return an answer with the replicas of ``target`` ``[p, l, r, g]``, without its totals."""
+    """Return an answer with the replicas ``target`` ``[p, l, r, g]``, without totals."""
     replicas = target.sum(axis=(1, 2, 3))
     return WhatIf(
         "", None, None, int(replicas.min()), int(replicas.max()),
@@ -361,13 +363,13 @@ def _gpus(hardware: Hardware, target: IntArray) -> tuple[PeakGpus, ...]:
     taken = np.zeros((len(target), *hardware.capacity_gpus.shape), np.int64)
     for m, r, g in hardware.pool_index:
         taken[:, r, hardware.columns[g].gpu] += target[:, m, r, g] * hardware.profiles[m, g].tp
-    most, of_all = taken.max(axis=0), taken.sum(axis=2).max(axis=0)
+    peaks, peaks_of_region = taken.max(axis=0), taken.sum(axis=2).max(axis=0)
     spot = {column.gpu for column in hardware.columns if column.spot}
     return tuple(
-        PeakGpus(region.name, gpu.name, t in spot, int(most[r, t]), int(of_all[r]))
+        PeakGpus(region.name, gpu.name, t in spot, int(peaks[r, t]), int(peaks_of_region[r]))
         for r, region in enumerate(hardware.regions)
         for t, gpu in enumerate(hardware.gpu_types)
-        if hardware.capacity_gpus[r, t] or most[r, t]
+        if hardware.capacity_gpus[r, t] or peaks[r, t]
     )
 
 

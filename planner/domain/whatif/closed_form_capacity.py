@@ -26,7 +26,7 @@ PRECISION = 0.01  # relative tolerance of the rate; the closed forms have a larg
 def closed_rps(
     hardware: Hardware, m: int, g: int, lengths: Lengths, shared: SharedPrompts | None = None
 ) -> float:
-    """Return the requests/s of one instance at the strictest interactive tiers; NaN: no rate.
+    """Return the requests/s of one instance at its strictest interactive tier; NaN if no rate.
 
     If serving caches prefixes, cached tokens of ``shared`` need no prefill. Blocks are ignored.
     """

@@ -43,7 +43,7 @@ class PeakGpus:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WhatIf:
-    """Answer to a what-if. If there is no plan, ``totals`` is None and ``conflict`` says why."""
+    """The answer to a what-if. Without a plan, ``totals`` is None and ``conflict`` says why."""
 
     status: str
     totals: PlanTotals | None
@@ -63,7 +63,7 @@ class WhatIf:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One figure of a cell: ``planned`` reads it from an answer without a simulation."""
+    """One figure of a cell; ``planned`` reads it from an answer without a simulation."""
 
     name: str
     label: str
@@ -73,7 +73,7 @@ class Figure:
 
 
 def _total(name: str) -> Callable[[WhatIf], float | None]:
-    """Return a reader of a total of the plan; None: no plan."""
+    """Return a function that reads a total of the plan; it gives None without a plan."""
     return lambda answer: None if answer.totals is None else float(getattr(answer.totals, name))
 
 
@@ -105,7 +105,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class RankedCell:
-    """A cell with one figure. ``place`` is from 0, the least value, to 1; None without a value."""
+    """A cell with one figure. ``place`` is from 0 (least value) to 1; None without a value."""
 
     run: int | None
     state: str
@@ -117,7 +117,7 @@ class RankedCell:
 
 
 def ranked(cells: Sequence[Cell], figure: Figure) -> list[RankedCell]:
-    """Return the cells ranked by a figure; no cell is the best if all are equal."""
+    """Return the cells ranked by a figure; if all are equal, no cell is marked as the best."""
     values = [cell.figures.get(figure.name) for cell in cells]
     known = [value for value in values if value is not None]
     low, high = min(known, default=0.0), max(known, default=0.0)

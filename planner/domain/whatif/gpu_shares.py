@@ -49,15 +49,16 @@ def share_notes(
         return
     for gpu, share in shares.items():
         for region, rows in _by_region(answer.gpus).items():
-            most, of_all = sum(row.most for row in rows if row.gpu == gpu), rows[0].of_all
+            peak_gpus, of_all = sum(row.most for row in rows if row.gpu == gpu), rows[0].of_all
             if of_all:
                 yield (
-                    f"{gpu} in {region}: {most:,} of {of_all:,} GPUs at the peak, "
-                    f"{most / of_all:.0%} (limit {share:.0%}, in whole replicas)."
+                    f"{gpu} in {region}: {peak_gpus:,} of {of_all:,} GPUs at the peak, "
+                    f"{peak_gpus / of_all:.0%} (limit {share:.0%}, in whole replicas)."
                 )
 
 
 def _by_region(peaks: Iterable[PeakGpus]) -> dict[str, list[PeakGpus]]:
+    """Return the peak GPUs grouped by region."""
     by_region: dict[str, list[PeakGpus]] = {}
     for row in peaks:
         by_region.setdefault(row.region, []).append(row)

@@ -45,7 +45,7 @@ def total(answer: WhatIf, objective: str) -> float:
 def front(
     base: StoredPlan, pair: tuple[str, str], points: int, progress: Progress
 ) -> tuple[FrontPoint[tuple[WhatIf, Variation]], ...]:
-    """Return the front of a plan of all periods at once, with the variation of each point.
+    """Return the Pareto front of a plan of all periods at once, with each point's variation.
 
     Raises PlannerError if the base plans one period after the other, which has no bound over the
     window.
@@ -63,7 +63,7 @@ def front(
     solved = 0
 
     def least(of: str, other: str, level: float) -> FrontPoint[tuple[WhatIf, Variation]] | None:
-        """Minimise ``of`` with at most ``level`` of the second; ``other`` decides between ties."""
+        """Minimise ``of`` with the second objective at most ``level``; ``other`` breaks ties."""
         nonlocal solved
         tie = TIE * scale[of] / scale[other]
         variation: dict[str, Any] = {

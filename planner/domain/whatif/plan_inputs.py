@@ -40,7 +40,7 @@ MEAN_LEVEL = np.nan  # marks the mean among the levels of a series
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Series:
-    """One forecast series, and the level of it that was planned for."""
+    """One forecast series, and the quantile and factor of it that was planned for."""
 
     model: int
     region: int
@@ -64,7 +64,7 @@ class Series:
         )
 
     def rate(self, level: float | None) -> FloatArray:
-        """Return the rate at a quantile, ``[bins]`` input tokens/s; None: the mean."""
+        """Return the forecast's quantile ``level``, ``[bins]`` input tokens/s; None: the mean."""
         if level is None:
             return np.asarray(self.rates[0], np.float64)
         return np.asarray(
@@ -79,7 +79,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Basis:
-    """Inputs of a plan.
+    """The stored inputs of a plan.
 
     Axes are those of ``Hardware``: ``l`` models, ``r`` regions, ``g`` columns. ``p`` are periods,
     ``w`` bins of a period.
@@ -108,13 +108,13 @@ class Basis:
     blocks: bool = False  # whether sizes found cached prompts by block hashes
 
     def prompts(self, m: int) -> SharedPrompts | None:
-        """Return the sample of a model's requests with their cached tokens, if counted."""
+        """Return a sample of a model's requests with their cached tokens; None if not counted."""
         counted = self.cached[m] if self.cached else None
         return None if counted is None else SharedPrompts(*self.lengths[m], CachedTokens(counted))
 
     @property
     def sizes(self) -> Sizes:
-        """Return the sizes in the form that planning uses."""
+        """Return the sizes in the format that planning uses."""
         first, *later = (self._sizes(s) for s in range(len(self.pool_tps)))
         return replace(first, later=tuple(later), at=self.sizes_at)
 
@@ -129,7 +129,7 @@ class Basis:
 
     @property
     def traffic(self) -> Traffic:
-        """Return a traffic without requests: planning needs only names, clock and mean lengths.
+        """Return traffic without requests: planning needs only names, clock and mean lengths.
 
         Demand comes from ``series``.
         """
@@ -154,7 +154,7 @@ def _capacity_alone(max_rps: float, input_tps: float, ttft_s: float, tbt_s: floa
 def basis_of(
     study: Study, planned: PlannedWindow, load_factor: float = 1.0, flat: IntArray | None = None
 ) -> Basis:
-    """Return the basis of the plan of ``study``, at the forecast levels of ``planned``."""
+    """Return the inputs of the plan of ``study``, with the quantiles that ``planned`` used."""
     window, traffic, sizes = study.window, study.traffic, study.sizes
     shape = study.hardware.minimum.shape
     alone = np.full((4, shape[0], shape[2]), np.nan)
@@ -222,7 +222,7 @@ def _sample(lengths: Lengths, shared: SharedPrompts | None) -> LengthSample:
 
 
 def as_arrays(basis: Basis) -> Arrays:
-    """Return the arrays to store in one npz file; ``from_arrays`` reads them."""
+    """Return the inputs as arrays for one npz file; ``from_arrays`` reads them."""
     window, series = basis.window, basis.series
     plain = {name: getattr(basis, name) for name in PLAIN}
     arrays = {name: np.array(value) for name, value in plain.items() if value is not None}
@@ -249,7 +249,7 @@ def as_arrays(basis: Basis) -> Arrays:
 
 
 def from_arrays(arrays: Mapping[str, npt.NDArray[Any]]) -> Basis | None:
-    """Return the basis from its stored arrays; None: they have another version."""
+    """Return the inputs from their stored arrays; None if the format has another version."""
     if "version" not in arrays or int(arrays["version"]) != VERSION:
         return None
     start_s, end_s, period_s, lead_s, bin_s = arrays["window"].tolist()

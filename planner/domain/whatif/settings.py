@@ -25,10 +25,10 @@ SHARE = "mix."  # names of settings that limit a GPU type to a share of a region
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One setting: ``value`` is the present one, in ``unit``.
+    """One setting that a what-if can change; ``value`` is the present one, in ``unit``.
 
-    ``addresses`` are the scenario's values that it changes. A ``relative`` setting is a factor on
-    them. Others replace them by the value divided by ``per``.
+    ``addresses`` are the scenario's values that it changes. A ``relative`` setting multiplies them.
+    Others replace them by the value divided by ``per``.
     """
 
     name: str
@@ -45,7 +45,7 @@ class Setting:
     clears: tuple[str, ...] = ()  # addresses that a change removes
 
     def variation(self, value: float) -> dict[str, Any]:
-        """Return the addresses with their values; raise PlannerError outside the limits."""
+        """Return the changed values by address; raise PlannerError outside the limits."""
         if not self.least <= value <= self.most:
             raise PlannerError(
                 f"{self.label}: {value:g} is outside the range from {self.least:g} to "
@@ -90,7 +90,7 @@ def variation_of(settings: Mapping[str, Setting], chosen: Mapping[str, Any]) -> 
 
 
 def chosen_of(sent: Mapping[str, Any]) -> dict[str, Any]:
-    """Return values by name of a setting from the fields of the API and the command line.
+    """Return the fields of the API and the command line as values by name of a setting.
 
     ``prices`` and ``without`` are by GPU type, ``tiers`` by tier and limit. ``quantile`` and the
     values of ``mix`` are fractions. ``values`` are by address.
@@ -124,6 +124,7 @@ def _number(setting: Setting, value: Any) -> float:
 
 
 def _demand(scenario: Scenario) -> Iterator[Setting]:
+    """Yield the settings of demand and forecast."""
     scales: dict[str, float | None] = {
         f"traffic.sources[{place}].scale": source.scale
         for place, source in enumerate(scenario.traffic.sources)
@@ -150,6 +151,7 @@ def _demand(scenario: Scenario) -> Iterator[Setting]:
 
 
 def _slo(scenario: Scenario) -> Iterator[Setting]:
+    """Yield the settings of SLO limits and targets."""
     for tier in scenario.tiers:
         if tier.deferrable:
             continue
@@ -162,6 +164,7 @@ def _slo(scenario: Scenario) -> Iterator[Setting]:
 
 
 def _gpus(scenario: Scenario, hardware: Hardware) -> Iterator[Setting]:
+    """Yield the settings of GPU prices and limits."""
     counts: dict[str, dict[str, float | None]] = {}
     for region in scenario.regions:
         for gpu, count in region.capacity.items():
@@ -199,6 +202,7 @@ def _prices(scenario: Scenario, hardware: Hardware, gpu: str) -> Iterator[tuple[
 
 
 def _plan(scenario: Scenario) -> Iterator[Setting]:
+    """Yield the settings of the plan's objective and limits."""
     objective = scenario.objective
     spare = objective.spare.instances
     yield Setting(

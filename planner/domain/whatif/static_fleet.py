@@ -23,10 +23,10 @@ IN_PROPORTION = (
 
 
 def instances_for(before: Sizes, after: Sizes, counts: IntArray, growth: float) -> IntArray:
-    """Return the fewest instances of each pool for ``growth`` times the capacity of ``counts``.
+    """Return the fewest instances of each pool that carry ``growth`` times the old capacity.
 
-    ``counts`` ``[l, r, g]`` have their capacity by ``before``, the result by ``after``. -1: no
-    number of instances is enough.
+    The old capacity is that of ``counts`` ``[l, r, g]`` by the sizes ``before``. The result has its
+    capacity by ``after``. -1 means that no number of instances suffices.
     """
     needed = growth * pool_capacity(before.theta_tps, before.pool_tps, counts)
     instances = np.zeros_like(counts)
@@ -36,6 +36,7 @@ def instances_for(before: Sizes, after: Sizes, counts: IntArray, growth: float) 
 
 
 def _fewest(pool_tps: FloatArray, theta_tps: float, needed: float) -> int:
+    """Return the fewest instances with a joint capacity of ``needed`` tokens/s; -1 if none."""
     if theta_tps <= 0:
         return -1
     n = int(np.searchsorted(pool_tps, needed * SHARE)) + 1
@@ -56,7 +57,9 @@ def missing_instances(hardware: Hardware, counts: IntArray) -> str:
                 f"{hardware.regions[r].name} needs {counts[m, r, g]:,} replicas. At most {most:,} "
                 "may run there."
             )
-    for r, t in np.argwhere(taken > hardware.capacity_gpus).tolist():
+    short = np.argwhere(taken > hardware.capacity_gpus).tolist()
+    if short:
+        r, t = short[0]
         return (
             f"{hardware.regions[r].name} needs {taken[r, t]:,} {hardware.type_names[t]} and has "
             f"{hardware.capacity_gpus[r, t]:,}. Simulate to find another fleet."
@@ -68,9 +71,9 @@ def use_of(inputs: PlanInput, load: Load, counts: IntArray) -> PlanTotals:
     """Return the totals of the fleet over the whole window, without any start."""
     hours = inputs.window.period_s / 3600
     problems = Periods.of(inputs, load).problems
-    each = [totals(replace(problem, current=counts), counts) for problem in problems]
+    hourly_totals = [totals(replace(problem, current=counts), counts) for problem in problems]
     usd, gpu_hours, kwh, kg = (
-        hours * sum(getattr(taken, name) for taken in each)
+        hours * sum(getattr(taken, name) for taken in hourly_totals)
         for name in ("usd", "gpu_hours", "kwh", "kg")
     )
     return PlanTotals(usd, gpu_hours, kwh, kg, 0, 0)

@@ -33,10 +33,10 @@ def ascend(
     begin: Prices | None = None,
     leap: float = FIRST_LEAP,
 ) -> tuple[Prices, PricedCells]:
-    """Raise the bound until ``perf_counter()`` reaches ``until`` or steps no longer help.
+    """Raise the lower bound until ``perf_counter()`` reaches ``until`` or steps no longer help.
 
-    Polyak steps aim at a level a little above the best bound. The level comes down when steps fail.
-    Returns the best prices and the cells priced at them. ``check`` may raise to end the search.
+    Polyak steps aim a little above the best bound. The aim comes down when steps fail. Returns the
+    best prices and the cells solved at them. ``check`` may raise to end the search.
     """
     prices = best_prices = cells.free if begin is None else begin
     best = cells.priced(prices)
@@ -64,13 +64,12 @@ def ascend(
 def polish(
     cells: Cells, *, begin: Prices, until: float, check: Callable[[], None]
 ) -> tuple[Prices, PricedCells]:
-    """Raise the bound from the prices ``begin``: first the demand prices, then the capacity prices.
+    """Raise the lower bound from the prices ``begin``: first demand prices, then capacity prices.
 
     With fixed capacity prices, the bound is a sum over models. With fixed demand prices, it is a
-    sum over regions. So each model, then each region, keeps the best prices that it has seen. Every
-    price has a separate step. It grows while the slope keeps its sign, and halves when the sign
-    changes (Riedmiller and Braun 1993). This needs no assumption about the relative size of the
-    blocks.
+    sum over regions. So each model, and then each region, keeps the best prices that it has seen.
+    Every price has its own step. It grows while the slope keeps its sign, and halves when the sign
+    changes (Riedmiller and Braun 1993).
     """
     prices, start = begin, FIRST_STEP * float(cells.usd.mean())
     for of_demand in (True, False):
@@ -98,13 +97,14 @@ def polish(
 
 
 def _with_prices(prices: Prices, part: FloatArray, of_demand: bool) -> Prices:
+    """Return ``prices`` with its demand prices or its capacity prices replaced by ``part``."""
     if of_demand:
         return Prices(prices.capacity, part, prices.caps)
     return Prices(part, prices.demand, prices.caps)
 
 
 def _blocks(cells: Cells, prices: Prices, priced: PricedCells, by_model: bool) -> FloatArray:
-    """Return the contribution of each model, or of each region, to the bound."""
+    """Return each model's or each region's contribution to the lower bound."""
     if by_model:
         joint: FloatArray = priced.lowest.sum(axis=1) + prices.demand * cells.joint / cells.tokens
         return joint
@@ -113,7 +113,7 @@ def _blocks(cells: Cells, prices: Prices, priced: PricedCells, by_model: bool) -
 
 
 def _deflected(prices: Prices, slope: Prices, last: Prices) -> Prices:
-    """Return ``slope + MEMORY * last`` without components that would push a price below 0."""
+    """Return the direction ``slope + MEMORY * last``, with 0 where a price would fall below 0."""
     parts = []
     for price, rise, before in zip(prices.parts(), slope.parts(), last.parts(), strict=True):
         rise = rise * ((price > 0) | (rise > 0))

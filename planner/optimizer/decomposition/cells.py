@@ -31,14 +31,14 @@ ROUNDING = 1e-9  # share of a demand: a smaller shortage is a floating point err
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prices:
-    """Prices on the joining rows, all >= 0."""
+    """Prices >= 0 on the rows that join cells: capacities, joint demands and plan-wide caps."""
 
     capacity: FloatArray  # [r, t] US dollars per GPU
     demand: FloatArray  # [l] US dollars per instance-equivalent (Cells.tokens) of joint demand
     caps: FloatArray  # [k] US dollars per instance-equivalent of a cap on the whole plan
 
     def parts(self) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Return one array per family of rows."""
+        """Return one array for each kind of row."""
         return self.capacity, self.demand, self.caps
 
     def towards(self, other: Prices, step: float) -> Prices:
@@ -64,9 +64,10 @@ class PricedCells:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cells:
-    """The program of a window, in instances beyond the minimums.
+    """The program of a window split into cells; a cell is one model in one region.
 
-    Axes: ``l`` models, ``r`` regions, ``g`` columns, ``t`` rows of capacity, ``k`` caps.
+    Counts are instances beyond the minimums. Axes: ``l`` models, ``r`` regions, ``g`` GPU columns,
+    ``t`` rows of capacity, ``k`` plan-wide caps.
     """
 
     theta: FloatArray  # [l, g] tokens/s of an instance in a large pool
@@ -91,7 +92,7 @@ class Cells:
     def of(cls, problem: PlanningProblem) -> Cells | None:
         """Return the cells of a problem, or None if its limits contradict each other.
 
-        They do so where the minimum of a model, region and GPU type exceeds the maximum or the
+        Limits contradict if the minimum of a model, region and GPU type exceeds the maximum or the
         capacity.
         """
         theta, size = problem.theta_tps, problem.gpus_per_instance
@@ -160,11 +161,11 @@ class Cells:
 
     @property
     def own_rows(self) -> bool:
-        """Return True if each column has a separate row of capacity, in the same order."""
+        """Return True if no two GPU columns share a row of capacity and their orders agree."""
         return np.array_equal(self.rows, np.arange(self.room.shape[1]))
 
     def by_row(self, columns: IntArray) -> IntArray:
-        """Sum ``[n, g]`` by row of capacity, giving ``[n, t]``."""
+        """Sum values of GPU columns ``[n, g]`` by row of capacity, giving ``[n, t]``."""
         if self.own_rows:
             return columns
         total = np.zeros((len(columns), self.room.shape[1]), columns.dtype)
@@ -172,7 +173,7 @@ class Cells:
         return total
 
     def priced(self, prices: Prices) -> PricedCells:
-        """Solve every cell at ``prices`` and return the bound and its slope."""
+        """Solve every cell at ``prices``; return the solutions, the lower bound and its slope."""
         first, further = self.charged(prices)
         x, lowest = np.empty_like(self.most), np.empty_like(self.need)
         cell = (first, further, self.running, self.most, self.need)
@@ -201,7 +202,7 @@ class Cells:
         return PricedCells(bound, x, lowest, slope)
 
     def cost(self, x: Int32Array, cell: IntArray) -> FloatArray:
-        """Return the US dollars per hour of each column without prices, shape ``[n]``."""
+        """Return the cost of each column ``x`` in US dollars per hour, shape ``[n]``."""
         gpus = x.shape[1]
         usd, start = self.usd.reshape(-1, gpus)[cell], self.start.reshape(-1, gpus)[cell]
         beyond = np.maximum(0, x - self.running.reshape(-1, gpus)[cell])
@@ -209,7 +210,7 @@ class Cells:
         return cost
 
     def taken(self, x: Int32Array, cell: IntArray) -> FloatArray:
-        """Return the use of each cap by each column, shape ``[n, k]``."""
+        """Return how much of each plan-wide cap each column uses, shape ``[n, k]``."""
         k, gpus = len(self.cap_room), x.shape[1]
         beyond = np.maximum(0, x - self.running.reshape(-1, gpus)[cell])
         taken: FloatArray = np.einsum(
@@ -229,7 +230,7 @@ class Cells:
         return steepest
 
     def gain(self, x: IntArray) -> FloatArray:
-        """Return the tokens/s that instances beyond the minimums ``[l, r, g]`` add."""
+        """Return the tokens/s that the instances ``x`` beyond the minimums add."""
         if self.pool is None:
             straight: FloatArray = x * self.theta[:, None, :]
             return straight
@@ -238,7 +239,7 @@ class Cells:
         return gained
 
     def served(self, x: Int32Array, cell: IntArray) -> FloatArray:
-        """Return the tokens/s that each column adds, shape ``[n]``."""
+        """Return the tokens/s that each column adds to its cell, shape ``[n]``."""
         regions, gpus = self.need.shape[1], x.shape[1]
         model = cell // regions
         if self.pool is None:
@@ -254,15 +255,15 @@ class Cells:
         return total
 
     def worth(self, prices: Prices) -> FloatArray:
-        """Return the value of a token/s of joint demand at ``prices``, ``[l]``."""
+        """Return the value of one token/s of each model's joint demand at ``prices``, ``[l]``."""
         worth: FloatArray = prices.demand / self.tokens
         return worth
 
     def charged(self, prices: Prices) -> tuple[FloatArray, FloatArray]:
-        """Return the cost of an instance under ``prices``, running or new, ``[l, r, g]`` each.
+        """Return the cost of a running and of a new instance at ``prices``, ``[l, r, g]`` each.
 
-        With linear capacity, the value of the joint demand that the instance serves is deducted.
-        With pools it is not, because it depends on the number of instances.
+        With linear capacity, the value of the joint demand that it serves is deducted. With pooled
+        capacity it is not, because that value depends on the number of instances.
         """
         first = self.usd + prices.capacity[:, self.rows] * self.size[:, None, :]
         token_value = self.worth(prices)
@@ -276,10 +277,10 @@ class Cells:
 
 
 def _most_useful_instances(problem: PlanningProblem, minimum: IntArray) -> IntArray:
-    """Return the instances beyond the minimums that some best plan may need, ``[l, r, g]``.
+    """Return the most instances beyond the minimums that a best plan may need, ``[l, r, g]``.
 
-    These are the running instances, or enough to carry the joint demand without other types. Every
-    row would still hold without any further instance.
+    It is the larger of the running instances and those that carry the joint demand alone. Every
+    demand would be met without any further instance.
     """
     need = global_need_tps(problem)
     max_useful = np.zeros(problem.theta_tps.shape, np.int64)

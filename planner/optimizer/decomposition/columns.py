@@ -17,7 +17,7 @@ POOLED = 2_000  # the same limit where capacity is a curve, so that ranges canno
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Columns:
-    """Candidate columns, at least one for each cell."""
+    """Candidate instance counts ("columns"), at least one for each cell (a model in a region)."""
 
     x: Int32Array  # [n, g] instances beyond the minimums
     cell: IntArray  # [n] model * R + region, ascending
@@ -44,7 +44,7 @@ def cheapest_columns(priced: PricedCells) -> Columns:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Boxes:
-    """The range of instances per type, for cells with too many columns to list."""
+    """Ranges of instance counts per GPU type, for cells with too many columns to list."""
 
     cell: IntArray  # [h] ascending
     low: IntArray  # [h, g] beyond the minimums
@@ -52,16 +52,16 @@ class Boxes:
 
 
 def no_boxes(gpus: int) -> Boxes:
-    """Return no boxes, so that every cell is described by columns."""
+    """Return an empty set of boxes, so that columns describe every cell."""
     none = np.empty((0, gpus), np.int64)
     return Boxes(np.empty(0, np.int64), none, none)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Band:
-    """All columns or boxes of every cell within ``width`` of the cell's cheapest.
+    """All columns or boxes of each cell that cost at most ``width`` more than its cheapest.
 
-    A plan outside costs at least the bound of the prices plus ``width``.
+    A plan outside the band costs at least ``width`` more than the bound of the prices.
     """
 
     columns: Columns
@@ -70,14 +70,14 @@ class Band:
 
     @property
     def size(self) -> int:
-        """Return the number of variables that the band needs."""
+        """Return the number of variables that a program over the band needs."""
         return len(self.columns) + 2 * int((self.boxes.high > 0).sum())
 
 
 def columns_near(
     cells: Cells, prices: Prices, priced: PricedCells, *, width: float, max_variables: int
 ) -> Band | None:
-    """Return the band of ``width`` at ``prices``, or None above ``max_variables`` variables."""
+    """Return the band of ``width`` at ``prices``; None if it needs over ``max_variables``."""
     first, further = cells.charged(prices)
     beyond = np.maximum(0, priced.x - cells.running)
     cost = ((priced.x - beyond) * first + beyond * further).sum(axis=2)
@@ -123,7 +123,7 @@ def columns_near(
 def widest_band(
     cells: Cells, prices: Prices, priced: PricedCells, *, at_most: float, max_variables: int
 ) -> Band:
-    """Return the widest band of up to ``max_variables``, halving down from ``at_most``."""
+    """Return the widest band within ``max_variables``, halving down from ``at_most``."""
     width = at_most
     while width > ROUNDING * max(1.0, abs(priced.bound)):
         band = columns_near(cells, prices, priced, width=width, max_variables=max_variables)

@@ -27,9 +27,9 @@ VISITS = 20  # limit on nodes per column when a cell's columns are listed
 
 @cached_kernel
 def _rank_items(cell: Any, item: Any, rank: Any) -> int:
-    """Fill ``item`` (columns as above) by rising price per token, and return the number of items.
+    """Fill ``item`` with the price steps of all types, by rising price per token; return the count.
 
-    A type's ``rank`` is the order of its cheapest item. A type that cannot run gets -1.
+    A type's ``rank`` is the order of its cheapest item, or -1 if the type cannot run.
     """
     theta, first, further, running, max_extra = cell
     n = 0
@@ -66,10 +66,11 @@ def _rank_items(cell: Any, item: Any, rank: Any) -> int:
 def _cheapest_cover(
     item: Any, begin: int, n: int, need: float, chosen: Any, state: Any
 ) -> tuple[Any, Any]:
-    """Return the least cost of covering ``need`` > 0 with items ``begin`` to ``n``, and a bound.
+    """Return the least cost of covering ``need`` tokens/s, and a lower bound on it.
 
-    All prices must be >= 0. The cost is that of ``chosen``, which is filled. Cost and lower bound
-    are equal up to ``NODES`` nodes. Both are infinite if the items do not suffice.
+    Items ``begin`` to ``n`` may be used. They must be sorted by rising price per token, with prices
+    >= 0. ``chosen`` is filled with the counts. Cost and bound are equal up to ``NODES`` search
+    nodes. Both are infinite if the items do not suffice.
     """
     best, lower, nodes, tolerance = np.inf, np.inf, 0, 0.0
     i, forward = begin, True
@@ -122,11 +123,11 @@ def _cheapest_cover(
 
 @cached_kernel
 def _best_single_type(cell: Any, need: float) -> int:
-    """Return the type with which a single instance covers ``need`` at the least cost of all covers.
+    """Return the type of which one instance is provably the cheapest cover of ``need``.
 
-    Returns -1 if a quick test cannot prove that, and -2 if there is no need. Any other cover takes
-    at least two instances, and it pays at least the best price per token. Most cells of a plan for
-    many models in many regions are of this kind.
+    Returns -1 if a quick test cannot prove that, and -2 if there is no need. The test: any other
+    cover takes at least two instances and pays at least the best price per token. It decides most
+    cells of large plans.
     """
     theta, first, further, running, max_extra = cell
     lowest_cost, ratio, price, best = np.inf, np.inf, np.inf, -1
@@ -148,10 +149,10 @@ def _best_single_type(cell: Any, need: float) -> int:
 def cheapest_cells(
     theta: Any, first: Any, further: Any, running: Any, max_extra: Any, need: Any, x: Any, low: Any
 ) -> None:
-    """Solve every cell: fill ``x[l,r,g]`` (instances) and ``low[l,r]`` (proven least cost).
+    """Fill ``x[l,r,g]`` with the cheapest instances of each cell, ``low[l,r]`` with their cost.
 
-    Shapes: ``theta[l,g]``, ``need[l,r]``, all others ``[l,r,g]``. ``low`` is infinite for a cell
-    that cannot be covered.
+    ``low`` is a proven lower bound, infinite for a cell that cannot be covered. Shapes:
+    ``theta[l,g]`` and ``need[l,r]`` in tokens/s, all others ``[l,r,g]``.
     """
     models, regions, gpus = first.shape
     item = np.empty((2 * gpus, 5))
@@ -195,8 +196,8 @@ def cheapest_cells(
 def _fractional_cost(item: Any, n: int, rank: Any, after: int, but: int, need: float) -> Any:
     """Return the least cost of covering ``need`` with fractions of types ranked after ``after``.
 
-    Type ``but`` is excluded. Items of negative price are taken whole. The result is infinite if the
-    types do not suffice.
+    Items must be sorted by rising price per token. Type ``but`` is excluded. Items of negative
+    price are used in full. The result is infinite if the types do not suffice.
     """
     cost, missing = 0.0, need
     for j in range(n):
@@ -228,10 +229,10 @@ def _count_cost(cell: Any, g: int, count: int) -> Any:
 def _count_ranges(
     item: Any, n: int, rank: Any, cell: Any, need: float, limit: float, x: Any, low: Any, high: Any
 ) -> None:
-    """Fill ``low`` and ``high``, the range of each type's counts with a cost within ``limit``.
+    """Fill ``low`` and ``high``: per type, the range of counts whose cost is within ``limit``.
 
-    The cost of a count includes the cheapest fractional rest. It is convex in the count and within
-    the limit at ``x``. Bisection therefore finds both ends.
+    The cost of a count includes the cheapest fractional cover of the rest. It is convex in the
+    count and within the limit at ``x``, so bisection finds both ends.
     """
     theta, max_extra = cell[0], cell[4]
     for g in range(rank.size):
@@ -269,9 +270,9 @@ def _append_within(
     row: int,
     end: int,
 ) -> int:
-    """Append every x of one cell in its box with cost <= ``limit``, depth first over types.
+    """Append every ``x`` of one cell within ``low`` and ``high`` that costs at most ``limit``.
 
-    Returns the rows used, or -1 if they would pass ``end`` or take too many visits.
+    Returns the next free row. Returns -1 if rows would pass ``end`` or the search takes too long.
     """
     types, visits = 0, VISITS * (end - row)
     for g in range(rank.size):
@@ -329,11 +330,11 @@ def cells_within(
     low: Any,
     high: Any,
 ) -> bool:
-    """List every x of every cell with cost at most ``limit[l,r]``, in the rows of ``x``.
+    """List in the rows of ``x`` all instance counts of each cell that cost at most ``limit[l,r]``.
 
-    Cell ``l * R + r`` has rows ``begins[l * R + r]`` to ``begins[l * R + r + 1]``. It has none if
-    there would be more than ``each``. ``low`` and ``high`` ``[l,r,g]`` bound them in both cases.
-    ``solution[l,r,g]`` is an x within the limit. Returns False if ``x`` has too few rows.
+    Cell ``l * R + r`` has rows ``begins[l * R + r]`` to ``begins[l * R + r + 1]``. A cell with more
+    than ``each`` solutions gets no rows. ``low`` and ``high`` ``[l,r,g]`` bound the counts in both
+    cases. ``solution[l,r,g]`` must be within the limit. Returns False if ``x`` has too few rows.
     """
     models, regions, gpus = first.shape
     item = np.empty((2 * gpus, 5))

@@ -27,7 +27,10 @@ SHORTAGE_PRICE = 10.0
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RelaxedPlan:
-    """The optimum over fractions of columns."""
+    """The optimum if each cell may mix fractions of columns.
+
+    A column is one choice of instance counts for a cell (a model in a region).
+    """
 
     usd: float  # fixed cost and penalties of broken rows included
     prices: Prices
@@ -37,7 +40,7 @@ class RelaxedPlan:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WholePlan:
-    """The best plan over whole columns."""
+    """The best plan found in which each cell uses exactly one column."""
 
     x: IntArray | None  # [l, r, g] beyond the minimums; None if none was found
     bound: float  # lower bound on plans made of these columns; infinite if there is none
@@ -53,10 +56,10 @@ def relax(
     time_limit_s: float,
     check: Callable[[], None],
 ) -> RelaxedPlan | None:
-    """Solve over fractions of columns, or return None if HiGHS found no optimum.
+    """Solve the linear relaxation over ``columns``, or return None if HiGHS found no optimum.
 
-    Rows may be broken at a penalty of ``dearer`` times ``SHORTAGE_PRICE``. None usually means that
-    time ran out.
+    Joint rows may be violated at a penalty of ``dearer`` times ``SHORTAGE_PRICE``. None usually
+    means that time ran out.
     """
     penalty = dearer * SHORTAGE_PRICE * float((cells.usd + cells.start).max())
     builder = _master_program(cells, Band(columns, no_boxes(cells.theta.shape[1]), 0.0), penalty)
@@ -90,10 +93,10 @@ def combine(
     time_limit_s: float,
     check: Callable[[], None],
 ) -> WholePlan:
-    """Solve over whole columns to ``gap`` relative to the objective, or until time runs out.
+    """Choose one column per cell, to ``gap`` relative to the objective or until time runs out.
 
-    The search also ends when nothing more can be proven without a wider band: plans outside the
-    band cost at least ``outside``. ``start`` is a plan ``[l, r, g]`` to begin from.
+    Plans outside ``band`` cost at least ``outside``. The search ends when its bound reaches that
+    cost. ``start`` is a plan ``[l, r, g]`` to begin from.
     """
     solved = solve_program(
         _master_program(cells, band).program(),
@@ -105,22 +108,26 @@ def combine(
         guard_from=GUARD_FROM,
     )
     if solved.status == INFEASIBLE:
-        return WholePlan(None, np.inf, True)
+        return WholePlan(None, bound=np.inf, finished=True)
     bound = solved.bound + cells.fixed_usd
     if solved.values is None:
-        return WholePlan(None, bound, not solved.cut, solved.died)
+        return WholePlan(None, bound, finished=not solved.cut, died=solved.died)
     values = np.rint(solved.values).astype(np.int64)
     columns, raw = band.columns, _BoxVariables.of(cells, band.boxes)
     chosen = values[: len(columns)] > 0
     x = np.zeros((cells.need.size, cells.theta.shape[1]), np.int64)
     x[columns.cell[chosen]] = columns.x[chosen]
     np.add.at(x, (raw.cell, raw.gpu), values[len(columns) :])
-    return WholePlan(x.reshape(cells.most.shape), bound, not solved.cut, solved.died)
+    plan = x.reshape(cells.most.shape)
+    return WholePlan(plan, bound, finished=not solved.cut, died=solved.died)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _BoxVariables:
-    """Variables of the boxes, two per type: running instances and instances beyond them."""
+    """Variables of the cells described by boxes (ranges of counts) instead of columns.
+
+    Each GPU type has two: instances that run already, and instances beyond them.
+    """
 
     start: BoolArray  # [v] True for instances beyond those running
     cell: IntArray  # [v]
@@ -131,7 +138,7 @@ class _BoxVariables:
 
     @classmethod
     def of(cls, cells: Cells, boxes: Boxes) -> _BoxVariables:
-        """Return the variables of ``boxes``, without those that can only be 0."""
+        """Return the variables of ``boxes``, without those that could only be 0."""
         gpus = cells.theta.shape[1]
         running = cells.running.reshape(-1, gpus)[boxes.cell]
         usd = cells.usd.reshape(-1, gpus)[boxes.cell]
@@ -150,7 +157,7 @@ class _BoxVariables:
         return cls(row >= len(boxes.cell), cell, gpu, low[row, gpu], high[row, gpu], cost[row, gpu])
 
     def taken(self, cells: Cells) -> FloatArray:
-        """Return the use of each cap by one instance of each variable, shape ``[v, k]``."""
+        """Return how much of each cap one instance of each variable uses, shape ``[v, k]``."""
         k, gpus = len(cells.cap_room), cells.theta.shape[1]
         at_start = (
             cells.cap_start.reshape(k, cells.need.size, gpus)[:, self.cell, self.gpu] * self.start
@@ -162,7 +169,7 @@ class _BoxVariables:
 
 
 def _start_values(cells: Cells, band: Band, x: IntArray) -> FloatArray:
-    """Return the values of the variables of ``_master_program`` at the plan ``x``."""
+    """Return the values of the master program's variables at the plan ``x``."""
     columns, raw, x_by_cell = (
         band.columns,
         _BoxVariables.of(cells, band.boxes),
@@ -175,11 +182,11 @@ def _start_values(cells: Cells, band: Band, x: IntArray) -> FloatArray:
 
 
 def _master_program(cells: Cells, band: Band, penalty: float | None = None) -> Builder:
-    """Build the program over columns and boxes.
+    """Build the program that chooses a column for each cell.
 
-    Rows: one column per cell, or enough instances of a box; a GPU limit per region and type; a
-    joint demand per model; the caps on the whole plan. With a ``penalty``, every row except the
-    first kind may be broken at that price per GPU or instance.
+    Its rows are: one column per cell (or enough instances of a box), a GPU limit per region and
+    type, a joint demand per model, and the plan-wide caps. With a ``penalty``, all rows except the
+    first kind may be violated at that price per GPU or instance.
     """
     columns, raw, builder = band.columns, _BoxVariables.of(cells, band.boxes), Builder()
     models, regions, _ = cells.most.shape

@@ -36,7 +36,7 @@ LEAST, MOST = range(2)  # columns of ``box``: counts of a type
 
 @cached_kernel
 def _pool_capacity(pool: Any, theta: float, count: int) -> Any:
-    """Return C(count) of one type, in tokens/s."""
+    """Return the joint capacity of ``count`` instances of one type, in tokens/s."""
     if count <= 0:
         return 0.0
     curve_length = pool.size
@@ -61,7 +61,7 @@ def _cell_arrays(
     model: int,
     region: int,
 ) -> Any:
-    """Return the data of one cell, cut from the arrays of all cells."""
+    """Return the arrays of one cell (a model in a region), cut from the arrays of all cells."""
     return (
         pool[model],
         theta[model],
@@ -77,9 +77,9 @@ def _cell_arrays(
 
 @cached_kernel
 def _fill_row(cell: Any, g: int, x: int, gain: Any, cost: Any) -> None:
-    """Fill ``gain[g, x]`` and ``cost[g, x]`` for x instances of a type.
+    """Fill ``gain[g, x]`` (tokens/s) and ``cost[g, x]`` for x instances of a type.
 
-    The cost is net of the value of the joint demand that they serve.
+    The value of the joint demand that they serve is deducted from the cost.
     """
     pool, theta, minimum, first, further, running, _, token_value, _ = cell
     beyond = max(0, x - running[g])
@@ -92,11 +92,11 @@ def _fill_row(cell: Any, g: int, x: int, gain: Any, cost: Any) -> None:
 def _fill_tables(
     cell: Any, need: float, limit: float, gain: Any, cost: Any, origin: Any, top: Any, base: Any
 ) -> None:
-    """Fill the tables ``gain[g, x]`` and ``cost[g, x]`` for x up to ``top[g]``.
+    """Fill the tables ``gain[g, x]`` (tokens/s) and ``cost[g, x]`` for x up to ``top[g]``.
 
-    Both are relative to the type's cheapest count ``origin[g]``. ``base`` is the sum over those
-    counts: ``(carried, cost)``. For types that pay at no count, a table ends at the first count
-    that carries ``need`` and costs more than ``limit`` allows.
+    Both are relative to the type's cheapest count ``origin[g]``. ``base`` gets capacity and cost of
+    those counts together. The table of a type that costs more at every count ends at the first
+    count that carries ``need`` and costs more than ``limit`` allows.
     """
     _, theta, _, first, _, _, max_extra, token_value, steepest = cell
     base[0] = base[1] = 0.0
@@ -126,10 +126,10 @@ def _fill_tables(
 def _fill_hulls(
     top: Any, gain: Any, cost: Any, origin: Any, item: Any, rank: Any, hull: Any
 ) -> int:
-    """Fill ``item`` (all columns except COUNT) with the segments of every type's lower hull.
+    """Fill ``item`` with each type's lower hull of cost over capacity; return the segment count.
 
-    Segments are in order of rising cost per token. A type's ``rank`` is the order of its first
-    segment, or -1 without segments. Returns the number of segments.
+    The segments are in order of rising cost per token. A type's ``rank`` is the order of its first
+    segment, or -1 without segments. The column COUNT is not filled.
     """
     n = 0
     for g in range(top.size):
@@ -170,10 +170,10 @@ def _fill_hulls(
 
 @cached_kernel
 def _hull_cost(item: Any, n: int, rank: Any, after: int, but: int, missing: float) -> Any:
-    """Return the least cost of carrying ``missing`` more along the hulls of types after ``after``.
+    """Return the least cost of ``missing`` more tokens/s along the hulls of types after ``after``.
 
-    Ranks decide the order, and type ``but`` is excluded. The result is infinite if the hulls do not
-    suffice.
+    ``item`` must be sorted by rising cost per token. Types ranked up to ``after`` and type ``but``
+    are excluded. The result is infinite if the hulls do not suffice.
     """
     paid = 0.0
     for j in range(n):
@@ -194,11 +194,10 @@ def _least_cover(
     item: Any, n: int, rank: Any, order: Any, types: int, tables: Any, need: float, chosen: Any,
     state: Any,
 ) -> tuple[Any, Any]:  # fmt: skip
-    """Return the least cost of carrying ``need`` > 0 above the origins, and a lower bound.
+    """Return the least cost of ``need`` > 0 tokens/s above the cheapest counts, and a lower bound.
 
-    The search goes depth first over types. The cost is that of ``chosen``, which is filled. Cost
-    and bound are equal up to ``NODES`` nodes. Both are infinite if all types together do not
-    suffice.
+    ``chosen`` is filled with the counts of that cost. Cost and bound are equal up to ``NODES``
+    search nodes. Both are infinite if all types together do not suffice.
     """
     gain, cost, origin, top = tables
     best, lower, nodes, tolerance = np.inf, np.inf, 0, 0.0
@@ -241,7 +240,7 @@ def _least_cover(
 
 @cached_kernel
 def _work_arrays(gpus: int, width: int) -> Any:
-    """Allocate arrays for the search of one cell, with counts of each type below ``width``."""
+    """Allocate the work arrays for searching one cell, with counts of each type below ``width``."""
     gain, cost = np.empty((gpus, width)), np.empty((gpus, width))
     item, hull = np.empty((gpus * width, 4)), np.empty(width + 1, np.int64)
     state, base = np.empty((gpus + 1, 3)), np.empty(2)
@@ -253,11 +252,12 @@ def cheapest_pools(
     pool: Any, theta: Any, minimum: Any, first: Any, further: Any, running: Any, max_extra: Any,
     need: Any, token_value: Any, steepest: Any, x: Any, low: Any,
 ) -> None:  # fmt: skip
-    """Solve every cell: fill ``x[l,r,g]`` (instances) and ``low[l,r]`` (proven least cost).
+    """Fill ``x[l,r,g]`` with the cheapest instances of each cell, ``low[l,r]`` with their cost.
 
-    ``x`` counts beyond the minimums. ``low`` is infinite for a cell that cannot be covered. Shapes:
-    ``pool[l,g,n]``, ``theta[l,g]``, ``need[l,r]``, all others ``[l,r,g]``. ``token_value[l]`` is
-    the value of a token/s carried. ``steepest[l,g]`` is the most that one instance adds.
+    ``x`` counts beyond the minimums. ``low`` is a proven lower bound, infinite for a cell that
+    cannot be covered. Shapes: ``pool[l,g,n]``, ``theta[l,g]``, ``need[l,r]``, all others
+    ``[l,r,g]``. ``token_value[l]`` is the value of a token/s carried. ``steepest[l,g]`` is the most
+    that one instance adds.
     """
     models, regions, gpus = first.shape
     gain, cost, item, hull, state, base, counts = _work_arrays(gpus, max_extra.max() + 1)
@@ -303,9 +303,9 @@ def _append_within(
     item: Any, n: int, rank: Any, order: Any, tables: Any, missing: float, may: float, state: Any,
     box: Any, x: Any, line: int, end: int,
 ) -> int:  # fmt: skip
-    """Append every x of one cell with cost <= ``may`` above the origins, depth first over types.
+    """Append every ``x`` of one cell that costs at most ``may`` more than the cheapest counts.
 
-    Returns the rows used, or -1 if they would pass ``end`` or take too many visits.
+    Returns the next free row. Returns -1 if rows would pass ``end`` or the search takes too long.
     """
     gain, cost, _, top = tables
     gpus, visits = rank.size, VISITS * (end - line)
@@ -350,10 +350,10 @@ def pools_within(
     pool: Any, theta: Any, minimum: Any, first: Any, further: Any, running: Any, max_extra: Any,
     need: Any, token_value: Any, steepest: Any, limit: Any, each: int, x: Any, begins: Any,
 ) -> bool:  # fmt: skip
-    """List every x of every cell with cost at most ``limit[l,r]``, in the rows of ``x``.
+    """List in the rows of ``x`` all instance counts of each cell that cost at most ``limit[l,r]``.
 
     The rows of cell ``l * R + r`` start at ``begins[l * R + r]``. Returns False if ``x`` has too
-    few rows or a cell has more than ``each``.
+    few rows or a cell has more than ``each`` solutions.
     """
     models, regions, gpus = first.shape
     gain, cost, item, hull, state, base, counts = _work_arrays(gpus, max_extra.max() + 1)

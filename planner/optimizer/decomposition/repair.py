@@ -30,10 +30,10 @@ SHARE = 1e-9  # share of a demand that may be missing, or of a cost that counts 
 
 
 def repair_plan(cells: Cells, prices: Prices, x: IntArray) -> IntArray | None:
-    """Return ``x`` repaired into a plan ``[l, r, g]`` beyond the minimums, or None.
+    """Return ``x`` changed into a plan ``[l, r, g]`` beyond the minimums that meets all joint rows.
 
-    ``x`` covers the need of every cell. The search charges caps on the whole plan at their
-    ``prices``. None means that the search found no plan, or that its plan breaks a cap.
+    ``x`` must cover the demand of every cell. The search charges plan-wide caps at their
+    ``prices``. Returns None if the search found no plan, or if its plan breaks a cap.
     """
     none = np.empty((*cells.theta.shape, 0))
     taken = np.einsum("k,klrg->lrg", prices.caps, cells.cap_x)
@@ -64,7 +64,7 @@ def repair_plan(cells: Cells, prices: Prices, x: IntArray) -> IntArray | None:
 
 @kernel
 def _pool_capacity(pool: Any, theta: float, count: int) -> Any:
-    """Return C(count) of one type, in tokens/s; linear without a pool."""
+    """Return the tokens/s of ``count`` instances of a type; linear if ``pool`` is empty."""
     curve_length = pool.size
     if count <= 0:
         return 0.0
@@ -75,17 +75,18 @@ def _pool_capacity(pool: Any, theta: float, count: int) -> Any:
 
 @kernel
 def _cost_change(first: float, further: float, running: int, held: int, more: int) -> Any:
-    """Return the change in cost from ``more`` extra instances (negative: fewer)."""
+    """Return the change in cost from ``more`` instances on top of ``held`` (negative: fewer)."""
     before, after = max(0, held - running), max(0, held + more - running)
     return more * first + (after - before) * (further - first)
 
 
 @kernel
 def _best_move(problem: Any, now: Any, model: int, region: int, row: int) -> Any:
-    """Return a cell's best move ``(key, goes, many, comes, number)``; the key is infinite for none.
+    """Return the best move of a cell: key, removed type and count, added type and count.
 
-    With a ``row`` of capacity, it is the cheapest move per GPU that frees some of that row. Without
-    one (-1), it is the move that saves most. ``add_type`` is -1 if no replacement is needed.
+    The key is the added cost; infinite means no move. With a ``row`` of capacity, the key is per
+    GPU freed in that row. With -1, the move that saves most is best. The added type is -1 if no
+    replacement is needed.
     """
     pool, theta, size, rows, minimum, running, max_extra, first, further, need, _ = problem
     x, free, gain, surplus = now
@@ -141,7 +142,7 @@ def _best_move(problem: Any, now: Any, model: int, region: int, row: int) -> Any
 
 @kernel
 def _apply_change(problem: Any, now: Any, model: int, region: int, g: int, more: int) -> None:
-    """Add ``more`` instances of a column and update the state."""
+    """Add ``more`` instances of GPU column ``g``; update the state ``now``."""
     pool, theta, size, rows, minimum, _, _, _, _, _, _ = problem
     x, free, gain, surplus = now
     minimum_count, held = minimum[model, region, g], x[model, region, g]
@@ -155,7 +156,7 @@ def _apply_change(problem: Any, now: Any, model: int, region: int, g: int, more:
 
 @kernel
 def _move_pass(problem: Any, now: Any, region: int, row: int, keys: Any) -> float:
-    """Make one pass over a region's models, best move first, and return the saving."""
+    """Apply one best move per model of a region, best first, and return the saving."""
     free, saved = now[1], 0.0
     for model in range(keys.size):
         keys[model] = _best_move(problem, now, model, region, row)[0]
@@ -178,7 +179,7 @@ def _move_pass(problem: Any, now: Any, region: int, row: int, keys: Any) -> floa
 
 @kernel
 def _add_cheapest(problem: Any, now: Any, model: int) -> bool:
-    """Add the instance with the least cost per missing token/s of a model.
+    """Add the instance of ``model`` with the least cost per token/s that it is short of.
 
     Returns False if no instance fits.
     """
@@ -223,11 +224,11 @@ def repair_instances(
     room: Any,
     x: Any,
 ) -> bool:
-    """Change ``x[l,r,g]`` until capacities and joint demands hold, then reduce the cost.
+    """Change ``x[l,r,g]`` until capacities and joint demands are met, then reduce the cost.
 
-    Returns False if a row still fails at the end. ``first`` and ``further`` ``[l,r,g]`` are the
-    costs of an instance that runs already or must start. The other arrays are those of ``Cells``.
-    ``pool`` has an empty third axis if all capacity is linear.
+    Returns False if a row is still violated at the end. ``first`` and ``further`` ``[l,r,g]`` are
+    the costs of an instance that already runs and of one that must start. The other arrays are
+    those of ``Cells``. ``pool`` has an empty third axis if all capacity is linear.
     """
     models, regions, gpus = x.shape
     free, gain, surplus = room.copy(), np.zeros((models, regions)), -joint

@@ -48,7 +48,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _BestPrices:
-    """The best prices so far, with the cells priced at them."""
+    """The prices with the highest lower bound so far, and the cells solved at them."""
 
     prices: Prices
     priced: PricedCells
@@ -58,6 +58,7 @@ class _BestPrices:
         return self.priced.bound
 
     def or_better(self, prices: Prices, priced: PricedCells) -> _BestPrices:
+        """Return the new prices if their bound is higher, else these."""
         return _BestPrices(prices, priced) if priced.bound > self.bound else self
 
 
@@ -66,10 +67,9 @@ def decompose(
 ) -> Outcome | None:
     """Solve ``cells`` to ``gap``, or return None if decomposition cannot decide feasibility.
 
-    Prices go on the rows that join models and regions. Branch and bound then runs over the columns
-    that those prices leave. ``gap`` is relative to the objective. After None, solve the whole
-    program. ``check`` is called regularly; an exception from it ends the search and reaches the
-    caller.
+    Prices are set on the rows that join models and regions. Branch and bound then runs over the
+    columns that are cheap at those prices. ``gap`` is relative to the objective. After None, the
+    caller must solve the whole program. An exception from ``check`` ends the search and is raised.
     """
     until = perf_counter() + time_limit_s
     prices, priced = ascend(cells, until=until - (1 - ASCENT_SHARE) * time_limit_s, check=check)
@@ -88,10 +88,10 @@ def decompose(
 def _ascend_and_repair(
     cells: Cells, best: _BestPrices, gap: float, until: float, check: Callable[[], None]
 ) -> Outcome:
-    """Polish prices and repair cells in turn, until the gap is proven or neither helps.
+    """Improve prices and repair cells in turn, until the gap is proven or neither helps.
 
-    With very many cells, few are torn between two columns: at most about one per joining row. So
-    the bound is close to the optimum, and so is a plan that moves only those cells.
+    With very many cells, few must choose between two columns: at most about one per joining row. So
+    the bound is close to the optimum. A plan that changes only those cells is close to it too.
     """
     plan: IntArray | None = None
     cost, bound = np.inf, -np.inf
@@ -123,11 +123,11 @@ def _ascend_and_repair(
 def _generate_columns(
     cells: Cells, best: _BestPrices, gap: float, until: float, check: Callable[[], None]
 ) -> _BestPrices:
-    """Generate columns: solve the relaxation for prices, then add the columns near those prices.
+    """Alternate between solving the relaxation for prices and adding columns cheap at them.
 
-    Columns that were cheapest once stay in the pool. Columns that are only near are replaced as
-    prices move. Each round also prices the midpoint between the relaxation's prices and the best
-    ones. The relaxation's prices swing between extremes while columns are missing (Wentges 1997).
+    Columns that were cheapest once stay in the pool. Columns that are only near the cheapest are
+    replaced as prices move. Each round also solves the cells at the midpoint between the
+    relaxation's prices and the best ones, which damps the swings of the former (Wentges 1997).
     """
     few, width = FEW * cells.need.size + 1000, BAND * best.bound / cells.need.size
     band = widest_band(cells, best.prices, best.priced, at_most=width, max_variables=few)
@@ -159,9 +159,9 @@ def _generate_columns(
 def _branch_and_bound(
     cells: Cells, best: _BestPrices, gap: float, until: float, check: Callable[[], None]
 ) -> Outcome | None:
-    """Branch and bound over ever wider bands of columns, until the gap is proven.
+    """Search ever wider bands of columns until the gap is proven.
 
-    A plan outside the band costs at least ``best.bound + band``. The lesser of that and the bound
+    A plan outside the band costs at least ``best.bound + band``. The smaller of that and the bound
     proven inside the band is therefore a bound on every plan.
     """
     size = cells.need.size

@@ -42,9 +42,10 @@ def _demand_at_peak(window: PlanningProblem) -> FloatArray:
 
 
 def _sent_by_model(problem: HorizonProblem, serving: IntArray) -> FloatArray:
-    """Return the tokens/s sent elsewhere by model, ``[p, l, r, r]``, with no instance lost.
+    """Return the tokens/s that each home region sends to others by model, ``[p, l, r, r]``.
 
-    Only the excess of a region is sent, to regions with free capacity, within ``reroute``.
+    Only demand beyond a region's capacity is sent, to regions with free capacity, within
+    ``reroute``. No instance is assumed lost.
     """
     first = problem.first
     regions = len(first.regions)
@@ -79,10 +80,10 @@ def _assign_in_order(missing: FloatArray, room: FloatArray) -> FloatArray:
 
 
 def _least_traffic_flow(demand: FloatArray, served: FloatArray, max_sent: FloatArray) -> FloatArray:
-    """Serve as much of ``demand`` ``[r]`` as possible, with the least traffic away from home.
+    """Return the traffic ``[r, r]`` that serves as much of ``demand`` as possible.
 
-    Each route carries at most ``max_sent`` ``[r, r]``. Returns the traffic away from home, ``[r,
-    r]``.
+    Of all such flows, it sends the least away from home. Each route carries at most ``max_sent``
+    ``[r, r]``. Traffic served at home is not included.
     """
     regions = len(demand)
     home, away = np.eye(regions, dtype=bool), ~np.eye(regions, dtype=bool)

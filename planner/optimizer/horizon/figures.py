@@ -13,9 +13,9 @@ from simulation.arrays import IntArray
 
 
 def totals(problem: HorizonProblem, target: IntArray, lent: IntArray) -> tuple[Totals, ...]:
-    """Return each period's use of every measure by instances up and starting.
+    """Return each period's use of every measure by instances that are up or starting.
 
-    Lending income is deducted.
+    Income from lent instances is deducted.
     """
     begun, moved = problem.asked_for(target), problem.changes(target)
     out = []
@@ -38,7 +38,7 @@ def totals(problem: HorizonProblem, target: IntArray, lent: IntArray) -> tuple[T
 
 
 def costs(problem: HorizonProblem, target: IntArray, lent: IntArray) -> tuple[float, float]:
-    """Return the charge of the objective in total, and the part for instances that are up."""
+    """Return the objective's total charge, and the part of it for instances that are up."""
     by_period = totals(problem, target, lent)
     weights = problem.first.weights
     total = sum(getattr(weights, m) * getattr(period, m) for period in by_period for m in MEASURES)

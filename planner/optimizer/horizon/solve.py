@@ -37,14 +37,14 @@ def solve_horizon(
     stable: bool = True,
     check: Callable[[], None] | None = None,
 ) -> HorizonPlan:
-    """Return the instances of every period that cost least together.
+    """Return the instances of every period with the lowest cost over all periods together.
 
-    Statuses, ``gap`` and ``check`` are those of ``solve_window``. With ``priority``, the least
-    value stays unserved, and cost decides between equal plans. ``stable`` prefers, among plans
-    within the gap, one with few starts and stops.
+    Statuses, ``gap`` and ``check`` are those of ``solve_window``. With ``priority``, the unserved
+    value is minimised first, then the cost. ``stable`` prefers, among plans within the gap, one
+    with few starts and stops.
 
-    For large programs, planning period by period gives a plan to fall back on when time runs out.
-    Without any solution the greedy plan is the target, and ``conflict`` explains why.
+    For large programs, a plan made period by period is the fallback when time runs out. Without any
+    solution the greedy plan is the target, and ``conflict`` explains why.
 
     Raises ``ScenarioError`` for invalid input.
     """
@@ -62,7 +62,7 @@ def solve_horizon(
 
 
 def _start_plan(search: Search) -> FloatArray | None:
-    """Return a plan to start from, made period by period, or None if the program is small.
+    """Return the variables of a plan made period by period, or None if the program is small.
 
     Also None with ``reroute`` or ``priority``, or if that plan breaks a row of the program.
     """
@@ -137,9 +137,9 @@ def _unserved_tps(draft: Draft, values: FloatArray) -> FloatArray:
 
 
 def _unserved_by_unproven(problem: HorizonProblem, target: IntArray) -> FloatArray:
-    """Return the demand that an unproven plan leaves unserved, ``[p, k, l]``.
+    """Return the tokens/s that a plan without a solver's proof leaves unserved, ``[p, k, l]``.
 
-    All of it is put on the last tier.
+    All of it is counted for the last tier.
     """
     out = np.zeros((len(target), len(problem.demand), len(problem.first.models)))
     for period, window in enumerate(problem.windows):
@@ -151,7 +151,10 @@ def _unserved_by_unproven(problem: HorizonProblem, target: IntArray) -> FloatArr
 def _binding_constraints(
     problem: HorizonProblem, target: IntArray, lent: IntArray
 ) -> tuple[Binding, ...]:
-    """Return the binding constraints, each once with its number of periods, and binding totals."""
+    """Return the binding constraints of all periods, each once with its number of periods.
+
+    Binding limits on all periods together are included.
+    """
     by_place: dict[tuple[str, str], list[Binding]] = {}
     before = np.concatenate([problem.first.current[None], target[:-1]])
     for period, window in enumerate(problem.windows):

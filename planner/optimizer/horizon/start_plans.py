@@ -18,7 +18,7 @@ NEAR = 1e-3  # gap of each period's plan
 
 
 def greedy_plan(problem: HorizonProblem) -> IntArray:
-    """Cover each period greedily from the one before, ``[p, l, r, g]``.
+    """Cover the demand of each period greedily, starting from the period before, ``[p, l, r, g]``.
 
     Plans are within maximums, and within capacity if the minimums are. Some demand may be
     uncovered.
@@ -33,9 +33,9 @@ def greedy_plan(problem: HorizonProblem) -> IntArray:
 def period_by_period(
     problem: HorizonProblem, *, time_limit_s: float, check: Callable[[], None]
 ) -> IntArray | None:
-    """Plan each period from the one before (a rolling plan without foresight), ``[p, l, r, g]``.
+    """Plan each period alone, starting from the plan of the one before, ``[p, l, r, g]``.
 
-    Returns None if a period has no plan within its share of the time.
+    Returns None if a period has no plan within its share of ``time_limit_s``.
     """
     compiled()
     targets, current = [], problem.first.current
@@ -61,7 +61,10 @@ def period_by_period(
 def _window_from(
     problem: HorizonProblem, window: PlanningProblem, period: int, current: IntArray
 ) -> PlanningProblem:
-    """Return the window with ``current`` as its fleet; before ``lead`` nothing more can be up."""
+    """Return the window with ``current`` as its fleet.
+
+    Before period ``lead``, no further instance can be up, so maximums are at most ``current``.
+    """
     if period >= problem.lead:
         return replace(window, current=current)
     maximum = np.minimum(window.maximum, current)

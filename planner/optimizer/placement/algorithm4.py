@@ -88,9 +88,10 @@ def _scale_out(
 
 
 def _attempts(service: Service) -> list[tuple[bool, tuple[tuple[int, ...], ...]]]:
-    """Return the attempts in order: preferred GPU types, then fallbacks.
+    """Return what to try in order: (under one S1 switch only, GPU types by role and part).
 
-    An affinity to one S1 switch is given up last. Even then a unit lies in one subgroup.
+    Preferred GPU types come before fallbacks. An affinity to one S1 switch is given up last. Even
+    then a unit lies in one subgroup.
     """
     narrow = service.affinity == "s1" and len(service.roles) > 1
     tries = [(narrow, alternative) for alternative in service.alternatives]
@@ -109,7 +110,8 @@ def candidate_domains(
 ) -> list[Domain]:
     """Return the domains with room for a unit, in the order of Algorithm 4.
 
-    By priority of the subgroup, then existing groups before new ones, then the fullest.
+    A domain is one S1 switch if ``narrow``, else a subgroup. Low subgroup priorities come first,
+    then domains that the service already uses, then the fullest.
     """
     centre = problem.services[s].centre
     s1s = np.flatnonzero(problem.centre_of_s1 == centre)
@@ -128,7 +130,10 @@ def candidate_domains(
 def _add_to_groups(
     problem: PlacementProblem, ledger: Ledger, present: Placement, s: int, more: tuple[int, ...]
 ) -> tuple[list[Row], list[Unplaced]]:
-    """Add replicas of some roles only; each joins the group with the fewest of it that has room."""
+    """Add replicas of some roles to existing groups; return rows and what found no room.
+
+    Each replica joins the group with the fewest replicas of its role that has room.
+    """
     service = problem.services[s]
     rows: list[Row] = []
     gaps: list[Unplaced] = []
@@ -173,7 +178,7 @@ def _add_to_groups(
 def no_room_reason(
     problem: PlacementProblem, ledger: Ledger, s: int, shape: tuple[int, ...]
 ) -> str:
-    """Return why a unit fits nowhere, as text."""
+    """Return in words why a unit fits nowhere."""
     service = problem.services[s]
     s1s = np.flatnonzero(problem.centre_of_s1 == service.centre).tolist()
     names = problem.topology.gpu_types

@@ -18,10 +18,10 @@ Where = dict[Key, int]
 
 @dataclass(frozen=True, slots=True)
 class SwitchClasses:
-    """Classes of S1 switches and of subgroups.
+    """Groups of S1 switches with equal nodes, and of subgroups with equal switches.
 
-    ``switches[c]`` is the S1 switches of class c, which belongs to subgroup class ``pool[c]``.
-    ``pools[p]`` is the subgroups of class p, each as its S1 switches.
+    ``switches[c]`` lists the S1 switches of class c, which belongs to subgroup class ``pool[c]``.
+    ``pools[p]`` lists the subgroups of class p, each as its S1 switches.
     """
 
     switches: tuple[tuple[int, ...], ...]
@@ -34,7 +34,7 @@ class SwitchClasses:
         return all(len(members) == 1 for members in self.switches)
 
     def columns(self, subgroup: IntArray, where: Where) -> tuple[dict[Key, int], Where]:
-        """Return ``where`` in numbers of classes, and the part of it under other switches.
+        """Return counts by class from counts by switch, and the part under switches of no class.
 
         Every class must be a single switch. ``subgroup`` is the subgroup of each S1 switch.
         """
@@ -53,7 +53,7 @@ class SwitchClasses:
         return inside, elsewhere
 
     def where(self, subgroup: IntArray, counts: dict[Key, int]) -> Where:
-        """Return counts by switches and subgroups, the reverse of ``columns``."""
+        """Return counts by switch from counts by class (the reverse of ``columns``)."""
         switch = [members[0] for members in self.switches]
         pool = [int(subgroup[copies[0][0]]) for copies in self.pools]
         where: Where = {}
@@ -64,7 +64,7 @@ class SwitchClasses:
 
 
 def switch_classes(problem: PlacementProblem, *, together: bool) -> SwitchClasses:
-    """Return the classes of identical subtrees, or with ``together`` False each switch alone."""
+    """Return the classes of identical subtrees; with ``together`` False, one class per switch."""
     tree = problem.topology
     free = tree.gpus - problem.taken
     order = np.lexsort((free, tree.gpus, tree.gpu, tree.s1))

@@ -49,15 +49,15 @@ def place_exact(
     time_limit_s: float = 10.0,
     check: Callable[[], None] = lambda: None,
 ) -> ExactPlacement:
-    """Return the placement with the fewest penalty points, from nothing, with a proven gap.
+    """Return the placement with the fewest penalty points, starting empty, with a proven gap.
 
-    First, identical subtrees are merged. That gives a bound, and counts for each class. Units of a
-    class may not all find single switches. Small networks are then solved again with every switch
-    separate. In large ones, ``improve_counts`` works on a few subgroups at a time until the time
-    ends. The gap refers to the bound in both cases.
+    First, identical subtrees are merged. That gives a bound, and unit counts for each class. Units
+    of a class may not all find single switches. Small networks are then solved again with every
+    switch separate. In large ones, ``improve_counts`` improves a few subgroups at a time until time
+    runs out. The gap refers to the bound in both cases.
 
-    The result is never worse than Algorithm 4 or the blind baseline, because the best of all is
-    returned. ``check`` is called about twice a second; an exception from it ends the search.
+    The result is never worse than Algorithm 4 or the topology-blind baseline. ``check`` is called
+    about twice a second; an exception from it ends the search.
     """
     began = perf_counter()
     check = throttled(check)
@@ -68,7 +68,10 @@ def place_exact(
         return measure_placement(problem, placement, shares).penalty, placement
 
     tried = [run_algorithm4(problem), place_blind(problem)]
-    best = min(((measure_placement(problem, p, shares).penalty, p) for p in tried), key=_sum_points)
+    best = min(
+        ((measure_placement(problem, one, shares).penalty, one) for one in tried),
+        key=_sum_points,
+    )
     until = began + SOLVING * time_limit_s
     bound, where = 0.0, None
     for together in (True, False):
@@ -113,7 +116,7 @@ def _sum_points(scored: tuple[float, Placement]) -> float:
 
 
 def _merge_unplaced(unplaced: tuple[Unplaced, ...]) -> tuple[Unplaced, ...]:
-    """Merge the gaps of each service and shape."""
+    """Merge entries of one service and unit shape by adding their counts."""
     by_shape: dict[tuple[int, tuple[int, ...]], Unplaced] = {}
     for gap in unplaced:
         key = (gap.service, gap.shape)

@@ -23,7 +23,7 @@ from simulation.arrays import IntArray
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FreeSlots:
-    """Slots by S1 switch and entry, and the use of slots by instances."""
+    """Slots by S1 switch and entry (GPU type and size), and the slots that instances use."""
 
     entries: tuple[tuple[int, int], ...]  # GPU type, size
     slots: IntArray  # [s1, e]
@@ -62,7 +62,7 @@ class FreeSlots:
         return self.taken((gpu, size) for block in parts for _, gpu, size in block.instances)
 
     def taken(self, instances: Iterable[tuple[int, int]]) -> IntArray:
-        """Return the slots that instances (GPU type, GPUs) take, shape ``[e]``."""
+        """Return the slots of each entry that instances (GPU type, GPUs) use, shape ``[e]``."""
         total = np.zeros(len(self.entries), np.int64)
         for gpu, size in instances:
             node = max(1, int(self.node[gpu]))

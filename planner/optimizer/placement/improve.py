@@ -27,12 +27,12 @@ def improve_counts(
     until: float,
     check: Callable[[], None],
 ) -> Where:
-    """Return ``counts`` improved by placing the units of a few subgroups again.
+    """Return ``counts`` improved by placing again the units of a few subgroups at a time.
 
     Each step solves the program over those subgroups alone, with all unplaced units. Every round
-    groups them differently, and a round without gain makes the groups larger. The search ends when
-    ``enough`` (called with the points gained so far) returns True, or when the clock (perf_counter)
-    passes ``until``. The result is never worse.
+    groups them differently. A round without gain makes the groups larger. The search ends when
+    ``enough(points gained)`` returns True, or when ``perf_counter()`` passes ``until``. The result
+    is never worse than ``counts``.
     """
     groups: dict[int, list[int]] = {}
     for s1 in np.unique(problem.topology.s1).tolist():
@@ -67,7 +67,7 @@ def _place_again(
     limit_s: float,
     check: Callable[[], None],
 ) -> tuple[Where, float] | None:
-    """Return ``counts`` with the units of ``groups`` placed again, and the points gained.
+    """Return ``counts`` with the units of ``groups`` placed again, and the penalty points saved.
 
     Returns None without a gain.
     """

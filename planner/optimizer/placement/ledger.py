@@ -29,7 +29,7 @@ class Block:
 def unit_blocks(
     service: Service, shape: Sequence[int], alternative: Sequence[Sequence[int]]
 ) -> list[Block]:
-    """Return the replicas of a unit on the GPU types of ``alternative``, the largest first."""
+    """Return the replicas of a unit on the GPU types of ``alternative``, largest replicas first."""
     replicas = []
     for r, (count, role, types) in enumerate(zip(shape, service.roles, alternative, strict=True)):
         instances = [
@@ -43,7 +43,7 @@ def unit_blocks(
 
 
 class Ledger:
-    """Free GPUs by node, and by S1 switch and type.
+    """Tracks free GPUs by node, and by S1 switch and GPU type, while units are placed.
 
     Allocation deducts at once ("virtual allocation", seed 003, section 3.5). A unit that does not
     fit completely is rolled back.
@@ -92,6 +92,7 @@ class Ledger:
         self._deduct([(node, -gpus) for node, gpus in taken])
 
     def _deduct(self, taken: list[tuple[int, int]]) -> list[tuple[int, int]]:
+        """Take the GPUs from the free ones, and return ``taken``."""
         for node, gpus in taken:
             self.free[node] -= gpus
             self.free_s1[self.s1[node], self.gpu[node]] -= gpus
@@ -114,7 +115,7 @@ class Ledger:
     def place_unit(
         self, service: int, unit: int, parts: Sequence[Block], s1s: Sequence[int]
     ) -> list[Row]:
-        """Return the rows of a unit under ``s1s`` (one domain), or none if it does not fit whole.
+        """Place a unit under ``s1s`` (one domain); return its rows, or none if it does not fit.
 
         Replicas are placed in turn ("AssignOnePod"): under switches that the unit already uses,
         else under the fullest switch with room.
@@ -137,7 +138,7 @@ class Ledger:
         return list(self._rows(service, unit, done))
 
     def has_room(self, parts: Sequence[Block], s1s: Sequence[int]) -> bool:
-        """Return True if enough GPUs of each type are free under ``s1s``, on whatever nodes."""
+        """Return True if enough GPUs of each type are free under ``s1s``, on any nodes."""
         need = np.zeros(self.free_s1.shape[1], np.int64)
         for block in parts:
             for _, gpu, size in block.instances:
@@ -145,6 +146,7 @@ class Ledger:
         return bool((self.free_s1[list(s1s)].sum(axis=0) >= need).all())
 
     def _order(self, block: Block, s1s: Sequence[int], used: list[int]) -> list[int]:
+        """Return the switches to try: those already used, then the fullest with room."""
         rest = [s1 for s1 in s1s if s1 not in used]
         if len(rest) > 1:
             types = sorted({gpu for _, gpu, _ in block.instances})
@@ -155,6 +157,7 @@ class Ledger:
     def _rows(
         self, service: int, unit: int, done: list[tuple[Block, int, int, int, int]]
     ) -> Iterator[Row]:
+        """Yield the table rows of a unit that was placed."""
         ids: dict[tuple[int, int, int], int] = {}
         for block, part, number, node, gpus in done:
             key = (block.role, block.replica, number)

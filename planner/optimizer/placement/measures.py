@@ -74,8 +74,8 @@ def measure_placement(
 ) -> Measures:
     """Return all figures of ``placement``.
 
-    The lowest switch that holds all of a unit limits the unit's bandwidth. The slowest pair of
-    prefill and decode sees just that.
+    A unit's KV bandwidth is that of the lowest switch above all its instances. ``shares`` gives the
+    share of bandwidth at each switch level.
     """
     units = measure_units(problem, placement, shares)
     services = problem.services
@@ -165,10 +165,10 @@ def measure_units(
 
 
 def service_share(units: Units, s: int) -> tuple[float, float] | None:
-    """Return the share of network bandwidth for a service's hand-overs: mean and worst.
+    """Return the share of network bandwidth for a service's KV transfers: mean and worst.
 
-    The mean is harmonic over units, weighted by GPUs, so that it gives the mean transfer time.
-    Returns None without units.
+    The mean is harmonic over units, weighted by GPUs, so it gives the mean transfer time. Returns
+    None without units.
     """
     of_service = units.service == s
     if not of_service.any():
@@ -188,6 +188,7 @@ def _single_valued(values: IntArray, group: IntArray, count: int) -> BoolArray:
 
 
 def _group_sums(values: IntArray, group: IntArray, count: int) -> IntArray:
+    """Return the sum of ``values`` in each group."""
     total = np.zeros(count, np.int64)
     np.add.at(total, group, values)
     return total

@@ -11,7 +11,7 @@ from planner.optimizer.placement.problem import Placement, PlacementProblem, Unp
 
 
 class SwitchAssigner:
-    """Assigns switches to units by counting slots only."""
+    """Assigns units to switches by counting free slots, without choosing nodes."""
 
     def __init__(self, problem: PlacementProblem, room: FreeSlots) -> None:
         self.problem, self.room = problem, room
@@ -19,7 +19,7 @@ class SwitchAssigner:
         self.counts: Where = {}
 
     def near(self, s: int, k: int, a: int, members: tuple[int, ...], parts: list[Block]) -> bool:
-        """Place a unit under the fullest switch of ``members`` with room, and return success."""
+        """Place a unit under one switch: the fullest of ``members`` with room. Return success."""
         need, switches = self.room.of_unit(parts), np.array(members)
         fitting_switches = switches[(self.slots[switches] >= need).all(axis=1)]
         if not len(fitting_switches):
@@ -32,7 +32,10 @@ class SwitchAssigner:
     def place_across(
         self, s: int, k: int, a: int, members: tuple[int, ...], parts: list[Block]
     ) -> bool:
-        """Place a unit replica by replica under switches of one subgroup, and return success."""
+        """Place a unit's replicas under several switches of one subgroup. Return success.
+
+        Each replica goes to the fullest switch with room. On failure nothing is placed.
+        """
         before, switches, chosen = self.slots.copy(), np.array(members), []
         for block in parts:
             need = self.room.of_block(block)
@@ -53,19 +56,21 @@ class SwitchAssigner:
         self._count_wide(s, k, a, chosen)
 
     def _count_wide(self, s: int, k: int, a: int, chosen: list[tuple[Block, int]]) -> None:
+        """Count a unit that lies across switches of a subgroup, and each replica's switch."""
         pool = int(self.problem.subgroup[chosen[0][1]])
         self.count(("wide", s, k, a, pool, 0))
         for block, s1 in chosen:
             self.count(("part", s, block.role, a, s1, pool))
 
     def count(self, key: Key, number: int = 1) -> None:
+        """Count ``number`` more of a unit, replica or place."""
         self.counts[key] = self.counts.get(key, 0) + number
 
 
 def assign_switches(
     problem: PlacementProblem, kinds: SwitchClasses, room: FreeSlots, counts: Where
 ) -> Where:
-    """Return the program's ``counts`` by switch.
+    """Return the program's unit ``counts``, given by class of switches, by single switch.
 
     Units that find no switch of their class go wherever their affinity allows. Otherwise they go
     anywhere in a subgroup, or stay unplaced.
@@ -114,29 +119,29 @@ def _switches_of_replicas(
     return {key: sorted(switches) for key, switches in switches_of.items()}
 
 
-def _place_in_any_subgroup(realiser: SwitchAssigner, s: int, k: int) -> bool:
-    """Place a unit in any subgroup of its data centre, low priorities first, and return success."""
-    problem = realiser.problem
+def _place_in_any_subgroup(assigner: SwitchAssigner, s: int, k: int) -> bool:
+    """Place a unit in any subgroup of its data centre, low priorities first. Return success."""
+    problem = assigner.problem
     service = problem.services[s]
     s1s = np.flatnonzero(problem.centre_of_s1 == service.centre)
     by_tier = [s1s[problem.tiers[s1s] == tier] for tier in np.unique(problem.tiers[s1s])]
     for a, alternative in enumerate(service.alternatives):
         parts = unit_blocks(service, service.shapes[k][0], alternative)
-        if any(realiser.near(s, k, a, tuple(members.tolist()), parts) for members in by_tier):
+        if any(assigner.near(s, k, a, tuple(members.tolist()), parts) for members in by_tier):
             return True
         if len(parts) > 1:
             groups = problem.subgroup[s1s]
             for g in np.unique(groups):
-                if realiser.place_across(s, k, a, tuple(s1s[groups == g].tolist()), parts):
+                if assigner.place_across(s, k, a, tuple(s1s[groups == g].tolist()), parts):
                     return True
     return False
 
 
 def placement_of(problem: PlacementProblem, counts: Where) -> Placement:
-    """Choose nodes for all instances, under each switch the largest first.
+    """Choose a node for each instance, under each switch the largest instances first.
 
-    In that order, every instance within the slots fits (``room``). If sizes do not divide one
-    another, an instance may not fit; its unit is then unplaced.
+    In that order, all instances fit if their slots do (``room``) and sizes divide one another.
+    Otherwise an instance may not fit. Its unit is then unplaced.
     """
     parts: dict[tuple[int, int, int, int], list[int]] = {}
     for (kind, s, r, a, s1, pool), n in sorted(counts.items()):

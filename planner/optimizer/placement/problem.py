@@ -85,7 +85,10 @@ class Service:
 
     @cached_property
     def alternatives(self) -> tuple[tuple[tuple[int, ...], ...], ...]:
-        """Return GPU types by role and part, the preferred first: fewest steps down the lists."""
+        """Return the GPU types to use by role and part, one entry per alternative.
+
+        Alternatives with the fewest steps down the preference lists come first.
+        """
         type_lists = [part.types for role in self.roles for part in role.parts]
         ranked = sorted(
             product(*(range(len(types)) for types in type_lists)), key=lambda r: (sum(r), r)
@@ -115,10 +118,10 @@ class Service:
 
     @property
     def need(self) -> int:
-        """Return the least subgroup priority that can satisfy the service's affinity.
+        """Return the lowest subgroup priority that can satisfy the service's affinity.
 
-        With several preferred GPU types, that is high under one S1 switch and medium under one S2
-        switch.
+        With several preferred GPU types, that is high for affinity to one S1 switch. For affinity
+        to one S2 switch, it is medium.
         """
         if len({part.types[0] for role in self.roles for part in role.parts}) == 1:
             return LOW
@@ -184,6 +187,7 @@ class Placement:
         return cls(service, unit, role, replica, part, instance, node, gpus, unplaced)
 
     def rows(self, which: BoolArray) -> Placement:
+        """Return the part of the table that ``which`` selects."""
         return Placement.of_table([getattr(self, name)[which] for name in self.COLUMNS])
 
     def used(self, nodes: int) -> IntArray:
@@ -198,7 +202,7 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class Unplaced:
-    """Units of one shape that found no place, and the reason."""
+    """Units of one shape that could not be placed, and the reason."""
 
     service: int
     shape: tuple[int, ...]

@@ -32,7 +32,7 @@ from simulation.topology import S1, S2
 
 @dataclass(slots=True)
 class Program:
-    """Columns and rows, in the order in which they are added."""
+    """A mixed-integer program under construction: columns and rows in order of addition."""
 
     keys: list[Key] = field(default_factory=list)
     cost: list[float] = field(default_factory=list)
@@ -76,7 +76,7 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The counts of nonzero columns; None if no solution was found within the time."""
+    """The counts of nonzero columns, or None if no solution was found in time."""
 
     counts: dict[Key, int] | None
     bound: float
@@ -210,7 +210,7 @@ def solve_placement(
 
 
 def _units_that_fit(room: FreeSlots, members: tuple[int, ...], need: IntArray) -> int:
-    """Return how many units of ``need`` fit under the switches if these are otherwise empty."""
+    """Return how many units with slots ``need`` fit under otherwise empty switches ``members``."""
     used_types = need > 0
     each = room.slots[np.array(members)][:, used_types] // need[used_types]
     return int(each.min(axis=1).sum()) if used_types.any() else 0
@@ -223,9 +223,9 @@ def _uses_entry(rows: IntArray, need: IntArray) -> list[tuple[int, float]]:
 def _node_rows(
     program: Program, problem: PlacementProblem, kinds: SwitchClasses
 ) -> dict[tuple[int, int], int]:
-    """Add rows and columns for the number of nodes in use, by GPU type and class of switches.
+    """Add rows and columns that count the nodes in use, by GPU type and class of switches.
 
-    A column charges all GPUs of an opened node as fragments. Units that run there deduct theirs.
+    A column charges all GPUs of a used node as fragments. Units that run there deduct theirs.
     """
     tree = problem.topology
     rows = {}
@@ -248,7 +248,7 @@ def _node_rows(
 def _node_entries(
     opened: dict[tuple[int, int], int], c: int, parts: Sequence[Block]
 ) -> tuple[list[tuple[int, float]], float]:
-    """Return the entries of ``parts`` in the node rows, and the points that they deduct."""
+    """Return the entries of ``parts`` in the node rows, and the penalty points that they deduct."""
     used: dict[int, int] = {}
     for block in parts:
         for _, gpu, size in block.instances:

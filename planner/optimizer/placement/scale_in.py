@@ -19,9 +19,9 @@ def scale_in(
 ) -> Placement:
     """Return ``placed`` without ``less`` replicas by role of service ``s``.
 
-    Whole units go while they are within ``less``: those on the highest priority first, to free it,
-    then the newest. The rest comes from single units in the same order, down to one replica of each
-    role. The last replicas go only if the service ends.
+    Whole units are removed while they are within ``less``. Those on subgroups of the highest
+    priority go first, then the newest. The rest comes from single units in the same order, down to
+    one replica of each role. The last replicas go only if the service ends.
     """
     roles = len(problem.services[s].roles)
     of_service = np.flatnonzero(placed.service == s)

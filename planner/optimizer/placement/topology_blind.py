@@ -45,7 +45,7 @@ def _place_unit(
     shape: tuple[int, ...],
     of_type: dict[int, np.ndarray],
 ) -> list[Row]:
-    """Place instance by instance, each on its most preferred type that any node has room for."""
+    """Place a unit instance by instance, each on its most preferred type with room."""
     service = problem.services[s]
     rows: list[Row] = []
     first = ledger.instance
@@ -68,6 +68,7 @@ def _place_unit(
 
 
 def _take_on_freest_node(ledger: Ledger, nodes: np.ndarray, size: int) -> list[tuple[int, int]]:
+    """Allocate ``size`` GPUs on the node with the most free GPUs, or return nothing."""
     largest = int(ledger.size[nodes].max(initial=0))
     if size > largest:
         return ledger.take(nodes, size)

@@ -30,7 +30,7 @@ Row = TypeVar("Row")
 
 
 def conflicting_set(problem: HorizonProblem) -> str:
-    """Return the sentence for a minimal conflicting set of an infeasible ``problem``."""
+    """Return a sentence that names a minimal conflicting set of an infeasible ``problem``."""
     draft = draft_program(problem, cuts=False)
     program = draft.builder.program()
     words: dict[int, tuple[Callable[[int], str], int]] = {}
@@ -62,10 +62,10 @@ def conflicting_set(problem: HorizonProblem) -> str:
 def minimal_rows(
     rows: Sequence[Row], infeasible: Callable[[Sequence[Row]], bool], budget_s: float
 ) -> list[Row]:
-    """Delete rows in halving chunks while the rest stays infeasible.
+    """Return a minimal part of ``rows`` that is still infeasible, by deleting halving chunks.
 
-    The result is minimal if the time suffices. ``infeasible`` must be monotone: a superset of an
-    infeasible set is infeasible.
+    The result is minimal only if ``budget_s`` seconds suffice. ``infeasible`` must be monotone: a
+    superset of an infeasible set is infeasible.
     """
     needed, size, began = list(rows), max(1, len(rows) // 2), perf_counter()
     while True:
@@ -84,9 +84,9 @@ def minimal_rows(
 
 
 class _Rows:
-    """A program without objective on one HiGHS object, with ``rows`` that can be switched off.
+    """A program without an objective in one HiGHS object. Its ``rows`` can be switched off.
 
-    A row is switched off by freeing its bounds.
+    A row is switched off by removing its bounds.
     """
 
     def __init__(self, program: LinearProgram, rows: Sequence[int], *, relaxed: bool) -> None:

@@ -33,7 +33,10 @@ LOOSE = 1e-7  # share by which a facet is moved outwards
 
 
 def whole_covers(draft: Draft) -> None:
-    """Add the facets of every local and joint need, unless demand may stay unserved."""
+    """Add the facets of each region's demand and of each joint demand.
+
+    Adds nothing if demand may stay unserved.
+    """
     if draft.short is not None:
         return
     first = draft.problem.first
@@ -58,7 +61,7 @@ def _add(
     lost: IntArray,
     need: float,
 ) -> None:
-    """Add the facets of one need; ``region`` None: over the instances of all regions."""
+    """Add the facets of one demand; ``region`` None means the instances of all regions."""
     first = draft.problem.first
     rows = cover_facets(first, model, columns, lost, need)
     if not len(rows):
@@ -78,10 +81,10 @@ def _add(
 def cover_facets(
     problem: PlanningProblem, model: int, columns: IntArray, lost: IntArray, need: float
 ) -> FloatArray:
-    """Return rows ``[a, b]`` with  a x >= b  for all whole x that carry ``need`` tokens/s.
+    """Return rows ``[a, b]``: a x >= b for all instance counts x that carry ``need`` tokens/s.
 
-    x are the instances of ``columns``, of which ``lost`` are gone. There are no rows for too many
-    columns or points.
+    x counts the instances of ``columns``, of which ``lost`` are assumed gone. No rows are returned
+    if there are too many columns or points to list.
     """
     none = np.empty((0, len(columns) + 1))
     if need <= 0 or not 0 < len(columns) <= COLUMNS:

@@ -47,7 +47,10 @@ def starts(draft: Draft) -> None:
 
 
 def pools(draft: Draft) -> None:
-    """Add  n <= x - d  with capacity C(n), for every period and cell: see ``program.pools``."""
+    """Add  n <= x - d  for every period and pool: only instances up and not lent carry load.
+
+    The joint capacity C(n) is modelled in ``program.pools``.
+    """
     for period, by_lost in enumerate(draft.pools):
         lent = None if draft.lent is None else draft.lent[period]
         for carried in by_lost.values():
@@ -55,10 +58,10 @@ def pools(draft: Draft) -> None:
 
 
 def all_sides(draft: Draft) -> None:
-    """Add  sum_{g in side} C(x - d)  >=  share served   for every side, p, l, r.
+    """Add  sum_{g in side} C(x - d)  >=  share served   for every side, period and region.
 
-    Only if there are several sides: prefill and decode, owned and spot, or different losses of
-    instances.
+    Every side must have capacity for the demand served. A side is a group of columns, such as
+    prefill or decode. Rows are added only if there are several. See the module for the symbols.
     """
     if draft.served is None:
         return
@@ -71,7 +74,10 @@ def all_sides(draft: Draft) -> None:
 
 
 def local_coverage(draft: Draft) -> None:
-    """Add  sum_g C(x - d) + sum_k u  >=  epsilon max_w rho[p,l,r,w]   for every p, l, r."""
+    """Add  sum_g C(x - d) + sum_k u  >=  epsilon max_w rho[p,l,r,w]   for every p, l, r.
+
+    Each region must serve the share epsilon of its peak, or count the rest u as unserved.
+    """
     all_pairs = np.arange(draft.pairs)
     for period, window in enumerate(draft.problem.windows):
         need = local_need_tps(window).ravel()
@@ -83,7 +89,10 @@ def local_coverage(draft: Draft) -> None:
 
 
 def global_coverage(draft: Draft) -> None:
-    """Add  sum_r sum_g C(x - d) + sum_k (sum_r u + v)  >=  max_w sum_r rho   for every p, l."""
+    """Add  sum_r sum_g C(x - d) + sum_k (sum_r u + v)  >=  max_w sum_r rho   for every p, l.
+
+    All regions together must serve the joint peak, or count the rest as unserved.
+    """
     models, model_of = np.arange(len(draft.problem.first.models)), draft.model_of_pair
     for period, window in enumerate(draft.problem.windows):
         entries = draft.serving(period, model_of)
@@ -120,7 +129,8 @@ def without_a_region(draft: Draft) -> None:
 def capacity(draft: Draft) -> None:
     """Add  sum_{l, g of t} gpus_per_instance (x + starting)  <=  capacity_gpus[r,t]  for p, r, t.
 
-    These rows are ours, not in the source. Starting instances occupy their GPUs.
+    Instances use no more GPUs than a region has. Starting instances occupy their GPUs. These rows
+    are not in the source.
     """
     for period, window in enumerate(draft.problem.windows):
         row = draft.region * window.capacity_gpus.shape[1] + window.rows[draft.column]
@@ -135,7 +145,7 @@ def capacity(draft: Draft) -> None:
 
 
 def lending(draft: Draft) -> None:
-    """Add  d[p]  <=  x[p]   for every p and cell."""
+    """Add  d[p]  <=  x[p]   for every p and cell: only instances that are up can be lent."""
     if draft.lent is not None:
         rows = np.arange(draft.lent.size)
         entries: list[Entry] = [(rows, draft.x.ravel(), 1.0), (rows, draft.lent.ravel(), -1.0)]
@@ -145,7 +155,8 @@ def lending(draft: Draft) -> None:
 def minimum(draft: Draft) -> None:
     """Add  x[p] - d[p]  >=  minimum[p,l,r,g]   where the minimum is above 0 (E2).
 
-    Before ``lead``, the minimum is at most the present fleet, because nothing else can be up yet.
+    Before period ``lead``, no requested instance can be up yet. The minimum is then at most the
+    present fleet.
     """
     for period, window in enumerate(draft.problem.windows):
         minimums = window.minimum[draft.cell]
@@ -177,7 +188,10 @@ def maximum(draft: Draft) -> None:
 
 
 def tiers(draft: Draft) -> None:
-    """Add  sum_r u[k,p,l,r] + v[k,p,l]  <=  demand of the tier   for every k, p, l."""
+    """Add  sum_r u[k,p,l,r] + v[k,p,l]  <=  demand of the tier   for every k, p, l.
+
+    A tier cannot have more unserved demand than it has demand.
+    """
     if draft.short is None or draft.beyond is None:
         return
     models, model_of = np.arange(len(draft.problem.first.models)), draft.model_of_pair
@@ -233,8 +247,7 @@ def _flows(
 def caps(draft: Draft) -> None:
     """Add  sum a x[p] + sum b s[p]  <=  limit  for money and carbon;  starts + stops  <=  churn.
 
-    Each limit exists for every period and for all periods together. Within a period, money and
-    carbon are per hour.
+    A limit of one period is per hour for money and carbon. A limit on all periods is a total.
     """
     problem = draft.problem
     for family, field, measure in (
@@ -245,16 +258,19 @@ def caps(draft: Draft) -> None:
         everything: list[Entry] = []
         constant, total = 0.0, getattr(problem, field)
         for period, window in enumerate(problem.windows):
-            entries, more = draft.takes(period, measure) if measure else [], 0.0
+            entries, offset = draft.takes(period, measure) if measure else [], 0.0
             if measure is None:
-                entries, more = draft.changed(period)
+                entries, offset = draft.changed(period)
             limit = getattr(window, field)
             if np.isfinite(limit):
                 words = partial(_cap_words, family, limit, problem.within(period))
-                draft.builder.add(family, entries, -INF, limit - more, 1, words)
+                draft.builder.add(family, entries, -INF, limit - offset, 1, words)
             hours = problem.hours if measure else 1.0
-            everything += [(row, of, np.asarray(by, float) * hours) for row, of, by in entries]
-            constant += more
+            everything += [
+                (row, column, np.asarray(coefficient, float) * hours)
+                for row, column, coefficient in entries
+            ]
+            constant += offset
         if np.isfinite(total):
             words = partial(_overall_words, family, total)
             draft.builder.add(family, everything, -INF, total - constant, 1, words)
@@ -278,12 +294,14 @@ FAMILIES = (
 
 
 def _minimum_words(window: PlanningProblem, within: str, row: int) -> str:
+    """Return the words for a GPU limit in a conflict."""
     region, kind = divmod(row, window.capacity_gpus.shape[1])
     gpus = int(window.capacity_gpus[region, kind])
     return f"{gpus:,} {window.row_names[kind]} in {window.regions[region]}{within}"
 
 
 def _own_words(window: PlanningProblem, within: str, row: int) -> str:
+    """Return the words for a region's own demand in a conflict."""
     model, region = divmod(row, len(window.regions))
     need = tokens_words(local_need_tps(window)[model, region])
     where = in_region(window, model, region)

@@ -25,7 +25,7 @@ NONE = -1
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pools:
-    """Capacity variables of a period's cells. Axes: ``n`` cells, ``v`` stretches."""
+    """Variables for each cell's joint capacity in a period. Axes: ``n`` cells, ``v`` stretches."""
 
     plain: FloatArray  # [n] tokens/s of each instance; 0 for a cell with stretches
     cell: IntArray  # [v] ascending
@@ -38,7 +38,7 @@ class Pools:
 
     @classmethod
     def straight(cls, theta: FloatArray) -> Pools:
-        """Return pools in which every instance carries ``theta`` ``[n]``."""
+        """Return pools of linear capacity: every instance carries ``theta`` ``[n]`` tokens/s."""
         none = np.empty(0, np.int64)
         return cls(theta, none, none, none, none, np.empty(0), none, none)
 
@@ -46,7 +46,7 @@ class Pools:
     def of(
         cls, builder: Builder, window: PlanningProblem, cell: Cell, max_counts: IntArray, lost: int
     ) -> Pools:
-        """Return the pools of a window, adding variables to ``builder``.
+        """Return the pools of a window, and add their variables to ``builder``.
 
         ``max_counts`` ``[n]`` is the most instances of a cell that the capacity allows. ``lost``
         instances of each pool are assumed gone.

@@ -73,10 +73,10 @@ class Search:
         return cls(draft, draft.builder.program(), effort, perf_counter() + effort.time_limit_s)
 
     def best(self, start: FloatArray | None = None) -> Solution:
-        """Return the cheapest solution, or with ``priority`` the one with the least value unserved.
+        """Return the cheapest solution, or with ``priority`` the one with the least unserved value.
 
         Cost decides between solutions of equal unserved value. Without ``priority``, ``start`` is a
-        known solution. It is returned if the solver finds none within the time limit.
+        known solution, and is returned if the solver finds none within the time limit.
         """
         if self.draft.problem.priority is not None:
             search, solved = self._limited()
@@ -112,15 +112,16 @@ class Search:
         return replace(solved, values=again.values)
 
     def _cheapest(self, start: FloatArray | None) -> Solution:
+        """Return the cheapest solution within the time left."""
         solved = self._solve(self.program, start, self._left)
         if solved.status == TIMEOUT and start is not None:
             return replace(solved, status=FEASIBLE, values=start)
         return solved
 
     def _limited(self) -> tuple[Search, Solution]:
-        """Minimise the unserved value, then the cost at that value.
+        """Minimise the unserved value, and then the cost at that value.
 
-        Also returns the search that is restricted to plans of the same unserved value.
+        Returns the search restricted to plans of the same unserved value, and the solution.
         """
         unserved_value = self._worth()
         largest_values = np.where(np.isfinite(self.program.upper), self.program.upper, 0.0)
@@ -139,7 +140,7 @@ class Search:
         return among, Solution(proven, values, second.bound, second.died)
 
     def _worth(self) -> FloatArray:
-        """Return the value of unserved demand, by variable."""
+        """Return the value that each variable adds to the unserved demand's total (0 for most)."""
         draft, priority = self.draft, self.draft.problem.priority
         values = np.zeros(len(self.program.cost))
         if draft.short is not None and draft.beyond is not None and priority is not None:
@@ -152,10 +153,10 @@ class Search:
         """Return the starts and stops of all periods: coefficients by variable, and a constant."""
         changes, constant = np.zeros(len(self.program.cost)), 0.0
         for period in range(len(self.draft.x)):
-            entries, more = self.draft.changed(period)
-            constant += more
-            for _, of, by in entries:
-                changes[np.asarray(of)] += np.asarray(by, float)
+            entries, offset = self.draft.changed(period)
+            constant += offset
+            for _, column, coefficient in entries:
+                changes[np.asarray(column)] += np.asarray(coefficient, float)
         return changes, constant
 
     @property
@@ -163,6 +164,7 @@ class Search:
         return self.until - perf_counter()
 
     def _solve(self, program: LinearProgram, start: FloatArray | None, left: float) -> Solution:
+        """Solve ``program`` with the settings of the search, within ``left`` seconds."""
         if not len(program.cost):  # There may be a demand without any variable to serve it.
             unmet = np.any(program.row_lower > 0) or np.any(program.row_upper < 0)
             return (

@@ -127,10 +127,10 @@ def window_program(problem: PlanningProblem) -> WindowProgram:
 def _served(
     program: pulp.LpProblem, problem: PlanningProblem, fleet: dict[Cell, pulp.LpVariable]
 ) -> dict[tuple[int, int], pulp.LpVariable | Expression]:
-    """Return the tokens/s that each model serves in each region, by (i, j).
+    """Return the tokens/s that each model serves in each region, by indices (i, j).
 
-    It is the capacity of the weakest side. With one side, that is an expression. With more (prefill
-    and decode, owned and spot, spare replicas), a variable stays below each.
+    It is the capacity of the weakest side (such as prefill or decode). With one side, it is an
+    expression. With several, it is a variable that stays below each.
     """
     models, regions, columns = (range(size) for size in problem.current.shape)
     sides = role_sides(problem)
@@ -161,10 +161,10 @@ def _pool_capacity(
     fleet: pulp.LpVariable,
     key: tuple[int, int, int, int],
 ) -> Expression:
-    """Return C(fleet) of a pool (i, j, k) with so many replicas lost: theta fleet, or a curve.
+    """Return the joint capacity of pool (i, j, k) after its assumed losses, in tokens/s.
 
-    A curve is filled piece by piece. Slopes fall within a run of pieces. A binary opens each later
-    run once all pieces before it are full.
+    It is theta times the fleet, or a curve that is filled piece by piece. Slopes fall within a run
+    of pieces. A binary variable opens each later run once all pieces before it are full.
     """
     i, _, k, lost = key
     need = float(global_need_tps(problem)[i])
@@ -195,7 +195,7 @@ def _pool_capacity(
 def _add_facets(
     program: pulp.LpProblem, problem: PlanningProblem, fleet: dict[Cell, pulp.LpVariable]
 ) -> None:
-    """Add the facets of each need over whole replicas. They cut off fractions only."""
+    """Add cuts on whole replicas to each coverage row. They exclude only fractional solutions."""
     local, joint = local_need_tps(problem), global_need_tps(problem)
     everywhere = range(len(problem.regions))
     for s, side in enumerate(role_sides(problem)):
@@ -216,7 +216,7 @@ def _add_facets(
 
 
 class _Highs(pulp.HiGHS):  # type: ignore[misc]
-    """PuLP's HiGHS, which a cancel can end."""
+    """PuLP's HiGHS solver, extended so that a cancel can end it."""
 
     check: Callable[[], None]
 
@@ -257,7 +257,7 @@ def _with_fewer_changes(
     effort: Effort,
     left_s: float,
 ) -> IntArray:
-    """Return the replicas with the fewest starts and stops that cost at most bound (1 + gap)."""
+    """Return the replicas with the fewest starts and stops at a cost <= bound (1 + gap)."""
     target, program, cost = stated.target(), stated.program, stated.program.objective
     if stated.changes.value() + int(problem.current.sum()) < 0.5:
         return target

@@ -18,7 +18,10 @@ from simulation.arrays import FloatArray, IntArray
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Draft:
-    """Variables by period and cell. A cell is a model, region and column that can run the model."""
+    """The program's variables by period and cell, and entries of the rows that refer to them.
+
+    A cell is a model, a region and a column that can run the model.
+    """
 
     problem: HorizonProblem
     builder: Builder
@@ -114,14 +117,14 @@ class Draft:
         return np.arange(self.pairs) // len(self.problem.first.regions)
 
     def up(self, period: int, row: npt.ArrayLike, by: npt.ArrayLike) -> list[Entry]:
-        """Return entries with ``by`` for every instance that serves (up and not lent)."""
+        """Return entries with coefficient ``by`` for instances that serve (up and not lent)."""
         entries: list[Entry] = [(row, self.x[period], by)]
         if self.lent is not None:
             entries.append((row, self.lent[period], -np.asarray(by, float)))
         return entries
 
     def serving(self, period: int, row: IntArray, by: FloatArray | None = None) -> list[Entry]:
-        """Return entries for the tokens/s served, times ``by`` of each pair of model and region.
+        """Return entries for the tokens/s that each pair of model and region serves, times ``by``.
 
         ``row`` is the row of each pair.
         """
@@ -136,7 +139,7 @@ class Draft:
     ) -> list[Entry]:
         """Return entries for the tokens/s that each cell carries on a side, times ``times``.
 
-        ``row`` is ``[n]``.
+        A side is a group of columns, such as prefill. ``row`` ``[n]`` is the row of each cell.
         """
         entries: list[Entry] = []
         for lost, pools in self.pools[period].items():
@@ -148,12 +151,12 @@ class Draft:
         return entries
 
     def starting(self, period: int, row: npt.ArrayLike, by: npt.ArrayLike) -> list[Entry]:
-        """Return entries with ``by`` for every instance that was requested and is not up yet."""
+        """Return entries with coefficient ``by`` for instances requested but not up yet."""
         periods = range(max(0, period - self.problem.lead + 1), period + 1)
         return [(row, self.starts[begun], by) for begun in periods] if self.problem.lead else []
 
     def takes(self, period: int, measure: str) -> list[Entry]:
-        """Return entries in row 0 for the period's use of a measure per hour."""
+        """Return entries in row 0 for the period's hourly use of a measure, such as "kwh"."""
         window = self.problem.windows[period]
         hourly, once = per_hour(window, measure)[self.cell], per_start(window, measure)[self.cell]
         entries: list[Entry] = [(0, self.x[period], hourly), (0, self.starts[period], once)]
@@ -163,9 +166,9 @@ class Draft:
         return entries
 
     def changed(self, period: int) -> tuple[list[Entry], float]:
-        """Return entries in row 0 for the starts and stops of a period, and a constant to add.
+        """Return entries in row 0 for the starts and stops of a period, and the constant to add.
 
-        Stops are  x[p-1] + starts - x[p].
+        Stops are x[p-1] + starts - x[p].
         """
         entries: list[Entry] = [(0, self.x[period], -1.0)]
         if period >= self.problem.lead:
@@ -175,16 +178,16 @@ class Draft:
         return entries, float(self.problem.first.current.sum())
 
     def spread(self, values: FloatArray, of: IntArray | None) -> IntArray:
-        """Return the values of variables ``of`` ``[p, n]`` as whole numbers by ``[p, l, r, g]``."""
+        """Return the values of variables ``of`` ``[p, n]`` as whole numbers, ``[p, l, r, g]``."""
         out = np.zeros((len(self.x), *self.problem.first.current.shape), np.int64)
         if of is not None:
             out[(slice(None), *self.cell)] = np.rint(values[of])
         return out
 
     def values_of(self, target: IntArray, lent: IntArray | None = None) -> FloatArray:
-        """Return the variables at a plan ``[p, l, r, g]``.
+        """Return the values of all variables at a plan ``[p, l, r, g]``.
 
-        Unserved demand and cross-region traffic are left at 0.
+        Unserved demand and cross-region traffic stay 0.
         """
         values, cell = np.zeros(self.builder.count), (slice(None), *self.cell)
         serving = target if lent is None else target - lent

@@ -18,7 +18,7 @@ KEPT = 1e-5  # tolerance, as a share of a row's bound, or absolute for bounds be
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """The rows from ``first`` up to but excluding ``beyond`` of a program."""
+    """A named group of program rows, from ``first`` up to but excluding ``beyond``."""
 
     name: str
     first: int
@@ -43,7 +43,7 @@ class LinearProgram:
     row_upper: FloatArray  # [m]
 
     def highs(self, *, relaxed: bool = False) -> highspy.HighsLp:
-        """Return the program for HiGHS; ``relaxed`` allows fractions."""
+        """Return the program in HiGHS's format; ``relaxed`` allows fractional variables."""
         lp = highspy.HighsLp()
         lp.num_col_, lp.num_row_ = len(self.cost), len(self.row_lower)
         lp.col_cost_, lp.col_lower_, lp.col_upper_ = self.cost, self.lower, self.upper
@@ -58,7 +58,7 @@ class LinearProgram:
         return lp
 
     def with_row(self, row: FloatArray, limit: float) -> LinearProgram:
-        """Return the program with  row x <= limit  added."""
+        """Return the program with the row  ``row`` x <= limit  added."""
         present = np.flatnonzero(row)
         return replace(
             self,
@@ -113,7 +113,7 @@ class Builder:
         upper: npt.ArrayLike = INF,
         integral: bool = False,
     ) -> IntArray:
-        """Add ``count`` variables and return their indices."""
+        """Add ``count`` variables and return their column indices."""
         filled = [np.broadcast_to(np.asarray(a, float), count) for a in (cost, lower, upper)]
         self._variables.append((filled[0], filled[1], filled[2], np.full(count, integral)))
         self.count += count
@@ -127,7 +127,10 @@ class Builder:
         upper: npt.ArrayLike = INF,
         integral: bool = False,
     ) -> IntArray:
-        """Add variables >= 0 of ``shape``, to which ``cost`` and ``upper`` broadcast."""
+        """Add variables >= 0 in an array of ``shape`` and return their column indices.
+
+        ``cost`` and ``upper`` broadcast to the shape.
+        """
         flattened = [np.broadcast_to(np.asarray(a, float), shape).ravel() for a in (cost, upper)]
         count = int(np.prod(shape))
         return self.variables(
@@ -143,17 +146,20 @@ class Builder:
         count: int,
         words: Callable[[int], str] | None = None,
     ) -> None:
-        """Add ``count`` rows; ``entries`` are (row from 0, column, coefficient), broadcast."""
+        """Add ``count`` rows of one constraint family with bounds ``lower`` and ``upper``.
+
+        ``entries`` are (row counted from 0, column, coefficient) and broadcast.
+        """
         for row, column, value in entries:
             rows, of, by = np.broadcast_arrays(row, column, np.asarray(value, float))
             self._entries.append((rows.ravel() + self.rows, of.ravel(), by.ravel()))
-        both = tuple(np.broadcast_to(np.asarray(a, float), count) for a in (lower, upper))
-        self._bounds.append((both[0], both[1]))
+        broadcast = tuple(np.broadcast_to(np.asarray(a, float), count) for a in (lower, upper))
+        self._bounds.append((broadcast[0], broadcast[1]))
         self.families.append(Family(family, self.rows, self.rows + count, words))
         self.rows += count
 
     def program(self) -> LinearProgram:
-        """Return the program so far; entries of the same row and column add up."""
+        """Return the program built so far; entries of the same row and column are summed."""
         cost, lower, upper = (np.concatenate([v[i] for v in self._variables]) for i in range(3))
         integral = np.concatenate([v[3] for v in self._variables])
         row, column, value = (

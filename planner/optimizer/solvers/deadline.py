@@ -34,7 +34,7 @@ STATES = highspy.HighsModelStatus
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Solution:
-    """The solution and bound that a solver found."""
+    """What a solver found: status, values and lower bound."""
 
     status: str  # optimal, feasible, infeasible or timeout
     values: FloatArray | None  # [n]
@@ -55,10 +55,10 @@ def solve_program(
 ) -> Solution:
     """Solve ``program`` to ``gap`` relative to its objective, starting from solution ``start``.
 
-    ``outside`` is the least cost of solutions that the program does not contain. The search also
-    ends once a bound of ``outside`` is proven and the best solution costs more than that by over
-    the gap. An exception from ``check`` ends the search and is raised here. A solver that dies
-    without a solution is a timeout with a message in ``died``.
+    The caller may have left out solutions that cost at least ``outside``. The search also ends when
+    its bound reaches ``outside`` and the best solution costs more than that by over the gap. An
+    exception from ``check`` ends the search and is raised here. A solver that dies without a
+    solution counts as a timeout, with a message in ``died``.
     """
     if len(program.cost) < (SEPARATE_PROCESS_FROM if guard_from is None else guard_from):
         return _solve_in_process(program, gap, time_limit_s, check, start, outside)
@@ -78,10 +78,7 @@ def solve_program(
 def run_watched(
     command: Sequence[str], limit_s: float, check: Callable[[], None], output: int | IO[str]
 ) -> str:
-    """Run ``command`` until it ends, times out or is cancelled, and return how it died.
-
-    The result is "" if it did not die.
-    """
+    """Run ``command`` until it ends, times out or is cancelled; return why it died, or ""."""
     until = time.perf_counter() + limit_s * (1 + GRACE_SHARE) + GRACE_S
     process = subprocess.Popen(  # noqa: S603 - our own file or the CBC that PuLP brings
         command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.DEVNULL
@@ -102,7 +99,7 @@ def run_watched(
 
 
 def _read(folder: Path, died: str) -> Solution:
-    """Return the result in ``folder``: the answer, or the best found before the process died."""
+    """Return the answer in ``folder``, or the best solution saved before the process died."""
 
     def kept(name: str) -> FloatArray | None:
         path = folder / f"{name}.npy"
@@ -144,7 +141,7 @@ def _solve_in_process(
 
 
 def solution_of_highs(highs: highspy.Highs) -> Solution:
-    """Return what ``highs`` found in its last run."""
+    """Return the status, values and bound of the last run of ``highs``."""
     info = highs.getInfo()
     feasible = info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible
     values = np.array(highs.getSolution().col_value) if feasible else None

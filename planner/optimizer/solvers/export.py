@@ -37,10 +37,10 @@ def as_pulp(program: LinearProgram) -> pulp.LpProblem:
         if low == high:
             senses = [(pulp.LpConstraintEQ, low, "")]
         else:
-            both = low > -np.inf and high < np.inf
+            two_sided = low > -np.inf and high < np.inf
             senses = [
-                (pulp.LpConstraintGE, low, "_least" if both else ""),
-                (pulp.LpConstraintLE, high, "_most" if both else ""),
+                (pulp.LpConstraintGE, low, "_least" if two_sided else ""),
+                (pulp.LpConstraintLE, high, "_most" if two_sided else ""),
             ]
         for sense, limit, suffix in senses:
             if np.isfinite(limit):

@@ -22,9 +22,10 @@ def _save_atomically(folder: str, name: str, values: npt.ArrayLike) -> None:
 
 
 def solve(folder: str) -> None:
-    """Solve ``problem.npz`` and write ``incumbent.npy``, ``bound.npy`` and finally ``answer.npy``.
+    """Solve ``problem.npz`` in ``folder`` and write the result there.
 
-    The answer holds model status, dual bound, and whether ``incumbent.npy`` is a solution.
+    ``incumbent.npy`` and ``bound.npy`` are written during the search, ``answer.npy`` at the end.
+    The answer has the model status, the dual bound, and whether ``incumbent.npy`` is a solution.
     """
     with np.load(os.path.join(folder, "problem.npz")) as stored:
         part = dict(stored)
