@@ -13,7 +13,9 @@ HEAD = """\
 
 This page lists the formats of traces, by the value of `format`.
 
-The planner detects the format. `python -m planner.inputs.ingest.publish` writes this page.
+The planner detects the format. To add one, follow [the recipe](../CONTRIBUTING.md#a-connector). \
+For a single file, [`--map`](how-to/read-your-traffic.md#name-the-columns) is enough. \
+`python -m planner.inputs.ingest.publish` writes this page.
 
 | format | contents | documented |
 | --- | --- | --- |
