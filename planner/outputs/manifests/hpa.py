@@ -40,7 +40,7 @@ def documents(export: Export) -> list[Document]:
             "Between minReplicas and maxReplicas, the plan's least and "
             + ("what the guard may add; " if plan.guarded else "most; ")
             + "where the metric is missing it stays as it is.",
-            "tolerance 0 asks for HPAConfigurableTolerance (Kubernetes 1.34 or later). Without it "
+            "tolerance 0 asks for HPAConfigurableTolerance (Kubernetes 1.35 or later). Without it "
             "the tolerance is 10%: a change by one of ten replicas is ignored.",
             *_guard_words(plan),
         )
