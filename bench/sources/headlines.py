@@ -187,7 +187,7 @@ def modules(full: bool) -> dict[str, Any]:
         ),
         "modules_lost_static": row(0.34, of(unpaged[0], 50.0).oom_share, "figure 11a", command),
         "modules_lost_elastic": row(0.02, of(unpaged[1], 50.0).oom_share, "figure 11a", command),
-        "modules_gpu_saving_at_equal_slo": row(
+        "modules_gpu_saving": row(
             0.46, 1 - high.gpus / of(four, 50.0).gpus, "abstract: cost", command
         ),
     }

@@ -104,7 +104,11 @@ def hold_decision(
 
 @kernel
 def _seen(reading: Any, planned: Any) -> Any:
-    """Return what the guard reads, ``[SEEN, pools]``."""
+    """Return what the guard reads, ``[SEEN, pools]``; ``guarded_plan._seen`` does so in Python.
+
+    Rows of ``measured`` are those that ``signals.read_signals`` writes: tokens/s of prompts and
+    answers, batch, and late shares.
+    """
     out = np.full((len(SEEN), len(planned)), np.nan)
     out[0] = planned
     out[1:3] = reading.counts[:2]

@@ -47,5 +47,6 @@ class CostLimit(Wrapper):
         self._kept = actions.targets
         return actions
 
+    # Defined here too: ``policy.holds`` trusts a class only if it defines ``hold`` and ``decide``.
     def hold(self, time_s: float) -> Hold | None:
         return super().hold(time_s)

@@ -38,5 +38,6 @@ class ScaleInOptions(Wrapper):
             return actions
         return replace(actions, soft_s=actions.soft_s or self._soft_s, lend=lend)
 
+    # Defined here too: ``policy.holds`` trusts a class only if it defines ``hold`` and ``decide``.
     def hold(self, time_s: float) -> Hold | None:
         return super().hold(time_s)
