@@ -107,15 +107,16 @@ def load_scenario(source: str, progress: Progress) -> tuple[str, str]:
     names = {}
     for index, traffic in enumerate(scenario.traffic.sources):
         if traffic.file is not None:
-            names[index] = _take_in((path.parent / traffic.file).resolve(), progress).name
+            file = (path.parent / traffic.file).resolve()
+            names[index] = _take_in(file, progress, traffic.timezone).name
     return text.with_traces(document, names), scenario.name
 
 
-def _take_in(path: Path, progress: Progress) -> Trace:
-    """Import a file of traffic and return its trace."""
+def _take_in(path: Path, progress: Progress, timezone: str | None = None) -> Trace:
+    """Import a file of traffic and return its trace; ``timezone`` is that of its local times."""
     return trace_ingest_path(
         path=path,
-        options=IngestOptions(name=path.name),
+        options=IngestOptions(name=path.name, timezone=timezone),
         progress=lambda done: progress(done, f"Reading {path.name}"),
     )
 

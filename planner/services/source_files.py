@@ -21,7 +21,12 @@ from planner.errors import EXPECTED, SourceError
 from planner.inputs.ingest import IngestOptions, ingest_file, sha256_file
 from planner.inputs.live.bucket import READ_S, Bucket, Keys, NotCopied
 from planner.inputs.live.files import samples_of_file
-from planner.inputs.live.settings import BucketSettings, FolderSettings, settings_of
+from planner.inputs.live.settings import (
+    BucketSettings,
+    FileSettings,
+    FolderSettings,
+    settings_of,
+)
 from planner.models import Source, SourceReading
 from planner.services.source_allowlist import allowed_folder, check_allowed, read_secret
 from planner.services.sources import reading_store, source_series
@@ -34,7 +39,6 @@ MAX_FILES = 1000  # new files per reading
 MAX_SHOWN = 1000  # files of a preview
 PREVIEW_READ_S = 10.0  # limit of one answer while a user waits for the page
 
-FileSourceSettings = FolderSettings | BucketSettings
 Mark = list[int | str]  # as JSON stores it
 
 
@@ -112,7 +116,7 @@ class BucketFiles:
             copy.unlink(missing_ok=True)
 
 
-def preview_files(kind: str, source_settings: FileSourceSettings) -> tuple[str, ...]:
+def preview_files(kind: str, source_settings: FolderSettings | BucketSettings) -> tuple[str, ...]:
     """Return the file names for a preview; raise SourceError if they cannot be listed."""
     location = (
         BucketFiles(source_settings, PREVIEW_READ_S)
@@ -135,7 +139,7 @@ def read_bucket(source: Source) -> None:
 
 
 def _read_new_files(
-    source: Source, source_settings: FileSourceSettings, location: FolderFiles | BucketFiles
+    source: Source, source_settings: FileSettings, location: FolderFiles | BucketFiles
 ) -> None:
     """Read the files of a source that are new or have changed; each version is read once.
 
@@ -167,7 +171,7 @@ def _read_new_files(
 
 
 def _read_file(
-    source: Source, source_settings: FileSourceSettings, name: str, path: Path, work_folder: Path
+    source: Source, source_settings: FileSettings, name: str, path: Path, work_folder: Path
 ) -> bool:
     """Read one file into the source's series; return True if read now or earlier.
 
@@ -180,6 +184,7 @@ def _read_file(
     options = IngestOptions(
         name=name, format=source_settings.format, mapping=source_settings.mapping,
         model=source_settings.model, region=source_settings.region, tier=source_settings.tier,
+        timezone=source_settings.timezone,
     )  # fmt: skip
     try:
         report = ingest_file(path, work_folder, options)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import uuid
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, replace
@@ -40,6 +41,7 @@ from planner.storage.row_arrays import TRACES, UPLOADS
 
 ADDED_OPTIONS = ("amounts", "timezone", "dates", "where", "sample")
 CHECKED_MODELS = 200  # models of a trace that are looked up in the catalogue
+SLUG = re.compile(r"[-a-zA-Z0-9_]{1,120}")
 NAME_TRIES = 20  # another upload may take the free name first
 
 
@@ -226,9 +228,15 @@ def trace_ingest_path(
     path: Path,
     options: IngestOptions,
     owner: User | None = None,
+    name: str = "",
     progress: Callable[[float], None] | None = None,
 ) -> Trace:
-    """Read a file on this machine, for the command line; a known file is not read again."""
+    """Read a file on this machine, for the command line; a known file is not read again.
+
+    ``name`` is the name of the trace. By default it follows from the name of the file.
+
+    Raises IngestError if another trace has the name, or if the file has another name already.
+    """
     if not path.exists():
         raise IngestError(f"{path}: there is no such file. Check the path.")
     size = check_regular(path)
@@ -239,7 +247,10 @@ def trace_ingest_path(
         sha256=sha256_file(path),
         size=size,
         options=options,
+        name=name,
     )
+    if name and trace.name != name:
+        raise IngestError(f"name: this file is stored as {trace.name}. Use that name.")
     if not _must_read(trace):
         return trace
     try:
@@ -352,7 +363,13 @@ def _read(trace: Trace, path: Path, progress: Callable[[float], None]) -> Ingest
 
 
 def _register_trace(
-    *, owner: User | None, file_name: str, sha256: str, size: int, options: IngestOptions
+    *,
+    owner: User | None,
+    file_name: str,
+    sha256: str,
+    size: int,
+    options: IngestOptions,
+    name: str = "",
 ) -> tuple[Trace, bool]:
     """Return the row for these bytes with these options, and whether it is new."""
     document = asdict(options)
@@ -360,9 +377,13 @@ def _register_trace(
     same_content = Trace.objects.filter(sha256=sha256).exclude(state=Trace.State.REFUSED)
     if trace := same_content.first():
         return trace, False
+    if name and not SLUG.fullmatch(name):
+        raise IngestError(f"name: {name[:60]!r} is no name. Use letters, digits, - and _.")
     for _ in range(NAME_TRIES):
+        if name and Trace.objects.filter(name=name).exists():
+            raise IngestError(f"name: another trace is called {name}. Choose another name.")
         trace = Trace(
-            name=_free_name(file_name),
+            name=name or _free_name(file_name),
             file_name=file_name[:255],
             sha256=sha256,
             bytes=size,

@@ -15,8 +15,8 @@ from planner.selectors.sources import source_gaps
 SETTINGS = (
     "By kind. prometheus: url, and engine, match, model, model_label, region, region_label, tier, "
     "tier_label, token_env, user_env, password_env, days, delay_s, late_s. folder: path, and "
-    "format, mapping, model, region, tier. bucket: url, bucket, and prefix, signing_region, "
-    "access_key_env, secret_key_env, session_token_env, format, mapping, model, region, tier. "
+    "format, mapping, model, region, tier, timezone. bucket: url, bucket, and prefix, "
+    "signing_region, access_key_env, secret_key_env, session_token_env, and the options of folder. "
     "samples: nothing."
 )
 PROMETHEUS = {"url": "https://prometheus.example:9090", "match": {"namespace": "prod"}}

@@ -374,7 +374,7 @@ def _second_pass(ns: IntArray, order: Order) -> BoolArray:
     return second
 
 
-FOLDING = (  # zones to offer for a repeated hour, one for each change of clocks
+CHANGING = (  # zones to offer at a change of clocks, one for each time of the change
     "America/New_York",
     "America/Chicago",
     "America/Denver",
@@ -386,9 +386,10 @@ FOLDING = (  # zones to offer for a repeated hour, one for each change of clocks
 )
 
 
-def folding_zones(local_ns: int) -> tuple[str, ...]:
-    """Return the zones of FOLDING in which a local time occurs twice."""
-    return tuple(zone for zone in FOLDING if _is_repeated_hour(local_ns, zone))
+def changing_zones(local_ns: int, *, skipped: bool) -> tuple[str, ...]:
+    """Return the zones of CHANGING that skip a local time, or else those that repeat it."""
+    sign = -1 if skipped else 1
+    return tuple(zone for zone in CHANGING if sign * _set_back_s(local_ns, zone) > 0)
 
 
 def folds_in(ns: int, zone: str) -> bool:
@@ -398,9 +399,11 @@ def folds_in(ns: int, zone: str) -> bool:
 
 
 @cache
-def _is_repeated_hour(local_ns: int, zone: str) -> bool:
-    when = datetime.fromtimestamp(local_ns / 1e9, tz=UTC_ZONE).replace(tzinfo=ZoneInfo(zone))
-    return when.utcoffset() != when.replace(fold=1).utcoffset()
+def _set_back_s(local_ns: int, zone: str) -> float:
+    """Return by how much a zone sets its clock back (-: ahead) around a local time; else 0."""
+    when = datetime.fromtimestamp(local_ns / 1e9, tz=UTC_ZONE).replace(tzinfo=None)
+    before, after = (ZoneInfo(zone).utcoffset(when.replace(fold=fold)) for fold in (0, 1))
+    return (before - after).total_seconds() if before is not None and after is not None else 0.0
 
 
 def _times(

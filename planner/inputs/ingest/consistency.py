@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from planner.errors import Choice, IngestError
-from planner.inputs.ingest.clock import Clock, folding_zones
+from planner.inputs.ingest.clock import Clock, changing_zones
 from planner.inputs.ingest.options import COUNTER, COUNTS
 from planner.inputs.ingest.report import RELATIVE, moment_text
 from simulation.arrays import FloatArray, IntArray
@@ -32,6 +32,9 @@ FEW_REPEATS = 5  # fewer repeated rows may be chance
 FEW_BINS = 12  # fewer bins do not show a counter
 FALLS = 0.05  # largest share of steps down of a counter, which are restarts
 RESTART = 0.25  # largest share of the value before that a counter has after a restart
+ENOUGH_ROWS = 30  # of an hour; with fewer, its neighbours may differ by chance
+BUSY_ROWS = 10  # of hours next to one that has none by chance once in 22,000 times
+NEAR_HOURS = 12
 TWICE = (1.6, 2.5)  # requests of a repeated hour against its neighbours
 COUNTER_NAMES = ("_total", "_sum", "_bucket", "counter")
 
@@ -55,7 +58,7 @@ class Evidence:
     declared_unit: bool = False  # the format declares the unit
     bins: bool = False  # the times are those of bins, not of requests
     jump_ns: IntArray | None = None  # local times that follow a jump back of about an hour
-    hours: Mapping[int, int] = field(default_factory=dict)  # rows by hour
+    hours: Mapping[int, int] = field(default_factory=dict)  # rows by hour since the epoch
     before: FloatArray | None = None  # amounts of a series, and those that follow them
     after: FloatArray | None = None
     values: FloatArray | None = None  # amounts of one field
@@ -127,22 +130,24 @@ def _time_unit(evidence: Evidence) -> Finding | None:
     )
 
 
-def _repeated_hour(evidence: Evidence) -> Finding | None:
-    """Ask for the time zone of local times in which an hour occurs twice."""
+def _clock_change(evidence: Evidence) -> Finding | None:
+    """Ask for the time zone of local times in which an hour occurs twice or never."""
     if evidence.clock is None or evidence.clock.certain or evidence.clock.kind == RELATIVE:
         return None
     jumps = [] if evidence.jump_ns is None else evidence.jump_ns[:50].tolist()
-    doubled = [
-        hour * HOUR_NS
-        for hour, rows in evidence.hours.items()
-        if _is_double_hour(hour, rows, evidence)
-    ]
-    for local in (*jumps, *doubled):
-        if zones := folding_zones(local):
+    hours = evidence.hours
+    doubled = [h * HOUR_NS for h, rows in hours.items() if _is_double_hour(h, rows, evidence)]
+    absent = [hour * HOUR_NS for hour in _absent_hours(evidence)]
+    for words, skipped, local_times in (
+        ("an hour at the end of summer time comes twice", False, (*jumps, *doubled)),
+        ("the hour that clocks skip for summer time has no row", True, absent),
+    ):
+        found = (changing_zones(local, skipped=skipped) for local in local_times)
+        if zones := next(filter(None, found), ()):
             choices = [Choice(f"local time of {zone}", "timezone", zone) for zone in zones[:4]]
             return Finding(
-                f"{evidence.name}: {evidence.column} has no offset, and an hour at the end of "
-                "summer time comes twice, so it may be local time.",
+                f"{evidence.name}: {evidence.column} has no offset, and {words}, so it may be "
+                "local time.",
                 (*choices, Choice("UTC", "timezone", "UTC")),
             )
     return None
@@ -152,9 +157,30 @@ def _is_double_hour(hour: int, rows: int, evidence: Evidence) -> bool:
     """Return whether an hour has about twice the rows of each hour next to it."""
     neighbours = [evidence.hours.get(hour - 1, 0), evidence.hours.get(hour + 1, 0)]
     lowest_ratio, highest_ratio = TWICE
-    return min(neighbours) >= 30 and all(
+    return min(neighbours) >= ENOUGH_ROWS and all(
         lowest_ratio <= rows / other <= highest_ratio for other in neighbours
     )
+
+
+def _absent_hours(evidence: Evidence) -> list[int]:
+    """Return hours without a row, each the only one for half a day before and after.
+
+    Next to an hour with few requests, an hour may have none by chance. Bins need no such margin.
+    """
+    hours, least = evidence.hours, 1 if evidence.bins else BUSY_ROWS
+    begin, end = min(hours, default=0), max(hours, default=0)
+    return [
+        hour + 1
+        for hour, rows in hours.items()
+        if hour + 1 not in hours
+        and min(rows, hours.get(hour + 2, 0)) >= least
+        and all(
+            near in hours or near == hour + 1
+            for near in range(
+                max(hour + 1 - NEAR_HOURS, begin), min(hour + 1 + NEAR_HOURS, end) + 1
+            )
+        )
+    ]
 
 
 def _stray_clocks(evidence: Evidence) -> Finding | None:
@@ -359,7 +385,7 @@ CHECKS: Mapping[str, Check] = {
     each.name: each
     for each in (
         Check("time_unit", "rate and gaps of times in seconds and in milliseconds", _time_unit),
-        Check("repeated_hour", "local times at the end of summer time", _repeated_hour),
+        Check("clock_change", "local times at the changes of summer time", _clock_change),
         Check("stray_clocks", "rows with a time far from the others", _stray_clocks),
         Check("repeated_ids", "ids that come again at other times", _repeated_ids),
         Check("repeated_rows", "whole rows that come again", _repeated_rows),

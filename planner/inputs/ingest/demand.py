@@ -18,7 +18,7 @@ from planner.inputs.ingest import clock
 from planner.inputs.ingest.checks import Names, amounts, first_reasons, labels, points_group
 from planner.inputs.ingest.columns import Amounts, DemandLayout, Expression, Resolver, demand_layout
 from planner.inputs.ingest.connectors import Connector
-from planner.inputs.ingest.consistency import Evidence, only_grows
+from planner.inputs.ingest.consistency import HOUR_NS, Evidence, only_grows
 from planner.inputs.ingest.file_content import Content, Reading, read_times
 from planner.inputs.ingest.grid import (
     AMOUNTS,
@@ -269,21 +269,26 @@ class _Reader:
     def _second_pass(self, table: pl.DataFrame) -> pl.DataFrame:
         """Return the bins; the second pass of a repeated hour is moved one hour later.
 
-        Raises Question for local times without a time zone in which an hour occurs twice.
+        Raises Question for times without a time zone in which a change of clocks shows.
         """
         when = next(iter(self._clocks.values()))
         if self._metrics or when.kind == RELATIVE or (when.certain and not when.zone):
             return table
         keys = ["source", *_KEYS, "ns", *(["identity"] if self._layout.parts else [])]
         again = ~table.select(keys).to_struct("key").is_first_distinct()
-        if not again.any():
-            return table
         if not when.zone:
-            jumps = table["ns"].filter(again).unique().to_numpy()
-            self._reading.check(
-                ("repeated_hour",),
-                Evidence(self._reading.name, when.columns[0], when, jump_ns=jumps),
+            hours = np.unique(table["ns"].to_numpy() // HOUR_NS, return_counts=True)
+            evidence = Evidence(
+                self._reading.name,
+                when.columns[0],
+                when,
+                bins=True,
+                jump_ns=table["ns"].filter(again).unique().to_numpy(),
+                hours=dict(zip(*(each.tolist() for each in hours), strict=True)),
             )
+            self._reading.check(("clock_change",), evidence)
+            return table
+        if not again.any():
             return table
         folded = [ns for ns in table["ns"].filter(again).unique() if clock.folds_in(ns, when.zone)]
         later = again & table["ns"].is_in(folded)

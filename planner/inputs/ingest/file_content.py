@@ -120,9 +120,7 @@ class Reading:
         back = -np.diff(ns)
         jumps = ns[1:][(back >= LEAST_JUMP_NS) & (back <= MOST_JUMP_NS)]
         if jumps.size:
-            self.check(
-                ("repeated_hour",), Evidence(self.name, when.columns[0], when, jump_ns=jumps)
-            )
+            self.check(("clock_change",), Evidence(self.name, when.columns[0], when, jump_ns=jumps))
 
     def conditions(self) -> tuple[Conditions, ...]:
         """Return the row filters of the caller, or else of the format, each with its reason."""

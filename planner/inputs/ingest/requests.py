@@ -443,7 +443,7 @@ class _Reader:
         """Sort all parts by arrival, remove rows with a wrong clock, and return the content."""
         totals, reading = self.totals, self._reading
         evidence = Evidence(reading.name, self._clock.columns[0], self._clock, hours=totals.hours)
-        reading.check(("repeated_hour", "stray_clocks"), evidence)
+        reading.check(("clock_change", "stray_clocks"), evidence)
         bounds = stray_bounds(totals.hours)
         low_s, high_s = -np.inf, np.inf
         if bounds is not None:

@@ -8,7 +8,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, field_validator
 
-from planner.errors import SourceError
+from planner.errors import IngestError, SourceError
+from planner.inputs.ingest.clock import check_zone
 from planner.schema_types import Name, Section
 
 # Only variables with this prefix, so that a source cannot send other secrets away.
@@ -44,22 +45,32 @@ class PrometheusSettings(Section):
     late_s: Annotated[int, Field(ge=0, le=7 * 86_400)] = 3600  # reread each time, for late data
 
 
-class FolderSettings(Section):
-    """Settings of a folder. Each file is read once, in the same way as an upload."""
+class FileSettings(Section):
+    """Settings of reading the files of a source, each once and in the same way as an upload."""
 
-    path: Annotated[str, Field(min_length=1, max_length=500)]
     format: Annotated[str, Field(max_length=32)] = "auto"
     mapping: dict[str, Annotated[str, Field(max_length=200)]] = {}
     model: Name | None = None
     region: Name | None = None
     tier: Name | None = None
+    timezone: Annotated[str, Field(max_length=60)] | None = None  # of times without an offset
+
+    @field_validator("timezone")
+    @classmethod
+    def known_zone(cls, zone: str | None) -> str | None:
+        """Return the zone; raise IngestError for a name that is no time zone."""
+        check_zone(zone)
+        return zone
 
 
-class BucketSettings(Section):
-    """Settings of an S3-compatible bucket.
+class FolderSettings(FileSettings):
+    """Settings of a folder."""
 
-    Each object below ``prefix`` is read once, in the same way as an upload.
-    """
+    path: Annotated[str, Field(min_length=1, max_length=500)]
+
+
+class BucketSettings(FileSettings):
+    """Settings of an S3-compatible bucket, with the files below ``prefix``."""
 
     url: Annotated[str, Field(min_length=8, max_length=300)]  # of the server, without the bucket
     bucket: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$")]
@@ -68,11 +79,6 @@ class BucketSettings(Section):
     access_key_env: Variable | None = None  # variables of the credentials; none for a public bucket
     secret_key_env: Variable | None = None
     session_token_env: Variable | None = None
-    format: Annotated[str, Field(max_length=32)] = "auto"
-    mapping: dict[str, Annotated[str, Field(max_length=200)]] = {}
-    model: Name | None = None
-    region: Name | None = None
-    tier: Name | None = None
 
     @field_validator("prefix")
     @classmethod
@@ -101,6 +107,8 @@ def settings_of(kind: str, fields: Mapping[str, Any]) -> Any:
         raise SourceError("settings: a text in them has a NUL character. Remove it.")
     try:
         checked = KINDS[kind].model_validate(dict(fields))
+    except IngestError as problem:
+        raise SourceError(str(problem)) from None
     except ValidationError as problem:
         fault = problem.errors()[0]
         location = ".".join(str(part) for part in fault["loc"]) or "settings"

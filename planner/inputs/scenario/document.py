@@ -261,6 +261,7 @@ def with_traces(text: str, names: Mapping[int, str]) -> str:
         source = data["traffic"]["sources"][index]
         source.insert(list(source).index("file"), "trace", trace)
         del source["file"]
+        source.pop("timezone", None)
     return _text_of(data)
 
 

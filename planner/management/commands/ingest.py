@@ -29,6 +29,7 @@ class Command(HeadroomCommand):
         parser.add_argument(
             "--map", action="append", default=[], metavar="field=column", help="e.g. arrival=ts"
         )
+        parser.add_argument("--name", default="", help="name of the trace. Default: by the file")
         for name, option in OFFERED.items():
             kind: dict[str, Any] = {"choices": list(option.choices)} if option.choices else {}
             if option.switch:
@@ -41,6 +42,7 @@ class Command(HeadroomCommand):
         trace = trace_ingest_path(
             path=path,
             options=IngestOptions.of(path.name, options, column_mapping(options["map"], "--map ")),
+            name=options["name"],
             progress=lambda done: self.progress(done, f"Reading {path.name}"),
         )
         report: dict[str, Any] = trace.report | {"trace": trace.name, "file": path.name}

@@ -279,7 +279,8 @@ class FilesForm(SourceForm):
     model = _text("Model of every row")
     region = _text("Region of every row")
     tier = _text("Tier of every row")
-    more: tuple[str, ...] = ("mapping", "model", "region", "tier")
+    timezone = _text(OFFERED["timezone"].label, OFFERED["timezone"].help)
+    more: tuple[str, ...] = ("mapping", "model", "region", "tier", "timezone")
 
 
 class FolderForm(FilesForm):

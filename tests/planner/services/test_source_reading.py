@@ -159,6 +159,18 @@ def test_counts_in_a_folder_replace_what_was_there(planner, inbox):
         source_read(source_id=source.pk, raise_errors=True, only_due=False)
 
 
+def test_local_times_in_a_folder_are_read_in_the_stated_zone(planner, inbox):
+    settings = {"path": str(inbox), "timezone": "America/New_York"}
+    source = source_create(owner=planner, name="logs", kind="folder", settings=settings, bin_s=300)
+    drop(inbox, "a.csv", "time,requests\n2026-04-01 00:00:00,1\n2026-04-01 00:05:00,2\n")
+    source_read(source_id=source.pk, raise_errors=True, only_due=False)
+    first = source_series(source).read().bins["bin_start"].min()
+    assert first == datetime(2026, 4, 1, 4, tzinfo=UTC).timestamp()
+    wrong = settings | {"timezone": "Mars/Base"}
+    with pytest.raises(SourceError):
+        source_create(owner=planner, name="other", kind="folder", settings=wrong, bin_s=300)
+
+
 def test_what_is_due_is_read_by_one_and_pauses_are_kept(planner, inbox):
     source = source_create(
         owner=planner, name="logs", kind="folder", settings={"path": str(inbox)}, bin_s=300

@@ -313,6 +313,19 @@ def test_a_file_of_this_machine_is_read_at_once_and_known_again(tmp_path, db):
             traces.trace_ingest_path(path=wrong, options=IngestOptions())
 
 
+def test_a_file_of_this_machine_takes_a_name(tmp_path, db):
+    path = tmp_path / "conv.csv"
+    path.write_bytes(ROWS)
+    trace = traces.trace_ingest_path(path=path, options=IngestOptions(), name="may")
+    assert trace.name == "may"
+    assert traces.trace_ingest_path(path=path, options=IngestOptions(), name="may") == trace
+    other = IngestOptions(model="llama-3.1-8b")
+    for options, name in ((IngestOptions(), "june"), (other, "may"), (other, "a b")):
+        with pytest.raises(IngestError):
+            traces.trace_ingest_path(path=path, options=options, name=name)
+    assert Trace.objects.count() == 1
+
+
 def test_a_trace_in_use_stays(trace, scenario, planner):
     with pytest.raises(NotReady, match="used by scenario Chat"):
         trace_removal.trace_delete(trace=trace, user=planner)

@@ -93,6 +93,8 @@ class Source(Section):
 
     trace: str | None = None  # name of a stored trace
     file: str | None = None  # path relative to the scenario file; command line only
+    # Zone of local times in the file. Default: UTC.
+    timezone: Annotated[str, Field(max_length=60)] | None = None
     launch: Launch | None = None  # traffic without a trace
     series: str | None = None  # one series of a demand file, or one model label of a trace
     model: Name | None = None  # model that serves it; default: the label in the file
@@ -113,6 +115,8 @@ class Source(Section):
             raise ValueError(
                 "give either trace (a stored trace's name), file (a path), or launch (no trace)"
             )
+        if self.timezone is not None and self.file is None:
+            raise ValueError("timezone is for a file. A stored trace has its zone from its upload")
         if self.launch is not None:
             needed = "model", "input_tokens", "output_tokens"
             missing = [name for name in needed if getattr(self, name) is None]

@@ -94,6 +94,21 @@ def test_local_times_over_the_end_of_summer_are_asked(ingest, tmp_path, store):
     assert (arrivals == 60 * pytest.importorskip("numpy").arange(300)).all()
 
 
+@pytest.mark.parametrize("head", [HEAD, "time,requests,input_tokens\n"])
+def test_local_times_without_the_hour_that_spring_skips_are_asked(ingest, tmp_path, store, head):
+    def rows(*hours):
+        return head + "".join(
+            f"2025-03-09 {hour:02}:{minute:02}:00,10,20\n" for hour in hours for minute in range(60)
+        )
+
+    choices = asked(ingest, rows(0, 1, 3, 4))  # 02:00 does not exist in New York
+    assert ("timezone", "UTC") in choices
+    report = reread(tmp_path, store, choices["timezone", "America/New_York"])
+    assert report.end_s - report.start_s == pytest.approx(4 * 3600, abs=60)
+    for hours in ((0, 1, 2, 3, 4), (0, 2, 3, 4), (0, 1, 4, 5)):  # ordinary gaps
+        assert ingest(rows(*hours)).start == "2025-03-09T00:00:00Z"
+
+
 def test_dates_that_can_begin_with_day_or_month_are_asked(ingest, tmp_path, store):
     choices = asked(ingest, HEAD + "02/06/2025 10:00:00,1,2\n03/06/2025 10:00:00,1,2\n")
     starts = {

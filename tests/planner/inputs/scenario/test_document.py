@@ -418,11 +418,12 @@ def test_traces_take_the_place_of_files() -> None:
 
 
 def test_traces_take_the_place_of_files_in_one_line_and_among_others() -> None:
-    source = "{file: a.csv, model: llama-3.1-8b, regions: {east: 1}, tiers: {chat: 1}}"
+    source = "{file: a.csv, timezone: Asia/Seoul, model: m, regions: {east: 1}, tiers: {chat: 1}}"
     text = TEXT.replace("      tiers: {chat: 1}\n", f"      tiers: {{chat: 1}}\n    - {source}\n")
+    assert parse(text).traffic.sources[1].timezone == "Asia/Seoul"
     sources = parse(with_traces(text, {1: "a"})).traffic.sources
     assert (sources[0].file, sources[0].trace) == ("traces/week.csv.gz", None)
-    assert (sources[1].file, sources[1].trace) == (None, "a")
+    assert (sources[1].file, sources[1].timezone, sources[1].trace) == (None, None, "a")
 
 
 def test_refusals_are_in_words_of_the_scenario() -> None:
