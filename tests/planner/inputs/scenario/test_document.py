@@ -418,7 +418,7 @@ def test_traces_take_the_place_of_files() -> None:
 
 
 def test_traces_take_the_place_of_files_in_one_line_and_among_others() -> None:
-    source = "{file: a.csv, timezone: Asia/Seoul, model: m, regions: {east: 1}, tiers: {chat: 1}}"
+    source = "{file: a.csv, timezone: Asia/Seoul, regions: {east: 1}, tiers: {chat: 1}}"
     text = TEXT.replace("      tiers: {chat: 1}\n", f"      tiers: {{chat: 1}}\n    - {source}\n")
     assert parse(text).traffic.sources[1].timezone == "Asia/Seoul"
     sources = parse(with_traces(text, {1: "a"})).traffic.sources
