@@ -5,7 +5,8 @@ The autoscaler of a cluster follows these figures.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, cast
@@ -48,10 +49,18 @@ def desired(plan: ActivePlan, now: datetime) -> list[Desired]:
             pool["model"],
             pool["gpu"],
             pool["role"],
-            _replicas_at(steps_of(pool), cast(Repeat, plan.repeat), local),
+            replicas_at(plan, pool)(local),
         )
         for pool in plan.pools
     ]
+
+
+def replicas_at(plan: ActivePlan, pool: Mapping[str, Any]) -> Callable[[datetime], int | None]:
+    """Return a function that gives the requested replicas of a pool at a local time.
+
+    It gives None outside the dates of a dated plan.
+    """
+    return _lookup(steps_of(pool), cast(Repeat, plan.repeat))
 
 
 def steps_of(pool: Mapping[str, Any]) -> list[Step]:
@@ -67,13 +76,18 @@ def _step(row: Sequence[str | int]) -> Step:
     )
 
 
-def _replicas_at(steps: Sequence[Step], repeat: Repeat, local: datetime) -> int | None:
-    """Return the replicas at a local time, or None outside the dates of a dated plan."""
+def _lookup(steps: Sequence[Step], repeat: Repeat) -> Callable[[datetime], int | None]:
     if repeat == "once":
-        return next((s.replicas for s in steps if s.begins <= local < s.ends), None)
+        edges = [step.begins for step in steps]
+
+        def dated(local: datetime) -> int | None:
+            step = steps[max(bisect_right(edges, local) - 1, 0)]
+            return step.replicas if step.begins <= local < step.ends else None
+
+        return dated
     counts = folded(steps, repeat)
-    now = int(counts[minute_of(local) % CYCLES[repeat]])
-    return int(counts[counts != UNKNOWN].min()) if now == UNKNOWN else now
+    counts = np.where(counts == UNKNOWN, counts[counts != UNKNOWN].min(), counts)
+    return lambda local: int(counts[minute_of(local) % CYCLES[repeat]])
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +110,8 @@ def next_change(plan: ActivePlan, now: datetime) -> Change | None:
     repeat = cast(Repeat, plan.repeat)
     if repeat == "once":
         moments = sorted({step.begins for steps in pools for step in steps if step.begins > local})
-        totals = [sum(_replicas_at(steps, repeat, moment) or 0 for steps in pools)
-                  for moment in (local, *moments)]  # fmt: skip
+        lookups = [_lookup(steps, repeat) for steps in pools]
+        totals = [sum(at(moment) or 0 for at in lookups) for moment in (local, *moments)]
     else:
         counts = np.array([folded(steps, repeat) for steps in pools])
         least = np.where(counts == UNKNOWN, counts.max(initial=0) + 1, counts).min(axis=1)

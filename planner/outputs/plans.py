@@ -5,7 +5,7 @@ A plan holds the replicas of each deployment over time, or the rule of a reactiv
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
@@ -159,7 +159,7 @@ def plan_of(run: Run, options: ExportOptions, now: datetime) -> Plan:
         )
     repeat = _repeat(options.repeat, begins, ends, now, window.get("clock", "utc"))
     zone = ZoneInfo(options.timezone)
-    _check_zone(zone, begins, ends, options.timezone)
+    _check_zone(zone, min(row[1] for row in rows), ends, options.timezone)
     facts = facts_of(run)
     guards = {} if rule else guards_of(_figures(result, policy).get("settings") or [])
     pools = _name_pools(list(_pools(rows, ends, zone, facts, rule, guards)), options.names)
@@ -177,12 +177,15 @@ def plan_of(run: Run, options: ExportOptions, now: datetime) -> Plan:
         zone=options.timezone,
         pools=chosen,
         rule=rule,
-        notes=tuple(_notes(result, policy, rule, guards, len(chosen) < len(pools))),
+        notes=(
+            *_release_notes(run, result, rule),
+            *_notes(result, policy, rule, guards, len(chosen) < len(pools)),
+        ),
         proposal=approved.pk if (approved := proposal_approved(run.pk, policy)) else None,
     )
 
 
-Row = tuple[Key, datetime, int]  # pool, start, replicas
+Row = tuple[Key, datetime, int]  # pool, time of the request, replicas
 
 
 def _policy_of(
@@ -207,15 +210,12 @@ def _policy_of(
     # A timetable marked ``by_itself`` holds only the first replicas of a rule.
     if timetable and not timetable["by_itself"]:
         return policy, label, _rows_of_timetable(timetable), None
-    if run.kind == Run.Kind.PLAN:
-        # In a run of kind plan, the decisions of the optimizer are the schedule.
-        return policy, label, _rows_of_decisions(result["plan"]["decisions"]), None
     if "timetables" in run_tables(run):
         table = run_table(run, "timetables")
         rows = [row for row in table.to_dicts() if row["policy"] == policy]
         if rows:
             return policy, label, [_row(row, row["begins"], row["replicas"]) for row in rows], None
-    settings = policies[policy].get("settings") or []
+    settings = _figures(result, policy).get("settings") or []
     rule = _rule(policy, settings)
     if rule is None:
         raise NotReady(
@@ -235,15 +235,8 @@ def _rows_of_timetable(timetable: dict[str, Any]) -> list[Row]:
     ]
 
 
-def _rows_of_decisions(decisions: Sequence[dict[str, Any]]) -> list[Row]:
-    """Return the optimizer's plan as rows, without pools that are never used."""
-    rows = [_row(decision, decision["period"], decision["target"]) for decision in decisions]
-    used = {key for key, _, count in rows if count}
-    return [row for row in rows if row[0] in used]
-
-
 def _row(pool: dict[str, Any], begins: str | datetime, replicas: int) -> Row:
-    """Return (pool, start in UTC, replicas)."""
+    """Return (pool, time of the request in UTC, replicas)."""
     moment = datetime.fromisoformat(begins) if isinstance(begins, str) else begins
     key: Key = tuple(pool.get(name, "") for name in REPLICA)
     return key, moment.astimezone(UTC), replicas
@@ -451,6 +444,19 @@ def _notes(
         yield f"In its simulation, it missed the SLO of {', '.join(missed)}."
     if not _figures(result, policy).get("slo_met"):
         yield "It was not simulated, so its SLO attainment is unknown."
+
+
+def _release_notes(run: Run, result: dict[str, Any], rule: Rule | None) -> Iterator[str]:
+    """Yield a note if the times of a schedule are starts of periods, as in earlier releases."""
+    timetable = (result.get("recommended") or {}).get("timetable") or {}
+    timed = any(row.get("period") for row in timetable.get("rows") or ())
+    if not timed and "timetables" in run_tables(run):
+        timed = "period" in run_table(run, "timetables").columns
+    if rule is None and not timed:
+        yield (
+            "This run is of an earlier release. Its times are the starts of periods, so new "
+            "replicas serve one cold start late. Run it again."
+        )
 
 
 def tiers_missed(result: dict[str, Any], policy: str) -> list[str]:

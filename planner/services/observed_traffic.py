@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import polars as pl
@@ -11,10 +12,10 @@ from planner.domain.retrospective.figures import HeldPool
 from planner.inputs.live.replica_speed import ServedSpeed, served_of
 from planner.inputs.scenario import document as text
 from planner.models import ActivePlan, Run, Source, Trace
-from planner.outputs.active_plan_metrics import desired
+from planner.outputs.active_plan_metrics import replicas_at
 from planner.services.sources import current_trace, source_series
 
-READ_EVERY = timedelta(minutes=15)  # interval at which replicas are read off a plan
+READ_EVERY = timedelta(minutes=1)  # interval at which replicas are read off a plan
 
 
 def live_trace_name(name: str) -> str:
@@ -28,29 +29,29 @@ def live_trace_name(name: str) -> str:
 
 def planned_pools(plan: ActivePlan, begins: datetime, ends: datetime) -> list[HeldPool]:
     """Return the replicas over time that the plan requested, read as autoscalers read it."""
+    zone = ZoneInfo(plan.zone)
     moments = [begins + n * READ_EVERY for n in range(max(1, int((ends - begins) / READ_EVERY)))]
-    replicas = np.array(
-        [
-            [desired_pool.replicas or 0 for desired_pool in desired(plan, moment)]
-            for moment in moments
-        ],
-        np.int64,
-    )
+    local = [moment.astimezone(zone).replace(tzinfo=None) for moment in moments]
     times = np.array([moment.timestamp() for moment in moments])
-    return [
-        HeldPool(
-            pool["model"],
-            pool["region"],
-            pool["gpu"],
-            pool.get("gpus"),
-            pool["role"],
-            pool.get("market"),
-            pool.get("arrangement"),
-            times,
-            replicas[:, p],
+    held = []
+    for pool in plan.pools:
+        at = replicas_at(plan, pool)
+        replicas = np.array([at(moment) or 0 for moment in local], np.int64)
+        changes = np.flatnonzero(np.diff(replicas, prepend=-1))
+        held.append(
+            HeldPool(
+                pool["model"],
+                pool["region"],
+                pool["gpu"],
+                pool.get("gpus"),
+                pool["role"],
+                pool.get("market"),
+                pool.get("arrangement"),
+                times[changes],
+                replicas[changes],
+            )
         )
-        for p, pool in enumerate(plan.pools)
-    ]
+    return held
 
 
 def observed_speeds(

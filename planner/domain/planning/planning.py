@@ -224,6 +224,20 @@ def counts_over_time(counts: IntArray, window: Window) -> tuple[FloatArray, IntA
     return times, _largest_active(counts, active)
 
 
+def requests_over_time(counts: IntArray, window: Window) -> tuple[FloatArray, FloatArray, IntArray]:
+    """Return when to request ``counts [p, l, r, g]`` of the periods, for a fleet that follows them.
+
+    Returns the times of requests ``[t]``, the latest periods requested then ``[t]`` and the
+    requested counts ``[t, l, r, g]``. Times and starts of periods are epoch seconds. The replicas
+    that the simulation has at the window's start are requested ``lead_s`` before it.
+    """
+    times, requested = counts_over_time(counts, window)
+    latest = np.searchsorted(decision_times_s(window), times, side="right") - 1
+    begins = window.start_s + times
+    begins[0] -= np.ceil(window.lead_s / CONTROL_S - 1e-9) * CONTROL_S
+    return begins, window.period_starts_s[latest], requested
+
+
 def decision_times_s(window: Window) -> FloatArray:
     """Return when each period's instances are requested, seconds from the window's start, ``[p]``.
 

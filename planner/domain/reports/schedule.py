@@ -10,7 +10,7 @@ import polars as pl
 from planner.domain.formats import zone_name
 from planner.domain.report import Form, Head, Table
 from planner.domain.reports.tables import Tables
-from planner.domain.results.answer import ReplicaSchedule
+from planner.domain.results.answer import ReplicaSchedule, ScheduleRow
 
 PREFILL, DECODE = "prefill", "decode"
 WHOLE = ("mixed", "both", "")  # roles of replicas that do both phases
@@ -34,25 +34,25 @@ class SchedulePool:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Replicas by pool from each time until the next; ``rows`` are in the order of pools.
+    """Replicas to request by pool; the counts of ``rows`` are in the order of pools.
 
     If ``by_itself``, there is one row, and the policy then scales by its own rule.
     """
 
     pools: tuple[SchedulePool, ...]
-    rows: tuple[tuple[datetime, tuple[int, ...]], ...]
+    rows: tuple[ScheduleRow, ...]
     by_itself: bool = False
 
     @property
     def totals(self) -> tuple[int, ...]:
         """Return the replicas of all pools, by row."""
-        return tuple(sum(counts) for _, counts in self.rows)
+        return tuple(sum(row.replicas) for row in self.rows)
 
     def ratio(self) -> str:
         """Return prefill to decode replicas at the peak, such as 11:6; "" without such pools."""
         if not self.rows or not {PREFILL, DECODE} <= {pool.role for pool in self.pools}:
             return ""
-        _, peak = max(self.rows, key=lambda row: sum(row[1]))
+        peak = max((row.replicas for row in self.rows), key=sum)
         replicas_of_role = {
             role: sum(n for pool, n in zip(self.pools, peak, strict=True) if pool.role == role)
             for role in (PREFILL, DECODE)
@@ -71,14 +71,17 @@ def schedule_of(tables: Tables, policy: str) -> Schedule | None:
     columns = ("model", "region", "arrangement", "role")
     pools = tuple(SchedulePool(*row) for row in rows.select(columns).unique(
         maintain_order=True).iter_rows())  # fmt: skip
+    periods: dict[datetime, datetime | None] = {}
     counts: dict[datetime, dict[SchedulePool, int]] = {}
-    for begins, replicas, *pool in rows.select("begins", "replicas", *columns).iter_rows():
-        by_pool = counts.setdefault(begins, {})
-        by_pool[SchedulePool(*pool)] = by_pool.get(SchedulePool(*pool), 0) + replicas
+    for row in rows.iter_rows(named=True):
+        by_pool, begins = counts.setdefault(row["begins"], {}), row["begins"]
+        pool = SchedulePool(*(row[column] for column in columns))
+        by_pool[pool] = by_pool.get(pool, 0) + row["replicas"]
+        periods[begins] = row.get("period")
     return Schedule(
         pools,
         tuple(
-            (begins, tuple(by_pool.get(pool, 0) for pool in pools))
+            ScheduleRow(begins, tuple(by_pool.get(pool, 0) for pool in pools), periods[begins])
             for begins, by_pool in sorted(counts.items())
         ),
     )
@@ -92,25 +95,33 @@ def schedule_from(timetable: ReplicaSchedule | None) -> Schedule | None:
         SchedulePool(pool.replica.model, pool.region, pool.replica.arrangement, pool.replica.role)
         for pool in timetable.pools
     )
-    rows = tuple((row.begins, tuple(row.replicas)) for row in timetable.rows)
-    return Schedule(pools, rows, timetable.by_itself)
+    return Schedule(pools, timetable.rows, timetable.by_itself)
 
 
 def schedule_table(schedule: Schedule, clock: str) -> Table:
     """Return the table of a schedule, with all replicas and those of each pool."""
-    from_head = Head("From", Form.MOMENT, zone_name() if clock == "utc" else "since trace start")
+    zone = zone_name() if clock == "utc" else "since trace start"
+    ahead = any(row.period not in (None, row.begins) for row in schedule.rows)
     several = len(schedule.pools) > 1
     heads = (
-        from_head,
+        Head("Request at", Form.MOMENT, zone),
+        *((Head("For the period from", Form.MOMENT, zone),) if ahead else ()),
         *((Head("All", Form.COUNT, "replicas"),) if several else ()),
         *(Head(pool.name, Form.COUNT, pool.arrangement) for pool in schedule.pools),
     )
     rows = tuple(
-        (begins, *((sum(counts),) if several else ()), *counts) for begins, counts in schedule.rows
+        (
+            row.begins,
+            *((row.period,) if ahead else ()),
+            *((total,) if several else ()),
+            *row.replicas,
+        )
+        for row, total in zip(schedule.rows, schedule.totals, strict=True)
     )
     note = (
         "First replicas. The policy then scales by its own rule."
         if schedule.by_itself
-        else "Ready replicas per pool. Each row applies until the next."
+        else "Replicas to request. Each row applies until the next. New replicas are requested one "
+        "cold start before their period."
     )
     return Table(heads, rows, note=note)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 import numpy as np
 import polars as pl
 
+from planner.domain.planning.planning import requests_over_time
 from planner.domain.planning.spare_replicas import loss_words
 from planner.domain.replicas import REPLICA, Replica, replica_of
 from planner.domain.results.equal_attainment_savings import cost_difference_words
@@ -19,7 +20,7 @@ from planner.inputs.scenario.build import Hardware
 from planner.optimizer.problem import ScalingPlan
 from planner.policies.base import Traits
 from planner.policies.registry import traits_of
-from simulation.arrays import IntArray
+from simulation.arrays import FloatArray, IntArray
 
 DAY_S, MONTH = 86_400.0, 30  # days
 ABOUT = 0.01  # tolerance of a limit: overlapping starts cost a little more than planned
@@ -35,15 +36,20 @@ class Pool:
 
 @dataclass(frozen=True, slots=True)
 class ScheduleRow:
-    """The replicas of each pool from ``begins`` until the next row."""
+    """The replicas to request of each pool from ``begins`` until the next row.
+
+    They serve in the period that starts at ``period``. Results of earlier releases do not have it;
+    there, ``begins`` is the start of the period.
+    """
 
     begins: datetime
     replicas: tuple[int, ...]
+    period: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaSchedule:
-    """A replica schedule with one row per change.
+    """A replica schedule with one row per change of what to request.
 
     If ``by_itself``, it has one row, and the policy then scales by its own rule.
     """
@@ -77,8 +83,8 @@ class Answer:
 
 def answer_of(study: Study, run: PolicyRun, base: PolicyRun) -> Answer:
     """Return ``run`` as a recommendation, with its savings against ``base``."""
-    counts, by_itself = _counts(study, run)
-    what = _action_sentence(study, counts, run.label, run.traits, by_itself)
+    requests = _requests(study, run)
+    what = _action_sentence(study, requests, run.label, run.traits)
     ready = run.series.ready.sum(axis=0).mean()
     spare = study.settings.plan.spare
     lost = loss_words(spare) if spare else "one instance"
@@ -97,15 +103,15 @@ def answer_of(study: Study, run: PolicyRun, base: PolicyRun) -> Answer:
     facts = tuple(fact for fact in parts if fact.words)
     sentence = "; ".join([what, *(f"{fact.before}{fact.words}" for fact in facts)])
     first = f"{missed_tiers_sentence(run)} " if missed_tiers_sentence(run) else ""
-    timetable = _schedule(study, counts, by_itself)
+    timetable = _schedule(study, requests)
     return Answer(f"{first}{sentence}.", timetable, f"{first}{what}.", facts)
 
 
 def plan_answer(study: Study, plan: ScalingPlan, policy: str) -> Answer:
     """Return a plan as a recommendation, without its cost and attainment."""
-    counts, traits = study.pools(plan.target), traits_of(policy)
-    words = _action_sentence(study, counts, traits.label, traits)
-    return Answer(words, _schedule(study, counts, by_itself=False), f"{words}.")
+    requests, traits = _requests_of_plan(study, plan), traits_of(policy)
+    words = _action_sentence(study, requests, traits.label, traits)
+    return Answer(words, _schedule(study, requests), f"{words}.")
 
 
 def schedules_table(study: Study, runs: Sequence[PolicyRun]) -> pl.DataFrame:
@@ -117,13 +123,14 @@ def schedules_table(study: Study, runs: Sequence[PolicyRun]) -> pl.DataFrame:
         {
             "policy": run.name,
             "begins": row.begins,
+            "period": row.period,
             "model": pool.replica.model,
             "region": pool.region,
             **{name: getattr(pool.replica, name) for name in REPLICA},
             "replicas": count,
         }
         for run in runs
-        if not (timetable := _schedule(study, *_counts(study, run))).by_itself
+        if not (timetable := _schedule(study, _requests(study, run))).by_itself
         for row in timetable.rows
         for pool, count in zip(timetable.pools, row.replicas, strict=True)
     ]
@@ -140,39 +147,55 @@ def schedule_tables(timetable: ReplicaSchedule | None) -> dict[str, pl.DataFrame
     heads = [f"{pool.replica.model} {pool.region} {pool.replica.arrangement}" for pool in
              timetable.pools]  # fmt: skip
     columns = zip(*(row.replicas for row in timetable.rows), strict=True)
-    begins = pl.Series("begins", [row.begins for row in timetable.rows])
-    table = pl.DataFrame({"begins": begins, **dict(zip(heads, columns, strict=False))})
-    return {"timetable": table}
+    times = {name: [getattr(row, name) for row in timetable.rows] for name in ("begins", "period")}
+    return {"timetable": pl.DataFrame({**times, **dict(zip(heads, columns, strict=False))})}
 
 
-def _counts(study: Study, run: PolicyRun) -> tuple[IntArray, bool]:
-    """Return the replicas by period and pool, ``[p, pools]``.
+@dataclass(frozen=True, slots=True, eq=False)
+class _Requests:
+    """What to request: ``counts [t, pools]`` from ``begins_s [t]`` on, epoch seconds.
 
-    The second value is True if the policy scales by its own rule after the first row.
+    ``periods_s [t]`` are the starts of the latest periods that they are requested for. If
+    ``by_itself``, the policy scales by its own rule after the first row.
     """
-    plan = run.plan
-    if plan is not None:
-        return study.pools(plan.target), False
-    counts = np.zeros((1, len(study.hardware.pool_index)), np.int64)
-    for place, pool in enumerate(run.fleet.pools[: counts.shape[1]]):
-        counts[0, place] = pool.initial
-    return counts, not run.traits.flat
+
+    begins_s: FloatArray
+    periods_s: FloatArray
+    counts: IntArray
+    by_itself: bool = False
 
 
-def _schedule(study: Study, counts: IntArray, by_itself: bool) -> ReplicaSchedule:
-    window, hardware = study.window, study.hardware
+def _requests(study: Study, run: PolicyRun) -> _Requests:
+    if run.plan is not None:
+        return _requests_of_plan(study, run.plan)
+    initial = np.zeros((1, *study.hardware.minimum.shape), np.int64)
+    for index, pool in zip(study.hardware.pool_index, run.fleet.pools, strict=False):
+        initial[0, *index] = pool.initial
+    constant = replace(study.window, period_s=study.window.duration_s)
+    times, periods, counts = requests_over_time(initial, constant)
+    return _Requests(times, periods, study.pools(counts), not run.traits.flat)
+
+
+def _requests_of_plan(study: Study, plan: ScalingPlan) -> _Requests:
+    times, periods, counts = requests_over_time(plan.target, study.window)
+    return _Requests(times, periods, study.pools(counts))
+
+
+def _schedule(study: Study, requests: _Requests) -> ReplicaSchedule:
+    counts = requests.counts
     used = [p for p in range(counts.shape[1]) if counts[:, p].any()]
     changed = np.r_[True, (np.diff(counts, axis=0) != 0).any(axis=1)]
     return ReplicaSchedule(
-        pools=tuple(_pool(hardware, p) for p in used),
+        pools=tuple(_pool(study.hardware, p) for p in used),
         rows=tuple(
             ScheduleRow(
-                moment(window.start_s + window.period_s * p),
-                tuple(int(counts[p, place]) for place in used),
+                moment(requests.begins_s[t]),
+                tuple(int(counts[t, place]) for place in used),
+                moment(requests.periods_s[t]),
             )
-            for p in np.flatnonzero(changed).tolist()
+            for t in np.flatnonzero(changed).tolist()
         ),
-        by_itself=by_itself,
+        by_itself=requests.by_itself,
     )
 
 
@@ -181,11 +204,10 @@ def _pool(hardware: Hardware, pool_index: int) -> Pool:
     return Pool(hardware.regions[r].name, replica_of(hardware, m, g))
 
 
-def _action_sentence(
-    study: Study, counts: IntArray, label: str, traits: Traits, by_itself: bool = False
-) -> str:
+def _action_sentence(study: Study, requests: _Requests, label: str, traits: Traits) -> str:
     """Return what to run, as a sentence."""
     hardware, start_s, clock = study.hardware, study.window.start_s, study.traffic.clock
+    counts = requests.counts
     models: dict[str, list[str]] = {}
     columns = {m: {g for n, _, g in hardware.pool_index if n == m} for m, _, _ in
                hardware.pool_index}  # fmt: skip
@@ -198,7 +220,7 @@ def _action_sentence(
     counts_words = "; ".join(f"{model}: {', '.join(places)}" for model, places in models.items())
     when = moment_words(start_s, clock).rsplit(", ", 1)[1]
     begins = f"from {when}{' UTC' if clock == 'utc' else ''} on {day_words(start_s, clock)}"
-    if by_itself:
+    if requests.by_itself:
         return f"Run {counts_words or 'nothing'} {begins}, and let {label} scale from there"
     totals = counts.sum(axis=1)
     guard_words = ", and more where load asks for it" if traits.beyond else ""

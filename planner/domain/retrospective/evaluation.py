@@ -73,7 +73,9 @@ def evaluate_plan(
     needed, notes = _cheapest_plan(study, perfect.load, part(progress, 0.4, 0.6))
     run = _replay_counts(study, times_s, counts, part(progress, 0.6, 1.0))
     summary = run.summary
-    by_period = _counts_at(times_s, counts, window.period_starts_s - window.start_s)
+    by_period = _ready_at(
+        times_s, counts, window.period_starts_s - window.start_s, study.hardware.startup_s
+    )
     speed, unsure = speed_drifts(study.hardware, counts, served)
     hours, required = window.period_s / 3600, None if needed is None else study.pools(needed.target)
     return PlanEvaluation(
@@ -132,9 +134,18 @@ def _replay_counts(
     )
 
 
-def _counts_at(times_s: FloatArray, counts: IntArray, starts_s: FloatArray) -> IntArray:
-    """Return the replicas in use at the start of each period, ``[periods, pools]``."""
-    return counts[np.searchsorted(times_s, starts_s, side="right") - 1]
+def _ready_at(
+    times_s: FloatArray, counts: IntArray, starts_s: FloatArray, startup_s: float
+) -> IntArray:
+    """Return the replicas that serve at the start of each period, ``[periods, pools]``.
+
+    A replica serves if it was requested throughout the ``startup_s`` before. Those of the first
+    step serve from the start.
+    """
+    first = np.searchsorted(times_s, starts_s - startup_s, side="right") - 1
+    last = np.searchsorted(times_s, starts_s, side="right")
+    steps = zip(first.clip(0), last, strict=True)
+    return np.stack([counts[since:until].min(axis=0) for since, until in steps])
 
 
 def _usd(study: Study, counts: IntArray) -> float:

@@ -118,8 +118,8 @@ def heading(export: Export, *more: str) -> tuple[str, ...]:
         if plan.rule is None
         else "A rule and its limits, as tuned. It has no schedule.",
         *(() if plan.rule else (
-            f"Times are in {plan.zone}. At each time, scaling starts. New replicas serve one cold "
-            f"start later{_startup(plan)}.",
+            f"Times are in {plan.zone}. They are when to request replicas. New replicas serve one "
+            f"cold start later{_startup(plan)}, when their period begins.",
         )),
         *plan.notes,
         *more,

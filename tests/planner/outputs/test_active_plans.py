@@ -13,6 +13,7 @@ from planner.outputs.active_plan_metrics import desired, exposition
 from planner.outputs.options import ExportOptions
 from planner.selectors.active_plans import active_plan, active_plan_of_run, active_plans
 from planner.services.active_plans import plan_activate, plan_end
+from planner.services.observed_traffic import planned_pools
 from planner.services.runs import run_remove
 from planner.services.scenarios import scenario_create
 from tests.planner.samples import client_of
@@ -132,6 +133,32 @@ def test_no_deployment_is_asked_for_by_two_plans(services, approver):
     with pytest.raises(NotReady, match=r"of search is active and covers a-b-h100-us-east"):
         plan_activate(run=chat, options=ExportOptions(), user=approver, now=NOW)
     assert list(active_plans()) == [second]
+
+
+def test_replicas_are_requested_one_cold_start_before_their_period(run, approver):
+    """A pattern wraps: what serves from midnight on is requested on the evening before."""
+    rows = [("17T23:50", "18T00:00", 4), ("18T07:50", "18T08:00", 5), ("18T20:00", "18T20:00", 3)]
+    run.result["recommended"]["timetable"]["rows"] = [
+        {"begins": f"2024-05-{begins}:00Z", "period": f"2024-05-{period}:00Z", "replicas": [count]}
+        for begins, period, count in rows
+    ]
+    run.save()
+    hours = [-0.2, -0.1, 0, 7.8, 7.9, 19.9, 20, 23.8, 23.9]
+    midnight = datetime(2024, 5, 18, tzinfo=UTC)
+    expected = {
+        "daily": [3, 4, 4, 4, 5, 5, 3, 3, 4],
+        "weekly": [3, 4, 4, 4, 5, 5, 3, 3, 3],
+        "once": [None, 4, 4, 4, 5, 5, 3, 3, 3],
+    }
+    for repeat, replicas in expected.items():
+        options = ExportOptions.model_validate({"repeat": repeat, "timezone": "America/New_York"})
+        plan = plan_activate(run=run, options=options, user=approver, now=NOW)
+        assert counts(plan, hours, midnight) == replicas
+        (pool,) = planned_pools(plan, midnight, midnight + timedelta(days=1))
+        requested = dict(zip(pool.times_s - midnight.timestamp(), pool.replicas, strict=True))
+        assert requested == {0: 4, 7 * 3600 + 50 * 60: 5, 20 * 3600: 3} | (
+            {23 * 3600 + 50 * 60: 4} if repeat == "daily" else {}
+        )
 
 
 def test_a_plan_follows_its_scenario_through_a_new_name(services, planner, approver):

@@ -11,6 +11,7 @@ import pytest
 
 from planner.domain.results.answer import ReplicaSchedule, ScheduleRow, answer_of, schedule_tables
 from planner.domain.serialise import per_cent
+from planner.domain.traffic.window import Window
 from planner.inputs.scenario.settings import SpareSettings, Spending
 from tests.planner.domain.results.test_verdict import run
 
@@ -32,8 +33,9 @@ def study(
         regions=[SimpleNamespace(name=name) for name in regions],
         models=[SimpleNamespace(name="8b")],
         columns=[column],
+        minimum=np.zeros((1, len(regions), 1), np.int64),
     )
-    window = SimpleNamespace(start_s=START, duration_s=86_400.0, period_s=21_600.0, ahead=False)
+    window = Window(START, START + 86_400.0, 21_600.0, 600.0, 300.0, ahead=False)
     return cast(
         Any,
         SimpleNamespace(
@@ -43,7 +45,7 @@ def study(
             settings=SimpleNamespace(
                 plan=SimpleNamespace(spare=spare, each_hour=each_hour, in_all=in_all)
             ),
-            pools=lambda counts: counts,
+            pools=lambda counts: counts[:, 0, :, 0],
         ),
     )
 
@@ -51,7 +53,8 @@ def study(
 def planned(counts: list[list[int]], **more: Any) -> Any:
     lt_i = run("lt-i", 1980.0)
     ready = np.repeat(np.array(counts, float).T, 6, axis=1)
-    fields = {"plan": SimpleNamespace(target=np.array(counts)), "survives": 0.0} | more
+    target = np.array(counts)[:, None, :, None]
+    fields = {"plan": SimpleNamespace(target=target), "survives": 0.0} | more
 
     return replace(lt_i, series=cast(Any, SimpleNamespace(ready=ready)), **fields)
 
@@ -77,9 +80,11 @@ def test_it_says_what_to_run_from_when_at_what_cost_and_how_well() -> None:
     ]  # fmt: skip
     assert all(f"{fact.before}{fact.words}" in answer.sentence for fact in answer.facts)
     assert [row.replicas for row in answer.timetable.rows] == [(2, 2), (3, 2), (2, 2)]
-    assert [f"{row.begins:%d %H}" for row in answer.timetable.rows] == ["20 13", "20 19", "21 07"]
+    rows = answer.timetable.rows
+    assert [f"{row.begins:%d %H:%M}" for row in rows] == ["20 12:50", "20 18:50", "21 07:00"]
+    assert [f"{row.period:%d %H:%M}" for row in rows] == ["20 13:00", "20 19:00", "21 07:00"]
     table = schedule_tables(answer.timetable)["timetable"]
-    assert table.columns == ["begins", "8b east 2 x G", "8b west 2 x G"]
+    assert table.columns == ["begins", "period", "8b east 2 x G", "8b west 2 x G"]
     assert table["8b east 2 x G"].to_list() == [2, 3, 2]
 
 
@@ -122,7 +127,7 @@ def test_a_flat_fleet_says_that_it_is_one_and_a_day_is_the_rate_of_a_shorter_win
     flat = run("flat-before", 10.0)
     take = replace(flat, series=cast(Any, SimpleNamespace(ready=np.full((1, 4), 5.0))))
     hour_study = study(("east",))
-    hour_study.window.duration_s = 3600.0
+    hour_study.window = replace(hour_study.window, end_s=START + 3600.0, period_s=3600.0)
     sentence = answer_of(hour_study, take, take).sentence
     assert sentence.startswith(
         "Run a flat fleet, 8b: 5 in east, from 13:00 UTC on 20 May 2024, all the time; "
@@ -147,7 +152,7 @@ def test_what_is_not_all_is_not_rounded_to_all(share: float, words: str) -> None
 
 def test_what_is_in_time_ahead_supposes_the_forecast() -> None:
     ahead = study()
-    ahead.window.ahead, ahead.window.growth = True, None
+    ahead.window = replace(ahead.window, ahead=True)
     take = planned([[2, 2]] * 4)
     sentence = answer_of(ahead, take, take).sentence
     assert "%) if demand is as forecast; survives" in sentence
@@ -155,7 +160,7 @@ def test_what_is_in_time_ahead_supposes_the_forecast() -> None:
 
 
 def test_a_relative_clock_has_days_and_no_utc() -> None:
-    answer = answer_of(study(clock="relative"), planned([[1, 1]]), run("today", 1.0))
+    answer = answer_of(study(clock="relative"), planned([[1, 1]] * 4), run("today", 1.0))
     assert "UTC" not in answer.sentence and "on Day " in answer.sentence
 
 

@@ -16,6 +16,7 @@ from planner.inputs.scenario.user_facts import NO_USER_FACTS
 from tests.planner.domain import builders as make
 from tests.simulation.performance.fitting.test_kalman import TRUE, profile, watched
 
+STARTUP = 600.0  # cold start in seconds, the default of scenarios
 SCALE, HOUR, HOURS, BEGINS = 4, 3600.0, 4, make.EPOCH + 32 * 3600
 COUNTS = [300 + 60 * (q % 16) for q in range(36 * 4)]  # a quarter of an hour each
 SERIES = SeriesKey("m", "east", "interactive")
@@ -39,10 +40,12 @@ def judged(stored, replicas, times: float = 1.0, served=(), **changes):
         (SERIES, make.EPOCH + 900.0 * q): ForecastBin(*[times * SCALE * n * 2000 / 900] * 2)
         for q, n in enumerate(COUNTS)
     }
-    held = HeldPool(
-        "m", "east", "G", None, "mixed", None, None,
-        BEGINS + HOUR * np.arange(len(replicas)), np.array(replicas),
-    )  # fmt: skip
+    # More replicas are requested one cold start before their hour.
+    starts = HOUR * np.arange(len(replicas))
+    times = np.unique(np.concatenate([starts, starts[1:] - STARTUP]))
+    hour_of = [np.searchsorted(starts, times + ahead, side="right") - 1 for ahead in (0, STARTUP)]
+    counts = np.max([np.array(replicas)[hours.clip(0)] for hours in hour_of], axis=0)
+    held = HeldPool("m", "east", "G", None, "mixed", None, None, BEGINS + times, counts)
     return evaluate_plan(
         scenario, {"t": stored}, NO_USER_FACTS, [held], forecast_bins, silent, served=served
     )
