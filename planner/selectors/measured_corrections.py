@@ -25,6 +25,11 @@ from planner.storage import row_arrays
 MS_COLUMNS = {"ttft_s": "ttft_ms", "tbt_s": "tbt_ms"}
 COUNTS = ("completed", "failed")  # tables of earlier versions lack them
 REQUIRED_COLUMNS = ("model", "gpu", "isl", "osl", "concurrency")
+ASSUMED_FACTS = {  # of rows without them, as estimates take them
+    "engine": "engine vllm",
+    "engine_version": "its latest known version",
+    "ttft_statistic": "mean TTFT",
+}
 Row = dict[str, Any]
 StoredFile = tuple[int, str, datetime]  # key, digest and time of a file; its rows never change
 
@@ -78,9 +83,12 @@ def measurements_of_files(files: Sequence[Row], hardware: UserFacts) -> Measured
 
 
 def deployment_rows(calibration: Calibration) -> list[Row]:
-    """Return the rows of a file that have a concurrency, in the form of estimate inputs."""
+    """Return the rows of a file that have a concurrency, in the form of estimate inputs.
+
+    ``assumed`` has in words the facts that a row does not state.
+    """
     return [
-        row
+        row | {"assumed": ", ".join(w for name, w in ASSUMED_FACTS.items() if not row.get(name))}
         for row in facts_of(calibration)
         if all(name in row for name in REQUIRED_COLUMNS) and set(MS_COLUMNS.values()) & row.keys()
     ]

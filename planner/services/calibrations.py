@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import shutil
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 from django.db import IntegrityError, transaction
 
@@ -36,6 +37,15 @@ CALIBRATION_FORMATS = (*BENCHMARK_FORMATS, KERNELS, *KERNEL_FORMATS)
 MAX_UPLOAD_BYTES = 50_000_000  # the file is read while the user waits
 AUTO = "auto"
 GIVEN_FACTS = ("engine", "engine_version", "ttft_statistic")  # of every row, from the caller
+NEEDED_FACTS = {  # of rows that correct estimates: the option of each, and its meaning
+    "model": "served model",
+    "gpu": "GPU type",
+    "tp": "GPUs of a replica",
+    "isl": "input tokens",
+    "osl": "output tokens",
+    "concurrency": "requests in flight of a closed loop",
+    "replicas": "replicas behind its gateway",
+}
 EXTRA_COLUMNS = (
     "ttft_statistic", "max_num_seqs", "chunk_tokens", "prefix_hit_rate", "draft_tokens",
     "accepted_tokens", "acceptance",
@@ -53,7 +63,9 @@ class CalibrationOptions:
     gpu: str | None = None
     tp: int | None = None
     precision: str | None = None
-    isl: int | None = None  # input tokens, for logs without them
+    isl: int | None = None  # input and output tokens, of files without them
+    osl: int | None = None
+    concurrency: float | None = None  # requests in flight, of files without a load
     replicas: int | None = None  # that shared the load, of files that do not state it
     engine: str = ""  # engine that served the rows, and its version
     engine_version: str = ""
@@ -151,6 +163,8 @@ def _read_and_save(
     read_options = asdict(options)
     engine = {name: read_options.pop(name) for name in GIVEN_FACTS}
     file = read_benchmarks(path, name=file_name, max_bytes=MAX_UPLOAD_BYTES, **read_options)
+    file_columns = _serving_columns(path, file_name, file)
+    _require_facts(file, file_name, () if file_columns is None else file_columns.columns)
     row = Calibration(
         kind=Calibration.Kind.BENCHMARK,
         format=file.format,
@@ -160,7 +174,7 @@ def _read_and_save(
     )
     derived = {name: values for name, values in file.facts.items() if any(values)}
     serving_columns = pl.DataFrame(derived).with_columns(pl.all().replace("", None))
-    if (file_columns := _serving_columns(path, file_name, file)) is not None:
+    if file_columns is not None:
         serving_columns = pl.concat(
             [file_columns, serving_columns.drop(file_columns.columns, strict=False)],
             how="horizontal",
@@ -169,6 +183,28 @@ def _read_and_save(
     return _save(
         row, tables | {SERVING_TABLE: serving_columns} if serving_columns.width else tables
     )
+
+
+def _require_facts(file: BenchmarkFile, name: str, serving_columns: Sequence[str]) -> None:
+    """Raise IngestError that names the options for facts that no default can replace.
+
+    Rows of one batch are exempt: a profile is fitted to them, and the fit asks for its facts.
+    """
+    rows = file.rows
+    if np.isfinite(rows.batch).any():
+        return
+    missing = []
+    for fact in list(NEEDED_FACTS)[:-1]:
+        values = getattr(rows, fact)
+        absent = np.isnan(values) if values.dtype.kind == "f" else values == ""
+        # Other rows without a fact are not used. Without tp they would count as rows of one GPU.
+        if absent.all() or (fact == "tp" and absent.any() and "decode_tp" not in serving_columns):
+            missing.append(fact)
+    if file.gateway and not all(file.facts["replicas"]):
+        missing.append("replicas")
+    if missing:
+        facts = ", ".join(f"{fact} ({NEEDED_FACTS[fact]})" for fact in missing)
+        raise IngestError(f"{name} does not state all facts that its rows need. Give {facts}.")
 
 
 def _serving_columns(path: Path, name: str, file: BenchmarkFile) -> pl.DataFrame | None:

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import Any
 
 from drf_spectacular.utils import extend_schema_field
@@ -16,7 +16,7 @@ from planner.inputs.profiles.tuning import MAX_OBSERVATIONS
 from planner.models import Calibration, ProfileVersion
 from planner.selectors.evidence import Evidence, evidence_of
 from planner.selectors.profiles import KnownProfile
-from planner.services.calibrations import CALIBRATION_FORMATS, GIVEN_FACTS, CalibrationOptions
+from planner.services.calibrations import CALIBRATION_FORMATS, CalibrationOptions
 from simulation.performance.estimate.calibration import ENGINES
 from simulation.performance.specs import BYTES
 
@@ -250,6 +250,12 @@ class MeasurementsRequest(StrictSerializer):
     isl = serializers.IntegerField(
         min_value=1, max_value=10_000_000, required=False, help_text="Of rows without one."
     )
+    osl = serializers.IntegerField(
+        min_value=1, max_value=10_000_000, required=False, help_text="Of rows without one."
+    )
+    concurrency = FiniteField(
+        min_value=1, max_value=1_000_000, required=False, help_text="Of rows without a load."
+    )
     engine = serializers.ChoiceField(ENGINES, required=False, help_text="Which served the rows.")
     engine_version = serializers.CharField(max_length=60, required=False)
     replicas = serializers.IntegerField(
@@ -264,7 +270,7 @@ class MeasurementsRequest(StrictSerializer):
 
     def reading(self) -> CalibrationOptions:
         values = self.validated_data
-        keys = ("format", "model", "gpu", "tp", "precision", "isl", "replicas", *GIVEN_FACTS)
+        keys = (each.name for each in fields(CalibrationOptions))
         return CalibrationOptions(**{key: values[key] for key in keys if key in values})
 
 

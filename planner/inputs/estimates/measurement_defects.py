@@ -18,13 +18,14 @@ BUSY = 8.0  # requests in flight from which such waiting is a queue, not a long 
 TOO_FAST = 0.4  # measured over estimated TTFT, below which prompts were probably cached
 LONG_PROMPT = 512  # tokens from which a cached prompt shows in TTFT
 LESS = 0.25  # weight of a measurement with a defect
+UNSTATED = 0.5  # weight of a measurement whose engine, version or statistic is assumed
 
 
 @dataclass(frozen=True, slots=True)
 class Defect:
     """A defect of a measurement; with ``weight`` 0 the measurement is not used."""
 
-    name: str  # failed, few, unsteady, capped or prefix
+    name: str  # failed, few, unsteady, capped, unstated or prefix
     words: str
     weight: float = LESS
 
@@ -43,6 +44,8 @@ def defects(row: Mapping[str, Any], concurrency: float) -> Iterator[Defect]:
             "unsteady",
             f"its queue is not steady: {done:.0f} requests with {concurrency:.0f} in flight",
         )
+    if assumed := row.get("assumed"):
+        yield Defect("unstated", f"it does not state all facts. Assumed: {assumed}", UNSTATED)
     limit = _number(row, "max_num_seqs")
     wait = _number(row, "ttft_ms") / _number(row, "e2e_ms")
     if limit < concurrency:

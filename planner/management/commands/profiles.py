@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, _SubParsersAction
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,6 @@ from planner.selectors.evidence import evidence_of
 from planner.selectors.profiles import KnownProfile, profile_get, profile_versions, profiles_list
 from planner.services.calibrations import (
     CALIBRATION_FORMATS,
-    GIVEN_FACTS,
     CalibrationOptions,
     calibration_delete,
     calibration_path,
@@ -88,6 +87,10 @@ class Command(HeadroomCommand):
         keep.add_argument("--tp", type=int, help="GPUs of a replica of rows without them")
         keep.add_argument("--precision", help="precision of rows without one")
         keep.add_argument("--isl", type=int, help="input tokens of rows without them")
+        keep.add_argument("--osl", type=int, help="output tokens of rows without them")
+        keep.add_argument(
+            "--concurrency", type=float, help="requests in flight of rows without a load"
+        )
         keep.add_argument(
             "--engine", default="", choices=("", *ENGINES), help="engine of rows without one"
         )
@@ -158,7 +161,8 @@ class Command(HeadroomCommand):
 
     def _import(self, options: dict[str, Any]) -> dict[str, Any]:
         """Fit or compute a profile from files and return it."""
-        reading = CalibrationOptions(format=options["format"])
+        named = {name: options[name] for name in ("format", "model", "gpu")}
+        reading = CalibrationOptions(**named, tp=options["tp"] or 1)
         files = [
             calibration_path(user=None, path=path, options=reading, source=options["source"])
             for path in options["file"]
@@ -187,7 +191,7 @@ class Command(HeadroomCommand):
 
 def _keep(options: dict[str, Any]) -> dict[str, Any]:
     """Store a file of measurements and return a summary."""
-    names = ("format", "model", "gpu", "tp", "precision", "isl", "replicas", *GIVEN_FACTS)
+    names = [each.name for each in fields(CalibrationOptions)]
     reading = CalibrationOptions(**{name: options[name] for name in names})
     calibration = calibration_path(
         user=None, path=options["file"], options=reading, source=options["source"]
@@ -226,7 +230,7 @@ def _kept_lines(answer: dict[str, Any]) -> list[str]:
     ]
     if answer["missing"]:
         options = ", ".join(f"--{name.replace('_', '-')}" for name in answer["missing"])
-        lines.append(f"  The file does not state these facts. Keep it again with {options}.")
+        lines.append(f"  Assumed, since the file does not state them. Give {options}.")
     return lines
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 from typing import Any
 
 from django import forms
@@ -79,6 +80,12 @@ class MeasurementsForm(DressedForm):
     isl = forms.IntegerField(
         label="Input tokens of every row", required=False, min_value=1, max_value=10_000_000
     )
+    osl = forms.IntegerField(
+        label="Output tokens of every row", required=False, min_value=1, max_value=10_000_000
+    )
+    concurrency = forms.FloatField(
+        label="Requests in flight of every row", required=False, min_value=1, max_value=1_000_000
+    )
     engine = forms.ChoiceField(
         label="Engine", required=False, choices=[("", "not said"), *((e, e) for e in ENGINES)]
     )
@@ -106,19 +113,9 @@ class MeasurementsForm(DressedForm):
 
     def reading(self) -> CalibrationOptions:
         """Return the reading options in the form."""
-        values = self.cleaned_data
-        return CalibrationOptions(
-            format=values["format"] or "auto",
-            model=values["model"] or None,
-            gpu=values["gpu"] or None,
-            tp=values["tp"],
-            precision=values["precision"] or None,
-            isl=values["isl"],
-            engine=values["engine"],
-            engine_version=values["engine_version"],
-            ttft_statistic=values["ttft_statistic"],
-            replicas=values["replicas"],
-        )
+        names = (each.name for each in fields(CalibrationOptions))
+        given = {name: value for name in names if (value := self.cleaned_data[name])}
+        return CalibrationOptions(**given)
 
 
 class _RowsForm(forms.Form):

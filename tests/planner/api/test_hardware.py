@@ -254,7 +254,8 @@ def test_measured_rows_of_ones_own_move_estimates_when_sent_along_and_when_kept(
     head = "model,gpu,tp,isl,osl,concurrency,ttft_ms,tbt_ms"
     assert upload(api, text="\n".join([head, *rows])).status_code == 201
     kept = api.post("/api/v1/estimates/", DEPLOYMENT, format="json").json()
-    assert kept["tbt_ms"] == pytest.approx(estimated["tbt_ms"])
+    # The file states no engine version, so its rows weigh less.
+    assert plain["tbt_ms"] < kept["tbt_ms"] < estimated["tbt_ms"]
     alone = DEPLOYMENT | {"kept": False}
     assert api.post("/api/v1/estimates/", alone, format="json").json()["own"] is None
     wrong = DEPLOYMENT | {"measured": [load | {"concurrency": 8}]}

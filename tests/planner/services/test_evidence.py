@@ -11,6 +11,7 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
+from planner.errors import IngestError
 from planner.models import Calibration, User
 from planner.selectors.evidence import evidence_of
 from planner.selectors.measured_corrections import deployment_rows
@@ -24,10 +25,12 @@ ASKED = {"model": "llama-3.1-8b", "gpu": "L40S", "isl": 1024, "osl": 256, "concu
          "engine": "vllm", "engine_version": "0.9.0"}  # fmt: skip
 
 
-def upload(folder: Path, *rows: str, name: str = "mine.csv") -> Calibration:
+def upload(
+    folder: Path, *rows: str, name: str = "mine.csv", statistic: str = "mean"
+) -> Calibration:
     path = folder / name
     path.write_text(HEAD + "".join(f"{row}\n" for row in rows))
-    options = CalibrationOptions(engine="vllm", engine_version="0.9.0")
+    options = CalibrationOptions(engine="vllm", engine_version="0.9.0", ttft_statistic=statistic)
     return calibration_path(user=None, path=path, options=options)
 
 
@@ -117,7 +120,8 @@ def test_a_log_with_ttft_and_tpot_of_each_request_calibrates(tmp_path: Path, for
         path.write_text("\n".join(json.dumps(dict(each)) for each in rows))
     options = CalibrationOptions(model="llama-3.1-8b", gpu="L40S", tp=1, engine="vllm")
     evidence = evidence_of(calibration_path(user=None, path=path, options=options))
-    assert [use.weight for use in evidence.rows] == [1.0]
+    (use,) = evidence.rows
+    assert 0 < use.weight < 1 and use.reason  # its engine version is assumed
     effect = evidence.effects[0]
     assert (effect.model, effect.gpu, effect.isl) == ("llama-3.1-8b", "L40S", 1024.0)
     assert effect.concurrency == pytest.approx(in_flight, rel=0.01)
@@ -136,16 +140,16 @@ def test_the_statistic_and_the_loop_come_from_the_file_or_are_asked_for(tmp_path
     ):
         path = tmp_path / "run.json"
         path.write_text(json.dumps(run | more))
-        kept = calibration_path(user=None, path=path, options=CalibrationOptions(gpu="L40S"))
+        kept = calibration_path(user=None, path=path, options=CalibrationOptions(gpu="L40S", tp=1))
         stated = {fact.name: fact.values for fact in evidence_of(kept).stated}
         found.append((stated["ttft_statistic"], stated["loop"]))
     assert found == [("median", "closed"), ("mean", "open")]
     path.write_text(json.dumps(run | {"mean_ttft_ms": 95.0, "backend": "sglang",
                                       "engine_version": "0.5.1"}))  # fmt: skip
-    kept = calibration_path(user=None, path=path, options=CalibrationOptions(gpu="L40S"))
+    kept = calibration_path(user=None, path=path, options=CalibrationOptions(gpu="L40S", tp=1))
     (only,) = deployment_rows(kept)
     assert (only["engine"], only["engine_version"]) == ("sglang", "0.5.1")
-    kept = upload(tmp_path, row(8, 40))
+    kept = upload(tmp_path, row(8, 40), statistic="")
     assert evidence_of(kept).missing == ("ttft_statistic", "replicas")
     path = tmp_path / "mine.csv"
     options = CalibrationOptions(
@@ -160,3 +164,35 @@ def test_the_statistic_and_the_loop_come_from_the_file_or_are_asked_for(tmp_path
     )
     (stated,) = deployment_rows(calibration_path(user=None, path=path, options=options))
     assert stated["concurrency"] == 4.0  # the file's replicas come first
+
+
+RUN = {
+    "model_id": "llama-3.1-8b", "tp": 1, "gpu": "L40S", "completed": 500, "max_concurrency": 8,
+    "total_input_tokens": 500_000, "total_output_tokens": 50_000, "request_throughput": 4.0,
+    "mean_ttft_ms": 95.0, "mean_tpot_ms": 20.0,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changes", "options"),
+    [
+        ({"gpu": None}, {"gpu": "L40S"}),
+        ({"model_id": None}, {"model": "llama-3.1-8b"}),
+        ({"tp": None}, {"tp": 1}),
+        ({"base_url": "http://router:8000"}, {"replicas": 2}),
+        ({"max_concurrency": None, "request_throughput": None}, {"concurrency": 8}),
+    ],
+)
+def test_a_fact_that_no_default_can_replace_is_asked_for(
+    tmp_path: Path, changes: dict[str, Any], options: dict[str, Any]
+) -> None:
+    path = tmp_path / "run.json"
+    path.write_text(json.dumps({k: v for k, v in (RUN | changes).items() if v is not None}))
+    with pytest.raises(IngestError) as problem:
+        calibration_path(user=None, path=path)
+    assert all(f"{name} (" in str(problem.value) for name in options)
+    assert not Calibration.objects.exists()
+    kept = calibration_path(user=None, path=path, options=CalibrationOptions(**options))
+    assert evidence_of(kept).used == 1
+    (only,) = deployment_rows(kept)
+    assert only["concurrency"] == (4 if "replicas" in options else 8)

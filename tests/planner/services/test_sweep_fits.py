@@ -104,10 +104,11 @@ def test_its_page_says_what_a_plan_states_and_what_it_is_tied_to(
 ) -> None:
     client.force_login(planner)
     with measured.open("rb") as file:
-        sent = client.post(reverse("web:calibration-new"), {"file": file, "gpu": "H100-SXM"})
+        fields = {"file": file, "gpu": "H100-SXM", "tp": 1}
+        sent = client.post(reverse("web:calibration-new"), fields)
     assert sent.status_code == 302
     asked = {
-        "rows": json.dumps(["meta-llama/Llama-3.1-8B-Instruct", "H100-SXM", None]),
+        "rows": json.dumps(["meta-llama/Llama-3.1-8B-Instruct", "H100-SXM", 1]),
         "kind": "linear", "name": "by form", "model": "llama-3.1-8b", "gpu": "H100-SXM", "tp": 1,
         "precision": "bf16",
     }  # fmt: skip

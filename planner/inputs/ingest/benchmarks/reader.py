@@ -15,7 +15,7 @@ import numpy as np
 
 from planner.errors import IngestError
 from planner.inputs.ingest.benchmarks.csv_rows import csv_rows
-from planner.inputs.ingest.benchmarks.results import TOOLS, Facts, declared, per_replica
+from planner.inputs.ingest.benchmarks.results import CLOSED, TOOLS, Facts, declared, per_replica
 from planner.inputs.ingest.benchmarks.text_logs import text_documents
 from planner.inputs.ingest.options import IngestOptions
 from planner.inputs.ingest.source import Source, other_file_type
@@ -24,6 +24,9 @@ from simulation.performance.rows import NUMBERS, BenchmarkRows
 BENCHMARK_FORMATS = ("auto", *TOOLS, "wva", "splitwise", "sageserve", "csv")
 MAX_BYTES = 200_000_000  # a JSON with every request of a long run; rows alone are far smaller
 MAX_ROWS = 1_000_000
+GIVEN = ("model", "gpu", "precision", "tp", "isl", "osl", "concurrency")  # from the caller
+GATEWAY = re.compile(r"gateway|router|load.?balanc|inference.?pool|ingress", re.IGNORECASE)
+SHORT = 200  # characters of a text that may name a gateway
 SPACE = re.compile(r"\s*")
 
 
@@ -37,6 +40,7 @@ class BenchmarkFile:
     columns: tuple[str, ...]  # columns of BenchmarkRows with any value
     notes: tuple[str, ...]  # sentences on assumptions and omissions
     facts: Facts  # ttft_statistic and loop of every row
+    gateway: bool  # the file names a gateway or a router, which may share load among replicas
     sha256: str
     bytes: int
 
@@ -46,18 +50,14 @@ def read_benchmarks(
     *,
     name: str = "",
     format: str = "auto",
-    model: str | None = None,
-    gpu: str | None = None,
-    tp: int | None = None,
-    precision: str | None = None,
-    isl: int | None = None,
     replicas: int | None = None,
     max_bytes: int = MAX_BYTES,
+    **given: str | float | None,
 ) -> BenchmarkFile:
     """Read benchmark rows from CSV or JSON, plain or compressed with gzip or zstd.
 
-    ``model``, ``gpu``, ``tp``, ``precision``, ``isl`` and ``replicas`` (behind a gateway) fill in
-    missing values only. ``name`` is the file's original name, if it is stored under another.
+    ``given`` (GIVEN) and ``replicas`` behind a gateway fill in missing values only. ``name`` is the
+    file's original name, if it is stored under another.
 
     Raises IngestError that names the file, the line or field, and the remedy.
     """
@@ -91,6 +91,9 @@ def read_benchmarks(
                 f"{source.name} is not JSON. Give the JSON that {format} wrote, or format csv."
             )
         kind, rows, notes, facts = csv_rows(text, source.name, format)
+    rows = _fill_missing(rows, given)
+    if given.get("concurrency"):
+        facts["loop"] = [loop or CLOSED for loop in facts["loop"]]
     if replicas:
         rows = per_replica(rows, facts, replicas)
     if rows.rows > MAX_ROWS:
@@ -98,30 +101,39 @@ def read_benchmarks(
     return BenchmarkFile(
         name=source.name,
         format=kind,
-        rows=_fill_missing(rows, {"model": model, "gpu": gpu, "precision": precision}, tp, isl),
+        rows=rows,
         columns=tuple(n for n in NUMBERS if np.isfinite(getattr(rows, n)).any()),
         notes=tuple(notes),
         facts=facts,
+        gateway=bool(GATEWAY.search(source.name)) or _names_gateway(documents or text),
         sha256=source.digest,
         bytes=source.bytes,
     )
 
 
-def _fill_missing(
-    rows: BenchmarkRows, texts: Mapping[str, str | None], tp: int | None, isl: int | None
-) -> BenchmarkRows:
+def _fill_missing(rows: BenchmarkRows, given: Mapping[str, str | float | None]) -> BenchmarkRows:
     """Return ``rows`` with missing values replaced by the given ones."""
-    filled: dict[str, Any] = {
-        name: np.where(getattr(rows, name) == "", text, getattr(rows, name))
-        for name, text in texts.items()
-        if text
-    }
-    filled |= {
-        name: np.where(np.isnan(getattr(rows, name)), float(number), getattr(rows, name))
-        for name, number in (("tp", tp), ("isl", isl))
-        if number
-    }
+    filled: dict[str, Any] = {}
+    for name, value in given.items():
+        known = getattr(rows, name)
+        missing = np.isnan(known) if known.dtype.kind == "f" else known == ""
+        if value:
+            filled[name] = np.where(missing, value, known)
     return replace(rows, **filled)
+
+
+def _names_gateway(content: str | list[dict[str, object]]) -> bool:
+    """Return whether the header of a table, or a short text of a result, names a gateway."""
+    if isinstance(content, str):
+        return bool(GATEWAY.search("".join(content.lstrip().splitlines()[:2])))
+    inner = [value for each in content for value in each.values() if isinstance(value, dict)]
+    texts = (
+        f"{key}: {value}"
+        for each in (*content, *inner)
+        for key, value in each.items()
+        if isinstance(value, str) and len(value) <= SHORT and "model" not in key
+    )
+    return any(map(GATEWAY.search, texts))
 
 
 def _json(
