@@ -23,7 +23,7 @@ from planner.optimizer.formatting import (
     redundancy_words,
     tokens_words,
 )
-from planner.optimizer.objective import BUDGET, CARBON, CHURN, caps, totals
+from planner.optimizer.objective import CHURN, POWER, caps, totals
 from planner.optimizer.pools import carried_by_pools
 from planner.optimizer.problem import Binding, PlanningProblem
 from planner.optimizer.roles import Side, carried_tps, role_sides
@@ -43,27 +43,20 @@ def binding_constraints(problem: PlanningProblem, target: IntArray) -> tuple[Bin
 
 
 def _binding_caps(problem: PlanningProblem, target: IntArray) -> Iterator[Binding]:
-    """Yield plan-wide caps with less left than the cheapest instance uses (churn: one change)."""
-    totals_of_plan = totals(problem, target)
-    used = {
-        BUDGET: totals_of_plan.usd,
-        CARBON: totals_of_plan.kg,
-        CHURN: float(totals_of_plan.starts + totals_of_plan.stops),
-    }
+    """Yield limits on many pools with less left than the smallest instance uses (or one change)."""
     for cap in caps(problem):
-        limit = used[cap.family] + cap.limit - cap_use(problem, target, cap)
+        used, limit = cap_use(problem, target, cap), cap.limit
         uses = cap.per_instance[problem.theta_tps[:, None, :].repeat(target.shape[1], 1) > 0]
         step = 1.0 if cap.family == CHURN else float(uses[uses > 0].min(initial=np.inf))
-        if limit - used[cap.family] < step:
-            used_words, limit_words = (
-                cap_words(cap.family, used[cap.family]),
-                cap_words(cap.family, limit),
-            )
-            yield Binding(
-                cap.family,
-                "the whole plan",
-                f"The plan takes {used_words} of {limit_words} allowed.",
-            )
+        if limit - used >= step:
+            continue
+        if cap.family == CHURN:  # its use counts starts and stops only up to a constant
+            changes = totals(problem, target)
+            used, limit = float(changes.starts + changes.stops), problem.churn
+        of = f"{cap_words(cap.family, used)} of {cap_words(cap.family, limit)}"
+        taker = cap.where if cap.family == POWER else "The plan"
+        sentence = f"{taker[0].upper()}{taker[1:]} takes {of} allowed."
+        yield Binding(cap.family, cap.where, sentence)
 
 
 def _binding_capacities(problem: PlanningProblem, target: IntArray) -> Iterator[Binding]:

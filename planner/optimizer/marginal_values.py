@@ -6,19 +6,20 @@ relaxation are a quick figure for small fractions of a move.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from operator import attrgetter
 
 import highspy
 import numpy as np
 
-from planner.optimizer.figures import by_row
+from planner.optimizer.figures import by_row, cap_use
 from planner.optimizer.highs import load_program, run, silent_highs
-from planner.optimizer.objective import price
+from planner.optimizer.objective import POWER, power_caps, price
 from planner.optimizer.problem import FEASIBLE, OPTIMAL, PlanningProblem, WindowPlan, single_period
 from planner.optimizer.program.search import draft_program
 from planner.optimizer.window import solve_window
-from simulation.arrays import IntArray
+from simulation.arrays import FloatArray, IntArray
 
 CAPACITY = "capacity"
 RELAXATION_LIMIT_S = 10.0  # limit for one linear relaxation
@@ -53,15 +54,45 @@ def capacity_values(
     count: int = 6,
     check: Callable[[], None] = lambda: None,
 ) -> tuple[MarginalValue, ...]:
-    """Return the hourly value of GPUs for one more instance, by GPU type and region.
+    """Return the hourly value of GPUs and of kilowatts for one more instance.
 
-    Types and regions with enough free GPUs for another instance are omitted. The ``count`` pairs
-    with the highest value in the linear relaxation are solved again. ``time_limit_s`` applies to
-    each.
+    There is one for each GPU type and region, and for each power limit. Those with enough left for
+    another instance are omitted. The ``count`` of each with the highest value in the linear
+    relaxation are solved again. ``time_limit_s`` applies to each.
     """
-    used = by_row(problem, np.einsum("lrg,lg->rg", plan.target, problem.gpus_per_instance))
-    optimum, duals = _relaxation_duals(problem, check)
-    scarce = []
+    optimum, duals, power_duals = _relaxation_duals(problem, check)
+    options = {"solver": solver, "gap": gap, "time_limit_s": time_limit_s}
+    scarce = [*_scarce_gpus(problem, plan.target, duals)]
+    kilowatts = [*_scarce_power(problem, plan.target, power_duals)]
+    by_dual = attrgetter("dual")
+    return tuple(
+        solve_moved(
+            limit.moved,
+            plan,
+            limit.move,
+            relaxed=None if optimum is None else limit.dual,
+            options=options,
+            check=check,
+        )
+        for limits in (scarce, kilowatts)
+        for limit in sorted(limits, key=by_dual, reverse=True)[:count]
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _ScarceLimit:
+    """A limit without room for another instance, and the problem with more of it."""
+
+    dual: float  # hourly value of the step in the linear relaxation
+    move: Move
+    moved: PlanningProblem
+
+
+def _scarce_gpus(
+    problem: PlanningProblem, target: IntArray, duals: FloatArray
+) -> Iterator[_ScarceLimit]:
+    """Yield the GPU types and regions without GPUs for another instance."""
+    used = by_row(problem, np.einsum("lrg,lg->rg", target, problem.gpus_per_instance))
     for region, row in np.argwhere(np.ones_like(used)):
         usable = (problem.theta_tps > 0) & (problem.rows == row)
         if not usable.any():
@@ -70,28 +101,35 @@ def capacity_values(
             continue  # The region does not have the type, nor a price for it.
         step = int(problem.gpus_per_instance[usable].max())
         if problem.capacity_gpus[region, row] - used[region, row] < step:
-            dual = float(duals[region, row]) * step
-            scarce.append((dual, int(region), int(row), step))
-    out = []
-    for dual, region, row, step in sorted(scarce, reverse=True)[:count]:
-        more = problem.capacity_gpus.copy()
-        more[region, row] += step
-        out.append(
-            solve_moved(
+            more = problem.capacity_gpus.copy()
+            more[region, row] += step
+            what = f"{step} more {problem.row_names[row]} in {problem.regions[region]}"
+            yield _ScarceLimit(
+                float(duals[region, row]) * step,
+                Move(CAPACITY, what, float(step), "GPUs"),
                 _with_more_capacity(problem, more),
-                plan,
-                Move(
-                    CAPACITY,
-                    f"{step} more {problem.row_names[row]} in {problem.regions[region]}",
-                    float(step),
-                    "GPUs",
-                ),
-                relaxed=None if optimum is None else dual,
-                options={"solver": solver, "gap": gap, "time_limit_s": time_limit_s},
-                check=check,
             )
+
+
+def _scarce_power(
+    problem: PlanningProblem, target: IntArray, duals: FloatArray
+) -> Iterator[_ScarceLimit]:
+    """Yield the power limits without kilowatts for another instance."""
+    if problem.power_kw is None or problem.kw is None:
+        return
+    limits = np.argwhere(np.isfinite(problem.power_kw))
+    usable = problem.theta_tps[:, None, :].repeat(target.shape[1], 1) > 0
+    for cap, (region, row), dual in zip(power_caps(problem), limits, duals, strict=True):
+        step = float(cap.per_instance[usable].max(initial=0.0))
+        if step <= 0 or cap.limit - cap_use(problem, target, cap) >= step:
+            continue
+        more = problem.power_kw.copy()
+        more[region, row] += step
+        yield _ScarceLimit(
+            float(dual) * step,
+            Move(POWER, f"{step:,.1f} kW more for the {cap.where}", step, "kW"),
+            replace(problem, power_kw=more),
         )
-    return tuple(out)
 
 
 def _with_more_capacity(problem: PlanningProblem, capacity_gpus: IntArray) -> PlanningProblem:
@@ -132,23 +170,27 @@ def solve_moved(
 
 def _relaxation_duals(
     problem: PlanningProblem, check: Callable[[], None]
-) -> tuple[float | None, np.ndarray]:
-    """Return the optimum of the linear relaxation and the value of one more GPU, ``[r, t]``.
+) -> tuple[float | None, FloatArray, FloatArray]:
+    """Return the optimum of the linear relaxation, and the values of one more GPU and kilowatt.
 
-    The optimum is None if the relaxation was not solved.
+    They have shapes ``[r, t]`` and [number of power limits]. The optimum is None if the relaxation
+    was not solved.
     """
-    draft, duals = (
-        draft_program(single_period(problem), cuts=False),
-        np.zeros(problem.capacity_gpus.shape),
-    )
+    draft = draft_program(single_period(problem), cuts=False)
+    duals = np.zeros(problem.capacity_gpus.shape)
+    power_duals = np.zeros(len(tuple(power_caps(problem))))
     if not draft.builder.count:
-        return None, duals
+        return None, duals, power_duals
     highs = silent_highs(time_limit_s=RELAXATION_LIMIT_S)
     load_program(highs, draft.builder.program().highs(relaxed=True))
     run(highs, check)
     if highs.getModelStatus() != highspy.HighsModelStatus.kOptimal:
-        return None, duals
-    family = next(family for family in draft.builder.families if family.name == CAPACITY)
-    rows = np.array(highs.getSolution().row_dual)[family.first : family.beyond]
-    duals = np.maximum(0.0, -rows).reshape(duals.shape)
-    return float(highs.getInfo().objective_function_value), duals
+        return None, duals, power_duals
+    values = np.maximum(0.0, -np.array(highs.getSolution().row_dual))
+    by_family = {family.name: values[family.first : family.beyond]
+                 for family in draft.builder.families}  # fmt: skip
+    return (
+        float(highs.getInfo().objective_function_value),
+        by_family[CAPACITY].reshape(duals.shape),
+        by_family.get(POWER, power_duals),
+    )

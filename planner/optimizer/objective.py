@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy as np
 from planner.optimizer.problem import MEASURES, PlanningProblem, Totals
 from simulation.arrays import FloatArray, IntArray
 
-BUDGET, CARBON, CHURN = "budget", "carbon", "churn"
+BUDGET, CARBON, CHURN, POWER = "budget", "carbon", "churn", "power"
 # Start costs are at least this share of the hourly price. Of two plans with equal cost, the one
 # that keeps running instances then wins. ``true_bound`` corrects the bound for it.
 STICKINESS = 1e-6
@@ -18,12 +18,13 @@ STICKINESS = 1e-6
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cap:
-    """A plan-wide limit:  sum per_instance x + sum per_start starts  <=  limit."""
+    """A limit on many pools:  sum per_instance x + sum per_start starts  <=  limit."""
 
     family: str
     per_instance: FloatArray  # [l, r, g]
     per_start: FloatArray  # [l, r, g], never below 0
     limit: float
+    where: str = "the whole plan"
 
 
 def per_hour(problem: PlanningProblem, measure: str) -> FloatArray:
@@ -101,7 +102,19 @@ def caps(problem: PlanningProblem) -> tuple[Cap, ...]:
         one_each = np.ones(problem.current.shape)
         limit = float(problem.churn) - float(problem.current.sum())
         limits.append(Cap(CHURN, -one_each, 2 * one_each, limit))
-    return tuple(limits)
+    return (*limits, *power_caps(problem))
+
+
+def power_caps(problem: PlanningProblem) -> Iterator[Cap]:
+    """Yield the power limits of racks and sites. Starting instances run on idle power."""
+    if problem.power_kw is None or problem.kw is None:
+        return
+    for region, row in np.argwhere(np.isfinite(problem.power_kw)):
+        kw = np.zeros(problem.kw.shape)
+        columns = problem.on_power_row(row)
+        kw[:, region, columns] = problem.kw[:, region, columns]
+        limit = float(problem.power_kw[region, row])
+        yield Cap(POWER, kw, np.zeros(kw.shape), limit, problem.power_place(region, row))
 
 
 def totals(problem: PlanningProblem, target: IntArray) -> Totals:

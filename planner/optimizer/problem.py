@@ -66,6 +66,9 @@ class PlanningProblem:
     weights: Weights = Weights()
     kw: FloatArray | None = None  # [l, r, g] power of an instance in kW, cooling included
     kg_per_kwh: FloatArray | None = None  # [r] CO2
+    # [r, t + 1] limit in kW on the instances that draw on each row of capacity (its racks), and in
+    # the last column on all of the region (its site). inf: no limit.
+    power_kw: FloatArray | None = None
     budget_usd: float = math.inf  # per hour, for fleet and starts
     carbon_kg: float = math.inf  # per hour, for fleet and starts
     churn: float = math.inf  # instances started and stopped in the window
@@ -98,6 +101,17 @@ class PlanningProblem:
         """
         return self.capacity_gpus if self.types is None else self.capacity_gpus[:, self.types]
 
+    def on_power_row(self, row: int) -> BoolArray:
+        """Return the columns that a column of ``power_kw`` limits, ``[g]``."""
+        every = row == self.capacity_gpus.shape[1]
+        return np.full(len(self.gpus), True) if every else self.rows == row
+
+    def power_place(self, region: int, row: int) -> str:
+        """Return the name of a limit of ``power_kw``, such as "racks of A100-80GB in us-east"."""
+        if row == self.capacity_gpus.shape[1]:
+            return f"site {self.regions[region]}"
+        return f"racks of {self.row_names[row]} in {self.regions[region]}"
+
     @property
     def row_names(self) -> tuple[str, ...]:
         """Return the name of each row of capacity, ``[t]``."""
@@ -112,8 +126,8 @@ class PlanningProblem:
 class Binding:
     """A constraint that the plan meets with less than one instance to spare.
 
-    ``family`` is local, global, regions (the joint demand without one region), capacity, minimum,
-    maximum, budget, carbon or churn.
+    ``family`` is local, global, regions (the joint demand without one region), capacity, power,
+    minimum, maximum, budget, carbon or churn.
     """
 
     family: str

@@ -133,6 +133,12 @@ def _check_objective(problem: PlanningProblem) -> None:
         limit = getattr(problem, field)
         if not limit >= 0:
             raise ScenarioError(f"{field} is {limit}: give 0 or more, or no limit.")
+    if problem.power_kw is not None:
+        rows = (len(problem.regions), problem.capacity_gpus.shape[1] + 1)
+        if problem.power_kw.shape != rows or not np.all(problem.power_kw >= 0):
+            raise ScenarioError(f"power_kw must hold limits of 0 or more of shape {rows}.")
+        if problem.kw is None:
+            raise ScenarioError("Power limits need kw: give the kilowatts an instance draws.")
     carbon = problem.weights.kg > 0 or np.isfinite(problem.carbon_kg)
     if (problem.weights.kwh > 0 or carbon) and problem.kw is None:
         raise ScenarioError("Energy and carbon need kw: give the kilowatts an instance draws.")

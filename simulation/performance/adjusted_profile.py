@@ -7,6 +7,8 @@ from typing import Any
 
 from simulation.performance import curves
 from simulation.performance.curves import Curve
+from simulation.performance.graph import OperatorGraph
+from simulation.performance.power_cap import PowerCap
 from simulation.performance.profile import Check, Profile
 from simulation.performance.specs import Phase, Provenance
 
@@ -28,6 +30,8 @@ class AdjustedProfile:
     spread: float = 0.0
     start_s: float = 0.0
     phases: tuple[Phase, Phase] | None = None  # prefill and decode, if their origins differ
+    graph: OperatorGraph | None = None  # of the operators, for power by load
+    cap: PowerCap | None = None  # power cap of the GPUs; None: their own limit
 
 
 def adjusted(profile: Profile, **changes: Any) -> AdjustedProfile:

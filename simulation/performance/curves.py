@@ -383,6 +383,37 @@ def scaled(curve: Curve, factor: float) -> Curve:
     return Curve(values)
 
 
+def slower_by_phase(curve: Curve, prefill: float, decode: float) -> Curve:
+    """Multiply the seconds of prompts and of decodes by factors of 1 or more.
+
+    A part for all tokens of an iteration slows by ``decode`` up to its seconds at the first knot,
+    where it reads the weights, and by ``prefill`` beyond.
+    """
+    if not 1 <= min(prefill, decode) <= max(prefill, decode) < np.inf:
+        raise SimulationError("A phase can only be slowed by a factor of 1 or more.")
+    values = curve.values.copy()
+    if curve.kind == LINEAR:
+        values[[ALPHA, BETA]] *= decode
+        values[[GAMMA, DELTA]] *= prefill
+        return Curve(values)
+    least = min(prefill, decode)  # the overlap must not exceed the cheapest mixed iteration
+    values[OVERLAP] *= least
+    for header_index, factor in (
+        (DENSE, prefill),
+        (DECODE, decode),
+        (PREFILL, prefill),
+        (BESIDE, decode),
+    ):
+        first, n, m = (int(v) for v in values[header_index : header_index + 3])
+        part = values[first + n + m : first + n + m + n * m]
+        if header_index == DENSE and part.size:
+            read = np.minimum(part, part[0])
+            part[:] = decode * read + prefill * (part - read)
+        else:
+            part *= factor
+    return Curve(values)
+
+
 def slower_by_sequence(curve: Curve, seconds: float) -> Curve:
     """Add ``seconds`` to a curve for each sequence that an iteration decodes."""
     if not 0 <= seconds < np.inf:

@@ -111,6 +111,15 @@ def with_limits(problem: PlanningProblem, seed: int) -> PlanningProblem:
     )
 
 
+def with_power(problem: PlanningProblem, seed: int) -> PlanningProblem:
+    """``problem`` with kilowatts, and limits on some racks and sites that may be too small."""
+    rng = np.random.default_rng(4000 + seed)
+    regions, rows = problem.capacity_gpus.shape
+    limits = rng.uniform(2, 8, (regions, rows + 1))
+    limits[rng.random(limits.shape) < 0.4] = np.inf
+    return replace(problem, kw=rng.uniform(0.2, 2.0, problem.current.shape), power_kw=limits)
+
+
 def with_pools(problem: PlanningProblem, seed: int) -> PlanningProblem:
     """``problem`` whose instances carry less where they are few: each carries a share of theta that
     rises with how many there are, by steps of any size, up to 1 from N of them on."""
@@ -236,6 +245,13 @@ def best_by_counting(problem: PlanningProblem) -> float | None:
     usd = (hours * problem.usd_per_hour).sum(axis=(1, 2, 3))
     feasible &= (usd <= problem.budget_usd + 1e-9) & (kg <= problem.carbon_kg + 1e-9)
     feasible &= (starts + stops).sum(axis=(1, 2, 3)) <= problem.churn
+    if problem.power_kw is not None:
+        types = np.arange(len(problem.gpus)) if problem.types is None else problem.types
+        by_column = (x * kw).sum(axis=1)  # [n, r, g]
+        for row in range(problem.power_kw.shape[1]):
+            on_row = types == row if row < problem.capacity_gpus.shape[1] else types >= 0
+            used = by_column[:, :, on_row].sum(axis=2)
+            feasible &= (used <= problem.power_kw[:, row] + 1e-9).all(axis=1)
     if not feasible.any():
         return None
     cost = (

@@ -19,6 +19,7 @@ from tests.optimizer.problems import (
     random_problem,
     with_limits,
     with_pools,
+    with_power,
     with_spare,
 )
 
@@ -27,6 +28,7 @@ KINDS = {
     "plain": random_problem,
     "limits": lambda seed: with_limits(random_problem(seed), seed),
     "columns": random_columns,
+    "power": lambda seed: with_power(random_columns(seed), seed),
     "pools": one_region,
     "pools-limits": lambda seed: with_limits(one_region(seed), seed),
     "pools-columns": lambda seed: with_pools(random_columns(seed), seed),

@@ -7,7 +7,8 @@ import pytest
 
 from planner.optimizer import solve_window
 from planner.optimizer.marginal_values import Move, capacity_values, solve_moved
-from tests.optimizer.problems import best_by_counting, counted, problem, random_problem
+from planner.optimizer.problem import Weights
+from tests.optimizer.problems import best_by_counting, counted, problem, random_problem, with_power
 
 SEEDS = [seed for seed in range(24) if counted(seed) is not None]
 
@@ -32,6 +33,40 @@ def test_another_instances_gpus_are_worth_what_counting_says(seed):
         assert piece.saves == pytest.approx(expected, abs=1e-3)
         assert piece.saves >= -1e-6
         assert piece.relaxed >= -1e-9
+
+
+@pytest.mark.parametrize("seed", SEEDS[:12])
+def test_kilowatts_for_another_instance_are_worth_what_counting_says(seed):
+    instance = with_power(random_problem(seed), seed)
+    plan, best = solve_window(instance, gap=0.0), best_by_counting(instance)
+    values = capacity_values(instance, plan, gap=0.0, count=20) if best is not None else ()
+    places = {
+        instance.power_place(region, row): (region, row)
+        for region, row in np.argwhere(np.isfinite(instance.power_kw))
+    }
+    for value in (value for value in values if value.family == "power"):
+        more = instance.power_kw.copy()
+        more[places[value.what.split("for the ")[1]]] += value.step
+        expected = best - best_by_counting(replace(instance, power_kw=more))
+        assert value.saves == pytest.approx(expected, abs=1e-3)
+        assert value.relaxed >= -1e-9
+
+
+def test_a_binding_power_limit_has_a_value():
+    """At the least power that serves everything, each kilowatt more saves money."""
+    base = problem()
+    kw = np.broadcast_to(np.array([4.0, 1.0]), base.current.shape).copy()
+    free = solve_window(replace(base, kw=kw), gap=0.0)
+    lean = solve_window(replace(base, kw=kw, weights=Weights(usd=0.0, kwh=1.0)), gap=0.0)
+    limits = np.full((2, base.capacity_gpus.shape[1] + 1), np.inf)
+    limits[:, -1] = (lean.target * kw).sum(axis=(0, 2))
+    limited = replace(base, kw=kw, power_kw=limits)
+    plan = solve_window(limited, gap=0.0)
+    assert ((plan.target * kw).sum(axis=(0, 2)) <= limits[:, -1] + 1e-6).all()
+    assert plan.objective_usd > free.objective_usd
+    assert "power" in {bound.family for bound in plan.binding}
+    values = [v for v in capacity_values(limited, plan, gap=0.0) if v.family == "power"]
+    assert max(value.saves for value in values) > 0
 
 
 def test_with_room_to_spare_nothing_is_listed():

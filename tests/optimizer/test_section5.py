@@ -16,6 +16,7 @@ from tests.optimizer.problems import (
     random_problem,
     with_limits,
     with_pools,
+    with_power,
     with_spare,
 )
 
@@ -23,6 +24,7 @@ MAKERS = {
     "plain": random_problem,
     "columns": random_columns,
     "limits": lambda seed: with_limits(random_problem(seed), seed),
+    "power": lambda seed: with_power(random_columns(seed), seed),
     "pools": lambda seed: with_pools(random_columns(seed), seed),
     "spare": lambda seed: with_pools(with_spare(random_problem(seed), seed), seed),
 }

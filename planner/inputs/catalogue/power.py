@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from planner.inputs.catalogue.files import read
 from planner.inputs.catalogue.hardware import known_as
 from simulation.performance.power import PowerModel
+from simulation.performance.power_cap import CapCurve
 from simulation.performance.profile import Check
 from simulation.performance.specs import GpuSpec, Provenance
 
@@ -32,6 +35,17 @@ def power_model(gpu: GpuSpec) -> PowerModel:
         if name in SIBLINGS[entry["gpu"]]:
             return _model(entry, shared, f"as {entry['gpu']}, shares of TDP: {entry['source']}")
     return _model(document["default"], shared, document["default"]["source"])
+
+
+def cap_curves() -> tuple[CapCurve, CapCurve]:
+    """Return the published speed of prefill and of decode under a power cap."""
+    document = read("power_cap")
+    curves = []
+    for phase in ("prefill", "decode"):
+        cap, speed = np.array(document[phase]["points"], np.float64).T
+        source = Provenance(document["kind"], document[phase]["source"])
+        curves.append(CapCurve(cap, speed, source))
+    return curves[0], curves[1]
 
 
 def host_watts(gpu: GpuSpec) -> tuple[float, Provenance]:

@@ -44,6 +44,7 @@ from simulation.start_times import Registration, StartUp
 
 AFTER_PREFILL = {"fcfs": "fcfs", "edf": "fcfs", "pf": "pf", "dpa": "pf"}  # schedulers of decodes
 NO_SPOT = Spot(capacity=0)
+NODES_PER_RACK = 4  # without a topology (assumed)
 # Latency between regions that state none: continental. SageServe section 7.1 has < 0.5 s.
 FAR_S = 0.030
 
@@ -83,6 +84,9 @@ class Hardware:
     reclaims_per_hour: FloatArray  # [r, g] of a spot instance
     lend_share: float | None  # income of a lent instance, as a share of its price
     provenance: tuple[tuple[str, Provenance], ...]  # fact, source
+    site_kw: FloatArray  # [r] power limit of the site; inf: none
+    rack_kw: FloatArray  # [r] power limit of a rack, without PUE; inf: none
+    gpus_per_rack: IntArray  # [r, t]
     committed: tuple[CommittedPrice, ...] = ()
     # [l, tiers] whether a model has traffic of a tier; None: not known
     asked: BoolArray | None = None
@@ -244,24 +248,27 @@ def build_hardware(
     facts: list[tuple[str, Provenance]] = []
     models = tuple(model_of(section, user_facts) for section in scenario.models)
     facts += [(f"Memory of {model.name}", model.provenance) for model in models]
-    names = list(dict.fromkeys(profile.gpu for profile in scenario.profiles))
+    rows = [variant for profile in scenario.profiles for variant in profile.variants]
+    sweeps = {gpu.name: gpu.power_sweep for gpu in scenario.gpus}
+    names = list(dict.fromkeys(profile.gpu for profile in rows))
     types = tuple(gpu_of(scenario, name, user_facts) for name in names)
     facts += [(f"Memory and power of {gpu.name}", gpu.provenance) for gpu in types]
     model_indices, speeds = [], []
-    for section in scenario.profiles:
+    for section in rows:
         m = next(i for i, model in enumerate(models) if model.name == section.model)
         gpu = types[names.index(section.gpu)]
         model_indices.append(m)
-        speeds.append(speed_of(section, models[m], gpu, user_facts))
+        sweep = sweeps.get(gpu.name, ())
+        speeds.append(speed_of(section, models[m], gpu, user_facts, sweep))
         fact_name = f"Speed of {section.model} on {speeds[-1].tp} x {section.gpu}"
         if (fact_name, speeds[-1].provenance) not in facts:
             facts.append((fact_name, speeds[-1].provenance))
         load = power_at_load(models[m], gpu, speeds[-1])
         facts += [fact for fact in power_facts(gpu, load) if fact not in facts]
-    columns, column_of_section = columns_of(scenario.profiles, speeds, names)
+    columns, column_of_section = columns_of(rows, speeds, names)
     keys = list(zip(model_indices, column_of_section, strict=True))
     profiles = dict(zip(keys, speeds, strict=True))
-    sections = dict(zip(keys, scenario.profiles, strict=True))
+    sections = dict(zip(keys, rows, strict=True))
     offered = _spot_types(scenario, names) if spot else []
     spot_columns = with_spot(
         columns, {names.index(name): len(names) + i for i, name in enumerate(offered)}
@@ -335,8 +342,24 @@ def build_hardware(
         lend_share=scenario.objective.lend_share,
         routing=Routing(**scenario.fleet.routing.model_dump()),
         provenance=tuple(facts),
+        **_power_limits(scenario, types),
         committed=tuple(committed),
     )
+
+
+def _power_limits(scenario: Scenario, types: Sequence[GpuSpec]) -> dict[str, Any]:
+    """Return the power limits of sites and racks, and the GPUs of a rack by type."""
+    site_kw, rack_kw = np.full((2, len(scenario.regions)), np.inf)
+    per_rack = np.ones((len(scenario.regions), len(types)), np.int64)
+    for r, region in enumerate(scenario.regions):
+        tree, power = region.topology, region.power
+        nodes = tree.nodes_per_rack if tree else NODES_PER_RACK
+        sizes = tree.gpus_per_node if tree else {}
+        per_rack[r] = [nodes * sizes.get(gpu.name, gpu.gpus_per_node) for gpu in types]
+        if power is not None:
+            site_kw[r], rack_kw[r] = power.site_kw or np.inf, power.rack_kw or np.inf
+            per_rack[r] = power.gpus_per_rack or per_rack[r]
+    return {"site_kw": site_kw, "rack_kw": rack_kw, "gpus_per_rack": per_rack}
 
 
 def _spot_types(scenario: Scenario, names: Sequence[str]) -> list[str]:

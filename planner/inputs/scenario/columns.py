@@ -102,6 +102,8 @@ def arrangement(section: Profile, speed: Speed) -> str:
         parts.append(section.engine)
     if section.recv_interval is not None:
         parts.append(f"recv_interval {section.recv_interval:g}")
+    if section.power_cap is not None:
+        parts.append(f"capped at {section.power_cap:.0%} power")
     if section.name is not None:
         version = f" version {section.version}" if section.version else ""
         parts.append(f"{section.name}{version}")

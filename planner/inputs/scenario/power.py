@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from planner.inputs.catalogue.power import host_watts, power_model
+from collections.abc import Sequence
+
+import numpy as np
+
+from planner.errors import ScenarioError
+from planner.inputs.catalogue.power import cap_curves, host_watts, power_model
+from planner.inputs.catalogue.serving import typical_context
+from planner.inputs.scenario.schema import SweepRow
 from simulation.errors import SimulationError
+from simulation.performance.adjusted_profile import AdjustedProfile, adjusted
 from simulation.performance.attention_ffn import AttentionFfnProfile
-from simulation.performance.compiled_graph import GraphProfile
+from simulation.performance.curves import slower_by_phase
 from simulation.performance.graph import operator_graph
 from simulation.performance.power import Power, PowerAtLoad, PowerModel, PowerOfSides
-from simulation.performance.profile import Profile
+from simulation.performance.power_cap import CapCurve, PowerCap, capped
+from simulation.performance.profile import Profile, iteration_s
 from simulation.performance.specs import Arrangement, GpuSpec, ModelSpec, Provenance
 
 
@@ -24,8 +33,11 @@ def power_at_load(model: ModelSpec, gpu: GpuSpec, profile: Profile) -> Power | N
         shares = (split.attention / split.gpus, split.ffn / split.gpus)
         parts = (PowerAtLoad(power_model(gpu), gpu, graph) for graph in sides)
         return PowerOfSides(tuple(zip(shares, parts, strict=True)))
-    if isinstance(profile, GraphProfile):  # its graph has the arrangement and the precision
-        return PowerAtLoad(power_model(gpu), gpu, profile.graph)
+    cap = getattr(profile, "cap", None)
+    watts = power_model(gpu) if cap is None else capped(power_model(gpu), cap)
+    graph = getattr(profile, "graph", None)
+    if graph is not None:  # it has the arrangement and the precision
+        return PowerAtLoad(watts, gpu, graph)
     try:
         # A linear profile states no precision. Infer it from the size of the weights.
         sixteen_bits = operator_graph(model.shape, Arrangement(tp=profile.tp))
@@ -34,7 +46,65 @@ def power_at_load(model: ModelSpec, gpu: GpuSpec, profile: Profile) -> Power | N
         graph = operator_graph(model.shape, Arrangement(tp=profile.tp, weights=weights))
     except SimulationError:  # an arrangement the operator graph does not describe
         return None
-    return PowerAtLoad(power_model(gpu), gpu, graph)
+    return PowerAtLoad(watts, gpu, graph)
+
+
+def under_cap(
+    profile: Profile, model: ModelSpec, gpu: GpuSpec, share: float, sweep: Sequence[SweepRow]
+) -> AdjustedProfile:
+    """Return ``profile`` under a power cap of ``share`` of the TDP.
+
+    The speeds follow the ``sweep`` of the user, or else the published curves at the power that
+    each phase draws without a cap: prompts the most that they may, decodes that of a full batch.
+    Raises ScenarioError if the power is not known, or if the cap is below the curve.
+    """
+    power = power_at_load(model, gpu, profile)
+    if not isinstance(power, PowerAtLoad) or gpu.tdp_w is None:
+        raise ScenarioError(
+            f"profiles: a power cap of {profile.model} on {profile.gpu} needs its TDP, bandwidth "
+            "and bf16 peak, the model's shape, and no attention_ffn. Leave the cap out."
+        )
+    try:
+        if sweep:
+            prefill, decode = sweep_curves(sweep)
+            speeds = prefill.speed_at(share), decode.speed_at(share)
+        else:
+            prefill, decode = cap_curves()
+            drawn = power.model.prefill, _full_batch_share(power, profile, model)
+            speeds = prefill.speed_at(share / drawn[0]), decode.speed_at(share / drawn[1])
+    except SimulationError as error:
+        words = f"profiles: power cap {share:g} of {profile.model} on {profile.gpu}: {error}"
+        raise ScenarioError(words) from None
+    source = (
+        f"{profile.provenance.source}; under a power cap of {share:.0%} of TDP: prefill at "
+        f"{speeds[0]:.1%} and decode at {speeds[1]:.1%} of its speed ({prefill.provenance.source}; "
+        f"{decode.provenance.source})"
+    )
+    return adjusted(
+        profile,
+        curve=slower_by_phase(profile.curve, 1 / speeds[0], 1 / speeds[1]),
+        cap=PowerCap(share, *speeds),
+        provenance=Provenance("modelled", source),
+    )
+
+
+def sweep_curves(sweep: Sequence[SweepRow]) -> tuple[CapCurve, CapCurve]:
+    """Return the curves of a measured sweep, by cap as a share of TDP; raise SimulationError."""
+    rows = sorted(sweep, key=lambda row: row.cap)
+    cap = np.array([row.cap for row in rows])
+    source = Provenance("measured", "power sweep of the scenario")
+    prefill, decode = (np.array([getattr(row, name) for row in rows])
+                       for name in ("prefill", "decode"))  # fmt: skip
+    return CapCurve(cap, prefill, source), CapCurve(cap, decode, source)
+
+
+def _full_batch_share(power: PowerAtLoad, profile: Profile, model: ModelSpec) -> float:
+    """Return the power of decodes in the largest batch of typical context, as a share of TDP."""
+    context = typical_context(model.max_context)
+    batch = max(1.0, min(profile.max_batch, profile.kv_capacity_tokens / context))
+    seconds = iteration_s(profile, batch, batch * context, 0.0, 0.0)
+    watts = float(power.watts(seconds, batch, batch * context))
+    return watts / float(power.gpu.tdp_w or watts)
 
 
 def host_of(gpu: GpuSpec) -> tuple[float, Provenance | None]:

@@ -10,6 +10,7 @@ from planner.policies.user_policies import policy_names
 TELLS_APART = (
     "model", "gpu", "role", "tp", "pp", "attention_dp", "moe_tp", "moe_ep", "precision",
     "kv_precision", "lora_rank", "lora_active", "engine", "recv_interval", "name", "version",
+    "power_cap",
 )  # fmt: skip
 Path = tuple[str | int, ...]
 

@@ -110,7 +110,11 @@ def column_of(
         if (row.tp is None or row.tp == profiles[m, g].tp)
         and (row.role is None or ROLES[row.role] == columns[g].role)
         and (row.precision is None or row.precision == sections[m, g].precision)
+        and (row.power_cap is None or row.power_cap == sections[m, g].power_cap)
     ]
+    if row.power_cap is None and fitting:  # several caps of one arrangement: the first one
+        plain = [sections[m, g].model_copy(update={"power_cap": None}) for g in fitting]
+        fitting = fitting[:1] if all(section == plain[0] for section in plain) else fitting
     if len(fitting) == 1:
         return fitting[0]
     have = "; ".join(

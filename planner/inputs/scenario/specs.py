@@ -64,7 +64,7 @@ def gpu_of(scenario: Scenario, name: str, known: UserFacts) -> GpuSpec:
 
 def _stated_spec(section: Gpu) -> GpuSpec:
     """Return the GPU type that a section describes in full; raise ScenarioError."""
-    values = section.model_dump(exclude={"name", "source"}, exclude_none=True)
+    values = section.model_dump(exclude={"name", "source", "power_sweep"}, exclude_none=True)
     try:
         return user_hardware.gpu_spec(section.name, values, Provenance("assumed", section.source))
     except CatalogueError as error:

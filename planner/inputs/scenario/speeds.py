@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from planner.errors import CatalogueError, ScenarioError
@@ -16,14 +17,17 @@ from planner.inputs.catalogue.serving import (
     typical_context,
 )
 from planner.inputs.scenario.measured_corrections import engine_of, measured_speed
-from planner.inputs.scenario.schema import Profile
+from planner.inputs.scenario.power import under_cap
+from planner.inputs.scenario.schema import Profile, SweepRow
 from planner.inputs.scenario.schema.hardware import AttentionFfn
 from planner.inputs.scenario.user_facts import UserFacts
 from simulation.errors import SimulationError
+from simulation.performance.adjusted_profile import adjusted
 from simulation.performance.attention_ffn import AttentionFfn as Split
 from simulation.performance.attention_ffn import attention_ffn_profile
 from simulation.performance.linear import LinearProfile
 from simulation.performance.memory import capacity_tokens, kv_capacity_tokens
+from simulation.performance.power_cap import PowerCap
 from simulation.performance.profile import Profile as Speed
 from simulation.performance.roofline import roofline_profile
 from simulation.performance.specs import (
@@ -36,8 +40,28 @@ from simulation.performance.specs import (
 )
 
 
-def speed_of(section: Profile, model: ModelSpec, gpu: GpuSpec, known: UserFacts) -> Speed:
-    """Return the speed profile of a section, with the scenario's names; raise ScenarioError."""
+def speed_of(
+    section: Profile,
+    model: ModelSpec,
+    gpu: GpuSpec,
+    known: UserFacts,
+    sweep: Sequence[SweepRow] = (),
+) -> Speed:
+    """Return the speed profile of a section, with the scenario's names; raise ScenarioError.
+
+    A power cap slows the speeds that were not measured under it.
+    """
+    speed = _uncapped_speed(section, model, gpu, known)
+    if section.power_cap is None:
+        return speed
+    as_measured = section.kind == "linear" and (section.name is not None or section.in_full)
+    if as_measured:
+        return adjusted(speed, cap=PowerCap(section.power_cap, 1.0, 1.0))
+    return under_cap(speed, model, gpu, section.power_cap, sweep)
+
+
+def _uncapped_speed(section: Profile, model: ModelSpec, gpu: GpuSpec, known: UserFacts) -> Speed:
+    """Return the speed profile of a section without a power cap; raise ScenarioError."""
     if section.kind == "roofline":
         return _roofline(section, model, gpu, known)
     if section.name is not None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from planner.errors import ScenarioError
-from planner.inputs.scenario.build import Hardware
+from planner.inputs.scenario.build import NODES_PER_RACK, Hardware
 from planner.inputs.scenario.schema import PlacedService, Region, Scenario
 from simulation.errors import SimulationError
 from simulation.performance.specs import Provenance
@@ -21,8 +21,8 @@ from simulation.topology import (
     build_topology,
 )
 
-# Default of a region: racks of 4 nodes, 2 racks per S1 switch, 4 S1 per S2 switch (assumed).
-NODES_PER_RACK, RACKS_PER_S1, S1_PER_S2 = 4, 2, 4
+# Default of a region: 2 racks per S1 switch, 4 S1 per S2 switch (assumed).
+RACKS_PER_S1, S1_PER_S2 = 2, 4
 Facts = list[tuple[str, Provenance]]
 
 

@@ -23,7 +23,7 @@ from planner.optimizer.formatting import (
     redundancy_words,
     tokens_words,
 )
-from planner.optimizer.objective import BUDGET, CARBON, CHURN
+from planner.optimizer.objective import BUDGET, CARBON, CHURN, POWER
 from planner.optimizer.problem import PlanningProblem
 from planner.optimizer.program.variables import Draft
 from planner.optimizer.roles import role_sides
@@ -142,6 +142,22 @@ def capacity(draft: Draft) -> None:
             partial(_minimum_words, window, draft.problem.within(period)),
         )
         draft.builder.add("capacity", entries, -INF, gpus.ravel(), gpus.size, words)
+
+
+def power(draft: Draft) -> None:
+    """Add  sum kw (x + starting)  <=  power_kw[r,t]  for every p and every rack and site limit."""
+    for period, window in enumerate(draft.problem.windows):
+        if window.power_kw is None or window.kw is None:
+            continue
+        limits = np.argwhere(np.isfinite(window.power_kw))
+        entries: list[Entry] = []
+        for row, (region, kind) in enumerate(limits):
+            inside = (draft.region == region) & window.on_power_row(kind)[draft.column]
+            kw = np.where(inside, window.kw[draft.cell], 0.0)
+            entries += [(row, draft.x[period], kw), *draft.starting(period, row, kw)]
+        most = window.power_kw[tuple(limits.T)]
+        words = partial(_power_words, window, limits, draft.problem.within(period))
+        draft.builder.add(POWER, entries, -INF, most, len(limits), words)
 
 
 def lending(draft: Draft) -> None:
@@ -283,6 +299,7 @@ FAMILIES = (
     global_coverage,
     without_a_region,
     capacity,
+    power,
     lending,
     minimum,
     maximum,
@@ -328,6 +345,12 @@ def _bound_words(
         int(draft.model[cell]), int(draft.region[cell]), int(draft.column[cell]),
     )  # fmt: skip
     return f"{least_or_most} {instance_words(int(limit[cell]))} of {where}{within}"
+
+
+def _power_words(window: PlanningProblem, limits: IntArray, within: str, row: int) -> str:
+    region, kind = limits[row].tolist()
+    limit = 0.0 if window.power_kw is None else float(window.power_kw[region, kind])
+    return f"{cap_words(POWER, limit)} of {window.power_place(region, kind)}{within}"
 
 
 def _cap_words(family: str, limit: float, within: str, row: int) -> str:

@@ -113,12 +113,12 @@ def window_program(problem: PlanningProblem) -> WindowProgram:
             for lost in regions:
                 others = pulp.lpSum(served[i, j] for j in regions if j != lost)
                 program += others >= float(joint[i]), _name("without_region", i, lost)
-    for cap in caps(problem):
+    for number, cap in enumerate(caps(problem)):
         used = pulp.lpSum(
             float(cap.per_instance[cell]) * fleet[cell] + float(cap.per_start[cell]) * starts[cell]
             for cell in cells
         )
-        program += used <= cap.limit, cap.family
+        program += used <= cap.limit, _name(cap.family, number)
     _add_facets(program, problem, fleet)
     changes = pulp.lpSum(2 * starts[cell] - fleet[cell] for cell in cells)
     return WindowProgram(program, fleet, changes, n.shape)

@@ -13,7 +13,7 @@ from pydantic import BeforeValidator, Field
 
 from planner.inputs.scenario.schema.faults import Fault
 from planner.inputs.scenario.schema.fleet import Fleet, Replicas, Starts
-from planner.inputs.scenario.schema.hardware import Gpu, Model, Profile, Shape
+from planner.inputs.scenario.schema.hardware import Gpu, Model, Profile, Shape, SweepRow
 from planner.inputs.scenario.schema.planning import Forecast, Horizon, Objective
 from planner.inputs.scenario.schema.regions import Committed, Region, Spot
 from planner.inputs.scenario.schema.serving import KvTransfer, Routing, Serving
@@ -49,6 +49,7 @@ __all__ = [
     "Source",
     "Spot",
     "Starts",
+    "SweepRow",
     "TestDay",
     "Tier",
     "Topology",

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from planner.inputs.scenario.schema.hardware import PowerCap
 from planner.inputs.scenario.schema.serving import Routing
 from planner.schema_types import Count, Delay, Name, Precision, Role, Section
 
@@ -20,6 +21,7 @@ class Replicas(Section):
     tp: Annotated[int, Field(ge=1, le=1024)] | None = None
     precision: Precision | None = None  # the same for precisions
     role: Role | None = None  # the same for roles
+    power_cap: PowerCap | None = None  # the same for power caps; default: the first profile
     spot: bool = False  # whether it uses spot GPUs
     replicas: Count  # replicas that run now
     lent: Count | None = None  # further replicas lent as spot; needs fleet.starts

@@ -15,10 +15,22 @@ from planner.schema_types import (
     Precision,
     Role,
     Section,
+    Share,
     Watts,
     Width,
     all_or_none,
 )
+
+# Power cap of a GPU as a share of its TDP.
+PowerCap = Annotated[float, Field(ge=0.2, lt=1)]
+
+
+class SweepRow(Section):
+    """Speed of each phase under one power cap, over its speed without a cap."""
+
+    cap: Annotated[float, Field(ge=0.2, le=1)]  # share of TDP
+    prefill: Share  # speed of prompts
+    decode: Share  # speed of decodes
 
 
 class Gpu(Section):
@@ -44,6 +56,8 @@ class Gpu(Section):
     gpus_per_node: Annotated[int, Field(ge=1, le=1024)] | None = None  # GPUs of a server
     # Architecture, such as hopper, blackwell or cdna3.
     family: Annotated[str, Field(max_length=40)] | None = None
+    # Your speeds under power caps. Default: published ones.
+    power_sweep: Annotated[list[SweepRow], Field(max_length=20)] = []
     source: str = "scenario"  # where the values come from
 
     @property
@@ -53,7 +67,12 @@ class Gpu(Section):
     @model_validator(mode="after")
     def _check_complete(self) -> Gpu:
         all_or_none(self, ("memory_gb", "idle_w", "prefill_w", "decode_w"))
-        if not self.in_full and self.model_dump(exclude={"name", "source"}, exclude_none=True):
+        for phase in ("cap", "prefill", "decode"):
+            values = [getattr(row, phase) for row in sorted(self.power_sweep, key=lambda r: r.cap)]
+            if values != sorted(values) or (phase == "cap" and len(set(values)) < len(values)):
+                raise ValueError("power_sweep: give each cap once, with speeds that rise with it")
+        beside = {"name", "source", "power_sweep"}
+        if not self.in_full and self.model_dump(exclude=beside, exclude_none=True):
             raise ValueError("give memory_gb, idle_w, prefill_w and decode_w with other facts")
         return self
 
@@ -166,6 +185,10 @@ class Profile(Section):
     moe_tp: Annotated[int, Field(ge=1, le=1024)] = 1
     moe_ep: Annotated[int, Field(ge=1, le=1024)] = 1  # groups that share the experts
     attention_ffn: AttentionFfn | None = None  # attention and experts on separate GPUs
+    # Power cap, share of TDP. Stated coefficients and named profiles were measured under it.
+    power_cap: PowerCap | None = None
+    # Further variants of this row under power caps.
+    power_caps: Annotated[list[PowerCap], Field(max_length=5)] = []
     alpha_ms: CoefficientMs | None = None  # constant of a decode iteration
     beta_ms: CoefficientMs | None = None  # time per decoding sequence
     gamma_ms: CoefficientMs | None = None  # constant of a prefill iteration
@@ -179,6 +202,12 @@ class Profile(Section):
     @property
     def in_full(self) -> bool:
         return self.alpha_ms is not None
+
+    @property
+    def variants(self) -> list[Profile]:
+        """Return the profile, and a copy for each of its further power caps."""
+        caps = [self.power_cap, *self.power_caps]
+        return [self.model_copy(update={"power_cap": cap, "power_caps": []}) for cap in caps]
 
     @model_validator(mode="after")
     def _check_origin(self) -> Profile:
@@ -201,6 +230,10 @@ class Profile(Section):
             raise ValueError("recv_interval is SGLang's. Give kind: roofline and engine: sglang")
         if self.attention_ffn is not None:
             self._check_attention_ffn(spread)
+        if self.power_caps and self.power_cap is not None:
+            raise ValueError("power_cap is of one row, power_caps adds rows. Give one of them")
+        if self.attention_ffn is not None and (self.power_caps or self.power_cap is not None):
+            raise ValueError("power caps of attention_ffn are not known. Leave them out")
         return self
 
     def _check_attention_ffn(self, spread: list[str]) -> None:

@@ -28,6 +28,9 @@ Gpus = Annotated[
 ]
 
 
+Kilowatts = Annotated[float, Field(gt=0, le=10_000_000)]
+
+
 class Spot(Section):
     """Spot GPUs of one type: cheaper, and taken back by the provider at any time."""
 
@@ -50,6 +53,21 @@ class Committed(Section):
         return self
 
 
+class RegionPower(Section):
+    """Limits on the electric power of a region's replicas at rated load."""
+
+    site_kw: Kilowatts | None = None  # of the site: GPUs and servers, times the PUE
+    rack_kw: Kilowatts | None = None  # of a rack: GPUs and servers, without the PUE
+    # GPUs of a rack. Default: as the topology states, else four servers.
+    gpus_per_rack: Annotated[int, Field(ge=1, le=10_000)] | None = None
+
+    @model_validator(mode="after")
+    def _require_a_limit(self) -> RegionPower:
+        if self.site_kw is None and self.rack_kw is None:
+            raise ValueError("give site_kw, rack_kw or both")
+        return self
+
+
 class Region(Section):
     """A region with its GPUs. ``like`` takes price, carbon and PUE of a built-in region."""
 
@@ -66,3 +84,4 @@ class Region(Section):
     pue: Annotated[float, Field(ge=1, le=10)] | None = None  # power usage effectiveness
     latency_ms: dict[Name, LatencyMs] = {}  # latency one way, to other regions
     topology: Topology | None = None  # default: derived from the capacity
+    power: RegionPower | None = None  # power limits; default: none

@@ -56,6 +56,19 @@ def planned(stored: dict[str, StoredTrace], **changes: Any) -> dict[str, Any]:
     return plan_document
 
 
+def test_a_site_keeps_to_its_kilowatts_and_names_its_limit(stored: dict[str, StoredTrace]) -> None:
+    free = planned(stored, objective__epsilon=0.1)
+    kw = free["totals"]["kwh"] / free["totals"]["gpu_hours"]  # about, of one replica
+    most = max(row["target"] for row in free["decisions"] if row["region"] == "east")
+    east = EAST | {"power": {"site_kw": (most - 1) * kw * 1.001}}
+    limited = planned(stored, objective__epsilon=0.1, regions=[east, WEST])
+    assert 0 < max(r["target"] for r in limited["decisions"] if r["region"] == "east") < most
+    assert limited["objective"] > free["objective"]
+    assert "power" in {limit["family"] for limit in limited["binding"]}
+    values = [row for row in limited["worth"]["rows"] if row["family"] == "power"]
+    assert values and values[0]["unit"] == "kW" and values[0]["saves"] > 0
+
+
 def test_less_carbon_takes_less_carbon_and_more_money(stored: dict[str, StoredTrace]) -> None:
     cost = planned(stored)
     carbon = planned(stored, objective={"minimise": "carbon"})
