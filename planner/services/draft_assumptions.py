@@ -6,7 +6,7 @@ How much comes from sizes alone, by the fluid model of one replica at mean lengt
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from planner.domain.trace_statistics.context_limits import EVERY_LABEL, beyond_context
@@ -18,7 +18,7 @@ from planner.inputs.scenario.document import parse
 from planner.inputs.scenario.schema import Scenario
 from planner.models import Trace
 from planner.services import drafts
-from planner.services.draft_profiles import Serving, built_in_profiles
+from planner.services.draft_profiles import Serving, built_in_profiles, models_for
 from planner.services.draft_profiles import is_name_of as names
 from planner.storage import row_arrays
 from simulation.performance.profile import Profile
@@ -42,6 +42,7 @@ class Assumption:
     value: str
     why: str
     matters: str = ""
+    models: tuple[str, ...] = ()  # models that avoid the problem, to choose from
 
 
 def draft_assumptions(trace: Trace, document: str, serving: Serving) -> tuple[Assumption, ...]:
@@ -90,29 +91,20 @@ def _context(trace: Trace, serving: Serving) -> Iterator[Assumption]:
         )
         for label, serving_of_label in served.items()
     }
+    gpus = {each.profile.gpu for each in served.values()}
     for beyond in beyond_context(row_arrays.local_path(trace.store), contexts):
+        larger = models_for(beyond.longest, gpus, beyond.model)[:3]
+        offer = f"Models with a large enough context: {', '.join(larger)}."
         yield Assumption(
             "profiles",
             "Requests beyond the context",
             f"{beyond.requests:,} of {trace.requests:,}",
             f"{beyond.model} takes {beyond.context:,} tokens and the longest request has "
             f"{beyond.longest:,}",
-            f"These requests are rejected. {_larger_models(beyond.longest, served)}",
+            "These requests are rejected. "
+            + (offer if larger else "No built-in model has a large enough context."),
+            () if serving.labels else larger,
         )
-
-
-def _larger_models(tokens: int, served: Mapping[str, Serving]) -> str:
-    """Return the built-in models that accept such long requests, on the draft's GPU types."""
-    gpus = {serving.profile.gpu for serving in served.values()}
-    contexts = {
-        model: catalogue.shape(model).max_context
-        for model, gpu in built_in_profiles()
-        if gpu in gpus and catalogue.shape(model).max_context >= tokens
-    }
-    if not contexts:
-        return "No built-in model has a large enough context."
-    fit = sorted(contexts, key=lambda model: (contexts[model], model))[:3]
-    return f"Models with a large enough context: {', '.join(fit)}."
 
 
 def _serving_reason(serving: Serving, label: str, named: list[str]) -> str:
@@ -128,6 +120,11 @@ def _serving_reason(serving: Serving, label: str, named: list[str]) -> str:
         return f"no built-in model is called {label}: a recent one is used"
     if named:
         return f"your file names {_first_names(named)}, and all of it is served by this one"
+    if serving.longest:
+        return (
+            f"your file does not name a model, and its longest request has {serving.longest:,} "
+            "tokens, more than the usual model takes"
+        )
     return "your file does not name a model"
 
 

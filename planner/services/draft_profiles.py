@@ -6,15 +6,19 @@ arrangement with the best data.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
+from planner.domain.trace_statistics.context_limits import longest_request
 from planner.errors import CatalogueError, NotFound
 from planner.inputs import catalogue
 from planner.inputs.catalogue.rule_based_profiles import modelled_profiles
 from planner.models import Trace
+from planner.storage import row_arrays
+from simulation.performance.parameters import parameters
 from simulation.performance.profile import Profile
 
 DEFAULT_MODEL, DEFAULT_GPU = "qwen3-32b", "H100-SXM"
@@ -33,6 +37,7 @@ class Serving:
     profile: Profile
     row: dict[str, Any]
     named: bool  # the trace names its model
+    longest: int = 0  # tokens of the longest request, if the model was chosen for it
     labels: Mapping[str, Serving] = field(default_factory=lambda: MappingProxyType({}))
 
     @property
@@ -45,13 +50,17 @@ class Serving:
 def choose_serving(trace: Trace, model: str = "", gpu: str = "") -> Serving:
     """Return how to serve a trace: as chosen, else by the model the trace names, else a default.
 
+    The default is a model whose context is large enough for the longest request, if there is one.
+
     Raises NotFound with the available names.
     """
     profiles = built_in_profiles()
     named = {} if model else dict(_models_of_labels(trace, {m for m, _ in profiles}))
     labels = model_labels(trace)
     embeds = trace.requests and trace.report.get("unanswered") == trace.requests
-    usual = DEFAULT_EMBEDDER if embeds else DEFAULT_MODEL
+    usual, longest = DEFAULT_EMBEDDER if embeds else DEFAULT_MODEL, 0
+    if not embeds and not model and (not named or labels):
+        usual, longest = _usual_model(trace, gpu or DEFAULT_GPU)
     if labels and named:
         by_label = {
             label: _serving_of_model(
@@ -61,7 +70,38 @@ def choose_serving(trace: Trace, model: str = "", gpu: str = "") -> Serving:
         }
         first = _serving_of_model(profiles, next(iter(named.values())), gpu, named=True)
         return replace(first, labels=MappingProxyType(by_label))
-    return _serving_of_model(profiles, model or next(iter(named.values()), usual), gpu, bool(named))
+    chosen = model or next(iter(named.values()), usual)
+    serving = _serving_of_model(profiles, chosen, gpu, bool(named))
+    return replace(serving, longest=longest)
+
+
+def _usual_model(trace: Trace, gpu: str) -> tuple[str, int]:
+    """Return the model for a trace that names none, on a GPU type.
+
+    The second value is the longest request (tokens) if it needs another model than the default.
+    """
+    if trace.kind == Trace.Kind.REQUESTS and trace.store:
+        longest = longest_request(row_arrays.local_path(trace.store))
+        if longest > catalogue.shape(DEFAULT_MODEL).max_context:
+            larger = models_for(longest, {gpu}, DEFAULT_MODEL)
+            return (larger[0], longest) if larger else (DEFAULT_MODEL, 0)
+    return DEFAULT_MODEL, 0
+
+
+def models_for(tokens: int, gpus: Collection[str], model: str) -> tuple[str, ...]:
+    """Return the built-in models on these GPU types that take requests of ``tokens``.
+
+    Those whose size is closest to that of ``model`` come first.
+    """
+    shapes = {name: catalogue.shape(name) for name, gpu in built_in_profiles() if gpu in gpus}
+    size = parameters(catalogue.shape(model)).total
+
+    def difference(name: str) -> tuple[float, str]:
+        """Return by what factor the size of a model differs, as a logarithm."""
+        return abs(math.log(parameters(shapes[name]).total / size)), name
+
+    fits = (name for name, shape in shapes.items() if shape.max_context >= tokens and shape.causal)
+    return tuple(sorted(fits, key=difference))
 
 
 def model_labels(trace: Trace) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from planner.inputs.ingest.store import scan_requests, stored_sessions
 from simulation.trace import previous_turns
 
 MOST_COUNTED = 1_000_000  # requests whose repeated prompts are counted
+TOTAL = pl.col("input_tokens").cast(pl.Int64) + pl.col("output_tokens").cast(pl.Int64)
 EVERY_LABEL = ""  # key of the model that serves all requests of a trace
 
 
@@ -35,9 +36,7 @@ def beyond_context(
     ``contexts`` maps a label of the trace to the model's name and its context in tokens.
     """
     _, requests = scan_requests(store_dir)
-    total = (pl.col("input_tokens").cast(pl.Int64) + pl.col("output_tokens").cast(pl.Int64)).alias(
-        "total"
-    )
+    total = TOTAL.alias("total")
     by_label = EVERY_LABEL not in contexts
     label = pl.col("model").fill_null("") if by_label else pl.lit(EVERY_LABEL)
     least = min(context for _, context in contexts.values())
@@ -50,6 +49,12 @@ def beyond_context(
             totals = beyond["total"].to_list()
             found.append(BeyondContext(name, model, context, int(beyond["len"].sum()), max(totals)))
     return tuple(sorted(found, key=lambda each: -each.requests))
+
+
+def longest_request(store_dir: Path | str) -> int:
+    """Return the tokens of the longest request, prompt and answer together."""
+    _, requests = scan_requests(store_dir)
+    return int(requests.select(TOTAL.max()).collect(engine="streaming").item() or 0)
 
 
 def repeated_blocks(store_dir: Path | str) -> float:

@@ -17,7 +17,7 @@ from planner.inputs.scenario.schema import Scenario
 from planner.models import Scenario as StoredScenario
 from planner.models import Trace, User
 from planner.services.draft_assumptions import draft_assumptions
-from planner.services.draft_profiles import built_in_profiles, choose_serving
+from planner.services.draft_profiles import DEFAULT_MODEL, built_in_profiles, choose_serving
 from planner.services.drafts import scenario_draft
 from planner.services.scenario_warnings import scenario_warnings
 from planner.services.traces import trace_ingest_path
@@ -188,14 +188,26 @@ def test_prefix_caches_are_offered_if_blocks_repeat(tmp_path: Path, repeat: bool
     assert [each.prefix_caching for each in drafted.serving] == ([True] if repeat else [])
 
 
-def test_a_model_with_a_larger_context_is_offered(tmp_path: Path) -> None:
+@pytest.mark.parametrize("blocks", [10, 180])
+def test_a_model_with_a_large_enough_context_is_chosen_or_offered(
+    planner: User, tmp_path: Path, blocks: int
+) -> None:
     path = tmp_path / "long.jsonl"
-    path.write_text(blocks_of([[i] for i in range(50)] + [list(range(100, 280))]))
-    trace = trace_ingest_path(path=path, options=IngestOptions(name=path.name))
-    assumed = draft_assumptions(trace, scenario_draft(trace), choose_serving(trace))
-    (row,) = (row for row in assumed if "context" in row.what)
-    offered = [model for model, _ in built_in_profiles() if model in row.matters]
-    assert offered and all(catalogue.shape(m).max_context >= 180 * 512 for m in offered)
+    path.write_text(blocks_of([[i] for i in range(2000)] + [list(range(3000, 3000 + blocks))]))
+    trace = trace_ingest_path(path=path, options=IngestOptions(name=path.name), owner=planner)
+    long = blocks * 512 > catalogue.shape(DEFAULT_MODEL).max_context
+    chosen = choose_serving(trace)
+    assert (chosen.profile.model != DEFAULT_MODEL) == bool(chosen.longest) == long
+    assert catalogue.shape(chosen.profile.model).max_context >= blocks * 512
+    assert not any(row.models for row in draft_assumptions(trace, scenario_draft(trace), chosen))
+    stated = choose_serving(trace, DEFAULT_MODEL)
+    text = scenario_draft(trace, serving=stated)
+    offered = [name for row in draft_assumptions(trace, text, stated) for name in row.models]
+    assert bool(offered) == long
+    assert all(catalogue.shape(name).max_context >= blocks * 512 for name in offered)
+    new = f"{reverse('web:scenario-new')}?trace={trace.name}&model={DEFAULT_MODEL}"
+    page = signed_in(planner).get(new).content.decode()
+    assert all(f"model={name}" in page for name in offered)
 
 
 def test_a_draft_says_if_it_runs_and_saves_nothing(planner: User, tmp_path: Path) -> None:
