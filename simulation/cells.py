@@ -137,7 +137,11 @@ class _FleetPolicyInCell(Wrapper):
             whole_fleet = replace(whole_fleet, signals=signals)
         actions = actions_of(self._policy.decide(whole_fleet))
         keep = None if actions.keep_lent is None else per_cell(actions.keep_lent, self._cells)
-        return replace(actions, targets=per_cell(actions.targets, self._cells), keep_lent=keep)
+        moves = None
+        if actions.moves is not None:  # to the nearest number of each cell
+            moves = (actions.moves + self._cells // 2) // self._cells
+        targets = per_cell(actions.targets, self._cells)
+        return replace(actions, targets=targets, keep_lent=keep, moves=moves)
 
 
 def _scale_to_fleet(of_cell: Replayed, fleet: Fleet, cells: int) -> Replayed:

@@ -129,6 +129,11 @@ class Pool:
         return self.tiers is None or tier in self.tiers
 
 
+def same_replica(pool: Pool) -> tuple[str, str, str, bool, int]:
+    """Return what pools must share for an instance to switch between them: model, region, GPUs."""
+    return pool.model, pool.region, pool.gpu.name, pool.spot, pool.gpus_per_instance
+
+
 # Rule that selects the ready instance of an endpoint for a request:
 # least-remaining: fewest tokens still to prefill and to generate.
 # least-pending: fewest prompt tokens, with one per decode.

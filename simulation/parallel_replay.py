@@ -26,7 +26,7 @@ from simulation.trace import Trace
 
 T = TypeVar("T", Observation, Signals)
 BY_POOL = (
-    "firm", "lend", "keep_lent", "max_batch", "speed", "link_share", "kv_share",
+    "firm", "lend", "keep_lent", "max_batch", "speed", "link_share", "kv_share", "prompt_chunk",
 )  # fmt: skip
 
 
@@ -178,6 +178,8 @@ class _PartSync:
         for name in BY_POOL:
             value = getattr(answer, name)
             changed[name] = None if value is None else np.asarray(value)[pool_indices]
+        if answer.moves is not None:  # never between models
+            changed["moves"] = answer.moves[np.ix_(pool_indices, pool_indices)]
         if answer.shares is not None:
             models = [self.fleet.models.index(name) for name in self.parts[i].fleet.models]
             changed["shares"] = answer.shares[models]

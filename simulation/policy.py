@@ -55,8 +55,8 @@ class Observation:
 
     time_s: float  # seconds since the start of the simulation
     ready: IntArray  # ready instances
-    starting: IntArray  # requested, not yet ready
-    draining: IntArray  # instances that finish their requests and get no new ones
+    starting: IntArray  # requested or switching to the pool, not yet ready
+    draining: IntArray  # instances that finish their requests, get no new ones and are removed
     utilisation: FloatArray  # KV tokens in use over KV tokens of ready instances
     waiting: IntArray  # requests at the pool's instances that are not in a batch yet
     input_tps: FloatArray  # input tokens per second that arrived since the last decision
@@ -133,6 +133,15 @@ class Actions:
     # decision, [models, regions, regions] (``Fleet.models``). None or a row of zeros: the router
     # chooses (E4). The router also chooses if a region cannot take a request.
     shares: FloatArray | None = None
+    # Ready instances that switch from the row's pool to the column's after the targets, which do
+    # not count them, [pools, pools]. They drain, need ``switch_s`` seconds more, and then serve.
+    moves: IntArray | None = None
+    switch_s: float = 0.0
+    # Most prompt tokens of an iteration of decode instances that take prompts over; 0: they take
+    # none. They do so where more than ``overflow_s`` seconds of prompts are ahead at the prefill
+    # instance. None: as before.
+    prompt_chunk: IntArray | None = None
+    overflow_s: float = np.inf
 
 
 class Guard(NamedTuple):

@@ -96,6 +96,8 @@ class PoolTotals:
     hit_tokens: IntArray  # admitted prompt tokens found in the prefix cache, so not computed
     looked_up_tokens: IntArray  # admitted prompt tokens in pools with a prefix cache
     evicted_tokens: IntArray  # evicted from prefix caches
+    switches: IntArray  # instances that switched to the pool from another role
+    diverted: IntArray  # prompts that decode instances took over from a prefill pool
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -13,7 +13,17 @@ from simulation.engine.heaps import REQUEST_BITS
 from simulation.engine.prefix import allocate_caches
 from simulation.engine.request_records import fill_records
 from simulation.engine.routing_order import NEVER
-from simulation.engine.state import CLOCK, INSTANCE, POOL, RANKED, REQUEST, ROWS, TURN, State
+from simulation.engine.state import (
+    CLOCK,
+    INSTANCE,
+    NO_LIMIT,
+    POOL,
+    RANKED,
+    REQUEST,
+    ROWS,
+    TURN,
+    State,
+)
 from simulation.errors import SimulationError
 from simulation.faults import failing_starts
 from simulation.fleet import BATCHING, ROUTERS, SCHEDULERS, WHEN_FULL, Fleet, Pool, Tier
@@ -23,7 +33,6 @@ from simulation.results import REJECTED, UNFINISHED
 from simulation.start_times import StartUp
 from simulation.trace import CachedTokens, PrefixBlocks, Trace, previous_turns
 
-NO_LIMIT = 1 << 40  # tokens
 MAX_REQUESTS_AT_ONCE = 1 << 60  # hosts
 MAX_BATCH_PLACES = 1_000_000_000  # places in the batches of all possible instances, 8 bytes each
 # prompt tokens of an iteration in which computing binds, unless the token budget is lower
@@ -92,6 +101,7 @@ def allocate(
     for name in ("region_threshold", "release_one_below", "release_two_below"):
         clock[name] = getattr(fleet.routing, name)
 
+    clock["overflow_s"] = np.inf
     clock["sessions"] = trace.session is not None
     clock["sees_queues"] = fleet.routing.sees == "queues"
     clock["by_pool"] = fleet.routing.endpoint == "least-memory"
@@ -401,7 +411,7 @@ def _pool_records(fleet: Fleet) -> tuple[Array, Array]:
         _set_starts(row, pool)
         row["region"] = regions.index(pool.region)
         row["minimum"], row["maximum"] = pool.minimum, pool.maximum
-    pools["pace"] = 1.0
+    pools["pace"], pools["prompt_limit"] = 1.0, NO_LIMIT
     for name, kind in (
         ("model", [pool.model for pool in fleet.pools]),
         ("architecture", [pool.architecture for pool in fleet.pools]),

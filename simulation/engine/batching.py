@@ -178,17 +178,20 @@ def _fill_with_prompts(state: Any, slot: int, preempted: bool, t: float) -> tupl
     chunk, pairs = 0, 0.0
     left = pool.budget if undivided else pool.budget - instance.decodes
     while left > 0:
-        if instance.partial < 0:
+        if instance.partial < 0 or chunk >= pool.prompt_limit:
             if preempted or instance.running >= pool.max_batch or instance.waiting == 0:
                 break
             q, cached = _next_to_join(state, slot, chunk, left, t)
-            if q < 0:
+            carried = q >= 0 and state.requests[state.queues[slot, q, HEAD]].carried == 1
+            if q < 0 or (chunk >= pool.prompt_limit and not carried):
                 break
             admit(state, slot, q, cached, t)
-            if instance.partial < 0:  # the prompt was computed on a prefill instance
+            if carried:  # the prompt was computed on a prefill instance
                 left -= 1
                 continue
-        tokens = instance.partial_left if undivided else min(left, instance.partial_left)
+        tokens = instance.partial_left
+        if not undivided:
+            tokens = min(left, tokens, pool.prompt_limit - chunk)
         pairs += _prefill(state, slot, tokens)
         chunk += tokens
         left -= tokens

@@ -46,4 +46,7 @@ class _PolicyWithEveryAction(ScalingPolicy):
     def decide(self, observation: Observation) -> Actions:
         ones = np.ones(1)
         targets = ones.astype(np.int64)
-        return Actions(targets, 1.0, ones > 0, max_batch=targets, speed=ones, kv_share=ones)
+        return Actions(
+            targets, 1.0, ones > 0, max_batch=targets, speed=ones, kv_share=ones,
+            moves=np.ones((1, 1), np.int64),
+        )  # fmt: skip

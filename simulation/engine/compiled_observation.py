@@ -56,8 +56,8 @@ def read_observation(state: Any, t: float, reading: Any) -> None:
             state.asked_tokens[service, region] = 0
     for p in range(state.pools.shape[0]):
         pool = state.pools[p]
-        counts[_READY, p], counts[_STARTING, p] = pool.ready, pool.starting
-        counts[_DRAINING, p], counts[_SPARE, p] = pool.draining, pool.lent
+        counts[_READY, p], counts[_STARTING, p] = pool.ready, pool.starting + pool.arriving
+        counts[_DRAINING, p], counts[_SPARE, p] = pool.draining - pool.leaving, pool.lent
         counts[WAITING, p], counts[_DEFERRED, p] = pool.waiting, 0
         for i in range(pool.services, pool.services + pool.service_count):
             for home in range(state.latency.shape[0]):

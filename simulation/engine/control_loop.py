@@ -47,8 +47,9 @@ class Controller:
 
     def _present(self) -> Fleet:
         """Return the fleet with its ready and starting instances as the initial ones."""
-        up = (self._state.pools["ready"] + self._state.pools["starting"]).tolist()
-        pools = zip(self._fleet.pools, up, strict=True)
+        pools = self._state.pools
+        up = (pools["ready"] + pools["starting"] + pools["arriving"]).tolist()
+        counted = zip(self._fleet.pools, up, strict=True)
         return replace(
-            self._fleet, pools=tuple(replace(pool, initial=count) for pool, count in pools)
+            self._fleet, pools=tuple(replace(pool, initial=count) for pool, count in counted)
         )

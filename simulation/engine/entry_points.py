@@ -10,7 +10,13 @@ from simulation.engine.fault_effects import apply_fault
 from simulation.engine.holding import hold_decision, note_queues
 from simulation.engine.limits import apply_limits
 from simulation.engine.loop import advance_until, tend_deferred
-from simulation.engine.scaling import apply_speed, apply_targets, close_books, place_all
+from simulation.engine.scaling import (
+    apply_moves,
+    apply_speed,
+    apply_targets,
+    close_books,
+    place_all,
+)
 from simulation.engine.state import opened
 
 
@@ -30,6 +36,12 @@ def place(handle: Any, targets: Any) -> None:
 def scale(handle: Any, targets: Any, soft_s: Any, lend: Any, keep: Any, t: float) -> None:
     """Apply a policy's targets at ``t``."""
     apply_targets(opened(handle), targets, soft_s, lend, keep, t)
+
+
+@cached_kernel
+def switch(handle: Any, moves: Any, switch_s: float, t: float) -> None:
+    """Switch instances between pools at ``t``."""
+    apply_moves(opened(handle), moves, switch_s, t)
 
 
 @cached_kernel

@@ -17,7 +17,7 @@ from simulation.engine.membership import reject
 from simulation.engine.progress import iteration_end, iterations_done
 from simulation.engine.queues import interrupt, take_head
 from simulation.engine.routing_order import rank
-from simulation.engine.starts import FROM_LOCAL, FROM_SPOT, register, switch_off
+from simulation.engine.starts import FROM_LOCAL, FROM_SPOT, forget_switch, register, switch_off
 from simulation.engine.state import HEAD, NEXT_IN_BATCH, TAIL
 from simulation.faults import CRASH, OUTAGE, RECOVER, RESTORE, SLOW
 from simulation.lifecycle import DRAINING, LENT, OFF, READY, STARTING
@@ -84,6 +84,7 @@ def lose_instance(state: Any, slot: int, t: float) -> None:
         pool.ready -= 1
     else:
         pool.draining -= 1
+    forget_switch(state, slot)
     pool.failed += 1
     pool.failures += 1
     _cut_run(state, slot, t)

@@ -15,7 +15,13 @@ from simulation.engine.batching import begin_run, finish_run
 from simulation.engine.heaps import delivery_pop, delivery_push
 from simulation.engine.membership import free_after_transfer
 from simulation.engine.queues import enqueue, has_low, promote_aged
-from simulation.engine.routing import choose_instance, choose_region, need_not_wait, released_count
+from simulation.engine.routing import (
+    choose_instance,
+    choose_region,
+    divert,
+    need_not_wait,
+    released_count,
+)
 from simulation.engine.starts import retire, started
 from simulation.engine.state import HEAD, TAIL
 from simulation.lifecycle import DRAINING, STARTING
@@ -43,7 +49,7 @@ def _send(state: Any, r: int, region: int, slot: int, t: float) -> None:
     if latency > 0.0 and not request.carried:
         delivery_push(state, t + latency, r)
     else:
-        enqueue(state, slot, r, t)
+        enqueue(state, divert(state, slot, r, t), r, t)
 
 
 @kernel
@@ -114,7 +120,7 @@ def _deliver(state: Any, r: int, t: float) -> None:
         free_after_transfer(state, r, t)
     slot = choose_instance(state, request.model, request.serving, t, r)
     if slot >= 0:
-        enqueue(state, slot, r, t)
+        enqueue(state, divert(state, slot, r, t), r, t)
     else:
         _route(state, r, t)
 

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from simulation.arrays import FloatArray
+from simulation.arrays import FloatArray, IntArray
 from simulation.engine import entry_points
 from simulation.engine.state import State
 from simulation.errors import SimulationError
-from simulation.fleet import Fleet
+from simulation.fleet import Fleet, same_replica
 from simulation.policy import Actions
 
 ALL = np.iinfo(np.int64).max
@@ -60,6 +60,11 @@ class Actor:
             keep = _pool_array(actions.keep_lent, np.int64, fleet, "keep_lent")
         targets = _pool_array(actions.targets, np.int64, fleet, "instance count")
         entry_points.scale(state.handle, targets, self._soft_seconds(actions), lend, keep, now)
+        if actions.moves is not None and actions.moves.any():
+            moves = _moves(actions.moves, fleet)
+            entry_points.switch(state.handle, moves, float(actions.switch_s), now)
+        if actions.prompt_chunk is not None:
+            _divert_prompts(state, fleet, actions)
 
     def _soft_seconds(self, actions: Actions) -> FloatArray:
         """Return the seconds in which each pool can restore a removed instance, ``[pools]``."""
@@ -92,6 +97,33 @@ class Actor:
             state.service_model[starts]
         ]
         self._shares = shares.copy()
+
+
+def _moves(stated: IntArray, fleet: Fleet) -> IntArray:
+    """Return the moves between pools; raise ``SimulationError`` for an impossible one."""
+    pools = fleet.pools
+    if stated.shape != (len(pools), len(pools)) or (stated < 0).any():
+        raise SimulationError("A policy's moves must be counts >= 0, pools by pools.")
+    for p, q in np.argwhere(stated):
+        if p == q or same_replica(pools[p]) != same_replica(pools[q]):
+            raise SimulationError(
+                "A policy's moves must lead to another pool of the same model, region, GPU type "
+                "and number of GPUs."
+            )
+    return np.ascontiguousarray(stated, np.int64)
+
+
+def _divert_prompts(state: State, fleet: Fleet, actions: Actions) -> None:
+    """Let decode pools take prompts over, in chunks of at most ``prompt_chunk`` tokens."""
+    assert actions.prompt_chunk is not None
+    chunks = _pool_array(actions.prompt_chunk, np.int64, fleet, "prompt_chunk")
+    for p in np.flatnonzero(chunks):
+        pool = fleet.pools[p]
+        if chunks[p] < 0 or pool.role != "decode" or pool.batching != "chunked":
+            raise SimulationError("A policy's prompt_chunk is for decode pools with chunked batch.")
+        state.pools[p]["prompt_limit"] = chunks[p]
+    state.pools["takes_prompts"] = chunks > 0
+    state.clock["overflow_s"] = actions.overflow_s if chunks.any() else np.inf
 
 
 def _limit_links(state: State, fleet: Fleet, stated: FloatArray) -> None:

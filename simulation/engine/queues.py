@@ -1,8 +1,9 @@
 """Queues of one instance and the choice of the next request (``simulation.engine.scheduling``).
 
-The last queue contains deferrable requests until they become urgent. FCFS has one other queue. The
-other schedulers have two per tier, and new requests join the second. Under DPA, a request moves to
-the first of the two when it expires. So the heads of all queues suffice for the choice.
+The last queue contains deferrable requests until they become urgent, and prompts that a decode
+instance takes over. FCFS has one other queue. The other schedulers have two per tier, and new
+requests join the second. Under DPA, a request moves to the first of the two when it expires. So the
+heads of all queues suffice for the choice.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from simulation.engine.heaps import schedule
 from simulation.engine.progress import iteration_end, iterations_done
 from simulation.engine.routing_order import rank
 from simulation.engine.scheduling import DPA, FCFS, next_change, scheduling_class
-from simulation.engine.state import HEAD, TAIL
+from simulation.engine.state import HEAD, NO_LIMIT, TAIL
 
 
 @kernel
@@ -27,6 +28,18 @@ def has_low_priority(state: Any, r: int, t: float) -> bool:
     return bool(
         state.deferrable[request.tier] and t - request.arrival < state.priority_after[request.tier]
     )
+
+
+@kernel
+def _yields(state: Any, slot: int, r: int, t: float) -> bool:
+    """Return whether a request waits behind the others of its instance.
+
+    Either its priority is low, or a decode instance computes its prompt for a prefill pool.
+    """
+    request = state.requests[r]
+    limited = state.pools[state.instances[slot].pool].prompt_limit < NO_LIMIT
+    taken_over = limited and not request.carried and np.isnan(request.first)
+    return bool(taken_over or has_low_priority(state, r, t))
 
 
 @kernel
@@ -40,7 +53,7 @@ def _seconds_left(state: Any, r: int, t: float) -> float:
 def _queue_of(state: Any, slot: int, r: int, t: float) -> int:
     """Return the index of the instance's queue that a request belongs to."""
     scheduler = state.pools[state.instances[slot].pool].scheduler
-    if has_low_priority(state, r, t):
+    if _yields(state, slot, r, t):
         return int(state.queues.shape[1] - 1)
     if scheduler == FCFS:
         return 0
@@ -190,7 +203,7 @@ def promote_aged(state: Any, slot: int, t: float) -> None:
     """Move urgent deferrable requests to the end of the queue of the others."""
     last = state.queues.shape[1] - 1
     moved = False
-    while has_low(state, slot) and not has_low_priority(state, state.queues[slot, last, HEAD], t):
+    while has_low(state, slot) and not _yields(state, slot, state.queues[slot, last, HEAD], t):
         r = take_head(state, slot, last)
         append(state, slot, r, _queue_of(state, slot, r, t))
         moved = True

@@ -114,6 +114,8 @@ def pool_totals(state: State) -> PoolTotals:
         "hit_tokens",
         "looked_up_tokens",
         "evicted_tokens",
+        "switches",
+        "diverted",
     )
     return PoolTotals(
         **{name: state.pools[name].copy() for name in names}, starts=state.started.copy()

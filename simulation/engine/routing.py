@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from simulation.compiler import kernel
 from simulation.engine.prefix import evict_for, longest_cached_prefix
 from simulation.engine.progress import iterations_done
@@ -25,6 +27,8 @@ from simulation.engine.routing_order import (
     pool_used,
 )
 from simulation.engine.state import NEXT_WAITING
+from simulation.lifecycle import READY
+from simulation.performance.curves import iteration_seconds
 
 
 @kernel
@@ -152,6 +156,57 @@ def need_not_wait(state: Any, model: int, region: int, slot: int, r: int, t: flo
         return True
     other = _best_instance(state, then * state.latency.shape[0] + region, t, r)
     return bool(other >= 0 and _has_room(state, other, r, t))
+
+
+@kernel
+def _prompt_seconds(state: Any, slot: int, r: int) -> float:
+    """Return the seconds until a decode instance has computed the prompt of ``r``; inf: never.
+
+    Prompts ahead and its own are computed in chunks beside the present decodes.
+    """
+    instance, request = state.instances[slot], state.requests[r]
+    pool = state.pools[instance.pool]
+    chunk = min(pool.prompt_limit, pool.budget - instance.decodes)
+    if chunk < 1:
+        return np.inf
+    ahead = instance.pending - instance.running - instance.waiting
+    decodes, tokens = float(instance.decodes), float(chunk)
+    context = float(instance.context) if instance.decodes > 0 else 0.0
+    pairs = tokens * 0.5 * request.isl
+    seconds = iteration_seconds(state.curves[pool.curve], decodes, context, tokens, pairs)
+    chunks = np.ceil((ahead + request.isl + request.generated) / chunk)
+    return float(chunks * seconds * pool.pace * instance.slow)
+
+
+@kernel
+def divert(state: Any, slot: int, r: int, t: float) -> int:
+    """Return the decode instance that takes the prompt of ``r`` over, or else ``slot``.
+
+    A prompt is taken over if more than ``overflow_s`` of prompts are ahead of it at ``slot``. The
+    decode instance has room for it, and must compute it sooner. The soonest wins, then the lowest
+    slot.
+    """
+    pool = state.pools[state.instances[slot].pool]
+    ahead_s = state.instances[slot].pending * pool.token_s * pool.pace
+    if ahead_s <= state.clock[0].overflow_s or not pool.hands:
+        return slot
+    request = state.requests[r]
+    best, soonest = slot, ahead_s + (request.isl + request.generated) * pool.token_s * pool.pace
+    service = state.handover[request.model, NEXT_WAITING]
+    endpoint = service * state.latency.shape[0] + pool.region
+    for i in range(state.endpoint_start[endpoint], state.endpoint_start[endpoint + 1]):
+        p = state.endpoint_pools[i]
+        other = state.pools[p]
+        if not other.takes_prompts or request.isl + request.osl > other.longest:
+            continue
+        for candidate in range(other.first, other.first + other.top):
+            if state.instances[candidate].status == READY:
+                seconds = _prompt_seconds(state, candidate, r)
+                if seconds < soonest and _has_room(state, candidate, r, t):
+                    best, soonest = candidate, seconds
+    if best != slot:
+        state.pools[state.instances[best].pool].diverted += 1
+    return int(best)
 
 
 @kernel

@@ -29,12 +29,13 @@ from simulation.lifecycle import DRAINING, OFF, READY, STARTING
 def _least_work(state: Any, p: int, status: int, t: float) -> int:
     """Return the instance of a pool in a status with the fewest remaining tokens.
 
+    Instances that switch to another pool do not count.
     Among draining instances those of a soft scale-in come first.
     """
     best, best_work, best_soft = -1, 0, False
     for slot in range(state.pools[p].first, state.pools[p].first + state.pools[p].top):
         instance = state.instances[slot]
-        if instance.status != status:
+        if instance.status != status or instance.next_pool:
             continue
         work = instance.work - iterations_done(instance, t) * instance.decodes
         soft = status == DRAINING and instance.soft_until > t
@@ -100,27 +101,31 @@ def _remove_instance(state: Any, p: int, t: float, soft_s: float, lend: bool) ->
 def apply_targets(state: Any, targets: Any, soft_s: Any, lend: Any, keep: Any, t: float) -> None:
     """Bring ready + starting instances of every pool to ``targets[pools]``, clipped to its limits.
 
+    Instances that drain elsewhere to switch to a pool count as starting there.
+
     Scale-out first restores draining instances: those of a soft scale-in first, then by fewest
     remaining tokens. Then it starts others (``engine.starts``). Scale-in first cancels starting
     instances, the newest first. Then it drains ready ones, fewest remaining tokens first. They stay
     for ``soft_s[pools]`` seconds, and are then lent out if ``lend[pools]`` is set. At most
     ``keep[pools]`` instances stay lent out.
 
-    So draining and starting instances never coexist in a pool, and a pool never exceeds its
-    maximum. Nothing starts in a region with an outage.
+    So starting instances never coexist in a pool with draining ones that stay in it, and a pool
+    never exceeds its maximum. Nothing starts in a region with an outage.
     """
     for p in range(state.pools.shape[0]):
         pool = state.pools[p]
         # Nothing can start in a region with an outage, and all its instances are lost.
         if pool.down:
             continue
-        target = min(max(targets[p], pool.minimum), pool.maximum)
-        while pool.ready + pool.starting < target:
-            if pool.draining > 0:
+        target = min(max(targets[p], pool.minimum), pool.maximum - pool.leaving)
+        while pool.ready + pool.starting + pool.arriving < target:
+            if pool.draining > pool.leaving:
                 _undo_drain(state, p, t)
             else:
                 start(state, p, t)
-        while pool.ready + pool.starting > target:
+        while (
+            pool.ready + pool.starting > 0 and pool.ready + pool.starting + pool.arriving > target
+        ):
             _remove_instance(state, p, t, soft_s[p], lend[p])
         while pool.lent > max(0, keep[p]):
             take_off_lent(state, p, t)
@@ -128,6 +133,43 @@ def apply_targets(state: Any, targets: Any, soft_s: Any, lend: Any, keep: Any, t
     for group in range(state.clock[0].groups):
         register(state, group, t)
     flush_opened(state, t)
+
+
+@kernel
+def _switches(state: Any, p: int, q: int) -> bool:
+    """Return whether an instance of pool ``p`` may switch to pool ``q`` now, by their limits."""
+    pool, other = state.pools[p], state.pools[q]
+    used = other.ready + other.starting + other.draining + other.lent + other.arriving
+    kept = pool.ready + pool.starting + pool.arriving - 1
+    return bool(pool.ready > 0 and kept >= pool.minimum and used < other.maximum and not pool.down)
+
+
+@kernel
+def apply_moves(state: Any, moves: Any, switch_s: float, t: float) -> None:
+    """Let ``moves[pools, pools]`` ready instances switch from the row's pool to the column's.
+
+    An instance drains, the one with the fewest remaining tokens first. Then it starts in the other
+    pool within ``switch_s`` seconds: its weights stay where they are. Moves beyond the limits of
+    either pool do not happen.
+    """
+    for p in range(moves.shape[0]):
+        for q in range(moves.shape[1]):
+            for _ in range(moves[p, q]):
+                if not _switches(state, p, q):
+                    break
+                pool = state.pools[p]
+                state.pools[q].switch_s = switch_s
+                slot = _least_work(state, p, READY, t)
+                settle(state, slot, t)
+                instance = state.instances[slot]
+                instance.status, instance.next_pool = DRAINING, q + 1
+                rank(state, slot)
+                pool.ready -= 1
+                pool.draining += 1
+                pool.leaving += 1
+                state.pools[q].arriving += 1
+                if instance.running == 0 and instance.waiting == 0 and instance.sending == 0:
+                    retire(state, slot, t)
 
 
 @kernel

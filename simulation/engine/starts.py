@@ -36,7 +36,7 @@ def _begin_life(state: Any, slot: int, p: int, t: float) -> None:
     instance.partial = instance.fresh = instance.newest = -1
     clear_cache(state, slot)
     instance.slow, instance.soft_until, instance.link_free = 1.0, 0.0, 0.0
-    instance.lending = instance.loaded = instance.fails = 0
+    instance.lending = instance.loaded = instance.fails = instance.next_pool = 0
 
 
 @kernel
@@ -147,8 +147,8 @@ def start(state: Any, p: int, t: float) -> tuple[int, float]:
 def retire(state: Any, slot: int, t: float) -> None:
     """Remove an instance that was cancelled while starting, or that has drained.
 
-    After a soft scale-in it stays as long as it may be restored. Otherwise it is lent out or
-    switched off.
+    A drained one that switches starts in its other pool. After a soft scale-in it stays as long as
+    it may be restored. Otherwise it is lent out or switched off.
     """
     instance = state.instances[slot]
     pool = state.pools[instance.pool]
@@ -161,6 +161,9 @@ def retire(state: Any, slot: int, t: float) -> None:
         pool.draining -= 1
     else:
         pool.starting -= 1
+    if instance.next_pool:
+        _enter_pool(state, slot, instance.next_pool - 1, t)
+        return
     if instance.lending:
         settle(state, slot, t)
         instance.status = LENT
@@ -172,6 +175,30 @@ def retire(state: Any, slot: int, t: float) -> None:
     if drained or instance.source == FROM_SPOT or instance.source == FROM_LOCAL:
         pool.warm += 1
     switch_off(state, slot, t)
+
+
+@kernel
+def forget_switch(state: Any, slot: int) -> None:
+    """Take an instance that switches, or is lost before, off the counts of both pools."""
+    instance = state.instances[slot]
+    if instance.next_pool:
+        state.pools[instance.pool].leaving -= 1
+        state.pools[instance.next_pool - 1].arriving -= 1
+        instance.next_pool = 0
+
+
+@kernel
+def _enter_pool(state: Any, slot: int, q: int, t: float) -> None:
+    """Start a drained instance in pool ``q``: its GPUs go on in another slot without a gap."""
+    forget_switch(state, slot)
+    switch_off(state, slot, t)
+    other = state.pools[q]
+    new_slot = _new_slot(state, q, t)
+    instance = state.instances[new_slot]
+    instance.status, instance.source, instance.asked = STARTING, FROM_LOCAL, t
+    other.starting += 1
+    other.switches += 1
+    schedule(state, new_slot, t + other.switch_s)
 
 
 @kernel

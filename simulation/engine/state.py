@@ -27,6 +27,7 @@ from simulation.engine.tables import Layout, Tables, handle, opener
     S_LOOKED_UP,  # ... of all prompt tokens admitted in pools with a prefix cache
     ROWS,
 ) = range(14)
+NO_LIMIT = 1 << 40  # tokens
 HEAD, TAIL = range(2)  # ends of a queue of requests
 NEXT_WAITING, NEXT_IN_BATCH = range(2)  # columns of State.handover
 
@@ -100,6 +101,7 @@ INSTANCE = np.dtype(
         ("loaded", "i8"),  # 1 if it has started and waits for registration
         ("fails", "i8"),  # 1 if its start will fail
         ("lending", "i8"),  # 1 if it moves to the spot pool, not off, when it is removed
+        ("next_pool", "i8"),  # 1 + pool whose role it takes once it has drained; 0: none
         ("soft_until", "f8"),  # soft scale-in: it drains until then and may come back
         ("slow", "f8"),  # factor on its iteration time ...
         ("slow_until", "f8"),  # ... until this time
@@ -134,6 +136,8 @@ POOL = np.dtype(
         ("link", "f8"),  # bytes/s of the link of one instance
         ("shared_link", "f8"),  # bytes/s of the link that all its instances share
         ("shared_free", "f8"),  # time at which the shared link has sent everything queued
+        ("prompt_limit", "i8"),  # most prompt tokens of an iteration of a decode pool
+        ("takes_prompts", "i8"),  # 1 if its instances compute prompts for the prefill pool
         ("hands", "i8"),  # 1 if requests move to a decode pool after their first token
         ("startup", "f8"),  # start time in seconds with the weights on the host
         ("remote", "f8"),  # start time in seconds without the weights on the host
@@ -168,6 +172,11 @@ POOL = np.dtype(
         ("starting", "i8"),
         ("draining", "i8"),
         ("lent", "i8"),
+        ("leaving", "i8"),  # draining instances that switch to another pool
+        ("arriving", "i8"),  # instances that drain in another pool to switch to this one
+        ("switches", "i8"),  # instances that switched to this pool
+        ("diverted", "i8"),  # prompts taken over from a prefill pool
+        ("switch_s", "f8"),  # seconds of the latest switch to this pool
         ("starts", "i8"),  # instances started after time 0
         ("reinstated", "i8"),  # draining instances that became ready again
         ("failed_starts", "i8"),
@@ -278,6 +287,8 @@ CLOCK = np.dtype(
         ("sessions", "i8"),  # 1 if requests are turns of sessions
         ("release_one_below", "f8"),
         ("release_two_below", "f8"),
+        # seconds of prompts ahead at a prefill instance from which decode instances take prompts
+        ("overflow_s", "f8"),
     ],
     align=True,
 )

@@ -7,7 +7,7 @@ import pytest
 
 from simulation.engine.run import simulate
 from simulation.faults import Crash, FailedStarts, RandomCrashes, RegionOutage, SlowInstance
-from simulation.fleet import BATCHING, KvLink, Tier
+from simulation.fleet import BATCHING, KvLink, Tier, same_replica
 from simulation.policies.guarded_plan import Guarded
 from simulation.policies.parts.schedule import FixedSchedule
 from simulation.policies.schedule_follower import ScheduleFollower
@@ -47,7 +47,24 @@ class Restless:
             soft_s=float(self.rng.choice([0.0, 10.0, 40.0])),
             lend=self.rng.random(n) < 0.5,
             speed=self.rng.choice([0.5, 1.0, 2.0], n) if self.rng.random() < 0.5 else None,
+            **self._roles(),
         )
+
+    def _roles(self):
+        """Any replicas change roles, and any decode pools take prompts over."""
+        n = len(self.pools)
+        moves = self.rng.integers(-3, 3, (n, n)).clip(0)
+        kinds = [(same_replica(pool), pool.role) for pool in self.pools]
+        for p, q in np.argwhere(moves):
+            if p == q or kinds[p][0] != kinds[q][0] or kinds[p][1] == kinds[q][1]:
+                moves[p, q] = 0
+        takes = [pool.role == "decode" and pool.batching == "chunked" for pool in self.pools]
+        return {
+            "moves": moves,
+            "switch_s": float(self.rng.choice([0.0, 1.5])),
+            "prompt_chunk": self.rng.integers(0, 40, n) * takes,
+            "overflow_s": float(self.rng.choice([0.0, 1.0])),
+        }
 
 
 def random_start(rng):
@@ -124,7 +141,7 @@ def random_requests(rng, n, **how):
 
 @pytest.mark.parametrize("block", range(8))
 def test_whatever_happens(block):
-    seen = np.zeros(5, np.int64)
+    seen = np.zeros(7, np.int64)
     for seed in range(block * 15, block * 15 + 15):
         rng = np.random.default_rng(60_000 + seed)
         n = int(rng.integers(1, 600))
@@ -145,6 +162,8 @@ def test_whatever_happens(block):
             first.totals.retried.sum() > 0,
             first.totals.starts[:, 1].sum() > 0,
             tokens > 0,
+            first.totals.switches.sum() > 0,
+            first.totals.diverted.sum() > 0,
         ]
     assert np.all(seen > 0), seen
 

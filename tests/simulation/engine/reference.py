@@ -131,6 +131,14 @@ class Instance:
     tau_n: float = 0.0
     tau_p: float = 0.0
     when_full: str = "preempt"
+    slot: int = 0
+    chunk: int = 0  # most prompt tokens of an iteration; 0: no limit, and it takes no prompts over
+    taking: bool = True  # new requests
+    goes_to: int | None = None  # pool whose role it takes once it is empty
+
+    @property
+    def empty(self) -> bool:
+        return not (self.in_iteration or self.batch or self.queue or self.sending)
 
     @property
     def kv(self) -> int:
@@ -181,7 +189,8 @@ class Instance:
     def first(self, now: float) -> Job:
         """The waiting request that the scheduler takes next."""
         if self.scheduler == "fcfs":
-            return self.queue[0]
+            begun = [job for job in self.queue if job.carried or job.first is not None]
+            return begun[0] if self.chunk and begun else self.queue[0]
 
         def standing(place):
             job = self.queue[place]
@@ -218,6 +227,9 @@ class Instance:
             self.next_event = now
 
     def event(self, now: float) -> None:
+        if not self.taking and self.goes_to is None:  # its switch has ended
+            self.taking, self.next_event = True, math.inf
+            return
         if self.in_iteration:
             self.finish(now)
         self.begin(now)
@@ -286,16 +298,20 @@ class Instance:
         undivided = self.batching != "chunked"
         budget = profile.max_batch_tokens - (0 if undivided else len(self.decoding))
         self.chunks = []
+        prompts = self.chunk or math.inf  # prompt tokens left in this iteration
         for job in self.batch:
             if job.to_prefill and budget:
-                take = min(budget, job.to_prefill)
+                take = min(budget, job.to_prefill, prompts)
                 self.chunks.append((job, take))
                 budget -= take
+                prompts -= take
                 if take == job.to_prefill:
                     self.keep(job, job.isl)
         most = min(profile.max_batch, profile.max_batch_tokens)
         while budget > 0 and not preempted and len(self.batch) < most and self.queue:
             job = self.first(now)
+            if not prompts and not job.carried:
+                break
             prompt = job.isl + job.given
             spare = int(0.01 * capacity) if self.batch else 0
             cached = job.blocks[: self.found(job)]
@@ -322,9 +338,10 @@ class Instance:
             if self.block:
                 self.hit += job.cached
                 self.looked_up += prompt
-            take = job.to_prefill if undivided else min(budget, job.to_prefill)
+            take = job.to_prefill if undivided else min(budget, job.to_prefill, prompts)
             self.chunks.append((job, take))
             budget -= take
+            prompts -= take
             if take == job.to_prefill:
                 self.keep(job, job.isl)
         if undivided and self.chunks and (self.batching == "alone" or len(self.decoding) > budget):
@@ -377,11 +394,18 @@ def serve(
     sees="queues",
     shares=None,
     endpoint="least-memory",
+    moves=(),
+    switch_s=0.0,
+    overflow_s=math.inf,
+    made=(),
 ) -> None:
     """Serve ``jobs`` (in order of arrival) to the end, routed as methods.md E4 says. ``faults``, in
     order of time: (time, n, factor), the n-th instance alive is slow by a factor, or lost at 0.
     ``shares`` [home][region] of tokens are kept by owing each region what it has not got. A way of
-    infinite ``latency`` is closed: nobody goes there, and its share goes by the others."""
+    infinite ``latency`` is closed: nobody goes there, and its share goes by the others. ``moves``,
+    in order of time: (time, pool, other pool, instances) that switch, each within ``switch_s`` of
+    its last work; ``made[pool]()`` is a new instance of a pool."""
+    router_queue: list[Job] = []
     regions = range(len(latency))
     owed = [[0.0 for _ in regions] for _ in regions]
     is_open = [[wire < math.inf for wire in ways] for ways in latency]
@@ -398,6 +422,7 @@ def serve(
             if i.region == region
             and i.role != "decode"
             and i.alive
+            and i.taking
             and (i.tiers is None or job.tier in i.tiers)
         ]
 
@@ -428,7 +453,7 @@ def serve(
         return used(eligible(job, region))
 
     def decoders(region):
-        return [i for i in instances if i.region == region and i.role == "decode"]
+        return [i for i in instances if i.region == region and i.role == "decode" and i.taking]
 
     def is_below(job, region):
         apart = best(job, region).role == "prefill"
@@ -490,24 +515,77 @@ def serve(
         return under[0] if under else min(order, key=lambda r: utilisation(job, r))
 
     def route(job, now):
-        region = destination(job)
+        if len(latency) == 1 and best(job, 0) is None:
+            router_queue.append(job)
+            return
+        region = destination(job) if len(latency) > 1 else 0
         wire = latency[job.home][region]
         if wire > 0:
             on_wire.append((now + wire, job.index, region))
         else:
-            best(job, region).enqueue(job, now)
+            taker(best(job, region), job).enqueue(job, now)
 
-    coming, faults = list(jobs), list(faults)
+    def taker(i, job):
+        """The decode instance that computes a prompt sooner than the prefill instance, or that."""
+        ahead = i.pending * token_s(i)
+        if ahead <= overflow_s or i.role != "prefill":
+            return i
+        chosen, soonest = i, ahead + (job.isl + job.given) * token_s(i)
+        for d in decoders(i.region):
+            chunk = min(d.chunk, d.profile.max_batch_tokens - len(d.decoding))
+            if chunk < 1 or not has_room(d, job):
+                continue
+            tokens = d.pending - len(d.batch) - len(d.queue) + job.isl + job.given
+            contexts = [j.isl + j.given for j in d.decoding]
+            seconds = math.ceil(tokens / chunk) * d.timing(d.profile, contexts, [(0, chunk)])[0]
+            if seconds < soonest:
+                chosen, soonest = d, seconds
+        return chosen
+
+    def to_decode(job, region, now):
+        held = {id(i): i.kv + sum(j.isl + j.given for j in i.queue) for i in decoders(region)}
+        if not held:
+            router_queue.append(job)
+            return
+        min(decoders(region), key=lambda i: held[id(i)]).enqueue(job, now)
+
+    def move(p, q, count):
+        for _ in range(count):
+            ready = [i for i in instances if i.pool == p and i.alive and i.taking]
+            opening = [i for i in instances if i.pool == p and i.alive and not i.taking]
+            coming_here = [i for i in instances if i.alive and i.goes_to == p]
+            kept = len(ready) + len([i for i in opening if i.goes_to is None]) + len(coming_here)
+            if not ready or kept < 2:
+                return
+            leaving = min(ready, key=lambda i: i.remaining)
+            leaving.taking, leaving.goes_to = False, q
+            enter(now)
+
+    def enter(now):
+        """Switch what is empty: its GPUs go on in the lowest free place of the other pool."""
+        for left in [i for i in instances if i.alive and i.goes_to is not None and i.empty]:
+            left.alive, left.next_event = False, math.inf
+            new = made[left.goes_to]()
+            new.pool, new.taking, new.next_event = left.goes_to, False, now + switch_s
+            taken = {i.slot for i in instances if i.pool == new.pool and i.alive}
+            new.slot = min(set(range(len(taken) + 1)) - taken)
+            instances.append(new)
+            instances.sort(key=lambda i: (i.pool, i.slot))
+
+    coming, faults, moves = list(jobs), list(faults), list(moves)
     on_wire: list[tuple[float, int, int]] = []
     while True:
         arrival = coming[0].arrival if coming else math.inf
         delivery = min(on_wire)[0] if on_wire else math.inf
         event = min(i.next_event for i in instances)
         fault = faults[0][0] if faults else math.inf
-        now = min(arrival, delivery, event, fault)
+        decided = moves[0][0] if moves else math.inf
+        now = min(arrival, delivery, event, fault, decided)
         if now == math.inf:
             return
-        if fault == now:
+        if decided == now:
+            move(*moves.pop(0)[1:])
+        elif fault == now:
             _, n, factor = faults.pop(0)
             struck = [i for i in instances if i.alive][n]
             if factor:
@@ -524,13 +602,18 @@ def serve(
             if job.carried:
                 if job.sender:
                     job.sender.through(job, now)
-                takers = [i for i in instances if i.region == top[2] and i.role == "decode"]
-                held = {id(i): i.kv + sum(j.isl + j.given for j in i.queue) for i in takers}
-                min(takers, key=lambda i: held[id(i)]).enqueue(job, now)
+                to_decode(job, top[2], now)
             else:
-                best(job, top[2]).enqueue(job, now)
+                taker(best(job, top[2]), job).enqueue(job, now)
         else:
             stepping = next(i for i in instances if i.next_event == now)
             stepping.event(now)
             on_wire += [(when, job.index, stepping.region) for job, when in stepping.handed]
             stepping.handed.clear()
+            waiting, router_queue[:] = list(router_queue), []
+            for job in waiting:
+                if job.carried:
+                    to_decode(job, 0, now)
+                else:
+                    route(job, now)
+        enter(now)
