@@ -48,6 +48,10 @@ class Parts(Protocol):
         """
         ...
 
+    def show(self, preview: Any) -> None:
+        """Show what is known of the answer so far; ``preview`` is a dataclass of plain data."""
+        ...
+
     def close(self) -> None:
         """Announce that no further parts follow."""
         ...
@@ -66,6 +70,9 @@ class InProcess:
     ) -> list[T]:
         del shared  # nothing leaves this process
         return run_in_parallel([part.compute for part in parts], progress, at_once=at_once)
+
+    def show(self, preview: Any) -> None:
+        """Do nothing: a command shows the finished answer."""
 
     def close(self) -> None:
         """Do nothing: nobody else takes part."""

@@ -32,6 +32,12 @@ def latest_plan(name: str) -> Run | None:
     return plans.filter(name=name, state=Run.State.COMPLETED).first()
 
 
+def run_preview(run: Run) -> dict[str, Any] | None:
+    """Return the answer so far of a run that is going on (``Preview`` as JSON), or None."""
+    preview: dict[str, Any] | None = None if run.finished else run.result.get("preview")
+    return preview
+
+
 def run_result(run: Run) -> dict[str, Any]:
     """Return the result document of a completed run; else raise NotReady with its state."""
     if run.state != Run.State.COMPLETED:

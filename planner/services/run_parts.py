@@ -28,6 +28,7 @@ from planner.domain.kinds.registry import KINDS
 from planner.domain.parallel import DEFAULT_THREADS
 from planner.domain.progress import Progress
 from planner.domain.run_parts import Part
+from planner.domain.serialise import as_json
 from planner.models import Run, RunPart
 from planner.services.database_retry import with_database_retries
 from planner.services.run_queue import LONG, notify_workers, queued_run_ids
@@ -59,6 +60,7 @@ class SharedParts:
         self.part: RunPart | None = None  # the part that this worker computes now
         self.fraction = 0.0  # progress of that part
         self.others = 0.0  # work done by the others, in parts, for the progress
+        self.preview: dict[str, Any] | None = None  # not stored yet
         self._step = 0
 
     def active_row(self) -> Any:
@@ -104,6 +106,10 @@ class SharedParts:
         self.leads = with_database_retries(self._lead)
         progress(1.0, "")
         return [decode(bytes(result), shared) for _, result in rows]
+
+    def show(self, preview: Any) -> None:
+        """Keep the answer so far, which the next heartbeat stores."""
+        self.preview = as_json(preview)
 
     def close(self) -> None:
         """End the shared steps: only the leading worker continues with the run."""

@@ -228,6 +228,7 @@ def _fail(shared: SharedParts, problem: BaseException) -> None:
 def _finish(run: Run, rows: QuerySet[Run], state: str, **fields: Any) -> None:
     """End ``run`` if it is still in ``rows``, and delete its parts."""
     now = timezone.now()
+    fields.setdefault("result", {})  # without the preview
     if with_database_retries(
         lambda: rows.update(heartbeat_at=now, state=state, finished_at=now, **fields)
     ):
@@ -434,6 +435,8 @@ class _RunWatch:
             }
             if shared.leads:
                 fields["log"] = self._log_text()
+                if shared.preview is not None:
+                    fields["result"] = {"preview": shared.preview}
             (shared.led_row() if shared.leads else shared.active_row()).update(**fields)
         stopped = not shared.active_row().filter(cancel_requested=False).exists()
         if stopped and self._cancelled_at is None:

@@ -12,6 +12,7 @@ from planner.domain.options import options_in
 from planner.models import Run
 from planner.outputs.files import FORMATS
 from planner.outputs.options import ExportOptions
+from planner.selectors.runs import run_preview
 from planner.services.run_queue import wait_of
 
 
@@ -79,11 +80,17 @@ class RunDetail(RunItem):
     resolved = serializers.DictField(
         help_text="Own GPUs and models, and versions of kept profiles, that the scenario named."
     )
+    preview = serializers.SerializerMethodField()
     log = serializers.CharField(help_text="Log lines.")
 
     class Meta(RunItem.Meta):
         fields = [*RunItem.Meta.fields, "waits", "options", "resolved", "seed", "code_version",
-                  "attempts", "log"]  # fmt: skip
+                  "attempts", "preview", "log"]  # fmt: skip
+
+    @extend_schema_field(serializers.DictField(allow_null=True))
+    def get_preview(self, run: Run) -> dict[str, Any] | None:
+        """Return the answer so far of a comparison that is going on, else null."""
+        return run_preview(run)
 
     @extend_schema_field(RunWait(allow_null=True))
     def get_waits(self, run: Run) -> dict[str, Any] | None:

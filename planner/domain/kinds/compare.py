@@ -48,6 +48,12 @@ from planner.domain.results.basis import (
     frame_of,
     unused_traffic_warning,
 )
+from planner.domain.results.first_answer import (
+    FirstAnswer,
+    Preview,
+    days_so_far,
+    first_answer,
+)
 from planner.domain.results.plan_versus_replay import plan_and_replay
 from planner.domain.results.ranking import ChoiceOfPolicy, PolicyComparison, compare
 from planner.domain.run_parts import IN_PROCESS, Part, Parts
@@ -124,14 +130,17 @@ def run(
     beside, unable = missing_baselines(scenario, study, chosen)
     left_out += unable
     level = LEVELS.index(options.assurance or scenario.assurance)
-    trials = Trials(
-        study, TestDays(study, scenario.test_days, scenario.seed), scenario.seed, parts,
-        part(progress, 0.08, 0.8),
-    )  # fmt: skip
-    spare = trials.spare_at(level)
+    test_days = TestDays(study, scenario.test_days, scenario.seed)
+    spare = test_days.spare_at(level)
     without_spare, study = study, spared(study) if spare else study
     planned = planned_of(study, part(progress, 0.06, 0.08))
-    progress(0.08, _first_answer(study, planned))
+    preview = Preview(first_answer(study, planned))
+    progress(0.08, _first_answer(preview.answer))
+    parts.show(preview)
+    trials = Trials(
+        without_spare, test_days, scenario.seed, parts, part(progress, 0.08, 0.8),
+        lambda days, tried: parts.show(replace(preview, test_days=days_so_far(days, tried))),
+    )  # fmt: skip
     choices = choices_of(
         trials, [*chosen, *(policy for policy in beside if not policy.traits.reference)]
     )
@@ -257,14 +266,10 @@ def run(
     )
 
 
-def _first_answer(study: Study, planned: PlannedWindow) -> str:
+def _first_answer(answer: FirstAnswer) -> str:
     """Return the replicas and the cost of the plan in words, without a simulation."""
-    counts = planned.plan.target.sum(axis=(1, 2, 3))
-    usd = plan_figures(study.plan_input, planned.plan).totals.usd
-    return (
-        f"First answer, not simulated: {counts.min():,} to {counts.max():,} replicas, "
-        f"${usd:,.0f} in the window"
-    )
+    pools = "; ".join(f"{pool.pool}: {pool.fewest:,} to {pool.most:,}" for pool in answer.pools)
+    return f"First answer, not simulated: {pools}; ${answer.cost_usd:,.0f}"
 
 
 def _schedules(study: Study, comparison: PolicyComparison) -> dict[str, pl.DataFrame]:

@@ -119,8 +119,9 @@ class LevelSearch:
         )
         starts: list[tuple[float, Policy, int]] = []
         for policy, (index, results) in zip(policies, found, strict=True):
-            for i, case, result in results:
-                trials.results[self._trial(policy, i, trials.cases[case])] = result
+            trials.record(policy, {
+                self._trial(policy, i, trials.cases[case]): result for i, case, result in results
+            })  # fmt: skip
             if index is not None:
                 cost = trials.results[self._trial(policy, index, forecast_day)].cost_usd
                 starts.append((cost, policy, index))

@@ -114,6 +114,14 @@ class TestDays:
             days.append(TestDay("Forecast day", "drawn", {}, 1.0, 0, (self.forecast_day,)))
         return tuple(days)
 
+    def spare_at(self, level: int) -> bool:
+        """Return whether candidates must plan a spare replica at ``level`` of assurance."""
+        interactive = any(not tier.deferrable for tier in self.study.hardware.tiers)
+        levels = [
+            schema.level_of(day) for day in self.declared if isinstance(day, schema.ReplicaLost)
+        ]
+        return interactive and any(at is not None and at <= level for at in levels)
+
     @cached_property
     def past(self) -> tuple[Study, ...]:
         """Return the past windows of the study, at most three: see ``past_windows``."""

@@ -9,7 +9,7 @@ is left out early.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from threading import RLock
@@ -63,7 +63,10 @@ class Trials:
     seed: int
     parts: Parts
     progress: Progress = silent
+    # Called with the test days and the candidates tried last, after new results.
+    show: Callable[[Sequence[TestDay], Sequence[Candidate]], None] | None = None
     results: dict[Trial, CaseResult] = field(default_factory=dict, init=False)
+    _tried_last: dict[str, Candidate] = field(default_factory=dict, init=False)
     _static: dict[tuple[int, bool], IntArray] = field(default_factory=dict, init=False)
     _known: Known = field(default_factory=dict, init=False)
     _lock: RLock = field(default_factory=RLock, init=False)
@@ -78,10 +81,6 @@ class Trials:
         self.cases = [*dict.fromkeys(cases)]  # the first is the forecast day
         self._tests = PressureTests(self.study, self._lock)
         self.progress = rising(self.progress)
-
-    def spare_at(self, level: int) -> bool:
-        """Return whether candidates must plan a spare replica at ``level`` of assurance."""
-        return any(day.by_capacity and day.required_at(level) for day in self.days)
 
     def turned(self, policy: Policy, candidate: Candidate) -> Policy:
         """Return the policy with its tuned parameter set to the candidate's value."""
@@ -117,7 +116,7 @@ class Trials:
 
     def size(self, level: int, progress: Progress) -> None:
         """Size the static fleet of ``level``, and of the lowest level for guarded fleets."""
-        spare = self.spare_at(level)
+        spare = self.test_days.spare_at(level)
 
         def sized(at: int, _: Progress) -> tuple[int, ...]:
             return tuple(self.static_fleet(at, spare).tolist())
@@ -169,7 +168,16 @@ class Trials:
             ],
             progress,
         )  # fmt: skip
-        self.results.update(zip(open_trials, done, strict=True))
+        self.record(policy, dict(zip(open_trials, done, strict=True)))
+
+    def record(self, policy: Policy, results: Mapping[Trial, CaseResult]) -> None:
+        """Keep results of a policy, and show those of the parameter value tried last."""
+        self.results.update(results)
+        if not results or self.show is None:
+            return
+        last = [*results][-1]
+        self._tried_last[policy.key] = self._candidate(policy, last.value, last.spare)
+        self.show(self.days, [*self._tried_last.values()])
 
     def keeps_spare(self, policy: Policy, level: int) -> bool:
         """Return whether ``policy`` plans a spare replica at ``level``.
@@ -177,7 +185,7 @@ class Trials:
         Policies without a plan ignore that setting.
         """
         uses = policy.traits.plan is not None or policy.name in SIZED
-        return uses and self.spare_at(level)
+        return uses and self.test_days.spare_at(level)
 
     def map(self, parts: Sequence[Part[T]], progress: Progress) -> list[T]:
         """Compute independent parts, and return their results in order."""
@@ -282,6 +290,14 @@ class Trials:
     def candidate(self, policy: Policy, index: int, level: int) -> Candidate:
         """Return the candidate for a parameter value, with all its results so far."""
         value, spare = values(policy, level)[index], self.keeps_spare(policy, level)
+        candidate = self._candidate(policy, value, spare)
+        if policy.name == STATIC:
+            replicas = float(self.static_fleet(level, spare).sum())
+            return replace(candidate, parameters={"replicas": replicas})
+        return candidate
+
+    def _candidate(self, policy: Policy, value: float | None, spare: bool) -> Candidate:
+        """Return the candidate of a policy with a parameter value, with its results so far."""
 
         def known(day: TestDay, case: Case) -> CaseResult | None:
             """Return a full result on a case, or None if it was cut short by its cost."""
@@ -292,11 +308,8 @@ class Trials:
         results = {
             i: tuple(known(day, case) for case in day.cases) for i, day in enumerate(self.days)
         }
-        parameters = _parameters(policy, value)
-        if policy.name == STATIC:
-            parameters = {"replicas": float(self.static_fleet(level, spare).sum())}
         return Candidate(
-            policy.key, policy.title, value, spare, parameters,
+            policy.key, policy.title, value, spare, _parameters(policy, value),
             {i: cases for i, cases in results.items() if any(cases)},
         )  # fmt: skip
 

@@ -10,11 +10,15 @@ from django.shortcuts import redirect, render
 from django.utils.text import slugify
 from django.views.decorators.http import require_POST, require_safe
 
+from planner.domain.deserialise import from_json
+from planner.domain.reports.first_answer import preview_report
+from planner.domain.results.first_answer import Preview
 from planner.errors import NotFound
 from planner.models import Run
 from planner.outputs import PARQUET, json_text, run_csv
 from planner.outputs.files import formats_of
-from planner.selectors.runs import run_get, run_table_path, runs_list
+from planner.outputs.render.html import sections_shown
+from planner.selectors.runs import run_get, run_preview, run_table_path, runs_list
 from planner.services import runs
 from planner.services.outlook_simulation import outlook_replay
 from planner.services.retention import removal_sentence
@@ -44,9 +48,9 @@ def detail(request: Request, pk: int) -> HttpResponse:
     if request.htmx and request.htmx.target == "progress":
         if run.finished:
             return HttpResponse(headers={"HX-Refresh": "true"})
-        return render(request, "web/_run_progress.html", {"run": run, **_waits(run)})
+        return render(request, "web/_run_progress.html", _progress(run))
     if run.state != Run.State.COMPLETED or run.kind == Run.Kind.INGEST:
-        values = {"run": run, "again": _repeat_fields(run), **_waits(run)}
+        values = {**_progress(run), "again": _repeat_fields(run)}
         return render(request, "web/run.html", values)
     page = PAGES[run.kind]
     part = request.GET.get("part", "")
@@ -58,6 +62,15 @@ def detail(request: Request, pk: int) -> HttpResponse:
     template, context = page.parts.get(name, (f"web/runs/{page.template}.html", None))
     shown = (context or page.context)(run, request.GET)
     return render(request, template, {**shown, "exports": formats_of(run)})
+
+
+def _progress(run: Run) -> dict[str, Any]:
+    """Return what a page shows of a run that is not finished."""
+    shown: dict[str, Any] = {"run": run, **_waits(run)}
+    if (preview := run_preview(run)) is not None:
+        report = preview_report(from_json(Preview, preview))
+        shown["preview"] = sections_shown(report, live=False)
+    return shown
 
 
 def _waits(run: Run) -> dict[str, str]:

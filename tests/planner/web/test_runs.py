@@ -254,6 +254,30 @@ def test_a_run_that_goes_on_is_asked_after_each_second(client: Client, planner: 
     assert part["HX-Refresh"] == "true"
 
 
+def test_a_comparison_shows_its_first_answer_until_it_ends(client: Client, planner: User) -> None:
+    preview = {
+        "answer": {
+            "pools": [{"pool": "8b in east on 2 x H100", "fewest": 3, "most": 17}],
+            "cost_usd": 1234.0, "gpu_hours": 56.0, "attainment": {"chat": 0.966},
+        },
+        "test_days": [
+            {"name": "Past: Monday", "level": "economy", "passes": {"LT-I": True, "Static": False}},
+            {"name": "Crowd", "level": "safe", "passes": {}},
+        ],
+    }  # fmt: skip
+    run = Run.objects.create(
+        kind=Run.Kind.COMPARE, state=Run.State.RUNNING, owner=planner, started_at=timezone.now(),
+        result={"preview": preview},
+    )  # fmt: skip
+    shown = text_of(client.get(url(run)))
+    for value in ("3 to 17", "$1,234", "96.6%", "Past: Monday", "passes", "fails", "Crowd"):
+        assert value in shown
+    api = client.get(reverse("api:run", args=[run.pk])).json()
+    assert api["preview"] == preview
+    Run.objects.filter(pk=run.pk).update(state=Run.State.FAILED, result={})
+    assert client.get(reverse("api:run", args=[run.pk])).json()["preview"] is None
+
+
 def test_ends_without_results_are_told_in_words(client: Client, planner: User) -> None:
     words_by_state = {
         Run.State.FAILED: "Region east has no GPUs. Add some.",

@@ -15,6 +15,8 @@ from polars.testing import assert_frame_equal
 from planner.domain.kinds import compare, forecast, plan, simulate
 from planner.domain.outcome import Outcome
 from planner.domain.progress import silent
+from planner.domain.run_parts import InProcess
+from planner.domain.serialise import as_json
 from planner.domain.traffic.sources import StoredTrace
 from planner.domain.traffic.traffic import FORECAST
 from planner.errors import ScenarioError
@@ -62,6 +64,36 @@ def test_one_seed_gives_the_same_bytes_twice(compared: Outcome, stored: StoredTr
     assert again.tables.keys() == compared.tables.keys()
     for name, table in compared.tables.items():
         assert_frame_equal(table, again.tables[name], check_exact=True)
+
+
+def test_the_first_answer_comes_before_any_simulation_and_test_days_fill(
+    compared: Outcome, stored: StoredTrace
+) -> None:
+    shown: list[Any] = []
+    calls: list[str] = []
+
+    class Watched(InProcess):
+        def map(self, *args: Any, **options: Any) -> list[Any]:
+            calls.append("simulate")
+            return super().map(*args, **options)
+
+        def show(self, preview: Any) -> None:
+            calls.append("show")
+            shown.append(as_json(preview))
+
+    again = compare.run(
+        small(), {"t": stored}, compare.Options(), progress=silent, parts=Watched()
+    ).document
+    assert calls[0] == "show" and calls.count("show") > 2
+    assert all(preview["answer"] == shown[0]["answer"] for preview in shown)
+    answer, totals = shown[0]["answer"], again["plan"]["totals"]
+    assert answer["cost_usd"] > 0 and answer["gpu_hours"] > 0 and totals["usd"] > 0
+    assert all(pool["fewest"] <= pool["most"] for pool in answer["pools"])
+    known = [sum(len(day["passes"]) for day in preview["test_days"]) for preview in shown]
+    assert known[0] == 0 and known[-1] > 0
+    names = {day["name"] for day in again["test_days"]}
+    assert {day["name"] for preview in shown for day in preview["test_days"]} <= names
+    assert json.dumps(untimed(again)) == json.dumps(untimed(compared.document))
 
 
 def test_another_seed_gives_other_requests(compared: Outcome, stored: StoredTrace) -> None:

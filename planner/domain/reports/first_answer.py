@@ -1,0 +1,52 @@
+"""Report what a comparison knows before it is finished."""
+
+from __future__ import annotations
+
+from planner.domain.report import Fact, Facts, Form, Head, Report, Section, Table, table
+from planner.domain.results.first_answer import DayProgress, Preview
+
+
+def preview_report(preview: Preview) -> Report:
+    """Return the plan that is not simulated yet, and the test days as results arrive."""
+    answer = preview.answer
+    facts = (
+        *(
+            Fact(f"Replicas: {pool.pool}", _range(pool.fewest, pool.most))
+            for pool in answer.pools
+        ),
+        Fact("Cost of the window", answer.cost_usd, "$"),
+        Fact("GPU-hours", answer.gpu_hours, form=Form.NUMBER),
+        *(
+            Fact(f"Expected SLO attainment: {tier}", share, form=Form.SHARE)
+            for tier, share in answer.attainment.items()
+        ),
+    )  # fmt: skip
+    sections = [Section("First answer, not simulated yet", (Facts(facts),), "First answer")]
+    if preview.test_days:
+        sections.append(Section("Test days so far", (_days_table(preview.test_days),), "Test days"))
+    return Report("", "", tuple(sections))
+
+
+def _days_table(days: tuple[DayProgress, ...]) -> Table:
+    """Return a row per test day, with whether each policy passes it."""
+    policies = list(dict.fromkeys(label for day in days for label in day.passes))
+
+    def passes(day: DayProgress, label: str) -> str:
+        """Return the result in words; "" if the policy was not tried on the day."""
+        return "" if label not in day.passes else "passes" if day.passes[label] else "fails"
+
+    return table(
+        days,
+        (Head("Test day", wide=3), lambda day: day.name),
+        (Head("Required from"), lambda day: day.level),
+        *(
+            (Head(label), lambda day, label=label: passes(day, label))
+            for label in policies
+        ),
+        note="Each policy with the parameter value tried last.",
+    )  # fmt: skip
+
+
+def _range(fewest: int, most: int) -> str:
+    """Return a range of counts in words."""
+    return f"{most:,}" if fewest == most else f"{fewest:,} to {most:,}"

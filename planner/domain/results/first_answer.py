@@ -1,0 +1,94 @@
+"""The first answer of a comparison: the plan before any simulation, and the test days so far."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from planner.domain.planning.figures import plan_figures
+from planner.domain.planning.inputs import PlannedWindow
+from planner.domain.recommend.rule import Candidate
+from planner.domain.recommend.test_days import TestDay
+from planner.domain.study import Study
+from planner.inputs.scenario.schema.test_days import LEVELS
+
+
+@dataclass(frozen=True, slots=True)
+class PoolRange:
+    """The fewest and the most replicas of a pool in the plan."""
+
+    pool: str
+    fewest: int
+    most: int
+
+
+@dataclass(frozen=True, slots=True)
+class FirstAnswer:
+    """The plan of a window, not simulated; dollars and GPU-hours are of the whole window.
+
+    ``attainment`` is the expected share of requests within every limit, by tier of the forecast. It
+    is the share of past demand that a plan at this percentile would have covered. Replicas are
+    sized by simulation to serve covered demand within its limits.
+    """
+
+    pools: tuple[PoolRange, ...]
+    cost_usd: float
+    gpu_hours: float
+    attainment: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class DayProgress:
+    """Whether policies, by label, pass a test day with the parameter value tried last.
+
+    ``level`` is the lowest level of assurance that requires the day; "": none.
+    """
+
+    name: str
+    level: str
+    passes: dict[str, bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """What a comparison shows until it is finished."""
+
+    answer: FirstAnswer
+    test_days: tuple[DayProgress, ...] = ()
+
+
+def first_answer(study: Study, planned: PlannedWindow) -> FirstAnswer:
+    """Return the plan of a window, with its expected attainment by the forecasts of past days."""
+    totals = plan_figures(study.plan_input, planned.plan).totals
+    targets, hardware = planned.plan.target, study.hardware
+    models, regions = hardware.models, hardware.regions
+    pools = [
+        PoolRange(
+            f"{models[m].name} in {regions[r].name} on {hardware.arrangement(m, g)}",
+            int(counts.min()),
+            int(counts.max()),
+        )
+        for m, r, g in hardware.pool_index
+        if (counts := targets[:, m, r, g]).any()
+    ]
+    covered = {its.tier: its.covered for its in planned.quantiles if its.covered is not None}
+    return FirstAnswer(tuple(pools), totals.usd, totals.gpu_hours, covered)
+
+
+def days_so_far(
+    days: Sequence[TestDay], candidates: Sequence[Candidate]
+) -> tuple[DayProgress, ...]:
+    """Return which of the candidates tried last pass each test day that applies."""
+    return tuple(
+        DayProgress(
+            day.name,
+            "" if day.level is None else LEVELS[day.level],
+            {
+                candidate.label: result.passes
+                for candidate in candidates
+                if (result := candidate.on(i, day)) is not None
+            },
+        )
+        for i, day in enumerate(days)
+        if day.cases
+    )
