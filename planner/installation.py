@@ -66,7 +66,9 @@ class Installation:
                 self._manage("migrate", *options)
             if web:
                 options += ["--no-input", *(f"--ignore={name}" for name in LARGE_UNUSED)]
-                self._step("collectstatic", (FILES / "static").rglob("*"), *options)
+                # A class that a page begins to use belongs to the trimmed style sheet.
+                sources = [*(FILES / "static").rglob("*"), *(FILES / "templates").rglob("*.html")]
+                self._step("collectstatic", sources, *options)
 
     def compile_simulator(self) -> None:
         """Compile the simulator if its code or a package changed."""

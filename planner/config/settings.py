@@ -296,7 +296,7 @@ STORAGES = {
     "staticfiles": {
         "BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"
         if DEBUG
-        else "whitenoise.storage.CompressedManifestStaticFilesStorage"
+        else "planner.config.static_files.StaticFiles"
     },
 }
 WHITENOISE_USE_FINDERS = DEBUG

@@ -2,15 +2,37 @@
 
 from __future__ import annotations
 
-from django.db.models import QuerySet
+from collections.abc import Iterable
 
-from planner.models import Scenario
+from django.db.models import FloatField, Max, QuerySet
+from django.db.models.fields.json import KT
+from django.db.models.functions import Cast
+
+from planner.models import Run, Scenario
 from planner.selectors.lookup import row_by_name
 
 
 def scenarios_list() -> QuerySet[Scenario]:
     """Return all scenarios with their owners."""
     return Scenario.objects.select_related("owner")
+
+
+def latest_comparisons(scenarios: Iterable[Scenario]) -> dict[int, Run]:
+    """Return the newest completed comparison by scenario, with its ``cost`` and ``saving``.
+
+    ``cost`` is in dollars of the window. ``saving`` is a share, at equal SLO attainment. Each is
+    None if the result does not have it.
+    """
+    done = Run.objects.filter(
+        scenario__in=scenarios, kind=Run.Kind.COMPARE, state=Run.State.COMPLETED, sweep=None
+    )
+    newest = done.order_by().values("scenario").annotate(newest=Max("pk")).values("newest")
+    rows = Run.objects.filter(pk__in=newest).only("scenario", "finished_at")
+    found = rows.annotate(
+        cost=Cast(KT("result__recommended__cost_usd"), FloatField()),
+        saving=Cast(KT("result__recommended__equal_slo_saving"), FloatField()),
+    )
+    return {run.scenario_id: run for run in found if run.scenario_id is not None}
 
 
 def scenario_get(name: str) -> Scenario:

@@ -188,6 +188,14 @@ def provenance_colour(kind: str) -> str:
     return PROVENANCE_COLOURS.get(kind, "secondary")
 
 
+CHART_TOOLS = SafeString(
+    '<div class="chart-tools">'
+    '<button type="button" data-chart-tool="reset" hidden>Reset zoom</button>'
+    '<button type="button" data-chart-tool="png" title="Copy as PNG">PNG</button>'
+    '<button type="button" data-chart-tool="csv" title="Copy as CSV">CSV</button></div>'
+)
+
+
 @register.simple_tag
 def icon(name: str, classes: str = "") -> SafeString:
     """Draw an icon of templates/web/_icons.html, hidden from screen readers as decoration."""
@@ -203,19 +211,20 @@ def icon(name: str, classes: str = "") -> SafeString:
 def chart(figure: dict[str, Any], element: str, label: str, classes: str = "") -> SafeString:
     """Return a frame with the id ``element`` and its figure as JSON for static/js/charts.js.
 
-    The figure is also available as a table below the frame.
+    Above the frame are its tools: the whole time again, copies as PNG and CSV, and a table.
     """
     data = f"{element.removesuffix('-chart')}-data"
     frame = format_html(
-        '<div class="chart-box"><div class="chart-frame {}" id="{}" role="group" aria-label="{}" '
+        '<div class="chart-box">{}<div class="chart-frame {}" id="{}" role="group" aria-label="{}" '
         'data-figure="{}"></div>',
+        CHART_TOOLS,
         classes,
         element,
         label,
         data,
     )
     table = format_html(
-        '<details class="chart-table small"><summary>As a table</summary>'
+        '<details class="chart-table small"><summary>Table</summary>'
         '<div class="table-responsive" tabindex="0" role="region" aria-label="{}, as a table" '
         'data-table-of="{}"></div></details></div>',
         label,

@@ -3,16 +3,16 @@
 (() => {
   "use strict";
   // No chart leaves the house: Plotly's own toolbar offers to upload it to a cloud.
-  const LEFT_OUT = ["sendChartToCloud", "select2d", "lasso2d", "autoScale2d", "zoomIn2d", "zoomOut2d"];
   const CONFIG = {
     responsive: true,
-    displaylogo: false,
-    modeBarButtonsToRemove: LEFT_OUT,
+    displayModeBar: false,
+    showTips: false,
     plotlyServerURL: "",
     showSendToCloud: false,
   };
-  const NARROW = 576; // px: on a phone fingers zoom, and a toolbar would hide the legend
+  const NARROW = 576; // px: a phone, where the legend is above the chart
   const ROWS = 500; // of the table behind a chart
+  const POINTS = 2000; // of a line that others follow
   const LEGEND = 5; // entries of a legend before the others are asked for
 
   // A variable may hold an expression, so let the browser resolve it to a colour.
@@ -64,7 +64,6 @@
       paper_bgcolor: "rgba(0,0,0,0)",
       plot_bgcolor: "rgba(0,0,0,0)",
       font: { ...layout.font, color: font, family: getComputedStyle(document.body).fontFamily },
-      modebar: { bgcolor: "rgba(0,0,0,0)", color: dim, activecolor: font },
       hoverlabel: { bgcolor: surface, bordercolor: grid, font: { color: font } },
     };
     for (const key of Object.keys(out)) {
@@ -75,10 +74,8 @@
     return out;
   };
 
-  // Lines are chosen in the legend by keyboard too, and the toolbar, which wants a pointer, is no
-  // row of stops on the way there.
+  // Lines are chosen in the legend by keyboard too.
   const reachable = (frame) => {
-    for (const button of frame.querySelectorAll(".modebar-btn")) button.tabIndex = -1;
     if (frame.querySelectorAll(".legend .traces").length < 2) return;
     for (const entry of frame.querySelectorAll(".legend .traces")) {
       const toggle = entry.querySelector(".legendtoggle");
@@ -121,7 +118,15 @@
       ends ? address.searchParams.set(name, String(ends[at]).slice(0, 16).replace(" ", "T")) : address.searchParams.delete(name)
     ));
     history.replaceState(history.state, "", address);
+    zoomed();
   };
+  const zoomed = () => {
+    for (const button of document.querySelectorAll("[data-chart-tool=reset]")) {
+      button.hidden = !range() || !overTime(button.closest(".chart-box").querySelector("[data-figure]"));
+    }
+  };
+  // Plotly tells a moment as text, and wants milliseconds.
+  const instant = (moment) => (typeof moment === "number" ? moment : Date.parse(`${String(moment).replace(" ", "T")}Z`));
   let following = false; // true while the others are moved
   const share = (frame) => {
     frame.on("plotly_relayout", (change) => {
@@ -136,7 +141,8 @@
     frame.on("plotly_hover", (event) => {
       if (following || !overTime(frame) || !event.xvals) return;
       following = true;
-      for (const other of others(frame)) if (other.offsetParent) Plotly.Fx.hover(other, { xval: event.xvals[0] }, ["xy"]);
+      const xval = instant(event.xvals[0]);
+      for (const other of others(frame)) if (other.offsetParent) Plotly.Fx.hover(other, { xval }, ["xy"]);
       following = false;
     });
     frame.on("plotly_unhover", () => {
@@ -147,16 +153,38 @@
     });
   };
 
+  const parsed = (frame) => JSON.parse(document.getElementById(frame.dataset.figure)?.textContent || '{"data": [], "layout": {}}');
+
+  // Steps come where they change. For the cursor they get a value wherever another line of the page has one.
+  let grid = null;
+  const moments = () => {
+    const figures = [...document.querySelectorAll("[data-figure]")].map(parsed);
+    const lines = figures.filter((figure) => figure.layout.hovermode === "x unified").flatMap((figure) => figure.data);
+    return lines.flatMap((line) => (line.x ? [line.x] : [])).reduce((longest, x) => (x.length > longest.length && x.length <= POINTS ? x : longest), []);
+  };
+  const fill = (line) => {
+    const known = new Map(line.x.map((x, at) => [x, line.y[at]]));
+    const within = grid.filter((x) => x > line.x[0] && x < line.x.at(-1));
+    line.x = [...new Set([...line.x, ...within])].sort();
+    let held = null;
+    line.y = line.x.map((x) => (held = known.has(x) ? known.get(x) : held));
+  };
+  const figureOf = (frame) => {
+    const figure = parsed(frame);
+    if (figure.layout.hovermode !== "x unified") return figure;
+    grid ??= moments();
+    for (const line of figure.data) if (line.line?.shape === "hv" && !line.customdata && line.x?.length > 1) fill(line);
+    return figure;
+  };
+
   const draw = (frame) => {
-    const data = document.getElementById(frame.dataset.figure);
-    if (!data || !window.Plotly) return;
+    if (!document.getElementById(frame.dataset.figure) || !window.Plotly) return;
     const dark = document.documentElement.getAttribute("data-bs-theme") === "dark";
-    const text = dark ? data.textContent.replaceAll(`"${BLUE}"`, `"${BLUE_ON_DARK}"`) : data.textContent;
-    const figure = JSON.parse(text);
+    const drawn = figureOf(frame);
+    const figure = dark ? JSON.parse(JSON.stringify(drawn).replaceAll(`"${BLUE}"`, `"${BLUE_ON_DARK}"`)) : drawn;
     shorten(frame, figure);
     figure.layout.height += legendHeight(frame, figure);
-    const config = { ...CONFIG, displayModeBar: frame.clientWidth < NARROW ? false : "hover" };
-    Plotly.react(frame, figure.data, themed(figure.layout), config).then(() => {
+    Plotly.react(frame, figure.data, themed(figure.layout), CONFIG).then(() => {
       reachable(frame);
       if (!frame.dataset.drawn) {
         frame.on("plotly_afterplot", () => reachable(frame));
@@ -164,6 +192,7 @@
         if (range() && overTime(frame)) Plotly.relayout(frame, { "xaxis.range": range() });
       }
       frame.dataset.drawn = "true";
+      zoomed();
     });
   };
 
@@ -176,29 +205,71 @@
   const words = (value) => (typeof value === "number" ? value.toLocaleString("en", { maximumFractionDigits: 3 }) : value ?? "");
   const title = (layout, axis) => layout[axis]?.title?.text || "";
 
-  // What a chart shows as rows, for those who do not see it, and to read values off.
-  const tabulate = (figure) => {
-    const table = document.createElement("table");
-    table.className = "table table-sm";
-    const head = table.createTHead().insertRow();
-    const lines = figure.data.filter((line) => line.x && line.y && line.type !== "heatmap");
-    cell(head, "th", title(figure.layout, "xaxis") || (figure.layout.meta || "x"));
-    for (const line of lines) cell(head, "th", line.name || title(figure.layout, "yaxis"));
+  // What a chart shows as rows, the first one with the heads.
+  const rowsOf = (figure) => {
+    const across = title(figure.layout, "xaxis") || figure.layout.meta || "x";
+    const map = figure.data.find((line) => line.type === "heatmap");
+    if (map) return [[across, ...map.x], ...map.z.map((row, at) => [map.y[at], ...row.map((value) => value ?? "")])];
+    const lines = figure.data.filter((line) => line.x && line.y);
     const rows = new Map();
     lines.forEach((line, i) => line.x.forEach((x, at) => {
       if (!rows.has(x)) rows.set(x, Array(lines.length).fill(""));
-      rows.get(x)[i] = words(line.y[at]);
+      rows.get(x)[i] = line.y[at] ?? "";
     }));
     const order = [...rows].sort(([a], [b]) => (a < b ? -1 : a > b ? 1 : 0));
-    const every = Math.ceil(order.length / ROWS);
+    const names = lines.map((line) => line.name || title(figure.layout, "yaxis"));
+    const heads = names.map((name, at) => ( // the two ends of a band
+      names.indexOf(name) !== at ? `${name}, high` : names.lastIndexOf(name) !== at ? `${name}, low` : name
+    ));
+    return [[across, ...heads], ...order.map(([x, values]) => [x, ...values])];
+  };
+
+  // For those who do not see the chart, and to read values off.
+  const tabulate = (figure) => {
+    const table = document.createElement("table");
+    table.className = "table table-sm";
+    const [heads, ...rows] = rowsOf(figure);
+    const head = table.createTHead().insertRow();
+    for (const name of heads) cell(head, "th", name);
+    const every = Math.ceil(rows.length / ROWS);
     const body = table.createTBody();
-    order.filter((_, at) => at % every === 0).forEach(([x, values]) => {
+    rows.filter((_, at) => at % every === 0).forEach(([x, ...values]) => {
       const row = body.insertRow();
       cell(row, "td", words(x).toString().replace("T", " "));
-      for (const value of values) cell(row, "td", value);
+      for (const value of values) cell(row, "td", words(value));
     });
     return table;
   };
+
+  // The picture has a ground of its own: the page's would not come along.
+  const picture = async (frame) => {
+    const layout = { ...frame.layout, paper_bgcolor: colour("--tblr-bg-surface") };
+    const { clientWidth: width, clientHeight: height } = frame;
+    const address = await Plotly.toImage({ data: frame.data, layout }, { format: "png", scale: 2, width, height });
+    const bytes = Uint8Array.from(atob(address.split(",")[1]), (letter) => letter.charCodeAt(0));
+    return new Blob([bytes], { type: "image/png" });
+  };
+  // Browsers give a page its clipboard over HTTPS only. Else the copy is a file.
+  const copied = async (kind, made, name) => {
+    if (navigator.clipboard?.write) return navigator.clipboard.write([new ClipboardItem({ [kind]: made })]);
+    const link = document.createElement("a");
+    link.href = URL.createObjectURL(await made);
+    link.download = name;
+    return link.click();
+  };
+  const csvOf = (frame) => new Blob([headroomCsv(rowsOf(figureOf(frame)))], { type: "text/plain" });
+  const TOOLS = {
+    png: async (frame) => copied("image/png", picture(frame), `${frame.id}.png`),
+    csv: async (frame) => copied("text/plain", Promise.resolve(csvOf(frame)), `${frame.id}.csv`),
+    reset: async (frame) => Plotly.relayout(frame, { "xaxis.autorange": true }),
+  };
+  document.addEventListener("click", async (event) => {
+    const button = event.target.closest("[data-chart-tool]");
+    if (!button) return;
+    await TOOLS[button.dataset.chartTool](button.closest(".chart-box").querySelector("[data-figure]"));
+    button.classList.add("copied");
+    setTimeout(() => button.classList.remove("copied"), 1500);
+  });
 
   // What is hidden has no width, so it is not drawn.
   const drawAll = (root) => {
@@ -217,9 +288,10 @@
     for (const frame of event.target.querySelectorAll("[data-drawn]")) Plotly.Plots.resize(frame);
     const behind = event.target.querySelector(":scope > [data-table-of]");
     if (!behind || behind.childElementCount) return;
-    behind.append(tabulate(JSON.parse(document.getElementById(behind.dataset.tableOf).textContent)));
+    behind.append(tabulate(figureOf(event.target.closest(".chart-box").querySelector("[data-figure]"))));
   }, true);
   document.addEventListener("htmx:afterSettle", (event) => {
+    grid = null;
     // After an outer swap the event comes from the old element: look in the page.
     if (document.querySelector("[data-figure]:not([data-drawn])")) drawAll(document);
     else drawAll(event.target);

@@ -66,14 +66,14 @@
   // A spreadsheet would run what begins like a formula.
   const defused = (text) => (/^[=+\-@]/.test(text) && Number.isNaN(Number(text.replaceAll(",", ""))) ? `'${text}` : text);
   const quoted = (text) => (/[",\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
-  const csv = (table) => [...table.rows]
-    .map((row) => [...row.cells].map((cell) => quoted(defused(cell.innerText.trim().replace(/\s+/g, " ")))).join(","))
-    .join("\n");
+  const csv = (rows) => rows.map((row) => row.map((value) => quoted(defused(String(value)))).join(",")).join("\n");
+  const shown = (table) => [...table.rows].map((row) => [...row.cells].map((cell) => cell.innerText.trim().replace(/\s+/g, " ")));
+  window.headroomCsv = csv; // of a chart too
   document.addEventListener("click", async (event) => {
     const button = event.target.closest("[data-copy-table]");
     const table = button?.parentElement.querySelector("table");
     if (!table) return;
-    await navigator.clipboard.writeText(csv(table));
+    await navigator.clipboard.writeText(csv(shown(table)));
     button.classList.add("copied");
     setTimeout(() => button.classList.remove("copied"), 1500);
   });

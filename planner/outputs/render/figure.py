@@ -48,7 +48,7 @@ def line(
     dash: str = "solid",
     width: float = 2.0,
     mode: str = "lines",
-    hover: str | None = "%{x}: %{y:,.4~g}",
+    hover: str | None = "%{x}: %{y:,.4~r}",
     **style: Any,
 ) -> Any:
     """Return a line for a figure.
@@ -67,7 +67,7 @@ def points(
     *,
     symbol: str = "circle",
     size: float = 9,
-    hover: str | None = "%{x}: %{y:,.4~g}",
+    hover: str | None = "%{x}: %{y:,.4~r}",
     **style: Any,
 ) -> Any:
     """Return points of a figure without a line between them."""

@@ -98,7 +98,7 @@ def _traces(series: Series, colour: str, chart: Chart, clock: str) -> Iterator[d
     axis = chart.right if series.right and chart.right else chart.y
     trace: dict[str, Any] = {
         "x": x, "y": list(series.y), "name": series.label,
-        "hovertemplate": _hover(series, axis),
+        "hovertemplate": _hover(series, axis, together=bool(x) and isinstance(x[0], str)),
     }  # fmt: skip
     if series.notes:
         trace["customdata"] = list(series.notes)
@@ -135,12 +135,12 @@ def _traces(series: Series, colour: str, chart: Chart, clock: str) -> Iterator[d
     yield trace | {"line": line}
 
 
-def _hover(series: Series, axis: Axis) -> str:
-    """Return the hover text of a value."""
-    value = {Form.SHARE: ":.1%", Form.CHANGE: ":+.1%"}.get(axis.form, ":,.4~g")
+def _hover(series: Series, axis: Axis, *, together: bool) -> str:
+    """Return the hover text of a value; ``together`` with others, the moment stands above all."""
+    value = {Form.SHARE: ":.1%", Form.CHANGE: ":+.1%"}.get(axis.form, ":,.4~r")
     unit = f" {axis.unit}" if axis.unit and axis.form not in PER_CENT else ""
     note = ", %{customdata}" if series.notes else ""
-    return f"%{{x}}: %{{y{value}}}{unit}{note}"
+    return f"{'' if together else '%{x}: '}%{{y{value}}}{unit}{note}"
 
 
 def _position(value: Value, clock: str) -> Any:

@@ -53,7 +53,7 @@ def course_figure(
                 dash=dash,
                 width=3.0 if with_base and not course.base else 2.0,
                 line_shape="hv",
-                hover=f"%{{y:,.4~g}} {unit}",
+                hover=f"%{{y:,.4~r}} {unit}",
             )
         )
     x = "hours from the start of each window" if apart else axis_title(clock)

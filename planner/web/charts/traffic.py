@@ -55,7 +55,7 @@ def rate_figure(
                 "mode": "lines",
                 "line": {"width": 1.2 if single else 0, "color": colour},
                 "fillcolor": f"{colour}66" if single else f"{colour}c0",
-                "hovertemplate": f"%{{y:,.4~g}} {unit}",
+                "hovertemplate": f"%{{y:,.4~r}} {unit}",
                 **({"fill": "tozeroy"} if single else {"stackgroup": "all"}),
             }
         )
@@ -66,7 +66,7 @@ def rate_figure(
                 "name": "Total",
                 "mode": "lines",
                 "line": {"width": 1, "color": GREY},
-                "hovertemplate": f"%{{y:,.4~g}} {unit}",
+                "hovertemplate": f"%{{y:,.4~r}} {unit}",
             }
         )
     shapes = [
@@ -129,7 +129,7 @@ def week_figure(rhythm: Json, *, unit: str, clock: str) -> Figure:
         "type": "heatmap", "x": list(range(24)), "y": [rows[i] for i in known], "z": cells,
         "zmin": 0, "zmax": max(r for row in cells for r in row if r is not None),
         "colorscale": [[0, f"{BLUE}08"], [1, BLUE]], "xgap": 1, "ygap": 1,
-        "hovertemplate": f"%{{y}} %{{x}}:00: %{{z:,.4~g}} {unit}<extra></extra>",
+        "hovertemplate": f"%{{y}} %{{x}}:00: %{{z:,.4~r}} {unit}<extra></extra>",
         "colorbar": {"thickness": 10, "outlinewidth": 0},
     }  # fmt: skip
     hours = "hour of the day (UTC)" if clock == UTC_CLOCK else "hour since the trace began, by day"

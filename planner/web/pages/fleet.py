@@ -52,7 +52,7 @@ def fleet_context(now: datetime) -> dict[str, Any]:
     to_review = waiting.filter(state=Proposal.State.OPEN)
     return {
         "plans": [
-            _fleet_plan(plan, now, chart=i < MOST) for i, plan in enumerate(active_plans()[:ITEMS])
+            fleet_plan(plan, now, charts=i < MOST) for i, plan in enumerate(active_plans()[:ITEMS])
         ],
         "alerts": list(_alerts())[:ITEMS],
         "waiting": list(waiting[:ITEMS]),
@@ -61,15 +61,15 @@ def fleet_context(now: datetime) -> dict[str, Any]:
     }
 
 
-def _fleet_plan(plan: ActivePlan, now: datetime, *, chart: bool) -> FleetPlan:
-    """Return an active plan as the page shows it."""
+def fleet_plan(plan: ActivePlan, now: datetime, *, charts: int) -> FleetPlan:
+    """Return an active plan with at most so many charts of its run."""
     report = _report(plan)
     outcome = plan.outcomes.filter(state=Outcome.State.DONE).first()
     short = float(outcome.figures.get("short_hours") or 0.0) if outcome else 0.0
     return FleetPlan(
         plan,
         (*_facts(plan, now), *(_key_facts(report) if report else ())),
-        _charts(plan, report, now) if report and chart else (),
+        _charts(plan, report, now, charts) if report else (),
         f"plan of {plan.begins.astimezone(ZoneInfo(plan.zone)):%-d %b %Y}, {REPEATS[plan.repeat]}",
         outcome,
         f"short for {figure(short)} h" if short else "held",
@@ -113,9 +113,12 @@ def _key_facts(report: Report) -> Iterator[Fact]:
             yield replace(fact, note=fact.note.replace("today", "before the plan"))
 
 
-def _charts(plan: ActivePlan, report: Report, now: datetime) -> tuple[ShownBlock, ...]:
-    """Return demand and capacity of the plan, with a line at the present time of its window."""
-    for chart in report.charts[:1]:
+def _charts(plan: ActivePlan, report: Report, now: datetime, most: int) -> tuple[ShownBlock, ...]:
+    """Return demand and capacity of the plan, with a line at the present time of its window.
+
+    Up to ``most`` charts of the run follow, the first included.
+    """
+    for chart in report.charts[: min(most, 1)]:
         lines = [
             replace(line, label="Capacity, active plan")
             if line.role is Role.RECOMMENDED
@@ -125,7 +128,8 @@ def _charts(plan: ActivePlan, report: Report, now: datetime) -> tuple[ShownBlock
         if (moment := _in_window(plan, now)) is not None:
             top = chart.y.top or max((y or 0.0 for line in lines for y in line.y), default=0.0)
             lines.append(Series("Now", (moment, moment), (0.0, top), Role.LIMIT))
-        shown = replace(report, charts=(replace(chart, series=tuple(lines)),))
+        first = replace(chart, series=tuple(lines))
+        shown = replace(report, charts=(first, *report.charts[1:most]))
         return charts_shown(shown, live=True, prefix=f"plan-{plan.pk}")
     return ()
 

@@ -88,8 +88,8 @@ def residual_figures(residuals: pl.DataFrame, height: int = 340) -> list[tuple[s
                 points(
                     _round(part["measured"]), _round(part["predicted"]), label, colour,
                     symbol=symbol, size=6, marker_opacity=0.7, text=part["label"].to_list(),
-                    hover=f"%{{text}}<br>measured %{{x:,.4~g}} {unit}, "
-                    f"predicted %{{y:,.4~g}} {unit}",
+                    hover=f"%{{text}}<br>measured %{{x:,.4~r}} {unit}, "
+                    f"predicted %{{y:,.4~r}} {unit}",
                 )
             )  # fmt: skip
         axis = LOGARITHMIC if ends[0] > 0 and ends[1] / ends[0] > WIDE else {}
@@ -111,7 +111,7 @@ def sweep_figure(
         line(
             concurrency, [None if v is None else float(f"{v:.5g}") for v in values],
             f"{name}, {unit}", (BLUE, ORANGE, GREEN)[i % 3], dash=DASHES[i % 3], yaxis=axis,
-            hover=f"%{{y:,.4~g}} {unit}",
+            hover=f"%{{y:,.4~r}} {unit}",
         )
         for i, (name, unit, values, axis) in enumerate(lines)
     ]  # fmt: skip
@@ -132,7 +132,7 @@ def sweep_figure(
 def _lines(x: Any, y: Any, measured: Any, label: str, i: int) -> list[Any]:
     """Return a line; its parts outside the profile's measured range are thin and dotted."""
     inside = _clean(np.where(measured, y, np.nan))
-    colour, hover = PALETTE[i], "%{y:,.4~g} ms"
+    colour, hover = PALETTE[i], "%{y:,.4~r} ms"
     lines = []
     if not measured.all():
         beyond = f"{label}, beyond measurements"

@@ -7,6 +7,7 @@ from typing import Any
 
 from planner.domain.deserialise import from_json
 from planner.domain.formats import digits, duration, percent
+from planner.domain.report import Fact
 from planner.domain.reports.trace import trace_report
 from planner.domain.trace_statistics import figures
 from planner.domain.trace_statistics.volumes import LINES, LISTED
@@ -44,6 +45,7 @@ def trace_context(trace: Trace, params: Mapping[str, str]) -> dict[str, Any]:
         "more_series": len(trace.report.get("series", ())) > len(series),
         "kinds": kinds,
         "by": by,
+        "facts": list(_facts(character)),
         "stands_out": [*_model_limits(trace.report), *_unusual_traits(character)],
         "sections": sections_shown(report, live=True),
         "rates": _rates(trace, character, by),
@@ -62,6 +64,24 @@ def largest(series: Sequence[Mapping[str, Any]], most: int) -> list[Mapping[str,
     if len(series) <= most:
         return list(series)
     return sorted(series, key=lambda each: -(each["requests"] or 0.0))[:most]
+
+
+def _facts(character: Character) -> Iterator[Fact]:
+    """Yield amount, rate, peak hour and mean lengths of the traffic."""
+    total, rhythm = character["total"], character["rhythm"]
+    requests = total["requests"]
+    span = duration(character["end_s"] - character["start_s"])
+    yield Fact("Requests", requests and round(requests), note=f"in {span}")
+    unit = f"{character['unit'].replace('_', ' ')}/s"
+    yield Fact("Mean rate", total["mean"], unit, note=f"peak {digits(total['peak'])} {unit}")
+    if rhythm["peak_to_trough"]:
+        over = f"{digits(rhythm['peak_to_trough'])} times {rhythm['trough_hour']:02d}:00"
+        yield Fact("Peak hour", f"{rhythm['peak_hour']:02d}:00", note=over)
+    for field in ("input_tokens", "output_tokens"):
+        if requests and total[field]:
+            words = field.replace("_", " ").capitalize()
+            total_text = f"per request, {digits(total[field])} in all"
+            yield Fact(words, total[field] / requests, note=total_text)
 
 
 def _rates(trace: Trace, character: Character, by: str) -> dict[str, Figure]:

@@ -25,6 +25,7 @@ from planner.services.access import may_approve
 from planner.services.active_plans import plan_restore
 from planner.services.scenarios import plan_branch
 from planner.web.errors import planners_only
+from planner.web.pages.fleet import fleet_plan
 from planner.web.pages.run_comparison import setting_line
 from planner.web.paging import paged
 from planner.web.request import Request
@@ -33,6 +34,7 @@ from simulation.arrays import IntArray
 MONDAY = datetime(2024, 1, 1)  # an arbitrary week: only its weekdays and hours are shown
 WEEKDAYS = {"tickformat": "%a", "dtick": 86_400_000, "hoverformat": "%a %H:%M"}
 SCENARIOS = 200  # plans to choose from
+CHARTS = 2  # of the run: demand and capacity, and replicas per pool
 
 
 @require_safe
@@ -67,6 +69,7 @@ def detail(request: Request, pk: int) -> HttpResponse:
     """Show one active or former plan."""
     plan = activated_plan_get(pk)
     now = timezone.now()
+    fleet = fleet_plan(plan, now, charts=CHARTS)
     pools = [
         (pool, pool_now.replicas, [step.replicas for step in steps_of(pool)])
         for pool, pool_now in zip(plan.pools, desired(plan, now), strict=True)
@@ -79,7 +82,9 @@ def detail(request: Request, pk: int) -> HttpResponse:
         ],
         "before": activated_plans(plan.scenario).filter(since__lt=plan.since).first(),
         "outcomes": plan.outcomes.all(),
-        "week_figure": week_figure([plan]),
+        "fleet": fleet,
+        # Of a plan whose run is gone, only the replicas are known.
+        "week_figure": None if fleet.charts else week_figure([plan]),
         "may_approve": may_approve(request.user),
         "over": plan.repeat == "once" and plan.ends <= now,
     }

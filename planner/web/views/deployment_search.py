@@ -163,5 +163,5 @@ def _markers(rows: list[dict[str, Any]], key: str, name: str, colour: str, symbo
         [float(f"{row[key]:.4g}") for row in rows],
         [float(f"{row['usd_per_mtok']:.4g}") for row in rows],
         name, colour, symbol=symbol, size=9, text=[deployment(row) for row in rows],
-        hover="%{text}<br>%{x:,.4~g}, $%{y:,.4~g} per million tokens",
+        hover="%{text}<br>%{x:,.4~r}, $%{y:,.4~r} per million tokens",
     )  # fmt: skip

@@ -23,7 +23,7 @@ from planner.policies.choice import policy_groups
 from planner.selectors.analyses import AnalysisState, analyses_of
 from planner.selectors.lookup import id_of, version_of
 from planner.selectors.runs import runs_list
-from planner.selectors.scenarios import scenario_get, scenarios_list
+from planner.selectors.scenarios import latest_comparisons, scenario_get, scenarios_list
 from planner.selectors.traces import trace_get, traces_list
 from planner.services import scenarios
 from planner.services.deployment_search import scenario_with_deployments
@@ -52,7 +52,10 @@ MAX_BYTES = 4 * yaml.MAX_CHARACTERS  # of an uploaded file: a UTF-8 character ha
 
 @require_safe
 def listing(request: Request) -> HttpResponse:
-    return render(request, "web/scenarios.html", {"page": paged(request, scenarios_list())})
+    page = paged(request, scenarios_list())
+    results = latest_comparisons(page.object_list)
+    rows = [(scenario, results.get(scenario.pk)) for scenario in page]
+    return render(request, "web/scenarios.html", {"page": page, "rows": rows})
 
 
 @require_http_methods(["GET", "POST"])

@@ -1,0 +1,41 @@
+"""The style sheet that browsers get has every rule that a page needs, and no others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from planner.config.static_files import SHEET, UsedClasses, markup_files, trim
+from planner.installation import FILES
+
+USED = UsedClasses.of(['<b class="card bg-{{ colour }}-lt">', 'COLOUR = "green"'])
+
+
+@pytest.mark.parametrize(
+    ("rule", "kept"),
+    [
+        (".card{a:b}", ".card{a:b}"),
+        (".tile{a:b}", ""),
+        (".tile,.card b,.card .tile{a:b}", ".card b{a:b}"),
+        (".card:not(.tile,.x):hover{a:b}", ".card:not(.tile,.x):hover{a:b}"),
+        (".bg-green-lt{a:b}.bg-red-lt{a:b}.bg-green{a:b}", ".bg-green-lt{a:b}"),
+        ("@media (x){.tile{a:b}}@media (y){.card{a:b}}", "@media (y){.card{a:b}}"),
+        ("@keyframes tile{to{a:b}}", "@keyframes tile{to{a:b}}"),
+        ('.card{a:url("}.tile{")}.tile{a:b}', '.card{a:url("}.tile{")}'),
+        ('@charset "x";/*! {licence} */:root{--a:b}', '@charset "x";/*! {licence} */:root{--a:b}'),
+    ],
+)
+def test_a_rule_stays_if_its_classes_may_occur(rule: str, kept: str) -> None:
+    assert trim(rule, USED) == kept
+
+
+def test_the_whole_sheet_keeps_whole_rules_and_what_pages_use() -> None:
+    sheet = Path(FILES, "static", SHEET).read_text()
+    used = UsedClasses.of([file.read_text() for file in markup_files()])
+    trimmed = trim(sheet, used)
+    assert len(trimmed) < len(sheet) / 2
+    assert trimmed.count("{") == trimmed.count("}")
+    assert trim(trimmed, used) == trimmed
+    for name in ("navbar-collapse", "dropdown-menu", "bg-red-lt", "text-danger", "form-select"):
+        assert f".{name}" in trimmed
