@@ -69,11 +69,12 @@ _SLASHED = (*_HOURS, ", %H:%M:%S%.f", ", %I:%M:%S%.f %p")
 DAY_FIRST, MONTH_FIRST = "day_first", "month_first"
 # %Y takes two digits too, as a year of the first century, so %y comes first.
 _SLASHES = {DAY_FIRST: ("%d/%m/%y", "%d/%m/%Y"), MONTH_FIRST: ("%m/%d/%y", "%m/%d/%Y")}
-_DOTTED = r"^(\d\d)\.(\d\d)\.(\d{4})"  # 31.12.2026: dotted dates begin with the day
+_DOTTED = r"^(\d{1,2})\.(\d{1,2})\.(\d{4})"  # 31.12.2026: dotted dates begin with the day
 _SLASH = r"^\s*(\d{1,2})/(\d{1,2})/(?:\d{4}|\d\d)\b"
 _ZONES = {  # hours east of UTC
     name: int(hours) for hours, names in DECLARED["zones"].items() for name in names.split()
 }
+_ZONE_NAMES = {word: tuple(zones.split()) for word, zones in DECLARED["zone_names"].items()}
 _OFFSET = (
     r"^(.*(?:\d[:.]\d\d|[T ]\d{4}).*?)\s*((?i:" + "|".join(_ZONES) + r")|[+-]\d\d(?::?\d\d)?)"
     r"(?:\s*\([A-Za-z ]+\))?$"
@@ -206,6 +207,15 @@ def _local(clock: Clock, zone: str) -> Clock:
         return clock
     note = f"Times have no offset; taken as local time of {zone}." if zone else _naive_note()
     return replace(clock, note=note, zone=zone, certain=bool(zone))
+
+
+def possible_zones(series: pl.Series, clock: Clock) -> tuple[str, ...]:
+    """Return the zones that local times may have by the column's name, or by a mark such as CST."""
+    if clock.certain or clock.kind != UTC:
+        return ()
+    marks = _text(series.head(1)).str.extract(r"(?i)\b(CST|IST|BST)(?: \d{4})?$").drop_nulls()
+    words = (*marks, *re.split(r"[^A-Za-z]+", " ".join(clock.columns)))
+    return next((_ZONE_NAMES[w.lower()] for w in words if w.lower() in _ZONE_NAMES), ())
 
 
 class AmbiguousDates(IngestError):

@@ -14,7 +14,14 @@ from planner.errors import IngestError
 from planner.inputs.ingest.checks import cell_unit, numbers
 from planner.inputs.ingest.clock import UNITS_NS, time_numbers
 from planner.inputs.ingest.names import DECLARED, SYNONYMS, compact_name
-from planner.inputs.ingest.options import AUTO, COUNTS, LABELS, RATES, IngestOptions
+from planner.inputs.ingest.options import (
+    AUTO,
+    COUNTS,
+    LABELS,
+    PER_REQUEST,
+    RATES,
+    IngestOptions,
+)
 
 _LISTED = 20  # columns listed in a message
 _NO_ANSWERS = "; or read it as format arrivals, where it has no lengths of answers"
@@ -46,6 +53,9 @@ _NAMESPACE = re.compile(r"^\w+:|_total$")  # of a metric: vllm:prompt_tokens_tot
 _NO_COUNT = re.compile(
     r"token|running|waiting|pending|queue|active|in.?flight|concurren", re.IGNORECASE
 )
+TOTAL = re.compile(  # name of a sum of the other series
+    r"^\W*(all|total|totals|sum|overall|grand.?total|gesamt)?\W*$", re.IGNORECASE
+)
 _UNITS = ("req", "reqs", "request", "requests", "call", "calls")  # of counts in cells
 _LABEL = re.compile(r'model(?:_?name|_?id)?\s*[=:]\s*"?([^",}]+)"?', re.IGNORECASE)
 _PROBED = 100
@@ -59,7 +69,6 @@ _HOUR = r"^\s*\d{1,5}( ?[APap]\.?[Mm]\.?|:\d\d( ?(-|–|to) ?\d{1,2}:\d\d)?)?\s*
 _MOMENT = r"\d{4}.*\d{1,2}:\d\d"
 _DURATION_S = 86_400  # a column of smaller numbers may be durations
 _VALUES = ("value", "Value", "VALUE")
-PER_REQUEST = "per_request"
 AMOUNT_FIELDS = ("requests", "input_tokens", "output_tokens", "total_tokens", "cached_tokens")
 REQUEST_EXTRAS = (
     "hash_ids", "utility", "cached_tokens", "reasoning_tokens", "status", "cache_hit",
@@ -509,7 +518,8 @@ def demand_layout(
     unnamed = sources[0].model is not None or (amount is not None and str(amount) in _VALUES)
     bare = basis == AUTO and not units and unnamed
     if basis != AUTO:
-        stated = {} if basis == COUNTS else dict.fromkeys(AMOUNT_FIELDS, basis)
+        of_basis = AMOUNT_FIELDS[1:] if basis == PER_REQUEST else AMOUNT_FIELDS
+        stated = {} if basis == COUNTS else dict.fromkeys(of_basis, basis)
         sources = tuple(
             Amounts(s.name, s.time, s.time_unit, s.amounts,
                     {n: b for n, b in stated.items() if n in s.amounts}, s.model)
@@ -677,16 +687,16 @@ def _without_parts(
     ]
     together = sum(values[1:], values[0])
     for source, value in zip(sources, values, strict=True):
-        if (
-            value.size
-            and abs(together - 2 * value).max() <= 1e-6 * abs(value).max()
-            and value.any()
-        ):
+        named = bool(TOTAL.search(source.name))
+        near = (0.02 if named else 1e-6) * abs(value).max(initial=0.0)
+        if value.any() and abs(together - 2 * value).max() <= near:
             column = source.amounts["requests"]
-            others = [str(s.amounts["requests"]) for s in sources if s is not source]
+            others = tuple(each for each in sources if each is not source)
+            parts = " and ".join(str(each.amounts["requests"]) for each in others)
+            if source.model is not None:  # of a panel, whose parts are models
+                return others, (f"{column} is the sum of {parts}, and is not counted again.",)
             whole = Amounts("", source.time, source.time_unit, source.amounts, source.basis)
-            note = f"{column} is the sum of {' and '.join(others)}: only {column} is counted."
-            return (whole,), (note,)
+            return (whole,), (f"{column} is the sum of {parts}: only {column} is counted.",)
     return sources, ()
 
 

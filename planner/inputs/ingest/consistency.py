@@ -14,7 +14,7 @@ import numpy as np
 
 from planner.errors import Choice, IngestError
 from planner.inputs.ingest.clock import Clock, changing_zones
-from planner.inputs.ingest.options import COUNTER, COUNTS
+from planner.inputs.ingest.options import COUNTER, COUNTS, PER_REQUEST
 from planner.inputs.ingest.report import RELATIVE, moment_text
 from simulation.arrays import FloatArray, IntArray
 
@@ -30,6 +30,8 @@ SOON = 0.02  # share of a latency within which a start follows an end
 BY_CHANCE = 0.3  # more starts than this share follow an end anyway at a high rate
 FEW_REPEATS = 5  # fewer repeated rows may be chance
 FEW_BINS = 12  # fewer bins do not show a counter
+LEAST_SPREAD = 0.2  # of requests between bins (logarithms), from which means differ from sums
+MOST_HOURS = 10  # of 12 hours of the day, from which the other twelve are missing
 FALLS = 0.05  # largest share of steps down of a counter, which are restarts
 RESTART = 0.25  # largest share of the value before that a counter has after a restart
 ENOUGH_ROWS = 30  # of an hour; with fewer, its neighbours may differ by chance
@@ -61,7 +63,9 @@ class Evidence:
     hours: Mapping[int, int] = field(default_factory=dict)  # rows by hour since the epoch
     before: FloatArray | None = None  # amounts of a series, and those that follow them
     after: FloatArray | None = None
-    values: FloatArray | None = None  # amounts of one field
+    values: FloatArray | None = None  # amounts of one field, or lengths of bins
+    step_s: float = 0.0  # between bins
+    times_ns: IntArray | None = None  # of the first rows
     latency_s: FloatArray | None = None  # of the requests that start at ``numbers``, in seconds
     repeats: int = 0  # rows with the id of another row and another time
     parts: bool = False  # most ids come again with the same prompt
@@ -181,6 +185,41 @@ def _absent_hours(evidence: Evidence) -> list[int]:
             )
         )
     ]
+
+
+def _twelve_hours(evidence: Evidence) -> Finding | None:
+    """Ask whether hours of the day from 1 to 12 alone have lost their AM and PM."""
+    clock, hours = evidence.clock, evidence.hours
+    if clock is None or clock.certain or clock.kind == RELATIVE or not hours:
+        return None
+    of_day = {hour % 24 for hour in hours}
+    if max(hours) - min(hours) < 24 or not of_day <= set(range(1, 13)) or len(of_day) < MOST_HOURS:
+        return None
+    return Finding(
+        f"{evidence.name}: {evidence.column} has hours from 1 to 12 alone, as times that have lost "
+        "AM and PM. Export them with 24 hours.",
+        (Choice("the hours are right", "timezone", "UTC"),),
+    )
+
+
+def _coarse_times(evidence: Evidence) -> Finding | None:
+    """State that times are whole minutes; ask if they have no time of day or are rounded."""
+    times = evidence.times_ns
+    if times is None or times.size < FEW_TIMES or 3 * np.unique(times).size > times.size:
+        return None
+    step_s = int(np.gcd.reduce(times - times.min())) // 1_000_000_000
+    if step_s < 60:
+        return None
+    if step_s < 3600 and 3600 % step_s == 0:
+        return Finding(
+            f"{evidence.column} has whole minutes: requests of one minute arrive together. A "
+            "simulation of them has bursts that may not be real."
+        )
+    return Finding(
+        f"{evidence.name}: {evidence.column} has multiples of {step_s:,} s alone, and many rows "
+        "share one. Give a column with the time of day, or without rounding.",
+        (Choice("requests arrive together", "where", "all"),),
+    )
 
 
 def _stray_clocks(evidence: Evidence) -> Finding | None:
@@ -350,6 +389,44 @@ def _growing_tokens(evidence: Evidence) -> Finding | None:
     )
 
 
+def _sums_or_means(evidence: Evidence) -> Finding | None:
+    """Ask whether tokens that do not grow with the requests of a bin are means per request."""
+    requests, tokens = evidence.before, evidence.after
+    if evidence.unit_stated or requests is None or tokens is None:
+        return None
+    known = (requests > 0) & (tokens > 0)
+    if known.sum() < FEW_BINS:
+        return None
+    spread, of_means = (
+        float(np.std(np.log(values[known]))) for values in (tokens, tokens / requests)
+    )
+    if of_means < LEAST_SPREAD or spread > of_means / 2:
+        return None
+    return Finding(
+        f"{evidence.name}: {evidence.column} does not grow with the requests of a bin, as means "
+        "per request do.",
+        (
+            Choice("means per request", "amounts", PER_REQUEST),
+            Choice("sums per bin", "amounts", COUNTS),
+        ),
+    )
+
+
+def _bin_ends(evidence: Evidence) -> Finding | None:
+    """Ask if bins last much shorter or longer than the step between them."""
+    lasts, step = evidence.values, evidence.step_s
+    if evidence.unit_stated or lasts is None or not lasts.size or not step:
+        return None
+    length = float(np.nanmedian(lasts))
+    if not length > 0 or 0.5 < length / step < 1.5:
+        return None
+    return Finding(
+        f"{evidence.name}: bins last {length:g} s by {evidence.column} and begin every {step:g} s. "
+        "Export bins that follow each other.",
+        (Choice("each counts its whole step", "amounts", COUNTS),),
+    )
+
+
 _AS_RATES = (
     Choice("requests per second", "amounts", "per_second"),
     Choice("requests per minute", "amounts", "per_minute"),
@@ -387,12 +464,16 @@ CHECKS: Mapping[str, Check] = {
         Check("time_unit", "rate and gaps of times in seconds and in milliseconds", _time_unit),
         Check("clock_change", "local times at the changes of summer time", _clock_change),
         Check("stray_clocks", "rows with a time far from the others", _stray_clocks),
+        Check("twelve_hours", "hours of the day from 1 to 12 alone", _twelve_hours),
+        Check("coarse_times", "times that many rows share", _coarse_times),
         Check("repeated_ids", "ids that come again at other times", _repeated_ids),
         Check("repeated_rows", "whole rows that come again", _repeated_rows),
         Check("sum_rows", "rows of one label and the sum of the others", _sum_rows),
         Check("latency_gaps", "ends of requests and the starts of others", _latency_gaps),
         Check("counter", "amounts that only grow", _counter),
         Check("growing_tokens", "tokens of requests that only grow", _growing_tokens),
+        Check("sums_or_means", "tokens and requests of bins", _sums_or_means),
+        Check("bin_ends", "ends of bins and the step between bins", _bin_ends),
         Check("bare_amounts", "the unit of a panel's numbers", _bare_amounts),
         Check("whole_counts", "fractions in counts", _whole_counts),
     )

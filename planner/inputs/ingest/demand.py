@@ -6,9 +6,8 @@ needs every row of a series.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import polars as pl
@@ -16,7 +15,14 @@ import polars as pl
 from planner.errors import IngestError
 from planner.inputs.ingest import clock
 from planner.inputs.ingest.checks import Names, amounts, first_reasons, labels, points_group
-from planner.inputs.ingest.columns import Amounts, DemandLayout, Expression, Resolver, demand_layout
+from planner.inputs.ingest.columns import (
+    TOTAL,
+    Amounts,
+    DemandLayout,
+    Expression,
+    Resolver,
+    demand_layout,
+)
 from planner.inputs.ingest.connectors import Connector
 from planner.inputs.ingest.consistency import HOUR_NS, Evidence, only_grows
 from planner.inputs.ingest.file_content import Content, Reading, read_times
@@ -215,6 +221,7 @@ class _Reader:
         table = self._amounts(self._second_pass(self._without_sums(pl.concat(self._frames))))
         table, keys = number_keys(table, ["source", *_KEYS])
         width = bin_width(table["number"].to_numpy(), table["ns"].to_numpy(), name, options.bin_s)
+        self._check_ends(width / 1e9)
         sources = [self._layout.sources[number] for number in keys["source"]]
         labels = keys.select(_KEYS).iter_rows(named=True)
         grids, faults = lay_out(
@@ -234,6 +241,27 @@ class _Reader:
             self._reading.tally.add(fault)
         self._reading.tally.close_batch()
         return grids, width
+
+    def _check_ends(self, step_s: float) -> None:
+        """Check the lengths of the first bins by a column of their ends, if there is one."""
+        probe, source = self._reading.table.probe, self._layout.sources[0]
+        ends = next((c for c in probe.columns if compact_name(c) in BIN_ENDS), None)
+        if ends is None or len(source.time) > 1 or ends in source.time:
+            return
+        when = self._clocks[source.time]
+        start, end = (
+            clock.read(probe, replace(when, columns=(column,))) for column in (*source.time, ends)
+        )
+        good = ~np.any([np.zeros(probe.height, bool), *start.refused.values(),
+                        *end.refused.values()], axis=0)  # fmt: skip
+        evidence = Evidence(
+            self._reading.name,
+            ends,
+            values=(end.ns - start.ns)[good] / 1e9,
+            step_s=step_s,
+            unit_stated=self._reading.options.amounts != AUTO,
+        )
+        self._reading.check(("bin_ends",), evidence)
 
     def _without_sums(self, table: pl.DataFrame) -> pl.DataFrame:
         """Return the rows without those that are the sum of all others, such as of model Total."""
@@ -286,7 +314,7 @@ class _Reader:
                 jump_ns=table["ns"].filter(again).unique().to_numpy(),
                 hours=dict(zip(*(each.tolist() for each in hours), strict=True)),
             )
-            self._reading.check(("clock_change",), evidence)
+            self._reading.check(("clock_change", "twelve_hours"), evidence)
             return table
         if not again.any():
             return table
@@ -354,6 +382,9 @@ class _Reader:
                 counters.add(field)
             elif field == "requests":
                 self._reading.check(("whole_counts",), evidence)
+            elif "requests" in columns and not self._metrics:
+                pair = replace(evidence, before=columns["requests"], after=values)
+                self._reading.check(("sums_or_means",), pair)
         return counters
 
     def _identity(
@@ -397,7 +428,10 @@ class _Reader:
 
 UNANSWERED = "No request has an answer: they count as load of their prompts alone, like embeddings."
 _KEYS = ("series", *LABELS)
-TOTAL = re.compile(r"^\W*(all|total|totals|sum|overall|grand.?total|gesamt)?\W*$", re.IGNORECASE)
+BIN_ENDS = (
+    "windowend", "binend", "intervalend", "intervalendutc", "periodend", "bucketend", "endtime",
+    "timeend", "end", "endtimestamp",
+)  # fmt: skip
 FIRST_TIMES = 3  # of the usual growth: a first value up to this is of the first bin alone
 
 

@@ -23,6 +23,7 @@ from planner.inputs.ingest.clock import (
     StatedTimes,
     Times,
     choose_clock,
+    possible_zones,
     read,
     time_numbers,
 )
@@ -97,6 +98,12 @@ class Reading:
             raise Question(
                 str(problem), [Choice(words, "dates", value) for words, value in choices]
             ) from None
+        if zones := possible_zones(self.table.probe[column], when):
+            zone_choices = [Choice(f"local time of {zone}", "timezone", zone) for zone in zones]
+            raise Question(
+                f"{self.name}: {column} has no offset, and names a zone other than UTC.",
+                [*zone_choices, Choice("UTC", "timezone", "UTC")],
+            )
         if len(columns) == 1:
             numbers = time_numbers(self.table.probe[column])
             evidence = Evidence(

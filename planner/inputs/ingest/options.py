@@ -49,6 +49,7 @@ ALIASES = {"bin_start": "time"}  # other names of fields in mappings
 # How the amounts of a demand file are meant: seconds of the unit of a rate.
 RATES = {"per_second": 1, "per_minute": 60, "per_hour": 3600}
 COUNTS, COUNTER = "counts", "counter"
+PER_REQUEST = "per_request"  # counts, with the mean tokens of a request
 
 GB = 1_000_000_000
 MAX_TOKENS = 10_000_000
@@ -99,7 +100,7 @@ class IngestOptions:
     amounts: str = _labelled_field(
         AUTO,
         "Amounts of a demand file are",
-        "Meaning of amounts per bin: counts, a growing counter, or rates.",
+        "Meaning of amounts per bin: counts, a growing counter, rates, or counts with mean tokens.",
         choices={
             AUTO: "Find out from the file",
             COUNTS: "counts per bin",
@@ -107,6 +108,7 @@ class IngestOptions:
             "per_second": "rates per second",
             "per_minute": "rates per minute",
             "per_hour": "rates per hour",
+            PER_REQUEST: "counts per bin, with mean tokens per request",
         },
     )
     timezone: str | None = _labelled_field(

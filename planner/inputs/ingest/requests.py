@@ -80,6 +80,7 @@ def read_request_file(reading: Reading) -> Content:
     reading.check(("growing_tokens",), evidence)
     if reading.options.filter is None:
         _check_repeats(reading, layout, when)
+        _check_times(reading, when)
     _check_latency(reading, when)
     reader = _Reader(reading, layout, when)
     columns = list(dict.fromkeys([*when.columns, *reader.columns]))
@@ -122,6 +123,15 @@ def _check_repeats(reading: Reading, layout: RequestLayout, when: clock.Clock) -
         repeats = flat.height - flat.n_unique()
         evidence = Evidence(reading.name, layout.arrival[0], repeats=repeats if exact else 0)
         reading.check(("repeated_rows",), evidence)
+
+
+def _check_times(reading: Reading, when: clock.Clock) -> None:
+    """Check the first rows for times that many of them share."""
+    if when.kind == UTC:
+        times = clock.read(reading.table.probe, when)
+        ns = times.ns[~np.any([times.ns < 0, *times.refused.values()], axis=0)]
+        evidence = Evidence(reading.name, when.columns[0], times_ns=ns)
+        reading.check(("coarse_times",), evidence)
 
 
 def _event_values(rows: pl.DataFrame, ids: str) -> tuple[tuple[str, str], ...]:
@@ -443,7 +453,7 @@ class _Reader:
         """Sort all parts by arrival, remove rows with a wrong clock, and return the content."""
         totals, reading = self.totals, self._reading
         evidence = Evidence(reading.name, self._clock.columns[0], self._clock, hours=totals.hours)
-        reading.check(("clock_change", "stray_clocks"), evidence)
+        reading.check(("clock_change", "twelve_hours", "stray_clocks"), evidence)
         bounds = stray_bounds(totals.hours)
         low_s, high_s = -np.inf, np.inf
         if bounds is not None:

@@ -210,6 +210,66 @@ def test_columns_that_are_sums_of_others_count_once(ingest, store):
     assert len(read_demand(store)) == 1
 
 
+def test_a_rounded_total_in_a_panel_counts_once(ingest, store):
+    rows = "".join(
+        f"{T0 + 60 * i},{2 + i % 3}.33 req/s,1.33 req/s,{3 + i % 3}.67 req/s\n" for i in range(30)
+    )
+    report = ingest("Time,chat,code,Total\n" + rows)
+    assert report.models == ("chat", "code")
+    assert report.requests == pytest.approx(60 * 30 * (3.33 + 1.33))
+
+
+def test_tokens_that_may_be_means_are_asked(ingest, tmp_path, store):
+    def rows(means):
+        lines = []
+        for i in range(48):
+            requests = (20, 300, 1000)[i % 3]
+            tokens = 900 + i % 5
+            lines.append(f"{T0 + 3600 * i},{requests},{tokens if means else tokens * requests}\n")
+        return "time,requests,input_tokens\n" + "".join(lines)
+
+    choices = asked(ingest, rows(means=True))
+    assert set(choices) == {("amounts", "per_request"), ("amounts", "counts")}
+    whole = reread(tmp_path, store, choices["amounts", "per_request"]).input_tokens
+    assert ingest(rows(means=False)).input_tokens == whole
+
+
+def test_bins_shorter_than_their_step_are_asked(ingest):
+    def rows(length):
+        lines = (f"{T0 + 3600 * i},{T0 + 3600 * i + length},5\n" for i in range(30))
+        return "window_start,window_end,requests\n" + "".join(lines)
+
+    assert set(asked(ingest, rows(300))) == {("amounts", "counts")}
+    assert ingest(rows(3600)).requests == 150
+
+
+@pytest.mark.parametrize(("name", "mark"), [("timestamp_jst", ""), ("timestamp", " CST")])
+def test_times_of_another_zone_are_asked(ingest, tmp_path, store, name, mark):
+    rows = "".join(f"2025-06-02 10:00:{i:02}{mark},10,20\n" for i in range(30))
+    choices = asked(ingest, HEAD.replace("timestamp", name) + rows)
+    zone = "Asia/Tokyo" if not mark else "Asia/Shanghai"
+    report = reread(tmp_path, store, choices["timezone", zone])
+    assert report.start == ("2025-06-02T01:00:00Z" if not mark else "2025-06-02T02:00:00Z")
+
+
+def test_times_without_am_and_pm_are_asked(ingest):
+    def rows(clock):
+        hours = (f"2025-06-{2 + h // 24:02} {clock(h % 24):02}:30:00,10,20\n" for h in range(48))
+        return HEAD + "".join(hours)
+
+    assert ("timezone", "UTC") in asked(ingest, rows(lambda hour: hour % 12 or 12))
+    assert ingest(rows(lambda hour: hour)).requests == 48
+
+
+def test_times_that_many_rows_share_are_asked_or_stated(ingest):
+    def rows(form):
+        return HEAD + "".join(f"{form.format(i // 40)},10,20\n" for i in range(400))
+
+    assert ("where", "all") in asked(ingest, rows("2025-06-1{}"))
+    assert ingest(rows("2025-06-02 10:0{}:00")).checks["coarse_times"]
+    assert not ingest(rows("2025-06-02 10:00:0{}")).checks["coarse_times"]
+
+
 def test_most_rows_must_be_readable(ingest):
     rows = "".join(f"{T0 + i},{'x' if i % 3 else 5},6\n" for i in range(60))
     with pytest.raises(IngestError, match="40 of 60 rows cannot be read"):
