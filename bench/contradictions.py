@@ -59,6 +59,11 @@ def _sightings(client: Client, run: Run) -> Iterator[Sighting]:
     yield from _figures("JSON", document["policies"][policy])
     answer = json.loads(_text(client, reverse("api:run-results", args=[run.pk])))
     yield from _figures("REST API", answer["policies"][policy])
+    address = reverse("api:run-what-if", args=[run.pk])
+    same = client.post(address, {}, content_type="application/json").json()["recommended"]
+    yield "cost", "what-if without changes", _digits(same["cost_usd"])
+    if same["replicas"]:
+        yield "replicas", "what-if without changes", _span(*same["replicas"])
     if proposal is not None:
         address = reverse("api:proposal-difference", args=[proposal.pk])
         total = json.loads(_text(client, address))["total"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import lru_cache
 from hashlib import sha256
@@ -22,7 +22,7 @@ from planner.domain.options import options_of
 from planner.domain.report import Report
 from planner.domain.reports.whatif import VariedSetting, grid_report
 from planner.domain.whatif.answer import StoredPlan, answer
-from planner.domain.whatif.figures import FIGURES, Figure, WhatIf
+from planner.domain.whatif.figures import FIGURES, Figure, SimulatedPolicy, WhatIf
 from planner.domain.whatif.objectives import BOUNDS
 from planner.domain.whatif.plan_inputs import from_arrays
 from planner.domain.whatif.settings import (
@@ -90,9 +90,9 @@ def _base(pk: int, store: str, finished_at: datetime | None) -> Base:
         scenario = with_objective(scenario, options_of(Options, run.options))
     elif run.kind == Run.Kind.PARETO:
         scenario = planned_together(scenario)
-    known = stored_hardware(run.resolved)
-    hardware = build_hardware(scenario, known, spot=True)
-    return Base(StoredPlan(scenario, known, basis), settings_for(scenario, hardware))
+    plan = StoredPlan(scenario, stored_hardware(run.resolved), basis)
+    hardware = build_hardware(scenario, plan.known, spot=True)
+    return Base(plan, settings_for(plan.kept, hardware))
 
 
 def what_if_answer(run: Run, chosen: Mapping[str, Any]) -> WhatIf:
@@ -100,7 +100,29 @@ def what_if_answer(run: Run, chosen: Mapping[str, Any]) -> WhatIf:
 
     ``chosen`` maps names of settings or addresses to values.
     """
-    return _answer_and_variation(base_of(run), chosen)[0]
+    answered, _ = _answer_and_variation(base_of(run), chosen)
+    return replace(answered, recommended=recommended_policy(run))
+
+
+def recommended_policy(run: Run) -> SimulatedPolicy | None:
+    """Return what a comparison recommends, as simulated; None for other kinds of run.
+
+    A what-if changes the plan. The recommended policy may also scale by load.
+    """
+    result = run_result(run)
+    recommended = result.get("recommended") or {}
+    figures = (result.get("policies") or {}).get(recommended.get("policy"))
+    if run.kind != Run.Kind.COMPARE or not figures:
+        return None
+    timetable = recommended.get("timetable") or {}
+    totals = [sum(row["replicas"]) for row in timetable.get("rows") or ()]
+    scheduled = totals and not timetable.get("by_itself")
+    return SimulatedPolicy(
+        recommended["policy"],
+        figures["label"],
+        figures["cost_usd"],
+        (min(totals), max(totals)) if scheduled else None,
+    )
 
 
 def _answer_and_variation(base: Base, chosen: Mapping[str, Any]) -> tuple[WhatIf, Variation]:
@@ -205,7 +227,13 @@ def _simulation(run: Run, changes: Variation) -> tuple[str, str]:
 
 
 def _objective(run: Run) -> Variation:
-    """Return the objective that a plan run's options set, as values by address."""
+    """Return the objective that a run adds to its scenario, as values by address.
+
+    A plan has that of its options. A comparison may add a spare replica (N+1).
+    """
+    if run.kind == Run.Kind.COMPARE:
+        spare = base_of(run).plan.kept.objective.spare
+        return {f"objective.spare.{key}": value for key, value in spare if spare.instances}
     options = run.options if run.kind == Run.Kind.PLAN else {}
     return {f"objective.{key}": value for key, value in options.items() if key != "verify"}
 

@@ -29,8 +29,17 @@ from planner.domain.report import (
     sources_section,
     table,
 )
+from planner.domain.reports.policies import span_text
 from planner.domain.reports.tables import Tables
-from planner.domain.whatif.figures import PLANNED, Cell, Figure, RankedCell, WhatIf, ranked
+from planner.domain.whatif.figures import (
+    PLANNED,
+    Cell,
+    Figure,
+    RankedCell,
+    SimulatedPolicy,
+    WhatIf,
+    ranked,
+)
 from planner.domain.whatif.objectives import NAMES
 from planner.inputs.scenario.settings import MEASURE, UNITS
 
@@ -71,6 +80,8 @@ def answer_report(title: str, before: WhatIf | None, now: WhatIf) -> Report:
                 title="Capacity of one replica, input tokens",
             )
         )
+    if now.recommended is not None:
+        blocks.insert(0, Note(recommended_words(now.recommended)))
     details = [Note(sentence) for sentence in (*now.binding, *now.notes)]
     return Report(
         title,
@@ -79,11 +90,17 @@ def answer_report(title: str, before: WhatIf | None, now: WhatIf) -> Report:
     )
 
 
+def recommended_words(its: SimulatedPolicy) -> str:
+    """Return a sentence on the recommended policy of the comparison."""
+    count = f", {span_text(its.replicas)} replicas" if its.replicas else ""
+    return f"The comparison recommends {its.label}, simulated: {figure(its.cost_usd, '$')}{count}."
+
+
 def _headline(now: WhatIf) -> str:
     """Return the cost and the replicas of an answer."""
     if now.totals is None:
         return f"No such {'fleet' if now.flat else 'plan'}"
-    count = f"{now.least:,}" if now.least == now.most else f"{now.least:,} to {now.most:,}"
+    count = span_text((now.least, now.most))
     return f"{figure(now.totals.usd, '$')}, {count} replica{'s' * (now.most != 1)} ({now.status})"
 
 

@@ -80,6 +80,11 @@ class StoredPlan:
     # Factors on capacities by limits and cached share: many cells of a grid have the same.
     factors: dict[tuple[tuple[Tier, ...], float | None], Factors] = field(default_factory=dict)
 
+    @property
+    def kept(self) -> Scenario:
+        """Return the scenario with the spare replicas of the plan."""
+        return self.basis.with_spare(self.scenario)
+
 
 @dataclass(frozen=True, slots=True)
 class DemandChange:
@@ -114,11 +119,12 @@ def answer_what_if(base: StoredPlan, variation: Variation, progress: Progress = 
     Only a run can answer if the variation changes the possible kinds of replica, because those have
     not been sized.
     """
-    basis, scenario = base.basis, with_variation(base.scenario, variation)
-    change = demand_change(base.scenario, scenario, variation)
+    basis, kept = base.basis, base.kept
+    scenario = with_variation(kept, variation)
+    change = demand_change(kept, scenario, variation)
     hardware, before = (
         replace(build_hardware(either, base.known, spot=True), asked=basis.asked)
-        for either in (scenario, base.scenario)
+        for either in (scenario, kept)
     )
     # The kept sizes belong to the models and columns of the run.
     if hardware.columns != before.columns or hardware.models != before.models:
@@ -151,13 +157,16 @@ def answer_what_if(base: StoredPlan, variation: Variation, progress: Progress = 
         notes.append(DEFERRABLE_AS_PLANNED)
     inputs = PlanInput(settings, hardware, basis.traffic, basis.window, sizes, basis.current)
     if basis.peaks_before is not None:  # as in a plan, the fleet before depends on the demand
-        current, _ = static_fleet_for(inputs, basis.peaks_before * change.growth)
+        before_inputs = inputs
+        if kept != base.scenario:  # a level of assurance adds spare replicas to the plan alone
+            own_spare = settings_of(base.scenario).plan.spare
+            before_inputs = replace(inputs, settings=replace(settings, spare=own_spare))
+        current, _ = static_fleet_for(before_inputs, basis.peaks_before * change.growth)
         inputs = replace(inputs, current=current)
     own_sizes = _size_changes(basis.sizes, sizes, hardware)
     if basis.flat is not None:
-        spare = scenario.objective.spare.instances - base.scenario.objective.spare.instances
-        own_inputs = replace(inputs, current=basis.flat)
-        return _static_answer(basis, basis.flat, own_inputs, change, spare, notes)
+        spare = scenario.objective.spare.instances - kept.objective.spare.instances
+        return _static_answer(basis, basis.flat, inputs, change, spare, notes)
     try:
         plan = plan_load(inputs, load_of(basis, change), progress)
     except Infeasible as problem:

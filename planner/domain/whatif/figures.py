@@ -41,6 +41,19 @@ class PeakGpus:
     of_all: int
 
 
+@dataclass(frozen=True, slots=True)
+class SimulatedPolicy:
+    """The recommended policy of a comparison: its replicas and dollars in the simulation.
+
+    ``replicas`` are the least and the most, or None if it scales by its own rule.
+    """
+
+    policy: str
+    label: str
+    cost_usd: float
+    replicas: tuple[int, int] | None
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class WhatIf:
     """The answer to a what-if. Without a plan, ``totals`` is None and ``conflict`` says why."""
@@ -59,6 +72,7 @@ class WhatIf:
     flat: bool = False  # answers for the recommended static fleet, which follows no plan
     bound: float | None = None  # lower bound on the objective over the window
     solve_seconds: float = 0.0
+    recommended: SimulatedPolicy | None = None  # of the comparison, without the change
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,8 @@ from planner.domain.traffic.lengths import Lengths, LengthSample
 from planner.domain.traffic.traffic import Traffic
 from planner.domain.traffic.window import Window
 from planner.domain.whatif.closed_form_capacity import closed_rps
+from planner.inputs.scenario.schema import Scenario
+from planner.inputs.scenario.schema.planning import Spare
 from simulation.arrays import BoolArray, FloatArray, Int32Array, IntArray
 from simulation.sizing.capacity import Capacity
 from simulation.sizing.trial import SharedPrompts
@@ -33,7 +35,7 @@ SAMPLE = 2_000  # most requests per model that are kept as a sample of lengths
 PLAIN = (
     "clock", "current", "pool_tps", "sizes_at", "alone", "waiting_tps", "closed_rps",
     "mean_lengths", "load_factor", "models", "regions", "asked", "flat", "peaks_before",
-    "blocks",
+    "blocks", "spare",
 )  # fmt: skip
 MEAN_LEVEL = np.nan  # marks the mean among the levels of a series
 
@@ -106,11 +108,23 @@ class Basis:
     # [l] cached tokens of the prompts in ``lengths``; None: not counted
     cached: tuple[Int32Array | None, ...] = ()
     blocks: bool = False  # whether sizes found cached prompts by block hashes
+    # Spare replicas of the plan: number, whether by pool, regions; None: those of the scenario.
+    # A comparison adds N+1 if its level of assurance requires it.
+    spare: IntArray | None = None
 
     def prompts(self, m: int) -> SharedPrompts | None:
         """Return a sample of a model's requests with their cached tokens; None if not counted."""
         counted = self.cached[m] if self.cached else None
         return None if counted is None else SharedPrompts(*self.lengths[m], CachedTokens(counted))
+
+    def with_spare(self, scenario: Scenario) -> Scenario:
+        """Return ``scenario`` with the spare replicas of the plan."""
+        if self.spare is None:
+            return scenario
+        instances, by_pool, regions = self.spare.tolist()
+        spare = Spare(instances=instances, by="pool" if by_pool else "region", regions=regions)
+        objective = scenario.objective.model_copy(update={"spare": spare})
+        return scenario.model_copy(update={"objective": objective})
 
     @property
     def sizes(self) -> Sizes:
@@ -168,7 +182,7 @@ def basis_of(
     closed = np.full(alone.shape[1:], np.nan)
     for m, g in sizes.capacity:
         closed[m, g] = closed_rps(study.hardware, m, g, lengths[m], prompts[m].shared)
-    periods = len(window.period_starts_s)
+    periods, spare = len(window.period_starts_s), study.settings.plan.spare
     # The load minus the planned interactive series leaves the deferrable load.
     interactive = planned.load.tps.copy()
     series = tuple(
@@ -197,6 +211,7 @@ def basis_of(
         regions=tuple(traffic.regions),
         asked=study.hardware.asked,
         flat=flat,
+        spare=np.array([spare.instances, spare.by_pool, spare.region], np.int64),
         peaks_before=None if study.hardware.today is not None else peaks_before(study.plan_input),
         blocks=traffic.prefix_caching
         and any(shared and isinstance(shared.blocks, PrefixBlocks) for shared in traffic.shared),

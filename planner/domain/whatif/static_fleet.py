@@ -68,15 +68,16 @@ def missing_instances(hardware: Hardware, counts: IntArray) -> str:
 
 
 def use_of(inputs: PlanInput, load: Load, counts: IntArray) -> PlanTotals:
-    """Return the totals of the fleet over the whole window, without any start."""
+    """Return the totals of the fleet over the whole window, with the starts from today's fleet."""
     hours = inputs.window.period_s / 3600
-    problems = Periods.of(inputs, load).problems
-    hourly_totals = [totals(replace(problem, current=counts), counts) for problem in problems]
+    first, *later = Periods.of(inputs, load).problems
+    later = [replace(period, current=counts) for period in later]
+    hourly_totals = [totals(period, counts) for period in (first, *later)]
     usd, gpu_hours, kwh, kg = (
         hours * sum(getattr(taken, name) for taken in hourly_totals)
         for name in ("usd", "gpu_hours", "kwh", "kg")
     )
-    return PlanTotals(usd, gpu_hours, kwh, kg, 0, 0)
+    return PlanTotals(usd, gpu_hours, kwh, kg, hourly_totals[0].starts, hourly_totals[0].stops)
 
 
 def with_spare(counts: IntArray, more: int) -> IntArray:

@@ -31,7 +31,7 @@ class Command(HeadroomCommand):
         parser.add_argument("run", type=int, help="number of a plan or comparison")
         parser.add_argument("--growth", type=float, help="factor on demand")
         parser.add_argument("--quantile", type=float, help="forecast percentile, as a fraction")
-        parser.add_argument("--spare", type=int, help="spare replicas per pool")
+        parser.add_argument("--spare", type=int, help="spare replicas per pool, in total")
         for flag, form, text in (
             ("--price", "GPU=TIMES", "factor on its price"),
             ("--limit", "TIER.LIMIT=VALUE", "ttft_ms, tbt_ms or percentile of a tier"),

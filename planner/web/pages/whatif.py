@@ -14,8 +14,12 @@ from django.urls import reverse
 
 from planner.domain.formats import figure
 from planner.domain.report import Report
-from planner.domain.reports.policies import span_text
-from planner.domain.reports.whatif import VariedSetting, answer_report, grid_report
+from planner.domain.reports.whatif import (
+    VariedSetting,
+    answer_report,
+    grid_report,
+    recommended_words,
+)
 from planner.domain.whatif.figures import FIGURES, PLANNED, Cell, WhatIf, planned_cell
 from planner.domain.whatif.settings import Setting
 from planner.domain.whatif.variations import MOST_AXES, Axis, cells_of
@@ -25,7 +29,13 @@ from planner.outputs.render.html import sections_shown
 from planner.outputs.reports import run_report
 from planner.selectors.runs import run_result, run_tables
 from planner.selectors.sweeps import figure_by_name, sweep_cells, sweep_grid
-from planner.services.whatif import base_of, front_values, sweep_report, what_if_cells
+from planner.services.whatif import (
+    base_of,
+    front_values,
+    recommended_policy,
+    sweep_report,
+    what_if_cells,
+)
 
 LINES, MOST_LINES, STEPS, MOST_ON_PAGE = 2, 6, 5, 49
 WITHIN_S = 0.8  # time for new answers in one request; the page asks again for the rest
@@ -180,7 +190,8 @@ def answers_context(run: Run, params: QueryDict) -> dict[str, Any]:
     if not isinstance(before, WhatIf):
         raise before or NotReady("The plan of this run is being prepared. Try again.")
     context |= {"question": question, "going": sum(answer is None for answer in answers)}
-    context |= {"recommended": None if before.flat else _recommended(run)}
+    recommended = None if before.flat else recommended_policy(run)
+    context |= {"recommended": recommended and recommended_words(recommended)}
     if not question.axes:
         (now,) = answers
         if isinstance(now, PlannerError):
@@ -205,27 +216,6 @@ def answers_context(run: Run, params: QueryDict) -> dict[str, Any]:
     report = grid_report(run.name, cells, varied, chosen, PLANNED, tuple(notes))
     rows = [", ".join(texts) for texts in product(*(one.texts for one in varied))]
     return context | {"choices": rows, "figures": PLANNED, "chosen": chosen, **_shown(report)}
-
-
-def _recommended(run: Run) -> dict[str, Any] | None:
-    """Return the simulated figures that a comparison recommends; None if it has none.
-
-    A what-if changes the optimizer's plan on the forecast. The recommended policy may add a spare
-    replica to every pool and scale by load.
-    """
-    result = run_result(run)
-    recommended = result.get("recommended") or {}
-    figures = (result.get("policies") or {}).get(recommended.get("policy"))
-    if run.kind != Run.Kind.COMPARE or not figures:
-        return None
-    timetable = recommended.get("timetable") or {}
-    totals = [sum(row["replicas"]) for row in timetable.get("rows") or ()]
-    scheduled = totals and not timetable.get("by_itself")
-    return {
-        "usd": figures["cost_usd"],
-        "replicas": span_text((min(totals), max(totals))) if scheduled else "",
-        "label": figures["label"],
-    }
 
 
 def sweep_context(sweep: Sweep, params: QueryDict) -> dict[str, Any]:

@@ -125,8 +125,26 @@ def test_a_comparison_s_what_ifs_are_of_the_plan_it_shows(folder: Path, viewer: 
     run = Run.objects.get(pk=answer("compare", folder / "plan.yml")["run"])
     same, shown = asked(run).totals, run.result["plan"]["totals"]
     assert same is not None and same.usd == pytest.approx(shown["usd"], rel=1e-3)
-    page = text_of(signed_in(viewer).get(f"/runs/{run.pk}/what-if/"))
-    assert f"Run {run.pk} recommends" in page and "not simulated" in page
+    page = signed_in(viewer).get(f"/runs/{run.pk}/what-if/")
+    assert 'id="recommended"' in page.content.decode()
+
+
+@pytest.mark.parametrize("spare", [0, 1])
+def test_a_what_if_without_changes_is_the_recommendation(folder: Path, spare: int) -> None:
+    """Whether the scenario or the level of assurance adds the spare replica; its number is all."""
+    changed = {"objective.spare.instances": spare, "policies": ["lt-i"], "traffic.bin_s": 300,
+               "horizon.duration_s": 600, "test_days": [{"kind": "replica_lost"}]}  # fmt: skip
+    (folder / "plan.yml").write_text(edit(SCENARIO, changed))
+    run = Run.objects.get(pk=answer("compare", folder / "plan.yml")["run"])
+    recommended = run.result["recommended"]
+    same = asked(run)
+    assert same.recommended is not None and same.recommended.policy == recommended["policy"]
+    assert same.recommended.cost_usd == recommended["cost_usd"]
+    totals_of_rows = [sum(row["replicas"]) for row in recommended["timetable"]["rows"]]
+    assert (same.least, same.most) == (min(totals_of_rows), max(totals_of_rows))
+    assert totals(same)[0] == pytest.approx(recommended["cost_usd"], rel=0.02)
+    assert totals(asked(run, spare=1)) == totals(same)
+    assert asked(run, spare=2).least > same.least > asked(run, spare=0).least
 
 
 def test_the_what_if_of_a_flat_fleet_is_that_fleet(folder: Path, viewer: User) -> None:
@@ -146,7 +164,9 @@ def test_the_what_if_of_a_flat_fleet_is_that_fleet(folder: Path, viewer: User) -
     for growth in (0.5, 1.3, 2.0):
         now = asked(run, growth=growth)
         assert carries[now.most - 1] >= growth * carries[3] * (1 - 1e-9) > carries[now.most - 2]
-        assert totals(now)[0] == pytest.approx(totals(same)[0] * now.most / 4)
+        usd, *_, starts = totals(now)
+        assert starts == max(0, now.most - 4)  # of 60 s each, in a window of 300 s
+        assert usd == pytest.approx(totals(same)[0] * (now.most + starts * 60 / 300) / 4)
         assert IN_PROPORTION in now.notes
     assert asked(run, spare=2).most == 6
     assert STATIC_FLEET in asked(run, quantile=0.9).notes
