@@ -38,8 +38,9 @@ def choices(
     out: dict[str, tuple[Choice, list[Candidate]]] = {}
     candidates: list[Candidate] = []
     below: LevelSearch | None = None
+    trials.size_static_fleets(part(trials.progress, 0.0, 0.2))
     for level, name in enumerate(LEVELS):
-        report = part(trials.progress, level / len(LEVELS), (level + 1) / len(LEVELS))
+        report = part(trials.progress, *(0.2 + 0.8 * at / len(LEVELS) for at in (level, level + 1)))
         search = LevelSearch(trials, level, below)
         if below is None or search.checks != below.checks:  # else the level below asks the same
             candidates = search.run(able, report)
@@ -68,14 +69,13 @@ class LevelSearch:
         The static fleet, the best policy of the level below and guarded plans are tried first.
         Their cost limits the others.
         """
-        self.trials.size(self.level, part(progress, 0.0, 0.1))
         leader = None if self.below is None or self.below.best is None else self.below.best.policy
         static = [policy for policy in policies if policy.name == STATIC]
         led = [policy for policy in policies if policy.key == leader and policy not in static]
         others = [policy for policy in policies if policy not in (*static, *led)]
         guarded = [policy for policy in others if policy.traits.beyond]
         others = [policy for policy in others if policy not in guarded]
-        self._try_all(static, part(progress, 0.1, 0.2))
+        self._try_all(static, part(progress, 0.0, 0.2))
         self._try_all(led, part(progress, 0.2, 0.4))
         self._try_all(guarded, part(progress, 0.4, 0.7))
         self._try_all(others, part(progress, 0.7, 0.95))

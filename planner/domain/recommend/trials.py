@@ -94,8 +94,9 @@ class Trials:
         key = level, spare
         with self._lock:
             if key not in self._static:
-                studies = [make() for make in self._sizing(level)]
-                counts = smallest_flat(*studies, seed=self.seed, known=self._known)
+                counts = self._static.get((level, False))
+                if counts is None:
+                    counts = self._static[level, False] = self._smallest(level)
                 if spare:
                     forecast_day = spared(self.test_days.forecast_day.study())
                     target = spare_target(forecast_day)
@@ -114,19 +115,23 @@ class Trials:
         ]
         return [*dict.fromkeys(makers)] or [self.test_days.forecast_day.study]
 
-    def size(self, level: int, progress: Progress) -> None:
-        """Size the static fleet of ``level``, and of the lowest level for guarded fleets."""
-        spare = self.test_days.spare_at(level)
+    def _smallest(self, level: int) -> IntArray:
+        """Return the smallest static fleet for ``level`` without spare replicas, ``[pools]``."""
+        studies = [make() for make in self._sizing(level)]
+        return smallest_flat(*studies, seed=self.seed, known=self._known)
 
-        def sized(at: int, _: Progress) -> tuple[int, ...]:
-            return tuple(self.static_fleet(at, spare).tolist())
+    def size_static_fleets(self, progress: Progress) -> None:
+        """Size the static fleet of every level of assurance, two at a time."""
 
-        levels = [at for at in {0, level} if (at, spare) not in self._static]
+        def sized(level: int, _: Progress) -> tuple[int, ...]:
+            return tuple(self._smallest(level).tolist())
+
         counts = self.map(
-            [Part(f"Static fleet: {LEVELS[at]}", partial(sized, at)) for at in levels], progress
+            [Part(f"Static fleet: {name}", partial(sized, i)) for i, name in enumerate(LEVELS)],
+            progress,
         )
-        for at, fleet in zip(levels, counts, strict=True):
-            self._static[at, spare] = np.array(fleet, np.int64)
+        for level, fleet in enumerate(counts):
+            self._static[level, False] = np.array(fleet, np.int64)
 
     def trial(self, policy: Policy, index: int, level: int, case: Case) -> Trial:
         """Return the trial of a policy's parameter value number ``index`` on a case."""
