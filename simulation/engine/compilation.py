@@ -22,7 +22,7 @@ def warm_up() -> float:
     fleet = Fleet(
         tiers=(Tier("t"),),
         regions=(Region("r", 1.0, 1.0),),
-        pools=(Pool("m", "r", profile, gpu, 1, 1, 1, 1.0, 1.0),),
+        pools=(Pool("m", "r", profile, gpu, 1, 0, 2, 1.0, 1.0),) * 2,
         latency_s=np.zeros((1, 1)),
         faults=(Crash(0, 1.5),),
     )
@@ -44,9 +44,9 @@ class _PolicyWithEveryAction(ScalingPolicy):
         return np.ones(len(fleet.pools), np.int64)
 
     def decide(self, observation: Observation) -> Actions:
-        ones = np.ones(1)
+        ones = np.ones(len(observation.ready))
         targets = ones.astype(np.int64)
         return Actions(
             targets, 1.0, ones > 0, max_batch=targets, speed=ones, kv_share=ones,
-            moves=np.ones((1, 1), np.int64),
+            moves=np.array([[0, 1], [0, 0]]),
         )  # fmt: skip
