@@ -34,7 +34,7 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CleanedBin:
-    """A removed bin."""
+    """A bin that was removed because it is no demand."""
 
     bin: int  # index in the series
     amount: float  # that was observed
@@ -90,9 +90,10 @@ def clean(values: FloatArray, bin_s: float) -> Cleaned:
 
 
 def newly_cleaned(values: FloatArray, bin_s: float, since: int) -> tuple[IntArray, IntArray]:
-    """Return rows and bins to remove, of the series that have suspect bins from bin ``since`` on.
+    """Return rows and bins of ``values [series, bins]`` that are no demand, as two index arrays.
 
-    A zero before the last bin is suspect, and so is a bin far above all bins before ``since``.
+    Only series with suspect bins from bin ``since`` on are cleaned, to save time. A zero before the
+    last bin is suspect, and so is a bin far above all bins before ``since``.
     """
     late = values[:, since:]
     largest_before = np.fmax.reduce(values[:, :since], axis=1, initial=0.0)

@@ -35,10 +35,7 @@ FEWEST_SCORES = 20  # the outermost levels, 0.05 and 0.95, need one score in twe
 
 
 def log_ratio_scores(
-    actual: FloatArray,
-    forecast: FloatArray,
-    scale: FloatArray,
-    offset: float | FloatArray = OFFSET,
+    actual: FloatArray, forecast: FloatArray, scale: FloatArray, offset: float | FloatArray = OFFSET
 ) -> FloatArray:
     """Return the scores: log ratios of actual to forecast amounts, NaN for gaps.
 
@@ -164,9 +161,10 @@ def _counts_below(past: FloatArray) -> IntArray:
 
 
 def _sample_quantiles(ordered: FloatArray, count: IntArray, levels: FloatArray) -> FloatArray:
-    """Return the quantiles at ``levels [s, l, c]`` of each column of ``ordered``.
+    """Return the quantiles of each column of ``ordered [s, n, c]`` at ``levels [s, l, c]``.
 
-    Only the first ``count [s, c]`` rows of a column are known, and they rise.
+    The first ``count [s, c]`` rows of a column are its known scores, in rising order. The others
+    are NaN. A column without scores has 0.
     """
     last = np.maximum(count - 1, 0)[:, None]
     # Of n scores the share (n + 1) level lies below the next one.
@@ -180,10 +178,10 @@ def _sample_quantiles(ordered: FloatArray, count: IntArray, levels: FloatArray) 
 def widened(
     middle: FloatArray, quantiles: FloatArray, levels: Sequence[float], errors: FloatArray
 ) -> FloatArray:
-    """Return ``quantiles [series, levels, steps]``, widened by an error of each series' level.
+    """Return ``quantiles [series, levels, steps]``, widened by the error of sampled demand.
 
-    ``errors [series]`` is the standard error as a share of ``middle [series, steps]``. It is
-    independent of the errors of past forecasts, so that squares add up.
+    ``errors [series]`` is its standard error as a share of the forecast ``middle [series, steps]``.
+    It is independent of the errors of past forecasts, so that squares of deviations add up.
     """
     deviations = np.array([NormalDist().inv_cdf(level) for level in levels])[None, :, None]
     further = deviations * errors[:, None, None] * middle[:, None]

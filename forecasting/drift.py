@@ -74,11 +74,12 @@ def _recent_windows(starts: FloatArray) -> BoolArray:
 
 
 def _normal_scores(errors: FloatArray, before: FloatArray) -> FloatArray:
-    """Return the normal score of each error's rank among the errors ``before``."""
+    """Return the normal score of each error's rank among the errors ``before`` (ties: the mean)."""
     ordered = np.sort(before)
-    below = np.searchsorted(ordered, errors, side="left")
-    ranks_below = np.searchsorted(ordered, errors, side="right")
-    return np.asarray(scipy.special.ndtri(((below + ranks_below) / 2 + 0.5) / (len(before) + 1)))
+    smaller = np.searchsorted(ordered, errors, side="left")
+    smaller_or_equal = np.searchsorted(ordered, errors, side="right")
+    rank = (smaller + smaller_or_equal) / 2 + 0.5
+    return np.asarray(scipy.special.ndtri(rank / (len(before) + 1)))
 
 
 def _cusum(normal: FloatArray) -> tuple[float, int]:

@@ -43,7 +43,7 @@ def compared_methods(forecast: PanelForecast, row: int) -> tuple[MethodScore, ..
 
 
 def selection_reason(forecast: PanelForecast, row: int) -> str:
-    """Return a sentence for the user with the recent errors of the chosen and the naive methods."""
+    """Return a sentence on the recent errors of the chosen, next best and naive methods."""
     chosen = forecast.methods[row]
     scores = {score.method: score for score in compared_methods(forecast, row)}
     if chosen not in scores:

@@ -42,7 +42,7 @@ class Harmonics:
         return np.column_stack(columns)
 
     def columns(self, most: Harmonics) -> IntArray:
-        """Return the indices of these harmonics' columns in the design of ``most``."""
+        """Return the indices of these harmonics' columns in the design of more harmonics."""
         weekly = 1 + 2 * most.daily
         return np.asarray(np.r_[0 : 1 + 2 * self.daily, weekly : weekly + 2 * self.weekly])
 

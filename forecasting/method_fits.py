@@ -78,7 +78,11 @@ class MethodFits:
         return fitted.labels if isinstance(fitted, FittedArima) else ("",) * series
 
     def _fit_bins(self, panel: Panel, origin: int) -> tuple[int, int]:
-        """Return how many bins the fit for ``origin`` uses, and how many the next fit uses."""
+        """Return how many bins the fit for ``origin`` uses, and how many the next fit uses.
+
+        Within the first panel, a fit follows each growth by ``GROWTH``. After it, fits are at most
+        a day apart. A holiday's end also begins a new fit, since the holiday was then observed.
+        """
         day = panel.season_bins(DAY_S)
         point = self.first if origin < self.fitted else self.fitted
         while True:

@@ -119,8 +119,9 @@ class PanelForecaster:
 class _PanelPart:
     """Some series of a panel, with all past forecasts and errors.
 
-    Arrays called ``both`` have each method twice. The first half is the method's own forecast. The
-    second half is corrected by the recent bias of its peaks.
+    The peak (``top``) of a window decides between methods. Arrays called ``both`` have the peak of
+    each method twice. The first half is the peak of its path. The second half is corrected by the
+    recent bias of its peaks. A ``lift`` is the forecast peak over the peak of the path.
     """
 
     def __init__(self, forecaster: PanelForecaster, panel: Panel) -> None:
@@ -215,8 +216,13 @@ class _PanelPart:
         return np.where(known_s < WEEK_S, self.peak_multiple * largest, np.inf)[:, None]
 
     def _past_peaks(self) -> tuple[PastPeaks, ...]:
-        """Return forecast and actual peaks of each series in windows that do not overlap."""
+        """Return forecast and actual peaks of each series in windows that do not overlap.
+
+        A window begins ``lead`` bins after the origin of its forecast, and ends ``window`` bins
+        after it. The forecast peak is that of the path times the record's ``lifts``.
+        """
         windows = np.arange(len(self.record.origins))[:: self._origins_per_window]
+        # Windows that end after the data have no actual peak.
         windows = windows[self.record.origins[windows] + self.window <= self.panel.bins]
         origins = self.record.origins[windows] + self.lead
         # max() keeps NaN: a window with a gap was not observed.
@@ -237,7 +243,7 @@ class _PanelPart:
         return -(-self.window // self.stride)
 
     def _forecast_new_origins(self) -> None:
-        """Forecast from the new origins, and record the forecasts of the selected methods."""
+        """Forecast from the origins since the last call, and record forecasts and ended errors."""
         record = self.record
         origins = np.arange(
             self.first + self.stride * len(record.origins), self.panel.bins, self.stride
@@ -319,7 +325,7 @@ class _PanelPart:
         return np.nan_to_num(last)
 
     def _tops(self, paths: FloatArray) -> FloatArray:
-        """Return the largest amount of the window on paths ``[..., steps]``."""
+        """Return the largest amount within the window, of each path of ``[..., steps]``."""
         return np.asarray(paths[..., self.lead : self.window].max(axis=-1))
 
     def _actual_tops(self, origins: IntArray) -> FloatArray:
@@ -342,7 +348,8 @@ class _PanelPart:
     ) -> tuple[FloatArray, FloatArray]:
         """Return the ensemble's paths ``[series, o, steps]`` and peaks ``[series, o]``.
 
-        While no error is known, they repeat the last value.
+        Weights follow from the recent ``errors`` of ``both``. While no error is known, paths are
+        ``last``, which repeats the last value.
         """
         weights = _weights(both, errors)
         has_weight = weights.sum(axis=0) > 0
@@ -361,7 +368,12 @@ class _PanelPart:
         number: IntArray,
         ages: IntArray,
     ) -> SelectedForecast:
-        """Return the forecast of the selected method, or the last value where it has none."""
+        """Return the forecast of the selected method, or the last value where it has none.
+
+        ``paths [methods, series, o, steps]`` and ``both`` are forecasts from the origins with the
+        indices ``number [o]``. ``ages [series]`` are the bins since the last observed one. Beyond
+        the window, the ensemble's weights at each lead time mix the paths.
+        """
         mixed, mixed_top = self._mix(paths, both, recent.errors, last)
         if self.method == ENSEMBLE:
             chosen = np.full(mixed_top.shape, len(both))

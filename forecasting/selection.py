@@ -14,11 +14,7 @@ METHODS = (*PANEL_METHODS, PERFECT)
 
 
 def forecaster(
-    method: str,
-    *,
-    horizon_bins: int = 4,
-    lead_bins: int = 0,
-    truth: DemandSeries | None = None,
+    method: str, *, horizon_bins: int = 4, lead_bins: int = 0, truth: DemandSeries | None = None
 ) -> Forecaster:
     """Return an unfitted forecaster for ``method``, one of METHODS.
 

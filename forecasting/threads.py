@@ -34,7 +34,5 @@ def single_blas_thread() -> AbstractContextManager[Any]:
 
 @cache
 def _controller(*, scipy_loaded: bool) -> ThreadpoolController:  # noqa: ARG001 - the cache's key
-    # Finding the libraries takes as long as many forecasts. Look again once SciPy is loaded, since
-    # it brings its own BLAS.
-    """Return the controller of the BLAS libraries that are loaded now; cached."""
+    """Return the controller of the BLAS libraries loaded now; cached, as finding them is slow."""
     return ThreadpoolController()

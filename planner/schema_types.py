@@ -27,7 +27,7 @@ Name = Annotated[
     str, Field(min_length=1, max_length=80, pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._:/+-]*$")
 ]
 Precision = Literal["bf16", "fp8", "fp4", "int8", "int4"]
-# mixed: a replica prefills and decodes. Otherwise prefill pools hand over to decode pools (D1).
+# mixed: a replica prefills and decodes. Otherwise prefill pools hand over to decode pools.
 Role = Literal["mixed", "prefill", "decode"]
 # name in the scenario to name in the core
 ROLES = {"mixed": "both", "prefill": "prefill", "decode": "decode"}

@@ -22,7 +22,10 @@ _ALL: dict[str, Any] = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper
 
 
 class _NoExecutionEngine:
-    """Stub: a kernel is never called from Python, so its machine code needs no environment."""
+    """Replaces Numba's code generator of a kernel, of which Numba only calls ``set_env``.
+
+    It would store the Python globals that wrappers for Python use. Kernels have no such wrapper.
+    """
 
     def set_env(self, name: str, environment: Any) -> None: ...
 

@@ -181,10 +181,8 @@ def fault_events(
                         "or the pool's maximum, or shorten the window."
                     )
                 count = int(rng.poisson(expected))
-                crash_times, hit = (
-                    rng.uniform(0, duration_s, count),
-                    rng.integers(slots, size=count),
-                )
+                crash_times = rng.uniform(0, duration_s, count)
+                hit = rng.integers(slots, size=count)
                 rows += [
                     (float(t), CRASH, p, int(slot), 0.0, 1.0)
                     for t, slot in zip(crash_times, hit, strict=True)

@@ -28,7 +28,7 @@ class Tier:
     tbt_s: float | None = None  # mean gap between tokens of the request
     e2e_s: float | None = None  # from arrival at the router to the last token
     attainment: float = 0.95  # share of arrived requests that must meet every limit
-    deferrable: bool = False  # waits in the NIW queue until an endpoint has room (E4)
+    deferrable: bool = False  # waits in the NIW queue until an endpoint has room
     # A deferred request older than this is urgent and routed at once. None: from its deadline.
     priority_after_s: float | None = None
     utility: float = 0.0  # of a request within every limit
@@ -86,7 +86,7 @@ class Pool:
     initial: int  # instances ready at the start, unless the policy sets another number
     minimum: int
     maximum: int
-    startup_s: float  # from request to ready; uses GPU time (E3)
+    startup_s: float  # from request to ready; uses GPU time
     usd_per_gpu_hour: float
     # input and output tokens of a request at most; None: only memory limits it
     max_context: int | None = None

@@ -50,10 +50,8 @@ def _check_paths(result: SimulationResult) -> None:
     home_regions = np.array([names.index(name) for name in result.trace.regions], np.int64)
     regions_of_pools = np.array([names.index(pool.region) for pool in result.fleet.pools], np.int64)
     served = result.requests.pool >= 0
-    home_region, serving_region = (
-        home_regions[result.trace.region[served]],
-        regions_of_pools[result.requests.pool[served]],
-    )
+    home_region = home_regions[result.trace.region[served]]
+    serving_region = regions_of_pools[result.requests.pool[served]]
     _require(
         ~closed[home_region, serving_region],
         "a request was served where the way from its region is closed",

@@ -53,7 +53,7 @@ class GroupSummary:
     completed: int
     rejected: int
     unfinished: int
-    # share of arrived and due requests within every limit (X4); None if none is due
+    # share of arrived and due requests within every limit; None if none is due
     attainment: float | None
     input_tokens: int  # of completed requests
     output_tokens: int
@@ -152,7 +152,7 @@ class Summary(Usage):
 
 
 def meets_slo(result: SimulationResult) -> BoolArray:
-    """Return the mask of requests that completed within every limit of their tier (X4).
+    """Return the mask of requests that completed within every limit of their tier.
 
     A request with a single output token has no gaps and so meets any TBT limit.
     """
@@ -169,7 +169,7 @@ def in_time(log: RequestLog, trace: Trace, tiers: Sequence[Tier]) -> BoolArray:
 
 
 def attainment(result: SimulationResult) -> dict[str, float | None]:
-    """Return by tier the share of due requests that met every limit (X4); None if none is due."""
+    """Return by tier the share of due requests that met every limit; None if none is due."""
     ok, due = meets_slo(result), np.not_equal(result.requests.outcome, NOT_DUE)
     return {
         name: float(ok[rows].mean()) if (rows := due & (result.trace.tier == code)).any() else None

@@ -117,21 +117,21 @@ class Actions:
 
     targets: IntArray  # target of ready + starting instances, clipped to minimum and maximum
     # Soft scale-in: removed instances get no new requests for this many seconds but stay. They
-    # come back at once when the target rises again (D4). 0: they drain and are switched off.
+    # come back at once when the target rises again. 0: they drain and are switched off.
     soft_s: float = 0.0
     firm: BoolArray | None = None  # pools without soft scale-in; None: no such pool
-    # whether removed instances go to the spot pool (E9) instead of off
+    # whether removed instances go to the spot pool instead of off
     lend: BoolArray | None = None
     # most instances that stay lent out; the rest is switched off; None: all stay
     keep_lent: IntArray | None = None
     max_batch: IntArray | None = None  # sequences in a batch from now on (Chiron)
-    speed: FloatArray | None = None  # factor on the speed of iterations from now on (B5)
+    speed: FloatArray | None = None  # factor on the speed of iterations from now on
     # usable share of the link's bandwidth, for transfers that start from now on
     link_share: FloatArray | None = None
     kv_share: FloatArray | None = None  # usable share of an instance's KV memory from now on
     # Shares of each home region's (row) input tokens by serving region (column) until the next
     # decision, [models, regions, regions] (``Fleet.models``). None or a row of zeros: the router
-    # chooses (E4). The router also chooses if a region cannot take a request.
+    # chooses. The router also chooses if a region cannot take a request.
     shares: FloatArray | None = None
     # Ready instances that switch from the row's pool to the column's after the targets, which do
     # not count them, [pools, pools]. They drain, need ``switch_s`` seconds more, and then serve.

@@ -187,11 +187,7 @@ def _clustered(
 
 
 def _scale_to_totals(
-    lengths: Int32Array,
-    bins: IntArray,
-    counts: IntArray,
-    totals: FloatArray,
-    what: str,
+    lengths: Int32Array, bins: IntArray, counts: IntArray, totals: FloatArray, what: str
 ) -> Int32Array:
     """Return lengths that sum to the total of each bin.
 

@@ -174,10 +174,7 @@ class Arima:
         return options
 
     def _fit_series(
-        self,
-        root: FloatArray,
-        design: FloatArray,
-        options: Sequence[Harmonics],
+        self, root: FloatArray, design: FloatArray, options: Sequence[Harmonics]
     ) -> _Row:
         """Fit one series ``root [bins]`` on some columns of ``design [bins, columns]``."""
         seen = ~np.isnan(root)

@@ -138,7 +138,7 @@ TEMPLATES = [
             ],
             "builtins": ["planner.templatetags.tables"],
         },
-    },
+    }
 ]
 
 # A core dump would write secrets to a disk.
@@ -167,10 +167,7 @@ CACHES = {
         "KEY_PREFIX": "headroom",
     }
     if REDIS_URL
-    else {
-        "BACKEND": "planner.config.cache.DiskCache",
-        "LOCATION": HEADROOM_DATA_DIR / "cache",
-    }
+    else {"BACKEND": "planner.config.cache.DiskCache", "LOCATION": HEADROOM_DATA_DIR / "cache"}
 }
 
 # People
@@ -212,11 +209,7 @@ CONTENT_SECURITY_POLICY = {
         "script-src": [SELF],
         # Plotly reads its styles from a file (_chart_scripts.html). The hash is of the empty
         # string: Plotly sets style="" to clear the fields of a legend.
-        "style-src": [
-            SELF,
-            UNSAFE_HASHES,
-            "'sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU='",
-        ],
+        "style-src": [SELF, UNSAFE_HASHES, "'sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU='"],
         "img-src": [SELF, "data:", "blob:"],
         "object-src": [NONE],
         "frame-ancestors": [NONE],

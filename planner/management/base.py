@@ -16,14 +16,7 @@ from django.core.management.base import CommandError, OutputWrapper
 from django.db import OperationalError, ProgrammingError, connection
 from django.db.migrations.executor import MigrationExecutor
 
-from planner.errors import (
-    EXPECTED,
-    Ambiguous,
-    Infeasible,
-    PlannerError,
-    of_input,
-    of_servers,
-)
+from planner.errors import EXPECTED, Ambiguous, Infeasible, PlannerError, of_input, of_servers
 from planner.management.help import HelpedCommand
 from planner.models.workspace import within
 from planner.version import VERSION

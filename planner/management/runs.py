@@ -65,12 +65,7 @@ class RunCommand(ReportCommand):
         chosen = options_said(KINDS[self.kind].options, options)
         document, name = load_scenario(options["scenario"], self.progress)
         run = run_create(
-            owner=None,
-            kind=self.kind,
-            document=document,
-            name=name,
-            options=chosen,
-            enqueue=False,
+            owner=None, kind=self.kind, document=document, name=name, options=chosen, enqueue=False
         )
         return execute(run, self.progress)
 

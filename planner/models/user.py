@@ -21,11 +21,7 @@ class WorkspaceUserManager(UserManager["User"]):
     use_in_migrations = False
 
     def create_user(
-        self,
-        username: str,
-        email: str | None = None,
-        password: str | None = None,
-        **fields: Any,
+        self, username: str, email: str | None = None, password: str | None = None, **fields: Any
     ) -> User:
         """Create a user; with ``role``, also a member of the current workspace."""
         role = fields.pop("role", None)

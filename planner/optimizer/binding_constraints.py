@@ -121,8 +121,8 @@ def _limiting_sides(
 ) -> Iterator[tuple[int, int, float, int]]:
     """Yield model, region, tokens/s served there, and the index of the side that limits it.
 
-    A side is a group of columns that must all carry the demand, such as prefill or decode. Of sides
-    that differ only in the instances lost, the weakest counts.
+    A side is a group of GPU columns of one role, such as prefill or decode. Each side must carry
+    the demand. Of sides that differ only in the instances lost, the weakest counts.
     """
     carried = carried_tps(problem, target)
     for name in dict.fromkeys(side.name for side in all_sides):
@@ -144,9 +144,11 @@ def _binding_joint_peaks(problem: PlanningProblem, target: IntArray) -> Iterator
     for side_index, side in enumerate(role_sides(problem)):
         last = _last_instance_tps(problem, target, side)
         for (model,) in np.argwhere(need > 0):
-            held = (target[model] > 0) & side.columns
-            # If another side is weaker, an instance less of this one changes nothing.
-            tight = held & (carried[side_index, model] <= weakest[model] * (1 + TOLERANCE))[:, None]
+            pools = (target[model] > 0) & side.columns
+            # Only pools of the weakest side bind: less of another side changes nothing.
+            tight = (
+                pools & (carried[side_index, model] <= weakest[model] * (1 + TOLERANCE))[:, None]
+            )
             if not tight.any() or (model, side.name) in reported:
                 continue
             if left[model] - need[model] >= last[model][tight].min() / side.share:

@@ -57,7 +57,10 @@ def conflict_sentences(problem: PlanningProblem) -> str:
 
 
 def unserved_sentence(problem: PlanningProblem, target: IntArray) -> str:
-    """Return a sentence on the demand that an unproven target leaves unserved, or ""."""
+    """Return a sentence on what an unproven target leaves unserved or exceeds, or "".
+
+    It names demand by region, joint demand by model, and the limits on cost, carbon and changes.
+    """
     served = local_served_tps(problem, target)
     local = local_need_tps(problem) * (1 - TOLERANCE) - served
     total = global_need_tps(problem) * (1 - TOLERANCE) - served.sum(axis=1)
@@ -97,10 +100,8 @@ def _minimum_conflicts(problem: PlanningProblem) -> Iterator[str]:
     """Yield a sentence for each region whose minimums exceed its capacity."""
     least_gpus = gpus_used(problem, problem.minimum)
     for region, gpu in np.argwhere(least_gpus > problem.capacity_gpus):
-        capacity, needed_gpus = (
-            int(problem.capacity_gpus[region, gpu]),
-            int(least_gpus[region, gpu]),
-        )
+        capacity = int(problem.capacity_gpus[region, gpu])
+        needed_gpus = int(least_gpus[region, gpu])
         inside = problem.rows == gpu
         name = problem.row_names[gpu]
         parts = (problem.minimum[:, region] * problem.gpus_per_instance)[:, inside].sum(axis=1)
@@ -157,7 +158,7 @@ def _global_shortage(problem: PlanningProblem) -> Iterator[str]:
 
 
 def _maximum_conflicts(problem: PlanningProblem) -> Iterator[str]:
-    """Yield a sentence for each model that cannot serve its demand even at its maximums."""
+    """Yield a sentence for each local or joint demand that a model cannot serve at its maximums."""
     size = np.maximum(1, problem.gpus_per_instance)[:, None, :]
     largest = np.minimum(problem.maximum, problem.room[None] // size)
     served = local_served_tps(problem, largest)

@@ -55,8 +55,9 @@ class Covering:
     def cover(self, needs: Needs, *, single: bool = False) -> FloatArray:
         """Add instances until ``needs`` are covered, and return the uncovered tokens/s, ``[n]``.
 
-        Every side (such as prefill and decode) must cover its share. With ``single``, each need
-        gets at most one more instance per side. Maximums and free GPUs are never exceeded.
+        Each role of columns, such as prefill and decode, must cover its share. With ``single``,
+        each need gets at most one more instance per role. Maximums and free GPUs are never
+        exceeded.
         """
         gpus = len(self._problem.gpus)
         region = np.repeat(needs.regions, gpus, axis=1)

@@ -56,7 +56,7 @@ def _remove_unneeded(
     local: FloatArray,
     total: FloatArray,
 ) -> None:
-    """Remove instances from ``target``, the dearest first, while all demand stays covered."""
+    """Remove the dearest instances while ``local`` and ``total`` demand stay covered."""
     served_by = carried_tps(problem, target)  # by side
     all_sides = role_sides(problem)
     droppable = np.argwhere(_removable(problem, all_sides, served_by, target, local, total))

@@ -24,7 +24,7 @@ def silent_highs(*, time_limit_s: float, gap: float | None = None) -> highspy.Hi
     highs.setOptionValue("time_limit", float(max(0.0, time_limit_s)))
     if gap is not None:
         highs.setOptionValue("mip_rel_gap", float(gap))
-        highs.setOptionValue("mip_abs_gap", 0.0)
+        highs.setOptionValue("mip_abs_gap", 0.0)  # so that only ``gap`` ends the search
     return highs
 
 

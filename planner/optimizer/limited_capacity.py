@@ -77,8 +77,9 @@ def serve_limited(
 
     - ``None`` serves each workload whole or not at all.
     - ``PriorityExhaustive`` serves each as far as capacity allows before the next.
-    - ``PriorityRoundRobin`` gives one instance each in turn, one priority group after the other.
-    - ``RoundRobin`` gives one instance each in turn over all workloads.
+    - ``PriorityRoundRobin`` does so with groups of equal weight. In a group, each workload gets one
+      instance per round.
+    - ``RoundRobin`` gives each workload, of any weight, one instance per round.
 
     Raises ``ScenarioError`` for invalid input, including minimums that do not fit.
     """
@@ -119,43 +120,45 @@ def _greedy_by_policy(
     covering, capped = Covering(problem), bool(caps(problem))
     target, free = covering.target, covering.free
 
-    def serve(work: _Workload, *, single: bool = False) -> float:
-        """Add instances for ``work`` and return its unserved demand, tokens/s."""
-        regions = range(len(problem.regions)) if work.region < 0 else (work.region,)
-        need = work.need - passed.get((work.model, work.region), 0.0)
-        need = need if work.region >= 0 else _need_beyond_local(problem, target, work, need)
-        needs = Needs.one(work.model, regions, need)
+    def serve(workload: _Workload, *, single: bool = False) -> float:
+        """Add instances for ``workload`` and return its unserved demand, tokens/s."""
+        regions = range(len(problem.regions)) if workload.region < 0 else (workload.region,)
+        need = workload.need - skipped.get((workload.model, workload.region), 0.0)
+        need = need if workload.region >= 0 else _need_beyond_local(problem, target, workload, need)
+        needs = Needs.one(workload.model, regions, need)
         if not capped:
             return float(covering.cover(needs, single=single)[0])
         # Add one instance at a time, so that a step over the budget or carbon cap can be undone.
         while True:
-            before = target.copy(), free.copy()
+            saved = target.copy(), free.copy()
             left = float(covering.cover(needs, single=True)[0])
             if not _within_caps(problem, target):
-                target[:], free[:] = before
+                target[:], free[:] = saved
                 return max(left, TOLERANCE)
-            if single or left <= 0 or target.sum() == before[0].sum():
+            if single or left <= 0 or target.sum() == saved[0].sum():
                 return left
 
-    works = _workloads(problem, weight, tiers)
+    workloads = _workloads(problem, weight, tiers)
     # tokens/s of needs that were skipped, and so must not count for later tiers
-    passed: dict[tuple[int, int], float] = {}
+    skipped: dict[tuple[int, int], float] = {}
     if policy in (NONE, PRIORITY_EXHAUSTIVE):
-        for work in works:
-            before = target.copy(), free.copy()
-            if serve(work) > 0 and policy == NONE:
-                target[:], free[:] = before
-                model_region = work.model, work.region
-                passed[model_region] = passed.get(model_region, 0.0) + work.own
+        for workload in workloads:
+            saved = target.copy(), free.copy()
+            if serve(workload) > 0 and policy == NONE:
+                target[:], free[:] = saved
+                model_region = workload.model, workload.region
+                skipped[model_region] = skipped.get(model_region, 0.0) + workload.own
         return target
-    groups: list[Sequence[_Workload]] = [works]
+    groups: list[Sequence[_Workload]] = [workloads]
     if policy == PRIORITY_ROUND_ROBIN:
-        groups = [list(group) for _, group in groupby(works, key=lambda work: work.weight)]
+        groups = [
+            list(group) for _, group in groupby(workloads, key=lambda workload: workload.weight)
+        ]
     for group in groups:
         waiting = list(group)
         while waiting:
             before_pass = target.sum()
-            waiting = [work for work in waiting if serve(work, single=True) > 0]
+            waiting = [workload for workload in waiting if serve(workload, single=True) > 0]
             if target.sum() == before_pass:
                 break
     return target
@@ -200,9 +203,7 @@ def unserved_by_tier(
 
 
 def _workloads(
-    problem: PlanningProblem,
-    weight: FloatArray,
-    tiers: tuple[FloatArray, FloatArray] | None,
+    problem: PlanningProblem, weight: FloatArray, tiers: tuple[FloatArray, FloatArray] | None
 ) -> list[_Workload]:
     """Return the workloads by falling weight, regional ones before joint ones, large first."""
     local, peak = local_need_tps(problem), global_need_tps(problem)

@@ -153,19 +153,22 @@ def solve_moved(
 ) -> MarginalValue:
     """Solve the problem ``moved`` and return its saving against ``plan``.
 
-    With ``before`` (the problem of ``plan``), the linear relaxations of both are compared too. They
-    show a value that is too small to save a whole instance.
+    ``move`` says which limit of the problem was changed. With ``before``, the problem of ``plan``,
+    the linear relaxations of ``before`` and ``moved`` are compared too. They show a value that is
+    too small to save a whole instance.
     """
     if before is not None:
         parts = [_relaxation_duals(problem, check)[0] for problem in (before, moved)]
         relaxed = None if None in parts else float(parts[0] or 0.0) - float(parts[1] or 0.0)
     limit = move.family, move.what, move.step, move.unit
-    other = solve_window(moved, check=check, **options)  # type: ignore[arg-type]
-    if other.status not in (OPTIMAL, FEASIBLE):
-        return MarginalValue(*limit, None, 0.0, relaxed)
-    saves = plan.objective_usd - other.objective_usd
-    wide = (plan.objective_usd - plan.bound_usd) + (other.objective_usd - other.bound_usd)
-    return MarginalValue(*limit, saves, wide / 2, relaxed)
+    moved_plan = solve_window(moved, check=check, **options)  # type: ignore[arg-type]
+    if moved_plan.status not in (OPTIMAL, FEASIBLE):
+        return MarginalValue(*limit, None, 0.0, relaxed)  # no plan, so no saving is known
+    saves = plan.objective_usd - moved_plan.objective_usd
+    uncertainty = (plan.objective_usd - plan.bound_usd) + (
+        moved_plan.objective_usd - moved_plan.bound_usd
+    )
+    return MarginalValue(*limit, saves, uncertainty / 2, relaxed)
 
 
 def _relaxation_duals(

@@ -118,7 +118,11 @@ def power_caps(problem: PlanningProblem) -> Iterator[Cap]:
 
 
 def totals(problem: PlanningProblem, target: IntArray) -> Totals:
-    """Return the use of every measure by ``target``, starts included, and its changes."""
+    """Return the cost, GPU hours, energy and carbon of one hour of the replicas ``target``.
+
+    Starts of replicas are included. The last two figures count the replicas that start and stop
+    compared with the present fleet.
+    """
     starts = np.maximum(0, target - problem.current)
     stops = np.maximum(0, problem.current - target)
     usd, gpu_hours, kwh, kg = (

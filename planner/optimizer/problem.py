@@ -275,8 +275,8 @@ class HorizonProblem:
 
 
 def single_period(window: PlanningProblem) -> HorizonProblem:
-    """Return a window as a horizon of one period of an hour, so that hourly figures are totals."""
-    return HorizonProblem((window,), 3600.0)
+    """Return a window as a horizon of an hour, whose sums are the window's figures per hour."""
+    return HorizonProblem((window,), period_s=3600.0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

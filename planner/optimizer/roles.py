@@ -29,15 +29,13 @@ class Side:
 
 
 def role_sides(problem: PlanningProblem) -> tuple[Side, ...]:
-    """Return the groups of columns that must each carry the demand.
+    """Return the sides: the groups of columns that must each carry a share of the demand.
 
-    There is one group, except with separate prefill and decode columns, a limit on spot, or
+    There is one side, except with separate prefill and decode columns, a limit on spot, or
     different losses of instances in a region.
     """
-    all_columns, none = (
-        np.ones(len(problem.gpus), dtype=bool),
-        np.zeros(len(problem.gpus), np.int64),
-    )
+    all_columns = np.ones(len(problem.gpus), dtype=bool)
+    none = np.zeros(len(problem.gpus), np.int64)
     staged = [Side(all_columns, 1.0, "", none)]
     if problem.stages is not None and problem.stages.any():
         staged = [
@@ -68,7 +66,7 @@ def _without_spares(problem: PlanningProblem, side: Side) -> list[Side]:
 def carried_tps(problem: PlanningProblem, target: IntArray) -> FloatArray:
     """Return the input tokens/s that each side of ``target`` lets a region serve, ``[s, l, r]``.
 
-    A side is a group of columns, such as prefill or decode.
+    A side is a group of columns of one role, such as prefill or decode.
     """
     return np.stack(
         [

@@ -59,7 +59,7 @@ def validate(problem: PlanningProblem) -> None:
 
 
 def validate_horizon(problem: HorizonProblem) -> None:
-    """Raise ``ScenarioError`` naming the first invalid part of a horizon."""
+    """Raise ``ScenarioError`` naming the first invalid part or odd period of a horizon."""
     if not problem.windows:
         raise ScenarioError("There is no period to plan: give a horizon of one period or more.")
     first = problem.first
@@ -90,7 +90,7 @@ def validate_horizon(problem: HorizonProblem) -> None:
 
 
 def _check_arrays(problem: HorizonProblem) -> None:
-    """Check shapes and values of the optional arrays of a horizon."""
+    """Check shapes and values of a horizon's optional arrays: lending, rerouting and tiers."""
     first, periods = problem.first, len(problem.windows)
     regions = len(first.regions)
     shapes: dict[str, tuple[int, ...]] = {
@@ -178,14 +178,16 @@ def _check_pools(problem: PlanningProblem) -> None:
         )
     if pool is None:
         return
-    each = pool / np.arange(1, pool.shape[2] + 1)
-    previous = np.concatenate([np.zeros((*each.shape[:2], 1)), each[:, :, :-1]], axis=2)
-    falls = each < previous * (1 - SLACK)
+    per_instance = pool / np.arange(1, pool.shape[2] + 1)
+    previous = np.concatenate(
+        [np.zeros((*per_instance.shape[:2], 1)), per_instance[:, :, :-1]], axis=2
+    )
+    falls = per_instance < previous * (1 - SLACK)
     _raise_for(
         problem, "pool_tps", pool, falls, "let what each instance carries never fall with more"
     )
     has_capacity, run = pool[:, :, -1] > 0, problem.theta_tps > 0
-    beyond = problem.theta_tps < each[:, :, -1] * (1 - SLACK)
+    beyond = problem.theta_tps < per_instance[:, :, -1] * (1 - SLACK)
     _raise_for(
         problem,
         "theta_tps",
@@ -196,7 +198,7 @@ def _check_pools(problem: PlanningProblem) -> None:
 
 
 def _check_feasibility(problem: PlanningProblem) -> None:
-    """Check that each instance has GPUs and a price, and that the minimums fit."""
+    """Check that each instance has GPUs and a price, and minimums at most the maximums."""
     can_run = problem.theta_tps > 0
     in_region = np.broadcast_to(can_run[:, None, :], problem.minimum.shape)
     gpus, usd, charged = problem.gpus_per_instance, problem.usd_per_hour, price(problem)
@@ -258,12 +260,7 @@ def _raise_for(
     if not wrong.any():
         return
     index = tuple(int(i) for i in np.argwhere(wrong)[0])
-    named = {
-        "l": problem.models,
-        "r": problem.regions,
-        "g": problem.gpus,
-        "t": problem.row_names,
-    }
+    named = {"l": problem.models, "r": problem.regions, "g": problem.gpus, "t": problem.row_names}
     where = ", ".join(
         named[axis][i] if axis in named else f"window {i}" if axis == "w" else f"{i + 1} instances"
         for axis, i in zip((AXES | OPTIONAL)[field], index, strict=True)

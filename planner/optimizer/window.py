@@ -100,15 +100,16 @@ def solve_window(
         outcome, build_seconds, solve_seconds = solve(problem, effort)
     except SolverFailed as failed:
         reason = str(failed).rstrip(".").partition(":")[0]
-        outcome = Outcome(TIMEOUT, None, 0.0, f"gave no answer ({reason})")
+        outcome = Outcome(TIMEOUT, target=None, bound=0.0, died=f"gave no answer ({reason})")
         build_seconds, solve_seconds = 0.0, perf_counter() - began
 
     target = greedy_target(problem) if outcome.target is None else outcome.target
-    # Check the solver's plan against the problem itself, in case the program or the solver is
-    # wrong.
+    # Check the plan against the problem itself, in case the program or the solver is wrong.
     if outcome.target is not None and not is_feasible(problem, target):
         target = greedy_target(problem)
-        outcome = Outcome(TIMEOUT, None, 0.0, "returned a plan that breaks its limits")
+        outcome = Outcome(
+            TIMEOUT, target=None, bound=0.0, died="returned a plan that breaks its limits"
+        )
     conflict = ""
     if outcome.status == INFEASIBLE:
         conflict = conflict_sentences(problem)
@@ -175,7 +176,8 @@ def _decomposition_outcome(search: Search, solved: Solution) -> Outcome:
 def _solve_decomposed(problem: PlanningProblem, effort: Effort) -> tuple[Outcome, float, float]:
     """Solve by decomposition, or as one program in the remaining time if that cannot decide.
 
-    Returns the outcome, seconds to build and seconds to solve.
+    For a stable plan, what time is left goes to a search for fewer starts and stops. Returns the
+    outcome, seconds to build and seconds to solve.
     """
     # Compile before the clock starts, so that the time limit does not pay for it.
     if capacity_after_loss(problem) is not None:
@@ -188,7 +190,7 @@ def _solve_decomposed(problem: PlanningProblem, effort: Effort) -> tuple[Outcome
     cells = Cells.of(problem)
     built = perf_counter()
     if cells is None:
-        return Outcome(INFEASIBLE, None, 0.0), built - began, 0.0
+        return Outcome(INFEASIBLE, target=None, bound=0.0), built - began, 0.0
     outcome = decompose(cells, gap=effort.gap, time_limit_s=limit_s, check=effort.check)
     solved = perf_counter()
     if outcome is None:

@@ -92,7 +92,7 @@ def _lookup(steps: Sequence[Step], repeat: Repeat) -> Callable[[datetime], int |
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """The next change of a plan's total replicas: the total before and after it."""
+    """The next change of the sum of a plan's replicas over all pools, before and after it."""
 
     at: datetime
     before: int
@@ -100,9 +100,10 @@ class Change:
 
 
 def next_change(plan: ActivePlan, now: datetime) -> Change | None:
-    """Return the next change of the plan's total replicas within a week, or None.
+    """Return the next change of the plan's replicas, added up over all pools, or None.
 
-    Replicas that only move from one pool to another do not change the total.
+    A repeating plan is searched to the end of one repeat. Replicas that only move from one pool to
+    another change nothing.
     """
     zone = ZoneInfo(plan.zone)
     local = now.astimezone(zone).replace(tzinfo=None, second=0, microsecond=0)
@@ -114,6 +115,7 @@ def next_change(plan: ActivePlan, now: datetime) -> Change | None:
         totals = [sum(at(moment) or 0 for at in lookups) for moment in (local, *moments)]
     else:
         counts = np.array([folded(steps, repeat) for steps in pools])
+        # Minutes without a stated count keep the pool's least.
         least = np.where(counts == UNKNOWN, counts.max(initial=0) + 1, counts).min(axis=1)
         counts = np.where(counts == UNKNOWN, least[:, None], counts)
         ahead = np.roll(counts.sum(axis=0), -(minute_of(local) % CYCLES[repeat]))
@@ -132,21 +134,23 @@ def exposition(plans: Iterable[ActivePlan], now: datetime) -> str:
 
 
 def _lines(plans: Sequence[ActivePlan], now: datetime) -> Iterator[str]:
-    """Yield the lines grouped by metric, as the format requires."""
+    """Yield the lines by metric: active plans, which of them cover ``now``, replicas."""
     yield from family(IN_FORCE, "1 for each active plan; 0 if there is none.")
     if not plans:
         yield f"{IN_FORCE} 0"
         return
     for plan in plans:
         yield f"{IN_FORCE}{labels(_plan_labels(plan))} 1"
-    by_plan = [[pool for pool in desired(plan, now) if pool.replicas is not None] for plan in plans]
+    pools_by_plan = [
+        [pool for pool in desired(plan, now) if pool.replicas is not None] for plan in plans
+    ]
     yield from family(COVERED, "Whether an active plan covers this moment.")
-    for plan, pools in zip(plans, by_plan, strict=True):
+    for plan, pools in zip(plans, pools_by_plan, strict=True):
         yield f"{COVERED}{labels(_plan_labels(plan))} {int(bool(pools))}"
     yield from family(METRIC, "Replicas that active plans request now.")
-    for plan, pools in zip(plans, by_plan, strict=True):
+    for plan, pools in zip(plans, pools_by_plan, strict=True):
         for pool in pools:
-            of = {
+            pool_labels = {
                 "pool": pool.pool,
                 "region": label_of(pool.region),
                 "model": pool.model,
@@ -155,7 +159,7 @@ def _lines(plans: Sequence[ActivePlan], now: datetime) -> Iterator[str]:
                 "run": str(plan.number),
                 "scenario": plan.scenario,
             }
-            yield f"{METRIC}{labels(of)} {pool.replicas}"
+            yield f"{METRIC}{labels(pool_labels)} {pool.replicas}"
 
 
 def _plan_labels(plan: ActivePlan) -> dict[str, str]:

@@ -87,11 +87,7 @@ FORMATS: dict[str, Format] = {
     "json": Format("All figures (JSON)", FIGURES, "json", "application/json", _json),
     **{
         kind: Format(
-            manifest.label,
-            TAKES_EFFECT,
-            "yaml",
-            "application/yaml",
-            partial(_manifest, kind),
+            manifest.label, TAKES_EFFECT, "yaml", "application/yaml", partial(_manifest, kind)
         )
         for kind, manifest in MANIFESTS.items()
     },

@@ -42,10 +42,7 @@ class ExportOptions(RunOptions):
     """Options of an exported file, apart from its format."""
 
     table: str | None = Field(
-        None,
-        title="Table",
-        max_length=80,
-        description="Table to write as CSV. Default: the plan.",
+        None, title="Table", max_length=80, description="Table to write as CSV. Default: the plan."
     )
     policy: str | None = Field(
         None,

@@ -56,7 +56,7 @@ class PlansBetween:
 
 
 def plans_between(old: ActivePlan, new: ActivePlan) -> PlansBetween:
-    """Compare two plans: the replicas in each minute of a week (UTC), and the runs' settings."""
+    """Compare two plans: replicas in minutes of a week that both cover, and settings."""
     before, after = pools_by_minute(old), pools_by_minute(new)
     in_both = _known_minutes(before) & _known_minutes(after)
     keys = sorted({*before, *after})

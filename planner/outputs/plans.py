@@ -262,19 +262,19 @@ def policy_of_settings(name: str, settings: Sequence[dict[str, Any]]) -> Policy:
     """Return the policy with the parameter values that a result lists for it."""
     parameters: dict[str, Any] = {}
     for setting in settings:
-        first, *rest = setting["what"].split(".")
+        first, *inner = setting["what"].split(".")
         if setting["where"] or first not in TYPES[name].model_fields:
             continue
-        if not rest:
+        if not inner:
             parameters[first] = setting["value"]
-        elif len(rest) == 1:
-            parameters.setdefault(first, {})[rest[0]] = setting["value"]
+        elif len(inner) == 1:
+            parameters.setdefault(first, {})[inner[0]] = setting["value"]
         else:  # a row of a list; its lists are texts
             rows = parameters.setdefault(first, [])
-            if int(rest[0]) == len(rows):
+            if int(inner[0]) == len(rows):
                 rows.append({})
             value = setting["value"]
-            rows[-1][rest[1]] = value.split() if rest[1] == "days" else value
+            rows[-1][inner[1]] = value.split() if inner[1] == "days" else value
     return policy_of(name, **parameters)
 
 
@@ -286,6 +286,7 @@ def rule_of(policy: Policy, settings: Sequence[dict[str, Any]]) -> Rule:
             computed.setdefault(setting["where"], {})[setting["what"]] = float(setting["value"])
     kinds = {"epp": "keda", "dynamo": "dynamo", "aibrix": "aibrix"}
     kind = kinds[policy.name.split("-")[0]]
+    # Metric and numbers are of rules on one metric, which these policies do not have.
     return Rule(kind, "", 0.0, 0.0, 0.0, policy=policy, computed=computed)
 
 
@@ -315,15 +316,19 @@ def _pools(
     rule: Rule | None,
     guards: dict[str, Guard],
 ) -> Iterable[Pool]:
-    """Yield the pools in the rows, each with its steps in local time."""
+    """Yield the pools in the rows, each with its steps in local time.
+
+    Each count holds until the pool's next row, the last until ``ends``. With a ``rule``, replicas
+    follow it, so pools have no steps.
+    """
     for key in dict.fromkeys(key for key, _, _ in rows):
-        course = [(begins, count) for other, begins, count in rows if other == key]
-        edges = [*(begins for begins, _ in course), ends]
+        changes = [(begins, count) for other, begins, count in rows if other == key]
+        edges = [*(begins for begins, _ in changes), ends]
         steps = tuple(
             Step(_to_local(begins, zone), _to_local(until, zone), count)
-            for (begins, count), until in zip(course, edges[1:], strict=True)
+            for (begins, count), until in zip(changes, edges[1:], strict=True)
         )
-        counts = [count for _, count in course]
+        counts = [count for _, count in changes]
         model, region, gpu, gpus, role, market, arrangement = key
         yield Pool(
             name="",
@@ -424,11 +429,7 @@ def _check_zone(zone: ZoneInfo, begins: datetime, ends: datetime, name: str) -> 
 
 
 def _notes(
-    result: dict[str, Any],
-    policy: str,
-    rule: Rule | None,
-    guards: dict[str, Guard],
-    part: bool,
+    result: dict[str, Any], policy: str, rule: Rule | None, guards: dict[str, Guard], part: bool
 ) -> Iterable[str]:
     """Yield notes on the policy for the reader of an exported file."""
     if rule is None and not guards and traits_of(policy).beyond:

@@ -17,7 +17,7 @@ def exposition(work: WorkStatistics) -> str:
 
 
 def _lines(work: WorkStatistics) -> Iterator[str]:
-    """Yield the lines, metric by metric."""
+    """Yield the lines on unfinished runs, on ended runs, and on how long runs took."""
     yield from family("headroom_runs_going", "Runs that wait for a worker, or run.")
     for going in work.going:
         yield f"headroom_runs_going{labels(_run_labels(going))} {going.runs}"

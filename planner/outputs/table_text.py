@@ -61,16 +61,16 @@ def figure_table(
 ) -> FigureTable:
     """Return a table with one line for each of ``rows``, which are (name, label, figures).
 
-    ``table`` names the table whose columns are shown. ``spread`` maps a column to keys: the column
-    is then shown once per key, with the key in its head. ``notes`` are texts by key, for the heads
-    of spread columns that have a sign. ``note`` is the key of the figures with a note on the row.
+    ``table`` names the table whose columns are shown. ``spread`` maps columns to keys: such a
+    column is shown once per key, with the key in its head. ``notes`` are texts by such a key, for
+    heads of columns that have a sign. ``note`` names the figure that holds a row's note.
     """
     groups: list[tuple[list[Column], str]] = []
     shared: list[Column] = []
     for column in columns.on(table):
-        # Such a column is shown small below the column before it.
         if column.below:
-            shared.append(column)  # every key's group shares this list
+            # It is shown small below the column before it, and for every key of that column.
+            shared.append(column)
         else:
             shared = [column]
             groups += [(shared, key) for key in (spread or {}).get(column.name, ("",))]
@@ -82,7 +82,7 @@ def figure_table(
                     None,
                     (
                         (notes or {}).get(key, "") if first.sign else "",
-                        *(c.heads[table] for c in below),
+                        *(column_below.heads[table] for column_below in below),
                     ),
                 )
             ),

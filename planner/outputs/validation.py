@@ -165,12 +165,12 @@ def _dynamo(body: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _aibrix(body: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the faults of an AIBrix PodAutoscaler."""
+    """Yield the faults of an AIBrix PodAutoscaler: its limits, and schedules that overlap."""
     spec = body["spec"]
     yield from _check_order(spec.get("minReplicas", 1), spec["maxReplicas"])
     if not spec.get("metricsSources"):
         yield "$.spec.metricsSources: at least one"
-    taken: dict[str, list[tuple[str, str]]] = {}
+    times_by_day: dict[str, list[tuple[str, str]]] = {}
     for schedule in spec.get("schedules", ()):
         # AIBrix schedules may not cross midnight.
         if schedule["startTime"] >= schedule["endTime"]:
@@ -180,8 +180,8 @@ def _aibrix(body: Mapping[str, Any]) -> Iterator[str]:
         if schedule.get("maxReplicas", 1) < 1:
             yield f"{schedule['name']}: maxReplicas below 1"
         for day in schedule.get("daysOfWeek", ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")):
-            taken.setdefault(day, []).append((schedule["startTime"], schedule["endTime"]))
-    for day, times in taken.items():
+            times_by_day.setdefault(day, []).append((schedule["startTime"], schedule["endTime"]))
+    for day, times in times_by_day.items():
         times.sort()
         if any(left[1] > right[0] for left, right in pairwise(times)):
             yield f"schedules of {day} overlap"

@@ -90,13 +90,19 @@ class Evidence:
 
 
 def evidence_of(calibration: Calibration) -> Evidence:
-    """Return how estimates use a file's benchmark rows, and the estimates that the file changes."""
+    """Return how estimates use a file's benchmark rows, and the estimates that the file changes.
+
+    Estimates with and without the file are compared for the deployments of its usable rows and of
+    all built-in profiles.
+    """
     hardware, fit = own_hardware(), estimate_fit()
-    other_files, own = _files(calibration)
+    other_files, this_file = _files(calibration)
     before = measurements_of_files(other_files, hardware) if other_files else None
     # The file comes last, so that a repeat counts against it and not against an earlier file.
-    after = measurements_of_files([*other_files, own], hardware) if own["rows"] else before
-    usable = tuple(row for row in (after.rows if after else ()) if row.source == own["name"])
+    after = (
+        measurements_of_files([*other_files, this_file], hardware) if this_file["rows"] else before
+    )
+    usable = tuple(row for row in (after.rows if after else ()) if row.source == this_file["name"])
     deployments = _compared([row.deployment for row in usable], hardware)
     effects = _effects(before, after, deployments, fit)
     facts = facts_of(calibration)
@@ -115,7 +121,7 @@ def evidence_of(calibration: Calibration) -> Evidence:
 
 
 def _files(calibration: Calibration) -> tuple[list[Row], Row]:
-    """Return the stored rows of the other files, and those of this file."""
+    """Return the names and rows of all other benchmark files, and those of ``calibration``."""
     other_files = []
     files = Calibration.objects.filter(kind=Calibration.Kind.BENCHMARK).exclude(pk=calibration.pk)
     for file in files.order_by("pk"):
@@ -147,13 +153,13 @@ def _row_uses(
 
 def _compared(measured: Sequence[Deployment], hardware: UserFacts) -> list[Deployment]:
     """Return the measured deployments and those of all built-in profiles, without repeats."""
-    by_text = {str(each): each for each in measured}
+    by_text = {str(deployed): deployed for deployed in measured}
     for model, gpu, tp in catalogue.profiles():
         try:
-            one = deployment({"model": model, "gpu": gpu, "tp": tp, **LOAD}, hardware)
+            built_in = deployment({"model": model, "gpu": gpu, "tp": tp, **LOAD}, hardware)
         except EXPECTED:
             continue
-        by_text.setdefault(str(one), one)
+        by_text.setdefault(str(built_in), built_in)
     return list(by_text.values())
 
 

@@ -71,22 +71,26 @@ def _expectations_of_run(
     alternatives: Mapping[str, str],
     policies: Mapping[str, Any],
 ) -> list[Expectation]:
-    """Return the expectations of one run, for each policy with a stated assurance."""
+    """Return what one run expected of its policies, beside what was measured in the end.
+
+    ``assurance`` has the expected range of cost and of each tier's attainment by assurance level.
+    ``alternatives`` is the policy of each level, ``policies`` has the figures of each policy.
+    """
     by_policy: dict[str, list[str]] = {}
     for level, policy in alternatives.items():
         if level in assurance and policy in policies:
             by_policy.setdefault(policy, []).append(level)
-    out = []
+    expectations = []
     for policy, levels in by_policy.items():
         expected = assurance[levels[0]]["expected"]
-        came = policies[policy]
-        pairs = [(COST, expected["cost_usd"], came["cost_usd"])] + [
-            (tier, interval, came["slo_attainment"].get(tier))
+        measured = policies[policy]
+        pairs = [(COST, expected["cost_usd"], measured["cost_usd"])] + [
+            (tier, interval, measured["slo_attainment"].get(tier))
             for tier, interval in expected["attainment"].items()
         ]
-        out += [
+        expectations += [
             Expectation(pk, name, tuple(levels), what, interval["low"], interval["high"], outcome)
             for what, interval, outcome in pairs
             if interval is not None and interval["low"] is not None and outcome is not None
         ]
-    return out
+    return expectations

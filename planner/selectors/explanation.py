@@ -40,7 +40,7 @@ class Chain:
 
 
 def explanation_chains(run: Run) -> tuple[Chain, ...]:
-    """Return an explanation for every pool with replicas; empty for runs that recommend none."""
+    """Return the steps from demand to its count for every pool; empty without a plan."""
     result = run_result(run)
     recommended, plan = result.get("recommended"), result.get("plan") or {}
     if not recommended or not plan.get("decisions"):
@@ -110,7 +110,7 @@ def _demand_steps(
 
 
 def _forecast_steps(result: Row, pool: Row) -> Iterator[Step]:
-    """Yield a step for the forecast of each series that the pool serves."""
+    """Yield a step for each forecast of the pool's model and region: method, error, quantile."""
     forecast = result.get("forecast") or {}
     percentiles = {row["tier"]: row for row in forecast.get("quantile") or []}
     for series in forecast.get("series") or []:
@@ -163,7 +163,7 @@ def _plan_steps(
     peak: Row | None,
     count: int,
 ) -> Iterator[Step]:
-    """Yield the steps on the plan's replicas, or on why another policy is recommended."""
+    """Yield why another policy is recommended, if so, and the plan's replicas at ``peak``."""
     if not recommended.get("follows_plan"):
         reason = recommended.get("why") or recommended["sentence"]
         yield Step(

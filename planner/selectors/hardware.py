@@ -203,6 +203,7 @@ def prices_list(
 
 
 def _built_in_prices() -> list[PriceRow]:
+    """Return the catalogue's prices as rows."""
     return [
         PriceRow(
             price.provider,

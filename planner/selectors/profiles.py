@@ -177,6 +177,7 @@ def _own_profiles() -> list[KnownProfile]:
 
 
 def _profile_version(row: ProfileVersion, versions: int) -> KnownProfile:
+    """Return a stored version; ``versions`` is the number of versions of its name."""
     return KnownProfile(
         name=row.profile.name,
         profile=profile_of(row),
@@ -189,6 +190,7 @@ def _profile_version(row: ProfileVersion, versions: int) -> KnownProfile:
 
 
 def _built_in_profiles() -> list[KnownProfile]:
+    """Return the catalogue's measured profiles, with notes on measurements that contradict."""
     fits, profiles = catalogue.fits(), catalogue.profiles()
     contradicting = contradictions(profiles)
     return [
@@ -203,6 +205,7 @@ def _built_in_profiles() -> list[KnownProfile]:
 
 
 def _modelled_profiles() -> list[KnownProfile]:
+    """Return the catalogue's estimated profiles."""
     return [
         KnownProfile(
             name=built_in_name(profile.model, profile.gpu, profile.tp),

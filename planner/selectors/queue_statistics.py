@@ -56,7 +56,7 @@ class WorkStatistics:
 
 
 def work_statistics(now: datetime, *, everywhere: bool = False) -> WorkStatistics:
-    """Return the statistics of the current workspace, or (``everywhere``) of all."""
+    """Return how many runs wait, compute and ended, in the current workspace or ``everywhere``."""
     runs = (Run.everywhere if everywhere else Run.objects).order_by()
     states = (Run.State.PENDING, Run.State.RUNNING)
     unfinished = [

@@ -42,7 +42,7 @@ class ComparedRun:
 
 @dataclass(frozen=True, slots=True)
 class RunComparison:
-    """Runs side by side."""
+    """Several runs side by side: their scenarios' differences, and their figures in groups."""
 
     runs: tuple[ComparedRun, ...]
     differences: tuple[Setting, ...]
@@ -109,6 +109,7 @@ def _policy(result: dict[str, Any], policy: str) -> str:
 
 
 def _compared_run(run: Run, result: dict[str, Any], policy: str) -> ComparedRun:
+    """Return the head of a run's column: its name, policy, recommendation and window."""
     window, recommended = result.get("window") or {}, result.get("recommended") or {}
     return ComparedRun(
         run=run.pk,

@@ -147,7 +147,11 @@ def replay_groups(
     not_ranked: str,
     differences: Iterable[Setting],
 ) -> Iterator[Group]:
-    """Yield the figures of the simulated policies, if at least two runs have some."""
+    """Yield the group of the simulated policies' figures, if at least two runs have some.
+
+    ``chosen`` is the policy of each run. ``not_ranked`` says why no run is marked as the best, if
+    so. If tiers' limits are among ``differences``, only latencies are ranked.
+    """
     figures = [
         (result.get("policies") or {}).get(name)
         for result, name in zip(results, chosen, strict=True)

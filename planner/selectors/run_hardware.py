@@ -23,14 +23,14 @@ Resolved = dict[str, Any]
 
 
 def stored_hardware(resolved: Resolved) -> UserFacts:
-    """Return the hardware facts for ``build_hardware`` from the data that a run stored."""
+    """Return the user's hardware facts, as a run stored them, for ``build_hardware``."""
     gpus = resolved.get("gpus") or {}
     models = resolved.get("models") or {}
-    named = resolved.get("profiles") or {}
+    stored_profiles = resolved.get("profiles") or {}
     rows = ProfileVersion.objects.select_related("profile").in_bulk(
-        [r["id"] for r in named.values()]
+        [r["id"] for r in stored_profiles.values()]
     )
-    for name, version in named.items():
+    for name, version in stored_profiles.items():
         if version["id"] not in rows:
             raise CatalogueError(
                 f"Profile {name}, version {version['version']}, has been removed. Choose another."
@@ -42,7 +42,9 @@ def stored_hardware(resolved: Resolved) -> UserFacts:
     return replace(
         facts,
         own=_own_corrections(facts, resolved.get("measured") or []),
-        profiles={name: profile_of(rows[version["id"]]) for name, version in named.items()},
+        profiles={
+            name: profile_of(rows[version["id"]]) for name, version in stored_profiles.items()
+        },
         prices={
             (row["region"], row["gpu"]): OwnPrice(**row)
             for row in (resolved.get("prices") or {}).get("rows", [])

@@ -14,7 +14,7 @@ def savings(result: dict[str, Any], baseline: str) -> dict[str, dict[str, dict[s
 
     A negative saving is a loss. ``fraction`` is a share of the baseline's value, None if that is
     zero. ``equal`` is the fraction of the cost at the baseline's SLO attainment. It is None if the
-    attainment is equal or the cost is not known (X4).
+    attainment is equal or the cost is not known.
     """
     policies: dict[str, dict[str, Any]] = result["policies"]
     base = policies[baseline]

@@ -63,7 +63,13 @@ class ObservedSpeed:
 def observed_speeds(model: str, gpu: str, tp: int) -> list[ObservedSpeed]:
     """Return the measured speeds in active plans and in the last outcomes, newest first."""
     live = [
-        ObservedSpeed(None, name, drift["scenario"], datetime.fromisoformat(drift["until"]), drift)
+        ObservedSpeed(
+            outcome=None,
+            source=name,
+            scenario=drift["scenario"],
+            ends=datetime.fromisoformat(drift["until"]),
+            drift=drift,
+        )
         for name, drifts in Source.objects.exclude(speed=[]).values_list("name", "speed")
         for drift in drifts
         if (drift["model"], drift["gpu"], drift["tp"]) == (model, gpu, tp)

@@ -132,8 +132,8 @@ def plans_replaced_by(plan: Plan, run: Run) -> list[ActivePlan]:
     The first is the active plan of the same scenario. Plans of other scenarios follow if this plan
     has all of their deployments.
 
-    Raises NotReady if another scenario's plan shares only some deployments with this one. Two plans
-    for one deployment would contradict each other, and the other plan's remaining deployments would
+    Raises NotReady if another scenario's plan shares only some deployments with this one. Left
+    active, the two would contradict each other. Ended, the deployments that are not shared would
     have no plan.
     """
     return _plans_replaced_by_pools(
@@ -198,7 +198,8 @@ def _notify_subscribers(plan: ActivePlan, status: str) -> None:
 
 
 def _checked_message(text: str) -> str:
-    text = text.strip().replace("\0", "")
+    """Return a message without outer spaces; raise PlannerError if it is too long."""
+    text = text.strip().replace("\0", "")  # PostgreSQL stores no NUL characters
     if len(text) > MAX_MESSAGE_CHARACTERS:
         raise PlannerError(
             f"message: at most {MAX_MESSAGE_CHARACTERS} characters, not {len(text):,}."

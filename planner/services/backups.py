@@ -395,7 +395,7 @@ def _unpack(path: Path, folder: Path) -> None:
 
 
 def read_manifest(path: Path) -> Manifest:
-    """Return the manifest of a file without reading the rest of it."""
+    """Return the manifest of a backup without reading the rows and files after it."""
     with suppress(*UNREADABLE, ValueError, TypeError), _open_tar(path) as tar:
         # _pack() writes the manifest first.
         first = tar.next()

@@ -305,7 +305,7 @@ def _sharing_sentence(sharing: Sharing) -> str:
 
 
 def _report(file: BenchmarkFile) -> dict[str, Any]:
-    """Return the summary of a file that pages and the API show."""
+    """Return the summary of a benchmark file that pages and the API show."""
     rows = file.rows
     groups: dict[tuple[str, str, str, float], int] = {}
     for key in zip(

@@ -37,9 +37,7 @@ def demo_ensure(*, password: str) -> Run | None:
                 user.join(current_workspace(), User.Role.ADMIN)
                 User.objects.create_user(DEMO_APPROVER, password=password, role=User.Role.APPROVER)
                 trace = trace_ingest_path(
-                    path=path,
-                    options=IngestOptions(name=path.name, format="demand"),
-                    owner=user,
+                    path=path, options=IngestOptions(name=path.name, format="demand"), owner=user
                 )
                 scenario = scenario_create(owner=user, document=demo_scenario(trace.name))
                 seed = parse(scenario.document).seed

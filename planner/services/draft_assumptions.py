@@ -159,7 +159,7 @@ def _region(trace: Trace, draft: Scenario) -> Iterator[Assumption]:
         "weights are at hand in the region (SageServe, section 4)",
         "Longer cold starts need earlier scale-up.",
     )
-    if (tier.ttft_ms or 0) > drafts.TTFT_MS:
+    if (tier.ttft_ms or 0) > drafts.TTFT_MS:  # the draft loosened the usual limit
         yield Assumption(
             "tiers",
             "First token of the fast tier",
@@ -170,7 +170,7 @@ def _region(trace: Trace, draft: Scenario) -> Iterator[Assumption]:
 
 
 def _limits(trace: Trace, draft: Scenario) -> Iterator[Assumption]:
-    """Yield the assumptions on tiers and their SLO limits."""
+    """Yield the assumption on tiers: their shares of traffic and SLO limits, with the source."""
     shares = draft.traffic.sources[0].tiers
     tiers = "; ".join(
         f"{shares.get(tier.name, 0):.0%} {tier.name}, "

@@ -97,7 +97,11 @@ def scenario_draft(
 
 
 def _sources(trace: Trace, serving: Serving) -> list[dict[str, Any]]:
-    """Return the traffic sources of a draft: one per series, per label, or for the whole trace."""
+    """Return the traffic sources of a draft, as in a scenario file.
+
+    A request log has one source, or one per model label. Counts per bin have one per series, with
+    assumed lengths if the series counts no tokens.
+    """
     model = serving.profile.model
     common: dict[str, Any] = {
         "trace": trace.name,

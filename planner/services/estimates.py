@@ -216,16 +216,20 @@ def _measured_changes(
 
 
 def _answer_row(
-    deployed: Deployment, before: Estimate, fit: EstimateFit, change: Change | None = None
+    deployed: Deployment, uncorrected: Estimate, fit: EstimateFit, change: Change | None = None
 ) -> Answer:
-    """Return one estimate with the keys of docs/interfaces.md, corrected by ``change``."""
-    split = before.arranged.split  # also if the estimate chose the split itself
+    """Return one estimate with the keys of docs/interfaces.md, corrected by ``change``.
+
+    The expected error is that of similar benchmark rows. Measurements of the user's own, from which
+    ``change`` comes, can only lower it.
+    """
+    split = uncorrected.arranged.split  # also if the estimate chose the split itself
     version = deployed.version and f"{deployed.engine} {deployed.version}"
     basis = fit.basis(deployed.shape.name, deployed.gpu, version)
     later = fit.later_version(deployed.engine, deployed.version)
     age = (timezone.localdate() - fit.published).days
-    estimate = corrected_estimate(before, change, deployed.osl) if change else before
-    key, cell = fit.errors[basis].of(replace(error_properties(deployed), split=split))
+    estimate = corrected_estimate(uncorrected, change, deployed.osl) if change else uncorrected
+    cell_key, cell = fit.errors[basis].of(replace(error_properties(deployed), split=split))
     fitted_error = {name: value for name, value in asdict(cell).items() if name != "rows"}
     error: dict[str, float] = dict(fitted_error)
     if change:  # own rows may narrow the error, never widen it
@@ -259,7 +263,7 @@ def _answer_row(
         },
         "expected_error": {
             **error,
-            "basis": _error_basis(basis, change, cell_words(key, cell.rows)),
+            "basis": _error_basis(basis, change, cell_words(cell_key, cell.rows)),
             "model_checked": deployed.shape.name in fit.models,
             "gpu_checked": deployed.gpu.name in fit.gpus,
             "outside": [
@@ -277,7 +281,7 @@ def _answer_row(
             *_bottleneck_notes(deployed, estimate),
             *compare_with_built_in(deployed, estimate),
         ],
-        "own": _own_correction(before, change, fitted_error),
+        "own": _own_correction(uncorrected, change, fitted_error),
     }
 
 
@@ -353,20 +357,20 @@ def power_w(deployed: Deployment, estimate: Estimate) -> float:
     model = power_model(gpu)
     shape = replace(deployed.shape, encoder=None)
     context = estimate.batch * (deployed.isl + deployed.osl / 2.0)
-    # prompts that start per iteration
-    per_token = 0.0 if arranged.split else estimate.batch / deployed.osl
+    # Prompts that start per iteration of decode. Each has isl² / 2 pairs of tokens in attention.
+    prompts = 0.0 if arranged.split else estimate.batch / deployed.osl
     decoding = load(
         operator_graph(shape, arranged.decode), gpu, estimate.tbt_s, estimate.batch, context,
-        per_token * deployed.isl, per_token * deployed.isl**2 / 2.0,
+        prompts * deployed.isl, prompts * deployed.isl**2 / 2.0,
     )  # fmt: skip
     total = float(watts(model, gpu, decoding)) * arranged.decode.gpus * arranged.decode_workers
     if not arranged.split:
         return total
     ranks = arranged.prefill.attention_dp
-    reading = load(
+    prefill = load(  # without sequences in decode: batch and context are 0
         operator_graph(shape, arranged.prefill), gpu, estimate.prompt_s, 0.0, 0.0,
         ranks * deployed.isl, ranks * deployed.isl**2 / 2.0,
     )  # fmt: skip
     busy = min(1.0, prefill_busy_share(deployed, estimate))
-    worker_w = busy * float(watts(model, gpu, reading)) + (1.0 - busy) * gpu.idle_w
+    worker_w = busy * float(watts(model, gpu, prefill)) + (1.0 - busy) * gpu.idle_w
     return total + worker_w * arranged.prefill.gpus * arranged.prefill_workers

@@ -140,10 +140,10 @@ def _in_scenario_names(
 ) -> _CompletePool:
     """Return a pool under the scenario's names; raise ScenarioError for a missing fact."""
     location = f"{name}, {pool.name}" if pool.name else name
-    if lacking := [fact for fact in pool.needs if not getattr(given, fact)]:
+    if missing := [fact for fact in pool.needs if not getattr(given, fact)]:
         raise ScenarioError(
-            f"{location}: the file does not state {' and '.join(NEEDS[fact] for fact in lacking)}. "
-            f"Give {', '.join(lacking)}."
+            f"{location}: the file does not state {' and '.join(NEEDS[fact] for fact in missing)}. "
+            f"Give {', '.join(missing)}."
         )
     model = _model(pool.model or given.model, scenario, known, location)
     gpu = _gpu(pool.gpu or given.gpu, scenario, known, location)
@@ -152,17 +152,17 @@ def _in_scenario_names(
     width = pool.width or given.tp or 1
     if pool.dp and engines == 1 and not _has_experts(model, known):
         engines, width = pool.dp, max(1, width // pool.dp)
-    # A launch line and the replicas of a manifest are those of the start.
+    # Launch lines and manifests only state the replicas at the start, so ``given`` goes first.
     replicas = pool.replicas if given.replicas is None else given.replicas
     if replicas is None:
         replicas = max(pool.minimum or 0, 0 if pool.minimum == 0 else 1)
         notes.append(f"{pool.name}: replicas are not stated; its least, {replicas}, is assumed")
     if engines > 1:
         notes.append(f"{pool.name}: each pod runs {engines} engines, which count as replicas")
-    asked = pool.gpus
-    if asked and asked != width * engines:
+    pod_gpus = pool.gpus
+    if pod_gpus and pod_gpus != width * engines:
         notes.append(
-            f"{pool.name}: its pods ask for {asked} GPUs, its engine uses {width * engines}"
+            f"{pool.name}: its pods ask for {pod_gpus} GPUs, its engine uses {width * engines}"
         )
     return _CompletePool(
         replace(
@@ -295,27 +295,33 @@ def _with_needed_gpus(row: Mapping[str, Any], region: Any, placed: Sequence[_Com
 def _new_profiles(
     placed: Sequence[_CompletePool], scenario: Scenario, known: UserFacts
 ) -> Iterator[Row]:
-    """Yield profiles that the scenario lacks: built-in measured ones, else estimated ones."""
-    have = {_key(row.model, row.gpu, _width(row), row.role) for row in scenario.profiles}
+    """Yield profiles that the scenario lacks, as in a scenario file.
+
+    The built-in measured profile is used if it has the pool's precision (bf16) and only tensor
+    parallelism. Any other pool gets an estimated profile.
+    """
+    present = {_key(row.model, row.gpu, _width(row), row.role) for row in scenario.profiles}
     for complete in placed:
         pool = complete.pool
         role = pool.role if pool.role in ("prefill", "decode") else "mixed"
         key = _key(complete.model, complete.gpu, complete.width, role)
-        if key in have:
+        if key in present:
             continue
-        have.add(key)
+        present.add(key)
         row: Row = {"model": complete.model, "gpu": complete.gpu}
         built_in = (
             _canonical(complete.model),
             complete.gpu,
             complete.width,
         ) in catalogue.profiles()
-        spread = _parallelism(pool, complete.width, experts=_has_experts(complete.model, known))
+        parallelism = _parallelism(
+            pool, complete.width, experts=_has_experts(complete.model, known)
+        )
         precision = pool.precision or _published(complete.model)
-        if built_in and precision == "bf16" and not spread.keys() - {"tp"}:
+        if built_in and precision == "bf16" and not parallelism.keys() - {"tp"}:
             row |= {"tp": complete.width}
         else:
-            row |= {"kind": "roofline", **spread}
+            row |= {"kind": "roofline", **parallelism}
             row |= {"precision": precision} if precision != "bf16" else {}
             row |= {"kv_precision": pool.kv_precision} if pool.kv_precision else {}
             row |= {"engine": pool.engine} if pool.engine else {}

@@ -35,20 +35,21 @@ def compile_ahead() -> None:
         if isinstance(value, Dispatcher)
     }
     _lock_file().touch()
-    began, done = time.monotonic(), threading.Event()
+    began, compiled = time.monotonic(), threading.Event()
 
     def write_seconds_left() -> None:
         """Write the estimated remaining seconds into the lock file, once a second."""
-        while not done.wait(1.0):
-            share = sum(bool(kernel.signatures) for kernel in kernels) / len(kernels)
-            left = (time.monotonic() - began) * (1.0 / max(share, 0.02) - 1.0)
+        while not compiled.wait(1.0):
+            compiled_share = sum(bool(kernel.signatures) for kernel in kernels) / len(kernels)
+            # At least 2 %, so that the first estimate is finite.
+            left = (time.monotonic() - began) * (1.0 / max(compiled_share, 0.02) - 1.0)
             with _lock_file().open("r+") as file:
                 file.write(f"{left:9.0f}")
 
     writer = threading.Thread(target=write_seconds_left, daemon=True)
     writer.start()
     warm_up()
-    done.set()
+    compiled.set()
     writer.join()
 
 
@@ -86,11 +87,10 @@ def wait_until_compiled(progress: Callable[[float, str], None]) -> None:
 
     ``progress`` gets the remaining time in words. It may raise to stop the wait.
     """
-    while (left := seconds_left()) is not None:
-        about = 10 * max(1, math.ceil(left / 10))
+    while (remaining_s := seconds_left()) is not None:
+        rounded_s = 10 * max(1, math.ceil(remaining_s / 10))
         progress(
-            0.0,
-            f"The simulator is being compiled, about {about} s left. Then this run starts",
+            0.0, f"The simulator is being compiled, about {rounded_s} s left. Then this run starts"
         )
         time.sleep(0.5)
 

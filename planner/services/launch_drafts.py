@@ -107,7 +107,7 @@ def launch_assumptions(described: LaunchDescription, document: str) -> tuple[Ass
 
 
 def _assumptions(described: LaunchDescription, document: str) -> Iterator[Assumption]:
-    """Yield the assumptions of the draft, in the order of the form."""
+    """Yield what the draft assumes: profile, price, lengths, shape of the day and cold start."""
     draft = parse(document)
     profile, region = draft.profiles[0], draft.regions[0]
     (capacity,) = region.capacity.values()

@@ -52,12 +52,7 @@ class SendFailed(PlannerError):
 
 
 def notify(
-    workspace: Workspace,
-    event: str,
-    text: str,
-    url: str = "",
-    *,
-    people: Iterable[User] = (),
+    workspace: Workspace, event: str, text: str, url: str = "", *, people: Iterable[User] = ()
 ) -> int:
     """Notify the subscribers of ``event`` (models.notification.Event).
 
@@ -190,7 +185,7 @@ def _queue_delivery(channel: Channel, event: str, text: str, url: str) -> Delive
 
 
 def _send(row: Delivery) -> None:
-    # again: the operator may have changed the list of allowed addresses
+    # Checked again: the operator may have changed the list of allowed addresses since.
     _check_address(row.channel)
     if row.channel.kind == Channel.Kind.EMAIL:
         _send_mail(row)

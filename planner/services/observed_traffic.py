@@ -28,7 +28,7 @@ def live_trace_name(name: str) -> str:
 
 
 def planned_pools(plan: ActivePlan, begins: datetime, ends: datetime) -> list[HeldPool]:
-    """Return the replicas over time that the plan requested, read as autoscalers read it."""
+    """Return the replicas over time that the plan requested, as autoscalers read it."""
     zone = ZoneInfo(plan.zone)
     moments = [begins + n * READ_EVERY for n in range(max(1, int((ends - begins) / READ_EVERY)))]
     local = [moment.astimezone(zone).replace(tzinfo=None) for moment in moments]

@@ -327,7 +327,7 @@ def _request_json(
     body: bytes | None = None,
     headers: dict[str, str] | None = None,
 ) -> dict[str, Any]:
-    """Return the JSON object that the provider responds with."""
+    """Return the JSON object that the provider responds with; raise ProviderFailed without one."""
     try:
         response = outgoing_requests.request(
             "GET" if body is None else "POST", url, _allowed_addresses(idp), body=body,

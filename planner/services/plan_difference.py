@@ -79,7 +79,7 @@ class Difference:
 
 
 def plan_difference(plan: Sequence[PoolPlan], active: Sequence[PoolPlan]) -> Difference:
-    """Return the difference of ``plan`` from the active plan; both use the same time zone."""
+    """Return the difference of ``plan`` from the active plan at times for which both are known."""
     times, step = _comparison_times(plan)
     before = {pool.key: pool for pool in active}
     after = {pool.key: pool for pool in plan}
@@ -92,10 +92,8 @@ def plan_difference(plan: Sequence[PoolPlan], active: Sequence[PoolPlan]) -> Dif
     old_usd, usd = (
         _cost_usd(counts * hours_per_step, keys, before, after) for counts in (old, new)
     )
-    changed, total = (
-        float(np.abs(new - old).sum()) * hours_per_step,
-        float(old.sum()) * hours_per_step,
-    )
+    changed = float(np.abs(new - old).sum()) * hours_per_step
+    total = float(old.sum()) * hours_per_step
     return Difference(
         hours=len(compared_times) * hours_per_step,
         left_out=(len(times) - len(compared_times)) * hours_per_step,

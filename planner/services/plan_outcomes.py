@@ -90,7 +90,7 @@ def active_periods(plan: ActivePlan, now: datetime) -> Iterator[Period]:
 def outcome_judge(
     *, plan: ActivePlan, begins: datetime, ends: datetime, now: datetime, progress: Progress
 ) -> Outcome | None:
-    """Compute the outcome of one period of a plan; return None if another worker does it."""
+    """Compute, store and notify a period's outcome of a plan; None if another worker does."""
     outcome = Outcome(plan=plan, begins=begins, ends=ends, started_at=now)
     try:
         with transaction.atomic():

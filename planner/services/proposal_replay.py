@@ -71,11 +71,13 @@ def _replay(plan: ActivePlan, run: Run, name: str, by: User | None) -> Run | Non
         begins, ends = (
             datetime.fromisoformat(run_result(run)["window"][key]) for key in ("start", "end")
         )
-        rows = list(periodic_rows(plan, begins, ends)) if _has_unique_pools(plan, scenario) else []
-        if not 0 < len(rows) <= MOST_STEPS:
+        schedule = (
+            list(periodic_rows(plan, begins, ends)) if _has_unique_pools(plan, scenario) else []
+        )
+        if not 0 < len(schedule) <= MOST_STEPS:
             return None
         document = text.edit(
-            run.document, {"policies": [{"name": REPLAYED, "timetable": rows}]}, run.name
+            run.document, {"policies": [{"name": REPLAYED, "timetable": schedule}]}, run.name
         )
         text.parse(document, run.name)
     except EXPECTED:

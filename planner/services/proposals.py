@@ -276,7 +276,7 @@ def _add_entry(
     run: Run | None = None,
     anchor: Mapping[str, Any] | None = None,
 ) -> ProposalEntry:
-    """Add an entry to a proposal, and notify the people concerned."""
+    """Add an entry to a proposal by a user or ``rule``, and notify those concerned or mentioned."""
     entry = ProposalEntry.objects.create(
         proposal=proposal,
         kind=kind,

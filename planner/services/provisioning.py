@@ -13,12 +13,7 @@ from django.core.cache import cache
 
 from planner.domain.kinds.provision import Options
 from planner.domain.options import options_of
-from planner.domain.provisioning.levels import (
-    Measurements,
-    measured_on,
-    problem_of,
-    solve_levels,
-)
+from planner.domain.provisioning.levels import Measurements, measured_on, problem_of, solve_levels
 from planner.domain.serialise import as_json
 from planner.errors import NotFound, NotReady
 from planner.inputs.catalogue.hardware import shape
@@ -71,15 +66,15 @@ def _plain_name(pool: dict[str, Any]) -> str:
 
 
 def operator_sensitivity(run: Run, pool: dict[str, Any]) -> dict[str, Any]:
-    """Return how the pool's operators respond to length, batch, rate and share of a GPU (A2)."""
+    """Return how a pool's operators respond to length, batch, rate and share of a GPU; cached."""
 
     def compute() -> dict[str, Any]:
-        service, measured = service_of_pool(run, pool)
+        phase_load, measured = service_of_pool(run, pool)
         responses = sensitivity(
-            service,
-            lambda s: problem_of(s, pool["weights"], measured=measured),
+            phase_load,
+            lambda changed: problem_of(changed, pool["weights"], measured=measured),
             lengths=SENSITIVITY_LENGTHS,
-            rates=np.unique([*RATES, round(service.requests_s, 1)]),
+            rates=np.unique([*RATES, round(phase_load.requests_s, 1)]),
         )
         arrays = {
             field.name: np.round(getattr(responses, field.name), 6).tolist()
@@ -169,7 +164,7 @@ def service_of_pool(run: Run, pool: dict[str, Any]) -> tuple[PhaseLoad, Measurem
     gpu = next(gpu for gpu in hardware.gpus if gpu.name == pool["gpu"])
     assert model.shape is not None
     images = float(pool.get("images") or 0.0)
-    service = PhaseLoad(
+    phase_load = PhaseLoad(
         shape=model.shape,
         gpu=gpu,
         phase=pool["phase"],
@@ -185,7 +180,7 @@ def service_of_pool(run: Run, pool: dict[str, Any]) -> tuple[PhaseLoad, Measurem
     measured = measured_on(
         hardware_facts, [gpu.name], timing=options.kernels, interference=options.interference
     )
-    return service, replace(measured[gpu.name], times=float(pool.get("times", 1.0)))
+    return phase_load, replace(measured[gpu.name], times=float(pool.get("times", 1.0)))
 
 
 def _cached(

@@ -179,7 +179,7 @@ def _nearest(answers: Sequence[dict[str, Any]], question: SizeQuestion) -> str:
 
 
 def _cheapest_for_rate(question: SizeQuestion) -> dict[str, Any]:
-    """Return the cheapest fleet of whole replicas for a rate, from the deployment search."""
+    """Return the fleet of equal replicas, without disaggregation, that needs the fewest GPUs."""
     gpu_type = catalogue.gpu_name(question.gpu)
     query = DeploymentQuery(
         model=question.model,
@@ -192,33 +192,33 @@ def _cheapest_for_rate(question: SizeQuestion) -> dict[str, Any]:
         top=MOST_TOP,
     )
     candidates = search_deployments(query)["candidates"]
-    best = min(
+    cheapest = min(
         (candidate for candidate in candidates if candidate["mode"] == "agg"),
         key=lambda candidate: candidate["fleet_gpus"],
         default=None,
     )
-    if best is None:
+    if cheapest is None:
         raise PlannerError(
             f"No replica of {question.model} on {gpu_type} meets the limits. Loosen a limit, or "
             "choose another GPU or model."
         )
     rps = question.rps or 0.0
     return {
-        "gpus": best["fleet_gpus"],
-        "replicas": best["instances"],
-        "tp": best["gpus"],
+        "gpus": cheapest["fleet_gpus"],
+        "replicas": cheapest["instances"],
+        "tp": cheapest["gpus"],
         "gpu": gpu_type,
         "model": catalogue.model_name(question.model),
-        "rps_per_replica": best["max_rps"],
-        "ttft_ms": best["ttft_ms"],
-        "tbt_ms": best["tbt_ms"],
+        "rps_per_replica": cheapest["max_rps"],
+        "ttft_ms": cheapest["ttft_ms"],
+        "tbt_ms": cheapest["tbt_ms"],
         "tokens_per_s": rps * question.osl,
-        "expected_error": best["expected_error"],
+        "expected_error": cheapest["expected_error"],
         "assumptions": [
             f"{rps:g} requests arrive per second, at random moments (Poisson).",
             f"Limits hold for {query.percentile:g}% of requests.",
             "TTFT and TPOT are those of a fully loaded replica.",
-            f"Weights are in {best['precision']}, the engine is {best['engine']}.",
+            f"Weights are in {cheapest['precision']}, the engine is {cheapest['engine']}.",
             "Prefill and decode share GPUs.",
         ],
     }

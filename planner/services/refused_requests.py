@@ -42,9 +42,9 @@ def count_refusal(status: int, *, signed_in: bool) -> None:
     In a file-based cache, two refusals at the same moment may count as one.
     """
     key = _key(status, CALLERS[0] if signed_in else CALLERS[1])
-    cache.add(key, 0, None)
+    cache.add(key, 0, timeout=None)
     cache.incr(key)
-    cache.touch(key, None)
+    cache.touch(key, timeout=None)  # incr() in a file-based cache sets the default timeout
 
 
 def refusal_counts() -> dict[tuple[int, str], int]:

@@ -164,7 +164,7 @@ class SharedParts:
     def _compute(
         self, claimed: RunPart, parts: Sequence[Part[T]], shared: Sequence[Any], progress: Progress
     ) -> None:
-        """Compute a claimed part and store its result."""
+        """Compute a claimed part, and store its result unless another worker took it over."""
         part = parts[claimed.place]
         self.fraction, self.part = 0.0, claimed
 

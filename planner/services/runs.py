@@ -277,7 +277,7 @@ def _end_abandoned(now: datetime) -> None:
 WAITING_PART = {"state": RunPart.State.WAITING, "worker": "", "progress": 0.0}
 REMEDIES = {
     Run.Kind.INGEST: "The file is damaged or expands to more than the memory holds: write it again "
-    "as CSV, or split it.",
+    "as CSV, or split it."
 }
 DEFAULT_REMEDY = "Choose a shorter window, a smaller scale or wider bins."
 

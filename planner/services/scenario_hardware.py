@@ -20,7 +20,12 @@ LISTED = 12  # names listed in the message about an unknown one
 
 
 def resolve_scenario(scenario: Scenario) -> Resolved:
-    """Return the stored facts that a scenario names; raise ScenarioError for a missing profile."""
+    """Return the user's facts and prices that a scenario uses, for storage with a run.
+
+    They are GPU types, models, profile versions, kernel measurements, measurements of deployments
+    and prices. Types and models that the scenario describes in full are left out. Raise
+    ScenarioError for a missing profile.
+    """
     gpus = {section.gpu for section in scenario.profiles}
     models = {section.model for section in scenario.profiles}
     in_full = {gpu.name for gpu in scenario.gpus if gpu.in_full}

@@ -19,11 +19,7 @@ MAX_MESSAGE_CHARACTERS = 500  # characters of a change note
 
 @transaction.atomic
 def scenario_create(
-    *,
-    owner: User | None,
-    document: str,
-    message: str = "",
-    origin: ScenarioVersion | None = None,
+    *, owner: User | None, document: str, message: str = "", origin: ScenarioVersion | None = None
 ) -> Scenario:
     """Store a new scenario under the name in its document; raise ScenarioError if invalid."""
     check_may_plan(owner)
@@ -211,7 +207,7 @@ def _save(
     message: str,
     origin: ScenarioVersion | None,
 ) -> Scenario:
-    """Check the document, and save the scenario with a new version row."""
+    """Check the document, and save the scenario with a new version row, copied from ``origin``."""
     if len(message) > MAX_MESSAGE_CHARACTERS:
         raise PlannerError(
             f"message: at most {MAX_MESSAGE_CHARACTERS} characters, not {len(message)}."

@@ -55,6 +55,7 @@ class SessionStore(db.SessionStore):
             Session.objects.filter(pk=self.row_key).update(last_used_at=now, address=address)
 
     def _get_session_from_db(self) -> Session | None:
+        """Return the row of this session, and keep its times and address; None if it expired."""
         row = Session.objects.filter(pk=self.row_key, expire_date__gt=timezone.now()).first()
         if row is None:
             self._session_key = None
@@ -71,10 +72,10 @@ class SessionStore(db.SessionStore):
         super().create()
 
     def create_model_instance(self, data: dict[str, Any]) -> Session:
+        """Return an unsaved row of this session; it expires a fixed time after the sign-in."""
         return Session(
             session_key=self.row_key,
             session_data=self.encode(data),
-            # From the sign-in, not from the last use.
             expire_date=self.created_at + timedelta(seconds=settings.SESSION_COOKIE_AGE),
             user_id=int(data[SESSION_KEY]) if SESSION_KEY in data else None,
             created_at=self.created_at,

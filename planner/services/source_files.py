@@ -21,12 +21,7 @@ from planner.errors import EXPECTED, SourceError
 from planner.inputs.ingest import IngestOptions, ingest_file, sha256_file
 from planner.inputs.live.bucket import READ_S, Bucket, Keys, NotCopied
 from planner.inputs.live.files import samples_of_file
-from planner.inputs.live.settings import (
-    BucketSettings,
-    FileSettings,
-    FolderSettings,
-    settings_of,
-)
+from planner.inputs.live.settings import BucketSettings, FileSettings, FolderSettings, settings_of
 from planner.models import Source, SourceReading
 from planner.services.source_allowlist import allowed_folder, check_allowed, read_secret
 from planner.services.sources import reading_store, source_series

@@ -124,7 +124,7 @@ def source_read(
 
 
 def source_preview(*, user: User | None, kind: str, fields: Mapping[str, Any]) -> Preview:
-    """Return a preview of a source; raise SourceError if it cannot be read."""
+    """Return a preview of a source's files or metrics; raise SourceError if it cannot be read."""
     check_may_plan(user, "not make sources")
     source_settings = settings_of(kind, fields)
     check_allowed(kind, source_settings)

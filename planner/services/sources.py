@@ -171,7 +171,6 @@ def reading_store(
         bins=samples.bins.height,
         requests=samples.requests,
     )
-    # Remove readings of spans beyond the last MOST_READINGS.
     spans = source.readings.filter(sha256="")
     if (old := spans[MAX_READINGS : MAX_READINGS + 1].first()) is not None:
         spans.filter(pk__lte=old.pk).delete()

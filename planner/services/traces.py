@@ -146,7 +146,7 @@ def trace_choice(trace: Trace, place: int) -> IngestOptions:
 def trace_reread(
     *, trace: Trace, owner: User, options: IngestOptions, idempotency_key: str = ""
 ) -> Run:
-    """Read the stored file of a refused trace with other options."""
+    """Queue a run that reads the stored file of a refused trace with other options."""
     check_may_plan(owner, "not upload")
     ingest = _unsaved_ingest_run(owner, trace, options, idempotency_key)
     if earlier := runs.earlier_run(ingest):
@@ -215,11 +215,7 @@ def trace_run(
     if kind != Run.Kind.FORECAST:
         raise PlannerError("A trace alone can only be forecast. Name it in a scenario for more.")
     return runs.run_create(
-        owner=owner,
-        kind=kind,
-        trace=trace,
-        options=options,
-        idempotency_key=idempotency_key,
+        owner=owner, kind=kind, trace=trace, options=options, idempotency_key=idempotency_key
     )
 
 
@@ -303,7 +299,8 @@ def trace_read(
 ) -> IngestReport:
     """Read ``path`` into the trace's column store, and fill the trace's row from the report.
 
-    If several processes read the same bytes at the same time, only one reads and the others wait.
+    If several processes get the same bytes at the same time, one reads them. The others wait, and
+    return its report.
     """
     report_progress = progress or _ignore_progress
     with row_arrays.locked(store_of(trace.pk, trace.sha256), lambda: report_progress(0.0)):
@@ -371,7 +368,7 @@ def _register_trace(
     options: IngestOptions,
     name: str = "",
 ) -> tuple[Trace, bool]:
-    """Return the row for these bytes with these options, and whether it is new."""
+    """Return the trace of these bytes with these options, and whether it was created now."""
     document = asdict(options)
     sha256 = _content_hash(sha256, options)
     same_content = Trace.objects.filter(sha256=sha256).exclude(state=Trace.State.REFUSED)
@@ -421,6 +418,7 @@ def _model_limits(report: IngestReport, store: Path) -> dict[str, Any]:
 
 
 def _free_name(file_name: str) -> str:
+    """Return a trace's name made of its file's, with a number if that name is taken."""
     base = slugify(base_name(file_name.replace("/", "")).replace(".", "-"))[:100] or "trace"
     names = set(Trace.objects.filter(name__startswith=base).values_list("name", flat=True))
     name, n = base, 2

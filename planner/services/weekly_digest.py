@@ -28,7 +28,7 @@ def digest_send(*, now: datetime) -> None:
 
 
 def _lines(now: datetime) -> Iterator[str]:
-    """Yield the lines: active plans, firings of schedules, and compared plans."""
+    """Yield the lines: active plans, how schedules fired, and outcomes of plans that ended."""
     since = now - WEEK
     yield f"Headroom, {since:%Y-%m-%d} to {now:%Y-%m-%d}, workspace {current_workspace().name}."
     plans = active_plans()

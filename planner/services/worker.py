@@ -136,7 +136,7 @@ def _claim_next(queue: str) -> Run | None:
 def _carry_out(
     run: Run, observer: Progress | None = None, *, raise_errors: bool = False, leads: bool = True
 ) -> Run:
-    """Execute ``run``; a worker that does not lead only helps with its parts."""
+    """Execute ``run`` and store how it ended; a worker that does not lead only helps."""
     shared = SharedParts(run, leads=leads)
     watcher = _RunWatch(shared, None if raise_errors else _end_stuck_worker, observer)
     with within(run.workspace), logging_run(run.pk), watcher as watch:
@@ -306,10 +306,7 @@ class _RunWatch:
     """
 
     def __init__(
-        self,
-        shared: SharedParts,
-        give_up: Callable[[Run], None] | None,
-        observer: Progress | None,
+        self, shared: SharedParts, give_up: Callable[[Run], None] | None, observer: Progress | None
     ) -> None:
         self._run, self._shared = shared.run, shared
         self._give_up = give_up

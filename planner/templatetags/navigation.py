@@ -29,12 +29,7 @@ def navigation(context: dict[str, Any]) -> list[Entry]:
     """Return the places of the menu, with the jobs that the user may do."""
     here = _page(context)
     return [
-        Entry(
-            place,
-            jobs_of(context["user"], place.jobs),
-            here.startswith(place.beginnings),
-            here,
-        )
+        Entry(place, jobs_of(context["user"], place.jobs), here.startswith(place.beginnings), here)
         for place in PLACES
     ]
 

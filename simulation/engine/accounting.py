@@ -29,7 +29,7 @@ from simulation.lifecycle import LENT, OFF, READY, STARTING
 
 @kernel
 def _kv_token_seconds(instance: Any, t: float) -> float:
-    """Return the KV token-seconds occupied from ``t0`` to ``t``.
+    """Return the KV token-seconds occupied from ``t0``, the start of the run, to ``t``.
 
     The KV tokens in use rise by ``decodes`` at the end of each iteration.
     """
@@ -138,15 +138,16 @@ def count_arrival(state: Any, pool: int, t: float, tokens: int) -> None:
 
 @kernel
 def count_tokens(state: Any, slot: int, t: float, decoded: int, first_tokens: int) -> None:
-    """Count the tokens of the run that ended at ``t``.
+    """Count the tokens of the run of iterations that ended at ``t``.
 
-    Prefill tokens count at ``t``. Output tokens count at the end of each iteration.
+    ``decoded`` are output tokens of decodes, ``first_tokens`` those of finished prompts. Prefill
+    tokens count at ``t``, output tokens at the end of each iteration.
     """
     instance, clock = state.instances[slot], state.clock[0]
     pool = state.pools[instance.pool]
     pool.computed += instance.chunk
-    pool.given += decoded + first_tokens - instance.told
-    instance.told = 0
+    pool.given += decoded + first_tokens - instance.tokens_counted
+    instance.tokens_counted = 0
     if instance.chunk > 0:
         add_tokens(state, S_INPUT, instance.pool, t, instance.chunk)
     begin = instance.t0 + instance.dt

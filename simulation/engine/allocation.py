@@ -259,7 +259,7 @@ def services(fleet: Fleet) -> dict[Service, tuple[int, ...]]:
 def _endpoint_pools(
     takers: dict[Service, tuple[int, ...]], region: Array, regions: int
 ) -> list[list[int]]:
-    """Return the pools of each service in each region, services first."""
+    """Return the pools of each endpoint; endpoints are ordered by service, then by region."""
     return [
         [p for p in pools if region[p] == r] for pools in takers.values() for r in range(regions)
     ]
@@ -347,7 +347,7 @@ def _reachable_pools(fleet: Fleet) -> BoolArray:
 
 
 def _empty_record() -> Array:
-    """Return the record of a request that has not arrived."""
+    """Return the table with one record: that of a request that has not arrived."""
     blank = np.zeros(1, REQUEST)
     blank["first"] = blank["last"] = np.nan
     for nowhere in ("next", "newer", "older", "pool", "serving", "sender", "reason"):
@@ -369,7 +369,11 @@ def _longest_request(pool: Pool) -> int:
 
 
 def _start_s(fleet: Fleet, pool: Pool) -> float:
-    """Return the profile's ``start_s``. A decode pool has that of its slowest prefill pool."""
+    """Return the seconds that the serving stack adds to every TTFT of the pool's requests.
+
+    They are the profile's ``start_s``. A decode pool has those of its slowest prefill pool, where
+    its requests began.
+    """
     first = [
         sender.profile.start_s
         for sender in fleet.pools
@@ -379,7 +383,7 @@ def _start_s(fleet: Fleet, pool: Pool) -> float:
 
 
 def _pool_records(fleet: Fleet) -> tuple[Array, Array]:
-    """Return the records of the pools and the distinct curves of their profiles."""
+    """Return the records of the pools, and the distinct curves of their profiles as padded rows."""
     regions = [region.name for region in fleet.regions]
     pools = np.zeros(len(fleet.pools), POOL)
     curves: dict[bytes, Array] = {}

@@ -171,7 +171,11 @@ def _prefill(state: Any, slot: int, tokens: int) -> float:
 
 @kernel
 def _fill_with_prompts(state: Any, slot: int, preempted: bool, t: float) -> tuple[int, int, float]:
-    """Spend the budget on prompts; return its rest, prompt tokens and attention pairs."""
+    """Spend the token budget of the next iteration on prompts, and admit waiting requests.
+
+    Returns the remaining budget, the prompt tokens, and the token pairs in their attention. After a
+    preemption nothing is admitted.
+    """
     instance = state.instances[slot]
     pool = state.pools[instance.pool]
     undivided = pool.batching != CHUNKED
@@ -226,7 +230,11 @@ def _plan_run(
 
 @kernel
 def begin_run(state: Any, slot: int, t: float) -> None:
-    """Make room, admit, plan and start the next run of equal iterations, or go idle."""
+    """Make room, admit, plan and start the next run of equal iterations, or go idle.
+
+    Decodes pause in an iteration with prompts if the pool computes prompts alone, or if the budget
+    does not suffice for both.
+    """
     instance = state.instances[slot]
     pool = state.pools[instance.pool]
     preempted = _reserve_decodes(state, slot, t)

@@ -27,11 +27,11 @@ class Controller:
         self._forgets = False
         self._holds = holds(policy)
 
-    def look(self, now: float, *, read: bool = False) -> Hold | None:
-        """Make one scaling decision at ``now``.
+    def decide(self, now: float, *, read: bool = False) -> Hold | None:
+        """Make one scaling decision at ``now``, and apply its actions.
 
-        With ``read``, the observation has been read already. Returns a ``Hold``: how long the
-        decision stays the same. None means that the policy must be asked at each decision.
+        With ``read``, compiled code has read the observation already. Returns a ``Hold``: how long
+        the decision stays the same. None means that the policy must be asked at each decision.
         """
         # Observe even during an outage: readings always cover the time since the last decision.
         observation = self.observe(now, read=read)

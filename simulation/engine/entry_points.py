@@ -9,7 +9,7 @@ from simulation.engine.compiled_observation import read_observation
 from simulation.engine.fault_effects import apply_fault
 from simulation.engine.holding import hold_decision, note_queues
 from simulation.engine.limits import apply_limits
-from simulation.engine.loop import advance_until, tend_deferred
+from simulation.engine.loop import advance_until, route_deferred_requests
 from simulation.engine.scaling import (
     apply_moves,
     apply_speed,
@@ -65,9 +65,9 @@ def limit(handle: Any, max_batch: Any, kv_share: Any, t: float) -> None:
 
 
 @cached_kernel
-def tend(handle: Any, t: float) -> None:
+def route_deferred(handle: Any, t: float) -> None:
     """Route deferred requests that have become urgent; release others to endpoints with room."""
-    tend_deferred(opened(handle), t)
+    route_deferred_requests(opened(handle), t)
 
 
 @cached_kernel
@@ -80,7 +80,7 @@ def observe(handle: Any, t: float, reading: Any) -> None:
 def hold(handle: Any, until: float, timing: Any, reading: Any, planned: Any, guard: Any) -> bool:
     """Advance through the scaling decisions before ``until`` that change nothing.
 
-    Returns True if it stopped at a decision that may change something.
+    Returns True if it stopped at a decision that may change something, with its observation read.
     """
     return bool(hold_decision(opened(handle), until, timing, reading, planned, guard))
 

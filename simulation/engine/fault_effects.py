@@ -66,7 +66,7 @@ def _cut_run(state: Any, slot: int, t: float) -> None:
         finish, r = batch_at(state, slot, i)
         # The heap stores only the finish number; derive the tokens generated so far.
         state.requests[r].generated = state.requests[r].osl - (finish - instance.counter)
-    instance.k = instance.chunk = instance.told = 0
+    instance.k = instance.chunk = instance.tokens_counted = 0
 
 
 @kernel
@@ -185,7 +185,11 @@ def _lose_region(state: Any, region: int, t: float) -> None:
 def apply_fault(
     state: Any, kind: int, target: int, slot_or_rank: int, until: float, factor: float, t: float
 ) -> None:
-    """Apply one planned event at ``t``."""
+    """Apply one planned event of a fault at ``t``, then route the requests that it sent back.
+
+    ``target`` is a region for an outage and its end, else a pool. ``slot_or_rank`` chooses an
+    instance of the pool. A slow instance takes ``factor`` times as long until the time ``until``.
+    """
     if kind == OUTAGE:
         _lose_region(state, target, t)
     elif kind == RESTORE:

@@ -77,7 +77,7 @@ def _batch_up(state: Any, slot: int, i: int, key: int) -> None:
 
 @kernel
 def _batch_place(state: Any, slot: int, r: int) -> int:
-    """Return the index of request ``r`` in the heap; -1: not there."""
+    """Return the index of request ``r`` in its instance's heap of decodes; -1: not there."""
     # Search linearly: only preemption needs this, and stored indices would slow every sift.
     for i in range(state.instances[slot].decodes):
         if state.batch[slot, i] & ((1 << REQUEST_BITS) - 1) == r:
@@ -112,7 +112,7 @@ def _batch_remove(state: Any, slot: int, i: int) -> None:
 
 @kernel
 def _before(state: Any, time: float, slot: int, i: int) -> bool:
-    """Return whether (time, slot) comes before entry ``i``."""
+    """Return whether the event (time, slot) comes before entry ``i`` of the heap of instances."""
     other = state.event_time[i]
     return bool(time < other or (time == other and slot < state.event_slot[i]))
 

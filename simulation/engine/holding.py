@@ -13,7 +13,7 @@ import numpy as np
 from simulation.arrays import FloatArray, IntArray
 from simulation.compiler import kernel
 from simulation.engine.compiled_observation import WAITING, read_observation
-from simulation.engine.loop import advance_until, tend_deferred
+from simulation.engine.loop import advance_until, route_deferred_requests
 from simulation.engine.scaling import apply_targets
 from simulation.engine.signals import forget_latencies
 from simulation.policies.parts.guard import SEEN, decide_targets
@@ -52,7 +52,8 @@ _next_times = kernel(next_times)
 def note_queues(state: Any, timing: Any, reading: Any) -> None:
     """Record the queue lengths at the end of the series' present interval, and begin the next one.
 
-    The interval is ``timing.place[1]``. ``reading`` maps waiting requests at routers to pools.
+    The interval is ``timing.place[1]``. Requests at a router or in a NIW queue count for the pool
+    that ``reading.router_pool`` names.
     """
     interval = timing.place[1]
     for p in range(state.pools.shape[0]):
@@ -99,12 +100,12 @@ def hold_decision(
         if reading.measured.shape[0]:
             forget_latencies(state)
         apply_targets(state, targets, soft_s, off, keep, now)
-        tend_deferred(state, now)
+        route_deferred_requests(state, now)
 
 
 @kernel
 def _seen(reading: Any, planned: Any) -> Any:
-    """Return what the guard reads, ``[SEEN, pools]``; ``guarded_plan._seen`` does so in Python.
+    """Return the inputs of the guard, ``[SEEN, pools]``, as ``guarded_plan._guard_inputs`` does.
 
     Rows of ``measured`` are those that ``signals.read_signals`` writes: tokens/s of prompts and
     answers, batch, and late shares.

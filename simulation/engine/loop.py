@@ -54,7 +54,7 @@ def _send(state: Any, r: int, region: int, slot: int, t: float) -> None:
 
 @kernel
 def _route(state: Any, r: int, t: float) -> None:
-    """Choose region and instance for a request, or queue it at the router."""
+    """Choose region and instance for a request and send it there, or queue it at the router."""
     request = state.requests[r]
     # Its KV cache is already in the region, so the region is fixed.
     if request.carried:
@@ -74,7 +74,8 @@ def _route(state: Any, r: int, t: float) -> None:
 def _is_held(state: Any, r: int, t: float) -> bool:
     """Return whether a turn of a session must wait for the answer before it and its think time.
 
-    If so, the turn is postponed.
+    If so, its arrival is postponed to the end of the think time. That time is infinite while the
+    answer is not complete.
     """
     turn = state.turns[r]
     if turn.previous < 0:
@@ -151,7 +152,7 @@ def flush_opened(state: Any, t: float) -> None:
 
 @kernel
 def _pop_deferred(state: Any, model: int, r: int) -> int:
-    """Remove the first request of its NIW queue and return it."""
+    """Remove request ``r`` from the NIW queue of which it is the first, and return it."""
     request = state.requests[r]
     state.deferred[model, request.home, request.tier, HEAD] = request.next
     state.deferred_count[model] -= 1
@@ -215,8 +216,12 @@ def _release_deferred(state: Any, model: int, region: int, t: float) -> None:
 
 
 @kernel
-def tend_deferred(state: Any, t: float) -> None:
-    """Route urgent deferred requests at once, and let every endpoint with room release others."""
+def route_deferred_requests(state: Any, t: float) -> None:
+    """Route urgent deferred requests at once, and let every endpoint with room release others.
+
+    Also promote deferrable requests that became urgent while they waited at an instance. Urgency
+    depends on the tier. Room depends on the region, where requests of all tiers compete for it.
+    """
     for model in range(state.deferred.shape[0]):
         for tier in range(state.deferrable.shape[0]):
             while True:
@@ -246,7 +251,7 @@ def _process_instance_event(state: Any, slot: int, t: float) -> None:
     begin_run(state, slot, t)
     if instance.status == DRAINING and instance.running == 0 and instance.sending == 0:
         retire(state, slot, t)
-    # Every completion lets the endpoint signal room for deferred requests (E4).
+    # Every completion lets the endpoint signal room for deferred requests.
     for _ in range(completed):
         for i in range(pool.services, pool.services + pool.service_count):
             _release_deferred(state, state.pool_services[i], pool.region, t)

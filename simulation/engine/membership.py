@@ -67,7 +67,7 @@ def send_next_turn(state: Any, r: int, t: float) -> None:
 
 @kernel
 def complete(state: Any, slot: int, r: int, t: float) -> None:
-    """Complete a request: free its memory and count its latencies."""
+    """Complete request ``r`` at ``t``: free its memory, count its latencies, send the next turn."""
     request = state.requests[r]
     _leave_batch(state, slot, r)
     free_request(state, slot, r, request.isl + request.osl)
@@ -126,7 +126,7 @@ def _preempt_newest(state: Any, slot: int, t: float) -> None:
 
 @kernel
 def take_back(state: Any, slot: int, q: int) -> int:
-    """Remove the first request of queue ``q`` before its admission, and return it."""
+    """Remove the first request of queue ``q`` from the instance before its admission; return it."""
     instance = state.instances[slot]
     pool = state.pools[instance.pool]
     r = take_head(state, slot, q)
@@ -187,7 +187,11 @@ def add_fresh(state: Any, slot: int, r: int) -> None:
 
 @kernel
 def hand_over(state: Any, slot: int, r: int, t: float) -> None:
-    """Queue a KV cache for sending at the speed of the slower of both instances' links."""
+    """Queue the KV cache of request ``r`` for sending to a decode instance.
+
+    It passes the instance's own link and the link that the pool's instances share. The request
+    leaves the batch. Its memory is freed after the transfer.
+    """
     instance, request = state.instances[slot], state.requests[r]
     pool = state.pools[instance.pool]
     _leave_batch(state, slot, r)

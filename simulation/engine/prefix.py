@@ -28,8 +28,9 @@ MAX_BLOCKS = 200_000_000  # most blocks over all instances, 28 bytes each
 
 
 def allocate_caches(pools: Array, slots: int, block_tokens: int) -> tuple[Array, Array, Array]:
-    """Return ``(caches, nodes, buckets)`` and set the start of each pool's ranges.
+    """Return the tables ``(caches, nodes, buckets)``, one cache per slot of an instance.
 
+    Also set each pool's number of buckets and the start of its ranges of nodes and buckets.
     ``pools["blocks"]`` is the most blocks per instance. Raises ``SimulationError`` if there are too
     many blocks.
     """

@@ -22,7 +22,10 @@ def iteration_end(instance: Any, j: int) -> float:
 
 @kernel
 def _iterations_in(dt: float, growth: float, x: float, max_iterations: float) -> int:
-    """Solve growth j (j - 1) / 2 + dt j = x for j, in the form without cancellation."""
+    """Return the whole iterations of a run that end within ``x`` seconds, at most the given ones.
+
+    They solve growth j (j - 1) / 2 + dt j = x, in the form without cancellation.
+    """
     half = dt - 0.5 * growth
     root = np.sqrt(max(half * half + 2.0 * growth * x, 0.0))
     return int(min(max(2.0 * x / max(half + root, 1e-300), 0.0), max_iterations))

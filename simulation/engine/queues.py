@@ -126,7 +126,10 @@ def _next_queue(state: Any, slot: int, t: float) -> int:
 
 @kernel
 def _order_changes(state: Any, slot: int, t: float) -> float:
-    """Return the earliest time from which another waiting request may be next, without arrivals."""
+    """Return the earliest time at which the order of the waiting requests may change under DPA.
+
+    Later arrivals are not considered. It is inf if a preempted request is next.
+    """
     pool = state.pools[state.instances[slot].pool]
     earliest = np.inf
     for q in range(state.queues.shape[1] - 1):
@@ -200,7 +203,7 @@ def has_low(state: Any, slot: int) -> bool:
 
 @kernel
 def promote_aged(state: Any, slot: int, t: float) -> None:
-    """Move urgent deferrable requests to the end of the queue of the others."""
+    """Move deferrable requests that became urgent from the instance's last queue to the others."""
     last = state.queues.shape[1] - 1
     moved = False
     while has_low(state, slot) and not _yields(state, slot, state.queues[slot, last, HEAD], t):

@@ -69,8 +69,9 @@ def fill_log(
 ) -> None:  # fmt: skip
     """Fill the columns of the request log.
 
-    ``away[home, pool]`` is the time in seconds on the way back. Its last column is for requests
-    without a pool (-1).
+    ``away[home, pool]`` is the seconds from the pool back to the home region. Its last column is
+    for requests without a pool (-1). ``not_due`` is the mask of requests whose limits have not
+    passed. The other arrays are filled.
     """
     for i in range(requests.size):
         record = requests[i]

@@ -42,7 +42,8 @@ class NothingMore:
 class StreamFeed:
     """Feed that loads one piece of a stream after the other.
 
-    ``there`` is the part of the trace that the state has. ``tally`` collects finished requests.
+    ``there`` is the part of the trace that is in the state now. ``tally`` collects finished
+    requests.
     """
 
     def __init__(
@@ -68,10 +69,8 @@ class StreamFeed:
         state.clock["open"] += int((records["outcome"] != REJECTED).sum())
         prefix_start, prefix_ids = state.prefix_start, state.prefix_ids
         if isinstance(self._there.blocks, PrefixBlocks) and self._caching:
-            prefix_start, prefix_ids = (
-                self._there.blocks.start.copy(),
-                self._there.blocks.ids.copy(),
-            )
+            prefix_start = self._there.blocks.start.copy()
+            prefix_ids = self._there.blocks.ids.copy()
         replace_requests(state, keep, records, prefix_start, prefix_ids)
         self._read_next_piece()
 
@@ -81,7 +80,7 @@ class StreamFeed:
         self._tally_requests(state, np.ones(len(not_due), bool), not_due)
 
     def _tally_requests(self, state: State, which: BoolArray, not_due: BoolArray) -> None:
-        """Check the requests in ``which`` and add them to the tally."""
+        """Check the finished requests in the mask ``which`` and add them to the tally."""
         log = result_tables.rows(result_tables.request_log(state, not_due), which)
         check_requests(log, int(which.sum()), self._duration_s)
         self._tally.add(self._there.rows(which), log, self._fleet.tiers)

@@ -72,11 +72,11 @@ def simulate(
     check_inputs(fleet, policy, trace.regions, trace.tiers, interval_s)
     trace, duration_s = _requests_in_window(trace, duration_s, interval_s)
     state = allocate(trace, fleet, duration_s, interval_s, seed)
-    clockwork = begin(state, fleet, policy, duration_s, seed, progress, NothingMore())
-    waiting, held = run_window(state, fleet, policy, duration_s, interval_s, clockwork, watch)
+    time_advance = begin(state, fleet, policy, duration_s, seed, progress, NothingMore())
+    waiting, held = run_window(state, fleet, policy, duration_s, interval_s, time_advance, watch)
     due = due_s(trace, fleet.tiers)
     last_due_s = float(due[np.isfinite(due)].max(initial=0.0))
-    until_s = drain(state, duration_s, last_due_s, policy.interval_s, clockwork)
+    until_s = drain(state, duration_s, last_due_s, policy.interval_s, time_advance)
     log = result_tables.request_log(state, due > until_s)
     result = SimulationResult(
         policy=policy.name,
@@ -107,7 +107,7 @@ def begin(
     progress: Callable[[float], None] | None,
     feed: Feed,
 ) -> TimeAdvance:
-    """Place the first instances of the policy, plan the faults and return the time advance."""
+    """Place the first instances and plan the faults; return the object that runs the simulation."""
     regions = tuple(region.name for region in fleet.regions)
     faults = fault_events(fleet.faults, state.pools["maximum"], regions, duration_s, seed)
     policy_actions.place(state, fleet, policy.reset(fleet))
@@ -182,7 +182,7 @@ def run_window(
     policy: ScalingPolicy,
     duration_s: float,
     interval_s: float,
-    clockwork: TimeAdvance,
+    time_advance: TimeAdvance,
     watch: Watch | None = None,
 ) -> tuple[Array, Array]:
     """Advance to the end of the window and return queue lengths, ``[pools, intervals]`` each.
@@ -201,13 +201,14 @@ def run_window(
     now, hold = 0.0, None
     while now < duration_s:
         interval_before = int(timing.place[1])
-        read = decides = hold is not None and clockwork.hold(now, hold, timing, reading)
+        # ``read``: compiled code stopped at a decision and has read its observation.
+        read = decides = hold is not None and time_advance.hold(now, hold, timing, reading)
         if read:
             now = float(reading.observed_s[0])
         else:
             decision_s, end_s = next_times(timing)
             now = min(decision_s, end_s)
-            clockwork.advance(now)
+            time_advance.advance(now)
             if now == end_s:
                 entry_points.end_interval(state.handle, timing, reading)
             if now == decision_s:
@@ -221,14 +222,14 @@ def run_window(
         ):
             watch(now, state.requests)
         if decides:
-            hold = controller.look(now, read=read)
+            hold = controller.decide(now, read=read)
             reading, spans_s[0] = controller.observe.reading, float(policy.interval_s)
-            entry_points.tend(state.handle, now)
+            entry_points.route_deferred(state.handle, now)
     return waiting, held
 
 
 def drain(
-    state: State, duration_s: float, last_due_s: float, interval_s: float, clockwork: TimeAdvance
+    state: State, duration_s: float, last_due_s: float, interval_s: float, time_advance: TimeAdvance
 ) -> float:
     """Serve the requests left after the window, finish the counts and return the end time.
 
@@ -239,8 +240,8 @@ def drain(
     while state.clock[0]["open"] and now < until_s:
         ticks += 1
         now = float(min(duration_s + ticks * interval_s, until_s))
-        clockwork.advance(now)
+        time_advance.advance(now)
         if state.clock[0]["open"]:
-            entry_points.tend(state.handle, now)
+            entry_points.route_deferred(state.handle, now)
     entry_points.close(state.handle, now)
     return now

@@ -77,7 +77,7 @@ def _share(amount: float, divisor: float) -> float:
 
 @kernel
 def _most_one(share: float) -> float:
-    """Return ``share``, but at most 1."""
+    """Return ``share``, but at most 1, which rounding may exceed."""
     return 1.0 if share > 1.0 else share
 
 
@@ -97,6 +97,6 @@ def _measure(state: Any, t: float) -> None:
                 continue
             settle(state, slot, t)
             done = iterations_done(instance, t) * instance.decodes
-            pool.given += done - instance.told
-            instance.told = done
+            pool.given += done - instance.tokens_counted
+            instance.tokens_counted = done
         pool.compute_s = min(pool.busy_s, pool.token_s * (pool.computed + pool.given))

@@ -273,9 +273,10 @@ def _registration_counts(
 ) -> tuple[int, int]:
     """Return how many waiting instances register: prefill, decode.
 
-    They are the largest numbers that keep the ratio of all ready ones between ``low`` and ``high``.
-    If there are none, the role that is short registers enough to reach the ratio, or all it has.
-    Once no instance is loading, all register.
+    Pairs are of prefill and decode: the ``ready`` ones, and those that ``wait``. The result is the
+    largest numbers that keep the ratio of all ready ones between ``low`` and ``high``. If there are
+    none, the role that is short registers enough to reach the ratio, or all it has. Once no
+    instance is ``loading``, all register.
     """
     if loading == 0:
         return wait
@@ -299,7 +300,10 @@ def _registration_counts(
 
 @kernel
 def _count_side(state: Any, group: int, side: int) -> tuple[int, int, int]:
-    """Return the ready, waiting and still loading instances of one role of a group."""
+    """Return three counts of one role of a registration group: ready, waiting and loading.
+
+    ``side`` is 0 for prefill, 1 for decode. Waiting instances have loaded and wait to register.
+    """
     ready, waiting, starting = 0, 0, 0
     for p in range(state.pools.shape[0]):
         pool = state.pools[p]

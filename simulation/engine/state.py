@@ -91,7 +91,7 @@ INSTANCE = np.dtype(
         ("kv_low", "i8"),  # bounds of its KV tokens during the run, while it is ready
         ("kv_high", "i8"),
         # output tokens of the current run that are already in ``given`` of its pool
-        ("told", "i8"),
+        ("tokens_counted", "i8"),
         ("settled", "f8"),  # time up to which its hours are counted
         ("kept", "f8"),  # after the window: time up to which it is paid
         ("born", "f8"),  # time of its creation

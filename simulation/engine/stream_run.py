@@ -57,13 +57,13 @@ def simulate_stream(
     limits = StreamLimits(stream.requests, stream.most_tokens)
     state = allocate(first, fleet, duration_s, interval_s, seed, limits)
     feed = StreamFeed(first, pieces, fleet, tally, duration_s)
-    clockwork = begin(state, fleet, policy, duration_s, seed, progress, feed)
+    time_advance = begin(state, fleet, policy, duration_s, seed, progress, feed)
     watch_records = None if watch is None else lambda now, held: watch(now, held, tally)
     waiting, held = run_window(
-        state, fleet, policy, duration_s, interval_s, clockwork, watch_records
+        state, fleet, policy, duration_s, interval_s, time_advance, watch_records
     )
     last_due_s = feed.last_due_s if last_due is None else last_due(feed.last_due_s)
-    until_s = drain(state, duration_s, last_due_s, policy.interval_s, clockwork)
+    until_s = drain(state, duration_s, last_due_s, policy.interval_s, time_advance)
     feed.end(state, until_s)
     result = StreamResult(
         policy=policy.name,

@@ -106,7 +106,7 @@ class _TableModel(models.StructModel):
 
 
 def opener(kind: Tables) -> Any:
-    """Return the compiled function that turns a handle into ``kind``."""
+    """Return the compiled function that turns a handle into tables of the type ``kind``."""
 
     def opened(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         words = context.make_array(sig.args[0])(context, builder, args[0])

@@ -18,7 +18,7 @@ from simulation.policies.parts.guard import unguarded
 from simulation.policy import Hold
 
 EVENTS = 300_000  # between two checks of the wall clock; less than a second
-MOST_HELD = 0.02  # of the window, without a look at progress and at the watch
+MOST_HELD = 0.02  # share of the window simulated without a report of progress
 REPORT_EVERY_S = 0.5  # wall time after which progress is reported
 STEP = 0.01  # share of the window after which progress is reported
 

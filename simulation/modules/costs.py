@@ -1,4 +1,4 @@
-"""Cost of an action: seconds and memory to replicate or migrate modules (B4).
+"""Cost of an action: seconds and memory to replicate or migrate modules.
 
 An operation takes a fixed start time, plus its bytes over the bandwidth of the link. The start time
 is that of the source's smallest operation (CoCoServe, section 6.5, table 2: one layer of LLaMA-13B

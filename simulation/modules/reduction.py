@@ -1,4 +1,4 @@
-"""Module reduction, Algorithm 2 of CoCoServe: migrate, then evict, then slow down (B3).
+"""Module reduction, Algorithm 2 of CoCoServe: migrate, then evict, then slow down.
 
 Three phases of rising cost run until there is no violation:
 

@@ -1,4 +1,4 @@
-"""Choice of layers to replicate: Algorithm 1 of CoCoServe and the optimum (B3, B6)."""
+"""Choice of layers to replicate: Algorithm 1 of CoCoServe and the optimum."""
 
 from __future__ import annotations
 

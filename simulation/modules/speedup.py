@@ -1,4 +1,4 @@
-"""Speed-up of an instance with replicas of some of its layers (B2).
+"""Speed-up of an instance with replicas of some of its layers.
 
 The formulas are missing from the text of the source. They are rebuilt from its description (section
 4.1, equations 1 to 4). p_i is the number of copies of layer i, which split the batch evenly. delta

@@ -349,30 +349,34 @@ class _Stations:
             layers = np.where(tokens >= m, np.minimum(layers, self._layers(it, m)), layers)
         return np.asarray(layers + self._total(self.attention, it, ENDS, within=True), np.float64)
 
-    def _layers(self, it: Iteration, m: int) -> FloatArray:
-        """Return the seconds of all layers with ``m`` micro-batches."""
-        small = Iteration(
-            it.decodes / m,
-            it.decode_context / m,
-            it.prefill_tokens / m,
-            it.prefill_pairs / m,
-            it.encoder_tokens,
-            it.encoder_pairs,
+    def _layers(self, whole: Iteration, m: int) -> FloatArray:
+        """Return the seconds of all layers with ``m`` micro-batches.
+
+        Micro-batches pass the stations of a layer one behind the other: attention, FFN and the
+        transfers between them. So the busiest station limits them, or a micro-batch's own way.
+        """
+        micro_batch = Iteration(
+            whole.decodes / m,
+            whole.decode_context / m,
+            whole.prefill_tokens / m,
+            whole.prefill_pairs / m,
+            whole.encoder_tokens,
+            whole.encoder_pairs,
         )
         moe, dense = feed_forward_layers(self.shape)
-        ends_s = self._total(self.attention, small, ENDS, within=False)
+        ends_s = self._total(self.attention, micro_batch, ENDS, within=False)
         ends_per_layer = ends_s / max(self.shape.layers, moe + dense)
-        tokens = small.decodes + small.prefill_tokens
-        lone = max(self.shape.layers - moe - dense, 0)
-        total = np.asarray(m * lone * ends_per_layer, np.float64)
+        tokens = micro_batch.decodes + micro_batch.prefill_tokens
+        without_ffn = max(self.shape.layers - moe - dense, 0)
+        seconds = np.asarray(m * without_ffn * ends_per_layer, np.float64)
         for count, routed in ((moe, True), (dense, False)):
             if not count:
                 continue
-            work = self._total(self.ffn, small, DENSE, within=not routed) / count
-            stations = (ends_per_layer, work, *self.way.seconds(tokens, routed=routed))
-            busiest, lap = np.maximum.reduce(stations), np.add.reduce(stations)
-            total = total + count * np.maximum(m * busiest, lap)
-        return total
+            ffn_s = self._total(self.ffn, micro_batch, DENSE, within=not routed) / count
+            stations = (ends_per_layer, ffn_s, *self.way.seconds(tokens, routed=routed))
+            busiest_s, sum_s = np.maximum.reduce(stations), np.add.reduce(stations)
+            seconds = seconds + count * np.maximum(m * busiest_s, sum_s)
+        return seconds
 
     def _total(
         self, graph: OperatorGraph, it: Iteration, names: tuple[str, ...], *, within: bool
@@ -391,10 +395,10 @@ def _curve(stations: _Stations, attention_gpus: Arrangement, overhead_s: float) 
     A mixed iteration takes as long as both parts in sequence. On an instance of one role it occurs
     only if a preempted request is computed again.
     """
-    spread = attention_gpus.attention_dp
+    copies = attention_gpus.attention_dp
     keys = keys_knots(stations.shape.max_context)
-    sequences = np.unique(np.concatenate([[1.0], SEQUENCES, SEQUENCES * spread]))
-    prompt_tokens = np.unique(np.concatenate([[1.0], TOKENS, CHUNKS * spread]))
+    sequences = np.unique(np.concatenate([[1.0], SEQUENCES, SEQUENCES * copies]))
+    prompt_tokens = np.unique(np.concatenate([[1.0], TOKENS, CHUNKS * copies]))
     decodes = iteration(decodes=sequences[:, None], decode_context=sequences[:, None] * keys)
     chunks = iteration(
         prefill_tokens=prompt_tokens[:, None], prefill_pairs=prompt_tokens[:, None] * keys

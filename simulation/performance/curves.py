@@ -164,29 +164,33 @@ def _segment(values: Any, first: int, count: int, value: float) -> int:
 @kernel
 def _part_seconds(values: Any, start: int, x: float, y: float) -> float:
     """Return the seconds of one part at (x, y); beyond the last knots, its last slopes continue."""
-    first, n, m = int(values[start]), int(values[start + 1]), int(values[start + 2])
-    table = first + n + m
-    if n == 1:
-        i, u = 0, 0.0
+    first, x_knots, y_knots = int(values[start]), int(values[start + 1]), int(values[start + 2])
+    table = first + x_knots + y_knots
+    if x_knots == 1:
+        x_index, x_share = 0, 0.0
     else:
-        i = _segment(values, first, n, x)
-        u = (x - values[first + i]) / (values[first + i + 1] - values[first + i])
-        u = max(u, 0.0)
-    if m == 1:
-        j, v = 0, 0.0
+        x_index = _segment(values, first, x_knots, x)
+        x_share = (x - values[first + x_index]) / (
+            values[first + x_index + 1] - values[first + x_index]
+        )
+        x_share = max(x_share, 0.0)
+    if y_knots == 1:
+        y_index, y_share = 0, 0.0
     else:
-        j = _segment(values, first + n, m, y)
-        v = (y - values[first + n + j]) / (values[first + n + j + 1] - values[first + n + j])
-        v = max(v, 0.0)
-    low = values[table + i * m + j]
-    if v > 0.0:
-        low += v * (values[table + i * m + j + 1] - low)
-    if u == 0.0:
-        return float(low)
-    high = values[table + (i + 1) * m + j]
-    if v > 0.0:
-        high += v * (values[table + (i + 1) * m + j + 1] - high)
-    return float(low + u * (high - low))
+        y_index = _segment(values, first + x_knots, y_knots, y)
+        y_share = (y - values[first + x_knots + y_index]) / (
+            values[first + x_knots + y_index + 1] - values[first + x_knots + y_index]
+        )
+        y_share = max(y_share, 0.0)
+    below = values[table + x_index * y_knots + y_index]
+    if y_share > 0.0:
+        below += y_share * (values[table + x_index * y_knots + y_index + 1] - below)
+    if x_share == 0.0:
+        return float(below)
+    above = values[table + (x_index + 1) * y_knots + y_index]
+    if y_share > 0.0:
+        above += y_share * (values[table + (x_index + 1) * y_knots + y_index + 1] - above)
+    return float(below + x_share * (above - below))
 
 
 @kernel
@@ -236,34 +240,38 @@ def _measured_limits(values: Any, start: int, x: float) -> tuple[float, float]:
 
 
 @kernel
-def _grid_growth(values: Any, b: float, c: float) -> tuple[float, int]:
-    """Return the seconds per iteration by which a run of decodes grows, and the run's length."""
+def _grid_growth(values: Any, decodes: float, total_context: float) -> tuple[float, int]:
+    """Return the seconds by which each iteration of a run is longer, and the run's iterations.
+
+    In a run only decodes take place, whose context grows by a token per iteration. It ends where
+    the next knot or the border of the measured range is reached.
+    """
     first, n, m = int(values[DECODE]), int(values[DECODE + 1]), int(values[DECODE + 2])
-    context = c / b
-    growth, holds = 0.0, 1e15
+    context = total_context / decodes
+    growth, iterations = 0.0, 1e15
     if m > 1:
         end = values[first + n + m - 1]
         if context < values[first + n]:
-            holds = np.ceil(values[first + n] - context)
+            iterations = np.ceil(values[first + n] - context)
         else:
             j = _segment(values, first + n, m, context)
             low, high = values[first + n + j], values[first + n + j + 1]
-            dense = _part_seconds(values, DENSE, b, 0.0)
-            at_low = dense + _part_seconds(values, DECODE, b, low)
-            at_high = dense + _part_seconds(values, DECODE, b, high)
+            dense = _part_seconds(values, DENSE, decodes, 0.0)
+            at_low = dense + _part_seconds(values, DECODE, decodes, low)
+            at_high = dense + _part_seconds(values, DECODE, decodes, high)
             growth = (at_high - at_low) / (high - low)
             if context < end:
-                holds = np.floor(high - context) + 1.0
+                iterations = np.floor(high - context) + 1.0
             if min(at_low, at_high) <= 0.0 or (context >= end and growth < 0.0):
                 # The line is not valid here: time is clamped at 0, or would fall without end.
-                growth, holds = 0.0, 1.0
+                growth, iterations = 0.0, 1.0
     # End a run at a border of the measured range, so that all of it is inside or all outside.
-    begin, stop = _measured_limits(values, DECODE, b)
-    if context < begin:
-        holds = min(holds, np.ceil(begin - context))
-    elif context <= stop:
-        holds = min(holds, np.floor(stop - context) + 1.0)
-    return growth, int(max(holds, 1.0))
+    measured_from, measured_to = _measured_limits(values, DECODE, decodes)
+    if context < measured_from:
+        iterations = min(iterations, np.ceil(measured_from - context))
+    elif context <= measured_to:
+        iterations = min(iterations, np.floor(measured_to - context) + 1.0)
+    return growth, int(max(iterations, 1.0))
 
 
 @kernel

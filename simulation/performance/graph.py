@@ -152,7 +152,7 @@ class _Builder(AttentionParts):
         ]
 
     def mixture(self) -> list[Operator]:
-        """Return the layers with experts: router, shared experts, transfers and experts."""
+        """Return the operators of layers with experts: router, experts and transfers."""
         shape, where, count = self.shape, self.where, self.moe_layers
         operators: list[Operator] = [
             self.gemm("router", "post_norm", shape.experts, shape.hidden, count, precision="bf16")
@@ -215,7 +215,7 @@ class _Builder(AttentionParts):
         return [*operators, widened, reduce]
 
     def end(self) -> list[Operator]:
-        """Return the last norm, the output head and the transfers between pipeline stages."""
+        """Return the last norm, the output head, and transfers between GPUs and stages."""
         shape, where = self.shape, self.where
         last = (
             "down_projection feed_forward_all_reduce experts combine experts_all_reduce"

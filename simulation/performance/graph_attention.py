@@ -49,7 +49,11 @@ class AttentionParts(Parts):
         row: float,
         latent: bool = False,
     ) -> list[Operator]:
-        """Return the attention kernels of one axis: full attention, then attention in a window."""
+        """Return the attention kernels of one axis: full attention, then attention in a window.
+
+        ``qk`` and ``v`` are the widths of a query and a value head. ``row`` is a token's bytes in
+        the KV cache. With ``latent``, keys and values are one compressed vector.
+        """
         shape = self.shape
         name = f"attention_{'decode' if axis == 'decodes' else 'prefill'}"
         # In an encoder each token of a prompt attends to all, and not to half of them on average.
@@ -96,23 +100,27 @@ class AttentionParts(Parts):
         ]
 
     def layer_kind(
-        self, prefix: str, count: int, kv_heads: int, dim: int, which: str
+        self, prefix: str, count: int, kv_heads: int, dim: int, kind: str
     ) -> list[Operator]:
-        """Return projections and kernels of ``count`` layers; ``which`` is full, window or both."""
+        """Return the projections and attention kernels of ``count`` layers.
+
+        ``kind`` selects the kernels: those of "full" attention, of "window" layers, or "both".
+        ``dim`` is the width of a head. ``prefix`` distinguishes the operators of window layers.
+        """
         shape, kv_heads = self.shape, split(kv_heads, self.where.tp)
         v = shape.v_head_dim or dim
         queries = self.heads * dim * (2 if shape.attention_gate else 1)
         row = kv_heads * (dim + v) * BYTES[self.where.kv_cache]
-        turned = self.heads * dim + kv_heads * (dim + v)
+        rotated = self.heads * dim + kv_heads * (dim + v)
         projection, rope = f"{prefix}qkv_projection", f"{prefix}rope"
         width = queries + kv_heads * (dim + v)
         operators: list[Operator] = [
             self.gemm(projection, "input_norm", width, shape.hidden, count),
-            self.elementwise(rope, projection, turned, self.heads * dim, count, kv_row_bytes=row),
-            *(self.indexer("input_norm") if which != "window" else []),
+            self.elementwise(rope, projection, rotated, self.heads * dim, count, kv_row_bytes=row),
+            *(self.indexer("input_norm") if kind != "window" else []),
         ]
         axes: tuple[Axis, ...] = ("prefill", "decodes")
-        chosen = {"full": slice(0, 1), "window": slice(1, 2), "both": slice(0, 2)}[which]
+        chosen = {"full": slice(0, 1), "window": slice(1, 2), "both": slice(0, 2)}[kind]
         inner: list[Operator] = []
         for axis in axes:
             after = f"{rope} indexer indexer_prefill"

@@ -145,13 +145,13 @@ class GemmTable:
         if any(corner is None for corner in corners):
             return None
         values = [np.log(corner.at(m)) for corner in corners if corner is not None]
-        u, v = _log_position(n0, n1, n), _log_position(k0, k1, k)
-        low = values[0] * (1 - v) + values[1] * v
-        high = values[2] * (1 - v) + values[3] * v
+        n_share, k_share = _log_position(n0, n1, n), _log_position(k0, k1, k)
+        low = values[0] * (1 - k_share) + values[1] * k_share
+        high = values[2] * (1 - k_share) + values[3] * k_share
         beyond = max(n / n1, 1.0) * max(k / k1, 1.0)
         inside = n0 <= n <= WIDER * n1 and k0 <= k <= k1
-        seconds = np.exp(low * (1 - u) + high * u) * beyond
-        return seconds, np.all([c.inside(m) for c in corners if c], axis=0) & inside
+        seconds = np.exp(low * (1 - n_share) + high * n_share) * beyond
+        return seconds, np.all([line.inside(m) for line in corners if line], axis=0) & inside
 
 
 def _neighbouring_heads(
@@ -241,7 +241,11 @@ class Kernels:
         return table.at(rows, operator.n, operator.k)
 
     def _attention(self, operator: Attention, rows: FloatArray, keys: FloatArray) -> Reading | None:
-        """Return the reading of attention, interpolated between numbers of query heads."""
+        """Return the reading of attention, interpolated between numbers of query heads.
+
+        ``rows`` are sequences of a decode, or tokens of a prompt, with ``keys`` per row. Return
+        None if no table has a similar shape.
+        """
         if operator.qk_dim != operator.v_dim:
             return None
         tables = self.decode if operator.axis == "decodes" else self.prefill
@@ -379,8 +383,8 @@ def _experts(measured: list[KernelRows]) -> dict[ExpertsKey, Line]:
     names = ("hidden", "intermediate", "experts", "top_k", "moe_tp", "moe_ep")
     for precision, rows in _merge_by_precision(measured, ("tokens", *names)).items():
         for key, part in _groups([rows.columns[name] for name in names]).items():
-            h, i, e, top, tp, ep = key
-            tables[(precision, h, i, e, top, tp, ep)] = monotone_line(
+            hidden, intermediate, experts, top_k, tp, ep = key
+            tables[(precision, hidden, intermediate, experts, top_k, tp, ep)] = monotone_line(
                 rows.columns["tokens"][part], rows.seconds[part]
             )
     return tables

@@ -30,11 +30,7 @@ KERNEL_SPREAD = 0.12
 
 
 def measured_s(
-    operator: Operator,
-    it: Iteration,
-    kernels: Kernels,
-    gpu: GpuSpec,
-    efficiencies: Efficiencies,
+    operator: Operator, it: Iteration, kernels: Kernels, gpu: GpuSpec, efficiencies: Efficiencies
 ) -> FloatArray:
     """Return the seconds of one call from measurements, or else by efficiency factors."""
     reading = kernels.read(operator, it)
@@ -51,11 +47,7 @@ def measured_at(operator: Operator, it: Iteration, kernels: Kernels) -> BoolArra
 
 
 def measured_share(
-    graph: OperatorGraph,
-    it: Iteration,
-    kernels: Kernels,
-    gpu: GpuSpec,
-    efficiencies: Efficiencies,
+    graph: OperatorGraph, it: Iteration, kernels: Kernels, gpu: GpuSpec, efficiencies: Efficiencies
 ) -> float:
     """Return the share of one iteration's time that operators with measured kernels take."""
     total, measured = 0.0, 0.0
@@ -107,13 +99,7 @@ def operator_profile(
             "iteration's time; the rest by efficiency factors",
         ),
         curve=slower_by_sequence(
-            compile_graph(
-                graph,
-                timing,
-                overhead_s,
-                partial(measured_at, kernels=kernels),
-                mixed,
-            ),
+            compile_graph(graph, timing, overhead_s, partial(measured_at, kernels=kernels), mixed),
             sequence_s / arrangement.attention_dp,
         ),
         graph=graph,

@@ -107,21 +107,22 @@ def load(
     """Return the work of one GPU in iterations that take ``seconds`` each.
 
     The other arrays are those of ``profile.iteration_s``. ``block_scaled`` states whether the
-    kernel widens or rescales expert weights. The default is yes for fp8 weights, and for fp4
-    weights on GPUs without a 4-bit peak. Raises SimulationError if a time is not above 0 or a peak
-    is unknown.
+    kernel of experts converts their weights before it multiplies. By default it does for fp8
+    weights, and for fp4 weights on GPUs without a 4-bit peak. Raises SimulationError if a time is
+    not above 0 or a peak is unknown.
     """
     bandwidth, peak = _peaks(graph, gpu)
     arrays = np.broadcast_arrays(
         *(
-            np.asarray(x, np.float64)
-            for x in (seconds, decodes, decode_context, prefill_tokens, prefill_pairs)
+            np.asarray(values, np.float64)
+            for values in (seconds, decodes, decode_context, prefill_tokens, prefill_pairs)
         )
     )
-    time, b, c, p, a = (np.array(x) for x in arrays)
+    time, decode_batch, context, tokens, pairs = (np.array(values) for values in arrays)
     if (time <= 0).any():
         raise SimulationError("Power is of iterations that take time: seconds must be above 0.")
-    decode, prefill = iteration(b, c), iteration(0.0 * b, 0.0, p, a)
+    decode = iteration(decode_batch, context)
+    prefill = iteration(0.0 * decode_batch, 0.0, tokens, pairs)
     zero = np.zeros_like(time)
     weights, experts, cache, flops = zero.copy(), zero.copy(), zero.copy(), zero.copy()
     balance = zero + 1.0

@@ -82,10 +82,7 @@ def estimated_s(
 
 
 def spread_of(
-    graph: OperatorGraph,
-    gpu: GpuSpec,
-    efficiencies: Efficiencies,
-    timing: Timing,
+    graph: OperatorGraph, gpu: GpuSpec, efficiencies: Efficiencies, timing: Timing
 ) -> float:
     """Return the expected spread of the prediction error of an iteration's time.
 

@@ -147,7 +147,11 @@ def _medians(keys: FloatArray, seconds: FloatArray) -> tuple[FloatArray, FloatAr
 
 
 def _prefill(rows: BenchmarkRows) -> Part:
-    """Build the prefill part from rows with a prefill time; see the module's docstring."""
+    """Build the prefill part: seconds by tokens of an iteration and keys per token.
+
+    Measurements form families, such as all prompts of one length. Between families, seconds are
+    interpolated along the keys. They never fall as keys rise.
+    """
     if not rows.rows:
         raise SimulationError(
             "A table needs rows with batch, isl and the prefill time of that batch; there are none."
@@ -155,19 +159,22 @@ def _prefill(rows: BenchmarkRows) -> Part:
     points, seconds, weights = _medians(np.column_stack([rows.batch, rows.isl]), rows.prefill_s)
     _check_size(points)
     families = _share_points(_families(points, seconds, weights))
-    knots = finer(np.unique(np.concatenate([f.tokens for f in families])), STEPS)
-    keys = np.unique(np.concatenate([f.keys for f in families]))
+    knots = finer(np.unique(np.concatenate([family.tokens for family in families])), STEPS)
+    keys = np.unique(np.concatenate([family.keys for family in families]))
     table = np.empty((knots.size, keys.size))
     low, high = np.empty(knots.size), np.empty(knots.size)
     # At each knot use the families that reach it, or else the nearest one.
-    keys_at = np.array([np.interp(knots, f.tokens, f.keys) for f in families])
+    keys_at = np.array([np.interp(knots, family.tokens, family.keys) for family in families])
     seconds_by_family = np.array(
-        [f.at(np.clip(knots, f.tokens[0], f.tokens[-1])) for f in families]
+        [family.at(np.clip(knots, family.tokens[0], family.tokens[-1])) for family in families]
     )
-    far = np.array(
-        [np.log(np.maximum(f.tokens[0] / knots, knots / f.tokens[-1])) for f in families]
+    distance = np.array(
+        [
+            np.log(np.maximum(family.tokens[0] / knots, knots / family.tokens[-1]))
+            for family in families
+        ]
     )
-    reaches = far <= np.maximum(far.min(axis=0), 1e-9)
+    reaches = distance <= np.maximum(distance.min(axis=0), 1e-9)
     for i in range(knots.size):
         order = np.flatnonzero(reaches[:, i])
         order = order[np.argsort(keys_at[order, i], kind="stable")]
@@ -214,30 +221,32 @@ def _families(points: FloatArray, seconds: FloatArray, weights: FloatArray) -> l
 
 
 def _share_points(families: list[Family]) -> list[Family]:
-    """Add to each family the points inside its range that only other families have.
+    """Add to each family the points inside its range that only other families measured.
 
-    An added value is scaled by the ratio of the two families, interpolated between the points that
-    both measured.
+    The other family's time is multiplied by the ratio of the two, interpolated between the points
+    that both measured. With several other families, the geometric mean counts.
     """
     result = []
     for family in families:
-        taken: dict[float, list[float]] = {}
+        added: dict[float, list[float]] = {}
         for other in families:
             common = np.intersect1d(family.tokens, other.tokens)
             if other is family or common.size < 2:
                 continue
-            lack = np.setdiff1d(other.tokens, family.tokens)
-            lack = lack[(lack > common[0]) & (lack < common[-1])]
+            missing = np.setdiff1d(other.tokens, family.tokens)
+            missing = missing[(missing > common[0]) & (missing < common[-1])]
             ratio = np.log(family.at(common) / other.at(common))
-            guess = np.log(other.at(lack)) + np.interp(np.log(lack), np.log(common), ratio)
-            for tokens, seconds in zip(lack, guess, strict=True):
-                taken.setdefault(float(tokens), []).append(float(seconds))
-        tokens = np.concatenate([family.tokens, np.array(list(taken))])
+            log_seconds = np.log(other.at(missing)) + np.interp(
+                np.log(missing), np.log(common), ratio
+            )
+            for tokens, seconds in zip(missing, log_seconds, strict=True):
+                added.setdefault(float(tokens), []).append(float(seconds))
+        tokens = np.concatenate([family.tokens, np.array(list(added))])
         logs = np.concatenate(
-            [np.log(family.seconds), np.array([np.mean(ratios) for ratios in taken.values()])]
+            [np.log(family.seconds), np.array([np.mean(ratios) for ratios in added.values()])]
         )
         keys = np.interp(tokens, family.tokens, family.keys)
-        weights = np.concatenate([family.weights, np.ones(len(taken))])
+        weights = np.concatenate([family.weights, np.ones(len(added))])
         order = np.argsort(tokens)
         level = np.exp(isotonic(logs[order], weights[order]))
         result.append(Family(tokens[order], keys[order], level, weights[order]))
@@ -245,7 +254,11 @@ def _share_points(families: list[Family]) -> list[Family]:
 
 
 def _decode(rows: BenchmarkRows) -> Part:
-    """Build the decode part from rows with a TBT; see the module's docstring."""
+    """Build the decode part: seconds by sequences of an iteration and context of each.
+
+    Unmeasured cells are filled with the sum of an effect of batch and one of context. Seconds rise
+    with both.
+    """
     if not rows.rows:
         raise SimulationError(
             "A table needs rows with batch, isl, osl and the time between tokens; there are none. "

@@ -68,14 +68,15 @@ def replicas_by_kpa(
     rates: tuple[float, float],
     panic_threshold: float,
 ) -> int:
-    """Return the replicas that KPA requests, by the means of a long and of a short window.
+    """Return the replicas that KPA requests, by the metric's means over a long and a short window.
 
-    As in the source, the mean of a pod over the target is the count itself. It is not multiplied
-    by the replicas.
+    ``stable`` is the mean of the long window, ``panic`` that of the short one. A rise of the short
+    one can only add replicas. As in the source, the mean of a pod over the target is the count
+    itself. It is not multiplied by the replicas.
     """
 
     def asked(value: float) -> int:
-        """Return the replicas for a mean metric ``value``, within the rates."""
+        """Return the replicas for a mean metric ``value``, within the largest steps allowed."""
         within = target * (1 - tolerances[1]) <= value <= target * (1 + tolerances[0])
         count = n if within else ceil(value / target - ROUNDING)
         return min(max(count, floor(n / rates[1] + ROUNDING)), max(1, ceil(rates[0] * n)))
@@ -159,9 +160,9 @@ class PodAutoscaler(ScalingPolicy):
 
     def _limits(self, now: float) -> tuple[list[int], list[int]]:
         """Return the minimum and maximum of each pool: of the active schedule, else its own."""
-        of_week = (self.offset_s + now) % WEEK_S
+        since_monday_s = (self.offset_s + now) % WEEK_S
         for row in self.bounds:
-            if row.begin_s <= of_week < row.end_s:
+            if row.begin_s <= since_monday_s < row.end_s:
                 return [row.minimum] * len(self._most), [
                     min(row.maximum, int(maximum)) for maximum in self._most
                 ]
@@ -183,9 +184,10 @@ class PodAutoscaler(ScalingPolicy):
         )
 
     def _stabilised(self, p: int, now: float, n: int, asked: int) -> int:
-        """Return the replicas after the cooldowns.
+        """Return the replicas of pool ``p`` after the cooldowns; ``n`` are present.
 
-        They are the largest recent recommendation for scale-out, and the smallest for scale-in.
+        If more are ``asked`` for, it is the largest recommendation within the scale-out cooldown.
+        If fewer are, it is the smallest within the scale-in cooldown.
         """
         recent = self._recommended[p]
         recent.append((now, asked))

@@ -108,7 +108,11 @@ class Chiron(ScalingPolicy):
         mixed: tuple[int, ...],
         observation: Observation,
     ) -> None:
-        """Scale the interactive and mixed instances of a model and region in ``targets``."""
+        """Scale the interactive and mixed instances of a model and region in ``targets``.
+
+        Their number is the running ones over ``theta``. Fewer are removed one at a time. A fleet
+        without instances starts one when a request waits.
+        """
         pools = [*interactive, *mixed]
         present = int(targets[pools].sum())
         if observation.signals is None or not observation.ready[pools].any():
@@ -130,7 +134,7 @@ class Chiron(ScalingPolicy):
         pools: tuple[int, ...],
         observation: Observation,
     ) -> None:
-        """Scale the batch instances of a model in regions that share a queue."""
+        """Scale a model's batch instances, for regions that share a queue, by deadlines."""
         now, pool_list = observation.time_s, list(pools)
         deferred = 0 if observation.deferred is None else int(observation.deferred[pools[0]])
         self._update_queue(queue, deferred + int(observation.waiting[pool_list].sum()), now)
@@ -187,11 +191,13 @@ class Chiron(ScalingPolicy):
         signals = observation.signals
         if signals is not None:
             with np.errstate(invalid="ignore", divide="ignore"):
-                late = np.nan_to_num(signals.tbt_s / self._tbt)
+                of_tbt = np.nan_to_num(signals.tbt_s / self._tbt)
                 throughput = signals.decode_tps / np.maximum(observation.ready, 1)
                 full = signals.batch >= FULL * self._sizes
-                slower = np.where(full & (throughput > 0), self._throughput / throughput, 0.0)
-            pressure = np.maximum(late, slower)
+                of_throughput = np.where(
+                    full & (throughput > 0), self._throughput / throughput, 0.0
+                )
+            pressure = np.maximum(of_tbt, of_throughput)
             seen = (observation.ready > 0) & (signals.decode_tps > 0)
             factor = np.where(pressure < 1, self.grow, np.where(pressure > 1, self.shrink, 1.0))
             self._sizes = np.where(

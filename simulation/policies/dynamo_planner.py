@@ -39,7 +39,8 @@ def engine_rps(
 ) -> float:
     """Return the largest requests/s of one engine over all batch sizes within the SLO.
 
-    If no batch meets the SLO, it is the largest over all batches, as in the source.
+    If no batch meets the SLO, it is the largest over all batches, as in the source. A prefill
+    engine must meet ``ttft_s``, a decode engine ``itl_s``, and one that does both must meet both.
     """
     budget, isl, osl = profile.max_batch_tokens, max(1.0, isl), max(1.0, osl)
     context = isl + osl // 2
@@ -53,6 +54,7 @@ def engine_rps(
         if role == "both":
             largest_batch = min(largest_batch, budget - 1)
         batch = np.unique(np.linspace(1, max(largest_batch, 1), BATCHES).astype(np.int64))
+        # Prompt tokens per iteration: each sequence that ends is replaced by a new prompt.
         per_step = np.ceil(batch * isl / osl) if role == "both" else np.zeros(len(batch))
         fits = (batch == 1) | (per_step <= budget - batch)
         itl = iteration_s(profile, batch, batch * context, per_step, per_step * isl / 2)
@@ -66,7 +68,10 @@ def engine_rps(
 def _prompt_s(
     profile: Profile, tokens: FloatArray, isl: float, decodes: object, context: object
 ) -> FloatArray:
-    """Return the seconds to compute prompt tokens in chunks of the token budget."""
+    """Return the seconds to compute ``tokens`` of prompts in chunks of the token budget.
+
+    Each iteration also runs ``decodes`` sequences with ``context`` KV tokens together.
+    """
     budget = profile.max_batch_tokens
 
     def chunk_s(size: object) -> FloatArray:
@@ -80,7 +85,10 @@ def _prompt_s(
 
 
 class Kalman:
-    """The Planner's filter of a level and its trend; it predicts one interval ahead."""
+    """The Planner's Kalman filter of a level and its trend; it predicts one interval ahead.
+
+    ``level``, ``trend`` and ``noise`` are variances. It predicts from ``points`` values on.
+    """
 
     def __init__(self, level: float, trend: float, noise: float, points: int = 5) -> None:
         self._q, self._r, self._points = np.diag([level, trend]), noise, points
@@ -124,8 +132,9 @@ def within_budget(
 ) -> tuple[int, ...]:
     """Return the counts nearest to the requested ``asked`` that cost at most ``most``.
 
-    Each count is between its present and its requested value. At a full budget, nothing grows
-    unless something else shrinks. Fleets beyond their budget shrink in proportion.
+    ``cost`` is of one replica, in the unit of the budget ``most``. Each count is between its
+    ``current`` and its requested value. At a full budget, nothing grows unless something else
+    shrinks. Fleets beyond their budget shrink in proportion, to at least ``least`` each.
     """
     total = sum(n * c for n, c in zip(current, cost, strict=True))
     if total > most + ROUNDING:
@@ -260,7 +269,7 @@ class DynamoPlanner(ScalingPolicy):
         return queued if self.target == "load" else queued / self.context_tokens
 
     def _by_load(self, p: int, ready: int, pending: int, observation: Observation) -> int | None:
-        """Return the replicas that the load of the engines requires; None: no change."""
+        """Return the replicas of pool ``p`` that its engines' load requires; None: no change."""
         if not ready:
             return None
         value, (up, down) = self._value(p, observation), self._thresholds(p)
@@ -296,9 +305,10 @@ class DynamoPlanner(ScalingPolicy):
     def _counts(
         self, unit: tuple[int, ...], ready: list[int], pending: list[int], asked: list[int | None]
     ) -> list[int]:
-        """Return the counts of a unit, within its minimum and its budgets.
+        """Return the counts of a unit (a pool or a pair), within its minimum and its budgets.
 
-        While replicas start, nothing is added.
+        Per pool, ``ready`` replicas serve, ``pending`` ones start, and ``asked`` is the request,
+        None for no change. While replicas start, nothing is added.
         """
         if any(pending):
             return [

@@ -71,8 +71,8 @@ def idle_prefill_tps(profile: Profile) -> float:
 def quantile(counts: IntArray, bounds_s: FloatArray, share: float = QUANTILE) -> FloatArray:
     """Return ``histogram_quantile`` of Prometheus, ``[pools]``; NaN without observations.
 
-    ``counts [pools, buckets]`` are per bucket, not cumulative. The last bucket is open, so a
-    quantile in it is its lower bound.
+    ``counts [pools, buckets]`` are per bucket, not cumulative. Within a bucket, values are assumed
+    evenly spread. The last bucket is open, so a quantile in it is its lower bound.
     """
     upto = counts.cumsum(axis=1)
     total = upto[:, -1]
@@ -109,7 +109,10 @@ def replicas_by_latency(
 def replicas_by_total(
     total: FloatArray, target: float, present: IntArray, tolerance: float
 ) -> IntArray:
-    """Return the replicas that an HPA requests with a trigger of type AverageValue."""
+    """Return the replicas that an HPA requests with a trigger of type AverageValue.
+
+    They are ``total / target``, or those ``present`` if that differs by at most ``tolerance``.
+    """
     asked = total / target
     within_tolerance = np.abs(asked - present) <= (tolerance + ROUNDING) * present
     out: IntArray = np.where(within_tolerance, present, np.ceil(asked - ROUNDING)).astype(np.int64)
@@ -194,7 +197,7 @@ class EndpointPicker(ScalingPolicy):
 
     def gauge(self, observation: Observation) -> Gauge:
         latency = self.signal == "latency"
-        values = self.saturation if latency else self._triggers(observation)[0][0]
+        values = self.saturation if latency else self._triggers(observation)[0]
         per = values if latency else values / np.maximum(observation.ready, 1)
         low = self._set.second if latency else self._set.target * (1 - self.tolerance)
         high = self._set.target * (1.0 if latency else 1 + self.tolerance)
@@ -210,10 +213,13 @@ class EndpointPicker(ScalingPolicy):
         """Return the replicas that the triggers request, ``[pools]``."""
         if self.signal == "latency":
             saturation = self._saturation(observation)
-            law = replicas_by_latency(
+            replicas = replicas_by_latency(
                 saturation, present, observation.ready, self._set.target, self._set.second
             )
-            return replicas_by_total(law.astype(np.float64), 1.0, present, self.tolerance)
+            # The HPA reads the number of replicas as a metric with the target 1.
+            return replicas_by_total(
+                replicas.astype(np.float64), target=1.0, present=present, tolerance=self.tolerance
+            )
         first, second = self._triggers(observation)
         asked: IntArray = np.maximum(
             replicas_by_total(first, self._set.target, present, self.tolerance) * self._prefills,
@@ -222,27 +228,38 @@ class EndpointPicker(ScalingPolicy):
         return asked
 
     def _triggers(self, observation: Observation) -> tuple[FloatArray, FloatArray]:
-        """Return the totals of both triggers, ``[pools]``."""
+        """Return the figures compared with ``target`` and ``second_target``, each ``[pools]``.
+
+        They depend on the signal. tokens: prefill backlog in seconds, KV memory in use in replicas.
+        inflight: running requests, 0. saturation: the saturation, running requests. queue: requests
+        that wait at the picker, running requests.
+        """
         ready = observation.ready
         if self.signal == "tokens":
             backlog = np.zeros(len(ready)) if observation.backlog is None else observation.backlog
             return backlog / self._velocity, observation.utilisation * ready
+        # Requests that the picker sent on and that wait in a replica count as running.
         dispatched = np.minimum(observation.waiting, QUEUE_DEPTH * ready)
         batch = np.zeros(len(ready)) if observation.signals is None else observation.signals.batch
         running = np.nan_to_num(batch) * ready + dispatched
         if self.signal == "inflight":
             return running, np.zeros(len(ready))
-        held = (observation.waiting - dispatched).astype(np.float64)
         if self.signal == "saturation" and observation.saturation is not None:
-            held = observation.saturation
-        return held, running
+            return observation.saturation, running
+        at_picker = (observation.waiting - dispatched).astype(np.float64)
+        return at_picker, running
 
     def _saturation(self, seen: Observation) -> FloatArray:
-        """Return the clamped mean of P90 latency over its limit, ``[pools]``; 0 when idle."""
+        """Return the clamped mean of P90 latency over its limit, ``[pools]``; 0 when idle.
+
+        The larger of TTFT and TBT counts. P90 is over the last ``RATE_S`` seconds, clamped at
+        ``CLAMP``. The mean is over the decisions of the last ``MEAN_S`` seconds.
+        """
         if seen.ttft_counts is not None and seen.tbt_counts is not None:
             self._counted.append((seen.ttft_counts, seen.tbt_counts))
         pools = len(self._velocity)
         raw = np.zeros(pools)
+        # The buckets of TBT are a tenth of those of TTFT.
         for kind, (limit, scale) in enumerate(zip(self._limits, (1.0, 0.1), strict=True)):
             if self._counted:
                 counts = np.sum([latency_counts[kind] for latency_counts in self._counted], axis=0)

@@ -82,7 +82,10 @@ class Feedback(ServiceController):
         return counts
 
     def wanted(self, i: int, observation: Observation) -> tuple[int, int]:
-        """Return the direction and the number of instances by the fixed steps."""
+        """Return the direction of service ``i``'s driving role, and its number of instances.
+
+        The number is the present one times a fixed step (see the class).
+        """
         service = self.services[i]
         pools = list(self.driving(service))
         ready = int(observation.ready[pools].sum())

@@ -90,8 +90,9 @@ class Guarded(ScalingPolicy):
             (pool.model, pool.role, island)
             for pool, island in zip(fleet.pools, fleet.islands.tolist(), strict=True)
         ]
-        # Rows for every decision of that time, and one for rounding.
+        # Rows for every decision within ``rise_s`` and ``fall_s``, and one for rounding.
         looks, asked = (int(span // self.interval_s) + 2 for span in (self.rise_s, self.fall_s))
+        # Limits on growth are per period, so they apply several times in a longer interval.
         windows = max(1.0, self.interval_s / SCALING_POLICY_PERIOD_S)
         memory = np.full((len(guard.MEMORY), len(counts)), -np.inf)
         memory[guard.TOO_MUCH] = np.inf
@@ -99,7 +100,7 @@ class Guarded(ScalingPolicy):
             pools=np.array([
                 *tps,
                 self._each(self.in_flight, len(counts)),
-                [kinds.index(kind) for kind in kinds],
+                [kinds.index(kind) for kind in kinds],  # equal for pools that share requests
                 np.where(np.isinf(tps[0]), tps[1], tps[0]),
                 [_allowed_late_share(fleet, pool) for pool in fleet.pools],
             ]),
@@ -148,7 +149,7 @@ class Guarded(ScalingPolicy):
         )
 
     def _each(self, value: Each, pools: int) -> FloatArray:
-        """Return ``value`` as one number per pool; raise SimulationError for other shapes."""
+        """Return ``value`` as one number above 0 per pool; raise SimulationError for others."""
         each = np.asarray(value, np.float64)
         if each.ndim > 1 or not np.all(each > 0) or (each.ndim and len(each) != pools):
             raise SimulationError(

@@ -108,7 +108,11 @@ class Hpa(ScalingPolicy):
         return (ComputedParameter(f"target of {WORDS[self.metric]}", self._target),)
 
     def _recommended(self, p: int, value: float, ready: int, starting: int) -> int:
-        """Recommend from a mean over pods, as the calculator's ``GetMetricReplicas``."""
+        """Recommend replicas from the mean ``value`` of a pod, as ``GetMetricReplicas``.
+
+        A starting pod counts as idle if the ready ones need more, else as at the target. If that
+        reverses the direction, nothing changes.
+        """
         present = ready + starting
         if not np.isfinite(value) or not ready:
             return present
@@ -173,7 +177,10 @@ class Keda(Hpa):
         return targets
 
     def _recommended(self, p: int, value: float, ready: int, starting: int) -> int:
-        """Recommend from a total, as the calculator's ``GetExternalPerPodMetricReplicas``."""
+        """Recommend replicas from the total of all pods, as ``GetExternalPerPodMetricReplicas``.
+
+        ``value`` is the mean of a ready pod.
+        """
         present = ready + starting
         if not np.isfinite(value) or not ready:
             return present

@@ -51,7 +51,7 @@ class KvAware(ServiceController):
         return super().decide(observation)
 
     def wanted(self, i: int, observation: Observation) -> tuple[int, int]:
-        """Return the direction and the number of instances by the three signs."""
+        """Return the direction and the number of instances of service ``i`` by the three signs."""
         service = self.services[i]
         pools = self.driving(service)
         pool_list = list(pools)

@@ -1,4 +1,4 @@
-"""CoCoServe's elastic instances: copy layers to idle memory, move modules under pressure (B5).
+"""CoCoServe's elastic instances: copy layers to idle memory, move modules under pressure.
 
 The number of instances stays. Those of a pool act alike, each on its part of the idle GPUs. At each
 decision, one of these happens in each pool:
@@ -44,7 +44,7 @@ UNLIMITED = 1 << 20  # sequences
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """An operation of a pool: when, of which kind, and how many modules of an instance it moved."""
+    """An operation of a pool: its time, its kind, and the number of modules moved per instance."""
 
     time_s: float
     until_s: float
@@ -175,7 +175,7 @@ class ModuleScaling(ScalingPolicy):
         return host >= 0 and not self._fleet.pools[host].lends
 
     def _kv_use(self, observation: Observation) -> FloatArray:
-        """Return the KV memory in use over that at home, with a margin, ``[pools]``."""
+        """Return KV memory in use over that of the first placement, at most 1, ``[pools]``."""
         assert self._fleet is not None
         use = MARGIN * np.nan_to_num(observation.utilisation)
         for p in self._pools:
@@ -203,9 +203,9 @@ class ModuleScaling(ScalingPolicy):
     def _displaced(
         self, p: int, state: Instance, observation: Observation
     ) -> tuple[FloatArray, FloatArray]:
-        """Return the resources that pool ``p``'s modules use on serving pools, by pool.
+        """Return what pool ``p``'s modules use on GPUs of other, serving pools: two ``[pools]``.
 
-        They are the fraction of computing time, and the share of KV memory.
+        They are the fraction of each pool's computing time, and the share of its KV memory.
         """
         assert self._fleet is not None
         assert observation.signals is not None
@@ -220,9 +220,9 @@ class ModuleScaling(ScalingPolicy):
         used_bytes = layout.used(state) + caches * layout.kv_layer_token_bytes * tokens
         for d, host in enumerate(layout.hosts):
             if self._serves(host):
-                of_instances = elastic.count / max(int(observation.ready[host]), 1)
+                per_host = elastic.count / max(int(observation.ready[host]), 1)  # instances
                 busy = float(np.nan_to_num(observation.signals.busy[p]))
-                computing[host] += busy * work[d] * of_instances
+                computing[host] += busy * work[d] * per_host
                 memory[host] += used_bytes[d] / layout.room_bytes[d]
         return computing, memory
 
@@ -244,13 +244,16 @@ class ModuleScaling(ScalingPolicy):
         for d, host in enumerate(layout.hosts):
             if host >= 0 and not self._serves(host):
                 cost += float(more[d]) * layout.held[d] * prices[host]
-        was, now = (self._displaced(p, state, observation) for state in (before, after))
+        displaced_before, displaced_after = (
+            self._displaced(p, state, observation) for state in (before, after)
+        )
         assert observation.signals is not None
         busy = np.minimum(MARGIN * np.nan_to_num(observation.signals.busy), 1.0)
         lost = np.zeros(prices.size)
         for use, before_use, after_use in (
-            (busy, was[0], now[0]), (self._kv_use(observation), was[1], now[1]),
-        ):  # fmt: skip
+            (busy, displaced_before[0], displaced_after[0]),
+            (self._kv_use(observation), displaced_before[1], displaced_after[1]),
+        ):
             # Idle time and memory cost nothing.
             more_lost = np.maximum(use + after_use, 1.0) - np.maximum(use + before_use, 1.0)
             lost = np.maximum(lost, more_lost)
@@ -290,14 +293,16 @@ class ModuleScaling(ScalingPolicy):
         return elastic.speeds[key]
 
     def _act(self, p: int, observation: Observation, now: float) -> None:
-        """Finish the operation of pool ``p``, then begin the next one that it needs."""
+        """Finish the operation of pool ``p``, then begin the next one that it needs.
+
+        Nothing happens while an operation runs. Under pressure modules are reduced, in calm they
+        return home, else layers are copied. A state for which nothing helped is not tried again.
+        """
         assert self._fleet is not None
         assert observation.signals is not None
-        elastic, layout, signals = (
-            self._pools[p],
-            self._layout_with_free_memory(p, observation),
-            observation.signals,
-        )
+        elastic = self._pools[p]
+        layout = self._layout_with_free_memory(p, observation)
+        signals = observation.signals
         profile = self._fleet.pools[p].profile
         if elastic.until_s > now:
             return
@@ -367,7 +372,11 @@ class ModuleScaling(ScalingPolicy):
     def _reduced(
         self, p: int, sequences: float, violated: bool, observation: Observation
     ) -> Instance:
-        """Return the result of Algorithm 2 for the running and waiting sequences."""
+        """Return the placement after module reduction (Algorithm 2) for ``sequences``.
+
+        They are those that run and wait on an instance. With ``violated``, TBT must be kept too.
+        Also set the pool's limit on sequences.
+        """
         assert self._fleet is not None
         assert observation.signals is not None
         elastic, layout = self._pools[p], self._layout_with_free_memory(p, observation)
@@ -401,9 +410,9 @@ class ModuleScaling(ScalingPolicy):
         return best
 
     def _change(self, p: int, now: float, kind: str, after: Instance, running: float) -> None:
-        """Begin an operation and record its event, unless nothing changes.
+        """Begin the operation that leads to ``after``, and record its event.
 
-        Its duration is that of ``acting_cost``.
+        Its duration is that of ``acting_cost``. Nothing happens if no module moves.
         """
         elastic, layout = self._pools[p], self._layout(p)
         before, sizes = elastic.state, layout.sizes()

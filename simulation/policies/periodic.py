@@ -49,8 +49,8 @@ class Periodic(ScalingPolicy):
         return self._at(observation.time_s)
 
     def _at(self, time_s: float) -> IntArray:
-        # Step -1, before the first: the last one of the day before.
         """Return the counts at ``time_s``."""
+        # Before the first step of a day the index is -1: the last step of the day before.
         step = self._steps.step((time_s + self.offset_s) % self.day_s)
         counts: IntArray = self._steps.counts[step].copy()
         return counts

@@ -171,7 +171,10 @@ class Proportional(ServiceController):
         return (ComputedParameter(f"target of {words}", targets), *super().computed_parameters())
 
     def _piling_up(self, i: int, observation: Observation) -> float:
-        """Return the instances that serve the piled-up requests at the target, else 0."""
+        """Return the instances that serve the piled-up requests at the target; 0 without a pile.
+
+        If the pile does not grow, these are the ready and starting instances.
+        """
         pool_list = list(self.driving(self.services[i]))
         ready = int(observation.ready[pool_list].sum())
         present_before, flight_before = self._before[i]
@@ -195,7 +198,7 @@ class Proportional(ServiceController):
         )
 
     def expected(self, service: Service, observation: Observation) -> float:
-        """Return the driving role's number of instances at which each would show the target."""
+        """Return how many instances of the driving role would each have the target signal."""
         pools = self.driving(service)
         if observation.signals is None:
             return float("nan")

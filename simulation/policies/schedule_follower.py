@@ -17,7 +17,7 @@ class ScheduleFollower(ScalingPolicy):
     ``times_s [periods]`` must increase; ``targets`` has the shape ``[periods, pools]``. Before the
     first period the fleet keeps its initial instances. A step takes effect at the first scaling
     decision at or after it. ``lent [periods, pools]`` of the targets are lent as spot and serve
-    nothing (E9). ``shares [periods, models, regions, regions]`` are the shares of each home
+    nothing. ``shares [periods, models, regions, regions]`` are the shares of each home
     region's tokens by serving region. ``schedule`` replaces all these.
     """
 
@@ -43,10 +43,7 @@ class ScheduleFollower(ScalingPolicy):
         if step.lent is None:
             return Actions(step.counts.copy(), shares=step.shares)
         return Actions(
-            step.counts - step.lent,
-            lend=step.lent > 0,
-            keep_lent=step.lent,
-            shares=step.shares,
+            step.counts - step.lent, lend=step.lent > 0, keep_lent=step.lent, shares=step.shares
         )
 
     def hold(self, time_s: float) -> Hold | None:

@@ -120,7 +120,7 @@ class UtilizationGated(ScalingPolicy):
             return nowhere, nowhere
         over_s = max(min(self.observed_s, now), 1e-9)
         observed = np.sum([tokens for _, tokens in self._arrived], axis=0) / over_s
-        # The past minute, without the one that begins.
+        # Compare with the forecast of the bin in which most of the observed time lies.
         middle = now - over_s / 2
         bin_now = min(int(middle // (self.bin_s or self.period_s)), len(self.forecast_tps) - 1)
         forecast = self.forecast_tps[bin_now]

@@ -30,10 +30,14 @@ def algorithm1(
     parallel: int = 0,
     table: FloatArray | None = None,
 ) -> OperatorPlan | None:
-    """Run Algorithm 1 from parallelism index ``parallel``; None if it finds no stable start."""
+    """Run Algorithm 1 from parallelism index ``parallel``; None if it finds no stable start.
+
+    It adds replicas while the latency exceeds the limit, and removes them while the latency is more
+    than ``epsilon_s`` below it. ``table`` has the sojourns of all choices (default: computed).
+    """
     table = sojourns(problem) if table is None else table
     believed = printed_sojourns(problem) if printed else table
-    choice = _start(problem, believed, parallel)
+    choice = _start(problem, believed, parallel)  # [V, 3]: batch index, parallelism index, replicas
     if choice is None:
         return None
     all_operators = np.arange(len(problem.names))
@@ -61,17 +65,16 @@ def printed_sojourns(problem: OperatorProblem) -> FloatArray:
     """
     sizes = problem.batches.astype(np.float64)[None, :, None]
     per_request = replace(
-        problem,
-        batches=np.ones_like(problem.batches),
-        latency_s=problem.latency_s / sizes,
+        problem, batches=np.ones_like(problem.batches), latency_s=problem.latency_s / sizes
     )
     return sojourns(per_request)
 
 
 def _start(problem: OperatorProblem, table: FloatArray, parallel: int) -> IntArray | None:
-    """Return the start of lines 1 to 6: each operator's batch with the least sojourn.
+    """Return the first choices of Algorithm 1 (lines 1 to 6), ``[V, 3]``.
 
-    Each batch has its smallest stable number of replicas. None if an operator is never stable.
+    A choice is batch index, parallelism index and replicas. Each operator gets the batch with the
+    least sojourn at its smallest stable number of replicas. None if an operator is never stable.
     """
     choice = np.zeros((len(problem.names), 3), np.int64)
     for v in range(len(problem.names)):
@@ -98,7 +101,12 @@ def _best_move(
     down: bool,
     printed: bool,
 ) -> tuple[int, int, int] | None:
-    """Return the best (batch, parallelism, replicas) indices with one replica more or less."""
+    """Return the best choice of ``operator`` with one replica more, or one less if ``down``.
+
+    A choice is batch index, parallelism index and replicas. More replicas must shorten the critical
+    path; the shortest path is best. With one less, the path must keep the limit; the fewest slots
+    are best. None if no choice does.
+    """
     b, p, replicas = (int(x) for x in choice[operator])
     new_replicas = replicas - 1 if down else replicas + 1
     if not 1 <= new_replicas <= problem.max_replicas:

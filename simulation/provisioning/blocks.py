@@ -1,4 +1,4 @@
-"""Cut a service into runs of layers, the module level (methods.md B, A8).
+"""Cut a service into runs of layers, the module level.
 
 An instance has one batch size and one parallelism for all modules, as in CoCoServe. Only the number
 of replicas differs between runs of layers, so capacity comes in parts of an instance. A batch
@@ -31,36 +31,39 @@ def merge_layers(phase: PhaseProblem, blocks: int = BLOCKS) -> PhaseProblem:
     once = np.flatnonzero(phase.layers == 1)
     layers = int(phase.layers.max())
     edges = np.linspace(0, layers, min(blocks, layers) + 1).round().astype(int)
-    parts = [(repeated, (b - a) / layers) for a, b in pairwise(edges)]
+    # Each module: the indices of its operators, and its share of their layers.
+    modules = [(repeated, (b - a) / layers) for a, b in pairwise(edges)]
     names = [f"layer {b}" if b == a + 1 else f"layers {a + 1} to {b}" for a, b in pairwise(edges)]
     if once.size:
-        parts.append((once, 1.0))
+        modules.append((once, 1.0))
         names.append("embedding and head")
-    # Runs of layers share one array of operators, so compute each path once.
-    total = {id(group): _critical_path(problem, group) for group, _ in parts}
-    latency = np.stack([share * total[id(group)] for group, share in parts])
+    # All runs of layers have the same operators, so compute their path once.
+    seconds = {id(operators): _critical_path(problem, operators) for operators, _ in modules}
+    latency = np.stack([share * seconds[id(operators)] for operators, share in modules])
     shape = latency.shape
 
-    def of_time(values: FloatArray) -> FloatArray:
-        """Return the time-weighted mean of ``values`` per group, over the time of its path."""
-        sums = [
-            (values[group] * problem.latency_s[group]).sum(axis=0) / total[id(group)]
-            for group, _ in parts
-        ]
-        return np.stack(sums)
+    def mean_over_time(values: FloatArray) -> FloatArray:
+        """Return the mean of ``values [V, B, P]`` of each module's operators, weighted by time.
 
-    # Kinds of operators in a run, weighted by time over all batches and parallelisms.
+        The weights are seconds over those of the module's critical path. Operators in parallel
+        branches may add up to more than 1.
+        """
+        means = [
+            (values[operators] * problem.latency_s[operators]).sum(axis=0) / seconds[id(operators)]
+            for operators, _ in modules
+        ]
+        return np.stack(means)
+
+    # Kinds of operators in a module, weighted by time over all batches and parallelisms.
     kinds = None
     if demand.kinds is not None:
         weight = problem.latency_s / problem.latency_s.sum(axis=0)
         weight = weight.mean(axis=(1, 2))
-        kinds = np.stack([weight[g] @ demand.kinds[g] / weight[g].sum() for g, _ in parts])
-    memory = np.stack([share * demand.memory_bytes[group].sum(axis=0) for group, share in parts])
+        kinds = np.stack([weight[v] @ demand.kinds[v] / weight[v].sum() for v, _ in modules])
+    memory = np.stack([share * demand.memory_bytes[v].sum(axis=0) for v, share in modules])
     kv_bytes = np.zeros((shape[0], shape[2]))
     if demand.kept_bytes is not None:
-        kv_bytes = np.stack(
-            [share * demand.kept_bytes[group].sum(axis=0) for group, share in parts]
-        )
+        kv_bytes = np.stack([share * demand.kept_bytes[v].sum(axis=0) for v, share in modules])
     return replace(
         phase,
         problem=replace(
@@ -72,21 +75,21 @@ def merge_layers(phase: PhaseProblem, blocks: int = BLOCKS) -> PhaseProblem:
         ),
         demand=Demand(
             memory,
-            np.minimum(of_time(demand.compute), 1.0),
-            np.minimum(of_time(demand.bandwidth), 1.0),
+            np.minimum(mean_over_time(demand.compute), 1.0),
+            np.minimum(mean_over_time(demand.bandwidth), 1.0),
             kv_bytes,
             kinds,
             demand.table,
-            None if demand.board is None else np.minimum(of_time(demand.board), 1.0),
+            None if demand.board is None else np.minimum(mean_over_time(demand.board), 1.0),
         ),
-        power=replace(phase.power, above_w=of_time(phase.power.above_w)),
+        power=replace(phase.power, above_w=mean_over_time(phase.power.above_w)),
         layers=np.ones(shape[0], np.int64),
-        measured=np.stack([of_time(shares) for shares in phase.measured]),
+        measured=np.stack([mean_over_time(shares) for shares in phase.measured]),
     )
 
 
-def _critical_path(problem: OperatorProblem, group: IntArray) -> FloatArray:
-    """Return the critical path of ``group``; edges skip the other operators."""
-    only = np.zeros_like(problem.latency_s)
-    only[group] = problem.latency_s[group]
-    return pass_seconds(only, problem.edges)
+def _critical_path(problem: OperatorProblem, operators: IntArray) -> FloatArray:
+    """Return the seconds of the critical path if all other operators take no time, ``[B, P]``."""
+    seconds = np.zeros_like(problem.latency_s)
+    seconds[operators] = problem.latency_s[operators]
+    return pass_seconds(seconds, problem.edges)

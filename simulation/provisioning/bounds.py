@@ -61,8 +61,8 @@ def device_lower_bound(
 def filled_devices(problem: OperatorProblem, demand: Demand, device_bytes: float) -> FloatArray:
     """Return the devices that all operators need at each batch and parallelism, ``[B, P]``.
 
-    It is the largest of memory, arithmetic and traffic, with one replica per operator. More
-    replicas never need fewer devices.
+    It is the largest of the devices' worth of memory, arithmetic, traffic and power, with one
+    replica per operator. More replicas never need fewer devices.
     """
     all_choices = np.ix_(*(np.arange(n) for n in problem.latency_s.shape))
     needs = _device_shares(problem, demand, device_bytes, all_choices, 1)
@@ -72,7 +72,7 @@ def filled_devices(problem: OperatorProblem, demand: Demand, device_bytes: float
 def devices_filled_by(
     problem: OperatorProblem, demand: Demand, plan: OperatorPlan, device_bytes: float
 ) -> float:
-    """Return the devices that a plan needs by its resources; no placement uses fewer."""
+    """Return the devices that a plan fills with its scarcest resource; no placement uses fewer."""
     chosen = problem.chosen(plan.batch, plan.parallel)
     needs = _device_shares(problem, demand, device_bytes, chosen, plan.replicas)
     return float(needs.sum(axis=1).max())
@@ -85,9 +85,9 @@ def _device_shares(
     chosen: tuple[IntArray, ...],
     replicas: IntArray | int,
 ) -> FloatArray:
-    """Return memory, arithmetic, traffic and power of choices in devices, ``[4, ...]``.
+    """Return the memory, arithmetic, traffic and power of choices, in devices' worth, ``[4, ...]``.
 
-    The choices are indices v, b, p of the arrays.
+    ``chosen`` are index arrays of the operators, batches and parallelisms.
     """
     v, b, p = chosen
     parallel = problem.parallel[p]

@@ -1,4 +1,4 @@
-"""Share devices between services (A9), or run prefill in chunks among decodes (A6).
+"""Share devices between services, or run prefill in chunks among decodes.
 
 ``place_on_common_devices`` places the operators of separately planned services on common devices,
 each service within its own limit. A plan that uses up its limit allows no slowdown by other
@@ -125,9 +125,10 @@ def _with_their_places(
 
 
 def _plan_within(phase: PhaseProblem, level: Level) -> Part:
-    """Return a plan with the latency limit and the KV cache of slower passes.
+    """Return problem, demand and plan of ``level`` for passes that sharing makes slower.
 
-    On shared devices, passes may take up to ``PASS_FACTORS`` times as long as on separate ones.
+    On shared devices, passes may take up to ``PASS_FACTORS`` times as long as on separate ones, but
+    no longer than the limit. The KV cache is that of passes of this length.
     """
     assert level.plan is not None
     limit = min(phase.problem.slo_s, PASS_FACTORS * level.latency_s)
@@ -142,7 +143,10 @@ def _fits_device(part: Part, device_bytes: float) -> bool:
 
 
 def _plans(phase: PhaseProblem, device_bytes: float) -> list[Level]:
-    """Plan by operators at fractions of the limit; equal plans are dropped."""
+    """Plan by operators at ``FRACTIONS`` of the latency limit; equal plans are dropped.
+
+    A plan that uses less of its limit allows more slowdown by operators of other services.
+    """
     levels: list[Level] = []
     for fraction in FRACTIONS:
         tighter = replace(
@@ -164,7 +168,10 @@ def _plan_key(level: Level) -> bytes:
 
 
 def _combinations(plans: list[list[Level]]) -> list[tuple[Level, ...]]:
-    """Return every combination; if there are too many, the same fraction for all services."""
+    """Return the combinations of one plan per service.
+
+    If there are more than ``MAX_COMBINATIONS``, only plans for the same fraction are combined.
+    """
     if np.prod([float(len(levels)) for levels in plans]) <= MAX_COMBINATIONS:
         return list(product(*plans))
     steps = max(len(levels) for levels in plans)
@@ -203,6 +210,7 @@ def best_chunked(phase: PhaseProblem, device_bytes: float) -> ChunkedPlan:
     operator: Level | None = None
     batch = None
     for b, size in enumerate(phase.problem.batches):
+        # A prompt takes the osl / batch iterations of its chunks, which must end within the TTFT.
         limit = min(service.slo_s, service.ttft_s * float(size) / service.osl)
         batched = with_some_choices(phase, slice(b, b + 1), slo_s=limit)
         coarse = model_level(batched, device_bytes)
@@ -224,11 +232,11 @@ def best_chunked(phase: PhaseProblem, device_bytes: float) -> ChunkedPlan:
 def with_batch_wait(
     phase: PhaseProblem, plan: Callable[[PhaseProblem], Level | None]
 ) -> tuple[Level, int, float] | None:
-    """Return the best plan if batches take time to fill, its largest batch, and that wait.
+    """Return the best plan if batches take time to fill, its largest batch b, and the wait.
 
     The source ignores this wait. A scheduler that fills batches of b at the entry makes a request
-    wait (b - 1) / (2 x rate) seconds on average. For every b, batches up to b are planned within
-    the rest of the limit. The best plan wins.
+    wait (b - 1) / (2 x rate) seconds on average. For every b, ``plan`` is called with batches up to
+    b, and with the limit less the wait. The plan with the fewest devices wins.
     """
     best: tuple[Level, int, float] | None = None
     for b, size in enumerate(phase.problem.batches):

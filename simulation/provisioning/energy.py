@@ -17,7 +17,7 @@ from simulation.provisioning.problem import OperatorPlan, OperatorProblem
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PhasePower:
-    """Watts of one GPU, by the operator that it runs."""
+    """Watts of one GPU: idle, while any kernel runs, and more by the operator that runs."""
 
     idle_w: float
     floor_w: float  # while any kernel runs

@@ -40,16 +40,17 @@ def exact_plan(
     if any(not option.slots.size for option in options):
         return None  # an operator that is stable with no number of replicas
     sizes = np.array([option.slots.size for option in options])
-    first = np.r_[0, np.cumsum(sizes)]
+    first = np.r_[0, np.cumsum(sizes)]  # first choice of each operator
     binaries, count = int(first[-1]), len(options)
-    owner = np.repeat(np.arange(count), sizes)
+    owner = np.repeat(np.arange(count), sizes)  # operator of each choice
     sojourn = np.concatenate([option.sojourn_s for option in options]) / problem.slo_s
     pick = scipy.sparse.csr_array((np.ones(binaries), (owner, np.arange(binaries))))
     takes = scipy.sparse.csr_array((sojourn, (owner, np.arange(binaries))))
     start = scipy.sparse.eye_array(count, format="csr")
     before, after = (np.array([edge[i] for edge in problem.edges], np.int64) for i in range(2))
     needs = np.concatenate([_needs(option) for option in options]).T  # [K, binaries]
-    # Columns: choices, start times, devices.
+    # Columns: choices, start times, devices. Rows: an operator has one choice, it ends within the
+    # limit, it ends before the operators after it start, the devices suffice for each resource.
     blocks = [
         [pick, scipy.sparse.csr_array((count, count)), None],
         [takes, start, None],
@@ -63,8 +64,7 @@ def exact_plan(
         np.r_[slots, np.zeros(count), 1.0],
         constraints=scipy.optimize.LinearConstraint(
             scipy.sparse.block_array(
-                [row for row, bounds in zip(blocks, high, strict=True) if bounds.size],
-                format="csr",
+                [row for row, bounds in zip(blocks, high, strict=True) if bounds.size], format="csr"
             ),
             np.concatenate(low),
             np.concatenate(high),

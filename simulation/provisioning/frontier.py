@@ -31,9 +31,9 @@ def frontiers(problem: OperatorProblem, fewest: IntArray | None = None) -> tuple
     through its slots and its sojourn.
     """
     count, max_replicas = len(problem.names), problem.max_replicas
-    top = int(problem.parallel.max()) * max_replicas
-    low = np.empty((count, top + 1))
-    index = np.zeros((count, top + 1), np.int64)
+    top = int(problem.parallel.max()) * max_replicas  # most slots of an operator
+    low = np.empty((count, top + 1))  # least sojourn of each operator on at most s slots
+    index = np.zeros((count, top + 1), np.int64)  # the choice with it, encoded as one number
     if fewest is None:
         fewest = np.ones(problem.latency_s.shape, np.int64)
     fill_frontiers(operator_arrays(problem), max_replicas, np.ascontiguousarray(fewest), low, index)

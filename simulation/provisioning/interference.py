@@ -108,7 +108,12 @@ def interference_matrix(
     compute: FloatArray,
     bandwidth: FloatArray,
 ) -> FloatArray:
-    """Return ``Demand.beside``; ``kinds`` may be of operators of several models."""
+    """Return the extra time of operator v if operator u always runs on its device, ``[V, V]``.
+
+    It is relative to the time alone, and empty without a table. ``kinds [V, K]`` are the operators'
+    shares of time by kind; they may belong to several models. ``compute`` and ``bandwidth [V]`` are
+    shares of the GPU. Pairs of kinds without a measurement use the physical model.
+    """
     if table is None or kinds is None:
         return np.empty((0, 0))
     physical = np.maximum(compute[:, None] + compute[None, :] - 1.0, 0.0)

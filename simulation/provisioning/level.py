@@ -21,7 +21,7 @@ ROUNDING = 1.0 + 1e-9
 
 @dataclass(frozen=True, slots=True)
 class LayerRuns:
-    """Runs of layers at the batch and parallelism of these indices."""
+    """Converts a phase to runs of layers, with the batch and parallelism of these indices."""
 
     b: int
     p: int

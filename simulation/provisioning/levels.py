@@ -1,4 +1,4 @@
-"""Provision one service by replicas, by runs of layers or by operators (A8).
+"""Provision one service by replicas, by runs of layers or by operators.
 
 Levels are compared by devices after placement. Operators and runs of layers can always run as whole
 replicas, and operators as runs of layers. A finer level therefore never uses more devices, power,
@@ -43,12 +43,7 @@ from simulation.provisioning.level import (
     no_worse,
 )
 from simulation.provisioning.placement import algorithm2, with_memory_of
-from simulation.provisioning.problem import (
-    OperatorPlan,
-    OperatorProblem,
-    critical_path,
-    sojourns,
-)
+from simulation.provisioning.problem import OperatorPlan, OperatorProblem, critical_path, sojourns
 from simulation.provisioning.replicas import ReplicaPlan, watts_of, whole_replicas
 from simulation.provisioning.topology import output_traffic, renumber_by_affinity
 from simulation.provisioning.workload import PhaseProblem, reserve_kv_cache
@@ -150,9 +145,10 @@ def plan_level(
 def _parts(
     name: str, phase: PhaseProblem, device_bytes: float
 ) -> Iterator[tuple[PhaseProblem, LayerRuns | None, int]]:
-    """Yield the problems of a level in order of the devices that each needs at least.
+    """Yield the problems that together cover a level, by rising lower bound on their devices.
 
-    Each comes with its runs of layers (None for operators) and that number of devices.
+    Operators are one problem. Runs of layers are one per batch and parallelism. Each problem comes
+    with its ``LayerRuns`` (None for operators) and its lower bound on devices.
     """
     if name == "operator":
         yield phase, None, 1
@@ -172,9 +168,10 @@ def _choices(
 ) -> list[OperatorPlan | None]:  # fmt: skip
     """Return the plans of a method, before placement.
 
-    ``greedy`` is our greedy by slots, and at several prices of memory. ``exact`` adds the plan with
-    the proven fewest slots. ``algorithm1`` is the source's algorithm as methods.md A4 reads it, or
-    as printed, to within a share ``epsilon`` of the limit.
+    ``greedy`` is our greedy by slots, and with ``by_price`` also at several prices of memory
+    (fewer if ``quick``). ``exact`` adds the plan with the proven fewest slots. ``algorithm1`` is
+    the source's algorithm as docs/methods.md A4 reads it, or as printed, to within a share
+    ``epsilon`` of the limit.
     """
     fitting = fewest_replicas(phase, device_bytes)
     options = frontiers(phase.problem, fitting)
@@ -202,11 +199,11 @@ def _fitting_sojourns(phase: PhaseProblem, fitting: IntArray) -> FloatArray:
 def _search_devices(
     phase: PhaseProblem, device_bytes: float, levels: list[Level], bound: int, *, shared: bool
 ) -> int:
-    """Search plans by operators on fewer devices than ``levels``; return the proven bound.
+    """Search plans by operators on fewer devices than ``levels``; return the bound on devices.
 
-    Plans that are found are added to ``levels``. The first has the proven fewest devices by what
-    its operators need. Algorithm 2 may need more devices to place it. So plans with fewer slots,
-    and plans for a tighter limit, are tried too.
+    Plans that are found are added to ``levels``. The first plan has the proven fewest devices by
+    the sums of its operators' needs. Algorithm 2 may need more devices to place it. So plans with
+    fewer slots, and plans for a tighter limit, are tried too. ``bound`` is the bound known before.
     """
     least = _with_least_cache(phase)
     table = _fitting_sojourns(least, fewest_replicas(least, device_bytes))
@@ -258,7 +255,7 @@ def _phases_by_pass_length(
     limit = phase.problem.slo_s
     fastest = float(phase.problem.latency_s.min(axis=(1, 2)).max())
     powers = SHORTEST_S * 2.0 ** np.arange(-7, 30)
-    last, in_vain = None, 0
+    last, in_vain = None, 0  # best plan so far, and lengths since then that did not improve it
     for seconds in (limit, *powers[(powers < limit) & (powers > fastest)][::-1]):
         yield _phase_within(phase, float(seconds))
         best = fewest_devices(levels)
@@ -270,6 +267,7 @@ def _phases_by_pass_length(
                 or best.memory_bytes < ROOM_FACTOR * best.devices * device_bytes
             ):
                 break
+    # A coarser level must be matched at its own latency, so plan for that length too.
     for seconds in sorted({level.latency_s for level in coarser}, reverse=True):
         if seconds < limit and not any(all(no_worse(f, c) for c in coarser) for f in levels):
             yield _phase_within(phase, seconds)
@@ -338,7 +336,7 @@ def _place_plans(
     """
     levels: list[Level] = []
     problem = phase.problem
-    candidates: dict[bytes, tuple[int, OperatorPlan]] = {}
+    candidates: dict[bytes, tuple[int, OperatorPlan]] = {}  # with the least devices of each plan
     for plan in plans:
         if plan is None or not plan.feasible or not _fits_device(phase, plan, device_bytes):
             continue
@@ -398,7 +396,7 @@ def _plans_by_price(
     memory_prices = MEMORY_PRICES[::2] if quick else MEMORY_PRICES
     for weight in memory_prices:
         price = _gpu_shares(phase, device_bytes, weight)
-        for j in (None, *range(problem.parallel.size)):
+        for j in (None, *range(problem.parallel.size)):  # None: mixed parallelisms
             parallelisms = slice(None) if j is None else slice(j, j + 1)
             options = tuple(
                 priced_frontier(

@@ -1,4 +1,4 @@
-"""Provision a trace window by window; each granularity scales at its own speed (A8).
+"""Provision a trace window by window; each granularity scales at its own speed.
 
 A plan for a window uses data from before it: the previous window, or a forecast. It takes effect
 when its replicas are up. Operators and layers start within the window. Whole replicas take their
@@ -179,11 +179,11 @@ def over_time(
     With a ``judge``, a finer level uses plans of whole replicas at its own speed. Its own plans
     replace them if they meet the attainment with fewer GPUs, or equal GPUs and less power.
     """
-    book = _PlanCache(service, problem_of, device_bytes)
-    courses = {}
+    plans = _PlanCache(service, problem_of, device_bytes)
+    courses = {}  # result over all windows of each level
     for level in levels:
         seen = _windows_known(windows, planned_on, level, every or {})
-        course = partial(_simulate_level, level, book, windows, seen, startup_s, judge)
+        course = partial(_simulate_level, level, plans, windows, seen, startup_s, judge)
         if judge is None:
             courses[level] = _least_headroom(partial(course, level), headroom, attainment, ROUNDS)
             continue
@@ -201,14 +201,17 @@ def over_time(
 
 
 def _is_better(ours: LevelOverTime, coarse: LevelOverTime, attainment: float) -> bool:
-    """Return whether a level's own plans meet the attainment with fewer GPUs or less power.
+    """Return whether a level's own plans (``ours``) are better than those of whole replicas.
 
-    If either misses it, the higher attainment wins.
+    If both meet the attainment, fewer GPUs are better, and at equal GPUs less power. If one misses
+    it, the higher attainment is better.
     """
     if ours.attainment < attainment or coarse.attainment < attainment:
         return ours.attainment > coarse.attainment
-    drawn = [(int(course.devices.sum()), float(course.power_w.sum())) for course in (ours, coarse)]
-    return drawn[0] < drawn[1]
+    ours_uses, coarse_uses = (
+        (int(course.devices.sum()), float(course.power_w.sum())) for course in (ours, coarse)
+    )
+    return ours_uses < coarse_uses
 
 
 def _least_headroom(
@@ -220,8 +223,9 @@ def _least_headroom(
 ) -> LevelOverTime:
     """Return the result with the smallest headroom from ``low`` on that meets ``attainment``.
 
-    If none does, it is the result of the largest headroom, or the first with more than
-    ``max_devices`` GPUs summed over its windows.
+    ``course`` simulates one headroom. The search doubles the headroom, then halves the interval
+    ``rounds`` times. If none meets the attainment, the result is that of the largest headroom. It
+    is the first with more than ``max_devices`` GPUs, summed over its windows, if that comes before.
     """
     best = course(low)
     if best.attainment >= attainment:
@@ -267,7 +271,7 @@ def _windows_known(
 
 def _simulate_level(
     level: str,
-    book: _PlanCache,
+    cache: _PlanCache,
     windows: Windows,
     known_demand: Windows,
     startup_s: float,
@@ -277,10 +281,10 @@ def _simulate_level(
 ) -> LevelOverTime:
     """Simulate ``level`` window by window with plans of the level ``plan_level``.
 
-    Requested capacity serves after its start-up windows, or at once if that is less than one
-    window. It costs from the request on.
+    Plans are made for ``known_demand`` times 1 + ``headroom``. Requested capacity serves after its
+    start-up windows, or at once if that is less than one window. It costs from the request on.
     """
-    phase = book.service.phase
+    phase = cache.service.phase
     real = _demand_keys(demand_keys(windows, phase))
     seen = _demand_keys(demand_keys(known_demand, phase, headroom))
     if len(seen) != len(real):
@@ -290,7 +294,7 @@ def _simulate_level(
     planned_for: list[Key | None] = []
     refused = 0
     for key in seen:
-        has_plan = book.plan(plan_level, key) is not None
+        has_plan = cache.plan(plan_level, key) is not None
         refused += not has_plan
         # Without a feasible plan, the last one stays active.
         planned_for.append(key if has_plan else planned_for[-1] if planned_for else None)
@@ -300,7 +304,7 @@ def _simulate_level(
     for w, demand in enumerate(planned_for):
         if demand is None:
             continue
-        plan = book.plan(plan_level, demand)
+        plan = cache.plan(plan_level, demand)
         assert plan is not None
         size[w] = plan.devices
         memory[w] = plan.memory_bytes
@@ -308,11 +312,12 @@ def _simulate_level(
         if delay:  # until capacity is up, only the least requested in the meantime serves
             ready = [k for k in range(max(0, w - delay), w + 1) if planned_for[k] is not None]
             serving = planned_for[min(ready, key=lambda k: (size[k], k))] or demand
-        met[w], drawn = book.outcome(plan_level, serving, real[w])
-        stood = book.plan(plan_level, serving)
-        assert stood is not None
-        plans[w] = stood, book.problem(serving)
-        power[w] = drawn + (plan.devices - stood.devices) * book.service.gpu.idle_w
+        met[w], serving_w = cache.outcome(plan_level, serving, real[w])
+        active = cache.plan(plan_level, serving)
+        assert active is not None
+        plans[w] = active, cache.problem(serving)
+        # Starting GPUs, which the requested plan has beyond the active one, draw idle power.
+        power[w] = serving_w + (plan.devices - active.devices) * cache.service.gpu.idle_w
     return LevelOverTime(
         level, size, power, memory, met, refused, windows.requests_s, headroom, plans,
         None if judge is None else judge.attainment(plans),
@@ -340,5 +345,5 @@ def _outcome_under(phase: PhaseProblem, level: Level) -> tuple[bool, float]:
 
 
 def _demand_keys(rows: IntArray) -> list[Key]:
-    """Return the rows as pairs of whole numbers: rate and tokens."""
+    """Return the rows as tuples, which can be keys of a cache: rate and tokens, as exponents."""
     return [(int(rate), int(tokens)) for rate, tokens in rows]

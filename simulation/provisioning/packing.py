@@ -38,7 +38,7 @@ class Plan(NamedTuple):
 
 
 class Devices(NamedTuple):
-    """Loads of devices: memory, expected arithmetic, traffic and power, ``[D]``."""
+    """Loads of devices, ``[D]``: memory in bytes, mean use of arithmetic, traffic and power."""
 
     memory: Any
     compute: Any
@@ -130,7 +130,7 @@ def placed_latency(plan: Plan, where: Any, devices: Devices, room: Scratch) -> f
     """Return the critical path in seconds with replicas slowed by shared devices; inf: unstable.
 
     A replica is as slow as its slowest shard. The slowdown of an operator is the mean over its
-    replicas, which is written to ``room.slowdown``.
+    replicas, which is written to ``room.slowdown``. ``where`` is the device of each shard.
     """
     room.slowdown[:] = 0.0
     shards, i = where.size, 0
@@ -321,6 +321,7 @@ def _roomiest(
     for e in range(used):
         if instance >= 0 and owner[e] != instance:
             continue
+        # Shards of one replica run at once, so each needs a device of its own.
         twice = False
         for j in range(on.begins[i], i):
             twice = twice or on.where[j] == e

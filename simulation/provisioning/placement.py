@@ -67,10 +67,10 @@ def algorithm2(
 def place_services(
     parts: Sequence[tuple[OperatorProblem, Demand, OperatorPlan]], device_bytes: float
 ) -> Placement:
-    """Run Algorithm 2 for several services on shared devices (A9).
+    """Run Algorithm 2 for several services on shared devices.
 
-    Their operators join one graph, service by service. Times are shares of each service's own
-    limit, and so is ``latency_s`` of the result.
+    ``parts`` are problem, demand and plan of each service. Their operators join one graph, service
+    by service. Times are shares of each service's own limit, and so is ``latency_s`` of the result.
     """
     for problem, _, plan in parts:
         check_feasible(problem, plan)
@@ -89,7 +89,11 @@ def place_services(
 def _merge_plans(
     packed: list[Plan], parts: Sequence[tuple[OperatorProblem, Demand, OperatorPlan]]
 ) -> Plan:
-    """Merge the plans of several services into one plan with limit 1."""
+    """Merge the plans of several services into one plan with limit 1.
+
+    Latencies are divided by each service's limit, and rates multiplied by it. Measured slowdowns of
+    pairs are used if all services have the kinds of their operators.
+    """
     problems = [problem for problem, _, _ in parts]
     demands = [demand for _, demand, _ in parts]
     offsets = np.r_[0, np.cumsum([plan.rate.size for plan in packed])]

@@ -61,8 +61,9 @@ class OperatorProblem:
 class OperatorPlan:
     """Replicas, batch and parallelism of every operator, each ``[V]``.
 
-    ``slots`` is eq. 8, the sum of P x R: requested GPU places. It is not comparable with GPUs of
-    whole models (methods.md A5). ``latency_s`` is eq. 3 along the critical path.
+    ``slots`` is eq. 8: the sum of parallelism times replicas, in GPU places. It is not comparable
+    with GPUs of whole models, since operators can share a GPU. ``latency_s`` is eq. 3 along the
+    critical path.
     """
 
     method: str
@@ -77,7 +78,7 @@ class OperatorPlan:
 
     @property
     def slots_of(self) -> IntArray:
-        """Return P x R of every operator."""
+        """Return the slots of every operator, ``[V]``: parallelism times replicas."""
         return self.parallel * self.replicas
 
 
@@ -115,7 +116,7 @@ def critical_path(problem: OperatorProblem, sojourn_s: FloatArray) -> tuple[floa
 
 
 def precedence_graph(count: int, edges: tuple[tuple[int, int], ...]) -> Graph:
-    """Build the precedence arrays for compiled code."""
+    """Build the precedence arrays of ``count`` operators for compiled code."""
     predecessors: list[list[int]] = [[] for _ in range(count)]
     for u, v in edges:
         predecessors[v].append(u)

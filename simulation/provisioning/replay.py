@@ -101,7 +101,7 @@ class LevelReplay:
         return other
 
     def of(self, level: Level) -> ReplayedLatency:
-        """Replay ``level`` and return the latencies of the worst draw."""
+        """Replay ``level`` and return the latencies of the draw with the lowest attainment."""
         if level.replicas is not None:
             graph, devices = self._stations_of_replicas(level.replicas)
         else:
@@ -176,8 +176,8 @@ class LevelReplay:
         plan, placement = level.plan, level.placement
         assert plan is not None
         assert placement is not None
-        judged = level.seen(phase)
-        problem, demand = judged.problem, judged.demand
+        as_planned = level.seen(phase)
+        problem, demand = as_planned.problem, as_planned.demand
         chosen = problem.chosen(plan.batch, plan.parallel)
         packed = packing_plan(problem, demand, plan)
         kv_bytes = np.zeros(len(problem.names))
@@ -198,6 +198,7 @@ class LevelReplay:
             ]
             tokens = tokens_room / bytes_per_token[placement.operator]
         np.minimum.at(room, of_shard[holds], tokens[holds])
+        # ``transfer_s`` is of a whole batch. A station sends prompt tokens, or one per sequence.
         rows = plan.batch * (phase.service.isl if phase.queues else 1.0)
         to_other_device, to_other_node = _distances(phase, level)
         gpu = phase.service.gpu
@@ -225,7 +226,11 @@ class LevelReplay:
         ), placement.devices
 
     def _of_stations(self, level: Level) -> list[Curve]:
-        """Return the curve of each station of a level."""
+        """Return the curve (seconds by batch) of each station of a level without whole replicas.
+
+        Operators have a curve each, times their slowdown in a share of the multiprocessors. Runs of
+        layers have the curve of all repeated operators, in proportion to their layers.
+        """
         phase, plan = self.phase, level.plan
         assert plan is not None
         j = np.searchsorted(phase.problem.parallel, plan.parallel)
@@ -239,7 +244,7 @@ class LevelReplay:
                 scaled(curve, float(slow))
                 for curve, slow in zip(curves_alone, slowdowns, strict=True)
             ]
-        # Runs of layers: parts of the repeated operators, and one station for those that run once.
+        # One more station has the operators that run once, such as the output head.
         cut = merge_layers(phase).problem
         repeated = tuple(n for n, count in zip(phase.names, phase.layers, strict=True) if count > 1)
         once = tuple(n for n in phase.names if n not in repeated)
@@ -255,12 +260,14 @@ def _with_collectives(
     graph: OperatorGraph, names: tuple[str, ...], owners: tuple[str, ...]
 ) -> tuple[Operator, ...]:
     """Return the operators ``names`` and the collectives that transfer their outputs."""
-    return tuple(
-        operator
-        for operator in graph.operators
-        if (owners[owner_of(graph, operator, owners)] if _moves_data(operator) else operator.name)
-        in names
-    )
+
+    def computed_by(operator: Operator) -> str:
+        """Return the operator itself, or the one whose output it transfers."""
+        if _moves_data(operator):
+            return owners[owner_of(graph, operator, owners)]
+        return operator.name
+
+    return tuple(operator for operator in graph.operators if computed_by(operator) in names)
 
 
 def _moves_data(operator: Operator) -> bool:
@@ -276,37 +283,40 @@ def replay_requests(
     With ``aligned``, a request uses the replica with the same number at every station.
     """
     finish = np.empty(requests.arrival_s.size)
-    passed = _passes([phase], [requests], aligned=aligned)
-    visits = int(replay(graph, passed, devices, finish))
+    ordered = _passes([phase], [requests], aligned=aligned)
+    visits = int(replay(graph, ordered, devices, finish))
     counted = requests.counted or slice(int(WARM_UP * finish.size), None)
-    latency_s = (finish - requests.arrival_s) / passed.passes
+    latency_s = (finish - requests.arrival_s) / ordered.passes  # per prompt, or per token
     return _figures(phase, latency_s[counted], visits)
 
 
 def replay_together(
     replays: Sequence[LevelReplay], levels: Sequence[Level]
 ) -> list[ReplayedLatency] | None:
-    """Replay services whose operators share devices; return the latencies of each (A9).
+    """Replay services whose operators share devices; return the latencies of each.
 
     Each of ``levels`` has the placement of its operators on the common devices. The first draw of
-    each service is used, up to the end of the shortest. The result is None if slowdowns of pairs
-    are measured, which this replay cannot use.
+    requests of each service is used, up to the end of the shortest. The result is None with
+    measured slowdowns of operators that run side by side, which this replay cannot use.
     """
-    parts = [judge.placed(level) for judge, level in zip(replays, levels, strict=True)]
-    graphs, devices = [graph for graph, _ in parts], parts[0][1]
+    graphs_and_devices = [
+        service.placed(level) for service, level in zip(replays, levels, strict=True)
+    ]
+    graphs, devices = [graph for graph, _ in graphs_and_devices], graphs_and_devices[0][1]
     if any(graph.beside.size for graph in graphs):
         return None
-    draws = [judge.draws[0] for judge in replays]
+    draws = [service.draws[0] for service in replays]
     end_s = min(float(draw.arrival_s[-1]) for draw in draws)
     draws = [_until(draw, end_s) for draw in draws]
-    passed = _passes([judge.phase for judge in replays], draws, aligned=False)
-    finish = np.empty(passed.arrival_s.size)
-    visits = int(replay(_join_graphs(graphs, devices), passed, devices, finish))
-    latency_s = (finish - passed.arrival_s) / passed.passes
-    counted = passed.arrival_s >= WARM_UP * end_s
+    # Operators have different numbers of replicas, so a request may change its replica number.
+    requests = _passes([service.phase for service in replays], draws, aligned=False)
+    finish = np.empty(requests.arrival_s.size)
+    visits = int(replay(_join_graphs(graphs, devices), requests, devices, finish))
+    latency_s = (finish - requests.arrival_s) / requests.passes  # per prompt, or per token
+    counted = requests.arrival_s >= WARM_UP * end_s
     return [
-        _figures(judge.phase, latency_s[counted & (passed.service == s)], visits)
-        for s, judge in enumerate(replays)
+        _figures(service.phase, latency_s[counted & (requests.service == s)], visits)
+        for s, service in enumerate(replays)
     ]
 
 
@@ -319,7 +329,11 @@ def _until(requests: Requests, end_s: float) -> Requests:
 def _passes(
     phases: Sequence[PhaseProblem], requests: Sequence[Requests], *, aligned: bool
 ) -> Passes:
-    """Return the requests of all services together, in order of arrival."""
+    """Return the requests of all services together, in order of arrival.
+
+    A prompt makes one pass through the stations, a sequence one per token after the first. With
+    ``aligned``, a request uses the replica with the same number at every station.
+    """
     service = np.repeat(np.arange(len(phases)), [draw.arrival_s.size for draw in requests])
     arrival_s = np.concatenate([draw.arrival_s for draw in requests])
     order = np.argsort(arrival_s, kind="stable")
@@ -331,6 +345,7 @@ def _passes(
         ]
     )[order]
     service = service[order]
+    # Each service has a line of its own: its first request, and the next one after each request.
     following, heads = np.full(order.size, -1), np.full(len(phases), -1)
     for s in range(len(phases)):
         rows = np.flatnonzero(service == s)
@@ -378,7 +393,10 @@ def _join_graphs(graphs: Sequence[Graph], devices: int) -> Graph:
 
 
 def _figures(phase: PhaseProblem, took_s: FloatArray, visits: int) -> ReplayedLatency:
-    """Return the latencies of requests that spent ``took_s`` in the stations; NaN: never done."""
+    """Return the latencies of requests that spent ``took_s`` in the stations; NaN: never done.
+
+    ``visits`` is the number of visits of stations, kept to state the size of the replay.
+    """
     latency_s = np.where(np.isfinite(took_s), took_s + phase.service.start_s, np.inf)
     return ReplayedLatency(
         attainment=float((latency_s <= phase.service.slo_s).mean()),
@@ -437,7 +455,11 @@ def station_graph(
     devices: int,
     decodes: bool,
 ) -> Graph:
-    """Build the arrays of a station graph for compiled code."""
+    """Build the arrays of a station graph for compiled code (see ``Graph`` for their contents).
+
+    ``of_shard`` is the replica of each shard, ``device`` the device of each shard. ``edges`` are
+    pairs (before, after) of stations. The other arguments are fields of ``Graph``.
+    """
     count, total = len(curves), int(replicas.sum())
     before = np.bincount([w for _, w in edges], minlength=count)
     pairs = sorted(edges)

@@ -70,18 +70,18 @@ def whole_replicas(phase: PhaseProblem, device_bytes: float) -> ReplicaPlan | No
 
 
 def _arrangements(phase: PhaseProblem) -> Iterator[tuple[int, int, int]]:
-    """Yield parallelism index, GPUs and stages of each arrangement within a node."""
-    for j, spread in enumerate(phase.problem.parallel):
+    """Yield index of the parallelism, GPUs per stage, and stages of each arrangement in a node."""
+    for j, gpus_per_stage in enumerate(phase.problem.parallel):
         for stages in STAGES:
-            if stages == 1 or stages * spread <= phase.service.gpu.gpus_per_node:
-                yield j, int(spread), stages
+            if stages == 1 or stages * gpus_per_stage <= phase.service.gpu.gpus_per_node:
+                yield j, int(gpus_per_stage), stages
 
 
 def _prefill_plans(phase: PhaseProblem, device_bytes: float) -> list[ReplicaPlan]:
-    """Return the plan with the fewest replicas for each batch and arrangement."""
+    """Return the plan with the fewest replicas for each feasible batch and arrangement."""
     problem = phase.problem
     plans = []
-    for j, spread, stages in _arrangements(phase):
+    for j, gpus_per_stage, stages in _arrangements(phase):
         for b, size in enumerate(problem.batches):
             pass_s = float(phase.replica_s[b, j]) + (stages - 1) * float(phase.crossing_s[b, j])
             room = device_bytes - float(phase.replica_bytes[b, j]) / stages
@@ -93,7 +93,7 @@ def _prefill_plans(phase: PhaseProblem, device_bytes: float) -> list[ReplicaPlan
                 phase.kept_each[j] / stages * problem.rate, room, MOST,
             )  # fmt: skip
             if count:
-                plans.append(_replica_plan(phase, int(count), int(size), spread, stages))
+                plans.append(_replica_plan(phase, int(count), int(size), gpus_per_stage, stages))
     return [plan for plan in plans if plan is not None]
 
 
@@ -104,7 +104,7 @@ def _decode_plans(phase: PhaseProblem, device_bytes: float) -> list[ReplicaPlan]
     """
     problem = phase.problem
     plans = []
-    for j, spread, stages in _arrangements(phase):
+    for j, gpus_per_stage, stages in _arrangements(phase):
         sizes, seconds, weight_bytes = _figures_by_size(phase, j, stages)
         feasible = (seconds <= problem.slo_s) & (
             weight_bytes + sizes * phase.kept_each[j] <= device_bytes
@@ -113,7 +113,7 @@ def _decode_plans(phase: PhaseProblem, device_bytes: float) -> list[ReplicaPlan]
             continue
         max_tokens_s = float((stages * sizes / seconds)[feasible].max())  # tokens/s of one replica
         count = max(1, int(np.ceil(problem.rate / max_tokens_s - 1e-9)))
-        plan = _replica_plan(phase, count, int(problem.batches[-1]), spread, stages)
+        plan = _replica_plan(phase, count, int(problem.batches[-1]), gpus_per_stage, stages)
         if plan is not None:
             plans.append(plan)
     return plans
@@ -163,7 +163,11 @@ def _smallest_batch(phase: PhaseProblem, batch: float) -> int:
 def _replica_state(
     phase: PhaseProblem, replicas: int, batch: int, parallel: int, stages: int
 ) -> _ReplicaState | None:
-    """Compute the state of one replica; None if ``replicas`` are unstable at this load."""
+    """Compute the state of one replica; None if ``replicas`` are unstable at this load.
+
+    ``batch`` only matters for prefill, where batches queue for all replicas together. A decoding
+    replica has the batch that follows from its load.
+    """
     problem = phase.problem
     j = int(np.searchsorted(problem.parallel, parallel))
     rate, kept_bytes = problem.rate / replicas, float(phase.kept_each[j]) / stages
@@ -173,14 +177,15 @@ def _replica_state(
         wait = mmc_mean_wait(replicas, problem.rate / batch, takes / stages)
         if not np.isfinite(wait):
             return None
-        memory_bytes = float(phase.replica_bytes[b, j]) / stages + kept_bytes * rate * (
-            wait + takes
-        )
+        in_flight = rate * (wait + takes)  # Little's law
         return _ReplicaState(
-            wait + takes, float(batch), memory_bytes, rate / batch * takes / stages
+            seconds=wait + takes,
+            batch=float(batch),
+            bytes=float(phase.replica_bytes[b, j]) / stages + kept_bytes * in_flight,
+            busy=rate / batch * takes / stages,
         )
     rate /= stages  # per batch in the pipeline
-    sizes, seconds, held_by = _figures_by_size(phase, j, stages)
+    sizes, seconds, weight_bytes = _figures_by_size(phase, j, stages)
     keeps_up = np.flatnonzero(sizes / seconds >= rate * (1.0 - 1e-12))
     if not keeps_up.size:
         return None
@@ -194,9 +199,12 @@ def _replica_state(
         start = seconds[first] - slope * sizes[first]
         in_flight = float(rate * start / (1.0 - rate * slope))
         pass_s, busy = float(start + slope * in_flight), 1.0
-    memory_bytes = float(np.interp(in_flight, sizes, held_by))
+    kv_bytes = stages * min(in_flight, rate * pass_s) * kept_bytes
     return _ReplicaState(
-        pass_s, in_flight, memory_bytes + stages * min(in_flight, rate * pass_s) * kept_bytes, busy
+        seconds=pass_s,
+        batch=in_flight,
+        bytes=float(np.interp(in_flight, sizes, weight_bytes)) + kv_bytes,
+        busy=busy,
     )
 
 

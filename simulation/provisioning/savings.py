@@ -18,7 +18,7 @@ class Savings:
 
 
 def saved_shares(coarse: Sequence[float], fine: Sequence[float]) -> Savings:
-    """Compare ``fine`` with ``coarse``, each GPUs, energy and memory in any unit."""
+    """Return the shares that ``fine`` saves of ``coarse``: of GPUs, energy and memory, any unit."""
     return Savings(
         *(
             1.0 - fine_figure / coarse_figure if coarse_figure else None

@@ -1,4 +1,4 @@
-"""Compute how operators respond to length, batch, rate and GPU share (A2; figures 2 to 8)."""
+"""Compute how operators respond to length, batch, rate and GPU share (figures 2 to 8)."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def sensitivity(
     are in tokens, ``rates [K]`` in requests/s.
     """
     tokens, per_s = np.asarray(lengths, np.float64), np.asarray(rates, np.float64)
-    alone = problem_of(service)
+    alone = problem_of(service)  # index 0, 0 below: batch 1 and parallelism 1
     at_length = [problem_of(replace(service, isl=float(n))) for n in tokens]
     latency = np.stack([phase.problem.latency_s[:, 0, 0] for phase in at_length], axis=1)
     transfer = np.stack([phase.problem.transfer_s[:, 0, 0] for phase in at_length], axis=1)
@@ -66,6 +66,7 @@ def sensitivity(
     fewest = np.minimum.reduce(
         [weights, *(phase.demand.memory_bytes[:, 0, 0] for phase in at_length)]
     )
+    # Memory above the least of all lengths is transient, since weights do not depend on length.
     memory_by_length = np.stack(
         [
             phase.demand.memory_bytes[:, 0, 0] - fewest + _kept_per_request(phase, service)

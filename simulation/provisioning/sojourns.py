@@ -49,14 +49,14 @@ def _erlang_b(before: float, r: int, load: float) -> float:
 
 @kernel
 def _sojourn(blocked: float, r: int, load: float, service: float, transfer: float) -> float:
-    """Return T + W + C of one choice, given its Erlang B."""
+    """Return service + wait + transfer of one choice in seconds, given its Erlang B."""
     waits = r * blocked / (r - load * (1.0 - blocked))  # Erlang C
     return waits * service / (r - load) + service + transfer
 
 
 @kernel
 def sojourn(load: float, replicas: int, service: float, transfer: float) -> float:
-    """Return T + W + C of one choice; inf if ``load`` (busy replicas) is unstable."""
+    """Return service + wait + transfer in seconds; inf if ``load`` (busy replicas) is too high."""
     if load >= replicas:
         return float(np.inf)
     blocked = 1.0
@@ -93,14 +93,14 @@ def fewest_servers(
 
 @cached_kernel
 def sojourns_of_choice(service: Any, transfer: Any, load: Any, replicas: Any, out: Any) -> None:
-    """Compute T + W + C of one choice per operator into ``out [V]``."""
+    """Fill ``out [V]`` with service + wait + transfer of one choice per operator, in seconds."""
     for v in range(out.size):
         out[v] = sojourn(load[v], replicas[v], service[v], transfer[v])
 
 
 @cached_kernel
 def fill_sojourns(problem: Any, out: Any) -> None:
-    """Compute T + W + C of every choice into ``out [V, B, P, R]``; inf: unstable."""
+    """Fill ``out [V, B, P, R]`` with service + wait + transfer of every choice; inf: unstable."""
     operators, sizes, spreads, replicas = out.shape
     for v in range(operators):
         for i in range(sizes):
@@ -121,11 +121,11 @@ def fill_sojourns(problem: Any, out: Any) -> None:
 
 @cached_kernel
 def fill_frontiers(problem: Any, replicas: int, fewest: Any, low: Any, which: Any) -> None:
-    """Fill ``low[v, s]`` with the least sojourn of ``v`` on at most ``s`` slots.
+    """Fill ``low[v, s]`` with the least sojourn of operator ``v`` on at most ``s`` slots.
 
-    ``which`` gets the choice. Most batches and parallelisms are skipped: even without a wait they
-    are no faster than the choices found for their slots. ``fewest`` are the fewest replicas that
-    fit in memory.
+    ``which`` gets the choice, as index of an array ``[B, P, R]``. Most batches and parallelisms are
+    skipped: even without a wait they are no faster than the choices found for their slots.
+    ``fewest`` are the fewest replicas that fit in memory.
     """
     operators, sizes, spreads = problem.latency_s.shape
     top = low.shape[1] - 1

@@ -56,7 +56,7 @@ class Passes(NamedTuple):
 
 
 class ReplayState(NamedTuple):
-    """State of a replay."""
+    """State of a replay: V stations, N requests, Q replicas, D devices, S services."""
 
     after: Any  # [V, N] next request in the same queue or batch; -1: last
     head: Any  # [Q] first waiting request of each queue; ``tail`` is the last one

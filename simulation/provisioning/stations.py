@@ -69,7 +69,10 @@ def _slowdown(g: Graph, run: ReplayState, k: int) -> float:
 
 @inlined_kernel
 def _change_load(g: Graph, run: ReplayState, k: int, sign: float, t: float) -> None:
-    """Start or end replica ``k``; replicas on its devices change speed."""
+    """Start (``sign`` 1) or end (-1) the work of replica ``k`` at time ``t``.
+
+    Other replicas on its devices change their speed, so their end times are updated.
+    """
     v = g.station[k]
     for i in range(g.shard[k], g.shard[k + 1]):
         d = g.device[i]
@@ -198,7 +201,7 @@ def _start_free_replicas(g: Graph, p: Passes, run: ReplayState, t: float) -> Non
 
 @inlined_kernel
 def _begin_pass(g: Graph, p: Passes, run: ReplayState, r: int) -> None:
-    """Begin a pass of request ``r``."""
+    """Begin a pass of request ``r``: enqueue it at every station without predecessors."""
     first, end = g.span[p.service[r]], g.span[p.service[r] + 1]
     run.left[r] = end - first
     for v in range(first, end):
@@ -239,7 +242,7 @@ def _assign_replicas(g: Graph, p: Passes, run: ReplayState, r: int) -> bool:
 
 @inlined_kernel
 def _release_replicas(g: Graph, p: Passes, run: ReplayState, r: int, t: float) -> None:
-    """Release the replicas of request ``r``."""
+    """Release the replicas of request ``r``, which is done at time ``t``."""
     run.finish[r] = t
     for v in range(g.span[p.service[r]], g.span[p.service[r] + 1]):
         if g.sticky[v]:
@@ -250,7 +253,10 @@ def _release_replicas(g: Graph, p: Passes, run: ReplayState, r: int, t: float) -
 
 @inlined_kernel
 def _deliver(g: Graph, run: ReplayState, v: int, first: int) -> None:
-    """Deliver a batch of station ``v`` to the following stations."""
+    """Deliver a batch of station ``v``, from request ``first`` on, to the following stations.
+
+    A request is enqueued there once all preceding stations have delivered it.
+    """
     r = first
     while r >= 0:
         following = run.after[v, r]
@@ -304,7 +310,11 @@ def _finish_transfer(run: ReplayState) -> int:
 
 @inlined_kernel
 def _finish_batch(g: Graph, p: Passes, run: ReplayState, k: int, t: float) -> int:
-    """End the batch of replica ``k``; return its first request if it needs no transfer, else -1."""
+    """End the batch of replica ``k``; return its first request if it needs no transfer, else -1.
+
+    Also end the pass of requests that visited every station, and start the transfer to the next
+    stations.
+    """
     v, first = g.station[k], run.busy[k]
     run.busy[k] = -1
     _change_load(g, run, k, -1.0, t)

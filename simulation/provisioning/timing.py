@@ -1,4 +1,4 @@
-"""Time operators by measured kernels, or by efficiency factors (A1)."""
+"""Time operators by measured kernels, or by efficiency factors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Number devices so that those with most traffic between them share a node (A9).
+"""Number devices so that those with most traffic between them share a node.
 
 Operators pass tensors over NVLink within a node, and over the network between nodes. Device numbers
 define nodes (``number // per_node``), which the replay uses. ``renumber_by_affinity`` only
@@ -31,7 +31,8 @@ def traffic(
 ) -> FloatArray:
     """Return the traffic between devices, ``[D, D]``, in link seconds per second.
 
-    ``handed [V]`` is each operator's traffic. Every replica sends equally to all following ones.
+    ``handed [V]`` is the traffic that each operator sends (``output_traffic``). Every replica sends
+    equally to all replicas of the following operators.
     """
     share_on_device = np.zeros((handed.size, placement.devices))
     np.add.at(share_on_device, (placement.operator, placement.device), 1.0)
@@ -51,10 +52,7 @@ def share_across_nodes(flow: FloatArray, node: IntArray) -> float:
 
 
 def renumber_by_affinity(
-    placement: Placement,
-    handed: FloatArray,
-    edges: tuple[tuple[int, int], ...],
-    per_node: int,
+    placement: Placement, handed: FloatArray, edges: tuple[tuple[int, int], ...], per_node: int
 ) -> Placement:
     """Renumber the devices of ``placement`` to reduce the traffic between nodes.
 
@@ -67,10 +65,13 @@ def renumber_by_affinity(
     flow = traffic(placement, handed, edges)
     weight = flow + APART * max(float(flow.sum()), 1.0) * _same_replica(placement)
     as_is = np.arange(count) // per_node
-    filled = _exchange_devices(weight, _fill_nodes(weight, per_node))
-    stood = _exchange_devices(weight, as_is)
-    node = min((as_is, filled, stood), key=lambda arranged: share_across_nodes(weight, arranged))
-    number = np.empty(count, np.int64)
+    from_filled = _exchange_devices(weight, _fill_nodes(weight, per_node))
+    from_as_is = _exchange_devices(weight, as_is)
+    # Node of each device, in the arrangement with the least traffic between nodes.
+    node = min(
+        (as_is, from_filled, from_as_is), key=lambda arranged: share_across_nodes(weight, arranged)
+    )
+    number = np.empty(count, np.int64)  # new number of each device
     number[np.argsort(node, kind="stable")] = np.arange(count)
     order = np.argsort(number)
     return replace(

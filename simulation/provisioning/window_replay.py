@@ -88,7 +88,7 @@ class SampledWindows:
             self.requests.arrival_s[rows] - self.requests.arrival_s[first],
             self.requests.isl[rows],
             self.requests.osl[rows],
-            slice(int(counted - first), int(end - first)),
+            counted=slice(int(counted - first), int(end - first)),  # those of the window itself
         )
 
 

@@ -67,7 +67,7 @@ def block_means(windows: Windows, every: int) -> Windows:
 def demand_known(windows: Windows, every: int) -> Windows:
     """Return the demand that is known when each block of ``every`` windows is planned.
 
-    It is that of the previous block. The first block uses its own.
+    It is the mean demand of the previous block. The first block has none, so it uses its own.
     """
     blocks = block_means(windows, every)
     first_of_previous_block = np.maximum(np.arange(blocks.requests_s.size) // every - 1, 0) * every

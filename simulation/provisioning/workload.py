@@ -1,4 +1,4 @@
-"""Convert a model's operator graph to the scaling problem of one phase (A1, A4).
+"""Convert a model's operator graph to the scaling problem of one phase.
 
 Prefill and decode are separate problems. Prefill sees requests, decode sees one iteration per
 token. Tensor-parallel collectives count to the operator that they follow. Consecutive operators may
@@ -255,7 +255,10 @@ def _reached_speeds(timing: Timing, operator: Operator, gpu: GpuSpec) -> tuple[f
 def _count_measured(
     into: FloatArray, seconds: FloatArray, timing: Timing, operator: Operator, it: Iteration
 ) -> None:
-    """Add ``seconds`` to row 0 of ``into`` if measured, or to row 1 if extrapolated."""
+    """Add ``seconds`` of a call to row 0 of ``into`` if measured, or to row 1 if extrapolated.
+
+    ``OperatorTiming.measured`` is 1 for a measured time, 0.5 for an extrapolated one.
+    """
     if isinstance(timing, OperatorTiming):
         measured = timing.measured(operator, it)
         into[0] += np.where(measured == 1.0, seconds, 0.0)
@@ -295,11 +298,7 @@ def reserve_kv_cache(phase: PhaseProblem, seconds: float) -> PhaseProblem:
 
 
 def with_some_choices(
-    phase: PhaseProblem,
-    batches: slice,
-    parallel: slice = EVERY,
-    *,
-    slo_s: float | None = None,
+    phase: PhaseProblem, batches: slice, parallel: slice = EVERY, *, slo_s: float | None = None
 ) -> PhaseProblem:
     """Return ``phase`` with only some batches and parallelisms, and another limit if given."""
     problem, demand, selection = phase.problem, phase.demand, (slice(None), batches, parallel)

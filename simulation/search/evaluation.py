@@ -91,13 +91,14 @@ def _pair_by_simulation(
         pool_of(decode.profile, candidate.decodes, role="decode"),
     )
     trial = Trial(pools, (work.isl, work.osl), tier, seed=seed, requests=PD_REQUESTS)
+    # Attainment targets of prefill and of decode; together they meet the tier.
     parts = (role_tier(tier, "prefill").attainment, role_tier(tier, "decode").attainment)
 
     def shares(run: SimulationResult) -> tuple[float, float]:
-        """Return TTFT and TBT misses as shares of what each role may miss."""
+        """Return TTFT and TBT misses as shares of what each role may miss; above 1: too many."""
         late = miss_shares(run.requests, tier)
-        over = [late.get(name, (0.0, 0.0))[0] for name in ("ttft", "tbt")]
-        return over[0] / (1.0 - parts[0]), over[1] / (1.0 - parts[1])
+        missed_ttft, missed_tbt = (late.get(name, (0.0, 0.0))[0] for name in ("ttft", "tbt"))
+        return missed_ttft / (1.0 - parts[0]), missed_tbt / (1.0 - parts[1])
 
     def holds(rate: float) -> bool:
         """Return whether both draws meet the tier, and each role its part, at ``rate``."""
@@ -120,8 +121,8 @@ def _pair_by_simulation(
     while high - low > PD_PRECISION * high:
         middle = (low + high) / 2
         low, high = (middle, high) if holds(middle) else (low, middle)
-    run, over = trial.at(low), shares(trial.at(high))
-    bound = "throughput" if not any(over) else ("ttft", "tbt")[int(over[1] > over[0])]
+    run, (missed_ttft, missed_tbt) = trial.at(low), shares(trial.at(high))
+    bound = "tbt" if missed_tbt > missed_ttft else "ttft" if missed_ttft else "throughput"
     share = tier.attainment
     return Rated(
         candidate, low, quantile(run.requests.ttft_s, share), quantile(run.requests.tbt_s, share),

@@ -72,9 +72,10 @@ class Speeds:
 
 
 def speeds_of(instances: Sequence[Instance], requests: Requests) -> Speeds:
-    """Return the speeds of ``instances``.
+    """Return the speeds of ``instances`` at ``POINTS`` numbers of sequences each.
 
-    They are computed at a few numbers of sequences per profile, and interpolated for the rest.
+    They are computed at ``KNOTS`` numbers per profile, and interpolated for the others. Both are
+    powers of the most sequences that an instance can decode at once.
     """
     share = np.linspace(0.0, 1.0, KNOTS)
     shape = (len(instances), KNOTS)
@@ -111,8 +112,9 @@ def speeds_of(instances: Sequence[Instance], requests: Requests) -> Speeds:
 
 
 def aggregated_loads(speeds: Speeds, requests: Requests) -> Loads:
-    """Compute the loads of aggregated instances."""
+    """Compute rate (0: too long a queue), TTFT and TBT of aggregated instances by sequences."""
     tail = _normal_quantile(requests)
+    # The number of sequences exceeds its mean n by ``chance`` at the tier's attainment.
     n, chance = speeds.n, tail * np.sqrt(SMOOTHED * speeds.n)
     gaps = requests.osl - 1.0
     gap, rate = speeds.decode, np.zeros_like(n)
@@ -133,12 +135,13 @@ def aggregated_loads(speeds: Speeds, requests: Requests) -> Loads:
     ttft = speeds.start[:, None] + speeds.prompt + gap + _exponential_quantile(requests) * waits
     # With requests waiting for a place, the queue is too long for a TTFT or E2E limit.
     limited = requests.tier.ttft_s is not None or requests.tier.e2e_s is not None
-    over = (busy >= BUSIEST) | (full | (n >= speeds.limit[:, None]) if limited else False)
-    return Loads(np.where(over, 0.0, rate), ttft, gap * steeper + noise)
+    waits_for_place = full | (n >= speeds.limit[:, None]) if limited else False
+    overloaded = (busy >= BUSIEST) | waits_for_place
+    return Loads(np.where(overloaded, 0.0, rate), ttft, gap * steeper + noise)
 
 
 def decode_loads(speeds: Speeds, instances: Sequence[Instance], requests: Requests) -> Loads:
-    """Compute the loads of decode instances."""
+    """Compute rate and TBT of decode instances at each number of sequences; TTFT is 0."""
     n, gaps = speeds.n, max(requests.osl - 1.0, NEVER)
     busy_moment = np.minimum(
         n + _normal_quantile(requests) * np.sqrt(SMOOTHED * n), speeds.limit[:, None]
@@ -150,12 +153,13 @@ def decode_loads(speeds: Speeds, instances: Sequence[Instance], requests: Reques
 
 
 def prefill_loads(instances: Sequence[Instance], requests: Requests) -> Loads:
-    """Compute the loads of prefill instances."""
+    """Compute rate and TTFT of prefill instances at rising shares of busy time; TBT is 0."""
     isl, share = float(requests.isl), np.linspace(0.01, BUSIEST, POINTS)
     alone, crowd_prompt_s = np.zeros((len(instances), 1)), np.zeros((len(instances), 1))
     for k, instance in enumerate(instances):
         profile, budget = instance.profile, float(instance.profile.max_batch_tokens)
         alone[k] = prefill_alone_s(profile, np.array([isl]), 0.0, isl)[0]
+        # Waiting prompts fill an iteration, so each takes its part of a full one.
         crowd = max(budget / isl, 1.0) * isl
         tokens = min(crowd, budget)
         full = float(iteration_s(profile, 0.0, 0.0, tokens, tokens * isl / 2.0))

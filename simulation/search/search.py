@@ -65,6 +65,7 @@ def search(
         return SearchResult((), (), (), (), 0, {})
     report(0.0, "Looking at every deployment")
     speeds = speeds_of(instances, requests)
+    # Loads of instances that do both, that only prefill, and that only decode.
     complete = aggregated_loads(speeds, requests)
     first = prefill_loads(instances, requests.part("prefill"))
     second = decode_loads(speeds, instances, requests.part("decode"))
@@ -123,7 +124,7 @@ def kind_of(candidate: Candidate) -> Kind:
 
 
 def _rated(judged: Sequence[Rated | None]) -> list[Rated]:
-    """Return the candidates that have a rate."""
+    """Return the candidates that have a rate within the limits; the others are None."""
     return [rated for rated in judged if rated is not None]
 
 
@@ -183,21 +184,23 @@ def cost_fronts(
     )
     rows, rates, ttft, tbt = (np.concatenate(part) for part in parts)
     priced = bool(np.isfinite(table.usd_per_hour[rows]).any())
-    paid = (table.usd_per_hour if priced else table.gpus)[rows] / rates
-    paid = np.where(paid <= COSTLY * np.nanmin(paid, initial=np.inf), paid, np.nan)
+    screened_cost = (table.usd_per_hour if priced else table.gpus)[rows] / rates
+    least = np.nanmin(screened_cost, initial=np.inf)
+    screened_cost = np.where(screened_cost <= COSTLY * least, screened_cost, np.nan)
     fronts_of = []
     for seconds, measure in ((ttft, "ttft_s"), (tbt, "tbt_s")):
-        on_front = pareto_front(paid, seconds)
+        on_front = pareto_front(screened_cost, seconds)
         if len(on_front) > ON_FRONT:
             # Closed forms rate every point, so thin long fronts evenly.
             on_front = on_front[np.linspace(0, len(on_front) - 1, ON_FRONT).astype(np.int64)]
         judged = [at_rate(table.row(int(rows[p]), instances), float(rates[p]), requests)
                   for p in on_front]  # fmt: skip
-        sure = [*simulated, *(rated for rated in judged if rated is not None)]
+        points = [*simulated, *(rated for rated in judged if rated is not None)]
         cost = [(rated.candidate.usd_per_hour if priced else rated.candidate.gpus) / rated.rate
-                for rated in sure]  # fmt: skip
-        late = [getattr(rated, measure) for rated in sure]
-        fronts_of.append(tuple(sure[int(i)] for i in pareto_front(np.array(cost), np.array(late))))
+                for rated in points]  # fmt: skip
+        latency = [getattr(rated, measure) for rated in points]
+        undominated = pareto_front(np.array(cost), np.array(latency))
+        fronts_of.append(tuple(points[int(i)] for i in undominated))
     return fronts_of[0], fronts_of[1]
 
 

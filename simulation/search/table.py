@@ -54,14 +54,15 @@ def table_of(
 ) -> tuple[Table, Counter[str], int]:
     """Return the table of candidates that keep the limits at some rate.
 
-    Returns also the excluded candidates by reason, and the number of all candidates. Engines of
-    equal speed count as one candidate each.
+    Returns also the excluded candidates by reason, and the number of all candidates. ``complete``,
+    ``first`` and ``second`` are the loads of instances that do both, prefill, and decode. Engines
+    of equal speed count as one candidate each.
     """
     ruled_out: Counter[str] = Counter()
-    whole_too = np.array([instance.mode != "disagg" for instance in instances])
-    rates = np.where(whole_too, complete.best(requests), 0.0)
+    can_do_both = np.array([instance.mode != "disagg" for instance in instances])
+    rates = np.where(can_do_both, complete.best(requests), 0.0)
     for k, instance in enumerate(instances):
-        if whole_too[k] and rates[k] <= 0.0:
+        if can_do_both[k] and rates[k] <= 0.0:
             ruled_out[_missed_limit(complete, k, requests)] += len(instance.engines)
     gpus = np.array([instance.gpus for instance in instances], np.int64)
     price = np.array([instance.usd_per_gpu_hour for instance in instances])

@@ -136,11 +136,11 @@ def decode_places(profile: Profile, workload: Workload, role: str = "both") -> t
 
 
 def instance_speeds(profile: Profile, workload: Workload, role: str, limit: int) -> Speeds:
-    """Return the speeds of one instance that receives ``workload.rate`` requests/s.
+    """Return the iteration times and residence of one instance, by number of running sequences.
 
-    A prompt makes its prefill iterations longer by ``extra`` seconds in total. At ``rate``
-    prompts/s, a second of decoding therefore takes 1 / (1 - rate * extra) seconds. ``limit`` is the
-    largest number of sequences.
+    Each array has one element per number from 1 to ``limit``, in seconds. The instance receives
+    ``workload.rate`` requests/s. A prompt delays decoding by ``extra`` seconds in total. At
+    ``rate`` prompts/s, a second of decoding therefore takes 1 / (1 - rate * extra) seconds.
     """
     context, gaps = workload.facts.decode_context, workload.facts.mean_osl - 1.0
     sequences = np.arange(1.0, limit + 1.0)
@@ -173,9 +173,9 @@ def instance_speeds(profile: Profile, workload: Workload, role: str, limit: int)
 def _prefill_with_decodes(
     profile: Profile, workload: Workload, n: FloatArray, decode_s: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Return the seconds to prefill among decodes, and the extra time of the decodes.
+    """Return the seconds to prefill a prompt among decodes, and the delay of these decodes.
 
-    Both are ``[n, lengths]`` for ``n`` sequences.
+    Both are ``[n, lengths]``: for ``n`` sequences with the prompt, by the length of the prompt.
     """
     context, isl = workload.facts.decode_context, workload.facts.prefill_points
     alone = prefill_alone_s(profile, isl, n[:, None] - 1.0, context)
@@ -283,7 +283,10 @@ def _pool_occupancy(speed: Speeds, workload: Workload, instances: int) -> Occupa
 
 
 def _decode_share(speed: Speeds, workload: Workload) -> float:
-    """Return the squared share of a request's residence that grows with its output length."""
+    """Return the squared share of a request's residence that grows with its output length.
+
+    The variance of the residence is that of the output length times this.
+    """
     gaps = (workload.facts.mean_osl - 1.0) * float(speed.gap_s[-1])
     return (gaps / float(speed.residence_s[-1])) ** 2
 
@@ -305,11 +308,13 @@ def _gap_spread(speed: Speeds, occupied: FloatArray, workload: Workload) -> Spre
     answers = workload.facts.osl_points[workload.facts.osl_points > 1.0]
     if not len(answers):
         return NOTHING
+    # Probability of n sequences as a sequence meets them: in proportion to n P(n).
     met = occupied[1:] * np.arange(1, len(occupied))
     met = met / met.sum() if met.sum() > 0 else np.eye(len(met))[0]
     centre = thin(spread(speed.decode_s, met), NUMBERS)
     lengths = thin(spread(answers), NUMBERS)
-    x = lengths.values / max(workload.facts.mean_osl, 1.0)
+    x = lengths.values / max(workload.facts.mean_osl, 1.0)  # length in mean lives
+    # A longer answer meets more different numbers of sequences, so its mean gap varies less.
     smoothing = np.sqrt(2.0 * (np.expm1(-x) + x) / x**2)
     base = centre.mean + smoothing[:, None] * (centre.values - centre.mean)
     base = np.maximum(base, float(speed.decode_s[0]))[:, :, None]
@@ -363,7 +368,11 @@ def _longest_s(profile: Profile, workload: Workload, decodes: float) -> float:
 
 
 def _decode_cases(occupied: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return two cases and their weights: no decodes, and the mean number when there are some."""
+    """Return the numbers of decodes of two cases, and their probabilities.
+
+    The cases are no decodes, and the mean number when there are some. A case without probability is
+    left out.
+    """
     with_decodes = 1.0 - float(occupied[0])
     numbers = np.array([0.0, float(occupied @ np.arange(len(occupied))) / max(with_decodes, NEVER)])
     weights = np.array([1.0 - with_decodes, with_decodes])

@@ -96,17 +96,18 @@ def solve_occupancy(
         inside[0] = 1.0
         return Occupancy(inside, tail=0.0, stable=True)
     rho = rate / death
-    free = max(1.0 + (burstiness - 1.0) * overlap, MIN_PROBABILITY)
-    line = max((burstiness + service_scv) / 2.0, MIN_PROBABILITY)
+    # z of the docstring, while nobody waits and while a line waits.
+    z_free = max(1.0 + (burstiness - 1.0) * overlap, MIN_PROBABILITY)
+    z_line = max((burstiness + service_scv) / 2.0, MIN_PROBABILITY)
     logs = np.log(rho)
     # From index 1: the probability of an empty system depends on the load only.
-    logs[1:servers] /= free
-    below = np.where(rho < 1.0, 1.0 - rho + rho * line, 1.0)
-    waiting = np.where(rho < 1.0, rho * line / below, rho ** (1.0 / line))
+    logs[1:servers] /= z_free
+    below = np.where(rho < 1.0, 1.0 - rho + rho * z_line, 1.0)
+    waiting = np.where(rho < 1.0, rho * z_line / below, rho ** (1.0 / z_line))
     logs[servers:] = np.log(waiting[servers:])
     first = float(rho[servers - 1])
     if first < 1.0:
-        logs[servers - 1] -= np.log(1.0 - first + first * line)
+        logs[servers - 1] -= np.log(1.0 - first + first * z_line)
     logs = np.concatenate([[0.0], np.cumsum(logs)])
     # Relative to the largest term, exp cannot overflow.
     inside = np.exp(np.maximum(logs - logs.max(), -LARGEST))

@@ -41,7 +41,7 @@ class Capacity:
     ttft_s: float  # quantile at the tier's attainment, at that rate
     tbt_s: float  # same quantile; NaN if every answer has one token
     bound_by: str  # ttft, tbt, e2e, memory or throughput
-    attainment: float  # SLO attainment (X4), measured at that rate
+    attainment: float  # SLO attainment, measured at that rate
     outside: float = 0.0  # share of iterations outside the profile's measured range, at that rate
 
 
@@ -77,7 +77,7 @@ class SizingCase:
 
 
 def capacity(case: SizingCase, *, requests: int = REQUESTS) -> Capacity:
-    """Return the largest rate at which one instance meets the tier (X4), by simulation.
+    """Return the largest rate at which one instance meets the tier, by simulation.
 
     Bisection finds the rate to 1%. Runs share their random numbers: the same requests and unit
     gaps, stretched to the rate. A second draw of twice as many requests must meet the tier too.

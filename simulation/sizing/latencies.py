@@ -15,9 +15,9 @@ AT_ONCE = Spread(np.zeros(1), np.ones(1))
 
 
 def queue_wait(law: Occupancy, rate: float) -> Spread:
-    """Return the distribution of the wait for a place: zero, or exponential.
+    """Return the distribution of the wait for a place in seconds: zero, or exponential.
 
-    The exponential part has the mean of Little's law.
+    The mean of the exponential part follows from the mean number that waits, by Little's law.
     """
     waits = law.at_least(len(law.inside) - 1)
     if waits <= NEVER or rate <= 0:
@@ -55,7 +55,7 @@ def transfer_time(link: KvLink | None, workload: Workload, senders: int) -> Spre
 
 
 def gaps_with_delay(gap: Spread, first: Spread, workload: Workload) -> Spread:
-    """Return the mean gaps between tokens if the first gap is longer by ``first``."""
+    """Return the distribution of a request's mean gap if its first gap is longer by ``first``."""
     gaps = workload.facts.osl_points - 1.0
     gaps = gaps[gaps > 0]
     if not len(gaps) or not len(gap.values):
@@ -63,8 +63,7 @@ def gaps_with_delay(gap: Spread, first: Spread, workload: Workload) -> Spread:
     late = thin(first, 64)
     shape = (len(late.values), len(gaps))
     return sum_of(
-        gap,
-        spread(late.values[:, None] / gaps, np.broadcast_to(late.weights[:, None], shape)),
+        gap, spread(late.values[:, None] / gaps, np.broadcast_to(late.weights[:, None], shape))
     )
 
 

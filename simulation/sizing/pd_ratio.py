@@ -116,6 +116,7 @@ def closed_form_ratio(service: PdService, prefill: int, decode: int) -> RatioCap
     high = min(first.max_rps, second.max_rps)
     if not first_binds and _link_binds(service, decode, high):
         bound = "link"
+    # If both pools are near their limits, they miss it together at a lower rate: bisect.
     rate, low = high, NEAR * high
     for _ in range(JOINT):
         if _joint_attainment(service, prefill, decode, rate) >= service.tier.attainment:

@@ -166,18 +166,15 @@ def _extrapolated_share(points: list[PoolPoint], n: int, full: float) -> float:
 
     ``full`` is the saturated rate of one instance.
     """
+    # The share is about linear in 1 / sqrt(n).
     inverse_root, last = 1.0 / sqrt(n), points[-1]
-    last_share, last_inverse_root = (
-        last.max_rps / (last.instances * full),
-        1.0 / sqrt(last.instances),
-    )
+    last_share = last.max_rps / (last.instances * full)
+    last_inverse_root = 1.0 / sqrt(last.instances)
     if len(points) == 1:
         return max(last_share, NEAR_FULL - (NEAR_FULL - last_share) * inverse_root)
     before = points[-2]
-    share_before, inverse_root_before = (
-        before.max_rps / (before.instances * full),
-        1.0 / sqrt(before.instances),
-    )
+    share_before = before.max_rps / (before.instances * full)
+    inverse_root_before = 1.0 / sqrt(before.instances)
     return float(
         np.clip(
             last_share
@@ -218,10 +215,10 @@ def _largest_pool_rate(trial: Trial, n: int, full: float, guess: float) -> PoolP
 
 
 def excess_log_odds(attained: float, of: int, tier: Tier) -> float:
-    """Return the log odds of attainment minus those of the tier's target.
+    """Return the log odds of attainment minus those of the tier's target; 0 at the target.
 
-    Shares are clipped by half a request of ``of`` requests, so that the result stays finite at 0%
-    and 100%.
+    Shares are at least half a request of ``of`` requests away from 0% and 100%, so that the result
+    is finite.
     """
     share_kept, goal = (
         min(max(share, 0.5 / of), 1.0 - 0.5 / of) for share in (attained, tier.attainment)

@@ -220,7 +220,11 @@ def _iteration_times(profile: Profile, workload: Workload, decodes: float) -> It
 
 
 def _longest_line(each: Iterations, workload: Workload, spare: float) -> float:
-    """Return a token count that the waiting line hardly ever exceeds."""
+    """Return a token count that the waiting line hardly ever exceeds.
+
+    ``spare`` is the room of a full iteration less the tokens that arrive in it. Either bound holds:
+    that of a line shorter than an iteration, or that of a long line.
+    """
     isl, rate = workload.facts.prefill_points, workload.rate
     mean, square, longest = float(isl.mean()), float((isl**2).mean()), float(isl[-1])
     # Long lines decay as in a random walk with this drift and variance.

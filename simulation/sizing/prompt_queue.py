@@ -80,6 +80,8 @@ class PromptQueue:
         if delayed is None:
             never = Spread(np.array([np.inf]), np.ones(1))
             return PromptTimes(never, never, never)
+        # Share of prompts that find an iteration running, factor on their delays, and the delay of
+        # the other prompts.
         share, stretch, behind_s = delayed.share, 1.0, delayed.behind_s
         if self.law is not self.one:
             pool_busy, one_busy = self.law.at_least(self.servers), max(self.one.at_least(1), NEVER)

@@ -126,5 +126,5 @@ def mix(parts: Sequence[tuple[float, Spread]]) -> Spread:
 
 
 def _tail_points(points: int) -> FloatArray:
-    """Return the probabilities beyond each of ``points`` points of an upper tail."""
+    """Return the probabilities beyond each of ``points`` points of an upper tail, falling."""
     return np.asarray(np.logspace(-1.0, -DECADES, points), np.float64)

@@ -123,8 +123,8 @@ class Trial:
 
     def at(self, rate: float, pools: Pools | None = None, *, draw: int = 0) -> SimulationResult:
         """Return the simulation of one draw at ``rate`` requests/s."""
-        draw_of = self._cached_draw(draw)
-        return self._run(draw_of, draw_of.arrival / rate, pools or self.pools)
+        drawn = self._cached_draw(draw)
+        return self._run(drawn, drawn.arrival / rate, pools or self.pools)
 
     def met(self, run: SimulationResult) -> bool:
         """Return whether a run meets the tier."""
@@ -156,8 +156,8 @@ class Trial:
         The first and last fifth of the completions are ignored: the pool fills and drains then.
         Raises SimulationError if no request completes.
         """
-        draw_of, pools = self._cached_draw(0), pools or self.pools
-        log = self._run(draw_of, np.zeros(len(draw_of.arrival)), pools).requests
+        drawn, pools = self._cached_draw(0), pools or self.pools
+        log = self._run(drawn, np.zeros(len(drawn.arrival)), pools).requests
         last = np.sort(log.last_token_s[log.outcome == COMPLETED])
         if not len(last):
             profile = pools[-1].profile
@@ -217,10 +217,11 @@ class SharedPrompts:
         rounds, rows = np.divmod(order, len(self.isl))
         if isinstance(self.blocks, CachedTokens):
             return SharedPrompts(self.isl[rows], self.osl[rows], self.blocks.rows(rows))
-        taken, names = self.blocks.rows(rows), int(self.blocks.ids.max(initial=0)) + 1
-        fresh = np.repeat(rounds * names, np.diff(taken.start))
-        ids = np.unique(taken.ids + fresh, return_inverse=True)[1].astype(np.int32)
-        blocks = PrefixBlocks(taken.start, ids, taken.block_tokens)
+        chosen, id_count = self.blocks.rows(rows), int(self.blocks.ids.max(initial=0)) + 1
+        # Each round through the sequence gets ids of its own.
+        offsets = np.repeat(rounds * id_count, np.diff(chosen.start))
+        ids = np.unique(chosen.ids + offsets, return_inverse=True)[1].astype(np.int32)
+        blocks = PrefixBlocks(chosen.start, ids, chosen.block_tokens)
         return SharedPrompts(self.isl[rows], self.osl[rows], blocks)
 
 
@@ -244,8 +245,8 @@ def _systematic_sample(
 ) -> _Draw:
     """Draw ``n`` lengths by systematic sampling from the sorted sample.
 
-    The total work of a draw is then close to that of the sample. Only the order and the gaps are
-    random.
+    The total work of a draw is then close to that of the sample. Draws differ mainly in the order
+    of the lengths and in the arrival times, which are drawn here too.
     """
     sorted_rows = np.lexsort((osl, isl) if cached is None else (cached.tokens, osl, isl))
     even = (np.arange(n) + rng.uniform()) * (len(isl) / n)

@@ -145,6 +145,16 @@ def len_of(x):
 
 
 def test_every_entry_of_the_engine_has_a_key():
-    names = ("advance", "place", "scale", "speed", "limit", "fault", "tend", "observe", "close")
+    names = (
+        "advance",
+        "place",
+        "scale",
+        "speed",
+        "limit",
+        "fault",
+        "route_deferred",
+        "observe",
+        "close",
+    )
     assert len({kernel_key(getattr(entry_points, name)) for name in names}) == len(names)
     assert Path(entry_points.__file__).name == "entry_points.py"

@@ -156,7 +156,7 @@ def test_every_call_uses_the_one_compiled_signature():
         entry_points.scale,
         entry_points.speed,
         entry_points.fault,
-        entry_points.tend,
+        entry_points.route_deferred,
     ):
         assert len(kernel.signatures) == 1
     for kernel in (entry_points.observe, entry_points.close):

@@ -38,8 +38,7 @@ class ScenarioItem(serializers.ModelSerializer[Scenario]):
 
 class ScenarioDetail(ScenarioItem):
     spec = serializers.DictField(
-        allow_null=True,
-        help_text="The document with every default; null if it is no longer valid.",
+        allow_null=True, help_text="The document with every default; null if it is no longer valid."
     )
     problem = serializers.CharField(help_text="Reason why it is not valid, or empty.")
 

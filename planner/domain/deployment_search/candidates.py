@@ -113,28 +113,32 @@ def _corrected_by_measurements(
     Corrections may differ by engine, and between aggregated and disaggregated use. Each different
     correction becomes a separate instance.
     """
-    each = [
+    uses = [
         (instance, engine, apart)
         for instance in instances for engine in instance.engines
         for apart in ((False, True) if instance.link else (False,))
     ]  # fmt: skip
-    factors = speed_corrections(
+    corrections = speed_corrections(
         [
             deployment_of(shape, instance.gpu, instance.where, engine, apart=apart)
-            for instance, engine, apart in each
+            for instance, engine, apart in uses
         ],
         times,
     )
     groups: dict[
         tuple[int, float, float], tuple[Instance, SpeedCorrection, dict[str, set[Mode]]]
     ] = {}
-    for (instance, engine, apart), move in zip(each, factors, strict=True):
-        key = (id(instance), round(move.decode, SHARED_CURVES), round(move.prefill, SHARED_CURVES))
-        _, _, modes = groups.setdefault(key, (instance, move, {}))
+    for (instance, engine, apart), correction in zip(uses, corrections, strict=True):
+        key = (
+            id(instance),
+            round(correction.decode, SHARED_CURVES),
+            round(correction.prefill, SHARED_CURVES),
+        )
+        _, _, modes = groups.setdefault(key, (instance, correction, {}))
         modes.setdefault(engine, set()).add("disagg" if apart else "agg")
     return [
-        _with_corrected_speed(instance, move, engines, mode)
-        for instance, move, modes in groups.values()
+        _with_corrected_speed(instance, correction, engines, mode)
+        for instance, correction, modes in groups.values()
         for mode, engines in _by_mode(instance, modes).items()
     ]
 
@@ -180,13 +184,9 @@ def _fits_memory(shape: ModelShape, gpu: GpuSpec, where: Arrangement) -> bool:
 
 
 def _instances(
-    shape: ModelShape,
-    gpu: GpuSpec,
-    where: Arrangement,
-    engines: Sequence[str],
-    price: HourPrice,
+    shape: ModelShape, gpu: GpuSpec, where: Arrangement, engines: Sequence[str], price: HourPrice
 ) -> list[Instance] | str:
-    """Return one instance per engine, or the reason why there is none."""
+    """Return one instance per engine, as engines differ in host time, or why there is none."""
     try:
         limits = batch_limits(
             shape,

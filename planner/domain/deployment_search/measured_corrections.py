@@ -31,13 +31,13 @@ def corrections_of(
     fit: EstimateFit,
 ) -> list[Correction]:
     """Return the correction of each deployment; ``users`` are the requests in flight of each."""
-    deployments, sides = [], []
+    deployments, roles = [], []  # ``roles``: decode and prefill of each deployment, in turn
     for candidate, many in zip(rated, users, strict=True):
         decode = candidate.candidate.decode
         apart, engine = candidate.candidate.prefill is not None, decode.engines[0]
         first = candidate.candidate.prefill or decode
         deployed_decode = deployment_of(shape, decode.gpu, decode.where, engine, apart=apart)
-        sides += [
+        roles += [
             deployed_decode,
             deployment_of(shape, first.gpu, first.where, engine, apart=apart),
         ]
@@ -47,8 +47,8 @@ def corrections_of(
                 osl=float(query.osl), concurrency=max(many, 1.0),
             )
         )  # fmt: skip
-    moved = speed_corrections(sides, measurements.times)
+    factors = speed_corrections(roles, measurements.times)
     return [
-        Correction(change, moved[2 * i].decode, moved[2 * i + 1].prefill)
+        Correction(change, factors[2 * i].decode, factors[2 * i + 1].prefill)
         for i, change in enumerate(changes(measurements, deployments, fit))
     ]

@@ -170,8 +170,12 @@ def fronts_of(
     fit: EstimateFit,
     measurements: MeasuredCorrections | None,
 ) -> tuple[Row, ...]:
-    """Return both Pareto fronts in one list by rising cost; a row on both fronts is listed once."""
-    on: dict[tuple[object, ...], tuple[Rated, tuple[str, ...]]] = {}
+    """Return the Pareto fronts of latency and of speed in one list by rising cost.
+
+    Deployments are equal if their instances, counts and rate are. A deployment on both fronts has
+    one row, which names both.
+    """
+    by_key: dict[tuple[object, ...], tuple[Rated, tuple[str, ...]]] = {}
     for name, front in ((LATENCY, searched.latency), (SPEED, searched.speed)):
         for rated in front:
             candidate = rated.candidate
@@ -182,15 +186,15 @@ def fronts_of(
                 candidate.decodes,
                 rated.rate,
             )
-            before = on[key][1] if key in on else ()
-            on[key] = (rated, (*before, name))
-    all_rows = rows_of([rated for rated, _ in on.values()], query, shape, fit, measurements)
-    rows = [replace(row, front=on) for row, (_, on) in zip(all_rows, on.values(), strict=True)]
+            earlier_fronts = by_key[key][1] if key in by_key else ()
+            by_key[key] = (rated, (*earlier_fronts, name))
+    all_rows = rows_of([rated for rated, _ in by_key.values()], query, shape, fit, measurements)
+    rows = [replace(row, front=on) for row, (_, on) in zip(all_rows, by_key.values(), strict=True)]
     return tuple(sorted(rows, key=lambda row: (row.usd_per_mtok or 0.0, -row.rps_per_gpu)))
 
 
 def row_of(rated: Rated, query: DeploymentQuery, shape: ModelShape, fit: EstimateFit) -> Row:
-    """Return the row of one rated candidate."""
+    """Return the row of one rated candidate; facts that are not known are None."""
     candidate, decode = rated.candidate, rated.candidate.decode
     where, first = decode.where, candidate.prefill
     mode = "agg" if first is None else "disagg"
@@ -259,11 +263,7 @@ def expected_error(
     basis = fit.basis(shape.name, gpu)
     _, cell = fit.errors[basis].of(where)
     return ExpectedError(
-        ttft=cell.ttft,
-        tbt=cell.tbt,
-        ttft_90=cell.ttft_90,
-        tbt_90=cell.tbt_90,
-        basis=BASIS[basis],
+        ttft=cell.ttft, tbt=cell.tbt, ttft_90=cell.ttft_90, tbt_90=cell.tbt_90, basis=BASIS[basis]
     )
 
 
@@ -319,8 +319,8 @@ def power_w(rated: Rated, query: DeploymentQuery, shape: ModelShape) -> float:
     candidate = rated.candidate
     first, decode = candidate.prefill, candidate.decode
     rate = rated.rate / candidate.decodes
-    prompts = 0.0 if first is not None else 1.0
-    total = candidate.decodes * decode.gpus * _decode_w(decode, rate, prompts, query, shape)
+    decodes_w = _decode_w(decode, rate, query, shape, prefills=first is None)
+    total = candidate.decodes * decode.gpus * decodes_w
     if first is None:
         return total
     rate_per_prefill = rated.rate / candidate.prefills
@@ -330,49 +330,50 @@ def power_w(rated: Rated, query: DeploymentQuery, shape: ModelShape) -> float:
 
 
 def _decode_w(
-    instance: Instance, rate: float, prompts: float, query: DeploymentQuery, shape: ModelShape
+    instance: Instance, rate: float, query: DeploymentQuery, shape: ModelShape, *, prefills: bool
 ) -> float:
     """Return the mean power of one GPU of a decode or aggregated instance, in watts."""
     gpu = instance.gpu
     if gpu.tdp_w is None:
         return gpu.decode_w
-    batch, seconds = _steady(instance, rate, prompts, query)
-    per = prompts * rate * seconds  # prompts in an iteration
+    batch, seconds = _steady(instance, rate, query, prefills=prefills)
+    prompts = rate * seconds if prefills else 0.0  # per iteration
     working = load(
         operator_graph(replace(shape, encoder=None), instance.where), gpu, seconds, batch,
-        batch * _context(query), per * query.isl, per * query.isl**2 / 2.0,
+        batch * _context(query), prompts * query.isl, prompts * query.isl**2 / 2.0,
     )  # fmt: skip
     return float(watts(power_model(gpu), gpu, working))
 
 
 def _prefill_w(instance: Instance, rate: float, query: DeploymentQuery, shape: ModelShape) -> float:
-    """Return the mean power of one GPU of a prefill instance, idle time included, in watts."""
+    """Return a prefill GPU's mean power (W) at ``rate`` requests/s, idle time included."""
     gpu, isl = instance.gpu, float(query.isl)
     if gpu.tdp_w is None:
         return gpu.prefill_w
-    seconds = float(iteration_s(instance.profile, 0.0, 0.0, isl, isl**2 / 2.0))
+    pairs = isl**2 / 2.0  # of tokens in attention: each attends to those before it
+    # An iteration of one prompt, without sequences in decode (batch 0) and their context.
+    seconds = float(iteration_s(instance.profile, 0.0, 0.0, isl, pairs))
     graph = operator_graph(replace(shape, encoder=None), instance.where)
-    reading = float(
-        watts(power_model(gpu), gpu, load(graph, gpu, seconds, 0.0, 0.0, isl, isl**2 / 2.0))
-    )
+    reading = float(watts(power_model(gpu), gpu, load(graph, gpu, seconds, 0.0, 0.0, isl, pairs)))
     busy = min(1.0, rate * seconds)
     return busy * reading + (1.0 - busy) * gpu.idle_w
 
 
 def _steady(
-    instance: Instance, rate: float, prompts: float, query: DeploymentQuery
+    instance: Instance, rate: float, query: DeploymentQuery, *, prefills: bool
 ) -> tuple[float, float]:
     """Return the mean number of running sequences n and the mean iteration time T in seconds.
 
-    They solve n = rate (OSL - 1) T(n), by damped fixed-point iteration.
+    They solve n = rate (OSL - 1) T(n), by damped fixed-point iteration. ``rate`` is the requests/s
+    of the instance. With ``prefills``, an iteration also computes the prompts that arrive in it.
     """
     batch, seconds = 1.0, 0.0
     for _ in range(20):
-        per = prompts * rate * seconds
+        prompts = rate * seconds if prefills else 0.0
         seconds = float(
             iteration_s(
-                instance.profile, batch, batch * _context(query), per * query.isl,
-                per * query.isl**2 / 2.0,
+                instance.profile, batch, batch * _context(query), prompts * query.isl,
+                prompts * query.isl**2 / 2.0,
             )
         )  # fmt: skip
         in_flight = rate * max(query.osl - 1, 1) * seconds
@@ -381,11 +382,14 @@ def _steady(
 
 
 def _sequences(rated: Rated, query: DeploymentQuery) -> list[tuple[Instance, float]]:
-    """Return each pool's instance and the mean number of sequences that it runs."""
+    """Return one instance of each pool, and the mean number of sequences that it runs."""
     candidate = rated.candidate
-    if candidate.prefill is None:
-        return [(candidate.decode, _steady(candidate.decode, rated.rate, 1.0, query)[0])]
-    batch, _ = _steady(candidate.decode, rated.rate / candidate.decodes, 0.0, query)
+    if candidate.prefill is None:  # aggregated candidates have a single instance
+        batch, _ = _steady(candidate.decode, rated.rate, query, prefills=True)
+        return [(candidate.decode, batch)]
+    rate_per_decode = rated.rate / candidate.decodes
+    batch, _ = _steady(candidate.decode, rate_per_decode, query, prefills=False)
+    # A prefill instance computes one prompt at a time.
     return [(candidate.decode, batch), (candidate.prefill, 1.0)]
 
 

@@ -182,7 +182,7 @@ def _assumptions(
     published: str,
     fit: EstimateFit,
 ) -> tuple[Assumption, ...]:
-    """Return the assumptions of the answer that the query does not state."""
+    """Return what the answer assumes and the query does not state, each with its source."""
     out = [
         Assumption(
             "Speeds", "operators at published peaks, times what measured kernels reach",
@@ -201,7 +201,9 @@ def _assumptions(
                    "assumed", "as asked"),
         Assumption(
             "From arrival to the first iteration, counted in TTFT, without launches",
-            ", ".join(f"{e} {1000 * fit.calibration.of('start', e):.0f} ms" for e in ENGINES),
+            ", ".join(
+                f"{name} {1000 * fit.calibration.of('start', name):.0f} ms" for name in ENGINES
+            ),
             "measured", fit.source,
         ),
     ]  # fmt: skip

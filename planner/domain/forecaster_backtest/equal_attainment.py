@@ -139,7 +139,12 @@ def match_attainment(
 
 
 def _interpolated_zero(below: float, shortfall: float, above: float, spare: float) -> float:
-    """Return where the line through both points crosses zero, kept away from either end."""
+    """Return the next value to try between ``below`` and ``above``, on either side of the target.
+
+    It is where the line through their attainments meets the target. It stays a fifth of the
+    distance away from either value, so that the bracket always shrinks.
+    """
+    # Far below the target, attainment is no line: take the middle.
     share = 0.5 if shortfall < -HOPELESS else -shortfall / (spare - shortfall)
     return below + min(max(share, 0.2), 0.8) * (above - below)
 

@@ -48,11 +48,12 @@ def evaluate_forecaster(driver: Driver, *, by_replay: bool, progress: Progress) 
     quantiles: tuple[PlannedQuantile, ...] = ()
     as_run = None
     if not driver.perfect:
+        # Shares of progress are rough shares of the run time.
         quantiles = driver.chosen_quantiles(part(progress, 0.0, 0.15))
         heights = tuple(quantile.height for quantile in quantiles)
         as_run = _figures(driver, heights, by_replay, part(progress, 0.15, 0.35))
     equal = _equal(driver, quantiles, as_run, by_replay, part(progress, 0.35, 0.95))
-    forecasts = driver.forecasts(driver.heights(0.5))
+    forecasts = driver.forecasts(driver.heights(0.5))  # at the median, for the errors
     return Forecaster(
         method=driver.method,
         order="; ".join(dict.fromkeys(forecast.order for forecast in forecasts if forecast.order)),
@@ -81,7 +82,8 @@ def _equal(
 
     def run(level: float) -> Figures | None:
         nonlocal tried
-        begin, tried = 1 - 0.8**tried, tried + 1  # progress: the number of tries is not known
+        # The number of tries is not known: each takes a fifth of the remaining progress.
+        begin, tried = 1 - 0.8**tried, tried + 1
         step = part(progress, begin, 1 - 0.8**tried)
         return _figures(driver, driver.heights(level), by_replay, step)
 
@@ -97,7 +99,7 @@ def _equal(
 def confirm_by_replay(driver: Driver, forecaster: Forecaster, progress: Progress) -> Forecaster:
     """Return ``forecaster`` with the figures of a replay of its equal-coverage plan.
 
-    That plan uses the forecast level at which it covers the target share of peaks.
+    That is the plan at the forecast level that covers just the target share of demand peaks.
     """
     if forecaster.equal is None:
         return forecaster

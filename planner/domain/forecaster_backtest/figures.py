@@ -108,7 +108,7 @@ class ForecasterFigures:
 
     @classmethod
     def of(cls, row: Forecaster) -> ForecasterFigures:
-        """Return the figures of a forecaster."""
+        """Return the figures of a result row: at equal attainment, as run, and in hindsight."""
         matched, as_run, oracle = row.equal, row.as_run, row.hindsight
         equal = matched.figures if matched else None
         return cls(

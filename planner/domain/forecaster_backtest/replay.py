@@ -40,10 +40,11 @@ Heights = tuple[Height, ...]  # by group of tiers
 def height_at(level: float, *, perfect: bool = False) -> Height:
     """Return what to plan for at ``level`` from 0 to 1: a quantile times a factor.
 
-    Planned demand rises with the level. For a perfect forecast, the level is only a factor.
+    Planned demand rises with the level. A perfect forecast has no quantiles, so only its factor
+    rises, from 0.4 to 1.6: the truth itself is in the middle.
     """
     if perfect:
-        return Height(None, 0.4 + 1.2 * level)
+        return Height(level=None, times=0.4 + 1.2 * level)
     if level < LEAST:
         return Height(LEAST, 0.2 + 0.8 * level / LEAST)
     if level > TOP:
@@ -122,7 +123,7 @@ class Driver:
         return self._planned[heights]
 
     def replayed(self, heights: Heights, progress: Progress) -> PolicyRun:
-        """Plan for the forecasts at ``heights``, and simulate that plan."""
+        """Plan for the forecasts at ``heights``, and simulate that plan in the window."""
         planned = self.planned(heights, part(progress, 0.0, 0.3))
         return run_policy(
             self.study, policy_of("lt-i"), seed=self.seed, progress=part(progress, 0.3, 1.0),

@@ -48,12 +48,7 @@ from planner.domain.results.basis import (
     frame_of,
     unused_traffic_warning,
 )
-from planner.domain.results.first_answer import (
-    FirstAnswer,
-    Preview,
-    days_so_far,
-    first_answer,
-)
+from planner.domain.results.first_answer import FirstAnswer, Preview, days_so_far, first_answer
 from planner.domain.results.plan_versus_replay import plan_and_replay
 from planner.domain.results.ranking import ChoiceOfPolicy, PolicyComparison, compare
 from planner.domain.run_parts import IN_PROCESS, Part, Parts

@@ -89,9 +89,7 @@ class OutlookResult:
 
 class Options(RunOptions):
     horizon: HorizonName = Field(
-        "year",
-        title="Horizon",
-        description="Length of time after the traffic. Default: year.",
+        "year", title="Horizon", description="Length of time after the traffic. Default: year."
     )
 
 
@@ -293,7 +291,7 @@ def _basis(
     window, traffic = study.window, study.traffic
     sentences = [
         "Planned, not simulated. The week after the traffic, at the planned forecast percentile, "
-        "represents every week. Compare policies on a week for SLO attainment.",
+        "represents every week. Compare policies on a week for SLO attainment."
     ]
     if window.growth:
         sentences.append(

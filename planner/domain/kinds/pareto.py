@@ -144,14 +144,17 @@ def planned_together(scenario: Scenario) -> Scenario:
 
 
 def _headline(first: str, second: str, plans: tuple[FrontPlan, ...]) -> str:
-    """Return a sentence on both ends of the front."""
-    lean, cheap = plans[0], plans[-1]
-    if lean is cheap:
+    """Return the ranges of both objectives, as "Cost $5 to $9 for carbon 30 kg to 20 kg".
+
+    ``plans`` are the front, in rising order of the second objective.
+    """
+    least_second, least_first = plans[0], plans[-1]
+    if least_second is least_first:
         return f"One plan has the least {first} and the least {second}: no trade-off"
-    units = UNITS[MEASURE[first]], UNITS[MEASURE[second]]
-    costs = " to ".join(amount(plan.first, units[0]) for plan in (cheap, lean))
-    bounds = " to ".join(amount(plan.second, units[1]) for plan in (cheap, lean))
-    return f"{first.capitalize()} {costs} for {second} {bounds}".replace("Gpu", "GPU")
+    ends = (least_first, least_second)
+    of_first = " to ".join(amount(plan.first, UNITS[MEASURE[first]]) for plan in ends)
+    of_second = " to ".join(amount(plan.second, UNITS[MEASURE[second]]) for plan in ends)
+    return f"{first.capitalize()} {of_first} for {second} {of_second}".replace("Gpu", "GPU")
 
 
 def amount(value: float, unit: str) -> str:

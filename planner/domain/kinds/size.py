@@ -267,10 +267,9 @@ def run(
                 again=again[place],
             )
         )
-    drawn_as = {
-        POISSON: "Poisson arrivals",
-        TRACE: "arrivals with the bursts of the traffic",
-    }.get(options.burstiness, "arrivals (gaps gamma-distributed)")
+    drawn_as = {POISSON: "Poisson arrivals", TRACE: "arrivals with the bursts of the traffic"}.get(
+        options.burstiness, "arrivals (gaps gamma-distributed)"
+    )
     return Outcome(
         SizeResult(
             scenario=scenario.name,

@@ -70,7 +70,11 @@ class PoolMonth:
 def month_figures(
     planned: PlannedMonth, hardware: Hardware, commitments: Sequence[Commitment]
 ) -> MonthFigures:
-    """Return the row of a month: sums over its periods, each times its number of occurrences."""
+    """Return the row of a month: sums over its planned periods, each times its occurrences.
+
+    With ``commitments``, a second cost pays committed GPUs all month, used or not. A month without
+    a feasible plan has only its conflict.
+    """
     month, plan = planned.month, planned.plan
     days, growth = month.hours / 24, planned.times
     if plan is None:
@@ -116,7 +120,7 @@ _WORSE = ("optimal", "feasible", "timeout", "infeasible")
 
 
 def pool_months(planned: PlannedMonth, hardware: Hardware) -> tuple[PoolMonth, ...]:
-    """Return the rows of all pools with a replica in the month."""
+    """Return the rows of all pools that have a replica in some period of the month."""
     plan = planned.plan
     if plan is None:
         return ()

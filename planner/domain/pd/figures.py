@@ -89,10 +89,8 @@ class Pair:
     def usd_per_hour(self) -> float:
         """Return the price of the best ratio per hour, in the cheapest region of each column."""
         sides = ((self.best.prefill, self.columns.prefill), (self.best.decode, self.columns.decode))
-        prices, profiles = (
-            self.hardware.usd_per_gpu_hour,
-            (self.service.prefill, self.service.decode),
-        )
+        prices = self.hardware.usd_per_gpu_hour
+        profiles = (self.service.prefill, self.service.decode)
         return sum(
             n * profile.tp * float(prices[:, g].min())
             for (n, g), profile in zip(sides, profiles, strict=True)

@@ -66,7 +66,7 @@ def _of_model(
     shared: SharedPrompts | None,
     burstiness: Burstiness,
 ) -> Iterator[StatedRatio]:
-    """Yield the best ratio of each pair of pools of one model."""
+    """Yield the best P:D ratio of each pair of pools of a model, or a note why there is none."""
     for columns in pairs_of(hardware, m):
         if hardware.columns[columns.prefill].role != "prefill":
             continue

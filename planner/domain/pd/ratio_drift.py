@@ -61,9 +61,10 @@ class Drift:
 
 
 def sensitivity(service: PdService, instances: int, progress: Progress) -> Sensitivity:
-    """Return the best ratio with other lengths and other limits, by closed forms."""
+    """Return the best ratios at lengths times ``FACTORS`` and limits times ``LIMITS``."""
     total = len(FACTORS) ** 2 + len(LIMITS) ** 2
-    base = replace(service, workload=_scale_lengths(service.workload, 1.0, 1.0))
+    # Thin the requests out once, rather than in each evaluation below.
+    base = replace(service, workload=_scale_lengths(service.workload, isl=1.0, osl=1.0))
 
     def report(done: int) -> None:
         progress(done / total, "The ratio at other lengths and limits")
@@ -116,10 +117,8 @@ def over_time(
             continue
         work = _scale_lengths(service.workload, isl[i] / facts.mean_isl, osl[i] / facts.mean_osl)
         service_then = replace(service, workload=work)
-        best, fixed = (
-            _best_of_service(service_then, instances),
-            closed_form_ratio(service_then, usual.prefill, usual.decode),
-        )
+        best = _best_of_service(service_then, instances)
+        fixed = closed_form_ratio(service_then, usual.prefill, usual.decode)
         loses = max(0.0, 1.0 - fixed.max_tps / best.max_tps) if best.prefill else None
         rows.append(
             Drift(

@@ -56,7 +56,7 @@ class _PairKey:
     routing: Routing = field(compare=False)
     instances: int = field(compare=False)
     seed: int = field(compare=False)
-    told: ReportProgress = field(compare=False)
+    report: ReportProgress = field(compare=False)
 
 
 def judge_ratios(
@@ -87,7 +87,10 @@ def judge_ratios(
 
 @lru_cache(maxsize=KEPT)
 def _judge_pair(pair: _PairKey) -> Judgement:
-    """Evaluate the ratios by closed forms, pools and simulation; cached by the key's digest."""
+    """Evaluate the ratios by closed forms, by the capacities of both pools, and by simulation.
+
+    If a pool cannot meet its part of the tier, the closed forms count as capacities of the pools.
+    """
     service = pair.service
     closed = ratios(service, all_splits(pair.instances))
     try:
@@ -114,7 +117,7 @@ def _judge_pair(pair: _PairKey) -> Judgement:
             for row in closed
         ]
     simulated = simulate_best_ratios(
-        service, pools, seed=pair.seed, routing=pair.routing, report=pair.told
+        service, pools, seed=pair.seed, routing=pair.routing, report=pair.report
     )
     return Judgement(
         service, tuple(closed), tuple(pools), tuple(simulated), best_ratio(simulated, service)

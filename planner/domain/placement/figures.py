@@ -158,7 +158,7 @@ def method_figures(
 
 
 def _state_figures(state: State) -> StateFigures:
-    """Return the figures of a placement at one step."""
+    """Return the figures of a placement at one step of a method: its points and their causes."""
     measures, services = state.measures, state.problem.services
     return StateFigures(
         seconds=state.seconds,
@@ -203,7 +203,7 @@ def _service_units(state: State, s: int, placed: ServiceColumns) -> ServiceUnits
 
 
 def service_figures(hardware: Hardware, placed: ServiceColumns) -> ServiceFigures:
-    """Return the requirements of a service as figures."""
+    """Return what a service requires: its network tier, its GPUs per role, and its units."""
     service = placed.service
     return ServiceFigures(
         name=service.name,
@@ -315,7 +315,7 @@ def simulated_words(methods: Mapping[str, MethodFigures]) -> str:
 
 
 def notes(source: str, methods: Mapping[str, MethodFigures], pairs: bool) -> Iterator[str]:
-    """Yield the notes that explain the figures."""
+    """Yield the notes that explain the figures; with ``pairs``, also those on KV transfers."""
     yield f"Instances are those of {source}."
     yield (
         "A unit is the smallest number of instances that keeps the ratio of prefill and decode. It "

@@ -143,7 +143,7 @@ def current_fleet_words(hardware: Hardware, counts: IntArray) -> list[Replicas]:
 def _role(hardware: Hardware, rules: PlacedService, m: int, g: int, name: str) -> Role:
     """Return the role of a replica and its parts.
 
-    A replica is one part. If prefill separates attention and experts (D6), its GPUs are divided
+    A replica is one part. If prefill separates attention and experts, its GPUs are divided
     between attention and FFN parts.
     """
     column = hardware.columns[g]

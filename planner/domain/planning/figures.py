@@ -107,8 +107,9 @@ class Split:
 class PlanFigures:
     """The figures of a plan over all periods.
 
-    Dollars are of the whole window. Each period's bound assumes the fleet that the period before
-    left.
+    Dollars are of the whole window. ``bound`` is the lower bound on the objective. If periods are
+    planned one by one, each period's bound takes the fleet before it as given. Their sum is then no
+    bound for the whole window.
     """
 
     status: str
@@ -212,7 +213,7 @@ def _binding(plan: ScalingPlan) -> tuple[Limit, ...]:
 
 
 def load_split(plan: ScalingPlan, hardware: Hardware, sizes: Sizes) -> tuple[Split, ...]:
-    """Return how each model's load in a region is split between variants that run together (C5).
+    """Return how each model's load in a region is split between variants that run together.
 
     Requests go to pools with free capacity, so load is split in proportion to capacity. Shares are
     means over the periods that run several variants. Prefill and decode instances are compared

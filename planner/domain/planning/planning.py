@@ -270,7 +270,7 @@ def _deferrable(inputs: PlanInput) -> set[str]:
 
 
 def _deferrable_tps(inputs: PlanInput) -> FloatArray:
-    """Return the mean NIW input tokens/s of the period before each decision, ``[p, l, r]`` (E6)."""
+    """Return the mean NIW input tokens/s of the period before each decision, ``[p, l, r]``."""
     traffic, window = inputs.traffic, inputs.window
     tps = np.zeros((len(window.period_starts_s), len(traffic.models), len(traffic.regions)))
     for (m, r), series in by_model_and_region(traffic, _deferrable(inputs), DEFERRABLE):

@@ -24,7 +24,7 @@ def problem(
     start_s: float | None = None,
     kw: FloatArray | None = None,
 ) -> PlanningProblem:
-    """Return the planning problem (E7) of one period; ``demand_tps`` has shape ``[l, r, w]``.
+    """Return the planning problem of one period; ``demand_tps`` has shape ``[l, r, w]``.
 
     ``start_s`` is the period's start. ``kw`` is the result of ``instance_kw``, if the caller has it
     already. A start costs the GPU time before an instance serves: price times start-up time

@@ -15,11 +15,7 @@ from planner.domain.serialise import MERGED, OPTIONAL, gpu_words
 from simulation.provisioning.level import FALLBACK_METHODS, Level
 from simulation.provisioning.savings import Savings, saved_shares, savings
 
-LEVEL_NAMES = {
-    "operator": "Operators",
-    "module": "Layers",
-    "model": "Whole replicas",
-}
+LEVEL_NAMES = {"operator": "Operators", "module": "Layers", "model": "Whole replicas"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,9 +135,9 @@ def _total_needs(levels: Sequence[Level]) -> Needs:
 
 
 def total(cases: list[Case], name: str) -> Total:
-    """Return the needs of all cases planned as ``name``: whole replicas, modules or operators.
+    """Return the needs of all cases at level ``name``, which is model, module or operator.
 
-    A case without such a plan is counted as whole replicas.
+    A case without such a plan counts as whole replicas.
     """
     levels = [level_documents(case, case.levels.get(name) or case.levels[MODEL]) for case in cases]
     nearest = cases[_nearest_to_limit(levels)]
@@ -315,16 +311,16 @@ def trade_notes(cases: list[Case]) -> list[str]:
 
 
 def sm_share_notes(cases: Sequence[Case]) -> Iterator[str]:
-    """Yield sentences on whether shares of the multiprocessors pay off."""
-    judged = [case for case in cases if (level := case.levels.get(OPERATOR)) and level.replayed]
-    paid = [case for case in judged if case.levels[OPERATOR].confined is not None]
-    if judged and not paid:
+    """Yield sentences on whether a replay was better with shares of the multiprocessors."""
+    replayed = [case for case in cases if (level := case.levels.get(OPERATOR)) and level.replayed]
+    better = [case for case in replayed if case.levels[OPERATOR].confined is not None]
+    if replayed and not better:
         yield (
             "Shares of a GPU's multiprocessors for each operator (equation 6) were tried too. "
             "Two sizes were replayed: as fast as the operator, and half as slow again. "
             "Neither is better here."
         )
-    for case in paid:
+    for case in better:
         yield (
             f"{case.phase.capitalize()} of {case.model} in {case.region} on {case.gpu}: operators "
             "are confined to shares of the multiprocessors (equation 6, MPS). In a replay this is "
@@ -367,7 +363,7 @@ def short_notes(cases: Iterable[Case]) -> Iterator[str]:
 
 
 def beyond_capacity(cases: list[Case]) -> list[str]:
-    """Return a sentence for each region and GPU type with fewer GPUs than its cases need."""
+    """Return a sentence for each region and GPU type with fewer GPUs than some level needs."""
     sentences = []
     for group in groups(cases, lambda case: (case.region, case.gpu)):
         names = dict.fromkeys(name for case in group for name in case.levels)

@@ -29,13 +29,7 @@ from simulation.provisioning import level_confirmation
 from simulation.provisioning.device_sharing import with_batch_wait
 from simulation.provisioning.interference import InterferenceTable
 from simulation.provisioning.level import Level
-from simulation.provisioning.levels import (
-    ALGORITHM1,
-    LEVELS,
-    PRINTED,
-    model_level,
-    plan_level,
-)
+from simulation.provisioning.levels import ALGORITHM1, LEVELS, PRINTED, model_level, plan_level
 from simulation.provisioning.replay import LevelReplay, Requests, can_replay, draw_requests
 from simulation.provisioning.timing import OperatorTiming
 from simulation.provisioning.workload import Order, PhaseLoad, PhaseProblem, phase_problem
@@ -113,8 +107,8 @@ def measured_on(
 def interference_table(gpu: str, source: str, sharing: Sequence[Sharing]) -> InterferenceTable:
     """Return the measured slowdowns by pair of operator kinds that share a GPU.
 
-    Of several measured splits of the GPU, the one nearest to half is used. The slowdown of a kind
-    is the median over its operators and precisions.
+    Of several measured splits of the GPU, the one nearest to half is used. A slowdown is the median
+    over operators and precisions. Rows without a second operator give the slowdowns at a share.
     """
     slowdowns: dict[tuple[str, str], list[tuple[float, float]]] = {}
     alone: dict[str, dict[float, list[float]]] = {}
@@ -182,7 +176,7 @@ def solve_levels(
     There are no plans if whole replicas cannot meet the limit. With a ``judge``, plans meet the
     limit for the required share of replayed requests. Without, they meet it on average.
     """
-    room = MEMORY_SHARE * service.gpu.memory_bytes
+    room = MEMORY_SHARE * service.gpu.memory_bytes  # of a device
     phase = with_ample_replicas(problem_of(service, weights, measured=measured))
     if rules.batch_wait == FREE:
         if judge is not None and can_replay(phase):
@@ -247,13 +241,12 @@ def draws_of(phase: PhaseProblem, judge: Judge) -> list[Requests]:
 
 
 def with_ample_replicas(phase: PhaseProblem) -> PhaseProblem:
-    """Return ``phase`` with a limit on replicas per operator that suffices for its load."""
+    """Return ``phase`` with the smallest of ``REPLICAS`` that suffices for its load as limit."""
     problem = phase.problem
+    # Mean busy replicas, [V, B, P]. Each operator has its best batch, and one GPU per replica.
     busy = problem.rate / problem.batches[:, None] * problem.latency_s
     needed = REPLICA_MARGIN * float(busy.min(axis=1)[:, 0].max()) + 1.0
-    max_replicas = next(
-        (max_replicas for max_replicas in REPLICAS if max_replicas >= needed), REPLICAS[-1]
-    )
+    max_replicas = next((limit for limit in REPLICAS if limit >= needed), REPLICAS[-1])
     return replace(phase, problem=replace(problem, max_replicas=max_replicas))
 
 
@@ -264,6 +257,7 @@ def _level_chain(
 
     A coarser plan is also valid at a finer level, so each level returns the best of all plans so
     far. Module plans are computed for the operator level even if ``rules.levels`` omits them.
+    ``judge`` is the replay that confirms plans, and the attainment that they must reach.
     """
     by_replica = (
         model_level(phase, room)
@@ -319,13 +313,13 @@ def problem_of(
     """
     gpu = service.gpu
     # Attention heads are divided evenly among the GPUs.
-    spread = [p for p in PARALLEL if p <= gpu.gpus_per_node and service.shape.heads % p == 0]
+    parallel = [p for p in PARALLEL if p <= gpu.gpus_per_node and service.shape.heads % p == 0]
     try:
         return phase_problem(
             service,
             timing_of(gpu, measured),
             batches=batches,
-            parallel=spread,
+            parallel=parallel,
             weights=weights,
             max_replicas=max_replicas,
             power=power_model(gpu) if gpu.tdp_w else None,

@@ -58,23 +58,20 @@ def peak_hours(hardware: Hardware, traffic: Traffic, window: Window) -> dict[tup
             ]
             if not rows:
                 continue
-            amounts = np.stack(
-                [
-                    values[rows][:, inside].sum(axis=0)
-                    for values in (demand.requests, demand.input_tokens, demand.output_tokens)
-                ]
-            )
+            demands = (demand.requests, demand.input_tokens, demand.output_tokens)
+            amounts = np.stack([values[rows][:, inside].sum(axis=0) for values in demands])
             seen = np.isfinite(amounts).all(axis=0)
+            # Amounts and observed bins of each hour, from differences of cumulative sums.
             sums = np.cumsum(np.pad(np.where(seen, amounts, 0.0), ((0, 0), (1, 0))), axis=1)
             bins = np.cumsum(np.r_[0, seen])
-            over = sums[:, width:] - sums[:, :-width]
-            counted = bins[width:] - bins[:-width]
-            rate = over[0] / np.maximum(counted, 1) / demand.bin_s
+            by_hour = sums[:, width:] - sums[:, :-width]
+            observed_bins = bins[width:] - bins[:-width]
+            rate = by_hour[0] / np.maximum(observed_bins, 1) / demand.bin_s
             max_rate = float(rate.max(initial=0.0))
             if max_rate > 0:
                 max_rate *= float(window.grown.max())
                 busiest = int(rate.argmax())
-                requests, inputs, outputs = over[:, busiest]
+                requests, inputs, outputs = by_hour[:, busiest]
                 start = demand.start_s + (int(np.flatnonzero(inside)[0]) + busiest) * demand.bin_s
                 peaks[m, r] = Peak(
                     max_rate, inputs / requests, max(1.0, outputs / requests),
@@ -117,6 +114,7 @@ def lengths_of(
     hardware: Hardware, traffic: Traffic, model_region: tuple[str, str], peak: Peak, seed: int
 ) -> tuple[IntArray, IntArray, IntArray]:
     """Return input, output and cached tokens of a model's requests in its peak hour."""
+    # Of so many equal cells of the traffic, one is read.
     cells = max(1, round(peak.requests_s * (peak.end_s - peak.start_s) / SAMPLE))
     trace = traffic.requests(peak.start_s, peak.end_s, seed, cells=cells)
     rows = is_of_pool(trace, model_region, interactive(hardware))

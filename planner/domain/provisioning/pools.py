@@ -120,9 +120,9 @@ def solve_variants(
         assert model.shape is not None  # see variants
         isl, osl, cached_tokens = lengths[variant.m, variant.r]
         for phase in PHASES:
-            # Decode reads whole prompts, whoever computed them.
-            own = cached_tokens * (phase == "prefill")
-            cached = peak.isl * float(own.sum() / max(isl.sum(), 1))
+            # Prefill skips cached tokens. Decode reads whole prompts, whoever computed them.
+            skipped = cached_tokens * (phase == "prefill")
+            cached = peak.isl * float(skipped.sum() / max(isl.sum(), 1))
             limit = limits[variant.m, phase]
             service = settings.images.on(
                 PhaseLoad(
@@ -137,11 +137,12 @@ def solve_variants(
                     start_s=start_of(phase, variant.profiles),
                 )
             )
-            judge = Judge(isl - own, osl, limit.attainment, settings.seed) if isl.size else None
+            judge = Judge(isl - skipped, osl, limit.attainment, settings.seed) if isl.size else None
             measurements = measured[gpu.name]
             if settings.by_profile:
-                bare = problem_of(service, variant.weights, measured=measurements)
-                measurements = replace(measurements, times=profile_ratio(bare, variant.profiles))
+                unscaled = problem_of(service, variant.weights, measured=measurements)
+                ratio = profile_ratio(unscaled, variant.profiles)
+                measurements = replace(measurements, times=ratio)
             problem, levels = solve_levels(service, variant.weights, rules, measurements, judge)
             cases.append(
                 Case(
@@ -170,18 +171,19 @@ def choose_variants(cases: list[Case]) -> list[Case]:
     The choice is the cheapest as whole replicas for which all phases are feasible. Types with
     enough GPUs in the region are preferred.
     """
-    cost: dict[tuple[str, str], dict[tuple[str, str], tuple[float, float]]] = {}
+    # GPUs and dollars per hour of all phases, by model and region, then by GPU type and precision.
+    sums: dict[tuple[str, str], dict[tuple[str, str], tuple[float, float]]] = {}
     for case in cases:
-        on = cost.setdefault((case.model, case.region), {})
+        by_variant = sums.setdefault((case.model, case.region), {})
         coarsest = case.levels.get(MODEL) or next(iter(case.levels.values()), None)
-        gpus, price = on.get((case.gpu, case.weights), (0.0, 0.0))
-        more = math.inf if coarsest is None else coarsest.devices
-        on[case.gpu, case.weights] = gpus + more, price + more * case.usd_per_hour
+        gpus, usd = by_variant.get((case.gpu, case.weights), (0.0, 0.0))
+        phase_gpus = math.inf if coarsest is None else coarsest.devices  # inf: not feasible
+        by_variant[case.gpu, case.weights] = gpus + phase_gpus, usd + phase_gpus * case.usd_per_hour
 
     def chosen(case: Case) -> bool:
-        on = cost[case.model, case.region]
+        by_variant = sums[case.model, case.region]
         capacity = {(case.gpu, case.weights): case.capacity for case in cases}
-        best = min(on, key=lambda variant: (on[variant][0] > capacity[variant], on[variant][1]))
-        return best == (case.gpu, case.weights) and math.isfinite(on[best][1])
+        best = min(by_variant, key=lambda v: (by_variant[v][0] > capacity[v], by_variant[v][1]))
+        return best == (case.gpu, case.weights) and math.isfinite(by_variant[best][1])
 
     return [replace(case, chosen=chosen(case)) for case in cases]

@@ -60,9 +60,9 @@ class SharingWay:
 
 @dataclass(frozen=True, slots=True)
 class SharedService:
-    """Both phases of one model in one region, in up to four ways.
+    """Both phases of one model in one region, in up to four ways of sharing GPUs.
 
-    ``best`` is the way with the fewest GPUs, then with the lowest power, then the simplest.
+    ``best`` is the confirmed way with the fewest GPUs, then the lowest power, then the simplest.
     """
 
     model: str
@@ -184,7 +184,8 @@ def _replayed(cases: list[Case], shared: SharedPlan) -> tuple[float | None, bool
 def _replayed_chunks(level: Level, phase: PhaseProblem, prefill: Case, decode: Case) -> SharingWay:
     """Return the fewest whole replicas with chunked prefill that meet both limits in a replay.
 
-    The search starts at the planned number. The engine of the simulator replays the requests.
+    The search starts at the planned number, and ends at ``MORE`` times it. The engine of the
+    simulator replays the requests. Pipelines and images are not replayed.
     """
     plan, judge = level.replicas, prefill.judge
     assert plan is not None
@@ -219,10 +220,10 @@ def _replayed_chunks(level: Level, phase: PhaseProblem, prefill: Case, decode: C
         run = trial.at(phase.service.requests_s, (pool_of(profile, replicas),))
         attained, _ = trial.attained(run)
         if attained >= tier.attainment:
-            times = replicas / plan.replicas
+            factor = replicas / plan.replicas
             return SharingWay(
-                replicas * plan.parallel, times * level.power_w, times * level.memory_bytes / 1e9,
-                attained,
+                replicas * plan.parallel, factor * level.power_w,
+                factor * level.memory_bytes / 1e9, attained,
             )  # fmt: skip
     way = _way_of_level(level)
     return replace(way, attainment=attained, confirmed=False)
@@ -273,17 +274,18 @@ def _better_words(shared: SharedGpus) -> Iterator[str]:
             unit = "GPU" if best.gpus == 1 else "GPUs"
             yield (
                 f"{service.where}: {HOW[service.best]} need {best.gpus} {unit}, phases apart "
-                f"{apart.gpus}; {_judged(best.attainment)}."
+                f"{apart.gpus}; {_confirmation(best.attainment)}."
             )
     for group in shared.models:
         if group.gpus < group.gpus_apart and group.confirmed:
             yield (
                 f"{' and '.join(group.models)} in {group.region} on common {group.gpu} need "
-                f"{gpu_words(group.gpus)}, apart {group.gpus_apart}; {_judged(group.attainment)}."
+                f"{gpu_words(group.gpus)}, apart {group.gpus_apart}; "
+                f"{_confirmation(group.attainment)}."
             )
 
 
-def _judged(attainment: float | None) -> str:
+def _confirmation(attainment: float | None) -> str:
     """Return a clause on whether a replay confirmed this way of sharing."""
     if attainment is None:
         return "by means of queueing, without a replay"

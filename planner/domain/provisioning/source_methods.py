@@ -1,9 +1,8 @@
-"""Plan operators by the source's Algorithm 1, our greedy and the exact optimum (A4, A5, A7)."""
+"""Plan operators by the source's Algorithm 1, our greedy and the exact optimum."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 
@@ -74,20 +73,16 @@ def methods_of(phase: PhaseProblem, judge: Judge | None, epsilon: float) -> tupl
 
 
 def _figures(name: str, phase: PhaseProblem, level: Level | None) -> Method:
-    """Return a method's plan and replay as figures."""
+    """Return a method's plan and replay as figures; None where there is no plan or replay."""
     if level is None or level.plan is None:
         return Method(name)
     plan, replayed = level.plan, level.replayed
-    row = partial(Method, name)
-    if replayed is not None:
-        row = partial(
-            row,
-            mean_ms=1e3 * replayed.mean_s,
-            p95_ms=1e3 * replayed.p95_s,
-            attainment=replayed.attainment,
-        )
     joules = energy_of_pass(phase.problem, phase.power, plan)
-    return row(
+    return Method(
+        name,
+        mean_ms=None if replayed is None else 1e3 * replayed.mean_s,
+        p95_ms=None if replayed is None else 1e3 * replayed.p95_s,
+        attainment=None if replayed is None else replayed.attainment,
         slots=plan.slots,
         gpus=level.devices,
         least_gpus=level.least_devices,

@@ -64,16 +64,14 @@ def timing_words(phase: PhaseProblem, level: Level) -> Timing:
 
 
 def beside_profiles(cases: list[Case]) -> Iterator[str]:
-    """Yield sentences that compare sums of operator times with the profiles of plans and sizes.
+    """Yield sentences that compare sums of operator times with the scenario's profiles.
 
-    They also name the one that this run uses.
+    They also say which of the two this run uses, and the time before a prompt's first iteration.
     """
     sentences = set()  # cases on one profile would repeat the sentence
     for case in cases:
-        times, comparisons = (
-            case.measured.times,
-            list(compare_with_profile(case.problem, case.profiles)),
-        )
+        times = case.measured.times
+        comparisons = list(compare_with_profile(case.problem, case.profiles))
         if case.service.start_s:
             yield (
                 f"TTFT of {case.model} on {case.gpu} holds {case.service.start_s * 1e3:,.1f} ms "
@@ -126,7 +124,7 @@ def timing_facts(cases: list[Case]) -> Iterator[Fact]:
 
 
 def _timing_fact(cases: list[Case]) -> Fact:
-    """Return the fact on the source of operator times on one GPU type."""
+    """Return the fact on operator times on a GPU type: measured if almost all were."""
     errors = "; ".join(
         f"error {check.mape:.0%} on {check.rows} rows ({check.against})"
         for check in efficiencies().checks

@@ -91,7 +91,7 @@ def operators_table(cases: list[Case]) -> pl.DataFrame:
 
 
 def devices_table(cases: list[Case]) -> pl.DataFrame:
-    """Return the use of each device, as shares of its memory, arithmetic and bandwidth."""
+    """Return one row per device: its use as shares of its memory, arithmetic and bandwidth."""
 
     def rows(case: Case, level: Level) -> Rows:
         room, placed = MEMORY_SHARE * case.service.gpu.memory_bytes, level.placement
@@ -117,14 +117,14 @@ def shards_table(cases: list[Case]) -> pl.DataFrame:
         placed, plan = level.placement, level.plan
         if placed is None or plan is None:
             return
-        judged = level.seen(case.problem)
-        chosen = judged.problem.chosen(plan.batch, plan.parallel)
-        shard_gb = judged.demand.shard_bytes(*chosen, plan.replicas) / 1e9
+        as_planned = level.seen(case.problem)
+        chosen = as_planned.problem.chosen(plan.batch, plan.parallel)
+        shard_gb = as_planned.demand.shard_bytes(*chosen, plan.replicas) / 1e9
         pairs, counts = np.unique(
             np.stack([placed.device, placed.operator], axis=1), axis=0, return_counts=True
         )
         for (d, v), n in zip(pairs, counts, strict=True):
-            yield int(d), judged.problem.names[v], int(n), float(n * shard_gb[v])
+            yield int(d), as_planned.problem.names[v], int(n), float(n * shard_gb[v])
 
     schema = {
         "device": pl.Int64,

@@ -1,4 +1,4 @@
-"""Report the courses of ``following`` in figures, as a table and in sentences."""
+"""Report the results over time of ``windows`` in figures, as a table and in sentences."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def _pool(journey: WindowsOfCase, startup_s: float) -> PoolOverTime:
 
 
 def _share_as_whole_replicas(course: LevelOverTime) -> float:
-    """Return the share of windows in which the level planned whole replicas."""
+    """Return the share of windows in which the active plan is one of whole replicas."""
     served = [plan[0] for plan in course.plans if plan is not None]
     return sum(level.replicas is not None for level in served) / max(len(served), 1)
 

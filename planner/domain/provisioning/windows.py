@@ -1,4 +1,4 @@
-"""Plan the levels window by window along a scenario's traffic, each with its own delay (A8).
+"""Plan the levels window by window along a scenario's traffic, each with its own delay.
 
 Operators are planned every 10 s and serve within a second. Modules are planned every minute, with
 the delay of CoCoServe's table 2. Whole replicas are planned every minute, with the scenario's cold
@@ -91,10 +91,11 @@ def track_cases(
     for done, case in enumerate(cases):
         progress(done / len(cases), f"{case.phase.capitalize()} of {case.model} window by window")
         # Prefill does not compute cached tokens, and decode reads them.
-        place = case.model, case.region, case.phase == "prefill" and case.service.cached > 0
-        if place not in loads:
-            loads[place] = _load(following, place[:2], without_cached=place[2])
-        load = loads[place]
+        without_cached = case.phase == "prefill" and case.service.cached > 0
+        key = case.model, case.region, without_cached
+        if key not in loads:
+            loads[key] = _load(following, key[:2], without_cached=without_cached)
+        load = loads[key]
         room = MEMORY_SHARE * case.service.gpu.memory_bytes
         judge = None
         if can_replay(case.problem):
@@ -127,23 +128,26 @@ def track_cases(
 def _load(
     following: TrackedTraffic, model_region: tuple[str, str], *, without_cached: bool
 ) -> ModelDemand:
-    """Return the demand of a model and region (``model_region``), observed or forecast."""
+    """Return the demand of a model and region, and the part of it that plans know.
+
+    Plans know the last interval, or a forecast by the minute with the lengths of the last interval.
+    """
     traffic, start_s, end_s = following.traffic, following.start_s, following.end_s
     history_start_s = start_s
     if following.known == FORECAST:
         history_start_s = max(traffic.demand.start_s, start_s - HISTORY_S)
     trace = traffic.requests(history_start_s, end_s, following.seed)
-    of_place_rows = is_of_pool(trace, model_region, interactive(following.hardware))
+    rows = is_of_pool(trace, model_region, interactive(following.hardware))
     prompts = trace.input_tokens.astype(np.int64)
     if without_cached:
         prompts -= cached_tokens(following.hardware, trace, model_region[0])
-    arrival = trace.arrival_s[of_place_rows] + trace.start_s - start_s
+    arrival = trace.arrival_s[rows] + trace.start_s - start_s
     inside = arrival >= 0
     count = round((end_s - start_s) / WINDOW_S)
     requests = Requests(
         np.minimum(arrival[inside], (count - 0.5) * WINDOW_S),
-        prompts[of_place_rows][inside],
-        trace.output_tokens[of_place_rows][inside].astype(np.int64),
+        prompts[rows][inside],
+        trace.output_tokens[rows][inside].astype(np.int64),
     )
     windows = windows_of(requests.arrival_s, requests.isl, requests.osl, WINDOW_S)
     windows = _pad_windows(windows, count)
@@ -161,13 +165,11 @@ def _load(
         REQUESTS,
     )
     lengths = demand_known(windows, EVERY[MODULE])
-    foreseen = {}
+    known = {}
     for level, by_minute in _forecast(following, series).items():
         rate = np.repeat(by_minute, round(MINUTE_S / WINDOW_S))[:count]
-        foreseen[level] = Windows(WINDOW_S, rate, lengths.isl, lengths.osl)
-    return ModelDemand(
-        windows, requests, foreseen, f"a forecast by the minute ({following.method})"
-    )
+        known[level] = Windows(WINDOW_S, rate, lengths.isl, lengths.osl)
+    return ModelDemand(windows, requests, known, f"a forecast by the minute ({following.method})")
 
 
 def _forecast(following: TrackedTraffic, series: DemandSeries) -> dict[str, FloatArray]:

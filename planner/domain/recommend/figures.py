@@ -126,7 +126,6 @@ def _of(choice: Choice, days: Sequence[TestDay]) -> AssuranceFigures:
         failing=choice.failing,
         spare=candidate.spare,
         expected=Expected(
-            candidate.interval(days),
-            {tier: candidate.interval(days, tier) for tier in tiers},
+            candidate.interval(days), {tier: candidate.interval(days, tier) for tier in tiers}
         ),
     )

@@ -76,9 +76,9 @@ class Candidate:
     results: Mapping[int, tuple[CaseResult | None, ...]] = field(default_factory=dict)
 
     def on(self, index: int, day: TestDay) -> DayResult | None:
-        """Return the result on the test day with this index.
+        """Return the result on ``day``, the test day with this index.
 
-        Returns None if a required case was not simulated. The cost is infinite if any case was not.
+        Returns None if a required case was not simulated. The cost is None if any case was not.
         """
         results = list(zip(day.cases, self.results.get(index, ()), strict=False))
         known = [(case, result) for case, result in results if result is not None]

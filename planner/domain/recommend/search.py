@@ -42,7 +42,8 @@ def choices(
     for level, name in enumerate(LEVELS):
         report = part(trials.progress, *(0.2 + 0.8 * at / len(LEVELS) for at in (level, level + 1)))
         search = LevelSearch(trials, level, below)
-        if below is None or search.checks != below.checks:  # else the level below asks the same
+        # A level that requires the same cases as the one below has the same candidates.
+        if below is None or search.checks != below.checks:
             candidates = search.run(able, report)
             below = search
         choice = recommend(candidates, trials.days, level)
@@ -107,7 +108,7 @@ class LevelSearch:
         return self.trials.trial(policy, index, self.level, case)
 
     def _try_all(self, policies: Sequence[Policy], progress: Progress) -> None:
-        """Screen ``policies`` on two days, then try those that may win on every required day."""
+        """Screen ``policies`` on two days, then try those that may win on all, cheapest first."""
         trials, limit, forecast_day = self.trials, self._limit(), self.trials.cases[0]
 
         def screened(policy: Policy, report: Progress) -> Screened:
@@ -117,7 +118,7 @@ class LevelSearch:
             [Part(f"Screen: {policy.title}", partial(screened, policy)) for policy in policies],
             part(progress, 0.0, 0.6),
         )
-        starts: list[tuple[float, Policy, int]] = []
+        starts: list[tuple[float, Policy, int]] = []  # cost, policy, index of the value to try
         for policy, (index, results) in zip(policies, found, strict=True):
             trials.record(policy, {
                 self._trial(policy, i, trials.cases[case]): result for i, case, result in results
@@ -185,21 +186,22 @@ class LevelSearch:
 
         start = None if self.below is None else self.below.first.get(policy.key)
         if start is not None and self.below is not None:
-            same = spare == trials.keeps_spare(policy, self.below.level)
+            same_plans = spare == trials.keeps_spare(policy, self.below.level)
             # No smaller value passes here, since fewer days are required at the level below.
-            if same and result_on(start, trials.cases[0], limit).dear:
+            if same_plans and result_on(start, trials.cases[0], limit).dear:
                 return start, list(results.values())
 
-        def passes_both(index: int) -> bool:
+        def ends_search(index: int) -> bool:
+            """Return whether a value passes both days, or costs too much on the forecast day."""
             dear = result_on(index, trials.cases[0], limit).dear
             return bool(dear) or (passes_forecast(index) and passes_hardest(index))
 
         if start is None and policy.traits.beyond:
-            start = 0  # its guard makes up for a low floor
+            start = 0  # a guard adds the replicas that a low plan lacks
         elif start is None and 1.0 in all_values:
             start = all_values.index(1.0)  # the plan as the forecast has it
         # A cost above the limit shows on the forecast day first, and N+1 is judged there.
-        index = bisect_first(passes_both, 0, len(all_values), start)
+        index = bisect_first(ends_search, 0, len(all_values), start)
         return index if index < len(all_values) else None, list(results.values())
 
     def _first_passing(self, policy: Policy, low: int, progress: Progress) -> int | None:

@@ -161,6 +161,7 @@ class TestDays:
     def path(self, path: int) -> Study:
         """Return the study with the traffic of the drawn path number ``path``."""
         study, days = self.study, self.drawn
+        # Requests arrive within bins as on the last past window; without one, there is no pattern.
         pattern = self.past[0].trace if self.past else study.trace.rows(slice(0))
         trace = requests_of_path(
             study.traffic, study.window, days, path, pattern, self.seed, cells=study.cells
@@ -172,8 +173,7 @@ class TestDays:
     def _days(self, declared: schema.TestDay) -> list[TestDay]:
         """Return the test days of a declaration; each past window is a separate day."""
         kind, level = declared.kind, schema.level_of(declared)
-        common = {"kind", "name", "weight", "required"}
-        parameters = declared.model_dump(exclude=common)
+        parameters = declared.model_dump(exclude={"kind", "name", "weight", "required"})
 
         def day(
             name: str, *cases: Case, reason: str = "", number: int = 0, **rules: Any
@@ -241,9 +241,10 @@ class TestDays:
         return day("Drawn from the forecast", *cases, pass_share=declared.pass_share)
 
     def _with(self, change: Callable[[Fleet], Fleet], static_unaffected: bool = False) -> Case:
-        """Return the forecast day with an unexpected change of the fleet.
+        """Return the forecast day with an unexpected ``change`` of the fleet.
 
-        A static fleet is sized for it only if the change does not affect static fleets.
+        A static fleet cannot be sized for the loss of a region. Slow starts do not affect it
+        (``static_unaffected``), so it has the size of the unchanged forecast day.
         """
         sizing = self.forecast_day.sizing if static_unaffected else None
         return Case(self.forecast_day.study, change, sizing)
@@ -264,17 +265,13 @@ class TestDays:
             for place, profile in hardware.profiles.items()
         }
 
-        def off(pool: Pool) -> Pool:
-            place = next(
-                pool_place
-                for pool_place, profile in hardware.profiles.items()
-                if profile is pool.profile
-            )
-            return replace(pool, profile=slower[place])
+        slower_of = {id(profile): slower[place] for place, profile in hardware.profiles.items()}
 
         def change(fleet: Fleet) -> Fleet:
-            known = {id(profile) for profile in hardware.profiles.values()}
-            pools = tuple(off(pool) if id(pool.profile) in known else pool for pool in fleet.pools)
+            pools = tuple(
+                replace(pool, profile=slower_of.get(id(pool.profile), pool.profile))
+                for pool in fleet.pools
+            )
             return replace(fleet, pools=pools)
 
         @cache

@@ -28,25 +28,20 @@ def carried_into(study: Study) -> Trace | None:
     if since_s >= window.start_s:
         return None
     before = traffic.requests(since_s, window.start_s, study.settings.seed, cells=study.cells)
-    waiting = [before.tiers.index(name) for name in traffic.deferrable if name in before.tiers]
-    before = before.rows(~np.isin(before.tier, waiting))
+    deferrable = [before.tiers.index(name) for name in traffic.deferrable if name in before.tiers]
+    before = before.rows(~np.isin(before.tier, deferrable))
     carried = in_flight(before, ttft_s, tbt_s, window.start_s)
     return carried if len(carried) else None
 
 
 def _speeds(study: Study) -> tuple[FloatArray, FloatArray]:
-    """Return TTFT and TBT in seconds of a replica of each model at its rated load, ``[l]`` each."""
-    models = range(len(study.hardware.models))
-    found: list[FloatArray] = []
-    for field, idle in (("ttft_s", "decode"), ("tbt_s", "prefill")):
-        of_model = [
-            [
-                getattr(carried, field)
-                for (m, g), (_, carried) in study.sizes.capacity.items()
-                if m == model and study.hardware.columns[g].role != idle
-            ]
-            for model in models
-        ]
-        seconds = [[s for s in values if np.isfinite(s)] for values in of_model]
-        found.append(np.array([float(np.mean(s)) if s else 0.0 for s in seconds]))
-    return found[0], found[1]
+    """Return a replica's mean TTFT and TBT (s) at its rated load, ``[l]`` each; 0 if not known."""
+    means: list[FloatArray] = []
+    for field, role_without in (("ttft_s", "decode"), ("tbt_s", "prefill")):
+        by_model: list[list[float]] = [[] for _ in study.hardware.models]
+        for (m, g), (_, capacity) in study.sizes.capacity.items():
+            seconds = getattr(capacity, field)
+            if study.hardware.columns[g].role != role_without and np.isfinite(seconds):
+                by_model[m].append(seconds)
+        means.append(np.array([float(np.mean(s)) if s else 0.0 for s in by_model]))
+    return means[0], means[1]

@@ -55,7 +55,7 @@ def past_windows(window: Window, demand: Demand, history_s: float = DAY_S) -> tu
     """
     known = float(window.origins_s[0])
     lead = float(np.ceil(window.lead_s / window.bin_s - 1e-9) * window.bin_s)
-    begins = demand.start_s + HISTORY_BINS * demand.bin_s + lead
+    begins = demand.start_s + HISTORY_BINS * demand.bin_s + lead  # earliest start of a window
 
     def cut(start: float) -> Window | None:
         """Return the window from ``start`` on, as far as data is known; None if too little is."""

@@ -142,7 +142,7 @@ def groups_table(result: SimulationResult) -> pl.DataFrame:
     """Return counts and exact percentiles by tier, model and home region, and over all of each.
 
     Percentiles are linear between ranks. ``attainment`` is the share of arrived requests within
-    every limit, without those not due yet (X4).
+    every limit, without those not due yet.
     """
     trace, log = result.trace, result.requests
     names = (trace.tiers, trace.models, trace.regions)
@@ -151,6 +151,7 @@ def groups_table(result: SimulationResult) -> pl.DataFrame:
     cells = int(np.prod(shape))
 
     def total(values: npt.NDArray[Any] | None = None) -> FloatArray:
+        """Return the sum of ``values`` by tier, model and region; without them, the requests."""
         return np.bincount(cell, values, minlength=cells).reshape(shape).astype(np.float64)
 
     sums = {
@@ -196,9 +197,9 @@ def groups_of_stream(result: StreamResult) -> pl.DataFrame:
         """Return the percentiles of the requests in a slice of the groups."""
         out = {}
         for i, name in enumerate(LATENCIES):
-            its = tally.percentiles(groups[where].ravel(), i)
-            if its.p50 is not None and its.p95 is not None and its.p99 is not None:
-                out[name] = its.p50, its.p95, its.p99
+            tail = tally.percentiles(groups[where].ravel(), i)
+            if tail.p50 is not None and tail.p95 is not None and tail.p99 is not None:
+                out[name] = tail.p50, tail.p95, tail.p99
         return out
 
     names = (result.tiers, result.models, result.regions)
@@ -244,7 +245,7 @@ def _group_rows(
 
 
 def _figures(result: SimulationResult) -> dict[str, Any]:
-    """Return the columns of tokens, outcome, milliseconds, and whether every limit was met."""
+    """Return the columns of each request: tokens, outcome, latencies, whether it met all limits."""
     log, trace = result.requests, result.trace
     return {
         "input_tokens": trace.input_tokens,

@@ -23,7 +23,7 @@ from simulation.policies.static import Static
 from simulation.policies.wrappers.scale_in import ScaleInOptions
 from simulation.trace_replay import summarise_replay
 
-EQUAL_SLO = 0.002  # attainment within this of each other counts as equal (X4)
+EQUAL_SLO = 0.002  # attainment within this of each other counts as equal
 HOPELESS = 0.1  # runs this far below a target get no equal-attainment cost
 REFERENCES = ("flat-min", "flat-peak")  # proportions of the static fleets: the first that ran
 

@@ -29,11 +29,11 @@ def fleet_from_today(
         [pool.maximum for pool in fleet.pools],
     )
     today = _distribute(study.pools(study.today), source_pools, first)
-    left = np.maximum(today - first, 0) if lend else np.zeros_like(today)
-    lent = _within_gpus(study, fleet, source_pools, first, left)
+    surplus = np.maximum(today - first, 0) if lend else np.zeros_like(today)
+    lent = _within_gpus(study, fleet, source_pools, first, surplus)
     pools = (
-        replace(pool, today=int(ran), start_up=_start_up_of_lent(pool, int(added)))
-        for pool, ran, added in zip(fleet.pools, today, lent, strict=True)
+        replace(pool, today=int(ran), start_up=_start_up_of_lent(pool, int(lent_of_pool)))
+        for pool, ran, lent_of_pool in zip(fleet.pools, today, lent, strict=True)
     )
     return replace(fleet, pools=tuple(pools))
 
@@ -41,8 +41,8 @@ def fleet_from_today(
 def _distribute(today: IntArray, source_pools: Sequence[int], first: IntArray) -> IntArray:
     """Return today's replicas for each pool of a fleet in which pools may have been split.
 
-    Each pool gets the number that it begins with. The first part of a split pool also gets the
-    rest.
+    Each part of a split pool gets up to ``first``, the replicas of the policy's first decision. The
+    first part also gets today's remaining replicas.
     """
     out, left = np.zeros(len(source_pools), np.int64), today.copy()
     for p, source in enumerate(source_pools):
@@ -55,9 +55,12 @@ def _distribute(today: IntArray, source_pools: Sequence[int], first: IntArray) -
 
 
 def _within_gpus(
-    study: Study, fleet: Fleet, source_pools: Sequence[int], first: IntArray, left: IntArray
+    study: Study, fleet: Fleet, source_pools: Sequence[int], first: IntArray, surplus: IntArray
 ) -> IntArray:
-    """Return how many of ``left`` fit on GPUs that no pool starts with; spot is not lent."""
+    """Return how many ``surplus`` replicas of each pool fit on GPUs that no pool starts with.
+
+    ``first`` are the replicas that pools start with. Spot instances are not lent.
+    """
     hardware = study.hardware
     free = hardware.capacity_gpus.copy()
     places = []
@@ -69,7 +72,7 @@ def _within_gpus(
     out = np.zeros(len(source_pools), np.int64)
     for p, (pool, place) in enumerate(zip(fleet.pools, places, strict=True)):
         room = max(0, int(free[place])) // pool.gpus_per_instance
-        out[p] = 0 if pool.spot else min(int(left[p]), room)
+        out[p] = 0 if pool.spot else min(int(surplus[p]), room)
         free[place] -= int(out[p]) * pool.gpus_per_instance
     return out
 

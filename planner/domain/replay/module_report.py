@@ -81,6 +81,7 @@ def _pool(
     greedy, exact = layout.plans(pool.profile, PLANNED_AT)
 
     def mean(values: FloatArray) -> float:
+        """Return the mean over time of a value per placement."""
         return float(values @ spans / spans.sum()) if spans.sum() > 0 else 0.0
 
     return PoolModules(

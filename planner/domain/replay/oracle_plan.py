@@ -78,6 +78,7 @@ class Oracle:
         plan = self._best[0].plan
         assert plan is not None
         settings = self.study.settings.plan
+        # The other kinds of schedules have no spare replicas, unserved demand or lending.
         if plan.unserved_tps is None and plan.lent is None and not settings.spare:
             if self._one_pool_each():
                 self._least((*FACTORS, 1.0), self._plan_by_bin)
@@ -96,9 +97,10 @@ class Oracle:
             times, counts = counts_over_time(candidate.counts, candidate.window)
             schedule = FixedSchedule("plan", times, study.pools(counts))
             start = schedule.reset(study.fleet(study.pools(study.today)))
-        scheduled = ScheduleFollower(schedule=schedule, name=self.key)
-        whole = None if plan is None else lambda: plan
-        return replace(self.context.starting_from(scheduled, start), plan=whole, after=0.9)
+        follower = ScheduleFollower(schedule=schedule, name=self.key)
+        whole_plan = None if plan is None else lambda: plan
+        # The search takes 0.9 of the progress, the replay the last tenth.
+        return replace(self.context.starting_from(follower, start), plan=whole_plan, after=0.9)
 
     def _least(
         self, factors: Sequence[float], candidate_at: Callable[[float], Candidate | None]
@@ -229,7 +231,10 @@ class Oracle:
         return replace(base, counts=fewer, plan=plan_with_targets(periods, base.plan, fewer))
 
     def _demand(self, base: Candidate) -> tuple[PlanningProblem, FloatArray]:
-        """Return a planning problem, and each model's joint peak per period, ``[p, l]``."""
+        """Return the problem of the first period, and each model's joint peak per period.
+
+        The peaks ``[p, l]`` are of the candidate's periods, which may be bins.
+        """
         peaks = self.load.tps.sum(axis=2)  # [p, l, w]
         if base.window.period_s == self.study.window.period_s:
             joint = peaks.max(axis=2)
@@ -244,13 +249,13 @@ def _by_utilization(problem: PlanningProblem, joint: FloatArray, counts: IntArra
     Utilization is that after losing one replica: the model's peak demand over the capacity of all
     its pools of that stage.
     """
-    carried, one_less = (_capacity_of(problem, np.maximum(n, 0)) for n in (counts, counts - 1))
+    capacity, after_loss = (_capacity_of(problem, np.maximum(n, 0)) for n in (counts, counts - 1))
     after = np.zeros(counts.shape)
     stages = np.zeros(counts.shape[3], np.int64) if problem.stages is None else problem.stages
-    for stage in (1, 2):
+    for stage in (1, 2):  # prefill, decode
         serves = stages != 3 - stage  # columns of both stages, or of this one
-        whole = carried[..., serves].sum(axis=(2, 3))
-        left = whole[:, :, None, None] - (carried - one_less)
+        whole = capacity[..., serves].sum(axis=(2, 3))
+        left = whole[:, :, None, None] - (capacity - after_loss)
         share = joint[:, :, None, None] / np.maximum(left, 1e-9)
         after = np.maximum(after, np.where(serves, share, 0.0))
     after[counts <= np.maximum(problem.minimum, 0)] = np.inf

@@ -117,7 +117,7 @@ def _followed_plan(
 
 
 def _of_fleet(study: Study, shares: FloatArray) -> FloatArray:
-    """Return ``[..., l, r, r]`` of the models that have pools, in the order of ``Fleet.models``."""
+    """Return ``shares [..., l, r, r]`` of the models with pools, ordered as ``Fleet.models``."""
     models = list(dict.fromkeys(m for m, _, _ in study.hardware.pool_index))
     return np.asarray(shares[..., models, :, :])
 

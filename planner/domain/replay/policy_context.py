@@ -190,9 +190,10 @@ def modules_of_pools(study: Study) -> tuple[Modules | None, ...]:
         attention, rest = layer_bytes(shape, weights)
         isl, osl = lengths[m]
         context = DECODES * (float(isl.mean()) + float(osl.mean()) / 2)
-        at_home = float(iteration_s(profile, DECODES, context, 0.0, 0.0))
+        own_s = float(iteration_s(profile, DECODES, context, 0.0, 0.0))
         fits_one_node = profile.tp * 2 <= gpu.gpus_per_node  # two replicas fit into one node
         link = gpu.link_bytes_s if fits_one_node else gpu.network_bytes_s
+        # Speed of the model's layers on the GPUs of each pool, relative to its own.
         paces = np.full(len(hardware.pool_index), np.nan)
         for q, (_, other_r, other_g) in enumerate(hardware.pool_index):
             other = hardware.gpus[other_g]
@@ -202,7 +203,7 @@ def modules_of_pools(study: Study) -> tuple[Modules | None, ...]:
             if other.name == gpu.name:
                 paces[q] = 1.0
             elif other_profile is not None and other_profile.tp == profile.tp:
-                paces[q] = at_home / float(iteration_s(other_profile, DECODES, context, 0.0, 0.0))
+                paces[q] = own_s / float(iteration_s(other_profile, DECODES, context, 0.0, 0.0))
             elif gpu.bandwidth_bytes_s and other.bandwidth_bytes_s:  # bounds decoding
                 paces[q] = other.bandwidth_bytes_s / gpu.bandwidth_bytes_s
         out.append(

@@ -90,7 +90,7 @@ def pressure_test(study: Study, ratio: str | float = FIXED, many: bool = False) 
 
 
 def _groups(study: Study, pools: list[int]) -> list[list[int]]:
-    """Return the pools to test together: one mixed pool, or a model's prefill and decode pools."""
+    """Return the pools to test together: single mixed pools, and pairs of prefill and decode."""
     index, columns = study.hardware.pool_index, study.hardware.columns
     theta = study.sizes.theta_tps
     serving = [p for p in pools if theta[index[p][0], index[p][2]] > 0]
@@ -107,7 +107,7 @@ def _groups(study: Study, pools: list[int]) -> list[list[int]]:
 
 
 def _unit(study: Study, group: list[int], ratio: str | float, many: bool) -> tuple[IntArray, float]:
-    """Return the replicas to test of each pool of ``group``, and their capacity in requests/s."""
+    """Return the replicas to test of each pool of ``group``, near today's, and their requests/s."""
     index, hardware = study.hardware.pool_index, study.hardware
     m = index[group[0]][0]
     mean = float(study.traffic.lengths[m][0].mean())

@@ -133,8 +133,9 @@ def replayed(
         ScaleInOptions(ready.policy, soft_s=scale_in.soft_s, lend=scale_in.lend),
         reads=scale_in.soft_s > 0,
     )
-    uncut = list(ready.source_pools) == list(range(len(study.hardware.pool_index)))
-    if study.network is not None and uncut:
+    # Placement only works with the study's own pools, not with pools that the policy split.
+    unsplit = list(ready.source_pools) == list(range(len(study.hardware.pool_index)))
+    if study.network is not None and unsplit:
         rule = PlacingPolicy(rule, study.network, study.hardware)
     if np.isfinite(options.cost_limit):
         rule = CostLimit(rule, options.cost_limit)
@@ -154,19 +155,19 @@ def replayed(
         keep=options.requests,
         carried=study.carried,
     )
-    arranged = [study.hardware.arrangement(m, g) for m, _, g in study.hardware.pool_index]
-    labels = [arranged[p] for p in ready.source_pools]
+    arrangements = [study.hardware.arrangement(m, g) for m, _, g in study.hardware.pool_index]
+    labels = [arrangements[p] for p in ready.source_pools]
     serving = [
         None if pool.lends else p for p, pool in zip(ready.source_pools, fleet.pools, strict=True)
     ]
-    detail, lasting = NO_DETAIL, None
+    detail, survival = NO_DETAIL, None
     if detailed:
         detail = replace(
             detail_of(result, labels, requests=options.requests),
             capacity=capacity_table(study, result.series, serving),
         )
     if detailed or options.spare or study.settings.plan.spare:
-        lasting = survives(study, result.series, serving)
+        survival = survives(study, result.series, serving)
     summary = summarise_replay(result, brief=not detailed)
     return PolicyRun(
         policy.key,
@@ -178,8 +179,8 @@ def replayed(
         detail,
         swing=metered.swing,
         settings=settings_of(policy, metered, fleet, result.series, labels),
-        survives=lasting,
-        lacks_spare=survival_gap(study, lasting),
+        survives=survival,
+        lacks_spare=survival_gap(study, survival),
         modules=module_run(study, ready, result, labels, policy),
         refused_starts=getattr(ready.policy, "refused", 0),
     )
@@ -232,11 +233,7 @@ def check_policy(study: Study, name: str) -> None:
 
 
 def settings_of(
-    policy: Policy,
-    rule: ScalingPolicy,
-    fleet: Fleet,
-    series: PoolSeries,
-    labels: Sequence[str],
+    policy: Policy, rule: ScalingPolicy, fleet: Fleet, series: PoolSeries, labels: Sequence[str]
 ) -> tuple[Setting, ...]:
     """Return the settings of a policy: parameters, replicas of each pool, and request routing.
 

@@ -46,13 +46,13 @@ def survives(study: Study, series: PoolSeries, source_pools: Sequence[int | None
         return None
     remains = capacity_after_loss(study, serving(study, series, source_pools))
     bins = len(needed)
-    edges = np.minimum(np.arange(len(remains)) * series.interval_s // study.window.bin_s, bins - 1)
-    holds = np.ones(bins, bool)
+    bin_of = np.minimum(np.arange(len(remains)) * series.interval_s // study.window.bin_s, bins - 1)
+    served = np.ones(bins, bool)
     for b in range(bins):
-        of_bin = remains[edges == b]
+        of_bin = remains[bin_of == b]
         if len(of_bin):
-            holds[b] = bool((of_bin.mean(axis=0) >= needed[b] * (1 - WHOLE)).all())
-    return float(holds.mean())
+            served[b] = bool((of_bin.mean(axis=0) >= needed[b] * (1 - WHOLE)).all())
+    return float(served.mean())
 
 
 def survives_static(study: Study, counts: IntArray) -> float | None:

@@ -23,7 +23,7 @@ def smallest_flat(
     goals: Sequence[Mapping[str, float]] = (),
     known: Known | None = None,
 ) -> IntArray:
-    """Return the fewest constant replicas per pool with which every tier meets its target (X1).
+    """Return the fewest constant replicas per pool with which every tier meets its target.
 
     The tiers must be met in the windows of ``study`` and of ``others``, which use the same
     hardware. ``goals`` are the attainments by tier in each window; by default the tiers' own
@@ -32,7 +32,7 @@ def smallest_flat(
     Models share no replicas, so each is replayed alone. First each model is searched alone, by
     bisection over its total, in the proportions of the static fleet for the peak. Then single
     replicas are removed from the whole fleet, the dearest first, until none can go. Tiers are
-    counted over all models together (X4).
+    counted over all models together.
 
     Attainment need not be monotone in the total, so this is the smallest fleet *found*. A model
     that cannot meet its tiers with all available GPUs gets the last count tried. Spare replicas of

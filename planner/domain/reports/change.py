@@ -87,8 +87,9 @@ def change_tiles(
 ) -> Iterator[Fact]:
     """Yield replicas, cost, SLO attainment, energy and risk of a proposal, with a comparison.
 
-    ``saving`` is the share of the cost that is saved at equal SLO attainment, if it is known.
-    ``was`` says what ``before`` is: NOW, or BEFORE if the fleet has changed since.
+    ``replicas`` are those before and after. ``saving`` is the share of the cost that is saved at
+    equal SLO attainment, if it is known. ``was`` says what ``before`` is: NOW, or BEFORE if the
+    fleet has changed since.
     """
     now, proposed = replicas
     yield Fact(

@@ -32,13 +32,7 @@ from planner.domain.reports.frame import (
     window_title,
 )
 from planner.domain.reports.modules import modules_section
-from planner.domain.reports.over_time import (
-    BORROWED,
-    TODAY,
-    Load,
-    demand_chart,
-    replicas_chart,
-)
+from planner.domain.reports.over_time import BORROWED, TODAY, Load, demand_chart, replicas_chart
 from planner.domain.reports.plan_details import plan_sections
 from planner.domain.reports.policies import (
     Outcome,
@@ -493,10 +487,14 @@ def _reasons(its: Comparison) -> Iterator[Fact]:
 
 
 def _next_policy(its: Comparison) -> tuple[str, float] | None:
-    """Return the cheapest other policy that passes every required test day, and its extra cost."""
+    """Return the cheapest other policy that passes every required test day, and its extra cost.
+
+    The extra cost is a share of the recommended policy's. The result is None for a static plan.
+    """
     days = its.tests.days
     if not days or its.plan.name == STATIC:
         return None
+    # ``_expected_cost`` is None for a policy that fails a required day.
     costs = {
         key: cost
         for key in dict.fromkeys(key for day in days for key in day.policies)

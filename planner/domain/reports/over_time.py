@@ -148,11 +148,11 @@ def demand_chart(
         largest = max((y or 0.0 for line in series for y in line.y), default=0.0)
         name = CAPACITY_TODAY if today == TODAY else "Capacity, baseline"
         for line in _capacity_line(tables, today, frame, name, Role.BASELINE):
-            its = max(y or 0.0 for y in line.y)
-            if its > OFF_SCALE * largest > 0:
+            highest = max(y or 0.0 for y in line.y)
+            if highest > OFF_SCALE * largest > 0:
                 # It would press everything else into the lowest part of the chart.
                 top = 1.1 * largest
-                line = replace(line, label=f"{name}: {figure(its)}, off scale")
+                line = replace(line, label=f"{name}: {figure(highest)}, off scale")
             series.append(line)
     if load is not None:
         served = [wanted - short for wanted, short in zip(load.demand, load.short, strict=True)]
@@ -205,13 +205,13 @@ BORROWED = " borrowed"  # ending of an arrangement whose GPUs hold copies for ot
 
 
 def _pool_columns(rows: pl.DataFrame) -> list[str]:
-    """Return the fewest naming columns that still distinguish all pools."""
+    """Return the columns that name each pool, without those that distinguish no pools."""
     names = [name for name in ("model", "region", "role", "arrangement") if name in rows.columns]
     pools = rows.select(names).n_unique()
     columns = ["model"]
     for name in names[1:]:
-        apart = rows.select(columns).n_unique()
-        if apart < pools and rows.select([*columns, name]).n_unique() > apart:
+        distinct = rows.select(columns).n_unique()
+        if distinct < pools and rows.select([*columns, name]).n_unique() > distinct:
             columns.append(name)
     return columns
 

@@ -106,11 +106,11 @@ def _headline(now: WhatIf) -> str:
 
 def _fact(one: Figure, before: WhatIf | None, now: WhatIf) -> Fact:
     """Return a figure with its change."""
-    is_, was = one.planned(now), None if before is None else one.planned(before)
-    changed = was is not None and is_ is not None and is_ != was
+    value, was = one.planned(now), None if before is None else one.planned(before)
+    changed = was is not None and value is not None and value != was
     return Fact(
-        one.label, is_, _unit(one), FORMS.get(one.unit, Form.NUMBER),
-        change=signed_percent(is_ / was - 1) if changed and was and is_ is not None else "",
+        one.label, value, _unit(one), FORMS.get(one.unit, Form.NUMBER),
+        change=signed_percent(value / was - 1) if changed and was and value is not None else "",
         note=f"before: {Fact('', was, _unit(one), FORMS.get(one.unit, Form.NUMBER)).text}"
         if changed else "",
     )  # fmt: skip

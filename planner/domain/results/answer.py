@@ -102,9 +102,9 @@ def answer_of(study: Study, run: PolicyRun, base: PolicyRun) -> Answer:
     )
     facts = tuple(fact for fact in parts if fact.words)
     sentence = "; ".join([what, *(f"{fact.before}{fact.words}" for fact in facts)])
-    first = f"{missed_tiers_sentence(run)} " if missed_tiers_sentence(run) else ""
+    missed = f"{missed_tiers_sentence(run)} " if missed_tiers_sentence(run) else ""
     timetable = _schedule(study, requests)
-    return Answer(f"{first}{sentence}.", timetable, f"{first}{what}.", facts)
+    return Answer(f"{missed}{sentence}.", timetable, f"{missed}{what}.", facts)
 
 
 def plan_answer(study: Study, plan: ScalingPlan, policy: str) -> Answer:
@@ -247,9 +247,9 @@ def _dollars(usd: float) -> str:
 
 
 def _short_dollars(usd: float) -> str:
-    for size, letter in ((1e9, "bn"), (1e6, "M"), (1e3, "k")):
+    for size, suffix in ((1e9, "bn"), (1e6, "M"), (1e3, "k")):
         if usd >= size:
-            return f"{usd / size:.3g}{letter}"
+            return f"{usd / size:.3g}{suffix}"
     return f"{usd:,.0f}"
 
 
@@ -295,8 +295,8 @@ def _in_time(run: PolicyRun, ahead: bool) -> str:
         for tier, share in run.summary.slo_attainment.items()
         if share is not None
     ]
-    supposed = " if demand is as forecast" if ahead else ""  # requests are drawn around its mean
-    return f"{', '.join(parts)}{supposed}" if parts else ""
+    condition = " if demand is as forecast" if ahead else ""  # requests are drawn around its mean
+    return f"{', '.join(parts)}{condition}" if parts else ""
 
 
 def missed_tiers_sentence(run: PolicyRun) -> str:

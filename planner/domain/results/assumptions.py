@@ -131,8 +131,8 @@ def _launch(source: Source, key: str) -> Iterator[Assumption]:
     yield Assumption(whose, launch_words(source), ASSUMED, "described by the scenario", key)
     shape = shape_of(launch)
     value = f"{shape.name}, peak {max(shape.by_hour):.3g} times the mean of a weekday"
-    its = shape.provenance
-    yield Assumption(f"Shape of a day of {source.model}", value, its.kind, its.source, f"{key}.day")
+    what, origin = f"Shape of a day of {source.model}", shape.provenance
+    yield Assumption(what, value, origin.kind, origin.source, f"{key}.day")
     value = f"an hour is off its shape by {launch.variation:.0%} (cv)"
     source_words = "hours of Azure 2024's two services are off by 8% and 10%"
     yield Assumption(
@@ -142,10 +142,10 @@ def _launch(source: Source, key: str) -> Iterator[Assumption]:
 
 def _lengths(traffic: Traffic, m: int, model: str) -> Iterator[Assumption]:
     """Yield the prompt and answer lengths of a model, from requests or from counts."""
-    there = count_codes(traffic.measured.model, len(traffic.models))[m] > 0
+    has_requests = count_codes(traffic.measured.model, len(traffic.models))[m] > 0
     for what, field in (("Prompt", "input_tokens"), ("Answer", "output_tokens")):
         whose, key = f"{what} lengths of {model}", f"traffic.sources.{field}"
-        if there:
+        if has_requests:
             mean, deviation = _moments(getattr(traffic.measured, field), traffic.measured.model, m)
             value = f"mean {mean:,.0f} tokens, cv {deviation / mean:.2f}"
             yield Assumption(
@@ -173,7 +173,7 @@ def _cached(study: Study, m: int, model: str) -> Iterator[Assumption]:
 
 
 def _moments(tokens: Int32Array, models: CodeArray, m: int) -> tuple[float, float]:
-    """Return mean and standard deviation of the tokens of model ``m``."""
+    """Return mean and standard deviation of the tokens of model ``m``, summed in slices of rows."""
     count, total, squares = 0, 0.0, 0.0
     for rows in row_slices(len(tokens)):
         values = tokens[rows][models[rows] == m].astype(np.float64)
@@ -377,10 +377,8 @@ def _plan(study: Study) -> Iterator[Assumption]:
         )
         yield Assumption("Spare for the loss of", value, ASSUMED, "scenario", "objective.spare")
     else:
-        value, source_words = (
-            "no instance beyond what demand asks for",
-            "the scenario asks for none",
-        )
+        value = "no instance beyond what demand asks for"
+        source_words = "the scenario asks for none"
         yield Assumption("Spare", value, ASSUMED, source_words, "objective.spare")
     money = [f"${plan.in_all.usd:,.6g} in all"] if math.isfinite(plan.in_all.usd) else []
     if math.isfinite(plan.each_hour.usd):

@@ -35,14 +35,14 @@ class EqualSlo:
 def largest_attainment_difference(
     run: PolicyRun, base: PolicyRun
 ) -> tuple[str, float, float] | None:
-    """Return the tier with the largest difference in attainment, and both attainments.
+    """Return the tier with the largest difference in attainment, then that of ``run`` and ``base``.
 
     Return None if no difference exceeds EQUAL_SLO.
     """
     pairs = [
-        (tier, its, others)
-        for tier, its in run.summary.slo_attainment.items()
-        if its is not None and (others := base.summary.slo_attainment.get(tier)) is not None
+        (tier, share, base_share)
+        for tier, share in run.summary.slo_attainment.items()
+        if share is not None and (base_share := base.summary.slo_attainment.get(tier)) is not None
     ]
     largest = max(pairs, key=lambda row: abs(row[1] - row[2]), default=None)
     return largest if largest is not None and abs(largest[1] - largest[2]) > EQUAL_SLO else None
@@ -89,9 +89,9 @@ def cost_difference_words(run: PolicyRun, base: PolicyRun, *, usd: bool) -> str:
     if word and run.traits.flat and base.traits.flat:  # static fleets differ only in size
         word = f"{_instances(base)}, {word}"
     notes = [word, *_reasons_unequal(unequal, base)]
-    told_of = f" ({'; '.join(note for note in notes if note)})" if any(notes) else ""
+    remarks = f" ({'; '.join(note for note in notes if note)})" if any(notes) else ""
     equal = ", as well served" if unequal is None and base.meets_slo else ""
-    return f", {words} {base.label[:1].lower()}{base.label[1:]}{told_of}{equal}"
+    return f", {words} {base.label[:1].lower()}{base.label[1:]}{remarks}{equal}"
 
 
 def oracle_words(run: PolicyRun) -> str:

@@ -94,7 +94,7 @@ def tiers_of(run: PolicyRun) -> Iterator[TierFigures]:
 
 
 def utility_of(run: PolicyRun) -> float | None:
-    """Return the summed utility of requests within every limit; None if no tier states one (E1)."""
+    """Return the summed utility of requests within every limit; None if no tier states one."""
     if not any(tier.utility for tier in run.fleet.tiers):
         return None
     groups = {tier.name: run.summary.tiers.get(tier.name) for tier in run.fleet.tiers}

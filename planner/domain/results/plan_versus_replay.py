@@ -16,26 +16,28 @@ def plan_and_replay(runs: Sequence[PolicyRun]) -> list[str]:
     """Return a sentence, with the reason, for each run that costs more or less than planned."""
     out = []
     for run in runs:
-        says, summary = planned_words(run), run.summary
-        if says is None:
+        planned_usd, summary = differing_plan_usd(run), run.summary
+        if planned_usd is None:
             continue
-        rest = summary.cost_usd - summary.after_cost_usd - says
-        why = [
+        rest = summary.cost_usd - summary.after_cost_usd - planned_usd
+        reasons = [
             (summary.after_cost_usd, "for work that was left when the window ended"),
             (rest, "for starts that took longer or less than planned and instances that still "
              "drained"),
         ]  # fmt: skip
         parts = ", ".join(
-            f"{'-' * (usd < 0)}${amount(abs(usd))} {what}" for usd, what in why if abs(usd) >= CENT
+            f"{'-' * (usd < 0)}${amount(abs(usd))} {what}"
+            for usd, what in reasons
+            if abs(usd) >= CENT
         )
         out.append(
-            f"{run.label}: the plan says ${amount(says)} and its replay pays "
+            f"{run.label}: the plan says ${amount(planned_usd)} and its replay pays "
             f"${amount(summary.cost_usd)}: {parts}."
         )
     return out
 
 
-def planned_words(run: PolicyRun) -> float | None:
+def differing_plan_usd(run: PolicyRun) -> float | None:
     """Return the plan's cost in dollars if the cost of its replay differs from it.
 
     Return None if they agree, or if the policy follows no such plan.
@@ -43,5 +45,5 @@ def planned_words(run: PolicyRun) -> float | None:
     plan = run.plan
     if run.name not in FOLLOWS or plan is None:
         return None
-    says = sum(window.totals.usd for window in plan.windows) * plan.period_s / 3600
-    return says if abs(run.summary.cost_usd - says) > APART * says else None
+    planned_usd = sum(window.totals.usd for window in plan.windows) * plan.period_s / 3600
+    return planned_usd if abs(run.summary.cost_usd - planned_usd) > APART * planned_usd else None

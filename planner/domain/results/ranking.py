@@ -50,18 +50,18 @@ class PolicyComparison:
 
         The earlier sentence becomes the reason. The headline omits what the answer says.
         """
-        take = self.recommended
-        assert take is not None
+        without_answer = self.recommended
+        assert without_answer is not None
         recommended = replace(
-            take,
+            without_answer,
             sentence=answer.sentence,
-            why=take.sentence,
+            why=without_answer.sentence,
             timetable=answer.timetable,
             what=answer.what,
             facts=answer.facts,
         )
         by_name = {run.name: run for run in self.runs}
-        headline = _headline(by_name, take, self.baseline, answered=True)
+        headline = _headline(by_name, without_answer, self.baseline, answered=True)
         return replace(self, recommended=recommended, headline=headline)
 
     def run(self, name: str) -> PolicyRun:
@@ -96,10 +96,10 @@ def compare(
     base_name = next((name for name in usual if name in by_name), None)
     if base_name is None:
         base_name = max(runs, key=lambda run: run.summary.cost_usd).name
-    other = []
+    other_baseline = []
     if baseline not in (None, base_name):
-        counts = cautions.lower_first(by_name[base_name].label)
-        other = [f"{baseline} was not run, so savings count against {counts}."]
+        label = cautions.lower_first(by_name[base_name].label)
+        other_baseline = [f"{baseline} was not run, so savings count against {label}."]
     base = by_name[base_name]
     recommended_run = None if chosen is None else by_name.get(chosen.choice.candidate.policy)
     recommended = None
@@ -127,7 +127,7 @@ def compare(
             *cautions.losses(asked),
             *cautions.left_over(asked),
             *cautions.beyond_measurements(runs, recommended_run),
-            *other,
+            *other_baseline,
             *left_out,
         ),
         flat_wins=bool(flat_wins),
@@ -160,12 +160,18 @@ def _sort_key(run: PolicyRun) -> tuple[bool, float, float, int, str]:
 
 
 def _moving_parts(run: PolicyRun) -> int:
-    """Return the complexity of a run, by which runs of equal cost are ranked; 0 is simplest."""
+    """Return the complexity of a run, by which runs of equal cost are ranked; 0 is simplest.
+
+    0: today's fleet. 1: a scaling policy that never changed the fleet. More than 1: a static fleet
+    sized with future data. ``MOVES``: a policy that scales.
+    """
     if cautions.never_moves(run):
         return 1
     if not run.traits.flat:
         return MOVES
-    return 1 + run.traits.complexity if run.traits.hindsight else 0
+    if run.traits.hindsight:
+        return 1 + run.traits.complexity
+    return 0
 
 
 def _headline(

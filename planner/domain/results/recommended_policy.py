@@ -92,11 +92,7 @@ class RecommendedPlan:
 
 
 def recommended_plan(
-    study: Study,
-    plan: ScalingPlan,
-    cost_usd: float,
-    gpu_hours: float,
-    verified: PolicyRun | None,
+    study: Study, plan: ScalingPlan, cost_usd: float, gpu_hours: float, verified: PolicyRun | None
 ) -> RecommendedPlan:
     """Return the recommendation of a plan.
 

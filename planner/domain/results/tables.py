@@ -174,7 +174,6 @@ def planned_tables(study: Study, planned: PlannedWindow) -> dict[str, pl.DataFra
 
 
 def replayed_tables(comparison: PolicyComparison) -> dict[str, pl.DataFrame]:
-    # The series of every pool by interval, under every policy.
     """Return the tables of all simulated policies by name."""
     return {
         "replicas": _by_policy([(run.name, run.detail.minutes) for run in comparison.runs]),
@@ -188,11 +187,13 @@ def replayed_tables(comparison: PolicyComparison) -> dict[str, pl.DataFrame]:
 
 def _modules(comparison: PolicyComparison) -> dict[str, pl.DataFrame]:
     """Return the placement of modules and their operations, for policies that move modules."""
-    there = [(run.name, run.modules) for run in comparison.runs if run.modules is not None]
-    parts_of = {
-        "modules": [(name, moved_modules.standings) for name, moved_modules in there],
-        "module_operations": [(name, moved_modules.operations) for name, moved_modules in there],
+    moved = [(run.name, run.modules) for run in comparison.runs if run.modules is not None]
+    by_table = {
+        "modules": [(policy, modules.standings) for policy, modules in moved],
+        "module_operations": [(policy, modules.operations) for policy, modules in moved],
     }
-    kept = {name: [part for part in parts if not part[1].is_empty()] for name, parts in
-            parts_of.items()}  # fmt: skip
-    return {name: _by_policy(parts) for name, parts in kept.items() if parts}
+    filled = {
+        name: [(policy, table) for policy, table in tables if not table.is_empty()]
+        for name, tables in by_table.items()
+    }
+    return {name: _by_policy(tables) for name, tables in filled.items() if tables}

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from planner.domain.results.equal_attainment_savings import amount, largest_attainment_difference
-from planner.domain.results.plan_versus_replay import planned_words
+from planner.domain.results.plan_versus_replay import differing_plan_usd
 from planner.domain.study import PolicyRun
 from simulation.performance.profile import BEYOND
 
@@ -24,10 +24,11 @@ def never_moves(run: PolicyRun) -> bool:
 
 
 def static_beats_plan(by_name: dict[str, PolicyRun], planned: PolicyRun | None) -> list[str]:
-    """Return a warning if a static fleet meets every SLO at no higher cost than the plan (X1)."""
+    """Return a warning if a static fleet meets every SLO at no higher cost than the plan."""
     if planned is None or not planned.summary.arrived:
         return []
-    ties = never_moves(planned)  # then an equally dear one is the plan itself
+    # A static fleet of equal cost is the plan itself if the plan never changes.
+    constant = never_moves(planned)
     better = [
         run
         for run in by_name.values()
@@ -37,7 +38,10 @@ def static_beats_plan(by_name: dict[str, PolicyRun], planned: PolicyRun | None) 
         and (
             not planned.meets_slo
             or round(run.summary.cost_usd, 2) < round(planned.summary.cost_usd, 2)
-            or (not ties and round(run.summary.cost_usd, 2) == round(planned.summary.cost_usd, 2))
+            or (
+                not constant
+                and round(run.summary.cost_usd, 2) == round(planned.summary.cost_usd, 2)
+            )
         )
     ]
     if not better:
@@ -45,13 +49,13 @@ def static_beats_plan(by_name: dict[str, PolicyRun], planned: PolicyRun | None) 
     # Prefer a deployable fleet, even if an oracle is cheaper.
     flat = min(better, key=lambda run: (run.traits.uses_future_data, run.summary.cost_usd))
     instances = sum(pool.initial for pool in flat.fleet.pools)
-    its_usd, plan_usd = amount(flat.summary.cost_usd), amount(planned.summary.cost_usd)
+    flat_usd, plan_usd = amount(flat.summary.cost_usd), amount(planned.summary.cost_usd)
     hindsight = ", with future data" if flat.traits.uses_future_data else ""
     fleet = (
         f"A static fleet of {instances:,} replica{'s' * (instances != 1)} meets every SLO for "
-        f"${its_usd} ({lower_first(flat.label)}{hindsight})"
+        f"${flat_usd} ({lower_first(flat.label)}{hindsight})"
     )
-    if planned.meets_slo and its_usd == plan_usd:
+    if planned.meets_slo and flat_usd == plan_usd:
         return [f"{fleet}, no more than the plan."]
     if planned.meets_slo:
         return [
@@ -73,14 +77,14 @@ def no_spare(runs: Sequence[PolicyRun]) -> list[str]:
 
 
 def _attainment_differs_sentence(flat: PolicyRun, planned: PolicyRun) -> str:
-    """Return a sentence if the two differ in attainment by more than 0.2 points in a tier (X4)."""
+    """Return a sentence if the two differ in attainment by more than 0.2 points in a tier."""
     difference = largest_attainment_difference(flat, planned)
     if difference is None:
         return ""
-    tier, its, plans = difference
+    tier, flat_share, plan_share = difference
     return (
-        f" SLO attainment of {tier} differs: {its:.1%} with the static fleet"
-        f"{_in_worst_hour(flat, tier)} and {plans:.1%} with the plan"
+        f" SLO attainment of {tier} differs: {flat_share:.1%} with the static fleet"
+        f"{_in_worst_hour(flat, tier)} and {plan_share:.1%} with the plan"
         f"{_in_worst_hour(planned, tier)}."
     )
 
@@ -124,8 +128,7 @@ def losses(runs: Sequence[PolicyRun]) -> list[str]:
     """Return sentences on lost requests; policies with equal losses share a sentence."""
     labels: dict[str, list[str]] = {}
     for run in runs:
-        left = run.summary.rejected + run.summary.unfinished
-        if left:
+        if run.summary.rejected + run.summary.unfinished:
             reasons = "; ".join(f"{n:,} {why}" for why, n in run.summary.reject_reasons.items())
             lost = (
                 f"of {run.summary.arrived:,} requests {run.summary.rejected:,} were "
@@ -147,7 +150,7 @@ def left_over(runs: Sequence[PolicyRun]) -> list[str]:
     out = []
     for run in runs:
         summary = run.summary
-        if summary.after_cost_usd > AFTER * summary.cost_usd and planned_words(run) is None:
+        if summary.after_cost_usd > AFTER * summary.cost_usd and differing_plan_usd(run) is None:
             out.append(
                 f"{run.label}: ${amount(summary.after_cost_usd)} of its "
                 f"${amount(summary.cost_usd)} is for work left after the window."
@@ -160,19 +163,18 @@ def left_over(runs: Sequence[PolicyRun]) -> list[str]:
     return out
 
 
-def beyond_measurements(runs: Sequence[PolicyRun], take: PolicyRun | None) -> list[str]:
+def beyond_measurements(runs: Sequence[PolicyRun], recommended: PolicyRun | None) -> list[str]:
     """Return a warning if too many simulated steps are outside a profile's measured range.
 
-    It names the recommended policy ``take`` if that exceeds the limit, else the policy that exceeds
-    it most.
+    It names the recommended policy if that exceeds the limit, else the policy that exceeds it most.
     """
 
     def share(run: PolicyRun) -> float:
         return run.summary.outside_iterations / max(run.summary.iterations, 1)
 
     worst = max(runs, key=share)
-    if take is not None and share(take) >= BEYOND:
-        worst = take
+    if recommended is not None and share(recommended) >= BEYOND:
+        worst = recommended
     if share(worst) < BEYOND:
         return []
     return [

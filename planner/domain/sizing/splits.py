@@ -146,10 +146,5 @@ def _closed_form_size(
     part = replace(role_tier(tier, role), e2e_s=None)
     only = replace(part, tbt_s=None) if role == "prefill" else replace(part, ttft_s=None)
     return size_pool(
-        profile,
-        work,
-        only,
-        role=role,
-        link=link if role == "decode" else None,
-        senders=SENDERS,
+        profile, work, only, role=role, link=link if role == "decode" else None, senders=SENDERS
     )

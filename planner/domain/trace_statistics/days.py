@@ -82,11 +82,7 @@ def _rank(ascending: FloatArray, amount: float) -> int:
 
 
 def _words(
-    days_listed: list[Day],
-    total: DemandSeries,
-    top_week: Stretch | None,
-    series: int,
-    clock: str,
+    days_listed: list[Day], total: DemandSeries, top_week: Stretch | None, series: int, clock: str
 ) -> Iterator[str]:
     """Yield sentences on the last, the busiest and the unranked days."""
     ranked = [day for day in days_listed if day.rank is not None]

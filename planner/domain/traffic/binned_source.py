@@ -104,9 +104,10 @@ class BinnedSource:
         lengths. Otherwise the distribution is log-normal.
         """
         columns = self.columns
-        requests, both = self.requests()[between], [part[between] for part in self.tokens()]
+        requests = self.requests()[between]
+        inputs, outputs = (tokens[between] for tokens in self.tokens())
 
-        def around(
+        def lengths_around(
             tokens: FloatArray, stated: Lengths | None, seen: FloatArray | None
         ) -> LengthDistribution | SampledLength:
             """Return a length distribution with the mean of ``tokens`` and a known variation."""
@@ -118,11 +119,11 @@ class BinnedSource:
             return LengthDistribution(max(1.0, mean), stated.cv if stated else FILE_CV)
 
         return IndependentLengths(
-            around(both[0], self.input_lengths, columns.input_lengths),
-            around(both[1], self.output_lengths, columns.output_lengths),
+            lengths_around(inputs, self.input_lengths, columns.input_lengths),
+            lengths_around(outputs, self.output_lengths, columns.output_lengths),
         )
 
-    def demand(self, shell: Trace, edge_s: float, bin_s: float, bins: int) -> Demand:
+    def demand(self, template: Trace, edge_s: float, bin_s: float, bins: int) -> Demand:
         """Return the source's demand in ``bins`` bins of ``bin_s`` seconds from ``edge_s`` on.
 
         A bin is a gap (NaN) if any of the source's bins within it is missing.
@@ -147,7 +148,7 @@ class BinnedSource:
         input_tokens, output_tokens = self.tokens()
         return Demand(
             keys=tuple(
-                SeriesKey(shell.models[self.model], shell.regions[r], shell.tiers[t])
+                SeriesKey(template.models[self.model], template.regions[r], template.tiers[t])
                 for r, t in where
             ),
             start_s=edge_s,
@@ -180,7 +181,7 @@ class BinnedSource:
 
     def draw(
         self,
-        shell: Trace,
+        template: Trace,
         start_s: float,
         end_s: float,
         rng: np.random.Generator,
@@ -188,10 +189,10 @@ class BinnedSource:
     ) -> list[Trace]:
         """Draw the requests that arrive in ``[start_s, end_s)``, one trace per region and tier.
 
-        ``shell`` is an empty trace with the names of models, regions and tiers. Each region and
-        tier gets its share of a bin's count, rounded up or down at random, so the mean is exact. If
-        the file counts tokens, their totals per bin are kept. With ``parts`` above 1, only one of
-        that many equal parts is drawn.
+        ``template`` is an empty trace with the names of models, regions and tiers. Each region and
+        tier gets its share of the requests of a bin, rounded up or down at random, so the mean is
+        exact. If the file counts tokens, the requests of a bin have as many in all. With ``parts``
+        above 1, the fleet has that many equal parts, and only the requests of one are drawn.
         """
         columns, between = self.columns, self.between(start_s, end_s)
         counts = self.requests()[between]
@@ -223,7 +224,7 @@ class BinnedSource:
             order = order[(arrival[order] >= 0) & (arrival[order] < end_s - start_s)]
             codes_of_part = self.model, int(region), int(tier)
             requests = arrival[order], isl[order], osl[order]
-            drawn_requests = all_from(shell, codes_of_part, start_s, *requests)
+            drawn_requests = all_from(template, codes_of_part, start_s, *requests)
             if cached_share := self.cached_share:
                 cached = cached_part(drawn_requests.input_tokens, cached_share)
                 drawn_requests = replace(drawn_requests, blocks=cached)
@@ -246,19 +247,19 @@ class BinnedSource:
 
 
 def all_from(
-    shell: Trace,
+    template: Trace,
     codes_of_part: tuple[int, int, int],
     start_s: float,
     arrival_s: FloatArray,
     isl: Int32Array,
     osl: Int32Array,
 ) -> Trace:
-    """Return requests of one model, region and tier as a trace with the names of ``shell``.
+    """Return requests of one model, region and tier as a trace with the names of ``template``.
 
     ``codes_of_part`` are the indices of model, region and tier.
     """
     model, region, tier = (np.full(len(arrival_s), code, np.int16) for code in codes_of_part)
-    names = shell.models, shell.regions, shell.tiers
+    names = template.models, template.regions, template.tiers
     return Trace(arrival_s, isl, osl, model, region, tier, *names, start_s)
 
 

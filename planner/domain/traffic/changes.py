@@ -19,9 +19,10 @@ from simulation.trace import Trace
 def times(trace: Trace, share: float, within_s: float, rng: np.random.Generator) -> Trace:
     """Return ``trace`` with ``share`` times as many requests.
 
-    Below 1, a random part is kept. Above 1, requests are repeated, and the rest is a random part.
-    Each repeat arrives at most half of ``within_s`` from the original. Sessions are kept or
-    repeated as a whole.
+    Below 1, each request is kept with that probability. Above 1, each is repeated as often as the
+    whole part of ``share`` says, and once more with the probability of its fraction. A repeat
+    arrives at most half of ``within_s`` from the original. Sessions are kept or repeated as a
+    whole.
     """
     groups = Groups.of(trace.session, len(trace))
     drawn = np.flatnonzero(rng.random(len(groups.first)) < share % 1.0)

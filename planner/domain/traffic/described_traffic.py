@@ -89,9 +89,9 @@ def described_bins(
 ) -> DemandColumns:
     """Return a source's described traffic as counts per bin.
 
-    It covers ``span``, the time (epoch seconds) that the other sources have in common. Without
-    other sources, it covers the ``WEEKS`` weeks before the described traffic begins. Raise
-    ScenarioError if there is neither a span nor a date at which it begins.
+    The bins cover ``span``, the time (epoch seconds) that all measured sources have in common.
+    Without such sources, they cover the ``WEEKS`` weeks before the described traffic begins. Raise
+    ScenarioError if there is neither a span nor a date at which that traffic begins.
     """
     launch = source.launch
     if launch is None:

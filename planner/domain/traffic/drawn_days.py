@@ -103,27 +103,28 @@ def requests_of_path(
     pieces: list[Trace] = []
     pattern_bin = np.minimum(pattern.arrival_s // bin_s, bins - 1).astype(np.int64)
     for k, key in enumerate(demand.keys):
-        place = (
+        codes = (
             traffic.models.index(key.model),
             traffic.regions.index(key.region),
             traffic.tiers.index(key.tier),
         )
         same = (
-            (pattern.model == place[0]) & (pattern.region == place[1]) & (pattern.tier == place[2])
+            (pattern.model == codes[0]) & (pattern.region == codes[1]) & (pattern.tier == codes[2])
         )
         rows = np.flatnonzero(same)
-        there = np.bincount(pattern_bin[rows], minlength=bins)[:bins]
+        pattern_counts = np.bincount(pattern_bin[rows], minlength=bins)[:bins]
         pieces.append(_resampled(pattern, rows, pattern_bin[rows], counts[k], window, rng))
-        missing = np.where(there == 0, counts[k], 0)
+        missing = np.where(pattern_counts == 0, counts[k], 0)
         if missing.any():
             edges = np.repeat(np.arange(bins) * bin_s, missing)
             arrival = np.sort(edges + rng.random(len(edges)) * bin_s)
-            isl, osl, prefixes = drawn_requests(traffic, place[0], len(arrival), rng)
-            codes = [np.full(len(arrival), code, np.int16) for code in place]
+            isl, osl, prefixes = drawn_requests(traffic, codes[0], len(arrival), rng)
+            code_columns = [np.full(len(arrival), code, np.int16) for code in codes]
             pieces.append(
                 replace(
                     pattern.rows(slice(0)), arrival_s=arrival, input_tokens=isl,
-                    output_tokens=osl, model=codes[0], region=codes[1], tier=codes[2],
+                    output_tokens=osl, model=code_columns[0], region=code_columns[1],
+                    tier=code_columns[2],
                     start_s=window.start_s, blocks=prefixes, session=None, think_s=None,
                 )
             )  # fmt: skip
@@ -153,24 +154,26 @@ def _resampled(
 ) -> Trace:
     """Return ``counts [bins]`` requests, drawn in each bin from the ``rows`` of a pattern there.
 
-    All requests of a bin are repeated as often as they fit, and the rest is drawn without
-    repetition. A repeated request arrives within a tenth of a bin of the original. Sessions are
-    repeated or left out as a whole, by the bin in which they begin.
+    All requests of a bin are taken as often as they fit into its count. The requests still missing
+    are a random part of the bin's. A copy arrives within a twentieth of a bin of its original.
+    Sessions are taken or left out as a whole, by the bin in which they begin.
     """
     bins, session = len(counts), None if pattern.session is None else pattern.session[rows]
     groups, arrived = Groups.of(session, len(rows)), pattern.arrival_s[rows]
-    began = bin_of[groups.begins]
-    there, requests = (np.bincount(each, minlength=bins)[:bins] for each in (began, bin_of))
+    begin_bin = bin_of[groups.begins]
+    groups_in, requests = (
+        np.bincount(bin_index, minlength=bins)[:bins] for bin_index in (begin_bin, bin_of)
+    )
     wanted_in = counts
     if session is not None:
         share = np.divide(counts, requests, out=np.zeros(bins), where=requests > 0)
-        wanted_in = np.floor(there * share + rng.random(bins)).astype(np.int64)
-    order = np.lexsort((rng.random(len(began)), began))  # by bin, at random within
-    rank = np.arange(len(began)) - np.repeat(np.cumsum(there) - there, there)
-    sizes, wanted = there[began[order]], wanted_in[began[order]]
+        wanted_in = np.floor(groups_in * share + rng.random(bins)).astype(np.int64)
+    order = np.lexsort((rng.random(len(begin_bin)), begin_bin))  # by bin, at random within
+    rank = np.arange(len(begin_bin)) - np.repeat(np.cumsum(groups_in) - groups_in, groups_in)
+    sizes, wanted = groups_in[begin_bin[order]], wanted_in[begin_bin[order]]
     copies = wanted // sizes + (rank < wanted % sizes)
     picked = np.repeat(order, copies)
-    bin_start = began[picked] * window.bin_s
+    bin_start = begin_bin[picked] * window.bin_s
     again = np.arange(len(picked)) - np.repeat(np.cumsum(copies) - copies, copies) > 0
     begin = arrived[groups.begins[picked]]
     jitter = rng.uniform(-0.05, 0.05, len(picked)) * window.bin_s
@@ -178,11 +181,11 @@ def _resampled(
     begin = np.clip(begin, bin_start, bin_start + window.bin_s * (1 - 1e-9))
     moved, original, drawn = groups.copies(arrived, picked, begin)
     sort = np.argsort(moved, kind="stable")
-    sort = sort[moved[sort] < bins * window.bin_s]  # later turns belong to the next day
-    made = pattern.repeated(
+    sort = sort[moved[sort] < bins * window.bin_s]  # turns after the window are left out
+    resampled = pattern.repeated(
         rows[original[sort]], moved[sort], None if session is None else drawn[sort]
     )
-    return replace(made, start_s=window.start_s)
+    return replace(resampled, start_s=window.start_s)
 
 
 def demand_paths(

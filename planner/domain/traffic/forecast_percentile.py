@@ -223,15 +223,19 @@ class _Choice:
     def with_reason(
         self, window: Window, traffic: Traffic, begin_s: float, end_s: float
     ) -> PlannedQuantile:
-        """Return the choice with its reason in words."""
+        """Return this percentile as the group's, with the reason why it was chosen in words.
+
+        The reason is the least cost if late requests have a cost, else the share of demand that the
+        percentile would have covered in the past periods, from ``begin_s`` to ``end_s``.
+        """
         days = f"{words_of(begin_s, traffic.clock)} to {words_of(end_s, traffic.clock)}"
         had = f"{self.covered:.1%} of demand from {days} would have been covered"
         if self.late_usd is not None:
-            why = f"Least cost of room and of late requests at ${self.late_usd:g} each: {had}."
+            reason = f"Least cost of room and of late requests at ${self.late_usd:g} each: {had}."
         elif self.covered >= self.needed - 1e-12:
-            why = f"{self._level_words()} that covers {self._goal()} on the days before: {had}."
+            reason = f"{self._level_words()} that covers {self._goal()} on the days before: {had}."
         else:
-            why = (
+            reason = (
                 f"The highest that is tried, and too little: {had}, and {self._goal()} "
                 "has to. Forecasts of this method were far too low then. Choose another "
                 "forecast.method, or give the plan more room (load_factor)."
@@ -241,7 +245,7 @@ class _Choice:
             self.height.level,
             self.height.times,
             CHOSEN,
-            why,
+            reason,
             wanted=self.group.wanted,
             covered=self.covered,
             periods=self.periods,
@@ -292,11 +296,13 @@ def _choose_height(
 def _assumed(group: Group, method: str) -> PlannedQuantile:
     """Return the percentile if history is too short: the tier's target, limited to ``LEVELS``."""
     level = float(np.clip(group.wanted, LEVELS[0], LEVELS[-1]))
-    why = (
+    reason = (
         f"Too little history before the first decision to choose it with {method}. The tier's "
         f"target, at most {LEVELS[-1]:g}, is used."
     )
-    return PlannedQuantile(group.name, level, 1.0, ASSUMED, why, wanted=group.wanted)
+    return PlannedQuantile(
+        group.name, level, times=1.0, basis=ASSUMED, why=reason, wanted=group.wanted
+    )
 
 
 def _lead(window: Window) -> int:

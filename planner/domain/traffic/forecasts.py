@@ -113,7 +113,7 @@ class RolledForecast:
     described: FloatArray | None = None  # [bins] mean given by the scenario; None: forecast it
 
     def level(self, level: float | None) -> FloatArray:
-        """Return the forecast's quantile ``level`` (None: its mean), ``[bins of the window]``.
+        """Return the forecast's quantile ``level``, or its mean if None, ``[bins of the window]``.
 
         If the scenario describes the traffic, the description is the mean. The quantiles then keep
         their ratio to the mean of the forecast. The result includes the scenario's growth.

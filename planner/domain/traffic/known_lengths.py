@@ -92,8 +92,8 @@ def traffic_with_known_lengths(traffic: Traffic, known: KnownLengths) -> Traffic
 def requested_tiers(traffic: Traffic, before_s: float) -> BoolArray:
     """Return whether each model has traffic of each tier, ``[l, tiers]``.
 
-    A trace has it if a request came before ``before_s``. A source of counts always has it for the
-    tiers among which it is shared.
+    A tier of a trace counts if a request of it came before ``before_s``. A source of counts has
+    traffic of every tier that gets a share of its counts.
     """
     has_tier = np.zeros((len(traffic.models), len(traffic.tiers)), np.bool_)
     trace = traffic.measured
@@ -143,7 +143,11 @@ def known_traffic(settings: Settings, traces: dict[str, StoredTrace]) -> Traffic
 def _of_model(
     traffic: Traffic, m: int, window: Window, rng: np.random.Generator
 ) -> tuple[list[LengthSample], IntArray]:
-    """Return the samples of one model, and the index of the sample of each period, ``[p]``."""
+    """Return the samples of one model, and the index of the sample of each period, ``[p]``.
+
+    The first sample is of the day before the window. It is replaced only when a period's lengths
+    differ from it: by an earlier similar sample, if there is one, so few pools are sized anew.
+    """
     origins = window.origins_s
     begin = float(origins[0])
     sample = observed_lengths(traffic, m, begin - DAY_S, begin, rng)
@@ -151,20 +155,20 @@ def _of_model(
         sample = observed_lengths(traffic, m, traffic.demand.start_s, begin, rng)
     samples = [sample if sample.requests else known_sample(traffic, m)]
     sample_of = np.zeros(len(origins), np.int64)
-    now = 0
+    current = 0
     for p, origin in enumerate(origins.tolist()):
         if p and origin == origins[p - 1]:  # ahead of the trace: nothing new is known
-            sample_of[p] = now
+            sample_of[p] = current
             continue
         recent = observed_lengths(traffic, m, origin - window.period_s, origin, rng)
-        if recent.requests >= LEAST and lengths_differ(samples[now], recent):
+        if recent.requests >= LEAST and lengths_differ(samples[current], recent):
             similar_samples = [
                 s for s, known in enumerate(samples) if not lengths_differ(known, recent)
             ]
-            now = similar_samples[0] if similar_samples else len(samples)
+            current = similar_samples[0] if similar_samples else len(samples)
             if not similar_samples:
                 samples.append(recent)
-        sample_of[p] = now
+        sample_of[p] = current
     return samples, sample_of
 
 

@@ -47,10 +47,7 @@ class LengthSample:
 
 
 def mix_lengths(
-    trace: Trace,
-    rows: IntArray,
-    others: Sequence[DrawnLengths],
-    rng: np.random.Generator,
+    trace: Trace, rows: IntArray, others: Sequence[DrawnLengths], rng: np.random.Generator
 ) -> LengthSample:
     """Return a sample of lengths from the requests ``rows`` of a trace and from other sources.
 

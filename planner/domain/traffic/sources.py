@@ -39,7 +39,7 @@ class StoredTrace:
 
 
 def measured_source(
-    shell: Trace,
+    template: Trace,
     source: Source,
     columns: RequestColumns,
     where: str,
@@ -49,9 +49,10 @@ def measured_source(
 ) -> Trace:
     """Return a source's requests with their model, region and tier, and with its scale applied.
 
-    ``shell`` is an empty trace with the scenario's names. A scale below 1 keeps a random part.
-    Above 1, requests are repeated within ``REPEAT_JITTER_S`` of the original, and those of a sample
-    (``sampled``) within its bin of the clock. Sessions are kept or repeated as a whole.
+    ``template`` is an empty trace with the scenario's names. A scale below 1 keeps a random part of
+    the requests. Above 1, requests are repeated within ``REPEAT_JITTER_S`` of the original, and
+    those of a trace that is itself a sample (``sampled``) within the original's bin. Sessions are
+    kept or repeated as a whole.
 
     A request without an answer gets an answer of one token, which the prefill makes. Only unscaled
     requests keep their prompt blocks. Cached tokens are used if there are no blocks.
@@ -94,7 +95,7 @@ def measured_source(
     def of_kept(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
         return column if keep is None else column[keep]
 
-    def settle(
+    def codes_of(
         stated: dict[str, float],
         names: tuple[str, ...],
         codes: CodeArray | None,
@@ -102,17 +103,19 @@ def measured_source(
         what: str,
     ) -> CodeArray:
         """Return the code of each request: by stated shares, else by the file's labels."""
-        settled = np.zeros(len(arrival), np.int16)
+        request_codes = np.zeros(len(arrival), np.int16)
         if stated:
             shares = np.array(list(stated.values()))
             table = np.array([names.index(name) for name in stated], np.int16)
-            for rows in row_slices(len(settled)):
+            for rows in row_slices(len(request_codes)):
                 size = rows.stop - rows.start
-                settled[rows] = table[rng.choice(len(stated), size=size, p=shares / shares.sum())]
-            return settled if session is None else of_first_turn(settled, session)
+                request_codes[rows] = table[
+                    rng.choice(len(stated), size=size, p=shares / shares.sum())
+                ]
+            return request_codes if session is None else of_first_turn(request_codes, session)
         if codes is None or not any(labels):
             if len(names) == 1:
-                return settled
+                return request_codes
             raise ScenarioError(f"{where}: the file does not say the {what}. Give it here.")
         kept = of_kept(codes)
         used = count_codes(kept, len(labels)) > 0
@@ -122,22 +125,24 @@ def measured_source(
         ]
         if known == list(range(len(known))):
             return kept  # same names in the same order: no copy is needed
-        for rows in row_slices(len(settled)):
-            settled[rows] = np.array(known, np.int16)[kept[rows]]
-        return settled
+        for rows in row_slices(len(request_codes)):
+            request_codes[rows] = np.array(known, np.int16)[kept[rows]]
+        return request_codes
 
     one_model = {source.model: 1.0} if source.model else {}
     blocks: Prefixes | None = blocks_of(columns) if source.scale == 1 else None
     if blocks is None or source.cached_share is not None:
         blocks = cached_of(columns, source.cached_share, isl)
     return replace(
-        shell,
+        template,
         arrival_s=arrival,
         input_tokens=of_kept(isl),
         output_tokens=np.maximum(of_kept(osl), 1),
-        model=settle(one_model, shell.models, columns.model, columns.models, "model"),
-        region=settle(source.regions, shell.regions, columns.region, columns.regions, "region"),
-        tier=settle(source.tiers, shell.tiers, columns.tier, columns.tiers, "tier"),
+        model=codes_of(one_model, template.models, columns.model, columns.models, "model"),
+        region=codes_of(
+            source.regions, template.regions, columns.region, columns.regions, "region"
+        ),
+        tier=codes_of(source.tiers, template.tiers, columns.tier, columns.tiers, "tier"),
         start_s=columns.start_s,
         blocks=blocks if blocks is None or keep is None else blocks.rows(keep),
         session=session,
@@ -166,7 +171,7 @@ def span(columns: RequestColumns) -> tuple[float, float]:
 
 
 def binned_sources(
-    shell: Trace, source: Source, columns: list[DemandColumns], where: str
+    template: Trace, source: Source, columns: list[DemandColumns], where: str
 ) -> list[BinnedSource]:
     """Return the series of a demand file, each with its model and its shares of regions and tiers.
 
@@ -179,19 +184,19 @@ def binned_sources(
     sources = []
     for series in columns:
         model = source.model or series.model or series.name
-        cells = np.zeros((len(shell.regions), len(shell.tiers)))
-        regions = source.regions or _only_name(series.region, shell.regions, where, "region")
-        tiers = source.tiers or _only_name(series.tier, shell.tiers, where, "tier")
+        cells = np.zeros((len(template.regions), len(template.tiers)))
+        regions = source.regions or _only_name(series.region, template.regions, where, "region")
+        tiers = source.tiers or _only_name(series.tier, template.tiers, where, "tier")
         for region, of_region in regions.items():
             for tier, of_tier in tiers.items():
                 cell = (
-                    code_of(shell.regions, region, where, "region"),
-                    code_of(shell.tiers, tier, where, "tier"),
+                    code_of(template.regions, region, where, "region"),
+                    code_of(template.tiers, tier, where, "tier"),
                 )
                 cells[cell] = of_region * of_tier * source.scale
         binned = BinnedSource(
             columns=series,
-            model=code_of(shell.models, model, where, "model"),
+            model=code_of(template.models, model, where, "model"),
             cells=cells,
             input_lengths=source.input_tokens,
             output_lengths=source.output_tokens,
@@ -281,8 +286,7 @@ def _stretch(arrived: FloatArray, start_s: float, last_s: float) -> tuple[FloatA
     """
     rate = len(arrived) / max(last_s, 1e-9)
     width = next(
-        (width_s for width_s in SAMPLE_BINS_S if width_s * rate >= SAMPLE_ROWS),
-        SAMPLE_BINS_S[-1],
+        (width_s for width_s in SAMPLE_BINS_S if width_s * rate >= SAMPLE_ROWS), SAMPLE_BINS_S[-1]
     )
     low = np.floor((arrived + start_s) / width) * width - start_s
     return np.maximum(low, 0.0), np.minimum(low + width, last_s)

@@ -139,19 +139,19 @@ class Traffic:
     def requests(self, start_s: float, end_s: float, seed: int, *, cells: int = 1) -> Trace:
         """Return the requests that arrive in ``[start_s, end_s)``, in epoch seconds.
 
-        With ``cells`` above 1, return those of one of that many equal parts of the fleet. Each
-        measured session or request is kept with probability 1 / ``cells``. Raise ScenarioError if
-        there are too many requests.
+        With ``cells`` above 1, the fleet has that many equal parts, and only the requests of one
+        are returned. Each measured session, or request without a session, is kept with probability
+        1 / ``cells``. Raise ScenarioError if there are too many requests.
         """
         rng = generator(seed, Stream.REQUESTS)
         measured = self.measured.window(start_s, end_s)
         if cells > 1:
             measured = measured.rows(_in_cell(measured, cells, rng))
         expected = sum(source.expected(start_s, end_s) for source in self.binned) / cells
-        of = "traffic.sources", "scale or horizon.duration_s"
-        check_requests(len(measured), *of, MAX_REQUESTS)
+        where, remedy = "traffic.sources", "scale or horizon.duration_s"
+        check_requests(len(measured), where, remedy, MAX_REQUESTS)
         if expected:
-            check_requests(len(measured) + expected, *of, MAX_DRAWN)
+            check_requests(len(measured) + expected, where, remedy, MAX_DRAWN)
         parts = [measured]
         for source in self.binned:
             parts += source.draw(self.measured, start_s, end_s, rng, cells)
@@ -168,8 +168,13 @@ def _in_cell(trace: Trace, cells: int, rng: np.random.Generator) -> BoolArray:
 
 
 def build_traffic(settings: TrafficSettings, traces: dict[str, StoredTrace]) -> Traffic:
-    """Read the sources; raise ScenarioError if they do not fit the scenario or each other."""
-    shell = _empty_traffic(settings.models, settings.regions, settings.tiers)
+    """Return the traffic of a scenario: the requests and counts of its sources on one clock.
+
+    Request logs are merged into one trace. Counts per bin, and traffic that the scenario describes,
+    are drawn later. Everything that a source changes or assumes becomes a note. Raise
+    ScenarioError if the sources do not fit the scenario or each other.
+    """
+    template = _empty_traffic(settings.models, settings.regions, settings.tiers)
     rng = generator(settings.seed, Stream.SOURCES)
     measured: list[MeasuredSource] = []
     binned: list[BinnedSource] = []
@@ -180,7 +185,7 @@ def build_traffic(settings: TrafficSettings, traces: dict[str, StoredTrace]) -> 
             continue  # drawn below, over the time of the other sources
         stored = traces[source.trace or ""]
         if stored.kind == "requests":
-            requests, prefix_notes = _requests(shell, settings, source, stored, where, rng)
+            requests, prefix_notes = _requests(template, settings, source, stored, where, rng)
             measured.append(requests)
             notes += prefix_notes
         else:
@@ -188,8 +193,11 @@ def build_traffic(settings: TrafficSettings, traces: dict[str, StoredTrace]) -> 
                 bins_by(binned_columns, settings.until_s)
                 for binned_columns in read_demand(stored.store)
             ]
-            drawn = binned_sources(shell, source, series, where)
-            binned += [replace(each, sampling=_sampling(source, stored)) for each in drawn]
+            drawn = binned_sources(template, source, series, where)
+            binned += [
+                replace(binned_source, sampling=_sampling(source, stored))
+                for binned_source in drawn
+            ]
         if source.scale != 1:
             name = f"{source.series} of {stored.name}" if source.series else stored.name
             notes.append(f"{name} is scaled to {source.scale:g} times its requests.")
@@ -214,13 +222,13 @@ def build_traffic(settings: TrafficSettings, traces: dict[str, StoredTrace]) -> 
             "Demand files hold counts, not requests: arrivals within a bin and lengths are drawn "
             "at random with the scenario's seed."
         )
-    launched = _draw_described(settings, shell, measured, binned, clock, rng)
+    launched = _draw_described(settings, template, measured, binned, clock, rng)
     binned += launched
     if launched:
         notes.append(LAUNCHED)
-    trace = merge([read.trace for read in measured], replay=MEASURED) if measured else shell
+    trace = merge([read.trace for read in measured], replay=MEASURED) if measured else template
     notes += _prefix_notes(settings, trace, measured, binned)
-    demand, span_notes = _demand(settings, measured, binned, shell)
+    demand, span_notes = _demand(settings, measured, binned, template)
     if settings.holidays:
         if clock != UTC_CLOCK:
             raise ScenarioError(
@@ -252,24 +260,28 @@ def build_traffic(settings: TrafficSettings, traces: dict[str, StoredTrace]) -> 
 
 
 def _requests(
-    shell: Trace,
+    template: Trace,
     settings: TrafficSettings,
     stated: Source,
     stored: StoredTrace,
     where: str,
     rng: np.random.Generator,
 ) -> tuple[MeasuredSource, list[str]]:
-    """Return the requests of a log, and notes on what its prompts share."""
+    """Return the requests of a log, and notes on its prompt prefixes.
+
+    If prefix caching is on and the log has sessions but no blocks, each prompt is taken to begin
+    with the session's earlier turns.
+    """
     columns = read_requests(stored.store, READ)
     source = stated.model_copy(update={"scale": stated.scale * stored.sample})
-    requests = measured_source(shell, source, columns, where, rng, sampled=stored.sample > 1)
+    requests = measured_source(template, source, columns, where, rng, sampled=stored.sample > 1)
     notes = []
     if settings.prefix_caching and requests.blocks is None and requests.session is not None:
         requests = replace(requests, blocks=blocks_of_sessions(requests))
         notes.append(f"{stored.name}: {GROWING}")
     if columns.hash_ids is not None and not isinstance(requests.blocks, PrefixBlocks):
-        why = "it is scaled" if source.scale != 1 else "its hash_ids fit no size of blocks"
-        notes.append(f"{stored.name}: its hash_ids are not used, since {why}.")
+        reason = "it is scaled" if source.scale != 1 else "its hash_ids fit no size of blocks"
+        notes.append(f"{stored.name}: its hash_ids are not used, since {reason}.")
     measured = MeasuredSource(requests, *span(columns), _sampling(stated, stored))
     return known_by(measured, settings.until_s), notes
 
@@ -284,7 +296,7 @@ def _sampling(source: Source, stored: StoredTrace) -> float:
 
 def _draw_described(
     settings: TrafficSettings,
-    shell: Trace,
+    template: Trace,
     measured: list[MeasuredSource],
     binned: list[BinnedSource],
     clock: str,
@@ -319,7 +331,7 @@ def _draw_described(
     for index, source in to_come:
         where = f"traffic.sources[{index}]"
         columns = described_bins(source, where, span, bin_s, clock, rng)
-        sources += binned_sources(shell, source, [columns], where)
+        sources += binned_sources(template, source, [columns], where)
     return sources
 
 
@@ -363,7 +375,7 @@ def _demand(
     settings: TrafficSettings,
     measured: list[MeasuredSource],
     binned: list[BinnedSource],
-    shell: Trace,
+    template: Trace,
 ) -> tuple[Demand, list[str]]:
     """Return the demand of all sources in bins of one width, and notes.
 
@@ -386,7 +398,7 @@ def _demand(
     bin_s = _bin_width(settings.bin_s, end_s - start_s, widths)
     edge_s = float(np.floor(start_s / bin_s) * bin_s)
     bins = int((end_s - edge_s) / bin_s + 1e-9)
-    cells = bins * len(shell.models) * len(shell.regions) * len(shell.tiers)
+    cells = bins * len(template.models) * len(template.regions) * len(template.tiers)
     if cells > MAX_CELLS:
         raise ScenarioError(
             f"traffic.bin_s: {bin_s:g} s cuts {end_s - start_s:g} s of traffic into {bins:,} bins, "
@@ -404,7 +416,7 @@ def _demand(
             f"bins of {bin_s:g} s. Choose a smaller bin_s or a longer trace."
         )
     parts = [
-        _with_sampling(source.demand(shell, edge_s, bin_s, bins), source.sampling)
+        _with_sampling(source.demand(template, edge_s, bin_s, bins), source.sampling)
         for source in binned
     ]
     for source_measured in measured:

@@ -122,10 +122,10 @@ def resolve_window(horizon: WindowSettings, demand: Demand, clock: str = UTC_CLO
 
 
 def _given_start(stated: datetime, duration_s: float, demand: Demand, clock: str) -> float:
-    """Return the bin edge nearest to the start that the scenario states.
+    """Return the bin edge nearest to ``stated``, the scenario's start of the window.
 
-    The start is a date, or seconds from the start of a trace without dates. Raise ScenarioError if
-    the window does not fit into the traffic.
+    ``stated`` is a date. For a trace without dates, it stands for seconds from the trace's first
+    bin. Raise ScenarioError if the window does not fit into the traffic.
     """
     moment = stated if stated.tzinfo else stated.replace(tzinfo=UTC)
     if clock != UTC_CLOCK and moment.timestamp() >= demand.end_s - 1e-6:

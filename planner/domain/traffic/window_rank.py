@@ -102,10 +102,11 @@ def window_rank(
     top = max(compared, key=lambda stretch: stretch.amount, default=None)
     window_words = span_words(start_s, end_s, clock)
     if this is None or top is None:
-        why = "is not wholly within the trace or has too many gaps to rank"
+        reason = "is not wholly within the trace or has too many gaps to rank"
         return WindowRank(
-            start_s, end_s, None, None, len(compared), None, top, f"{window_words} {why}."
-        )
+            start_s, end_s, amount=None, rank=None, of=len(compared), busiest_ratio=None,
+            busiest=top, sentence=f"{window_words} {reason}.",
+        )  # fmt: skip
     rank = 1 + sum(stretch.amount > this.amount * (1 + SAME) for stretch in compared)
     ratio = top.amount / this.amount if this.amount > 0 else None
     sentence = _sentence(window_words, rank, this, top, compared, clock)

@@ -151,9 +151,7 @@ def _with_half_size(study: Study) -> Study:
     hardware = study.hardware
     half = study.sizes.times(np.full((len(hardware.models), len(hardware.columns)), 0.5))
     hardware = replace(
-        hardware,
-        capacity_gpus=ROOM * hardware.capacity_gpus,
-        maximum=ROOM * hardware.maximum,
+        hardware, capacity_gpus=ROOM * hardware.capacity_gpus, maximum=ROOM * hardware.maximum
     )
     return replace(study, hardware=hardware, sizes=half)
 

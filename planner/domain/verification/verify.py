@@ -138,12 +138,7 @@ class VerifiedPlan:
 
 
 def verify(
-    study: Study,
-    planned: PlannedWindow,
-    *,
-    seed: int,
-    progress: Progress,
-    rounds: int = ROUNDS,
+    study: Study, planned: PlannedWindow, *, seed: int, progress: Progress, rounds: int = ROUNDS
 ) -> VerifiedPlan:
     """Correct the capacities on earlier windows, and test the corrected plan on the window.
 

@@ -90,7 +90,5 @@ def front(
         )
 
     return pareto_front(
-        lambda level: least(first, second, level),
-        lambda: least(second, first, math.inf),
-        points,
+        lambda level: least(first, second, level), lambda: least(second, first, math.inf), points
     )

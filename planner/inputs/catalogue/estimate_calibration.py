@@ -88,7 +88,7 @@ class EstimateFit:
 
 @cache
 def estimate_fit() -> EstimateFit:
-    """Return the fit that ships with the project, parsed once."""
+    """Return the estimate's fitted values and errors that ship with the project, parsed once."""
     document = read("estimate")
     return EstimateFit(
         calibration=Calibration().with_values(document["values"]),

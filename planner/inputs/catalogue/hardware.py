@@ -125,7 +125,7 @@ def published_parameters(name: str) -> float | None:
 
 
 def _gpu(entry: Mapping[str, Any]) -> GpuSpec:
-    """Build a GPU type from its entry, in SI units."""
+    """Build a GPU type from its entry, in SI units; powers may be assumed shares of TDP."""
     watts = entry.get("watts") or {
         state: share * entry["tdp_w"] for state, share in ASSUMED_WATTS.items()
     }

@@ -235,7 +235,7 @@ class _Reader:
         }
 
     def attention(self) -> dict[str, Any]:
-        """Return heads and head widths, and the variant of attention."""
+        """Return heads and head widths, and the fields of sparse, latent or other attention."""
         heads = self.needed(*HEADS)
         kv_heads = self.number(*KV_HEADS) or heads
         if self.number("multi_query_group_num"):
@@ -277,11 +277,13 @@ class _Reader:
         }
 
     def compressed(self, head_dim: int) -> dict[str, Any]:
-        """Return the fields of DeepSeek-V4's attention: one shared vector per 4 or 128 tokens.
+        """Return the fields of DeepSeek-V4's attention, described with the fields of MLA.
 
-        A compression ratio of 0 marks a layer with windowed attention.
+        A layer caches one vector of ``head_dim`` per 4 or 128 tokens. All its heads share the
+        vector, as in MLA. A compression ratio of 0 marks a layer with windowed attention.
         """
         ratios = self.get("compress_ratios")[: self.layers()]
+        # A layer's bytes are in proportion to 1 / ratio, so the mean ratio is a harmonic mean.
         shares = [1 / ratio for ratio in ratios if ratio]
         rope = self.needed("qk_rope_head_dim")
         return {
@@ -294,7 +296,11 @@ class _Reader:
         }
 
     def experts(self) -> dict[str, Any]:
-        """Return the fields of a mixture of experts; empty for a dense model."""
+        """Return the fields of a mixture of experts; empty for a dense model.
+
+        Shared experts are computed for every token, and are given as one width in all. Raise
+        CatalogueError if the width of an expert is missing.
+        """
         experts = self.number(*EXPERTS)
         if experts is None:
             return {}
@@ -330,7 +336,11 @@ class _Reader:
         return values
 
     def dense_layers(self) -> int:
-        """Return the number of layers without routed experts."""
+        """Return the number of layers without routed experts.
+
+        Configurations state them as a kind per layer, as a list of layers, or as a first layer and
+        a step. ``mlp_only_layers`` lists exceptions.
+        """
         layers = self.layers()
         kinds = self.listed("mlp_layer_types")
         by_layer = self.get("moe_layer_freq")
@@ -505,7 +515,7 @@ class _Reader:
         } | self.mamba(mamba)
 
     def encoder(self) -> ModelShape | None:
-        """Return the image encoder, or None if there is none."""
+        """Return the image encoder, or None; raise CatalogueError if its sizes are missing."""
         vision = self.outer.get("vision_config") or self.outer.get("vision_encoder")
         if not isinstance(vision, Mapping):
             return None
@@ -513,10 +523,7 @@ class _Reader:
             "layers": self.number(*DEPTH, source=vision),
             "hidden": self.number("embed_dim", "hidden_size", "vt_hidden_size", source=vision),
             "heads": self.number(
-                "num_heads",
-                "num_attention_heads",
-                "vt_num_attention_heads",
-                source=vision,
+                "num_heads", "num_attention_heads", "vt_num_attention_heads", source=vision
             ),
         }
         width = self.number("intermediate_size", "vt_intermediate_size", source=vision)

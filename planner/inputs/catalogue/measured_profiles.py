@@ -28,7 +28,7 @@ def profiles() -> dict[ProfileKey, LinearProfile]:
 
 @cache
 def _profiles() -> dict[ProfileKey, LinearProfile]:
-    """Build the profiles of ``profiles.yaml``, in seconds."""
+    """Build the linear profiles of ``profiles.yaml``, in seconds, by model, GPU type and TP."""
     document, known_models, known_gpus = read("profiles"), models(), gpus()
     limits = document["limits"]
     return {

@@ -29,7 +29,7 @@ def precision_of(config: Mapping[str, Any]) -> str:
 
 
 def _precision_of_section(section: Any, key: str) -> str:
-    """Return the precision that a section such as ``quantization_config`` states."""
+    """Return the precision of most layers in a section such as ``quantization_config``."""
     if not isinstance(section, Mapping):
         raise _unknown(key, section)
     layers, groups = section.get("quantized_layers"), section.get("config_groups")

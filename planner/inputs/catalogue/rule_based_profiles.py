@@ -55,6 +55,7 @@ class ModelledProfile:
 
     @property
     def provenance(self) -> Provenance:
+        """Return where the profile's speeds come from: a computation, not a run."""
         return Provenance(
             "modelled",
             f"operators of {self.model} at the published peaks of {self.gpu}, times the shares of "

@@ -71,7 +71,7 @@ MODEL: tuple[Quantity, ...] = (
 
 
 def gpu_spec(name: str, facts: Mapping[str, Any], provenance: Provenance) -> GpuSpec:
-    """Return the GPU type that ``facts`` describes; raises CatalogueError naming the field."""
+    """Return the GPU type that ``facts`` describes; raise CatalogueError naming the wrong field."""
     values = _values(f"GPU {name}", GPU, facts, ("family",))
     peaks = {precision: values.pop(precision) for precision in BYTES if precision in values}
     limit = values.get("tdp_w")

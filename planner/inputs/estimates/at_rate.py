@@ -152,10 +152,8 @@ def at_rate_words(answer: Mapping[str, Any], replayed: AtRate, osl: float) -> di
     tokens, power = replayed.rate * osl, float(answer["power_w"])
     tbt_ms = replayed.tbt_s * 1e3 if np.isfinite(replayed.tbt_s) else float(answer["tbt_ms"])
     error = stated_error(replayed.profile) if replayed.built_in else None
-    error_words, provenance = (
-        answer["expected_error"],
-        provenance_at(replayed.profile, replayed.outside),
-    )
+    error_words = answer["expected_error"]
+    provenance = provenance_at(replayed.profile, replayed.outside)
     if error is not None:
         error_ranges = {
             "ttft": error.median,
@@ -202,19 +200,22 @@ def compare_with_built_in(deployment: Deployment, estimate: Estimate) -> tuple[s
         return ()
     profile = catalogue.profiles()[section.model, section.gpu, section.tp]
     context = estimate.batch * (deployment.isl + deployment.osl / 2.0)
-    pairs = deployment.isl * deployment.isl / 2.0
-    alone = float(iteration_s(profile, estimate.batch, context, 0.0, 0.0))
-    mixed = float(iteration_s(profile, estimate.batch, context, deployment.isl, pairs))
-    tbt_ms = 1e3 * (alone + estimate.batch / deployment.osl * (mixed - alone))
+    pairs = deployment.isl * deployment.isl / 2.0  # of tokens in a prompt's attention
+    decode_s = float(iteration_s(profile, estimate.batch, context, 0.0, 0.0))  # without prompts
+    with_prompt_s = float(iteration_s(profile, estimate.batch, context, deployment.isl, pairs))
+    # A prompt starts in ``batch / osl`` of the iterations.
+    tbt_ms = 1e3 * (decode_s + estimate.batch / deployment.osl * (with_prompt_s - decode_s))
     engine = catalogue.engine_of(profile.provenance)
-    on = f"measured on {catalogue.engine_title(engine)}" if engine else "without a named engine"
-    beyond = ", beyond its measured batches" if estimate.batch > profile.fitted_decodes else ""
-    other = engine not in ("", deployment.engine)
+    origin = f"measured on {catalogue.engine_title(engine)}" if engine else "without a named engine"
+    beyond_words = (
+        ", beyond its measured batches" if estimate.batch > profile.fitted_decodes else ""
+    )
+    other_engine = engine not in ("", deployment.engine)
     return (
-        f"sizes and plans of a scenario that names no other read the built-in profile, {on} "
-        f"({profile.provenance.kind}): TBT {tbt_ms:.1f} ms at this load{beyond}, "
+        f"sizes and plans of a scenario that names no other read the built-in profile, {origin} "
+        f"({profile.provenance.kind}): TBT {tbt_ms:.1f} ms at this load{beyond_words}, "
         f"{tbt_ms / (estimate.tbt_s * 1e3) - 1.0:+.0%} of the estimate"
-        + ("; engines differ, so this is no check of it" if other else ""),
+        + ("; engines differ, so this is no check of it" if other_engine else ""),
     )
 
 

@@ -19,14 +19,7 @@ from simulation.errors import SimulationError
 from simulation.performance.estimate.calibration import ENGINES, ROUNDS
 from simulation.performance.estimate.defaults import Deployment
 from simulation.performance.estimate.estimate import fit_into_memory
-from simulation.performance.specs import (
-    BYTES,
-    WIDTHS,
-    Adapters,
-    Arrangement,
-    GpuSpec,
-    ModelShape,
-)
+from simulation.performance.specs import BYTES, WIDTHS, Adapters, Arrangement, GpuSpec, ModelShape
 
 PRECISIONS = {
     "bf16": "bf16", "bfloat16": "bf16", "fp16": "bf16", "float16": "bf16",
@@ -73,11 +66,11 @@ def deployment(row: Mapping[str, Any], known: UserFacts = NO_USER_FACTS) -> Depl
 
 
 def _deployment(
-    fields: Mapping[str, Any], shape: ModelShape, weights: str, known: UserFacts
+    fields: Mapping[str, Any], shape: ModelShape, weights: str, user_facts: UserFacts
 ) -> Deployment:
-    """Return the deployment of a row, aggregated or disaggregated, with the given weights."""
-    name = _text(fields, "gpu")
-    gpu = known.gpus[name] if name in known.gpus else catalogue.gpu(name)
+    """Return a row's deployment, aggregated or disaggregated, or raise PlannerError."""
+    gpu_name = _text(fields, "gpu")
+    gpu = user_facts.gpus[gpu_name] if gpu_name in user_facts.gpus else catalogue.gpu(gpu_name)
     engine = _choice(fields, "engine", ENGINE_NAMES, "vllm", ENGINES)
     split = _choice(fields, "mode", MODES, "disagg" if _split(fields) else "agg", ("agg", "disagg"))
     cache = PRECISIONS.get(str(fields.get("kv_cache", "")).lower()) or _cache(
@@ -86,20 +79,38 @@ def _deployment(
     isl, osl = _number(fields, "isl"), _number(fields, "osl")
     if osl > 1 and not shape.causal:
         raise PlannerError(f"osl: {shape.name} is an encoder and writes no tokens. Give osl 1.")
-    further = _engine_options(fields, shape)
+    options = _engine_options(fields, shape)
     if not split:
-        arrangement, workers = _aggregated_arrangement(fields, weights, cache, shape)
-        users = _users(fields, "batch", arrangement.attention_dp * (workers or 1.0))
+        arrangement, decode_workers = _aggregated_arrangement(fields, weights, cache, shape)
+        concurrency = _users(fields, "batch", arrangement.attention_dp * (decode_workers or 1.0))
         return Deployment(
-            shape, gpu, arrangement, isl, osl, users, engine, decode_workers=workers, **further
+            shape,
+            gpu,
+            arrangement,
+            isl,
+            osl,
+            concurrency,
+            engine,
+            decode_workers=decode_workers,
+            **options,
         )
     decode = _arrangement(fields, "decode_", weights, cache)
     prefill = _arrangement(fields, "prefill_", weights, cache)
-    workers = _workers(fields, "decode_workers")
-    users = _users(fields, "decode_batch", decode.attention_dp * (workers or 1.0))
-    prefills = _workers(fields, "prefill_workers")
+    decode_workers = _workers(fields, "decode_workers")
+    concurrency = _users(fields, "decode_batch", decode.attention_dp * (decode_workers or 1.0))
+    prefill_workers = _workers(fields, "prefill_workers")
     return Deployment(
-        shape, gpu, decode, isl, osl, users, engine, prefill, prefills, workers, **further
+        shape,
+        gpu,
+        decode,
+        isl,
+        osl,
+        concurrency,
+        engine,
+        prefill,
+        prefill_workers,
+        decode_workers,
+        **options,
     )
 
 

@@ -134,8 +134,9 @@ def corrections_from(
 ) -> MeasuredCorrections | None:
     """Learn corrections from measurements; None if no measurement has a comparable estimate.
 
-    Repeated measurements count once. One with a defect has less weight, or none. Measurements of a
-    deployment are ignored if they predict each other no better than the estimate does.
+    Repeated measurements count once. A measurement with a defect has less weight, or none. All
+    measurements of a deployment are ignored if they predict each other no better than the estimate
+    does.
     """
     sentences = list(notes)
     measured_rows = _distinct(measured_rows, sentences)
@@ -156,41 +157,40 @@ def corrections_from(
         else:
             hit_defects = prefix_hits(row.ttft_s, answer.ttft_s, row.deployment.isl)
             row = replace(row, defects=(*row.defects, *hit_defects))
-            words = "; ".join(defect.words for defect in row.defects)
+            defect_words = "; ".join(defect.words for defect in row.defects)
             if not row.weight:
-                sentences.append(f"{row.place} is not used: {words}.")
+                sentences.append(f"{row.place} is not used: {defect_words}.")
                 continue
-            if words:
-                sentences.append(f"{row.place} weighs less: {words}.")
+            if defect_words:
+                sentences.append(f"{row.place} weighs less: {defect_words}.")
             usable.append((row, answer))
     if not usable:
         return None
     rows = tuple(row for row, _ in usable)
     traits = traits_of([row.deployment for row in rows])
     trust = np.array([row.weight for row in rows])
-    learnt = {}
+    corrections = {}
     for name in ("tbt", "ttft"):
         measured = np.array([getattr(row, f"{name}_s") for row in rows])
-        log_error = np.log(measured / np.array([getattr(e, f"{name}_s") for _, e in usable]))
-        is_finite = np.isfinite(log_error)
-        learnt[name] = learn_corrections(
-            fit.alike[name].likeness, traits.take(is_finite), log_error[is_finite],
-            trust=trust[is_finite],
+        estimated = np.array([getattr(estimate, f"{name}_s") for _, estimate in usable])
+        log_error = np.log(measured / estimated)
+        finite = np.isfinite(log_error)
+        corrections[name] = learn_corrections(
+            fit.alike[name].likeness, traits.take(finite), log_error[finite],
+            trust=trust[finite],
         )  # fmt: skip
-        for same in learnt[name].dropped:
+        for group in corrections[name].dropped:
             sentences.append(
-                f"Measured {name.upper()} of {_name_of(rows, traits, same)} is set aside: its rows "
-                "do not predict each other better than the estimate does."
+                f"Measured {name.upper()} of {_name_of(rows, traits, group)} is set aside: its "
+                "rows do not predict each other better than the estimate does."
             )
-        measured_here = [row for row, used in zip(rows, is_finite, strict=True) if used]
-        pairs = contradictions(
-            fit.alike[name].likeness, traits.take(is_finite), log_error[is_finite]
-        )
+        measured_here = [row for row, used in zip(rows, finite, strict=True) if used]
+        pairs = contradictions(fit.alike[name].likeness, traits.take(finite), log_error[finite])
         sentences += [
-            _contradiction(name, measured_here[i], measured_here[j], log_error[is_finite][[i, j]])
+            _contradiction(name, measured_here[i], measured_here[j], log_error[finite][[i, j]])
             for i, j in pairs
         ]
-    return MeasuredCorrections(learnt["tbt"], learnt["ttft"], rows, tuple(sentences))
+    return MeasuredCorrections(corrections["tbt"], corrections["ttft"], rows, tuple(sentences))
 
 
 def _distinct(rows: Sequence[Measurement], sentences: list[str]) -> list[Measurement]:
@@ -245,23 +245,23 @@ class Change:
 def changes(
     measurements: MeasuredCorrections, deployments: Sequence[Deployment], fit: EstimateFit
 ) -> list[Change]:
-    """Return the correction of each deployment, in their order."""
+    """Return the correction of each deployment, with its errors and numbers of measurements."""
     traits = traits_of(deployments)
-    factor: dict[str, FloatArray] = {}
-    error: dict[str, list[tuple[float, float]]] = {}
+    factors: dict[str, FloatArray] = {}
+    errors: dict[str, list[tuple[float, float]]] = {}
     for name, learnt in (("tbt", measurements.tbt), ("ttft", measurements.ttft)):
         shift = learnt.at(traits)
-        half, nine = fit.alike[name].stated.of_shift(traits.split, shift)
-        factor[name] = np.exp(shift.shift)
-        error[name] = list(zip(half.tolist(), nine.tolist(), strict=True))
+        median_error, p90_error = fit.alike[name].stated.of_shift(traits.split, shift)
+        factors[name] = np.exp(shift.shift)
+        errors[name] = list(zip(median_error.tolist(), p90_error.tolist(), strict=True))
     names = traits_of([row.deployment for row in measurements.rows]).labels["deployment"]
     changes = []
     for i, name in enumerate(traits.labels["deployment"].tolist()):
         same = int((names == name).sum())
         changes.append(
             Change(
-                float(factor["tbt"][i]), float(factor["ttft"][i]),
-                error["tbt"][i], error["ttft"][i], same, names.size - same,
+                float(factors["tbt"][i]), float(factors["ttft"][i]),
+                errors["tbt"][i], errors["ttft"][i], same, names.size - same,
             )
         )  # fmt: skip
     return changes
@@ -270,15 +270,15 @@ def changes(
 def unchanged(deployments: Sequence[Deployment], fit: EstimateFit) -> list[Change]:
     """Return for each deployment a change without correction, with the estimate's own errors."""
     traits = traits_of(deployments)
-    nothing = traits.take(np.zeros(0, np.int64))
-    error = {}
+    no_rows = traits.take(np.zeros(0, np.int64))
+    errors = {}
     for name in ("tbt", "ttft"):
-        learnt = learn_corrections(fit.alike[name].likeness, nothing, np.zeros(0))
-        half, nine = fit.alike[name].stated.of_shift(traits.split, learnt.at(traits))
-        error[name] = list(zip(half.tolist(), nine.tolist(), strict=True))
+        learnt = learn_corrections(fit.alike[name].likeness, no_rows, np.zeros(0))
+        median_error, p90_error = fit.alike[name].stated.of_shift(traits.split, learnt.at(traits))
+        errors[name] = list(zip(median_error.tolist(), p90_error.tolist(), strict=True))
     return [
-        Change(1.0, 1.0, tbt, ttft, 0, 0)
-        for tbt, ttft in zip(error["tbt"], error["ttft"], strict=True)
+        Change(1.0, 1.0, tbt, ttft, 0, 0)  # factors of 1, from no measurement
+        for tbt, ttft in zip(errors["tbt"], errors["ttft"], strict=True)
     ]
 
 

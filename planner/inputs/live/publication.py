@@ -59,7 +59,11 @@ def series_name(model: str, region: str, tier: str, name: str) -> str:
 
 
 def _grids(samples: Samples, name: str) -> tuple[list[Grid], list[str]]:
-    """Return one grid per series over the common time span, and notes on gaps and corrections."""
+    """Return one grid of bins per series, and notes on gaps and corrections.
+
+    All grids span the time from the first to the last bin with a count. Raise IngestError if there
+    is none, or if there are too many bins.
+    """
     counted = samples.bins.filter(pl.any_horizontal(pl.col(*AMOUNTS).is_not_null()))
     if counted.is_empty():
         raise IngestError(
@@ -73,16 +77,16 @@ def _grids(samples: Samples, name: str) -> tuple[list[Grid], list[str]]:
             f"Source {name} has {bins * len(groups):,} bins of {samples.bin_s} s, and {MAX_BINS:,} "
             "are allowed. Make one with wider bins."
         )
-    grids, few = [], 0
+    grids, raised = [], 0
     for key, group in groups.items():
         model, region, tier = map(str, key)
-        place = ((group["bin_start"] - start) // samples.bin_s).to_numpy()
+        bin_index = ((group["bin_start"] - start) // samples.bin_s).to_numpy()
         unknown = ("total_tokens", "cached_tokens")
         amounts: dict[str, FloatArray] = {field: np.full(bins, np.nan) for field in unknown}
         for field in AMOUNTS:
             amounts[field] = np.full(bins, np.nan)
-            amounts[field][place] = group[field].cast(pl.Float64).fill_null(np.nan).to_numpy()
-        few += _raise_to_one_per_request(amounts)
+            amounts[field][bin_index] = group[field].cast(pl.Float64).fill_null(np.nan).to_numpy()
+        raised += _raise_to_one_per_request(amounts)
         identity = {
             "name": series_name(model, region, tier, name),
             "model": model or None, "region": region or None, "tier": tier or None,
@@ -92,9 +96,9 @@ def _grids(samples: Samples, name: str) -> tuple[list[Grid], list[str]]:
     notes = []
     if gaps := int(gap_counts(grids).sum()):
         notes.append(f"{gaps:,} of {bins * len(grids):,} bins were not measured: they are gaps.")
-    if few:
+    if raised:
         notes.append(
-            f"In {few:,} bins fewer tokens than requests were counted, as engines count them at "
+            f"In {raised:,} bins fewer tokens than requests were counted, as engines count them at "
             "different times. These bins get one token per request."
         )
     return grids, notes
@@ -128,14 +132,9 @@ def _lengths(samples: Samples, name: str) -> Iterator[pl.DataFrame]:
 
 
 def _report(
-    folder: Path,
-    grids: list[Grid],
-    samples: Samples,
-    name: str,
-    notes: list[str],
-    seconds: float,
+    folder: Path, grids: list[Grid], samples: Samples, name: str, notes: list[str], seconds: float
 ) -> IngestReport:
-    """Return the report of the trace that ``folder`` contains."""
+    """Return the report of the trace that ``folder`` contains, as of a file that was read in."""
     # A live source has no file, so the hash is that of the stored content.
     contents = [
         (folder / file).read_bytes() for file in (DEMAND, LENGTHS) if (folder / file).exists()

@@ -100,7 +100,7 @@ KINDS: Mapping[str, type[Section]] = {
 
 
 def settings_of(kind: str, fields: Mapping[str, Any]) -> Any:
-    """Return checked settings; raise SourceError with the first fault and its field."""
+    """Return a source's checked settings; raise SourceError with the first fault and its field."""
     if kind not in KINDS:
         raise SourceError(f"kind is {kind!r}. Give one of {', '.join(KINDS)}.")
     if "\\u0000" in json.dumps(dict(fields), default=str):
@@ -112,9 +112,9 @@ def settings_of(kind: str, fields: Mapping[str, Any]) -> Any:
     except ValidationError as problem:
         fault = problem.errors()[0]
         location = ".".join(str(part) for part in fault["loc"]) or "settings"
-        known = ", ".join(KINDS[kind].model_fields) or "none"
+        field_names = ", ".join(KINDS[kind].model_fields) or "none"
         remedy = (
-            f"is not known here; there are: {known}."
+            f"is not known here; there are: {field_names}."
             if fault["type"] == "extra_forbidden"
             else "is needed."
             if fault["type"] == "missing"
@@ -124,8 +124,8 @@ def settings_of(kind: str, fields: Mapping[str, Any]) -> Any:
     for pair in PAIRS:
         named = [name for name in pair if getattr(checked, name, None)]
         if len(named) == 1:
-            (other,) = set(pair) - set(named)
-            raise SourceError(f"{other}: {named[0]} is given, so this is needed too.")
+            (missing_field,) = set(pair) - set(named)
+            raise SourceError(f"{missing_field}: {named[0]} is given, so this is needed too.")
     return checked
 
 

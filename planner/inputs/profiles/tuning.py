@@ -34,10 +34,7 @@ MIXED_ITERATION = "iteration time"
 
 
 def tuned_profile(
-    profile: LinearProfile,
-    observations: Observations,
-    covariance: FloatArray | None,
-    source: str,
+    profile: LinearProfile, observations: Observations, covariance: FloatArray | None, source: str
 ) -> Tuned:
     """Return ``profile`` tuned by the observations, with its prediction errors.
 

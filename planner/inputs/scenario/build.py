@@ -175,10 +175,11 @@ class Hardware:
     def lets_through(self, carried_tps: FloatArray) -> float:
         """Return the input tokens/s that a model's pools in one region can serve.
 
-        ``carried_tps`` ``[g]`` is the capacity of each column. With disaggregated pools, the
-        smaller of the total prefill and the total decode capacity limits the result.
+        ``carried_tps`` ``[g]`` is the capacity of each column. Mixed columns serve both stages. The
+        result is the lower of the capacities of all columns that prefill and of all that decode.
         """
         stages = self.stages
+        # 1 is a column that only prefills, 2 one that only decodes.
         return float(min(carried_tps[stages != 2].sum(), carried_tps[stages != 1].sum()))
 
     def role(self, g: int) -> str:
@@ -197,7 +198,7 @@ class Hardware:
         ]
 
     def fleet(self, initial: IntArray) -> Fleet:
-        """Return a fleet with ``initial`` instances, ``[l, r, g]``."""
+        """Return a fleet for simulation that starts with ``initial`` instances, ``[l, r, g]``."""
         pools = tuple(
             Pool(
                 model=self.models[m].name,
@@ -384,21 +385,21 @@ def _seconds(milliseconds: float | None) -> float | None:
 def _latency(scenario: Scenario) -> FloatArray:
     """Return the one-way latencies between regions in seconds, ``[r, r]``.
 
-    A latency stated for one direction applies to both, unless the other region states its own.
+    A latency that a region states to another holds in both directions, unless the other region
+    states one too. Routes that the objective does not allow have an infinite latency.
     """
-    names = [region.name for region in scenario.regions]
-    latency = np.full((len(names), len(names)), FAR_S)
+    region_names = [region.name for region in scenario.regions]
+    latency = np.full((len(region_names), len(region_names)), FAR_S)
     np.fill_diagonal(latency, 0.0)
     for i, region in enumerate(scenario.regions):
-        for other, value in region.latency_ms.items():
-            j = names.index(other)
-            latency[i, j] = value / 1000
-            # A latency that only one side states holds for both directions.
-            if names[i] not in scenario.regions[j].latency_ms:
-                latency[j, i] = value / 1000
+        for other, latency_ms in region.latency_ms.items():
+            j = region_names.index(other)
+            latency[i, j] = latency_ms / 1000
+            if region_names[i] not in scenario.regions[j].latency_ms:
+                latency[j, i] = latency_ms / 1000
     reroute_allowed = scenario.objective.reroute
     if reroute_allowed is not None:
-        for i, j in np.argwhere(~np.eye(len(names), dtype=bool)):
-            if not reroute_allowed.get(names[i], {}).get(names[j]):
+        for i, j in np.argwhere(~np.eye(len(region_names), dtype=bool)):
+            if not reroute_allowed.get(region_names[i], {}).get(region_names[j]):
                 latency[i, j] = np.inf
     return latency

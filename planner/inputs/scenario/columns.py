@@ -1,8 +1,8 @@
 """Define the columns of a fleet: GPU types with an arrangement and a role.
 
 If every model has one profile on a GPU type, the type itself is the column. If a model has several
-profiles, each is a column. Examples are variants by tensor parallelism or precision (C5), and a
-prefill and a decode pool (D1). Columns of one type share its GPUs.
+profiles, each is a column. Examples are variants by tensor parallelism or precision, and a
+prefill and a decode pool. Columns of one type share its GPUs.
 
 If a region offers a type as spot, its columns exist twice. Spot GPUs are separate types, after all
 others.
@@ -82,7 +82,7 @@ def with_role(name: str, role: str) -> str:
 
 
 def arrangement(section: Profile, speed: Speed) -> str:
-    """Return an arrangement in words that distinguish variants: "8 x H100", "4 x H100, fp8"."""
+    """Return a profile's arrangement and all unusual settings in words, such as "4 x H100, fp8"."""
     parts = [f"{speed.tp} x {section.gpu}"]
     parts += [
         f"{name} {getattr(section, name)}"

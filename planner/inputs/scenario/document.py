@@ -64,7 +64,7 @@ def _load_cached(text: str, name: str) -> CommentedMap:
 
 
 def _load(text: str, name: str) -> CommentedMap:
-    """Parse YAML into ruamel's round-trip types; raise ScenarioError for unsuitable text."""
+    """Parse YAML into types that keep comments; raise ScenarioError for unsuitable text."""
     if len(text) > MAX_CHARACTERS:
         raise ScenarioError(f"{name}: the scenario is longer than {MAX_CHARACTERS:,} characters.")
     if _open_brackets(text) > MOST_BRACKETS:
@@ -359,7 +359,7 @@ def _path(where: Sequence[str | int]) -> str:
 
 
 def _message(fault: Any) -> str:
-    """Return the message of one pydantic error: the fault and the remedy."""
+    """Return the message of one pydantic error: the fault and the remedy, in plain words."""
     kind, value = fault["type"], fault.get("input")
     if kind == "extra_forbidden":
         return remedy(Scenario, fault["loc"])

@@ -148,25 +148,28 @@ def measured_speed(
     where: Arrangement,
     times: Times | None,
 ) -> GraphProfile:
-    """Return ``profile`` with decode and prefill times corrected by ``times``."""
+    """Return ``profile`` with decode and prefill times corrected by the measurements ``times``.
+
+    A negligible correction changes nothing. The error becomes that of the measurements, if lower.
+    """
     if times is None:
         return profile
-    as_deployed = deployment_of(
+    deployed = deployment_of(
         shape, gpu, where, engine, apart=section.role != "mixed", version=section.engine_version
     )
-    (move,) = speed_corrections([as_deployed], times)
-    if move.is_negligible:
+    (correction,) = speed_corrections([deployed], times)
+    if correction.is_negligible:
         return profile
     # Rows of decodes alone tell nothing about prefill, whose error then stays.
-    measured_spread = move.spread if times.ttft.rows.load.size else profile.spread
+    measured_spread = correction.spread if times.ttft.rows.load.size else profile.spread
     return replace(
         profile,
-        curve=move.curve(profile.curve),
-        start_s=move.prefill * profile.start_s,
-        spread=max(min(profile.spread, measured_spread), move.residual),
-        checks=_checks(times.tbt, move.same) or profile.checks,
+        curve=correction.curve(profile.curve),
+        start_s=correction.prefill * profile.start_s,
+        spread=max(min(profile.spread, measured_spread), correction.residual),
+        checks=_checks(times.tbt, correction.same) or profile.checks,
         provenance=Provenance(
-            profile.provenance.kind, f"{profile.provenance.source}; {move.words}"
+            profile.provenance.kind, f"{profile.provenance.source}; {correction.words}"
         ),
     )
 

@@ -10,7 +10,7 @@ Path = tuple[str | int, ...]
 
 
 def plan_problems(scenario: Scenario) -> Iterator[tuple[Path, str]]:
-    """Yield unknown names and unusable entries, each with its path in the file."""
+    """Yield unknown names and contradictions of plan settings, each with its path."""
     models = sorted(model.name for model in scenario.models)
     tiers = sorted(tier.name for tier in scenario.tiers)
     objective, priorities = scenario.objective, scenario.objective.priorities
@@ -21,15 +21,15 @@ def plan_problems(scenario: Scenario) -> Iterator[tuple[Path, str]]:
     ):
         for name in referred:
             if name not in names:
-                have = ", ".join(names)
-                words = f"{kind} {name!r} is not in this scenario, which has {have}"
-                yield (*where, name), words
+                known_names = ", ".join(names)
+                problem = f"{kind} {name!r} is not in this scenario, which has {known_names}"
+                yield (*where, name), problem
     regions = sorted(region.name for region in scenario.regions)
     for home, targets in (objective.reroute or {}).items():
         for name in (home, *targets):
             if name not in regions:
-                words = f"region {name!r} is not in this scenario, which has {', '.join(regions)}"
-                yield ("objective", "reroute", home), words
+                problem = f"region {name!r} is not in this scenario, which has {', '.join(regions)}"
+                yield ("objective", "reroute", home), problem
     for tier in scenario.tiers:
         if tier.deferrable and tier.name in scenario.forecast.quantiles:
             yield (

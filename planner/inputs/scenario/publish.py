@@ -93,7 +93,7 @@ def _keys(section: type[BaseModel]) -> str:
 
 
 def _value(schema: dict[str, Any]) -> str:
-    """Return the values that a JSON Schema allows, in words."""
+    """Return the values that a JSON Schema allows, in words of the documentation."""
     if len(schema.get("enum", ())) > MANY:
         return f"one of [{len(schema['enum'])} names](forecasting.md#methods)"
     if "enum" in schema:

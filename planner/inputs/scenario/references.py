@@ -16,18 +16,23 @@ Path = tuple[str | int, ...]
 
 
 def references(scenario: Scenario) -> list[tuple[Path, str]]:
-    """Return problems that concern several sections of a scenario, each with its path."""
+    """Return problems that concern several sections of a scenario, each with its path.
+
+    Most are names that occur twice or that another section lacks. The others are entries of
+    ``fleet.today`` that contradict, and policies or tiers that do not fit.
+    """
     problems: list[tuple[Path, str]] = []
     models = {model.name for model in scenario.models}
     regions = {region.name for region in scenario.regions}
     tiers = {tier.name for tier in scenario.tiers}
     gpus = {profile.gpu for profile in scenario.profiles}
 
-    def known(where: Path, what: str, name: str | None, names: set[str]) -> None:
+    def check_known(where: Path, what: str, name: str | None, names: set[str]) -> None:
         """Record a problem if ``name`` is not one of ``names``."""
         if name is not None and name not in names:
-            have = ", ".join(sorted(names))
-            problems.append((where, f"{what} {name!r} is not in this scenario, which has {have}"))
+            known_names = ", ".join(sorted(names))
+            problem = f"{what} {name!r} is not in this scenario, which has {known_names}"
+            problems.append((where, problem))
 
     for section in ("gpus", "models", "regions", "tiers"):
         seen: set[str] = set()
@@ -37,46 +42,46 @@ def references(scenario: Scenario) -> list[tuple[Path, str]]:
             seen.add(item.name)
     problems += _policy_problems(scenario)
     for i, profile in enumerate(scenario.profiles):
-        known(("profiles", i, "model"), "model", profile.model, models)
+        check_known(("profiles", i, "model"), "model", profile.model, models)
     problems += _profile_problems(scenario)
     for model in sorted(models - {profile.model for profile in scenario.profiles}):
         problems.append((("profiles",), f"model {model!r} has no profile. Add one"))
     for i, region in enumerate(scenario.regions):
         for other in region.latency_ms:
-            known(("regions", i, "latency_ms", other), "region", other, regions)
+            check_known(("regions", i, "latency_ms", other), "region", other, regions)
         for name in region.topology.gpus_per_node if region.topology else ():
-            known(("regions", i, "topology", "gpus_per_node", name), "GPU", name, gpus)
+            check_known(("regions", i, "topology", "gpus_per_node", name), "GPU", name, gpus)
         for name in region.spot:
-            known(("regions", i, "spot", name), "GPU", name, gpus)
+            check_known(("regions", i, "spot", name), "GPU", name, gpus)
         for name in region.committed:
-            known(("regions", i, "committed", name), "GPU", name, gpus)
+            check_known(("regions", i, "committed", name), "GPU", name, gpus)
         if not gpus & set(region.capacity):
             problems.append(
                 (("regions", i, "capacity"), "none of these GPUs has a profile in this scenario")
             )
     for i, source in enumerate(scenario.traffic.sources):
-        known(("traffic", "sources", i, "model"), "model", source.model, models)
+        check_known(("traffic", "sources", i, "model"), "model", source.model, models)
         for name in source.regions:
-            known(("traffic", "sources", i, "regions", name), "region", name, regions)
+            check_known(("traffic", "sources", i, "regions", name), "region", name, regions)
         for name in source.tiers:
-            known(("traffic", "sources", i, "tiers", name), "tier", name, tiers)
+            check_known(("traffic", "sources", i, "tiers", name), "tier", name, tiers)
     problems += _serving_problems(scenario, models)
     problems += fault_problems(scenario)
     problems += plan_problems(scenario)
     for i, service in enumerate(scenario.placement.services):
         path: Path = ("placement", "services", i)
-        known((*path, "model"), "model", service.model, models)
+        check_known((*path, "model"), "model", service.model, models)
         for name in service.fallbacks:
-            known((*path, "fallbacks"), "GPU", name, gpus)
+            check_known((*path, "fallbacks"), "GPU", name, gpus)
     for i, replicas in enumerate(scenario.fleet.today):
         path = ("fleet", "today", i)
-        known((*path, "model"), "model", replicas.model, models)
-        known((*path, "region"), "region", replicas.region, regions)
-        known((*path, "gpu"), "GPU", replicas.gpu, gpus)
+        check_known((*path, "model"), "model", replicas.model, models)
+        check_known((*path, "region"), "region", replicas.region, regions)
+        check_known((*path, "gpu"), "GPU", replicas.gpu, gpus)
         offers = {region.name: region.spot for region in scenario.regions}
         if replicas.spot and replicas.gpu not in offers.get(replicas.region, {}):
-            words = f"region {replicas.region!r} does not offer {replicas.gpu} as spot. Add it "
-            problems.append(((*path, "spot"), words + "there under spot, or leave this out"))
+            problem = f"region {replicas.region!r} does not offer {replicas.gpu} as spot. Add it "
+            problems.append(((*path, "spot"), problem + "there under spot, or leave this out"))
         if replicas.maximum is not None and replicas.maximum < (replicas.minimum or 0):
             problems.append(((*path, "maximum"), "the maximum is below the minimum. Raise it"))
         if replicas.lent and scenario.fleet.starts is None:
@@ -99,7 +104,7 @@ def _policy_problems(scenario: Scenario) -> list[tuple[Path, str]]:
     """Return duplicate policies, unknown names in timetables and an unknown baseline."""
     problems: list[tuple[Path, str]] = []
     seen: set[str] = set()
-    have: dict[str, set[str]] = {
+    names_by_field: dict[str, set[str]] = {
         "model": {model.name for model in scenario.models},
         "region": {region.name for region in scenario.regions},
         "gpu": {profile.gpu for profile in scenario.profiles},
@@ -107,18 +112,18 @@ def _policy_problems(scenario: Scenario) -> list[tuple[Path, str]]:
     }
     for i, policy in enumerate(scenario.policies):
         if policy.key in seen:
-            what = f"{policy.name!r} is there twice. Keep one, or give each a label"
-            problems.append((("policies", i), what))
+            problem = f"{policy.name!r} is there twice. Keep one, or give each a label"
+            problems.append((("policies", i), problem))
         seen.add(policy.key)
         for j, step in enumerate(getattr(policy, "timetable", ())):
-            for field, names in have.items():
+            for field, names in names_by_field.items():
                 value = getattr(step, field)
                 if value is not None and value not in names:
-                    known = ", ".join(sorted(names))
+                    known_names = ", ".join(sorted(names))
                     problems.append(
                         (
                             ("policies", i, "timetable", j, field),
-                            f"{field} {value!r} is not in this scenario, which has {known}",
+                            f"{field} {value!r} is not in this scenario, which has {known_names}",
                         )
                     )
     baseline = scenario.objective.baseline

@@ -171,7 +171,7 @@ class Settings:
 
 
 def settings_of(scenario: Scenario) -> Settings:
-    """Return the settings that a scenario states."""
+    """Return a scenario's settings of traffic, window and plan, with defaults filled in."""
     horizon, startup_s = scenario.horizon, scenario.fleet.startup_s
     return Settings(
         name=scenario.name,

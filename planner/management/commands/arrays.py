@@ -11,11 +11,7 @@ from planner.services import arrays
 
 class Command(HeadroomCommand):
     help = "Move arrays of this machine into the bucket of HEADROOM_ARRAYS. List missing arrays."
-    examples = (
-        "arrays",
-        "arrays --json",
-        "arrays --workspace research",
-    )
+    examples = ("arrays", "arrays --json", "arrays --workspace research")
 
     def answer(self, options: dict[str, Any]) -> dict[str, Any]:
         return asdict(arrays.arrays_copy_to_bucket())

@@ -17,11 +17,7 @@ LARGEST_BYTES = 20_000_000  # room for years of five-minute values
 
 class Command(HeadroomCommand):
     help = "Print 24 values by UTC hour for carbon_g_per_kwh of a region."
-    examples = (
-        "carbon DE",
-        "carbon us-east-1 --mean 300",
-        "carbon carbon.csv",
-    )
+    examples = ("carbon DE", "carbon us-east-1 --mean 300", "carbon carbon.csv")
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument(

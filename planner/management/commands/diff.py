@@ -16,11 +16,7 @@ from planner.templatetags.headroom import setting
 
 class Command(HeadroomCommand):
     help = "Compare completed runs with the first one: settings and figures."
-    examples = (
-        "diff 12 14",
-        "diff 12 14 15 --policy lt-i",
-        "diff 12 14 --json",
-    )
+    examples = ("diff 12 14", "diff 12 14 15 --policy lt-i", "diff 12 14 --json")
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("runs", nargs="+", type=int, help="numbers of two to eight runs")

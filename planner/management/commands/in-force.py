@@ -32,11 +32,7 @@ KEPT = {"plan": "plan", "run": "run", "scenario": "scenario", "since": "since", 
 
 class Command(HeadroomCommand):
     help = "List active plans, activate one, or end one (see /metrics)."
-    examples = (
-        "in-force",
-        'in-force 12 --message "Summer plan"',
-        "in-force --history",
-    )
+    examples = ("in-force", 'in-force 12 --message "Summer plan"', "in-force --history")
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("run", nargs="?", type=int, help="run with the plan to activate")

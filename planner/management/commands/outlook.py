@@ -11,9 +11,5 @@ class Command(RunCommand):
         "Plan the months after the traffic: cost by month, and how many GPUs to commit to. Each "
         "month has a representative week. Exits 3 if no month has a plan."
     )
-    examples = (
-        "outlook scenario.yml",
-        "outlook week",
-        "outlook scenario.yml --json",
-    )
+    examples = ("outlook scenario.yml", "outlook week", "outlook scenario.yml --json")
     kind = Run.Kind.OUTLOOK

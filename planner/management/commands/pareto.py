@@ -8,9 +8,5 @@ from planner.models import Run
 
 class Command(RunCommand):
     help = "Compute the Pareto front of two objectives. Exits 3 without a feasible plan."
-    examples = (
-        "pareto scenario.yml",
-        "pareto week",
-        "pareto scenario.yml --json",
-    )
+    examples = ("pareto scenario.yml", "pareto week", "pareto scenario.yml --json")
     kind = Run.Kind.PARETO

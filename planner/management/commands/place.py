@@ -11,9 +11,5 @@ class Command(RunCommand):
         "Place the replicas of a scenario in its network. Compares Algorithm 4 of HeteroScale, "
         "the exact placement and a baseline that ignores topology, by their effect on requests."
     )
-    examples = (
-        "place scenario.yml",
-        "place week",
-        "place scenario.yml --json",
-    )
+    examples = ("place scenario.yml", "place week", "place scenario.yml --json")
     kind = Run.Kind.PLACE

@@ -17,11 +17,7 @@ class Command(HeadroomCommand):
         "Store a price list for price_list of scenarios. Columns: region, gpu, on_demand_usd, "
         "spot_usd, one_year_usd, three_years_usd, provider. Without a file, list price lists."
     )
-    examples = (
-        "prices",
-        "prices contract.csv",
-        "prices contract.yml --name contract-2026",
-    )
+    examples = ("prices", "prices contract.csv", "prices contract.yml --name contract-2026")
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("file", nargs="?", help="CSV or YAML, USD per GPU and hour")

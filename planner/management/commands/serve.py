@@ -37,11 +37,7 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 class Command(HelpedCommand):
     help = "Run the product: web, API, workers and scheduler. Ctrl-C stops it."
-    examples = (
-        "",
-        "--port 9000 --no-demo",
-        "--check",
-    )
+    examples = ("", "--port 9000 --no-demo", "--check")
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument(

@@ -39,11 +39,7 @@ COLUMNS = {"user": "user", "role": "role", "signs in": "active", "last time": "l
 
 class Command(HeadroomCommand):
     help = "Add people, set roles, and end access."
-    examples = (
-        "user add anna --role planner",
-        "user role anna --role approver",
-        "user list",
-    )
+    examples = ("user add anna --role planner", "user role anna --role approver", "user list")
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         words = "; ".join(f"{action}: {does}" for action, does in ACTIONS.items())

@@ -90,7 +90,9 @@ class Cells:
 
     @classmethod
     def of(cls, problem: PlanningProblem) -> Cells | None:
-        """Return the cells of a problem, or None if its limits contradict each other.
+        """Return the cells of a problem, its models in its regions; None if limits contradict.
+
+        Instances above the minimum are what a solution chooses, so minimums are subtracted first.
 
         Limits contradict if the minimum of a model, region and GPU type exceeds the maximum or the
         capacity.
@@ -105,19 +107,17 @@ class Cells:
         if (max_extra < 0).any() or (room < 0).any():
             return None
         if pool is not None:
-            # Pooled cells are solved on tables of most.max() + 1 counts, so keep ``max_extra``
-            # small.
+            # Pooled cells are solved on tables of max_extra.max() + 1 counts, so keep it small.
             max_extra = np.minimum(max_extra, _most_useful_instances(problem, minimum))
         start = np.where(can_run, start_cost(problem), 0.0)
-        held = carried_by_pools(problem, minimum, problem.spare).sum(axis=2)
+        carried_tps = carried_by_pools(problem, minimum, problem.spare).sum(axis=2)
         types = np.maximum(1, (theta > 0).sum(axis=1))
         hourly, starts = price(problem), np.maximum(0, minimum - problem.current)
         limits = caps(problem)
         cap_x, cap_start = np.zeros((2, len(limits), *minimum.shape))
         cap_room = np.zeros(len(limits))
         for k, cap in enumerate(limits):
-            # Count caps in mean instances, so that their prices are of the size of the other
-            # prices.
+            # Count caps in mean instances, so that their prices are of the size of other prices.
             scale = float(np.abs(cap.per_instance).mean()) or 1.0
             cap_x[k], cap_start[k] = cap.per_instance / scale, cap.per_start / scale
             cap_room[k] = (cap.limit - cap_use(problem, minimum, cap)) / scale
@@ -129,8 +129,8 @@ class Cells:
             start=start,
             running=np.minimum(np.maximum(0, problem.current - minimum), max_extra),
             most=max_extra,
-            need=local_need_tps(problem) * (1 - ROUNDING) - held,
-            joint=global_need_tps(problem) * (1 - ROUNDING) - held.sum(axis=1),
+            need=local_need_tps(problem) * (1 - ROUNDING) - carried_tps,
+            joint=global_need_tps(problem) * (1 - ROUNDING) - carried_tps.sum(axis=1),
             room=room,
             rows=problem.rows,
             minimum=minimum,
@@ -173,7 +173,11 @@ class Cells:
         return total
 
     def priced(self, prices: Prices) -> PricedCells:
-        """Solve every cell at ``prices``; return the solutions, the lower bound and its slope."""
+        """Solve every cell at ``prices``; return the solutions, the lower bound and its slope.
+
+        Prices charge for GPUs and caps, and pay for joint demand. A price's slope is by how much
+        its row is exceeded, which says how the bound changes with the price.
+        """
         first, further = self.charged(prices)
         x, lowest = np.empty_like(self.most), np.empty_like(self.need)
         cell = (first, further, self.running, self.most, self.need)

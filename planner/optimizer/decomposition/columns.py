@@ -77,7 +77,11 @@ class Band:
 def columns_near(
     cells: Cells, prices: Prices, priced: PricedCells, *, width: float, max_variables: int
 ) -> Band | None:
-    """Return the band of ``width`` at ``prices``; None if it needs over ``max_variables``."""
+    """Return the band at ``prices``: the columns that cost up to ``width`` above the cheapest.
+
+    A column is one solution of a cell. Cells with too many get a range per GPU type, a box, except
+    in pools. Return None if that needs over ``max_variables``.
+    """
     first, further = cells.charged(prices)
     beyond = np.maximum(0, priced.x - cells.running)
     cost = ((priced.x - beyond) * first + beyond * further).sum(axis=2)

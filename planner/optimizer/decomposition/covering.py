@@ -29,7 +29,8 @@ VISITS = 20  # limit on nodes per column when a cell's columns are listed
 def _rank_items(cell: Any, item: Any, rank: Any) -> int:
     """Fill ``item`` with the price steps of all types, by rising price per token; return the count.
 
-    A type's ``rank`` is the order of its cheapest item, or -1 if the type cannot run.
+    A type has two steps: its running instances cost ``first`` each, new ones ``further`` each. A
+    type's ``rank`` is the order of its cheapest item, or -1 if the type cannot run.
     """
     theta, first, further, running, max_extra = cell
     n = 0
@@ -123,26 +124,29 @@ def _cheapest_cover(
 
 @cached_kernel
 def _best_single_type(cell: Any, need: float) -> int:
-    """Return the type of which one instance is provably the cheapest cover of ``need``.
+    """Return the type of which one instance is provably the cheapest cover of ``need`` tokens/s.
 
-    Returns -1 if a quick test cannot prove that, and -2 if there is no need. The test: any other
-    cover takes at least two instances and pays at least the best price per token. It decides most
-    cells of large plans.
+    Returns -1 if a quick test cannot prove that, and -2 if there is no need. The test decides most
+    cells of large plans. ``cell`` has, by type: tokens/s per instance, the costs of a running and
+    of a new instance, how many run, and how many may be used.
     """
-    theta, first, further, running, max_extra = cell
-    lowest_cost, ratio, price, best = np.inf, np.inf, np.inf, -1
+    theta, running_cost, new_cost, running, most = cell
+    least_cost, least_per_token, least_alone, best = np.inf, np.inf, np.inf, -1
     for g in range(theta.size):
-        if theta[g] <= 0.0 or max_extra[g] <= 0:
+        if theta[g] <= 0.0 or most[g] <= 0:
             continue
-        charge = first[g] if running[g] > 0 else further[g]
-        if charge < 0.0:
+        cost = running_cost[g] if running[g] > 0 else new_cost[g]
+        if cost < 0.0:
             return -1
-        lowest_cost, ratio = min(lowest_cost, charge), min(ratio, charge / theta[g])
-        if charge < price and theta[g] >= need:
-            price, best = charge, g
+        least_cost = min(least_cost, cost)
+        least_per_token = min(least_per_token, cost / theta[g])
+        if cost < least_alone and theta[g] >= need:
+            least_alone, best = cost, g
     if need <= 0.0:
         return -2
-    return best if price <= max(2.0 * lowest_cost, need * ratio) else -1
+    # Any other cover has two instances or more, and pays the least cost per token or more.
+    others_cost = max(2.0 * least_cost, need * least_per_token)
+    return best if least_alone <= others_cost else -1
 
 
 @cached_kernel
@@ -231,8 +235,8 @@ def _count_ranges(
 ) -> None:
     """Fill ``low`` and ``high``: per type, the range of counts whose cost is within ``limit``.
 
-    The cost of a count includes the cheapest fractional cover of the rest. It is convex in the
-    count and within the limit at ``x``, so bisection finds both ends.
+    The cost of a count includes the cheapest fractional cover of the need that it leaves. That cost
+    is convex in the count, and within the limit at ``x``. So bisection finds the ends of the range.
     """
     theta, max_extra = cell[0], cell[4]
     for g in range(rank.size):
@@ -243,8 +247,8 @@ def _count_ranges(
             inside, outside = int(x[g]), -1 if side == 0 else int(max_extra[g]) + 1
             while abs(outside - inside) > 1:
                 middle = (inside + outside) // 2
-                rest = _fractional_cost(item, n, rank, -1, g, need - middle * theta[g])
-                if _count_cost(cell, g, middle) + rest <= limit:
+                rest_cost = _fractional_cost(item, n, rank, -1, g, need - middle * theta[g])
+                if _count_cost(cell, g, middle) + rest_cost <= limit:
                     inside = middle
                 else:
                     outside = middle
@@ -272,7 +276,9 @@ def _append_within(
 ) -> int:
     """Append every ``x`` of one cell within ``low`` and ``high`` that costs at most ``limit``.
 
-    Returns the next free row. Returns -1 if rows would pass ``end`` or the search takes too long.
+    Types are tried in the order of ``rank``, depth first. A branch ends where the cheapest
+    fractional cover of the remaining need exceeds the limit. Returns the next free row. Returns -1
+    if rows would pass ``end``, or after ``VISITS`` visits per row.
     """
     types, visits = 0, VISITS * (end - row)
     for g in range(rank.size):
@@ -368,7 +374,7 @@ def cells_within(
 
 @cache
 def compiled() -> None:
-    """Compile both entry points, so that no time limit pays for it (seconds, once per machine)."""
+    """Compile ``cheapest_cells`` and ``cells_within``, so that no time limit pays for it."""
     theta, three, two = np.ones((1, 1)), np.ones((1, 1, 1)), np.ones((1, 1))
     counts = np.ones((1, 1, 1), np.int64)
     cheapest_cells(

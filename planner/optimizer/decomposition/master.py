@@ -49,12 +49,7 @@ class WholePlan:
 
 
 def relax(
-    cells: Cells,
-    columns: Columns,
-    dearer: float,
-    *,
-    time_limit_s: float,
-    check: Callable[[], None],
+    cells: Cells, columns: Columns, dearer: float, *, time_limit_s: float, check: Callable[[], None]
 ) -> RelaxedPlan | None:
     """Solve the linear relaxation over ``columns``, or return None if HiGHS found no optimum.
 
@@ -108,10 +103,10 @@ def combine(
         guard_from=GUARD_FROM,
     )
     if solved.status == INFEASIBLE:
-        return WholePlan(None, bound=np.inf, finished=True)
+        return WholePlan(x=None, bound=np.inf, finished=True)
     bound = solved.bound + cells.fixed_usd
     if solved.values is None:
-        return WholePlan(None, bound, finished=not solved.cut, died=solved.died)
+        return WholePlan(x=None, bound=bound, finished=not solved.cut, died=solved.died)
     values = np.rint(solved.values).astype(np.int64)
     columns, raw = band.columns, _BoxVariables.of(cells, band.boxes)
     chosen = values[: len(columns)] > 0
@@ -145,11 +140,7 @@ class _BoxVariables:
         start = cells.start.reshape(-1, gpus)[boxes.cell]
         sides = (
             (np.minimum(boxes.low, running), np.minimum(boxes.high, running), usd),
-            (
-                np.maximum(0, boxes.low - running),
-                np.maximum(0, boxes.high - running),
-                usd + start,
-            ),
+            (np.maximum(0, boxes.low - running), np.maximum(0, boxes.high - running), usd + start),
         )
         low, high, cost = (np.concatenate(part) for part in zip(*sides, strict=True))
         row, gpu = np.nonzero(high)
@@ -170,11 +161,9 @@ class _BoxVariables:
 
 def _start_values(cells: Cells, band: Band, x: IntArray) -> FloatArray:
     """Return the values of the master program's variables at the plan ``x``."""
-    columns, raw, x_by_cell = (
-        band.columns,
-        _BoxVariables.of(cells, band.boxes),
-        x.reshape(cells.need.size, -1),
-    )
+    columns = band.columns
+    raw = _BoxVariables.of(cells, band.boxes)
+    x_by_cell = x.reshape(cells.need.size, -1)
     chosen = (columns.x == x_by_cell[columns.cell]).all(axis=1)
     held = x_by_cell[raw.cell, raw.gpu]
     running = np.minimum(held, cells.running.reshape(x_by_cell.shape)[raw.cell, raw.gpu])
@@ -184,48 +173,57 @@ def _start_values(cells: Cells, band: Band, x: IntArray) -> FloatArray:
 def _master_program(cells: Cells, band: Band, penalty: float | None = None) -> Builder:
     """Build the program that chooses a column for each cell.
 
-    Its rows are: one column per cell (or enough instances of a box), a GPU limit per region and
-    type, a joint demand per model, and the plan-wide caps. With a ``penalty``, all rows except the
-    first kind may be violated at that price per GPU or instance.
+    A cell of a box, whose columns are not listed, has a variable per GPU type instead. Its rows
+    are: one column per cell (or enough instances of a box), a GPU limit per region and type, a
+    joint demand per model, and the plan-wide caps. With a ``penalty``, all rows except the first
+    kind may be violated at that price per GPU or instance.
     """
-    columns, raw, builder = band.columns, _BoxVariables.of(cells, band.boxes), Builder()
+    columns, box_variables, builder = band.columns, _BoxVariables.of(cells, band.boxes), Builder()
     models, regions, _ = cells.most.shape
     size, types, k = cells.need.size, cells.room.shape[1], np.arange(len(cells.cap_room))
     # The relaxation needs no bound: the "cell" rows limit the sum to 1.
     upper_bound = 1.0 if penalty is None else INF
     cost = cells.cost(columns.x, columns.cell)
-    pick = builder.variables(len(columns), cost=cost, upper=upper_bound, integral=True)
-    hold = builder.variables(
-        len(raw.cell), cost=raw.cost, lower=raw.low, upper=raw.high, integral=True
+    chosen_columns = builder.variables(len(columns), cost=cost, upper=upper_bound, integral=True)
+    held_instances = builder.variables(
+        len(box_variables.cell),
+        cost=box_variables.cost,
+        lower=box_variables.low,
+        upper=box_variables.high,
+        integral=True,
     )
 
     model, region = np.divmod(columns.cell, regions)
-    raw_model, raw_region = np.divmod(raw.cell, regions)
+    raw_model, raw_region = np.divmod(box_variables.cell, regions)
     serves = cells.served(columns.x, columns.cell) / cells.tokens[model]
-    raw_serves = cells.theta[raw_model, raw.gpu] / cells.tokens[raw_model]
+    raw_serves = cells.theta[raw_model, box_variables.gpu] / cells.tokens[raw_model]
     enough, once = np.ones(size), np.ones(size)
     boxed = band.boxes.cell
     enough[boxed] = cells.need.ravel()[boxed] / cells.tokens[boxed // regions]
     once[boxed] = INF
-    chosen: list[Entry] = [(columns.cell, pick, 1.0), (raw.cell, hold, raw_serves)]
+    chosen: list[Entry] = [
+        (columns.cell, chosen_columns, 1.0),
+        (box_variables.cell, held_instances, raw_serves),
+    ]
     builder.add("cell", chosen, enough, once, size)
 
-    held: list[Entry] = [
-        (region[:, None] * types + np.arange(types), pick[:, None],
+    used: list[Entry] = [
+        (region[:, None] * types + np.arange(types), chosen_columns[:, None],
          cells.by_row(columns.x * cells.size[model])),
-        (raw_region * types + cells.rows[raw.gpu], hold, cells.size[raw_model, raw.gpu]),
+        (raw_region * types + cells.rows[box_variables.gpu], held_instances,
+         cells.size[raw_model, box_variables.gpu]),
     ]  # fmt: skip
-    served: list[Entry] = [(model, pick, serves), (raw_model, hold, raw_serves)]
-    taken: list[Entry] = [
-        (k, pick[:, None], cells.taken(columns.x, columns.cell)),
-        (k, hold[:, None], raw.taken(cells)),
+    served: list[Entry] = [(model, chosen_columns, serves), (raw_model, held_instances, raw_serves)]
+    cap_use: list[Entry] = [
+        (k, chosen_columns[:, None], cells.taken(columns.x, columns.cell)),
+        (k, held_instances[:, None], box_variables.taken(cells)),
     ]
     if penalty is not None:
         for rows, entries, sign in (
-            (cells.room.size, held, -1.0), (models, served, 1.0), (len(k), taken, -1.0),
+            (cells.room.size, used, -1.0), (models, served, 1.0), (len(k), cap_use, -1.0),
         ):  # fmt: skip
             entries.append((np.arange(rows), builder.variables(rows, cost=penalty), sign))
-    builder.add("capacity", held, -INF, cells.room.ravel(), cells.room.size)
+    builder.add("capacity", used, -INF, cells.room.ravel(), cells.room.size)
     builder.add("joint", served, cells.joint / cells.tokens, INF, models)
-    builder.add("caps", taken, -INF, cells.cap_room, len(k))
+    builder.add("caps", cap_use, -INF, cells.cap_room, len(k))
     return builder

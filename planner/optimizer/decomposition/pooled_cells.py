@@ -92,14 +92,14 @@ def _fill_row(cell: Any, g: int, x: int, gain: Any, cost: Any) -> None:
 def _fill_tables(
     cell: Any, need: float, limit: float, gain: Any, cost: Any, origin: Any, top: Any, base: Any
 ) -> None:
-    """Fill the tables ``gain[g, x]`` (tokens/s) and ``cost[g, x]`` for x up to ``top[g]``.
+    """Fill ``gain[g, x]`` (tokens/s) and ``cost[g, x]`` of x instances of type g, up to ``top[g]``.
 
-    Both are relative to the type's cheapest count ``origin[g]``. ``base`` gets capacity and cost of
-    those counts together. The table of a type that costs more at every count ends at the first
-    count that carries ``need`` and costs more than ``limit`` allows.
+    Both are relative to ``origin[g]``, the count with the least cost. ``base`` gets the capacity
+    and the cost of these counts of all types together.
     """
     _, theta, _, first, _, _, max_extra, token_value, steepest = cell
     base[0] = base[1] = 0.0
+    # First the types whose instances may be worth more than they cost: ``base`` is then known.
     for side in range(2):
         for g in range(theta.size):
             pays = first[g] - token_value * steepest[g] <= 0.0
@@ -111,6 +111,7 @@ def _fill_tables(
                 top[g] = x
                 if cost[g, x] <= cost[g, cheapest]:
                     cheapest = x
+                # Each further instance only costs more, and no more capacity is needed.
                 if not pays and gain[g, x] >= need and cost[g, x] > limit - base[1]:
                     break
             origin[g] = cheapest
@@ -401,7 +402,7 @@ def pools_within(
 
 @cache
 def compiled_pools() -> None:
-    """Compile both entry points, so that no time limit pays for it (seconds, once per machine)."""
+    """Compile ``cheapest_pools`` and ``pools_within``, so that no time limit pays for it."""
     single, two, three = np.ones(1), np.ones((1, 1)), np.ones((1, 1, 1))
     counts = np.ones((1, 1, 1), np.int64)
     cell = (three, two, counts, three, three, counts, counts, two, single, two)

@@ -18,10 +18,7 @@ import numpy as np
 
 from planner.optimizer.decomposition.cells import Cells, Prices
 from simulation.arrays import IntArray
-from simulation.compiler import (
-    cached_kernel,
-    kernel,
-)
+from simulation.compiler import cached_kernel, kernel
 
 AT_ONCE = 3  # most instances of a column that one move may remove
 PASSES = 6  # limit on passes over all cells
@@ -84,9 +81,10 @@ def _cost_change(first: float, further: float, running: int, held: int, more: in
 def _best_move(problem: Any, now: Any, model: int, region: int, row: int) -> Any:
     """Return the best move of a cell: key, removed type and count, added type and count.
 
-    The key is the added cost; infinite means no move. With a ``row`` of capacity, the key is per
-    GPU freed in that row. With -1, the move that saves most is best. The added type is -1 if no
-    replacement is needed.
+    A move takes up to ``AT_ONCE`` instances of one type away. If demand would be uncovered, it adds
+    as many of another type as replace them. The key is the added cost; infinite means no move. With
+    a ``row`` of capacity, the key is per GPU freed in that row. With -1, the move that saves most
+    is best. The added type is -1 if no replacement is needed.
     """
     pool, theta, size, rows, minimum, running, max_extra, first, further, need, _ = problem
     x, free, gain, surplus = now
@@ -96,16 +94,16 @@ def _best_move(problem: Any, now: Any, model: int, region: int, row: int) -> Any
     slack = gain[cell] - need[cell]
     spare = min(slack, max(0.0, surplus[model])) + SHARE * max(0.0, need[cell])
     for g in range(gpus):
-        held, minimum_count = x[model, region, g], minimum[model, region, g]
-        if held == 0 or (row >= 0 and rows[g] != row):
+        present, minimum_count = x[model, region, g], minimum[model, region, g]
+        if present == 0 or (row >= 0 and rows[g] != row):
             continue
-        carried = _pool_capacity(pool[model, g], theta[model, g], minimum_count + held)
+        carried = _pool_capacity(pool[model, g], theta[model, g], minimum_count + present)
         column = (model, region, g)
-        for k in range(1, min(held, AT_ONCE) + 1):
+        for k in range(1, min(present, AT_ONCE) + 1):
             lost = carried - _pool_capacity(
-                pool[model, g], theta[model, g], minimum_count + held - k
+                pool[model, g], theta[model, g], minimum_count + present - k
             )
-            saved = _cost_change(first[column], further[column], running[column], held, -k)
+            saved = _cost_change(first[column], further[column], running[column], present, -k)
             missing = lost - spare
             freed = k * size[model, g]
             if missing <= 0.0:
@@ -113,30 +111,39 @@ def _best_move(problem: Any, now: Any, model: int, region: int, row: int) -> Any
                 if key < best:
                     best, remove_type, remove_count, add_type, add_count = key, g, k, -1, 0
                 continue
-            for h in range(gpus):
-                if h == g or theta[model, h] <= 0.0 or (row >= 0 and rows[h] == row):
+            for other in range(gpus):
+                if other == g or theta[model, other] <= 0.0 or (row >= 0 and rows[other] == row):
                     continue
-                to = (model, region, h)
-                room = free[region, rows[h]] + (freed if rows[h] == rows[g] else 0)
-                top = min(max_extra[to] - x[to], room // size[model, h])
-                other_count = minimum[to] + x[to]
-                base = _pool_capacity(pool[model, h], theta[model, h], other_count)
-                # theta is the most that one instance adds
-                n = max(1, int(np.ceil(missing / theta[model, h])))
+                other_cell = (model, region, other)
+                room = free[region, rows[other]] + (freed if rows[other] == rows[g] else 0)
+                largest = min(max_extra[other_cell] - x[other_cell], room // size[model, other])
+                other_count = minimum[other_cell] + x[other_cell]
+                carried_there = _pool_capacity(pool[model, other], theta[model, other], other_count)
+                # At least so many, as an instance adds theta at most. In pools it adds less.
+                count = max(1, int(np.ceil(missing / theta[model, other])))
                 if pool.shape[2] > 0:
-                    n = 1
+                    count = 1
                     while (
-                        n <= top
-                        and _pool_capacity(pool[model, h], theta[model, h], other_count + n) - base
+                        count <= largest
+                        and _pool_capacity(
+                            pool[model, other], theta[model, other], other_count + count
+                        )
+                        - carried_there
                         < missing
                     ):
-                        n += 1
-                if n > top:
+                        count += 1
+                if count > largest:
                     continue
-                delta = saved + _cost_change(first[to], further[to], running[to], x[to], n)
+                delta = saved + _cost_change(
+                    first[other_cell],
+                    further[other_cell],
+                    running[other_cell],
+                    x[other_cell],
+                    count,
+                )
                 key = delta / freed if row >= 0 else delta
                 if key < best:
-                    best, remove_type, remove_count, add_type, add_count = key, g, k, h, n
+                    best, remove_type, remove_count, add_type, add_count = key, g, k, other, count
     return best, remove_type, remove_count, add_type, add_count
 
 

@@ -76,22 +76,23 @@ def decompose(
     # A bound above the cost of every possible plan proves infeasibility, here and below.
     best = _BestPrices(prices, priced)
     if best.bound >= cells.ceiling_usd:
-        return Outcome(INFEASIBLE, None, 0.0)
+        return Outcome(INFEASIBLE, target=None, bound=0.0)
     if cells.need.size >= MANY_CELLS:
         return _ascend_and_repair(cells, best, gap, until, check)
     best = _generate_columns(cells, best, gap, until - (1 - PRICING_SHARE) * time_limit_s, check)
     if best.bound >= cells.ceiling_usd:
-        return Outcome(INFEASIBLE, None, 0.0)
+        return Outcome(INFEASIBLE, target=None, bound=0.0)
     return _branch_and_bound(cells, best, gap, until, check)
 
 
 def _ascend_and_repair(
     cells: Cells, best: _BestPrices, gap: float, until: float, check: Callable[[], None]
 ) -> Outcome:
-    """Improve prices and repair cells in turn, until the gap is proven or neither helps.
+    """Improve prices and repair plans alternately, until the gap is proven or nothing helps.
 
-    With very many cells, few must choose between two columns: at most about one per joining row. So
-    the bound is close to the optimum. A plan that changes only those cells is close to it too.
+    A repair turns the cells' own cheapest solutions into a plan. With very many cells, few must
+    choose between two columns: at most about one per row that joins cells. So the bound is close to
+    the optimum. A plan that changes only those cells is close to it too.
     """
     plan: IntArray | None = None
     cost, bound = np.inf, -np.inf
@@ -105,17 +106,17 @@ def _ascend_and_repair(
             break
         bound = best.bound
         if bound >= cells.ceiling_usd:
-            return Outcome(INFEASIBLE, None, 0.0)
+            return Outcome(INFEASIBLE, target=None, bound=0.0)
         end = until - again
         if _is_proven(cost, bound, gap) or perf_counter() >= end - again:
             break
-        # at most 1: without a plan the cost is infinite
+        # The relative gap, or 1 without a plan, whose cost is infinite.
         missing = min(FIRST_LEAP, 1.0 - bound / cost)
         for climb in (partial(ascend, leap=missing), polish):
             soon = end - (end - perf_counter()) / 2
             best = best.or_better(*climb(cells, begin=best.prices, until=soon, check=check))
     if plan is None:
-        return Outcome(TIMEOUT, None, bound)
+        return Outcome(TIMEOUT, target=None, bound=bound)
     status = OPTIMAL if _is_proven(cost, bound, gap) else FEASIBLE
     return Outcome(status, cells.minimum + plan, bound)
 
@@ -192,7 +193,7 @@ def _branch_and_bound(
                 plan, cost = master.x, _plan_usd(cells, master.x)
         bound = max(bound, min(master.bound, best.bound + band.width))
         if bound >= cells.ceiling_usd:
-            return Outcome(INFEASIBLE, None, 0.0)
+            return Outcome(INFEASIBLE, target=None, bound=0.0)
         if _is_proven(cost, bound, gap) or not master.finished:
             break
         # A column further than the gap from its cell's cheapest is in no plan cheaper than
@@ -207,7 +208,9 @@ def _branch_and_bound(
         master = master if grown.size == band.size and not len(grown.boxes.cell) else None
         band = grown
     if plan is None:
-        return Outcome(TIMEOUT, None, bound, "" if master is None else master.died)
+        return Outcome(
+            TIMEOUT, target=None, bound=bound, died="" if master is None else master.died
+        )
     status = OPTIMAL if _is_proven(cost, bound, gap) else FEASIBLE
     return Outcome(status, cells.minimum + plan, bound)
 

@@ -38,7 +38,7 @@ def totals(problem: HorizonProblem, target: IntArray, lent: IntArray) -> tuple[T
 
 
 def costs(problem: HorizonProblem, target: IntArray, lent: IntArray) -> tuple[float, float]:
-    """Return the objective's total charge, and the part of it for instances that are up."""
+    """Return the objective over all periods, and what the running instances cost of it."""
     by_period = totals(problem, target, lent)
     weights = problem.first.weights
     total = sum(getattr(weights, m) * getattr(period, m) for period in by_period for m in MEASURES)
@@ -52,15 +52,15 @@ def costs(problem: HorizonProblem, target: IntArray, lent: IntArray) -> tuple[fl
 def by_window(problem: HorizonProblem, plan: HorizonPlan) -> tuple[WindowPlan, ...]:
     """Return the plan as consecutive windows with hourly figures.
 
-    Each window's bound is its share of the total bound. Times, binding constraints and conflicts
-    appear only in the first window.
+    The proven bound of the horizon is split in proportion to the windows' objectives. Times,
+    binding constraints and conflicts appear only in the first window.
     """
     share = plan.bound / plan.objective if plan.objective > 0 else 0.0
     weights, windows = problem.first.weights, []
-    for period, (window, taken) in enumerate(zip(problem.windows, plan.totals, strict=True)):
+    for period, (window, sums) in enumerate(zip(problem.windows, plan.totals, strict=True)):
         target, is_first = plan.target[period], period == 0
         fleet = fleet_usd(window, target)
-        objective = sum(getattr(weights, m) * getattr(taken, m) for m in MEASURES) / problem.hours
+        objective = sum(getattr(weights, m) * getattr(sums, m) for m in MEASURES) / problem.hours
         bound = min(objective, objective * share)
         windows.append(
             WindowPlan(
@@ -75,10 +75,7 @@ def by_window(problem: HorizonProblem, plan: HorizonPlan) -> tuple[WindowPlan, .
                 solve_seconds=plan.solve_seconds if is_first else 0.0,
                 binding=plan.binding if is_first else (),
                 conflict=plan.conflict if is_first else "",
-                totals=replace(
-                    taken,
-                    **{m: getattr(taken, m) / problem.hours for m in MEASURES},
-                ),
+                totals=replace(sums, **{m: getattr(sums, m) / problem.hours for m in MEASURES}),
             )
         )
     return tuple(windows)

@@ -42,11 +42,11 @@ def run_algorithm4(problem: PlacementProblem, current: Placement | None = None) 
     for s in by_priority(problem.services):
         service = problem.services[s]
         present = placed_replicas(placed, s, len(service.roles))
-        delta = tuple(w - h for w, h in zip(service.wanted, present, strict=True))
-        less = tuple(max(0, -d) for d in delta)
+        delta = tuple(wants - has for wants, has in zip(service.wanted, present, strict=True))
+        less = tuple(max(0, -change) for change in delta)
         if any(less):
             kept = scale_in(problem, kept, s, less)
-        more = tuple(max(0, d) for d in delta)
+        more = tuple(max(0, change) for change in delta)
         if any(more):
             new_rows, gaps = _scale_out(problem, ledger, kept, s, more)
             rows += new_rows
@@ -62,7 +62,11 @@ def by_priority(services: Sequence[Service]) -> list[int]:
 def _scale_out(
     problem: PlacementProblem, ledger: Ledger, placed: Placement, s: int, more: tuple[int, ...]
 ) -> tuple[list[Row], list[Unplaced]]:
-    """Place ``more`` replicas by role of service ``s``; return rows and unplaced units."""
+    """Place ``more`` replicas by role of service ``s``; return rows and unplaced units.
+
+    If only some roles grow, their replicas join the units that are there. Else new units are placed
+    one by one. Where there is no room, the next attempt gives up affinity or preferred GPU types.
+    """
     service = problem.services[s]
     present = placed.rows(placed.service == s)
     if len(service.roles) > 1 and not all(more):
@@ -178,7 +182,7 @@ def _add_to_groups(
 def no_room_reason(
     problem: PlacementProblem, ledger: Ledger, s: int, shape: tuple[int, ...]
 ) -> str:
-    """Return in words why a unit fits nowhere."""
+    """Return in words why a unit fits nowhere: too few free GPUs, or too few in one place."""
     service = problem.services[s]
     s1s = np.flatnonzero(problem.centre_of_s1 == service.centre).tolist()
     names = problem.topology.gpu_types

@@ -64,7 +64,11 @@ class SwitchClasses:
 
 
 def switch_classes(problem: PlacementProblem, *, together: bool) -> SwitchClasses:
-    """Return the classes of identical subtrees; with ``together`` False, one class per switch."""
+    """Return the classes of identical subtrees; with ``together`` False, one class per switch.
+
+    S1 switches are identical if their nodes have equal GPU types, sizes and free GPUs. Subgroups
+    are if they lie in one data centre with equal priority, and have identical switches.
+    """
     tree = problem.topology
     free = tree.gpus - problem.taken
     order = np.lexsort((free, tree.gpus, tree.gpu, tree.s1))
@@ -92,11 +96,15 @@ def switch_classes(problem: PlacementProblem, *, together: bool) -> SwitchClasse
         )
         by_key.setdefault(key, []).append(tuple(members))
     switches: list[tuple[int, ...]] = []
-    pool: list[int] = []
-    for p, copies in enumerate(by_key.values()):
+    class_of_switches: list[int] = []
+    for class_number, copies in enumerate(by_key.values()):
         kinds: dict[int, list[int]] = {}
         for s1 in (s1 for members in copies for s1 in members):
             kinds.setdefault(class_by_signature[s1], []).append(s1)
         switches += [tuple(members) for members in kinds.values()]
-        pool += [p] * len(kinds)
-    return SwitchClasses(tuple(switches), tuple(pool), tuple(tuple(c) for c in by_key.values()))
+        class_of_switches += [class_number] * len(kinds)
+    return SwitchClasses(
+        tuple(switches),
+        tuple(class_of_switches),
+        tuple(tuple(copies_of_class) for copies_of_class in by_key.values()),
+    )

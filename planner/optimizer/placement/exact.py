@@ -67,9 +67,12 @@ def place_exact(
         placement = placement_of(problem, where)
         return measure_placement(problem, placement, shares).penalty, placement
 
-    tried = [run_algorithm4(problem), place_blind(problem)]
+    candidates = [run_algorithm4(problem), place_blind(problem)]
     best = min(
-        ((measure_placement(problem, one, shares).penalty, one) for one in tried),
+        (
+            (measure_placement(problem, candidate, shares).penalty, candidate)
+            for candidate in candidates
+        ),
         key=_sum_points,
     )
     until = began + SOLVING * time_limit_s

@@ -31,10 +31,10 @@ class FreeSlots:
 
     @classmethod
     def of(cls, problem: PlacementProblem) -> FreeSlots:
-        """Count the slots of every GPU type and size that the services use."""
+        """Count the slots of every GPU type and size that the services use, by S1 switch."""
         tree = problem.topology
-        node = np.zeros(len(tree.gpu_types), np.int64)
-        np.maximum.at(node, tree.gpu, tree.gpus)
+        node_gpus = np.zeros(len(tree.gpu_types), np.int64)
+        np.maximum.at(node_gpus, tree.gpu, tree.gpus)
         sizes: dict[int, set[int]] = {}
         for service in problem.services:
             for part in (part for role in service.roles for part in role.parts):
@@ -45,15 +45,17 @@ class FreeSlots:
         )
         free = tree.gpus - problem.taken
         slots = np.zeros((len(problem.tiers), len(entries)), np.int64)
-        for e, (gpu, size) in enumerate(entries):
+        for index, (gpu, size) in enumerate(entries):
             nodes = np.flatnonzero(tree.gpu == gpu)
-            if size <= node[gpu]:
-                np.add.at(slots[:, e], tree.s1[nodes], free[nodes] // size)
+            if size <= node_gpus[gpu]:
+                np.add.at(slots[:, index], tree.s1[nodes], free[nodes] // size)
             else:
-                free_nodes = nodes[(free[nodes] == node[gpu]) & (tree.gpus[nodes] == node[gpu])]
-                np.add.at(slots[:, e], tree.s1[free_nodes], 1)
-                slots[:, e] //= -(-size // max(1, int(node[gpu])))
-        return cls(entries, slots, node)
+                free_nodes = nodes[
+                    (free[nodes] == node_gpus[gpu]) & (tree.gpus[nodes] == node_gpus[gpu])
+                ]
+                np.add.at(slots[:, index], tree.s1[free_nodes], 1)
+                slots[:, index] //= -(-size // max(1, int(node_gpus[gpu])))
+        return cls(entries, slots, node_gpus)
 
     def of_block(self, block: Block) -> IntArray:
         return self.taken(((gpu, size) for _, gpu, size in block.instances))
@@ -66,19 +68,19 @@ class FreeSlots:
         total = np.zeros(len(self.entries), np.int64)
         for gpu, size in instances:
             node = max(1, int(self.node[gpu]))
-            for e, (other, slot) in enumerate(self.entries):
+            for index, (other, slot) in enumerate(self.entries):
                 if other != gpu:
                     continue
                 if slot > node:
-                    total[e] += -(-size // node) // -(-slot // node)
+                    total[index] += -(-size // node) // -(-slot // node)
                 else:
                     full, rest = divmod(size, node)
-                    total[e] += full * (node // slot) + rest // slot
+                    total[index] += full * (node // slot) + rest // slot
         return total
 
 
 def _with_total(sizes: set[int]) -> set[int]:
-    """Add size 1 if sizes do not divide one another: then only the total is a bound."""
+    """Add size 1 if sizes do not divide one another: then only the number of GPUs is a bound."""
     ordered = sorted(sizes)
-    chain = all(b % a == 0 for a, b in pairwise(ordered))
-    return sizes if chain else sizes | {1}
+    divide = all(larger % smaller == 0 for smaller, larger in pairwise(ordered))
+    return sizes if divide else sizes | {1}

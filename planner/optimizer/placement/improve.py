@@ -79,7 +79,7 @@ def _place_again(
         tuple(pool),
         tuple((tuple(groups[number]),) for number in numbers),
     )
-    begin, rest = kinds.columns(problem.subgroup, counts)
+    begin, unchanged = kinds.columns(problem.subgroup, counts)
     units: dict[tuple[int, int], int] = {}
     for (kind, s, k, *_), n in begin.items():
         if kind != "part":
@@ -94,4 +94,4 @@ def _place_again(
     )
     if after >= before - 1e-6 * abs(before):
         return None
-    return rest | kinds.where(problem.subgroup, answer.counts), before - after
+    return unchanged | kinds.where(problem.subgroup, answer.counts), before - after

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from planner.optimizer.placement.problem import HIGH, Placement, PlacementProblem
 from simulation.arrays import BoolArray, FloatArray, IntArray
-from simulation.topology import CENTRE, KV_SHARE, NODE, S1, S2
+from simulation.topology import CENTRE, KV_SHARE, NODE, RACK, S1, S2
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,14 +68,12 @@ class Measures:
 
 
 def measure_placement(
-    problem: PlacementProblem,
-    placement: Placement,
-    shares: Sequence[float] = KV_SHARE,
+    problem: PlacementProblem, placement: Placement, shares: Sequence[float] = KV_SHARE
 ) -> Measures:
-    """Return all figures of ``placement``.
+    """Return all figures of ``placement``, and its penalty points.
 
     A unit's KV bandwidth is that of the lowest switch above all its instances. ``shares`` gives the
-    share of bandwidth at each switch level.
+    share of bandwidth at each level of switches.
     """
     units = measure_units(problem, placement, shares)
     services = problem.services
@@ -88,9 +86,9 @@ def measure_placement(
     ]
     points = POINTS.unplaced * sum(weight[s] * gpus for s, gpus in lost)
     unsplit = ~units.split
-    each = POINTS.unplaced * weight[units.service] + POINTS.fragment
-    # A split unit earns nothing for filling fragments.
-    points += float((each * units.gpus)[units.split].sum())
+    # A split unit counts as unplaced, and earns nothing for filling fragments.
+    per_gpu = POINTS.unplaced * weight[units.service] + POINTS.fragment
+    points += float((per_gpu * units.gpus)[units.split].sum())
     points += POINTS.missed * float(units.gpus[unsplit & ~units.honoured].sum())
     points += POINTS.bandwidth * float((units.gpus * (1 - units.share))[unsplit].sum())
     points += POINTS.fallback * float(units.fallback_gpus[unsplit].sum())
@@ -121,30 +119,27 @@ def measure_placement(
 def measure_units(
     problem: PlacementProblem, placement: Placement, shares: Sequence[float] = KV_SHARE
 ) -> Units:
-    """Return the properties of each placed unit."""
+    """Return the properties of each placed unit.
+
+    A unit is the smallest number of instances that keeps a service's ratio of prefill and decode.
+    The rows of ``placement`` are parts of instances, one per node.
+    """
     tree, services = problem.topology, problem.services
     keys, unit = np.unique(
         np.stack([placement.service, placement.unit]), axis=1, return_inverse=True
     )
-    unit, count = unit.reshape(-1), keys.shape[1]
+    unit, count = unit.reshape(-1), keys.shape[1]  # of each row its unit; number of units
     service = keys[0]
-    level = np.full(count, CENTRE, np.int64)
-    for candidate in (CENTRE, S2, S1, S1 - 1, NODE):
-        level[_single_valued(tree.above(candidate)[placement.node], unit, count)] = candidate
+    level = _lowest_level(tree.above, placement.node, unit, count)
     s1 = tree.s1[placement.node]
-    within = _single_valued(problem.subgroup[s1], unit, count)
-    several = np.array([len(each.roles) > 1 for each in services], bool)[service]
-    limit = np.array([{"s1": S1, "s2": S2, "none": CENTRE}[each.affinity] for each in services])
-    blocks, block_at = np.unique(
-        np.stack([unit, placement.role, placement.replica]), axis=1, return_inverse=True
-    )
-    together = _single_valued(s1, block_at.reshape(-1), blocks.shape[1])
-    broken = np.zeros(count, bool)
-    np.logical_or.at(broken, blocks[0], ~together)
-    parted = np.array([any(len(r.parts) > 1 for r in each.roles) for each in services], bool)
-    preferred = _preferred_types(problem)
-    first = preferred[placement.service, placement.role, placement.part]
-    need = np.array([each.need for each in services], np.int64)
+    several = np.array([len(row.roles) > 1 for row in services], bool)[service]
+    reach = np.array([{"s1": S1, "s2": S2, "none": CENTRE}[row.affinity] for row in services])
+    in_parts = np.array([any(len(r.parts) > 1 for r in row.roles) for row in services], bool)
+    broken = in_parts[service] & _has_broken_replica(placement, s1, unit, count)
+    preferred = _preferred_types(problem)[placement.service, placement.role, placement.part]
+    on_other_type = tree.gpu[placement.node] != preferred
+    need = np.array([row.need for row in services], np.int64)
+    # Steps of priority that a row's subgroup is above the need of its service.
     steps = np.maximum(0, problem.tiers[s1] - need[placement.service])
     tier = np.zeros(count, np.int64)
     np.maximum.at(tier, unit, problem.tiers[s1])
@@ -153,15 +148,39 @@ def measure_units(
         unit=keys[1],
         gpus=_group_sums(placement.gpus, unit, count),
         level=level,
-        honoured=(~several | (level <= limit[service])) & ~(parted[service] & broken),
-        split=several & ~within,
+        honoured=(~several | (level <= reach[service])) & ~broken,
+        split=several & ~_single_valued(problem.subgroup[s1], unit, count),
         share=np.where(several, np.asarray(shares, float)[level], 1.0),
-        fallback_gpus=_group_sums(
-            placement.gpus * (tree.gpu[placement.node] != first), unit, count
-        ),
+        fallback_gpus=_group_sums(placement.gpus * on_other_type, unit, count),
         dear_gpus=_group_sums(placement.gpus * steps, unit, count),
         tier=tier,
     )
+
+
+def _lowest_level(
+    above: Callable[[int], IntArray], node: IntArray, unit: IntArray, count: int
+) -> IntArray:
+    """Return the lowest level of the network at which one place holds a whole unit.
+
+    ``above(level)`` has the place of each node at a level.
+    """
+    lowest = np.full(count, CENTRE, np.int64)
+    for level in (CENTRE, S2, S1, RACK, NODE):  # downwards, so that the lowest remains
+        lowest[_single_valued(above(level)[node], unit, count)] = level
+    return lowest
+
+
+def _has_broken_replica(
+    placement: Placement, s1: IntArray, unit: IntArray, count: int
+) -> BoolArray:
+    """Return whether a unit has a replica whose parts lie under different S1 switches."""
+    replicas, replica = np.unique(
+        np.stack([unit, placement.role, placement.replica]), axis=1, return_inverse=True
+    )
+    together = _single_valued(s1, replica.reshape(-1), replicas.shape[1])
+    broken = np.zeros(count, bool)
+    np.logical_or.at(broken, replicas[0], ~together)
+    return broken
 
 
 def service_share(units: Units, s: int) -> tuple[float, float] | None:

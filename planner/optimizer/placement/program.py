@@ -52,6 +52,7 @@ class Program:
     def column(
         self, key: Key, cost: float, upper: float, entries: Sequence[tuple[int, float]]
     ) -> None:
+        """Add a variable from 0 to ``upper``; ``entries`` are (row, coefficient)."""
         self.keys.append(key)
         self.cost.append(cost)
         self.upper.append(upper)
@@ -89,9 +90,11 @@ def build_program(
     shares: Sequence[float],
     numbers: Mapping[tuple[int, int], int] | None = None,
 ) -> Program:
-    """Build the program over the classes of ``kinds``.
+    """Build the program over the classes of ``kinds``: how many units to place in each.
 
-    ``numbers`` limits the units by service and shape if not all are to be placed.
+    Per service, shape and set of GPU types, a column "unit" counts units within an S1 switch of a
+    class. "wide" counts units over the switches of a subgroup, whose replicas "part" places. "none"
+    counts units without a place. ``numbers`` limits the units if not all are to be placed.
     """
     program = Program()
     slots = np.array([room.slots[list(members)].sum(axis=0) for members in kinds.switches])
@@ -229,7 +232,7 @@ def _node_rows(
     """
     tree = problem.topology
     rows = {}
-    for c, members in enumerate(kinds.switches):
+    for switch_class, members in enumerate(kinds.switches):
         under = np.isin(tree.s1, members)
         for gpu in np.unique(tree.gpu[under]).tolist():
             nodes = under & (tree.gpu == gpu)
@@ -237,10 +240,10 @@ def _node_rows(
             if size != tree.gpus[nodes].min():
                 # Nodes of several sizes: fragments are not charged. The bound stays valid.
                 continue
-            taken = int(problem.taken[nodes].sum())
-            row = rows[c, gpu] = program.row(float(taken), highspy.kHighsInf)
-            program.fixed -= POINTS.fragment * taken
-            key = ("open", 0, 0, gpu, c, 0)
+            taken_gpus = int(problem.taken[nodes].sum())
+            row = rows[switch_class, gpu] = program.row(float(taken_gpus), highspy.kHighsInf)
+            program.fixed -= POINTS.fragment * taken_gpus
+            key = ("open", 0, 0, gpu, switch_class, 0)
             program.column(key, POINTS.fragment * size, int(nodes.sum()), [(row, float(size))])
     return rows
 

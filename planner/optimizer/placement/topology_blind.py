@@ -45,7 +45,7 @@ def _place_unit(
     shape: tuple[int, ...],
     of_type: dict[int, np.ndarray],
 ) -> list[Row]:
-    """Place a unit instance by instance, each on its most preferred type with room."""
+    """Place a unit, each instance on its preferred GPU type with room; else no row."""
     service = problem.services[s]
     rows: list[Row] = []
     first = ledger.instance

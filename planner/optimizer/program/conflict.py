@@ -30,7 +30,11 @@ Row = TypeVar("Row")
 
 
 def conflicting_set(problem: HorizonProblem) -> str:
-    """Return a sentence that names a minimal conflicting set of an infeasible ``problem``."""
+    """Return a sentence that names a minimal conflicting set of an infeasible ``problem``.
+
+    All limits and demands of the set cannot hold at once. Without any one of them, they can.
+    Fractional replicas are tried first, as that is faster.
+    """
     draft = draft_program(problem, cuts=False)
     program = draft.builder.program()
     words: dict[int, tuple[Callable[[int], str], int]] = {}

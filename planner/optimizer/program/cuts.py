@@ -61,7 +61,7 @@ def _add(
     lost: IntArray,
     need: float,
 ) -> None:
-    """Add the facets of one demand; ``region`` None means the instances of all regions."""
+    """Add the facets of one demand, of all regions if ``region`` is None, as rows."""
     first = draft.problem.first
     rows = cover_facets(first, model, columns, lost, need)
     if not len(rows):
@@ -71,10 +71,10 @@ def _add(
         inside &= draft.region == region
     cells = np.flatnonzero(inside)
     row = np.arange(len(rows))[:, None]
-    by = rows[:, np.searchsorted(columns, draft.column[cells])]
-    entries: list[Entry] = [(row, draft.x[period, cells][None], by)]
+    coefficients = rows[:, np.searchsorted(columns, draft.column[cells])]
+    entries: list[Entry] = [(row, draft.x[period, cells][None], coefficients)]
     if draft.lent is not None:
-        entries.append((row, draft.lent[period, cells][None], -by))
+        entries.append((row, draft.lent[period, cells][None], -coefficients))
     draft.builder.add("whole", entries, rows[:, -1], INF, len(rows))
 
 
@@ -113,21 +113,20 @@ def facets(
 ) -> FloatArray:
     """Return rows ``[a, b]`` with  a n >= b  for all whole n >= 0 with  sum C(n) >= need.
 
-    Shape ``[f, g + 1]``, with a >= 0, scaled to b = 1. Rows with b = 0 are omitted. ``bends`` lists
-    C(1), C(2), ... per column, up to the first that suffices alone. Without ``bends``, C is theta
-    n.
+    C(n) is the capacity of n instances of a column. Shape ``[f, g + 1]``, with a >= 0, scaled to
+    b = 1. Rows with b = 0 are omitted. ``bends`` lists C(1), C(2), ... per column, up to the first
+    that suffices alone. Without ``bends``, C is theta n. Too large a problem has no rows.
     """
     if bends:
         curves = [np.append(0.0, bend) for bend in bends]
     else:
         counts = np.ceil(need / np.array(theta) - EDGE).astype(int)
-        curves = [each * np.arange(n + 1) for each, n in zip(theta, counts, strict=True)]
+        curves = [capacity * np.arange(n + 1) for capacity, n in zip(theta, counts, strict=True)]
     max_counts = np.array([len(curve) - 1 for curve in curves])
     if len(max_counts) == 1:
         return np.array([[1.0 / max_counts[0], 1.0]]) if max_counts[0] > 0 else np.empty((0, 2))
-    order = np.argsort(max_counts)[
-        ::-1
-    ]  # The longest axis is computed from the others, not listed.
+    # The longest axis is computed from the others, not listed.
+    order = np.argsort(max_counts)[::-1]
     max_counts, curves = max_counts[order], [curves[g] for g in order]
     if np.prod(max_counts[1:] + 1) > POINTS:
         return np.empty((0, len(max_counts) + 1))

@@ -60,8 +60,9 @@ def pools(draft: Draft) -> None:
 def all_sides(draft: Draft) -> None:
     """Add  sum_{g in side} C(x - d)  >=  share served   for every side, period and region.
 
-    Every side must have capacity for the demand served. A side is a group of columns, such as
-    prefill or decode. Rows are added only if there are several. See the module for the symbols.
+    A side is a group of columns of one role, such as prefill or decode. Each must have capacity for
+    the demand served. With a single side, other rows say so already, and none are added. See the
+    module for the symbols.
     """
     if draft.served is None:
         return
@@ -137,10 +138,8 @@ def capacity(draft: Draft) -> None:
         size = window.gpus_per_instance[draft.model, draft.column]
         entries: list[Entry] = [(row, draft.x[period], size)]
         entries += draft.starting(period, row, size)
-        gpus, words = (
-            window.capacity_gpus,
-            partial(_minimum_words, window, draft.problem.within(period)),
-        )
+        gpus = window.capacity_gpus
+        words = partial(_minimum_words, window, draft.problem.within(period))
         draft.builder.add("capacity", entries, -INF, gpus.ravel(), gpus.size, words)
 
 
@@ -169,7 +168,7 @@ def lending(draft: Draft) -> None:
 
 
 def minimum(draft: Draft) -> None:
-    """Add  x[p] - d[p]  >=  minimum[p,l,r,g]   where the minimum is above 0 (E2).
+    """Add  x[p] - d[p]  >=  minimum[p,l,r,g]   where the minimum is above 0.
 
     Before period ``lead``, no requested instance can be up yet. The minimum is then at most the
     present fleet.
@@ -190,7 +189,7 @@ def minimum(draft: Draft) -> None:
 
 
 def maximum(draft: Draft) -> None:
-    """Add  x[p]  <=  maximum[p,l,r,g]   where capacity alone would allow more (E2)."""
+    """Add  x[p]  <=  maximum[p,l,r,g]   where capacity alone would allow more."""
     for period, window in enumerate(draft.problem.windows):
         maximums, room = window.maximum[draft.cell], window.room[draft.region, draft.column]
         cells = np.flatnonzero(
@@ -237,7 +236,11 @@ def rerouting(draft: Draft) -> None:
 def _flows(
     draft: Draft, allowed_shares: FloatArray, lost: int | None = None, words_before: str = ""
 ) -> None:
-    """Add the rows of ``rerouting`` for ``allowed_shares [r, r]``, without region ``lost``."""
+    """Add the rows of ``rerouting`` for ``allowed_shares [r, r]``, without region ``lost``.
+
+    A flow is the demand of a model and region that another region serves, at the time of the
+    model's joint peak. Flows must cover the demand, and a region the flows into it.
+    """
     problem = draft.problem
     models, regions = len(problem.first.models), len(problem.first.regions)
     pair = np.arange(draft.pairs)
@@ -255,8 +258,8 @@ def _flows(
             entries += [(pair, tier[period][model], 1.0) for tier in draft.beyond]
         words = partial(_home_words, window, words_before + problem.within(period), rho)
         draft.builder.add("reroute", entries, rho, INF, draft.pairs, words)
-        into = model[:, None] * regions + np.arange(regions)
-        entries = [(into, flow, -1.0), *draft.serving(period, pair)]
+        target_pair = model[:, None] * regions + np.arange(regions)
+        entries = [(target_pair, flow, -1.0), *draft.serving(period, pair)]
         draft.builder.add("side", entries, 0.0, INF, draft.pairs)
 
 
@@ -339,6 +342,7 @@ def _home_words(window: PlanningProblem, within: str, rho: FloatArray, row: int)
 def _bound_words(
     draft: Draft, least_or_most: str, limit: IntArray, cells: IntArray, within: str, row: int
 ) -> str:
+    """Return the words of a minimum or maximum of instances, for a conflict."""
     cell = cells[row]
     where = on_gpu(
         draft.problem.first,

@@ -96,14 +96,17 @@ class Pools:
             entries.append((np.arange(len(cells)), lent[cells], 1.0))
         builder.add("pool", entries, -INF, 0.0, len(cells))
         for binary, sign in ((self.opened, 1.0), (self.filled, -1.0)):
-            of = np.flatnonzero(binary != NONE)
-            rows = np.arange(len(of))
+            stretches = np.flatnonzero(binary != NONE)
+            rows = np.arange(len(stretches))
             builder.add(
                 "pool",
-                [(rows, self.serving[of], sign), (rows, binary[of], -sign * self.length[of])],
+                [
+                    (rows, self.serving[stretches], sign),
+                    (rows, binary[stretches], -sign * self.length[stretches]),
+                ],
                 -INF,
                 0.0,
-                len(of),
+                len(stretches),
             )
 
     def fill(self, values: FloatArray, serving: IntArray) -> None:

@@ -164,11 +164,13 @@ class Search:
         return self.until - perf_counter()
 
     def _solve(self, program: LinearProgram, start: FloatArray | None, left: float) -> Solution:
-        """Solve ``program`` with the settings of the search, within ``left`` seconds."""
+        """Solve ``program`` from ``start`` with the settings of the search, in ``left`` seconds."""
         if not len(program.cost):  # There may be a demand without any variable to serve it.
             unmet = np.any(program.row_lower > 0) or np.any(program.row_upper < 0)
             return (
-                Solution(INFEASIBLE, None, np.inf) if unmet else Solution(OPTIMAL, np.zeros(0), 0.0)
+                Solution(INFEASIBLE, values=None, bound=np.inf)
+                if unmet
+                else Solution(OPTIMAL, np.zeros(0), 0.0)
             )
         limit = max(min(LEAST_S, self.effort.time_limit_s), left)
         return SOLVERS[self.effort.solver](

@@ -129,8 +129,9 @@ def _served(
 ) -> dict[tuple[int, int], pulp.LpVariable | Expression]:
     """Return the tokens/s that each model serves in each region, by indices (i, j).
 
-    It is the capacity of the weakest side (such as prefill or decode). With one side, it is an
-    expression. With several, it is a variable that stays below each.
+    It is the capacity of the weakest side, a group of columns of one role such as prefill or
+    decode. With one side, it is an expression. With several, it is a variable that stays below the
+    capacity of each.
     """
     models, regions, columns = (range(size) for size in problem.current.shape)
     sides = role_sides(problem)
@@ -251,11 +252,7 @@ def solve_window_program(
 
 
 def _with_fewer_changes(
-    problem: PlanningProblem,
-    stated: WindowProgram,
-    solved: Solution,
-    effort: Effort,
-    left_s: float,
+    problem: PlanningProblem, stated: WindowProgram, solved: Solution, effort: Effort, left_s: float
 ) -> IntArray:
     """Return the replicas with the fewest starts and stops at a cost <= bound (1 + gap)."""
     target, program, cost = stated.target(), stated.program, stated.program.objective
@@ -275,6 +272,7 @@ def _with_fewer_changes(
 
 
 def _solve(program: pulp.LpProblem, effort: Effort, time_limit_s: float) -> Solution:
+    """Solve on HiGHS, from the variables' values if an earlier search set them."""
     solver = _Highs(
         msg=False, gapRel=effort.gap, gapAbs=0.0, timeLimit=max(0.05, time_limit_s), threads=1
     )

@@ -76,10 +76,8 @@ class Draft:
             lent = builder.grid(
                 shape, cost=-earns, upper=np.where(earns > 0, np.inf, 0.0), integral=True
             )
-        straight, bends = (
-            Pools.straight(first.theta_tps[cell[0], cell[2]]),
-            is_nonlinear(first).any(),
-        )
+        straight = Pools.straight(first.theta_tps[cell[0], cell[2]])
+        bends = is_nonlinear(first).any()
         gone = sorted({int(lost) for side in role_sides(first) for lost in side.lost})
         pools = [
             {
@@ -139,15 +137,18 @@ class Draft:
     ) -> list[Entry]:
         """Return entries for the tokens/s that each cell carries on a side, times ``times``.
 
-        A side is a group of columns, such as prefill. ``row`` ``[n]`` is the row of each cell.
+        A side is a group of columns of one role, such as prefill. ``row`` ``[n]`` is the row of
+        each cell. A pool's capacity is a line with bends, so it has entries of its own.
         """
         entries: list[Entry] = []
         for lost, pools in self.pools[period].items():
-            by = (side.columns & (side.lost == lost))[self.column] * np.asarray(times, float)
-            if by.any():
-                entries += self.up(period, row, by * pools.plain)
+            coefficients = (side.columns & (side.lost == lost))[self.column] * np.asarray(
+                times, float
+            )
+            if coefficients.any():
+                entries += self.up(period, row, coefficients * pools.plain)
                 cells = pools.cell
-                entries.append((row[cells], pools.serving, by[cells] * pools.slope))
+                entries.append((row[cells], pools.serving, coefficients[cells] * pools.slope))
         return entries
 
     def starting(self, period: int, row: npt.ArrayLike, by: npt.ArrayLike) -> list[Entry]:
@@ -199,6 +200,8 @@ class Draft:
             for pools in by_lost.values():
                 pools.fill(values, serving[period][self.cell])
         if self.served is not None:
-            for period, of in enumerate(self.served):
-                values[of] = carried_tps(self.problem.first, serving[period]).min(axis=0).ravel()
+            for period, variables in enumerate(self.served):
+                values[variables] = (
+                    carried_tps(self.problem.first, serving[period]).min(axis=0).ravel()
+                )
         return values

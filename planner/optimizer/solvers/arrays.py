@@ -151,9 +151,11 @@ class Builder:
         ``entries`` are (row counted from 0, column, coefficient) and broadcast.
         """
         for row, column, value in entries:
-            rows, of, by = np.broadcast_arrays(row, column, np.asarray(value, float))
-            self._entries.append((rows.ravel() + self.rows, of.ravel(), by.ravel()))
-        broadcast = tuple(np.broadcast_to(np.asarray(a, float), count) for a in (lower, upper))
+            rows, columns, coefficients = np.broadcast_arrays(row, column, np.asarray(value, float))
+            self._entries.append((rows.ravel() + self.rows, columns.ravel(), coefficients.ravel()))
+        broadcast = tuple(
+            np.broadcast_to(np.asarray(bound, float), count) for bound in (lower, upper)
+        )
         self._bounds.append((broadcast[0], broadcast[1]))
         self.families.append(Family(family, self.rows, self.rows + count, words))
         self.rows += count

@@ -50,15 +50,15 @@ def solve_on_cbc(
 
 
 def _read(program: LinearProgram, answer: Path, log: str, died: str) -> Solution:
-    """Read CBC's answer file and the bound in its log."""
+    """Return the solution in CBC's answer file, with the bound in its log."""
     bounds = re.findall(r"^Lower bound:\s+(\S+)", log, flags=re.MULTILINE)
     bound = float(bounds[-1]) - ROUNDING if bounds else -np.inf
     lines = answer.read_text().splitlines() if answer.exists() else []
     if not lines:
-        return Solution(TIMEOUT, None, bound, died)
+        return Solution(TIMEOUT, values=None, bound=bound, died=died)
     head = lines[0].lower()
     if "infeasible" in head:
-        return Solution(INFEASIBLE, None, np.inf)
+        return Solution(INFEASIBLE, values=None, bound=np.inf)
     values = np.zeros(len(program.cost))  # CBC does not list values of 0.
     for line in lines[1:]:
         _, column, value, _ = line.replace("**", "").split()
@@ -66,7 +66,7 @@ def _read(program: LinearProgram, answer: Path, log: str, died: str) -> Solution
     fractions = np.abs(values - np.rint(values))[program.whole]
     # Out of time, CBC may print the solution of the relaxation.
     if not program.keeps(values) or np.any(fractions > KEPT):
-        return Solution(TIMEOUT, None, bound, died)
+        return Solution(TIMEOUT, values=None, bound=bound, died=died)
     if head.startswith("optimal"):
         objective = float(program.cost @ values)
         return Solution(OPTIMAL, values, bound if bounds else objective)

@@ -112,7 +112,7 @@ def _read(folder: Path, died: str) -> Solution:
         return _solved_of_status(state, values if answer[2] else None, proven)
     if values is not None:
         return Solution(FEASIBLE, values, proven, died, cut=True)
-    return Solution(TIMEOUT, None, proven, died, cut=True)
+    return Solution(TIMEOUT, values=None, bound=proven, died=died, cut=True)
 
 
 def _solve_in_process(
@@ -123,11 +123,9 @@ def _solve_in_process(
     start: FloatArray | None,
     outside: float,
 ) -> Solution:
-    """Solve in this process, which is faster for small programs."""
+    """Solve in this process, which is faster for small programs, up to ``outside``."""
 
     def enough(best: float, bound: float) -> bool:
-        # Nothing more can be proven: solutions outside the program may cost as little as
-        # ``outside``.
         return bound >= outside and outside < best * (1 - gap) and best < highspy.kHighsInf
 
     highs = silent_highs(time_limit_s=time_limit_s, gap=gap)
@@ -153,7 +151,7 @@ def _solved_of_status(
 ) -> Solution:
     """Map a HiGHS model status to a result; raises ``SolverFailed`` for an unexpected status."""
     if state in (STATES.kInfeasible, STATES.kUnboundedOrInfeasible):
-        return Solution(INFEASIBLE, None, np.inf)
+        return Solution(INFEASIBLE, values=None, bound=np.inf)
     if state in (STATES.kOptimal, STATES.kModelEmpty):
         return Solution(OPTIMAL, values, bound)
     if state in (STATES.kTimeLimit, STATES.kInterrupt):

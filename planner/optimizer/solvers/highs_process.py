@@ -51,24 +51,24 @@ def solve(folder: str) -> None:
         solution = highspy.HighsSolution()
         solution.col_value = part["start"]
         highs.setSolution(solution)
-    reported, outside, gap = [0.0, -np.inf], float(part["outside"]), float(part["gap"])
+    last_report, outside, gap = [0.0, -np.inf], float(part["outside"]), float(part["gap"])
 
-    def better(event: Any) -> None:
+    def save_incumbent(event: Any) -> None:
         _save_atomically(folder, "incumbent", np.array(event.data_out.mip_solution))
 
-    def look(event: Any) -> None:
+    def report_bound(event: Any) -> None:
+        """Write the bound every ``REPORT_EVERY_S``, and end the search if no more can be proven."""
         now, bound = perf_counter(), event.data_out.mip_dual_bound
-        if now - reported[0] >= REPORT_EVERY_S and bound > reported[1]:
-            reported[:] = now, bound
+        if now - last_report[0] >= REPORT_EVERY_S and bound > last_report[1]:
+            last_report[:] = now, bound
             _save_atomically(folder, "bound", np.array(bound))
         best = event.data_out.mip_primal_bound
-        # Nothing more can be proven: solutions outside the program may cost as little as
-        # ``outside``.
+        # Solutions outside the program may cost as little as ``outside``: no more can be proven.
         if bound >= outside and outside < best * (1 - gap) and best < highspy.kHighsInf:
             event.interrupt()
 
-    highs.cbMipImprovingSolution.subscribe(better)
-    highs.cbMipInterrupt.subscribe(look)
+    highs.cbMipImprovingSolution.subscribe(save_incumbent)
+    highs.cbMipInterrupt.subscribe(report_bound)
     highs.run()
     info = highs.getInfo()
     feasible = info.primal_solution_status == 2

@@ -64,7 +64,7 @@ def documents(export: Export) -> list[Document]:
 
 
 def _pod_autoscaler(export: Export, pool: Pool) -> Document:
-    """Return the PodAutoscaler of a pool."""
+    """Return the PodAutoscaler of a pool: a constant minimum, and schedules above it."""
     counts = export.plan.counts(pool)
     base = floor_of(counts, export.plan.floor(pool))
     scheduled = schedules(export.plan, counts, base)

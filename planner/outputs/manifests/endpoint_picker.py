@@ -100,24 +100,28 @@ def formula(out_above: float, in_below: float) -> str:
 
 
 def _triggers(policy: EndpointPicker, pool: Pool, rule: Rule) -> list[tuple[str, str, float]]:
-    """Return the triggers of a pool: name, query and threshold of each."""
+    """Return the triggers of a pool: name, Prometheus query and threshold of each.
+
+    The policy's name says which signal they follow: requests in flight, queue, saturation, tokens
+    or, in all other cases, the larger of TTFT and TBT over its limit.
+    """
     first, second = policy.targets
-    model, named = f'model_name="{pool.model}"', f'inference_pool="{pool.name}"'
-    pods = f'pod=~"{pool.name}-.*"'
-    running = ("running", f"sum({RUNNING}{{{model}}})", second)
+    model_label, pool_label = f'model_name="{pool.model}"', f'inference_pool="{pool.name}"'
+    pod_label = f'pod=~"{pool.name}-.*"'
+    running = ("running", f"sum({RUNNING}{{{model_label}}})", second)
     if policy.name == "epp-inflight":
-        return [("running", f"sum({RUNNING}{{{model}}})", first)]
+        return [("running", f"sum({RUNNING}{{{model_label}}})", first)]
     if policy.name == "epp-queue":
-        return [("queue", f"sum({QUEUE}{{{model}}})", first), running]
+        return [("queue", f"sum({QUEUE}{{{model_label}}})", first), running]
     if policy.name == "epp-saturation":
-        return [("saturation", f"max({SATURATION}{{{named}}})", first), running]
+        return [("saturation", f"max({SATURATION}{{{pool_label}}})", first), running]
     if policy.name == "epp-tokens":
         velocity = policy.prefill_tps or rule.found(pool, VELOCITY)
         if velocity is None:
             raise PlannerError(f"The result has no {VELOCITY} of {place_words(pool)}.")
         endpoints = f'endpoint_name=~"{pool.name}-.*"'
         backlog = f"(sum({INFLIGHT}{{{endpoints}}}) / {velocity:.6g}) or vector(0)"
-        memory = f"sum({MEMORY}{{{pods}}}) or vector(0)"
+        memory = f"sum({MEMORY}{{{pod_label}}}) or vector(0)"
         by_role = [("prefill", backlog, first), ("decode", memory, second)]
         return [row for row in by_role if pool.role not in ("prefill", "decode")
                 or row[0] == pool.role]  # fmt: skip
@@ -125,18 +129,18 @@ def _triggers(policy: EndpointPicker, pool: Pool, rule: Rule) -> list[tuple[str,
               (TBT, rule.found(pool, TBT_LIMIT) or policy.tbt_ms))  # fmt: skip
     shares = [
         f"histogram_quantile({QUANTILE}, sum by (le) "
-        f"(rate({metric}_bucket{{{model}}}[{RATE_S:g}s]))) / {limit / 1000:.6g} >= 0"
+        f"(rate({metric}_bucket{{{model_label}}}[{RATE_S:g}s]))) / {limit / 1000:.6g} >= 0"
         for metric, limit in limits
         if limit
     ]
-    worst = " or ".join(f'label_replace({share}, "of", "{i}", "", "")'
+    larger_share = " or ".join(f'label_replace({share}, "of", "{i}", "", "")'
                         for i, share in enumerate(shares))  # fmt: skip
-    raw = f"clamp_max(max({worst}) or vector(0), {CLAMP:g})"
-    scaled = f'deployment="{pool.name}"'
+    capped = f"clamp_max(max({larger_share}) or vector(0), {CLAMP:g})"
+    deployment_label = f'deployment="{pool.name}"'
     return [
-        ("saturation", f"avg_over_time({raw}[{MEAN_S:g}s:15s])", 1.0),
-        ("replicas", f"max(kube_deployment_status_replicas{{{scaled}}})", 1.0),
-        ("readyReplicas", f"max(kube_deployment_status_replicas_ready{{{scaled}}})", 1.0),
+        ("saturation", f"avg_over_time({capped}[{MEAN_S:g}s:15s])", 1.0),
+        ("replicas", f"max(kube_deployment_status_replicas{{{deployment_label}}})", 1.0),
+        ("readyReplicas", f"max(kube_deployment_status_replicas_ready{{{deployment_label}}})", 1.0),
     ]
 
 

@@ -25,7 +25,7 @@ API, KIND = "autoscaling/v2", "HorizontalPodAutoscaler"
 
 
 def documents(export: Export) -> list[Document]:
-    """Return one HorizontalPodAutoscaler per pool."""
+    """Return one HorizontalPodAutoscaler per pool, which follows the plan or its rule's metric."""
     plan = export.plan
     if plan.rule:
         name, series = pod_metric(plan.rule)

@@ -132,7 +132,7 @@ def behaviour(plan: Plan, pool: Pool) -> dict[str, Any]:
 
 
 def triggers(export: Export, pool: Pool) -> list[dict[str, Any]]:
-    """Return the triggers of a pool: those of its rule, or its schedule and its load guard."""
+    """Return the triggers of a pool: its rule's query, or the plan's schedule and load guard."""
     plan = export.plan
     if plan.rule:
         return [

@@ -223,8 +223,7 @@ def _x_scale(chart: Chart, clock: str) -> Scale:
         every = ceil(len(names) / LABELS)
         places = {name: LEFT + room * (i + 0.5) / len(names) for i, name in enumerate(names)}
         return Scale(
-            lambda value: places[str(value)],
-            tuple((places[name], name) for name in names[::every]),
+            lambda value: places[str(value)], tuple((places[name], name) for name in names[::every])
         )
     return _number_scale([float(x) for x in values], chart.x.log)  # type: ignore[arg-type]
 

@@ -147,14 +147,18 @@ DATES = [
 def _layout(
     height: int, x: str, y: str, right: str, together: bool, special: dict[str, Any]
 ) -> dict[str, Any]:
-    """Return the Plotly layout of a figure; ``special`` has settings that override it."""
-    rest = {name: value for name, value in special.items() if name != "bare"}
+    """Return the Plotly layout of a figure; ``special`` has settings that override it.
+
+    ``x``, ``y`` and ``right`` are the titles of the axes. With ``together``, one label shows all
+    values at an x. ``bare`` in ``special`` leaves out the title of the x axis.
+    """
+    layout = {name: value for name, value in special.items() if name != "bare"}
     axes = {
         "xaxis": {"title": {"text": x}, "showgrid": False, "automargin": True},
         "yaxis": {"title": {"text": y}} | _AXIS,
     }
     if x == zone_name():  # an axis of dates
-        rest["meta"] = x
+        layout["meta"] = x
         axes["xaxis"] |= {"tickformatstops": DATES, "hoverformat": f"%-d %b %Y, %H:%M {x}"}
     if right:
         axes["yaxis2"] = {"title": {"text": right}} | _RIGHT
@@ -163,11 +167,11 @@ def _layout(
     legend = {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0}
     if together:
         legend["traceorder"] = "normal"
-        rest["hovermode"] = "x unified"
+        layout["hovermode"] = "x unified"
     return {
         "height": height,
         "margin": {"l": 56, "r": 16, "t": 8, "b": 24 if special.get("bare") else 40},
         "legend": legend,
-        **{name: axis | rest.pop(name, {}) for name, axis in axes.items()},
-        **rest,
+        **{name: axis | layout.pop(name, {}) for name, axis in axes.items()},
+        **layout,
     }

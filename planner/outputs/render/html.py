@@ -144,7 +144,7 @@ def svg_of(drawing: Drawing, chart: Chart) -> SafeString:
 
 
 def _part(part: Path | Box | Text) -> SafeString:
-    """Return a shape as SVG."""
+    """Return a line or area, a rectangle or a text of a drawing as an SVG element."""
     match part:
         case Path():
             points = " ".join(f"{x:.1f},{y:.1f}" for x, y in part.points)

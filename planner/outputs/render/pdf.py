@@ -155,7 +155,7 @@ def _text(text: str, style: ParagraphStyle = BODY, **more: Any) -> Paragraph:
 
 
 def _story(report: Report, cover: Cover) -> list[Flowable]:
-    """Return the parts of the document in order."""
+    """Return the parts of the document in order: cover, charts, decision, signatures, appendix."""
     document = document_of(report)
     about = f"{report.about}. " if report.about else ""
     story: list[Flowable] = [
@@ -272,15 +272,15 @@ def _parts(table: Table) -> list[Table]:
 
     Each part repeats the first column, which names the rows.
     """
-    first, *rest = least_widths(table)
+    first_width, *other_widths = least_widths(table)
     parts: list[list[int]] = []
-    taken = ROOM
-    for column, width in enumerate(rest, start=1):
-        if taken + width > ROOM:
+    used_width = ROOM
+    for column, width in enumerate(other_widths, start=1):
+        if used_width + width > ROOM:
             parts.append([0])
-            taken = first
+            used_width = first_width
         parts[-1].append(column)
-        taken += width
+        used_width += width
     if len(parts) <= 1:
         return [table]
     return [
@@ -315,7 +315,7 @@ def _word_width(text: str, font: str) -> float:
 
 
 def _table(table: Table, clock: str) -> Flowable:
-    """Return a table for the page."""
+    """Return a table for the page: numbers to the right, marked rows with a pale background."""
     heads = [_text(head.full, HEAD_RIGHT if head.numeric else HEAD) for head in table.heads]
     rows = [
         [

@@ -35,7 +35,7 @@ PER_CENT = (Form.SHARE, Form.CHANGE)
 
 
 def figure_of(chart: Chart, clock: str = "utc") -> Figure:
-    """Return a chart as data and layout of Plotly."""
+    """Return a chart, with times in ``clock``, as data and layout of Plotly."""
     areas = all(series.shape is Shape.AREA for series in chart.series)
     others = cycle(AREAS if areas else OTHERS)
     traces = [
@@ -93,7 +93,7 @@ def _axis(axis: Axis) -> dict[str, Any]:
 
 
 def _traces(series: Series, colour: str, chart: Chart, clock: str) -> Iterator[dict[str, Any]]:
-    """Yield a series as one trace, or as two if it is a band."""
+    """Yield a series as one trace of Plotly, or two if it is a band: lower and upper edge."""
     x = [_position(value, clock) for value in series.x]
     axis = chart.right if series.right and chart.right else chart.y
     trace: dict[str, Any] = {
@@ -121,10 +121,10 @@ def _traces(series: Series, colour: str, chart: Chart, clock: str) -> Iterator[d
         "shape": "hv" if series.shape is Shape.STEP else "linear",
     }  # fmt: skip
     if series.shape is Shape.BAND:
-        edge = {"line": line | {"width": 0}, "hoverinfo": "skip", "hovertemplate": None}
-        yield trace | edge | {"y": list(series.low), "showlegend": False}
+        hidden_edge = {"line": line | {"width": 0}, "hoverinfo": "skip", "hovertemplate": None}
+        yield trace | hidden_edge | {"y": list(series.low), "showlegend": False}
         opacity = 0.5 if series.role is Role.SHORTFALL else 0.22
-        yield trace | edge | {"fill": "tonexty", "fillcolor": _with_opacity(colour, opacity)}
+        yield trace | hidden_edge | {"fill": "tonexty", "fillcolor": _with_opacity(colour, opacity)}
         return
     if series.shape is Shape.AREA:
         fill = {"stackgroup": "all", "fillcolor": _with_opacity(colour, 0.7)}

@@ -50,7 +50,7 @@ def _format(book: Any, form: Form) -> Any:
 
 
 def _answer(book: Any, report: Report, cover: Cover, bold: Any, text: Any) -> None:
-    """Write the first sheet: the answer, the run and the facts."""
+    """Write the first sheet: the answer, the run, the facts, warnings and sign-offs."""
     sheet = book.add_worksheet("Answer")
     sheet.set_column(0, 0, 28)
     sheet.set_column(1, 1, 24)
@@ -88,7 +88,7 @@ def _answer(book: Any, report: Report, cover: Cover, bold: Any, text: Any) -> No
 
 
 def _fact(fact: Fact) -> tuple[str, str, str]:
-    """Return the cells of a fact."""
+    """Return the cells of a fact: its label, its value, and its change and note in one."""
     return fact.label, fact.text, " · ".join(filter(None, (fact.change, fact.note)))
 
 

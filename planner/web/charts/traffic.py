@@ -37,19 +37,19 @@ def rate_figure(
     clock: str,
     lost: Sequence[Json] = (),
 ) -> Figure:
-    """Draw the ``rates`` of all labels stacked, and the line of their ``total``.
+    """Draw the ``rates`` of all labels stacked, and a line of their sum, ``total``.
 
-    Times of ``lost`` data are shaded. ``rates`` and ``total`` have columns place, label, start_s,
-    seconds and ``field``.
+    ``field`` is the column with the rates. Both tables also have the columns place, label, start_s
+    and seconds. Times of ``lost`` data are shaded.
     """
-    parts = rates.sort("place", "start_s").partition_by("place", as_dict=True)
-    single = len(parts) == 1
+    rates_by_label = rates.sort("place", "start_s").partition_by("place", as_dict=True)
+    single = len(rates_by_label) == 1
     lines: list[dict[str, Any]] = []
-    for (place,), part in parts.items():
-        label = str(part["label"][0])
+    for (place,), label_rates in rates_by_label.items():
+        label = str(label_rates["label"][0])
         colour = colour_of(label, int(str(place)))
         lines.append(
-            _course(part, field, clock)
+            _course(label_rates, field, clock)
             | {
                 "name": label if not single else "Total",
                 "mode": "lines",
@@ -144,15 +144,16 @@ def lengths_figure(lengths: Sequence[Json], levels: Sequence[float], places: Jso
     lines = []
     for length in lengths:
         reached = [
-            (most, level)
-            for most, level in zip(length["quantiles"], levels, strict=True)
+            (longest, level)
+            for longest, level in zip(length["quantiles"], levels, strict=True)
             if level <= MOST_LENGTHS
         ]
         place = places.get(length["label"], 0)
         lines.append(
             {
                 "type": "scatter", "mode": "lines", "name": length["label"],
-                "x": [max(most, 1) for most, _ in reached], "y": [level for _, level in reached],
+                "x": [max(longest, 1) for longest, _ in reached],
+                "y": [level for _, level in reached],
                 "line": {"width": 1.6, "color": colour_of(length["label"], place), "shape": "hv"},
                 "hovertemplate": "%{y:.0%} have at most %{x:,.0f}",
             }

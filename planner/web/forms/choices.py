@@ -38,7 +38,7 @@ class Names:
 
 
 def names_of(data: dict[str, Any]) -> Names:
-    """Return the names that the form for the document ``data`` offers."""
+    """Return the names that the form for the document ``data`` offers, also the catalogue's."""
     profiles = rows_of(data, "profiles")
     own_profiles = [
         ProfileChoice(profile.model, profile.gpu, profile.tp, profile.name)

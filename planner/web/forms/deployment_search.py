@@ -57,6 +57,7 @@ class ConfigureForm(DressedForm):
     )  # fmt: skip
 
     def clean_prices(self) -> dict[str, float]:
+        """Return prices by GPU type from text such as "H100-SXM=2.50, L4=0.6"."""
         prices: dict[str, float] = {}
         for part in self.cleaned_data["prices"].replace("\n", ",").split(","):
             if not part.strip():

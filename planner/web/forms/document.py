@@ -67,7 +67,7 @@ def study_values(data: Row) -> Row:
 
 
 def row_values(data: Row) -> dict[str, list[Row]]:
-    """Return initial values of every row form, by section."""
+    """Return initial values of every row form, by section; ``at`` is the row's number."""
     plain = {
         section: [{**row, "at": i} for i, row in enumerate(rows_of(data, dotted))]
         for section, dotted in LISTS.items()

@@ -33,6 +33,7 @@ class LevelField(forms.CharField):
         )
 
     def clean(self, value: Any) -> Any:
+        """Return a quantile as a number, "mean", or "" for the default."""
         text = str(super().clean(value)).lower()
         if text in ("", MEAN):
             return text

@@ -90,6 +90,7 @@ class LaunchForm(DressedForm):
     )
 
     def clean(self) -> dict[str, Any]:
+        """Return the values with the 24 rates of a day of the user's own, and the GPU's name."""
         values: dict[str, Any] = super().clean() or {}
         if values.get("day") == OWN:
             try:
@@ -109,7 +110,7 @@ class LaunchForm(DressedForm):
         return values
 
     def asked(self) -> LaunchDescription:
-        """Return the launch in a valid form."""
+        """Return the launch that a valid form describes, with percentages as fractions."""
         values: dict[str, Any] = {
             name: tidy(value) if isinstance(value, float) else value
             for name, value in self.cleaned_data.items()

@@ -81,6 +81,7 @@ class ProfileChoice:
 
     @property
     def label(self) -> str:
+        """Return the profile in words, with its name, kind, precision and engine if stated."""
         text = f"{self.model} on {self.gpu} × {self.tp}"
         if self.name:
             version = f"version {self.version}" if self.version else "newest version"

@@ -52,6 +52,7 @@ class SharesField(forms.Field):
         return shares
 
     def prepare_value(self, value: Any) -> Any:
+        """Return shares by name as text, such as "us-east 70 %, us-west 30 %"."""
         if not isinstance(value, dict):
             return value
         return ", ".join(

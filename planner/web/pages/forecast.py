@@ -80,7 +80,7 @@ def missed_peaks(table: pl.DataFrame, period_s: float) -> dict[str, Any]:
 
 
 def moment_context(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
-    """Return the forecast of a series at the slider's time; the default is the middle."""
+    """Return the forecast of a series at the slider's time (default: the middle)."""
     moments = run_table(run, "moments")
     clock = (run_result(run).get("window") or {}).get("clock") or _clock(run)
     keys = [name for name in KEYS if name in moments.columns]  # older runs have no unit
@@ -95,20 +95,20 @@ def moment_context(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
     origins = moments["origin"].unique().sort()
     last = len(origins) - 1
     chosen = params.get("moment", "")
-    place = min(int(chosen), last) if chosen.isdecimal() else last // 2
-    origin = origins[place]
-    foreseen = moments.filter(pl.col("origin") == origin).sort("time")
+    index = min(int(chosen), last) if chosen.isdecimal() else last // 2
+    origin = origins[index]
+    forecast = moments.filter(pl.col("origin") == origin).sort("time")
     history = run_table(run, "history").filter(*conditions).sort("time")
     return {
         "run": run,
-        "moment": place,
+        "moment": index,
         "moment_last": last,
         "moment_origin": origin,
         "moment_series": pool,
         "moment_choices": list(pools),
         "moment_clock": clock,
-        "moment_error": _error(foreseen, history),
-        "moment_figure": moment_figure(foreseen, history, origin, clock),
+        "moment_error": _error(forecast, history),
+        "moment_figure": moment_figure(forecast, history, origin, clock),
     }
 
 

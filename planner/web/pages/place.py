@@ -41,7 +41,7 @@ def page_context(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
 def tree_context(
     run: Run, result: dict[str, Any], names: list[str], params: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Return the placement tree of one region in one state."""
+    """Return the placement tree of one region in one state, as the page's choices say."""
     method = _chosen(params.get("method", ""), names[::-1])
     placed = result["methods"][method]
     states = [name for name in STATES if name == "start" or name in placed]
@@ -49,14 +49,18 @@ def tree_context(
     regions = [row["region"] for row in result["topology"]]
     region = _chosen(params.get("region", ""), regions)
     nodes = run_table(run, "nodes").filter(pl.col("region") == region)
-    nodes_of_region = run_table(run, "instances").filter(
+    placed_instances = run_table(run, "instances").filter(
         (pl.col("method") == method) & pl.col("node").is_in(nodes["node"].to_list())
     )
-    now, before = (nodes_of_region.filter(pl.col("state") == name) for name in (state, "start"))
-    known = set(before["instance"].to_list())
+    shown_instances, first_instances = (
+        placed_instances.filter(pl.col("state") == name) for name in (state, "start")
+    )
+    first_numbers = set(first_instances["instance"].to_list())
     services = [row["name"] for row in result["services"]]
-    letters = sorted({_letter(row) for row in now.iter_rows(named=True)}, key="PDMAF".index)
-    figures = placed if state == "start" else placed[state]
+    letters = sorted(
+        {_letter(row) for row in shown_instances.iter_rows(named=True)}, key="PDMAF".index
+    )
+    shown_state = placed if state == "start" else placed[state]
     return {
         "method": method,
         "method_choices": [(name, result["methods"][name]["label"]) for name in names],
@@ -64,17 +68,19 @@ def tree_context(
         "state_choices": [(name, STATES[name]) for name in states],
         "region": region,
         "regions": regions,
-        "used": int(now["gpus"].sum()),
-        "unplaced": figures["unplaced_units"],  # over all regions
+        "used": int(shown_instances["gpus"].sum()),
+        "unplaced": shown_state["unplaced_units"],  # over all regions
         "chosen_services": placed["services"],
         "legend": [
             (name, f"place-{i % COLOURS}")
             for i, name in enumerate(services)
-            if name in set(now["service"].to_list())
+            if name in set(shown_instances["service"].to_list())
         ],
         "letters": [(letter, MEANINGS[letter]) for letter in letters],
         "grouped": nodes.height > MANY,
-        "tree": _tree(nodes, now, services, known if state == "grown" else None),
+        "tree": _tree(
+            nodes, shown_instances, services, first_numbers if state == "grown" else None
+        ),
     }
 
 
@@ -87,18 +93,21 @@ def _letter(row: dict[str, Any]) -> str:
 
 
 def _tree(
-    nodes: pl.DataFrame, now: pl.DataFrame, services: list[str], known: set[int] | None
+    nodes: pl.DataFrame,
+    instances: pl.DataFrame,
+    services: list[str],
+    first_numbers: set[int] | None,
 ) -> list[dict[str, Any]]:
-    """Return the S2 switches of the tree, with S1 switches, racks, and nodes or bars in them."""
+    """Return the S2 switches, with S1 switches and racks; bars above ``MANY`` nodes."""
     colour = {name: f"place-{i % COLOURS}" for i, name in enumerate(services)}
     by_node: dict[int, list[dict[str, Any]]] = {}
-    for row in now.sort("service", "unit", "role", "instance").iter_rows(named=True):
+    for row in instances.sort("service", "unit", "role", "instance").iter_rows(named=True):
         by_node.setdefault(row["node"], []).append(row)
     spines = []
-    for (s2,), under in nodes.group_by("s2", maintain_order=True):
+    for (s2,), s2_nodes in nodes.group_by("s2", maintain_order=True):
         switches = []
-        for (s1,), below in under.group_by("s1", maintain_order=True):
-            rows = below.to_dicts()
+        for (s1,), s1_nodes in s2_nodes.group_by("s1", maintain_order=True):
+            rows = s1_nodes.to_dicts()
             listed = [placed for row in rows for placed in by_node.get(row["node"], [])]
             used = sum(placed["gpus"] for placed in listed)
             switch: dict[str, Any] = {
@@ -117,16 +126,16 @@ def _tree(
                         "number": rack,
                         "gpu": ", ".join(dict.fromkeys(row["gpu"] for row in in_rack.to_dicts())),
                         "nodes": [
-                            _node(row, by_node.get(row["node"], []), colour, known)
+                            _node(row, by_node.get(row["node"], []), colour, first_numbers)
                             for row in in_rack.to_dicts()
                         ],
                     }
-                    for (rack,), in_rack in below.group_by("rack", maintain_order=True)
+                    for (rack,), in_rack in s1_nodes.group_by("rack", maintain_order=True)
                 ]
             switches.append(switch)
-        total = sum(row["gpus"] for row in switches)
+        gpus = sum(row["gpus"] for row in switches)
         used = sum(row["used"] for row in switches)
-        spines.append({"number": s2, "gpus": total, "used": used, "switches": switches})
+        spines.append({"number": s2, "gpus": gpus, "used": used, "switches": switches})
     return spines
 
 
@@ -134,60 +143,66 @@ def _node(
     row: dict[str, Any],
     listed: list[dict[str, Any]],
     colour: dict[str, str],
-    known: set[int] | None,
+    first_numbers: set[int] | None,
 ) -> dict[str, Any]:
-    """Return a node with its GPUs as boxes: those in use first, then the free ones."""
-    first, boxes = 0, []
+    """Return a node as boxes: instances (new if not in ``first_numbers``), free GPUs."""
+    gpus_in_use, boxes = 0, []
     for instance in listed:
         boxes.append(
             {
-                "x": first * CELL,
+                "x": gpus_in_use * CELL,
                 "width": instance["gpus"] * CELL - 1,
-                "middle": first * CELL + instance["gpus"] * CELL / 2,
+                "middle": gpus_in_use * CELL + instance["gpus"] * CELL / 2,
                 "colour": colour[instance["service"]],
                 "letter": _letter(instance),
-                "new": known is not None and instance["instance"] not in known,
+                "new": first_numbers is not None and instance["instance"] not in first_numbers,
             }
         )
-        first += instance["gpus"]
-    free = row["gpus"] - first
-    left = f"{free} free" if free else "full"
+        gpus_in_use += instance["gpus"]
+    free = row["gpus"] - gpus_in_use
+    free_words = f"{free} free" if free else "full"
     return {
         "width": row["gpus"] * CELL,
         "boxes": boxes,
-        "free": [i * CELL for i in range(first, row["gpus"])],
+        "free": [i * CELL for i in range(gpus_in_use, row["gpus"])],
         "title": f"Node {row['node']}, {row['gpus']} x {row['gpu']}: "
-        + "; ".join([*_words(listed), left]),
+        + "; ".join([*_words(listed), free_words]),
     }
 
 
 def _bars(
     rows: list[dict[str, Any]], by_node: dict[int, list[dict[str, Any]]], colour: dict[str, str]
 ) -> list[dict[str, Any]]:
-    """Return one bar per GPU type under a switch; it shows the share of GPUs in use."""
+    """Return one bar per GPU type under a switch; boxes are the shares of each service and role."""
     bars = []
     for gpu in dict.fromkeys(row["gpu"] for row in rows):
         of_type = [row for row in rows if row["gpu"] == gpu]
         total = sum(row["gpus"] for row in of_type)
-        sums: dict[tuple[str, str], int] = {}
+        gpus_in_use: dict[tuple[str, str], int] = {}
         for instance in (instance for row in of_type for instance in by_node.get(row["node"], [])):
             key = (instance["service"], _letter(instance))
-            sums[key] = sums.get(key, 0) + instance["gpus"]
-        left, boxes = 0.0, []
-        for (service, letter), count in sorted(sums.items()):
+            gpus_in_use[key] = gpus_in_use.get(key, 0) + instance["gpus"]
+        offset, boxes = 0.0, []
+        for (service, letter), count in sorted(gpus_in_use.items()):
             width = BAR * count / total
             boxes.append(
                 {
-                    "x": round(left, 2),
+                    "x": round(offset, 2),
                     "width": round(max(0.5, width - 0.5), 2),
-                    "middle": round(left + width / 2, 2),
+                    "middle": round(offset + width / 2, 2),
                     "colour": colour[service],
                     "letter": letter if width >= CELL else "",
                 }
             )
-            left += width
+            offset += width
         bars.append(
-            {"gpu": gpu, "gpus": total, "used": sum(sums.values()), "width": BAR, "boxes": boxes}
+            {
+                "gpu": gpu,
+                "gpus": total,
+                "used": sum(gpus_in_use.values()),
+                "width": BAR,
+                "boxes": boxes,
+            }
         )
     return bars
 

@@ -109,7 +109,7 @@ def sweep_figure(
     """Draw estimates over concurrency; each line is (name, unit, values, axis y or y2)."""
     traces = [
         line(
-            concurrency, [None if v is None else float(f"{v:.5g}") for v in values],
+            concurrency, [None if value is None else float(f"{value:.5g}") for value in values],
             f"{name}, {unit}", (BLUE, ORANGE, GREEN)[i % 3], dash=DASHES[i % 3], yaxis=axis,
             hover=f"%{{y:,.4~r}} {unit}",
         )
@@ -118,14 +118,18 @@ def sweep_figure(
     left, right = (
         next((unit for _, unit, _, axis in lines if axis == side), "") for side in ("y", "y2")
     )
-    wide = concurrency and max(concurrency) / max(1.0, min(concurrency)) > WIDE
-    known = [v for _, _, values, axis in lines if axis == "y" for v in values if v]
-    wide_range = known and min(known) > 0 and max(known) / min(known) > WIDE
+    wide_loads = concurrency and max(concurrency) / max(1.0, min(concurrency)) > WIDE
+    left_values = [
+        value for _, _, values, axis in lines if axis == "y" for value in values if value
+    ]
+    wide_values = (
+        left_values and min(left_values) > 0 and max(left_values) / min(left_values) > WIDE
+    )
     return figure(
         traces, height=height, x="requests in flight", y=left, right=right, together=True,
-        xaxis={"type": "log"} if wide else {},
+        xaxis={"type": "log"} if wide_loads else {},
         # queues take seconds and iterations milliseconds; a log axis shows both
-        yaxis=LOGARITHMIC | {"dtick": "D2"} if wide_range else {},
+        yaxis=LOGARITHMIC | {"dtick": "D2"} if wide_values else {},
     )  # fmt: skip
 
 
@@ -143,15 +147,15 @@ def _lines(x: Any, y: Any, measured: Any, label: str, i: int) -> list[Any]:
 
 
 def _contexts(profile: Profile) -> tuple[int, ...]:
-    """Return the usual context lengths if the profile covers two of them, else its own."""
+    """Return the usual context lengths if the profile covers two, else some of its own."""
     values = profile.curve.values
-    first, n, m = (int(v) for v in values[DECODE : DECODE + 3])
-    knots = values[first + n : first + n + m]
-    usual = tuple(c for c in CONTEXTS if knots[0] <= c <= knots[-1])
+    start, batches, contexts = (int(value) for value in values[DECODE : DECODE + 3])
+    knots = values[start + batches : start + batches + contexts]
+    usual = tuple(context for context in CONTEXTS if knots[0] <= context <= knots[-1])
     if len(usual) > 1:
         return usual
     chosen = np.unique(np.round(np.quantile(knots, (0, 0.5, 1), method="nearest")))
-    return tuple(int(c) for c in chosen if c >= 1) or CONTEXTS
+    return tuple(int(context) for context in chosen if context >= 1) or CONTEXTS
 
 
 def _ignores_context(profile: Profile, batch: Any) -> bool:

@@ -64,7 +64,7 @@ class Threaded:
 
 
 def proposal_context(proposal: Proposal, user: User) -> dict[str, Any]:
-    """Return the context of a proposal's page, with the actions that ``user`` may take."""
+    """Return the context of a proposal's page: plan, comparison, entries and possible actions."""
     entries = proposal_entries(proposal)
     proposed = proposed_of(proposal)
     may_say, undecided = may_plan(user), proposal.is_undecided
@@ -148,9 +148,10 @@ def _spans(change: ReplicaChange) -> tuple[Span | None, Span | None]:
 
 
 def _pool(change: ReplicaChange, total: ReplicaChange) -> dict[str, Any]:
-    """Return a pool's name and replicas, and the change of their mean if both are known.
+    """Return a pool's name, its replicas before and after, and the change of their mean.
 
-    If both plans are known, a pool that one of them lacks has 0 replicas there.
+    ``total`` says which of the two plans has known replicas. In such a plan, a pool that it lacks
+    has 0 replicas. Without both, the change is not known.
     """
     known = [mean is not None for mean in total.mean]
     before, after = (

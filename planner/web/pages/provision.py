@@ -58,7 +58,7 @@ def page_context(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
 
 
 def pool_context(run: Run, result: dict[str, Any], params: Mapping[str, str]) -> dict[str, Any]:
-    """Return one pool in one phase at one level (operator, layer or replica)."""
+    """Return the context of the chosen pool, phase, and level (operators, layers or replicas)."""
     pools = sorted(result["pools"], key=lambda pool: not pool["chosen"])
     by_name: dict[str, dict[str, dict[str, Any]]] = {}
     for pool, name in zip(pools, service.pool_names(pools), strict=True):
@@ -207,7 +207,7 @@ def strip_figure(shards: pl.DataFrame, order: list[str]) -> Figure:
 
 
 def response_figures(responses: dict[str, Any]) -> list[tuple[str, str, Figure]]:
-    """Return the title, description and figure of each sensitivity."""
+    """Return the title, unit and figure of each response of the operators that respond most."""
     plots = (
         ("Latency by length", "times that of the shortest", "lengths", "latency_by_length",
          "tokens of a request", True),
@@ -239,20 +239,20 @@ def response_figures(responses: dict[str, Any]) -> list[tuple[str, str, Figure]]
              "sm_use_by_share": 100.0}  # fmt: skip
     names = responses["operators"]
     out = []
-    for title, unit, axis, key, x, logarithmic in plots:
+    for title, unit, axis, key, x_title, logarithmic in plots:
         if key not in responses:
             continue  # an older run without these results
         values = np.asarray(responses[key]) * scale.get(key, 1.0)
         strongest = np.argsort(-values.max(axis=1), kind="stable")[:SHOWN]
         series = tuple(
             Series(
-                names[v].replace("_", " "),
+                names[index].replace("_", " "),
                 tuple(responses[axis]),
-                tuple(map(clean, values[v].tolist())),
+                tuple(map(clean, values[index].tolist())),
             )
-            for v in sorted(strongest)
+            for index in sorted(strongest)
         )
-        chart = Chart(title, Axis(x, log=logarithmic), Axis(unit, unit), series)
+        chart = Chart(title, Axis(x_title, log=logarithmic), Axis(unit, unit), series)
         out.append((title, unit, figure_of(chart)))
     return out
 
@@ -280,15 +280,16 @@ def sweep_figure(sweep: dict[str, Any]) -> Figure:
 
 
 def course_figure(courses: pl.DataFrame) -> Figure:
-    """Draw the GPUs of each level, and the mean requests/s, over hours from the start.
+    """Draw the GPUs over time when scaling operators, layers or replicas, and requests/s.
 
-    Windows are grouped into equal spans. A point is the largest number of GPUs in its span.
+    Hours count from the first row of ``courses``. Rows are grouped into equal spans of time, each
+    with its largest number of GPUs and its mean rate.
     """
     start = courses["time_s"].min() or 0.0
     hours = (pl.col("time_s") - start) / 3600
     end = float(courses["time_s"].max() or 0.0) - float(start)  # type: ignore[arg-type]
     stretch = max(end / STRETCHES, 1.0)
-    course = (
+    grouped = (
         courses.with_columns(((pl.col("time_s") - start) / stretch).floor().alias("stretch"))
         .group_by("level", "stretch")
         .agg(hours.first().alias("hours"), pl.col("gpus").max(), pl.col("requests_s").mean())
@@ -300,12 +301,12 @@ def course_figure(courses: pl.DataFrame) -> Figure:
         ("module", "layers"),
         ("operator", "operators"),
     ):
-        rows = course.filter(pl.col("level") == level)
+        rows = grouped.filter(pl.col("level") == level)
         if not rows.is_empty():
-            at = tuple(rows["hours"].round(4))
-            series.append(Series(name, at, tuple(rows["gpus"]), shape=Shape.STEP))
-    load = course.filter(pl.col("level") == "model")
-    at, rate = tuple(load["hours"].round(4)), tuple(load["requests_s"].round(3))
-    series.append(Series("requests/s", at, rate, Role.LIMIT, right=True))
+            times = tuple(rows["hours"].round(4))
+            series.append(Series(name, times, tuple(rows["gpus"]), shape=Shape.STEP))
+    load = grouped.filter(pl.col("level") == "model")
+    times, rate = tuple(load["hours"].round(4)), tuple(load["requests_s"].round(3))
+    series.append(Series("requests/s", times, rate, Role.LIMIT, right=True))
     right = Axis("requests/s", "requests/s")
     return figure_of(Chart("", Axis("hours"), Axis("GPUs", "GPUs"), tuple(series), right=right))

@@ -108,7 +108,7 @@ FIRST = ("states", "tokens")  # charts shown at once; the others are folded
 
 
 def minutes_context(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
-    """Return the charts of the chosen policy and pools, by default all pools."""
+    """Return the charts over time of the chosen policy and pool, by default all pools."""
     result = run_result(run)
     if "replicas" not in run_tables(run):
         return {"run": run, "minute_charts": []}
@@ -150,7 +150,7 @@ def pool_choices(table: pl.DataFrame) -> dict[str, dict[str, str]]:
 
 
 def minute_charts(table: pl.DataFrame, clock: str) -> list[dict[str, Any]]:
-    """Return every chart that has data, as the template needs it."""
+    """Return every chart that has data, without lines that are always 0, for the template."""
     shown = []
     for chart in CHARTS:
         lines = [line for line in chart.lines if line.column in table.columns]

@@ -193,10 +193,10 @@ def answers_context(run: Run, params: QueryDict) -> dict[str, Any]:
     recommended = None if before.flat else recommended_policy(run)
     context |= {"recommended": recommended and recommended_words(recommended)}
     if not question.axes:
-        (now,) = answers
-        if isinstance(now, PlannerError):
-            return context | {"problem": str(now)}
-        report = answer_report(run.name, before if question.fixed else None, now or before)
+        (only_answer,) = answers
+        if isinstance(only_answer, PlannerError):
+            return context | {"problem": str(only_answer)}
+        report = answer_report(run.name, before if question.fixed else None, only_answer or before)
         return context | {"choices": [""] if question.fixed else [], **_shown(report)}
     cells = [
         planned_cell(values, answer)
@@ -211,10 +211,10 @@ def answers_context(run: Run, params: QueryDict) -> dict[str, Any]:
     ]  # fmt: skip
     chosen = figure_by_name(params.get("figure") or PLANNED[0].name)
     notes = dict.fromkeys(
-        n for answer in answers if isinstance(answer, WhatIf) for n in answer.notes
+        note for answer in answers if isinstance(answer, WhatIf) for note in answer.notes
     )
     report = grid_report(run.name, cells, varied, chosen, PLANNED, tuple(notes))
-    rows = [", ".join(texts) for texts in product(*(one.texts for one in varied))]
+    rows = [", ".join(texts) for texts in product(*(setting.texts for setting in varied))]
     return context | {"choices": rows, "figures": PLANNED, "chosen": chosen, **_shown(report)}
 
 

@@ -44,6 +44,7 @@ class LoginForm(AuthenticationForm):
     """Django's sign-in form, with limits on attempts to guess a password."""
 
     def clean(self) -> dict[str, Any]:
+        """Check name and password, which counts towards the limit of attempts."""
         try:
             assert self.request is not None  # argument of LoginView
             with login_attempt(self.request, str(self.cleaned_data.get("username") or "")):

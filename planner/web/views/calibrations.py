@@ -66,8 +66,7 @@ def detail(request: Request, pk: int) -> HttpResponse:
         require_planner(request)
         form = fit_form(calibration, request.POST)
         version, problem = attempt(
-            form,
-            lambda: profile_fit(user=request.user, calibration=calibration, spec=form.spec()),
+            form, lambda: profile_fit(user=request.user, calibration=calibration, spec=form.spec())
         )
         if version is None:
             return _show(request, calibration, fit=form, problem=problem, status=400)

@@ -103,7 +103,7 @@ def keep(request: Request) -> HttpResponse:
 
 
 def answer(row: dict[str, Any], typed: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the estimate and a sweep over load; errors of the estimate are raised."""
+    """Return a deployment's estimate, corrected by the rows ``typed``, and charts over load."""
     measured = estimates.MeasurementSource(typed, "your measured rows")
     estimate = estimates.estimate_one(row, measured)
     loaded = {name: value for name, value in row.items() if name != "rate"}
@@ -163,9 +163,7 @@ class EstimateForm(forms.Form):
         widget=forms.TextInput(attrs={"list": "gpu-names"}),
     )
     precision = forms.ChoiceField(
-        label="Weights",
-        required=False,
-        choices=[("", "published"), *((p, p) for p in BYTES)],
+        label="Weights", required=False, choices=[("", "published"), *((p, p) for p in BYTES)]
     )
     engine = forms.ChoiceField(label="Engine", choices=[(e, e) for e in ENGINES], required=False)
     engine_version = forms.CharField(
@@ -217,9 +215,7 @@ class EstimateForm(forms.Form):
         "Prefix hit rate", 0, MOST_HITS, "Share of a prompt's tokens."
     )
     ttft_statistic = forms.ChoiceField(
-        label="TTFT statistic",
-        required=False,
-        choices=[("", "mean"), ("median", "median")],
+        label="TTFT statistic", required=False, choices=[("", "mean"), ("median", "median")]
     )
     lora_rank = _count("Rank of LoRA adapters")
     lora_active = _count("Adapters in use at once", high=4096)

@@ -159,8 +159,12 @@ def _plan(run: Run) -> tuple[Plan | None, str]:
 
 def _assurance(run: Run, plan: Plan | None) -> str:
     """Return the level of assurance of the plan; "" if the run does not recommend it."""
-    take = (run.result or {}).get("recommended") or {}
-    return str(take.get("assurance") or "") if plan and plan.policy == take.get("policy") else ""
+    recommended = (run.result or {}).get("recommended") or {}
+    return (
+        str(recommended.get("assurance") or "")
+        if plan and plan.policy == recommended.get("policy")
+        else ""
+    )
 
 
 def _form(sent: QueryDict, run: Run, plan: Plan | None) -> OptionsForm:
@@ -183,7 +187,9 @@ def _form(sent: QueryDict, run: Run, plan: Plan | None) -> OptionsForm:
     special = {name for manifest in MANIFESTS.values() for name in manifest.own}
     for name, field in form.fields.items():  # static/js/page.js hides those of other formats
         takes = [
-            to for to, offered in MANIFESTS.items() if name not in special or name in offered.own
+            format_name
+            for format_name, offered in MANIFESTS.items()
+            if name not in special or name in offered.own
         ]
         field.widget.attrs["data-for"] = " ".join(takes)
     return form

@@ -37,7 +37,7 @@ def listing(request: Request) -> HttpResponse:
         group: [(name, titles[name]) for name in names if name in titles]
         for group, names in GROUPS.items()
     }
-    groups[OTHERS] = [each for each in titles.items() if each[0] not in grouped]
+    groups[OTHERS] = [how_to for how_to in titles.items() if how_to[0] not in grouped]
     return render(request, "web/help.html", {"groups": groups})
 
 

@@ -124,7 +124,5 @@ class ChannelForm(forms.Form):
 
 class MailboxForm(DressedForm):
     email = forms.EmailField(
-        label="My mailbox",
-        required=False,
-        help_text="For a new password, when yours is forgotten.",
+        label="My mailbox", required=False, help_text="For a new password, when yours is forgotten."
     )

@@ -93,7 +93,7 @@ def invite_again(request: Request, name: str) -> HttpResponse:
 
 @require_http_methods(["GET", "POST"])
 def remove(request: Request, name: str) -> HttpResponse:
-    """Delete an account after its name was typed and a new owner was chosen for its objects."""
+    """Show the form to delete an account, or delete it if its name was typed."""
     check_may_administer(request.user)
     person = person_get(name)
     people.check_may_change_account(request.user, person, "remove")

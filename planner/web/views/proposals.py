@@ -67,7 +67,7 @@ def listing(request: Request) -> HttpResponse:
 @require_http_methods(["GET", "POST"])
 @planners_only
 def new(request: Request) -> HttpResponse:
-    """Propose the run that the URL names."""
+    """Show the form to propose the run that the URL names, or make the proposal."""
     sent = request.POST if request.method == "POST" else request.GET
     run = run_get(_number(sent.get("run", ""), "run"))
     problem: PlannerError | None = None
@@ -118,39 +118,42 @@ def detail(request: Request, pk: int) -> HttpResponse:
 
 @require_POST
 def act(request: Request, pk: int) -> HttpResponse:
-    """Apply the action of the pressed button: comment, approve, changes, reject and so on."""
-    proposal, by, text = proposal_get(pk), request.user, request.POST.get("text", "")
-    deeds: dict[str, tuple[Callable[[], Any], str]] = {
+    """Apply the action of the pressed button, such as comment or approve, and say what was done."""
+    proposal, user, text = proposal_get(pk), request.user, request.POST.get("text", "")
+    actions: dict[str, tuple[Callable[[], Any], str]] = {
         "comment": (lambda: _comment(request, proposal), "Your comment is there."),
         "approve": (
-            lambda: proposals.approve(proposal=proposal, by=by, text=text),
+            lambda: proposals.approve(proposal=proposal, by=user, text=text),
             "You approved it.",
         ),
         "changes": (
-            lambda: proposals.ask_for_changes(proposal=proposal, by=by, text=text),
+            lambda: proposals.ask_for_changes(proposal=proposal, by=user, text=text),
             "You asked for changes.",
         ),
-        "reject": (lambda: proposals.reject(proposal=proposal, by=by, text=text), "Rejected."),
+        "reject": (lambda: proposals.reject(proposal=proposal, by=user, text=text), "Rejected."),
         "withdraw": (
-            lambda: proposals.withdraw(proposal=proposal, by=by, text=text),
+            lambda: proposals.withdraw(proposal=proposal, by=user, text=text),
             "Withdrawn.",
         ),
-        "ready": (lambda: proposals.mark_ready(proposal=proposal, by=by), "It is open for review."),
+        "ready": (
+            lambda: proposals.mark_ready(proposal=proposal, by=user),
+            "It is open for review.",
+        ),
         "amend": (lambda: _amend(request, proposal), "It is amended."),
         "request": (
             lambda: proposals.request_review(
-                proposal=proposal, by=by, reviewers=_people(request.POST.getlist("reviewer"))
+                proposal=proposal, by=user, reviewers=_people(request.POST.getlist("reviewer"))
             ),
             "Review requested.",
         ),
     }
     action = request.POST.get("action", "")
-    if action not in deeds:
-        raise PlannerError(f"action: there is no {action!r}; there are {', '.join(deeds)}.")
-    do, words = deeds[action]
-    do()
-    now = proposal_get(pk)
-    if action == "approve" and now.state == Proposal.State.APPROVED:
+    if action not in actions:
+        raise PlannerError(f"action: there is no {action!r}; there are {', '.join(actions)}.")
+    apply, words = actions[action]
+    apply()
+    proposal_after = proposal_get(pk)
+    if action == "approve" and proposal_after.state == Proposal.State.APPROVED:
         words = f"Proposal {pk} is approved and active: /metrics shows its replicas."
     messages.success(request, words)
     return redirect("web:proposal", pk)

@@ -160,7 +160,7 @@ def detail(request: Request, pk: int) -> HttpResponse:
 
 
 def _posted(request: Request, scenario: Scenario | None) -> HttpResponse:
-    """Change the view, add a row or save, depending on the button that was pressed."""
+    """Change the view, add a row, or save and perhaps run, depending on the pressed button."""
     mode, action = request.POST.get("mode", YAML), request.POST.get("action", "save")
     text = request.POST.get("document", "").replace("\r\n", "\n")
     if action == CHECK:
@@ -180,11 +180,11 @@ def _posted(request: Request, scenario: Scenario | None) -> HttpResponse:
     try:
         saved = _save(request, scenario, text)
     except PlannerError as problem:
-        rest = editor.place(problem) if editor else str(problem).splitlines()
+        problems = editor.place(problem) if editor else str(problem).splitlines()
         status = 409 if isinstance(problem, Outdated) else 400
         # The form keeps its own base text: its fields already hold the changes.
         base = request.POST["document"] if editor else text
-        return _show(request, scenario, base, mode, editor=editor, problems=rest, status=status)
+        return _show(request, scenario, base, mode, editor=editor, problems=problems, status=status)
     doubts = scenario_warnings(saved.document)
     if action == "run" and not doubts:
         if (horizon := request.POST.get("outlook", "")) in OUTLOOKS:

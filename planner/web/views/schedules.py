@@ -68,8 +68,7 @@ def new(request: Request) -> HttpResponse:
         return _form(request, ScheduleForm(user=request.user, initial=initial), None)
     form = ScheduleForm(request.POST, user=request.user)
     schedule, problem = attempt(
-        form,
-        lambda: schedule_create(owner=request.user, now=timezone.now(), **form.chosen()),
+        form, lambda: schedule_create(owner=request.user, now=timezone.now(), **form.chosen())
     )
     if schedule is None:
         return _form(request, form, None, problem)

@@ -69,8 +69,7 @@ def new(request: Request) -> HttpResponse:
     form = kind(request.POST)
     if request.POST.get("do") == "look":
         preview, problem = attempt(
-            form,
-            lambda: source_preview(user=request.user, kind=form.kind, fields=form.settings()),
+            form, lambda: source_preview(user=request.user, kind=form.kind, fields=form.settings())
         )
         return _form(request, form, context | {"preview": preview, "problem": problem})
     source, problem = attempt(
@@ -173,11 +172,7 @@ def _figure(bins: pl.DataFrame, source: Source, fields: tuple[str, ...], y: str)
         return None
     courses.sort(key=lambda ranked: (-ranked[0], ranked[1]))
     series = tuple(
-        Series(
-            label,
-            tuple(pl.from_epoch(course["at"], "s")),
-            tuple(course["y"].round(4)),
-        )
+        Series(label, tuple(pl.from_epoch(course["at"], "s")), tuple(course["y"].round(4)))
         for _, label, course in courses[:LINES]
     )
     return figure_of(Chart("", Axis(), Axis(y, y.split(",")[0]), series))

@@ -109,7 +109,7 @@ def detail(request: Request, name: str) -> HttpResponse:
 @require_POST
 @planners_only
 def read_again(request: Request, name: str) -> HttpResponse:
-    """Read a refused file again, with the columns or the reading that the user chose."""
+    """Read a refused file again, with the columns or the suggested reading that the user chose."""
     trace = trace_get(name)
     if "reading" in request.POST:
         chosen = request.POST["reading"]
@@ -237,6 +237,7 @@ class MappingForm(forms.Form):
         return len(self.preview.columns) - len(self.shown)
 
     def clean(self) -> dict[str, Any]:
+        """Return the values with ``mapping``, the column or joined columns of each field."""
         chosen: dict[str, list[str]] = {}
         for place, column in enumerate(self.shown):
             if field := self.cleaned_data.get(f"column_{place}"):

@@ -29,13 +29,7 @@ from typing import Any
 import numpy as np
 
 from simulation.arrays import BoolArray, FloatArray, IntArray, TextArray
-from simulation.performance.efficiency import (
-    NEAREST,
-    Efficiencies,
-    kernel_s,
-    link_bytes_s,
-    unpacks,
-)
+from simulation.performance.efficiency import NEAREST, Efficiencies, kernel_s, link_bytes_s, unpacks
 from simulation.performance.estimate.calibration import ENGINES, ROUNDS, Calibration
 from simulation.performance.graph import OperatorGraph
 from simulation.performance.specs import GpuSpec
@@ -151,19 +145,23 @@ class SteadyState:
 
 
 def steady_state(loop: ClosedLoop, c: Calibration) -> SteadyState:
-    """Return TTFT, TBT and throughput in the closed loop."""
+    """Return TTFT, TBT and throughput in the closed loop, with the fitted constants ``c``.
+
+    TBT is a decode iteration, plus what prompts among decodes add. TTFT is the start, the prompt,
+    the prompts of other users before it, and the wait for a place in the batch.
+    """
     decode = iteration_s(loop.decode, c)
     names, release_index = np.unique(loop.release, return_inverse=True)
     releases = np.array([c.of_release(str(name)) for name in names])[release_index]
     decode = decode * releases * np.where(loop.split, c.split_decode, 1.0)
-    sequence = np.choose(loop.engine, [c.of("sequence", e) for e in ENGINES])
+    sequence = np.choose(loop.engine, [c.of("sequence", engine) for engine in ENGINES])
     decode = decode + sequence * loop.batch / loop.decode_ranks
     one_layer = (iteration_s(loop.decode, c) - c.iteration_s) / loop.layers
     decode = decode + loop.drafted * (c.draft_s + one_layer)
     prompt = iteration_s(loop.prefill, c)
     # A prompt among others rides on an iteration that takes place anyway.
     marginal = (prompt - c.iteration_s) / loop.prefill_ranks
-    mix = np.choose(loop.engine, [c.of("mix", e) for e in ENGINES])
+    mix = np.choose(loop.engine, [c.of("mix", engine) for engine in ENGINES])
     riding = np.maximum(iteration_s(loop.mixed, c) - iteration_s(loop.decode, c), 0.0)
     riding = riding / loop.prefill_ranks
     # Users in step: all prompts run one after the other before any decoding. On average half of the
@@ -173,10 +171,8 @@ def steady_state(loop: ClosedLoop, c: Calibration) -> SteadyState:
     # Prompts run without captured CUDA graphs. The host launches every kernel and may be slower
     # than the GPU. Waiting prompts are computed together, up to the tokens of an iteration.
     eager = c.eager_s * loop.prefill["kernels"]
-    crowd, crowd_prompts = (
-        iteration_s(loop.crowd, c) - c.iteration_s,
-        loop.abreast * loop.prefill_ranks,
-    )
+    crowd = iteration_s(loop.crowd, c) - c.iteration_s
+    crowd_prompts = loop.abreast * loop.prefill_ranks
     prompt_in_crowd_s = np.maximum(crowd, eager) / crowd_prompts
     riding = np.where(in_step, prompt_in_crowd_s, riding)
     # Decodes in an iteration with prompts also lose the captured graph, except on vLLM, which
@@ -195,8 +191,8 @@ def steady_state(loop: ClosedLoop, c: Calibration) -> SteadyState:
     enough = np.maximum(in_service * prompt_in_crowd_s / (loop.osl * tbt), 1.0)
     workers = np.where(np.isnan(loop.prefill_workers), enough, loop.prefill_workers)
     queued = np.where(loop.split, in_service / workers, loop.batch)
-    start = np.choose(loop.engine, [c.of("start", e) for e in ENGINES])
-    order = np.choose(loop.engine, [c.of("order", e) for e in ENGINES])
+    start = np.choose(loop.engine, [c.of("start", engine) for engine in ENGINES])
+    order = np.choose(loop.engine, [c.of("order", engine) for engine in ENGINES])
     order = order * np.where(loop.split, c.split_order, 1.0)
     order = order * np.where(loop.median, c.median, 1.0)
     start = start * np.where(loop.split, c.split_start, 1.0)

@@ -172,7 +172,11 @@ def _recv_interval(deployment: Deployment) -> float:
 
 
 def _inconsistent_settings(deployment: Deployment, filled: ArrangedDeployment) -> tuple[str, ...]:
-    """Return notes on settings that an engine would refuse or handle differently."""
+    """Return notes on settings that engines handle differently from the estimate.
+
+    They are tensor parallelism that does not divide heads, precisions that the GPU cannot compute
+    in, 16-bit attention beside 4-bit experts, LoRA adapters, answers of one token, and images.
+    """
     notes, shape, gpu, weights = [], deployment.shape, deployment.gpu, filled.decode.weights
     for tp in dict.fromkeys((filled.decode.tp, filled.prefill.tp)):
         if shape.heads % tp:
@@ -211,7 +215,10 @@ def _with_defaults(deployment: Deployment) -> ArrangedDeployment:
         arrangement, workers = _aggregated(deployment, notes)
         if arrangement.tp > TENSOR_PARALLEL_MOST and deployment.decode_workers is None:
             return _split_total_tp(deployment, notes)
-        return ArrangedDeployment(arrangement, arrangement, workers, 1.0, False, tuple(notes))
+        return ArrangedDeployment(
+            arrangement, arrangement, workers, prefill_workers=1.0, split=False,
+            assumptions=tuple(notes),
+        )  # fmt: skip
     decode, prefill = deployment.decode, deployment.prefill
     workers_stated = deployment.decode_workers is not None
     workers = deployment.decode_workers or 1.0

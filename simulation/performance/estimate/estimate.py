@@ -72,7 +72,7 @@ def estimate(
 def estimate_rows(
     deployments: Sequence[Deployment], calibration: Calibration, efficiencies: Efficiencies
 ) -> list[Estimate | RefusedEstimate]:
-    """Estimate many deployments; return one answer per deployment, in the same order."""
+    """Estimate many deployments; return an answer or refusal per deployment, in the same order."""
     answers: list[Estimate | RefusedEstimate] = [RefusedEstimate("")] * len(deployments)
     placed: list[PlacedDeployment] = []
     indices: list[int] = []
@@ -121,7 +121,7 @@ class PlacedDeployment:
 
 
 def fit_into_memory(deployment: Deployment) -> PlacedDeployment:
-    """Return ``deployment`` with its largest batch; raise SimulationError if it does not fit."""
+    """Return ``deployment`` with its batch; raise SimulationError if memory holds none."""
     arranged = arrange(deployment)
     weights, cache = footprint(replace(deployment.shape, encoder=None), arranged.decode, deployment)
     gpu, ranks = deployment.gpu, arranged.decode.attention_dp
@@ -161,24 +161,28 @@ def footprint(shape: ModelShape, where: Arrangement, deployment: Deployment) -> 
 
 
 def loop_of(placed: Sequence[PlacedDeployment], efficiencies: Efficiencies) -> ClosedLoop:
-    """Return the arrays of ``closed_loop`` for deployments, one row each, at their mean context."""
+    """Return the arrays of ``closed_loop`` for deployments, one row each.
+
+    Decoding sequences have their mean context. A prompt computes only tokens whose prefix is not
+    cached. ``crowd`` are the waiting prompts that one iteration computes together.
+    """
     isl = np.array([p.deployment.isl for p in placed], np.float64)
     osl = np.array([p.deployment.osl for p in placed], np.float64)
     batch = np.array([p.batch for p in placed])
     ranks = np.array([float(p.arranged.prefill.attention_dp) for p in placed])
-    none = np.zeros_like(isl)
+    zeros = np.zeros_like(isl)
     context = batch * (isl + osl / 2.0)
     drafted_each = np.array([p.deployment.drafted for p in placed])
     drafted = batch * drafted_each
-    hits = np.array([p.deployment.prefix_hit_rate for p in placed])
-    tokens, pairs = (1.0 - hits) * isl, (1.0 - hits**2) * isl * isl / 2.0
-    decode = iteration(batch, context, drafted, none)
-    prefill = iteration(none, none, ranks * tokens, ranks * pairs)
+    hit_rate = np.array([p.deployment.prefix_hit_rate for p in placed])
+    tokens, pairs = (1.0 - hit_rate) * isl, (1.0 - hit_rate**2) * isl * isl / 2.0
+    decode = iteration(batch, context, drafted, zeros)
+    prefill = iteration(zeros, zeros, ranks * tokens, ranks * pairs)
     mixed = iteration(batch, context, drafted + ranks * tokens, ranks * pairs)
     chunk = np.array([p.deployment.chunk_tokens for p in placed])
     abreast = np.clip(chunk / tokens, 1.0, np.maximum(batch / ranks - 1.0, 1.0))
     crowd_prompts = abreast * ranks
-    crowd = iteration(none, none, crowd_prompts * tokens, crowd_prompts * pairs)
+    crowd = iteration(zeros, zeros, crowd_prompts * tokens, crowd_prompts * pairs)
     return ClosedLoop(
         engine=np.array([ENGINES.index(p.deployment.engine) for p in placed]),
         split=np.array([p.arranged.split for p in placed]),

@@ -293,7 +293,11 @@ class LearnedCorrections:
         return np.asarray(sum(view.part for view in self.views))
 
     def at(self, traits: Traits) -> Shift:
-        """Return the corrections of the estimates of ``traits``."""
+        """Return the corrections of the estimates of ``traits``, with the errors before and after.
+
+        A correction is a sum over measured rows, weighted by how alike they are (kriging). A stated
+        error is that without the row that helps most, so that no single row decides it.
+        """
         before = self.likeness.variance(traits)
         shift, variance_known, by_others, second = (np.zeros(traits.size) for _ in range(4))
         for start in range(0, traits.size if self.rows.size else 0, BATCH_ROWS):

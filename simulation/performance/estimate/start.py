@@ -34,27 +34,28 @@ def starts_s(
 ) -> list[float]:
     """Return, per engine, the seconds of a lone request's TTFT outside its prompt.
 
-    The parts are those of ``steady_state``. The first are the start, one decode iteration, and
-    launches that the prompt does not hide. The others are iterations until the engine polls for
-    requests and batches prompts of attention ranks. Memory is not checked.
+    The parts are those of ``steady_state``: the engine's start-up of a request, one decode
+    iteration, and kernel launches that the prompt does not hide. Iterations that pass until the
+    engine polls for requests, or gathers prompts of all attention ranks, are added. Memory is not
+    checked.
     """
     c, graph = calibration, operator_graph(replace(shape, encoder=None), where)
     prompt = min(PROMPT, float(shape.max_context - 1))
     answer, tokens = min(ANSWER, shape.max_context - prompt), where.attention_dp * prompt
-    it = iteration(
+    lone = iteration(
         [1.0, 0.0], [prompt + answer / 2.0, 0.0], [0.0, tokens], [0.0, tokens * prompt / 2.0]
     )
-    work = demands(graph, gpu, efficiencies, it)
-    decode, alone = iteration_s(work, c)
+    work = demands(graph, gpu, efficiencies, lone)
+    decode, prompt_s = iteration_s(work, c)
     eager = c.eager_s * work["kernels"][1]
     engine_index = np.array([ENGINES.index(engine) for engine in engines])
     ranks = np.full(engine_index.size, float(where.attention_dp))
-    looks = np.where(engine_index == SGLANG, c.polls * recv_interval, 0.0)
-    passing = gathered(engine_index, ranks, c) + looks
-    launches = float(overlapped(alone, eager) - alone)
+    polls = np.where(engine_index == SGLANG, c.polls * recv_interval, 0.0)
+    passed_iterations = gathered(engine_index, ranks, c) + polls
+    launches = float(overlapped(prompt_s, eager) - prompt_s)
     return [
         c.of("start", engine)
         + launches
         + (float(decode) + c.of("sequence", engine) / where.attention_dp) * (1.0 + float(passed))
-        for engine, passed in zip(engines, passing, strict=True)
+        for engine, passed in zip(engines, passed_iterations, strict=True)
     ]

@@ -161,10 +161,11 @@ def telling_check(checks: Sequence[Check]) -> Check | None:
 def stated_check(checks: Sequence[Check], spread: float, modelled: bool) -> Check | None:
     """Return the error that a profile states: ``telling_check``, or the expected ``spread``.
 
-    ``spread`` is a standard deviation of the log error. It is used, as a check of 0 rows, if
+    ``spread`` is a standard deviation of the log error. It is stated, as a check of 0 rows, if
     nothing was checked. It also replaces a smaller error if the profile is modelled or was checked
-    on fewer than ``FEW`` rows. A normal error has a mean size of 0.8 times that. The full spread is
-    stated as the mean, because it covers kernels only and other errors add to it.
+    on fewer than ``FEW`` rows. The mean size of a normal error is only 0.8 of its deviation. The
+    deviation is stated as the mean nevertheless: it covers kernels only, and other errors add to
+    it.
     """
     telling = telling_check(checks)
     unsure = telling is None or ((modelled or telling.rows < FEW) and spread > telling.mape)

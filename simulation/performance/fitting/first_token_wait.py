@@ -24,11 +24,12 @@ class Waiting:
         users: FloatArray,
         in_service: FloatArray,
     ) -> FloatArray:
-        """Return TTFT in seconds as in ``closed_loop``; all arrays have the shape ``[n]``.
+        """Return TTFT in seconds of ``users``, who each send a request when the last one ended.
 
-        It is the sum of the start, the running iteration, the request's own prompt and the prompts
-        of a share of the others. ``in_service`` of the ``users`` have a place in the batch. The
-        others wait for a place by Little's law.
+        It is the sum of ``start_s``, the running iteration, the request's own prompt, and the
+        prompts of the share ``order`` of the other users in service. ``in_service`` of the
+        ``users`` have a place in the batch. The others wait for a place by Little's law. All arrays
+        have the shape ``[n]``.
         """
         ttft = self.before_s(tbt_s, in_service) + prompt_s * self.prompts(in_service)
         wait: FloatArray = (ttft + (osl - 1.0) * tbt_s) * (users / in_service - 1.0)

@@ -127,8 +127,8 @@ def fit(
                 spread = 0.0 if base is None else base.spread
         default_max_batch = MAX_BATCH if line.saturation is None else int(line.saturation)
         limits = max_batch or default_max_batch, budget, kv_capacity_tokens
-        of = together(pair) if pair else provenance
-        profile = linear_profile(line, (model, gpu, tp), *limits, of, spread=spread)
+        source = together(pair) if pair else provenance
+        profile = linear_profile(line, (model, gpu, tp), *limits, source, spread=spread)
         profile = replace(profile, start_s=start_s, phases=pair)
         return profile, line.parameters, line.notes
 
@@ -172,7 +172,7 @@ def linear_profile(
     provenance: Provenance,
     spread: float = 0.0,
 ) -> LinearProfile:
-    """Build the profile from fitted parameters."""
+    """Build the profile from the line's parameters, with the range of sizes it was fitted to."""
     model, gpu, tp = arrangement
     alpha, beta, gamma, delta = line.seconds
     return LinearProfile(
@@ -283,17 +283,17 @@ def calibrated(
     selected = np.isin(residuals.quantity, (TBT, SERVED_TBT))
     batches = residuals.size[selected] if selected.any() else np.ones(1)
     tokens = residuals.size[~selected] if (~selected).any() else np.full(1, 1024.0)
-    ends = float(batches.max()), float(tokens.max())
-    pre = float(np.median(prefill))
+    largest = float(batches.max()), float(tokens.max())
+    prefill_factor = float(np.median(prefill))
     if (residuals.quantity == SERVED_TBT).any():
-        decode = beside_prompts(base, rows, pre, decode, ends)
-    curve = by_phase(base.curve, float(np.median(decode)), pre, *ends)
+        decode = beside_prompts(base, rows, prefill_factor, decode, largest)
+    curve = by_phase(base.curve, float(np.median(decode)), prefill_factor, *largest)
     parameters = tuple(
         Parameter(f"{name} factor", middle, low, high, "")
-        for name, f in (("decode", decode), ("prefill", prefill))
-        for low, middle, high in [_spread_of(f)]
+        for name, factor_samples in (("decode", decode), ("prefill", prefill))
+        for low, middle, high in [_spread_of(factor_samples)]
     )
-    measured = dict(zip(PHASES, (Phase(provenance, size) for size in ends[::-1]), strict=True))
+    measured = dict(zip(PHASES, (Phase(provenance, size) for size in largest[::-1]), strict=True))
     of_prefill, of_decode = (
         measured[phase] if phase in factors else Phase(unmeasured(base)) for phase in PHASES
     )

@@ -52,8 +52,8 @@ class LinearFit:
     @property
     def seconds(self) -> tuple[float, float, float, float]:
         """Return the values of alpha, beta, gamma and delta."""
-        a, b, c, d = (p.value for p in self.parameters)
-        return a, b, c, d
+        alpha, beta, gamma, delta = (p.value for p in self.parameters)
+        return alpha, beta, gamma, delta
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -208,7 +208,7 @@ def _without_prefill(
     max_batch_tokens: float,
     base: Profile | None,
     notes: tuple[str, ...],
-    full: float | None,
+    saturation: float | None,
 ) -> LinearFit:
     """Return the fit with gamma and delta of the modelled profile, or with upper bounds for them.
 
@@ -244,7 +244,7 @@ def _without_prefill(
         context=longest_context(decode),
         notes=(*notes, note),
         tied=True,
-        saturation=full,
+        saturation=saturation,
     )
 
 

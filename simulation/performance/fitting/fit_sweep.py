@@ -86,9 +86,9 @@ def prompt_alone(rows: BenchmarkRows, waiting: Waiting | None) -> Prompt | None:
 def start_beside(prompt: Prompt | None, waiting: Waiting | None, base: Profile) -> float:
     """Return the seconds before a request's first iteration that its prompt time excludes.
 
-    They are 0 if the prompt time is the TTFT of a lone request, which includes the start. If TTFT
-    was corrected for waiting, they are the start of ``waiting``. Without a TTFT, they are that of
-    ``base``.
+    They are 0 if the prompt time is the TTFT of a lone request, which includes them. They are those
+    of ``waiting`` if they were subtracted from TTFT with its waiting, and those of ``base`` without
+    a TTFT.
     """
     if prompt is None:
         return base.start_s
@@ -114,8 +114,10 @@ def sweep_fit(
 ) -> LinearFit:
     """Fit C1 to a sweep (``is_sweep``) of one arrangement with the modelled profile ``base``.
 
-    The intervals of alpha and of the slope come from the jackknife. The interval of the prompt time
-    goes from TTFT without the modelled waiting to TTFT, and is widened by the spread of ``base``.
+    Rows give alpha, and by how much time grows per sequence. ``base`` gives the proportion of gamma
+    to delta, and TTFT their size. The intervals of alpha and of the growth come from the jackknife.
+    The interval of the prompt time goes from TTFT without the modelled waiting to TTFT, and is
+    widened by the error of ``base``.
     """
     served = served_rows(rows)
     prompt = prompt_alone(rows, waiting)
@@ -139,8 +141,8 @@ def sweep_fit(
         what = f"TTFT at {prompt.load:,.3g} in flight"
     factor = float(np.median(low_factor))
     deviations = scipy.special.ndtri(0.5 + CONFIDENCE / 2)
-    spread = float(np.exp(deviations * base.spread))
-    low, high = float(low_factor.min()) / spread, float(high_factor.max()) * spread
+    margin = float(np.exp(deviations * base.spread))
+    low, high = float(low_factor.min()) / margin, float(high_factor.max()) * margin
     prompt_alone_s = factor * (chunks * gamma + isl * delta)
 
     notes = [
@@ -155,32 +157,32 @@ def sweep_fit(
             f"No row has a single request in flight: {share:.0%} of TTFT at the lowest load was "
             "taken for waiting, by the closed loop of estimates (modelled)."
         )
-    first, tokens = factor * gamma, factor * delta
-    if first > alpha:  # a larger gamma would exceed the measured time of mixed iterations
-        first, tokens = alpha, (prompt_alone_s - chunks * alpha) / isl
+    gamma_fit, delta_fit = factor * gamma, factor * delta
+    if gamma_fit > alpha:  # a larger gamma would exceed the measured time of mixed iterations
+        gamma_fit, delta_fit = alpha, (prompt_alone_s - chunks * alpha) / isl
         notes.append(
             f"γ is that of an iteration among decodes, {alpha * 1e3:.3g} ms, and not the "
             f"{factor * gamma * 1e3:.3g} ms of that profile; the rest of a prompt's time is in δ."
         )
-    full = slope / ratio  # the delta that leaves nothing for beta
-    if tokens > full:
-        first = min((prompt_alone_s - full * isl) / chunks, alpha)
-        over = prompt_alone_s - chunks * first - full * isl
+    largest_delta = slope / ratio  # the delta that leaves nothing for beta
+    if delta_fit > largest_delta:
+        gamma_fit = min((prompt_alone_s - largest_delta * isl) / chunks, alpha)
+        unexplained_s = prompt_alone_s - chunks * gamma_fit - largest_delta * isl
         notes.append(
-            f"δ is {full * 1e3:.3g} ms per token, all that the time between tokens grows by, and "
-            f"not the {tokens * 1e3:.3g} ms of that profile"
-            + (f"; {over * 1e3:.3g} ms of a prompt are in no iteration and ignored." if over > 0
-               else ".")
+            f"δ is {largest_delta * 1e3:.3g} ms per token, all that the time between tokens grows "
+            f"by, and not the {delta_fit * 1e3:.3g} ms of that profile"
+            + (f"; {unexplained_s * 1e3:.3g} ms of a prompt are in no iteration and ignored."
+               if unexplained_s > 0 else ".")
         )  # fmt: skip
-        tokens = full
-    beta = max(slope - tokens * ratio, 0.0)
+        delta_fit = largest_delta
+    beta = max(slope - delta_fit * ratio, 0.0)
     ends = float(line.low[1]) - high * delta * ratio, float(line.high[1]) - low * delta * ratio
     parameters = (
         Parameter("alpha", alpha, float(line.low[0]), float(line.high[0]), UNITS["alpha"]),
         Parameter("beta", beta, max(ends[0], 0.0), max(ends[1], beta), UNITS["beta"]),
-        Parameter("gamma", first, min(low * gamma, first), max(high * gamma, first),
+        Parameter("gamma", gamma_fit, min(low * gamma, gamma_fit), max(high * gamma, gamma_fit),
                   UNITS["gamma"]),
-        Parameter("delta", tokens, min(low * delta, tokens), max(high * delta, tokens),
+        Parameter("delta", delta_fit, min(low * delta, delta_fit), max(high * delta, delta_fit),
                   UNITS["delta"]),
     )  # fmt: skip
     largest = max(float((batch * served.isl / served.osl).max()), min(isl, budget))

@@ -107,10 +107,12 @@ def tune(
     tuning: Tuning | None = None,
     covariance: FloatArray | None = None,
 ) -> Tuned:
-    """Update ``profile`` by the observations; its limits, provenance and checks stay.
+    """Update ``profile`` by the observations, with a Kalman filter of its log parameters.
 
-    ``covariance`` of an earlier ``Tuned`` continues that run. By default, every parameter has the
-    standard deviation ``tuning.prior``. Raises SimulationError if a parameter of the profile is 0.
+    Its limits, provenance and checks stay. Outliers are skipped, until so many follow each other
+    that the parameters must have changed. ``covariance`` of an earlier ``Tuned`` continues that
+    run. By default, every parameter has the standard deviation ``tuning.prior``. Raises
+    SimulationError if a parameter of the profile is 0.
     """
     tuning = tuning or Tuning()
     start = np.array([profile.alpha_s, profile.beta_s, profile.gamma_s, profile.delta_s])
@@ -121,44 +123,46 @@ def tune(
             "Start from a small positive value."
         )
     log_parameters = np.log(start)
-    spread = np.eye(4) * tuning.prior**2 if covariance is None else covariance.copy()
+    covariance_now = np.eye(4) * tuning.prior**2 if covariance is None else covariance.copy()
     count = observations.seconds.size
     history, innovation = np.empty((count, 4)), np.empty(count)
     used = np.zeros(count, np.bool_)
     waited = np.diff(observations.at_s, prepend=observations.at_s[:1]) / 3600
     missed, shares = 0, observations.share
     for i in range(count):
-        b, p = observations.decodes[i], observations.prefill_tokens[i]
-        spread = _bounded(spread + np.eye(4) * tuning.drift**2 * waited[i])
-        mean, slope = expected(np.exp(log_parameters), b, p, shares[i])
+        decodes, prefill_tokens = observations.decodes[i], observations.prefill_tokens[i]
+        covariance_now = _bounded(covariance_now + np.eye(4) * tuning.drift**2 * waited[i])
+        mean, slope = expected(np.exp(log_parameters), decodes, prefill_tokens, shares[i])
         error = observations.seconds[i] - mean
         innovation[i] = error / mean
         noise = (tuning.noise * mean) ** 2
-        variance = slope @ spread @ slope + noise
+        variance = slope @ covariance_now @ slope + noise
         if error**2 > tuning.gate**2 * variance:
             missed += 1
             if missed < tuning.patience:
                 history[i] = np.exp(log_parameters)
                 continue
-            spread = _bounded(spread * tuning.opening**2)
-            variance = slope @ spread @ slope + noise
+            covariance_now = _bounded(covariance_now * tuning.opening**2)
+            variance = slope @ covariance_now @ slope + noise
         missed, used[i] = 0, True
         # Decodes alone tell nothing about prefill, however the parameters are correlated.
-        gain = np.where(slope == 0, 0.0, spread @ slope / variance)
+        gain = np.where(slope == 0, 0.0, covariance_now @ slope / variance)
         # Limit a step to a factor of e: the slope is only valid near the current state.
         log_parameters = log_parameters + np.clip(gain * error, -1.0, 1.0)
-        keep = np.eye(4) - np.outer(gain, slope)
-        spread = keep @ spread @ keep.T + np.outer(gain, gain) * noise  # Joseph: stays symmetric
+        kept = np.eye(4) - np.outer(gain, slope)
+        covariance_now = (
+            kept @ covariance_now @ kept.T + np.outer(gain, gain) * noise
+        )  # Joseph: stays symmetric
         history[i] = np.exp(log_parameters)
-    values, reach = np.exp(log_parameters), np.exp(Z95 * np.sqrt(np.diag(spread)))
+    values, factor95 = np.exp(log_parameters), np.exp(Z95 * np.sqrt(np.diag(covariance_now)))
     alpha, beta, gamma, delta = values.tolist()
     return Tuned(
         replace(profile, alpha_s=alpha, beta_s=beta, gamma_s=gamma, delta_s=delta),
         tuple(
-            Parameter(name, float(value), float(value / r), float(value * r), UNITS[name])
-            for name, value, r in zip(NAMES, values, reach, strict=True)
+            Parameter(name, float(value), float(value / factor), float(value * factor), UNITS[name])
+            for name, value, factor in zip(NAMES, values, factor95, strict=True)
         ),
-        spread,
+        covariance_now,
         history,
         innovation,
         used,

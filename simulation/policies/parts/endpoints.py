@@ -36,8 +36,8 @@ class Endpoints:
             self.of[list(pools)] = e
         # Endpoints of one pool use its values unchanged, so that results do not depend on others.
         self._alone = np.array([len(pools) == 1 for pools in self.pools], np.bool_)
-        self._its = np.array([pools[0] for pools in self.pools], np.int64)
-        self._each = bool(self._alone.all())  # each pool is an endpoint, in the same order
+        self._first_pools = np.array([pools[0] for pools in self.pools], np.int64)
+        self._one_each = bool(self._alone.all())  # each pool is an endpoint, in the same order
         self._kv = np.array([pool.profile.kv_capacity_tokens for pool in fleet.pools], np.float64)
         self._minimum = np.array([pool.minimum for pool in fleet.pools], np.int64)
         self._maximum = np.array([pool.maximum for pool in fleet.pools], np.int64)
@@ -49,7 +49,7 @@ class Endpoints:
 
     def total(self, values: FloatArray | IntArray) -> FloatArray:
         """Return the sum of ``values [pools]`` by endpoint."""
-        if self._each:
+        if self._one_each:
             return values.astype(np.float64, copy=False)
         return np.bincount(self.of, values, len(self.pools)).astype(np.float64, copy=False)
 
@@ -59,7 +59,7 @@ class Endpoints:
         If none is ready, it is the largest utilization of its pools, which is 1 while requests
         wait.
         """
-        if self._each:
+        if self._one_each:
             return observation.utilisation
         room = observation.ready * self._kv
         memory = self.total(room)
@@ -67,7 +67,7 @@ class Endpoints:
         np.maximum.at(fullest, self.of, observation.utilisation)
         used = self.total(room * observation.utilisation)
         means = np.where(memory > 0, used / np.where(memory > 0, memory, 1.0), fullest)
-        return np.where(self._alone, observation.utilisation[self._its], means)
+        return np.where(self._alone, observation.utilisation[self._first_pools], means)
 
     def reading(self, observation: Observation, sees: Sees) -> FloatArray:
         """Return the utilization that thresholds are compared with, ``[endpoints]``.
@@ -85,12 +85,12 @@ class Endpoints:
         memory = self.utilisation(observation)
         if sees != QUEUES or observation.load is None:
             return memory
-        if self._each:
+        if self._one_each:
             return np.maximum(observation.load, memory)
         ready = self.total(observation.ready)
         load = self.total(observation.ready * observation.load) / np.maximum(ready, 1)
         means = np.where(ready > 0, np.maximum(load, memory), memory)
-        return np.where(self._alone, np.maximum(observation.load[self._its], memory), means)
+        return np.where(self._alone, np.maximum(observation.load[self._first_pools], memory), means)
 
     def gauge(
         self, observation: Observation, sees: Sees, out_above: float, in_below: float
@@ -124,7 +124,7 @@ class Endpoints:
 
     def move_each(self, targets: IntArray, change: IntArray) -> BoolArray:
         """Apply ``move`` by ``change [endpoints]``; return the mask of changed endpoints."""
-        if not self._each:
+        if not self._one_each:
             moved = np.zeros(len(self.pools), np.bool_)
             for e in np.flatnonzero(change):
                 moved[e] = self.move(targets, self.pools[e], int(change[e])) != 0

@@ -49,8 +49,11 @@ def _fewest(capacity: Any, p: int, load: float) -> float:
 
 
 @kernel
-def _look(seen: Any, pools: Any, capacity: Any, looks: Any) -> None:
-    """Write the load of each pool at this decision to the last row of ``looks``."""
+def _record_load(seen: Any, pools: Any, capacity: Any, looks: Any) -> None:
+    """Write the load of each pool at this decision to the last row of ``looks``.
+
+    Served and held load are in instances of a large pool, requests in flight are a count.
+    """
     for p in range(seen.shape[1]):
         ready = seen[_READY, p]
         served = 0.0
@@ -99,7 +102,11 @@ def _learn(looks: Any, p: int, settled: bool, tolerance: float, too_much: float)
 
 @kernel
 def _queue(looks: Any, seen: Any, pools: Any, capacity: Any, p: int, tolerance: float) -> float:
-    """Return the number of instances that can serve the piled-up requests; 0 without a pile."""
+    """Return the number of instances that can serve the piled-up requests; 0 without a pile.
+
+    It is the present number while the pile shrinks by more than ``tolerance``, or waits for
+    starting instances and does not grow.
+    """
     now = looks[-1]
     if _smallest(looks, _FLIGHT, p) <= PILED_UP * now[_HELD, p]:
         return 0.0
@@ -119,7 +126,7 @@ def _instances_above_plan(time_s: float, seen: Any, guard: Any, looks: Any, out:
     """
     pools, capacity, memory = guard.pools, guard.capacity, guard.memory
     tolerance, planned = guard.settings[_TOLERANCE], seen[_PLANNED]
-    _look(seen, pools, capacity, looks)
+    _record_load(seen, pools, capacity, looks)
     count, some = seen.shape[1], False
     serving, room = np.zeros(count), np.zeros(count)  # of all pools of a model and role together
     for p in range(count):

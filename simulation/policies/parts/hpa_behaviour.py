@@ -74,5 +74,5 @@ class HpaBehaviour:
 
 
 def _sum(changes: deque[Event], after_s: float, *, sign: int) -> int:
-    """Return the sum of the changes after a moment in one direction."""
+    """Return the sum of the changes after ``after_s`` that add (``sign`` 1) or remove (-1)."""
     return sum(change for t, change in changes if t > after_s and change * sign > 0)

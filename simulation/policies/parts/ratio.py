@@ -28,7 +28,7 @@ class PdRatio:
     service's first prefill pool counts. Without a value, or with NaN, it is the ratio of the
     initial fleet.
 
-    ``observed`` (D8, the source's future work) starts with the same ratio and estimates it again.
+    ``observed`` (the source's future work) starts with the same ratio and estimates it again.
     The estimate divides two numbers: prefill tokens/s over the capacity of one prefill instance,
     and decode tokens/s over that of one decode instance. It is smoothed with a half-life, and used
     once it differs by ``tolerance``.
@@ -71,7 +71,7 @@ class PdRatio:
         self._seen_s = 0.0
         if self.kind == OBSERVED:
             pools = len(fleet.pools)
-            self._takes = tuple(
+            self._tps = tuple(
                 np.broadcast_to(np.asarray(role_tps, np.float64), pools).tolist()
                 for role_tps in (self.prefill_tps, self.decode_tps)
             )
@@ -86,14 +86,15 @@ class PdRatio:
         for i, service in enumerate(services):
             if not service.paired:
                 continue
-            need_p = sum(signals.prefill_tps[p] / self._takes[0][p] for p in service.prefill)
-            need_d = sum(signals.decode_tps[p] / self._takes[1][p] for p in service.decode)
-            if not (np.isfinite(need_p) and np.isfinite(need_d)):
+            # Instances that the tokens/s of each role require.
+            prefills = sum(signals.prefill_tps[p] / self._tps[0][p] for p in service.prefill)
+            decodes = sum(signals.decode_tps[p] / self._tps[1][p] for p in service.decode)
+            if not (np.isfinite(prefills) and np.isfinite(decodes)):
                 continue
-            old = self._smooth[i] or (need_p, need_d)
+            old = self._smooth[i] or (prefills, decodes)
             smoothed = (
-                fading * old[0] + (1 - fading) * need_p,
-                fading * old[1] + (1 - fading) * need_d,
+                fading * old[0] + (1 - fading) * prefills,
+                fading * old[1] + (1 - fading) * decodes,
             )
             self._smooth[i] = smoothed
             if min(smoothed) <= 0:

@@ -75,7 +75,7 @@ class ScheduleTable:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ScheduleStep:
-    """Instances of each pool, ``counts [pools]``. ``lent`` of them serve nothing (E9).
+    """Instances of each pool, ``counts [pools]``. ``lent`` of them serve nothing.
 
     ``shares [models, regions, regions]`` are the shares of each home region's tokens by serving
     region (``Actions.shares``).

@@ -85,7 +85,10 @@ class ServiceController(ScalingPolicy):
         return service.prefill if self.drives == PREFILL else service.decode
 
     def _set(self, targets: IntArray, i: int, service: Service, goal: int, direction: int) -> None:
-        """Set the driving role of service ``i`` to ``goal`` instances; the other role follows."""
+        """Set the driving role of service ``i`` to ``goal`` instances; the other role follows.
+
+        ``direction`` is OUT or IN. Both roles change in this direction only.
+        """
         pools = self.driving(service)
         self._reach(targets, pools, goal)
         if service.paired:
@@ -105,22 +108,24 @@ class ServiceController(ScalingPolicy):
             (service.decode, self.ratio.prefill_for),
         ):
             other_pools = service.decode if pools is service.prefill else service.prefill
-            leads, other_count = (int(targets[list(p)].sum()) for p in (pools, other_pools))
-            if not leads:
+            count, other_count = (int(targets[list(p)].sum()) for p in (pools, other_pools))
+            if not count:
                 continue
-            follows = follower(i, leads)
+            needed = follower(i, count)
             # Counts are whole: at 3 prefill to 1 decode, 7 prefill need 3 decode, which serve 9.
             # A difference that one instance less explains is rounding, not drift.
-            rounded = follower(i, leads - 1) if leads > 1 else 0
-            short = follows - other_count
-            if other_count <= rounded and short > max(1.0, self.stability.theta_in * follows):
-                self._reach(targets, other_pools, follows)
+            needed_by_one_less = follower(i, count - 1) if count > 1 else 0
+            short = needed - other_count
+            if other_count <= needed_by_one_less and short > max(
+                1.0, self.stability.theta_in * needed
+            ):
+                self._reach(targets, other_pools, needed)
 
-    def _follower(self, i: int, service: Service, drives: int) -> tuple[tuple[int, ...], int]:
-        """Return the pools of the other role, and the instances that it should have."""
+    def _follower(self, i: int, service: Service, driving: int) -> tuple[tuple[int, ...], int]:
+        """Return the pools of the other role, and its instances for ``driving`` ones."""
         if self.drives == PREFILL:
-            return service.decode, self.ratio.decode_for(i, drives)
-        return service.prefill, self.ratio.prefill_for(i, drives)
+            return service.decode, self.ratio.decode_for(i, driving)
+        return service.prefill, self.ratio.prefill_for(i, driving)
 
     def _reach(self, targets: IntArray, pools: tuple[int, ...], goal: int) -> None:
         """Change the instances of ``pools`` in ``targets`` to ``goal`` in total."""

@@ -78,9 +78,9 @@ def direction_of(expected: float, present: int, stability: Stability) -> int:
 
 
 def damped(expected: float, present: int, damping: float) -> int:
-    """Return whole instances ``damping`` of the way from ``present`` to ``expected``.
+    """Return the instances a share ``damping`` of the way from ``present`` to ``expected``.
 
-    The result is rounded up. It moves at least one instance toward ``expected`` if that is below.
+    The result is rounded up. If ``expected`` is below ``present``, at least one is removed.
     """
     reached = ceil(present + damping * (expected - present) - ROUNDING)
     if expected < present and reached == present and ceil(expected - ROUNDING) < present:

@@ -1,4 +1,4 @@
-"""Limit a policy to the GPUs that pools share (E7's region caps; D4; HeteroScale, section 3.6)."""
+"""Limit a policy to the GPUs that pools share (docs/methods.md D4, E7; HeteroScale, 3.6)."""
 
 from __future__ import annotations
 

@@ -59,10 +59,8 @@ class SignalRecorder(Wrapper):
     def _extend_range(self, gauge: Gauge) -> None:
         """Extend the range by a reading. Python numbers are faster than arrays of a few pools."""
         values = gauge.values.tolist()
-        above, below = (
-            _limit_per_value(gauge.out_above, values),
-            _limit_per_value(gauge.in_below, values),
-        )
+        above = _limit_per_value(gauge.out_above, values)
+        below = _limit_per_value(gauge.in_below, values)
         read = [row for row in zip(values, above, below, strict=True) if isfinite(row[0])]
         if not read or (self.swing is not None and _is_within(self.swing, gauge.words, read)):
             return

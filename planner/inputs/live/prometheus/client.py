@@ -172,7 +172,7 @@ class Prometheus:
             raise self._not_prometheus_error() from None
 
     def _ask(self, what: str, body: bytes | None) -> Any:
-        """Send a request and return the data of the response; raise SourceError."""
+        """Request the API's path ``what`` and return its data; raise SourceError if that fails."""
         headers = {"Accept": "application/json", "User-Agent": "headroom"}
         if self._access.authorization:
             headers["Authorization"] = self._access.authorization

@@ -34,7 +34,7 @@ class MetricQuery:
 def queries(
     settings: PrometheusSettings, present: ServerMetrics, bin_s: int
 ) -> tuple[MetricQuery, ...]:
-    """Return the queries that a reading would send, for display."""
+    """Return the queries that a reading would send for the metrics ``present``, for display."""
     metric_queries = [
         MetricQuery(
             engine.title,
@@ -95,8 +95,10 @@ def open_bin(bin_s: int) -> str:
 
 
 def power_query(settings: PrometheusSettings, bin_s: int) -> str:
-    by = f" by ({settings.region_label})" if settings.region_label else ""
-    return f"sum{by} (avg_over_time({POWER.names[0]}{label_matchers(settings, None)}[{bin_s}s]))"
+    grouping = f" by ({settings.region_label})" if settings.region_label else ""
+    return (
+        f"sum{grouping} (avg_over_time({POWER.names[0]}{label_matchers(settings, None)}[{bin_s}s]))"
+    )
 
 
 def label_matchers(settings: PrometheusSettings, engine: Engine | None) -> str:

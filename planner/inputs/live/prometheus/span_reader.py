@@ -136,11 +136,15 @@ def read_span(
 def _engine(
     client: Prometheus, settings: PrometheusSettings, engine: Engine, span: Span
 ) -> tuple[dict[Key, dict[str, FloatArray]], dict[tuple[Key, str], list[_Bucket]]]:
-    """Return amounts and gauges per bin by key, and histogram buckets by key and quantity."""
+    """Return what an engine's metrics say of a span.
+
+    The first dictionary has counts and gauges per bin, by series and quantity. The second has the
+    buckets of histograms, also by series and quantity.
+    """
     amounts: dict[Key, dict[str, FloatArray]] = defaultdict(dict)
     histograms: dict[tuple[Key, str], list[_Bucket]] = {}
     missing: dict[Key, BoolArray] = {}
-    nowhere = np.zeros(span.bins, bool)
+    no_bins = np.zeros(span.bins, bool)
     for metric in engine.metrics:
         for name in metric.names:  # former names fill the bins that the present name lacks
             if metric.kind is Kind.MEAN:
@@ -151,7 +155,7 @@ def _engine(
             if metric.kind is Kind.COUNTER:
                 for counter in _counter_increases(client, settings, engine, name, span):
                     _fill(amounts[counter.key], metric.what, counter.amount)
-                    missing[counter.key] = missing.get(counter.key, nowhere) | counter.missing
+                    missing[counter.key] = missing.get(counter.key, no_bins) | counter.missing
                     if metric.what == "requests" and not engine.front:
                         _fill(amounts[counter.key], "replicas", counter.targets)
             elif metric.kind is Kind.HISTOGRAM:
@@ -160,10 +164,8 @@ def _engine(
                 ).items():
                     histograms.setdefault((key, metric.what), buckets)
             else:
-                for course in client.range(query, span.ends):
-                    _fill(
-                        amounts[_key(course.labels, settings, engine)], metric.what, course.values
-                    )
+                for gauge in client.range(query, span.ends):
+                    _fill(amounts[_key(gauge.labels, settings, engine)], metric.what, gauge.values)
     # Amounts of one bin belong together: if one counter was missed, none of them is known.
     for key, bins in missing.items():
         for what in AMOUNTS:
@@ -180,41 +182,46 @@ def _fill(row: dict[str, FloatArray], what: str, values: FloatArray) -> None:
 def _counter_increases(
     client: Prometheus, settings: PrometheusSettings, engine: Engine, name: str, span: Span
 ) -> Iterator[_CounterIncrease]:
-    """Yield a counter's increase per bin, by key."""
+    """Yield a counter's increase per bin for each series, with the number of targets seen.
+
+    A target is one server that Prometheus scrapes. A bin is missing if a target's reset in it hides
+    part of the increase.
+    """
     selector = f"{name}{label_matchers(settings, engine)}[{open_bin(span.bin_s)}]"
-    courses = _values_by_labels(client.range(f"last_over_time({selector})", span.edges))
-    if not courses:
+    values_by_labels = _values_by_labels(client.range(f"last_over_time({selector})", span.edges))
+    if not values_by_labels:
         return
-    order = sorted(courses)
-    last = np.array([courses[labels] for labels in order])
-    places: dict[tuple[str, ...], int] = {}
+    order = sorted(values_by_labels)
+    last = np.array([values_by_labels[labels] for labels in order])
+    target_numbers: dict[tuple[str, ...], int] = {}
     targets = np.array(
-        [places.setdefault(_target(dict(labels)), len(places)) for labels in order], np.int64
+        [target_numbers.setdefault(_target(dict(labels)), len(target_numbers)) for labels in order],
+        np.int64,
     )
     lowest = highest = None
     # Query the extremes only if a counter was reset or a target is new.
     if wants_extremes(last, targets):
-        blank = np.full(last.shape[1], np.nan)
+        unknown = np.full(last.shape[1], np.nan)
         extremes = [
             _values_by_labels(client.range(f"{which}_over_time({selector})", span.edges))
             for which in ("min", "max")
         ]
         lowest, highest = (
-            np.array([bounds.get(labels, blank) for labels in order]) for bounds in extremes
+            np.array([bounds.get(labels, unknown) for labels in order]) for bounds in extremes
         )
-    grown = increases(last, lowest, highest, targets=targets)
+    growth = increases(last, lowest, highest, targets=targets)
     rows: dict[Key, list[int]] = defaultdict(list)
     for row, labels in enumerate(order):
         rows[_key(dict(labels), settings, engine)].append(row)
     for key, own_rows in rows.items():
-        missing: BoolArray = np.logical_or.reduce(grown.missing[own_rows])
-        seen = grown.there[own_rows].any(axis=0) & ~missing
-        scraped = np.zeros((len(places), span.bins), bool)
-        np.logical_or.at(scraped, targets[own_rows], grown.there[own_rows])
+        missing: BoolArray = np.logical_or.reduce(growth.missing[own_rows])
+        seen = growth.there[own_rows].any(axis=0) & ~missing
+        scraped = np.zeros((len(target_numbers), span.bins), bool)
+        np.logical_or.at(scraped, targets[own_rows], growth.there[own_rows])
         count = scraped.sum(axis=0).astype(np.float64)
         yield _CounterIncrease(
             key,
-            np.where(seen, grown.amount[own_rows].sum(axis=0), np.nan),
+            np.where(seen, growth.amount[own_rows].sum(axis=0), np.nan),
             missing,
             np.where(count > 0, count, np.nan),
         )

@@ -98,31 +98,31 @@ def _of_operator(
 
 
 def vidur_mlp(frame: Frame, shapes: Shapes) -> ByGpu:
-    """Return rows of ``vidur_mlp_ops``: medians of one layer in ms; the file has the sizes."""
+    """Return kernel rows by GPU type from ``vidur_mlp_ops``: medians of a layer in ms."""
     result: ByGpu = {}
     keys = ("gpu", "model", "tp", "n_head", "n_kv_head", "n_embd", "n_expanded_embd", "vocab_size",
             "use_gated_mlp")  # fmt: skip
     for key, part in frame.parts(*keys):
-        gpu, model, tp, heads, kv_heads, hidden, wide, vocab, gated = key
+        gpu, model, tp, heads, kv_heads, hidden, ffn_width, vocab, gated = key
         shape = ModelShape(
             name=model, layers=1, hidden=_int(hidden), vocab=_int(vocab), heads=_int(heads),
             kv_heads=_int(kv_heads), head_dim=_int(hidden) // _int(heads),
-            intermediate=_int(wide), max_context=32768, gated=gated.lower() == "true",
+            intermediate=_int(ffn_width), max_context=32768, gated=gated.lower() == "true",
         )  # fmt: skip
         graph = operator_graph(shape, Arrangement(tp=_int(tp)))
-        m = part.numbers("num_tokens", 1)
+        tokens = part.numbers("num_tokens", 1)
         rows = result.setdefault(GPUS.get(gpu, gpu), [])
         for column, name in (
             ("attn_pre_proj_ms", "qkv_projection"), ("attn_post_proj_ms", "output_projection"),
             ("mlp_up_proj_ms", "gate_up_projection"), ("mlp_down_proj_ms", "down_projection"),
             ("mlp_act_ms", "activation"), ("attn_rope_ms", "rope"), ("emb_ms", "embedding"),
         ):  # fmt: skip
-            operator_rows = _of_operator(graph, name, m, part.seconds(column, 1e-3))
+            operator_rows = _of_operator(graph, name, tokens, part.seconds(column, 1e-3))
             if operator_rows is not None:
                 rows.append(operator_rows)
         # Our norm includes the residual addition. Vidur times it separately.
         norm = part.seconds("input_layernorm_ms", 1e-3) + part.seconds("add_ms", 1e-3)
-        rows.append(_elementwise(m, 2 * shape.hidden, 2 * shape.hidden, norm))
+        rows.append(_elementwise(tokens, 2 * shape.hidden, 2 * shape.hidden, norm))
     return result
 
 
@@ -148,7 +148,11 @@ def vidur_network(frame: Frame, shapes: Shapes) -> ByGpu:
 
 
 def v0_layers(frame: Frame, shapes: Shapes) -> ByGpu:
-    """Return rows of ``llmservingsim_v0_layers``: separate projections in eager PyTorch, in ns."""
+    """Return kernel rows by GPU type from a file ``llmservingsim_v0_layers``, in nanoseconds.
+
+    Layers ran in eager PyTorch. So the projections of attention and of the FFN, which engines fuse,
+    are rows of their own.
+    """
     result: ByGpu = {}
     for (hardware, model, layer, tp), part in frame.parts("hardware", "model", "layer", "tp"):
         shape = shape_of(frame, shapes, model)
@@ -156,13 +160,13 @@ def v0_layers(frame: Frame, shapes: Shapes) -> ByGpu:
         m, seconds = part.numbers("input_tokens", 1), part.seconds("latency_ns", 1e-9)
         heads = split(shape.heads, _int(tp)) * shape.head_dim
         kv_heads = split(shape.kv_heads, _int(tp)) * shape.head_dim
-        wide = split(shape.intermediate, _int(tp))
-        alone = {"q_proj": heads, "k_proj": kv_heads, "v_proj": kv_heads}
+        ffn_width = split(shape.intermediate, _int(tp))
+        widths_of_projections = {"q_proj": heads, "k_proj": kv_heads, "v_proj": kv_heads}
         if not shape.experts:
-            alone |= {"gate_proj": wide, "up_proj": wide}
+            widths_of_projections |= {"gate_proj": ffn_width, "up_proj": ffn_width}
         rows: KernelRows | None = None
-        if layer in alone:
-            rows = _gemm(m, alone[layer], shape.hidden, seconds)
+        if layer in widths_of_projections:
+            rows = _gemm(m, widths_of_projections[layer], shape.hidden, seconds)
         elif layer in V0_LAYERS:
             rows = _of_operator(graph, V0_LAYERS[layer], m, seconds)
         if rows is None:

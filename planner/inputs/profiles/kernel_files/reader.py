@@ -55,10 +55,7 @@ Reader = Callable[[Frame, Shapes], dict[str, list[KernelRows]]]
 FORMATS: Mapping[str, tuple[tuple[str, ...], Reader]] = {
     "own": (("op", "latency_us", "gpu"), native_format.read),
     "aic_gemm": (("system", "gemm_dtype", "m", "n", "k", "latency_ms"), aic.gemm),
-    "aic_attention": (
-        ("system", "isl", "num_key_value_heads", "latency_ms"),
-        aic.attention,
-    ),
+    "aic_attention": (("system", "isl", "num_key_value_heads", "latency_ms"), aic.attention),
     "aic_moe": (("system", "moe_dtype", "num_tokens", "topk", "latency_ms"), aic.experts),
     "aic_nccl": (("system", "nccl_dtype", "op_name", "message_size"), aic.nccl),
     "aic_custom_allreduce": (("system", "allreduce_dtype", "message_size"), aic.custom_allreduce),
