@@ -6,9 +6,14 @@ Keys that the form does not show are kept.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
+from pydantic import TypeAdapter, ValidationError
+
+from planner.inputs.scenario.schema.test_days import USUAL as USUAL_DAYS
+from planner.inputs.scenario.schema.test_days import TestDay
 from planner.policies.choice import USUAL
 from planner.web.forms.fields import SCALARS, tidy
 from planner.web.forms.holidays import shown as shown_holidays
@@ -23,7 +28,12 @@ LISTS = {
     "tiers": "tiers",
     "sources": "traffic.sources",
     "today": "fleet.today",
+    "test_days": "test_days",
 }
+
+# Rows that apply if the document lacks a list.
+DEFAULT_ROWS = {"test_days": [day.model_dump(exclude_defaults=True) for day in USUAL_DAYS]}
+TEST_DAY: TypeAdapter[TestDay] = TypeAdapter(TestDay)
 
 
 def look(data: Any, dotted: str) -> Any:
@@ -69,9 +79,10 @@ def study_values(data: Row) -> Row:
 def row_values(data: Row) -> dict[str, list[Row]]:
     """Return initial values of every row form, by section; ``at`` is the row's number."""
     plain = {
-        section: [{**row, "at": i} for i, row in enumerate(rows_of(data, dotted))]
-        for section, dotted in LISTS.items()
+        section: [{**row, "at": i} for i, row in enumerate(_rows_or_default(data, section))]
+        for section in LISTS
     }
+    plain["test_days"] = [_test_day_values(row) for row in plain["test_days"]]
     plain["profiles"] = [
         {"at": row["at"], "profile": ProfileChoice.of(row)} for row in plain["profiles"]
     ]
@@ -107,19 +118,29 @@ def study_changes(data: Row, values: Row) -> Row:
 def row_changes(data: Row, section: str, rows: Sequence[Row]) -> Row:
     """Return the edits for the rows of one section; unchanged rows and keys are kept."""
     dotted = LISTS[section]
-    have = rows_of(data, dotted)
+    have = _rows_or_default(data, section)
     if section == "regions":
         new = _regions(have, rows)
     else:
-        build = {"profiles": _profile, "sources": _source}.get(section, _plain)
+        build = {"profiles": _profile, "sources": _source, "test_days": _test_day}.get(
+            section, _plain
+        )
         new = [build(_row_at(have, row.get("at")), row) for row in rows]
-    changes: Row = {} if new == have else {dotted: new or None}
+    same = new == have or not (new or look(data, dotted))
+    changes: Row = {} if same else {dotted: new or None}
     if section == "profiles":
         named = {row.get("name"): row for row in rows_of(data, "models")}
         models = list(dict.fromkeys(row["model"] for row in new))
         if set(models) != set(named):
             changes["models"] = [_name_or_row(named.get(name, {"name": name})) for name in models]
     return changes
+
+
+def _rows_or_default(data: Row, section: str) -> list[Row]:
+    """Return the rows of a section; those that apply by default if the document lacks the list."""
+    if look(data, LISTS[section]) is None:
+        return [dict(row) for row in DEFAULT_ROWS.get(section, [])]
+    return rows_of(data, LISTS[section])
 
 
 def followed(data: Row, changes: Row) -> Row:
@@ -190,6 +211,38 @@ def _source(old: Row, row: Row) -> Row:
         lengths = {"mean": row[f"{side}_mean"], "cv": row[f"{side}_cv"]}
         values[f"{side}_tokens"] = {k: tidy(v) for k, v in lengths.items() if v is not None}
     return _updated(old, values)
+
+
+def _test_day_values(row: Row) -> Row:
+    """Return a test day as the form shows it: with the defaults of its kind."""
+    place = row.pop("at")
+    with suppress(ValidationError):  # the form shows what is wrong once it is saved
+        row = TEST_DAY.validate_python(row).model_dump()
+    required = row.get("required")
+    words = "" if required is None else "yes" if required else "no"
+    return row | {"at": place, "required": words}
+
+
+def _test_day(old: Row, row: Row) -> Row:
+    """Return a test day of the document with its form values, without the defaults of its kind.
+
+    If the kind was changed, values that the new kind does not have are dropped.
+    """
+    kind = row["kind"]
+    defaults = TEST_DAY.validate_python({"kind": kind}).model_dump()
+    shown = {key: _tidied(value) for key, value in row.items() if key not in ("at", "DELETE")}
+    new = {key: value for key, value in old.items() if key not in shown} | shown
+    if old.get("kind", kind) != kind:
+        new = {key: value for key, value in new.items() if key in defaults}
+    new = {"kind": kind} | {
+        key: value
+        for key, value in new.items()
+        if value not in (None, "") and value != defaults.get(key)
+    }
+    with suppress(ValidationError):
+        if TEST_DAY.validate_python(old) == TEST_DAY.validate_python(new):
+            return old  # as it was written
+    return new
 
 
 def _launch(old: Any, row: Row) -> Row:

@@ -26,6 +26,10 @@ TITLES = {
     "tiers": ("Service tiers", "Limits that the given percentile of requests must keep."),
     "sources": ("Traffic", "What arrives, and where it goes; shares as “east 60 %, west 40 %”."),
     "today": ("Today's fleet", "Current replicas. They are the baseline of savings."),
+    "test_days": (
+        "Test days",
+        "A recommended policy passes every required day; weights set expected cost.",
+    ),
 }
 
 
@@ -146,9 +150,10 @@ class Editor:
         row = self._row(section, int(match["index"])) if section else None
         if row is None:
             return False
-        field = re.split(r"[.\[]", match["rest"])[0]
-        field = {"input_tokens": "input_mean", "output_tokens": "output_mean"}.get(field, field)
-        row.add_error(field if field in row.fields else None, ValidationError(words))
+        other = {"input_tokens": "input_mean", "output_tokens": "output_mean"}
+        names = [other.get(key, key) for key in re.split(r"[.\[]", match["rest"])]
+        field = next((name for name in names if name in row.fields), None)
+        row.add_error(field, ValidationError(words))
         return True
 
     def _row(self, section: str, index: int) -> Any:

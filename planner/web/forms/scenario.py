@@ -229,12 +229,49 @@ class TodayRow(Row):
     maximum = schema_field("fleet.today.maximum", "At most")
 
 
+KIND_LABELS = {
+    "past": "Past days",
+    "drawn": "Days drawn from the forecast",
+    "slower_profile": "Slower profile",
+    "replica_lost": "Replica lost (N+1)",
+    "more_demand": "More demand",
+    "crowd": "Crowd",
+    "longer_outputs": "Longer outputs",
+    "region_lost": "Region lost",
+    "slow_start": "Slow and failed starts",
+}
+
+
+class TestDayRow(Row):
+    __test__ = False  # no class of tests, although its name begins like one
+
+    kind = forms.ChoiceField(label="Kind", choices=list(KIND_LABELS.items()))
+    name = forms.CharField(label="Name", required=False, max_length=80)
+    required = forms.TypedChoiceField(
+        label="Required",
+        required=False,
+        choices=[("", "by assurance"), ("yes", "always"), ("no", "never")],
+        coerce=lambda chosen: chosen == "yes",
+        empty_value=None,
+    )
+    weight = forms.FloatField(label="Weight", required=False, min_value=0, max_value=1000)
+    times = forms.FloatField(label="Times", required=False, max_value=100)
+    hours = forms.FloatField(label="Hours", required=False, max_value=24)
+    windows = forms.IntegerField(label="Windows", required=False, min_value=1, max_value=3)
+    error = forms.ChoiceField(
+        label="Profile error",
+        required=False,
+        choices=[("", "–"), ("half", "half"), ("nine-of-ten", "nine of ten")],
+    )
+
+
 ROWS: dict[str, type[Row]] = {
     "profiles": ProfileRow,
     "regions": RegionRow,
     "tiers": TierRow,
     "sources": SourceRow,
     "today": TodayRow,
+    "test_days": TestDayRow,
 }
 
 

@@ -10,6 +10,7 @@ from django.core.exceptions import ValidationError
 
 from planner.domain.kinds.registry import KINDS
 from planner.inputs.scenario.document import edit, outline, parse
+from planner.inputs.scenario.schema.test_days import USUAL as USUAL_DAYS
 from planner.models import Run
 from planner.web.forms.document import (
     LISTS,
@@ -193,7 +194,45 @@ def test_a_count_of_none_is_kept() -> None:
 def test_a_document_of_wrong_types_still_fills_the_form() -> None:
     data = outline("version: 1\nregions: none\ntiers: {a: 1}\ntraffic: [1, 2]\nhorizon: soon\n")
     assert study_values(data)["period_min"] is None
-    assert all(not values for values in row_values(data).values())
+    rows = row_values(data)
+    assert all(not values for name, values in rows.items() if name != "test_days")
+    assert [row["kind"] for row in rows["test_days"]] == [day.kind for day in USUAL_DAYS]
+
+
+def posted_days(data: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the rows of test days as the form posts them."""
+    fields = ("at", "kind", "name", "weight", "times", "hours", "windows", "error")
+    required = {"yes": True, "no": False, "": None}
+    return [
+        {name: row.get(name) for name in fields} | {"required": required[row["required"]]}
+        for row in row_values(data)["test_days"]
+    ]
+
+
+@pytest.mark.parametrize(
+    "days",
+    [
+        "",
+        "test_days:\n  - {kind: past, windows: 3, weight: 1}\n  - {kind: drawn, paths: 7}\n",
+        "test_days:\n  - {kind: crowd, times: 5, required: false, name: Launch}\n",
+    ],
+)
+def test_test_days_that_are_not_edited_stay_as_written(days: str) -> None:
+    data = outline("version: 1\n" + days)
+    assert row_changes(data, "test_days", posted_days(data)) == {}
+
+
+def test_an_edited_test_day_writes_the_list_without_defaults() -> None:
+    data = outline("version: 1\n")
+    days = posted_days(data)
+    crowd = next(day for day in days if day["kind"] == "crowd")
+    crowd["times"], crowd["required"] = 5.0, False
+    ((path, new),) = row_changes(data, "test_days", days).items()
+    assert path == "test_days" and len(new) == len(USUAL_DAYS)
+    assert {"kind": "crowd", "times": 5, "required": False} in new and {"kind": "past"} in new
+    crowd["kind"] = "past"  # which has no such value
+    (new,) = row_changes(data, "test_days", days).values()
+    assert {"kind": "past", "weight": 0, "required": False} in new
 
 
 @pytest.mark.parametrize(
