@@ -19,10 +19,7 @@ _QUOTE = 34
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Block:
-    """A part of a file with whole records only, each ended by a newline.
-
-    ``first_line`` is the line number of the first record in the file.
-    """
+    """Whole records of a file, each ended by a newline; ``first_line`` is the first's number."""
 
     data: bytes
     first_line: int
@@ -69,10 +66,7 @@ def record_blocks(
 
 
 def _short_block(block: Block, quoted: bool) -> Iterator[Block]:
-    """Yield the block in parts of at most about MOST_LINES lines.
-
-    The positions of lines need memory: for a block of only newlines, forty times its size.
-    """
+    """Yield the block in parts of at most about MOST_LINES lines, whose positions need memory."""
     lines = block.data.count(b"\n")
     half = len(block.data) // 2
     cut = whole_records(block.data[:half], quoted) if lines > MOST_LINES else 0

@@ -96,24 +96,16 @@ class Tally:
 def first_reasons(
     refused: list[Mapping[str, BoolArray]], lines: IntArray, text: Callable[[int], str]
 ) -> tuple[BoolArray | None, list[RefusedRows]]:
-    """Return a mask of the refused rows, and their faults; a row counts for its first reason.
-
-    The mask is None if every row is accepted.
-    """
+    """Return a mask of refused rows (None: none) and their faults; a row has its first reason."""
     bad: BoolArray | None = None
     faults = []
     for reasons in refused:
         for reason, mask in reasons.items():
             new = mask if bad is None else mask & ~bad
-            rows = np.flatnonzero(new)
-            if rows.size:
-                faults.append(RefusedRows(reason, lines[rows], _text_at_rows(text, rows)))
+            if new.any():
+                faults.append(RefusedRows(reason, lines, text).only(new.tolist()))
                 bad = new if bad is None else bad | new
     return bad, faults
-
-
-def _text_at_rows(text: Callable[[int], str], rows: IntArray) -> Callable[[int], str]:
-    return lambda i: text(int(rows[i]))
 
 
 def token_counts(
@@ -210,10 +202,7 @@ def _numbers_as_written(text: pl.Series, number: FloatArray, whole: bool) -> Flo
 
 
 def points_group(columns: Sequence[pl.Series], times: pl.Series) -> bool:
-    """Return whether points separate thousands in these columns.
-
-    They do if a number has two points, or if the dates are written with points.
-    """
+    """Return whether points separate thousands, by numbers with two points or by dotted dates."""
     texts = [
         column.str.strip_chars().drop_nulls() for column in columns if column.dtype == pl.String
     ]

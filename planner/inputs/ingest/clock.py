@@ -26,6 +26,7 @@ from planner.inputs.ingest.names import DECLARED
 from planner.inputs.ingest.report import RELATIVE, UTC, moment_text
 from simulation.arrays import BoolArray, FloatArray, IntArray
 
+NAIVE = "Times have no offset; taken as UTC."
 MISSING = "time missing"
 UNREADABLE = "time not understood"
 NO_OFFSET = "time without an offset in a file with offsets"
@@ -205,7 +206,7 @@ def _local(clock: Clock, zone: str) -> Clock:
     """Return the clock of calendar times, in ``zone`` unless they carry offsets."""
     if clock.aware:
         return clock
-    note = f"Times have no offset; taken as local time of {zone}." if zone else _naive_note()
+    note = f"Times have no offset; taken as local time of {zone}." if zone else NAIVE
     return replace(clock, note=note, zone=zone, certain=bool(zone))
 
 
@@ -242,10 +243,7 @@ def _form(text: pl.Series, dates: str, name: str, column: str) -> str:
 
 
 def _slash_order(text: pl.Series, dates: str, name: str, column: str) -> str:
-    """Return the strptime format of dates with slashes.
-
-    A number above 12 shows which part is the day.
-    """
+    """Return the form of dates with slashes; a number above 12 shows which part is the day."""
     first, second = (text.str.extract(_SLASH, part).cast(pl.Int64) for part in (1, 2))
     if not dates:
         if (first > 12).any():
@@ -290,10 +288,6 @@ def _numeric_clock(column: str, numbers: FloatArray, unit: str | None) -> Clock:
         note = _relative_note(column) if stated else _relative_note(f"{column}, taken to be in s,")
     kind = UTC if is_epoch else RELATIVE
     return Clock((column,), (unit,), aware=False, kind=kind, note=note, certain=is_epoch)
-
-
-def _naive_note() -> str:
-    return "Times have no offset; taken as UTC."
 
 
 def _relative_note(what: str) -> str:
@@ -366,10 +360,7 @@ def _in_zone(local: pl.Series, zone: str, which: str) -> IntArray:
 
 
 def _second_pass(ns: IntArray, order: Order) -> BoolArray:
-    """Return the rows in the second pass of a repeated hour.
-
-    It begins where times jump back by up to two hours, and ends at the next row after the latest.
-    """
+    """Return the rows of a repeated hour's second pass: from a jump back to the next latest row."""
     if not ns.size:
         return np.zeros(0, dtype=np.bool_)
     latest = np.maximum.accumulate(np.concatenate(([order.latest_ns], ns)))
@@ -521,11 +512,9 @@ def _both_readings(value: str, number: float, clock: Clock, other: str) -> str:
 
 
 def _scale_to_integers(series: pl.Series, number: FloatArray, factor: int) -> IntArray:
-    """Return ``number * factor`` as integers, exact for columns of whole numbers.
-
-    A float could not represent all digits of epoch times in nanoseconds.
-    """
-    exact = series.cast(pl.Int64, strict=False) if _is_exact(series) else None
+    """Return ``number * factor`` as integers; whole numbers stay exact beyond a float's digits."""
+    is_exact = series.dtype.is_integer() or series.dtype == pl.String
+    exact = series.cast(pl.Int64, strict=False) if is_exact else None
     rounded = np.asarray(np.rint(number * factor), dtype=np.int64)
     if exact is None:
         return rounded
@@ -643,10 +632,6 @@ def time_numbers(series: pl.Series) -> FloatArray:
     """Return the finite numbers of a time column."""
     numbers = _numbers(series)
     return numbers[np.isfinite(numbers)]
-
-
-def _is_exact(series: pl.Series) -> bool:
-    return series.dtype.is_integer() or series.dtype == pl.String
 
 
 def _text(series: pl.Series) -> pl.Series:

@@ -13,6 +13,7 @@ import polars as pl
 from planner.errors import IngestError
 from planner.inputs.ingest.checks import cell_unit, numbers
 from planner.inputs.ingest.clock import UNITS_NS, time_numbers
+from planner.inputs.ingest.grid import AMOUNTS
 from planner.inputs.ingest.names import DECLARED, SYNONYMS, compact_name
 from planner.inputs.ingest.options import (
     AUTO,
@@ -20,6 +21,7 @@ from planner.inputs.ingest.options import (
     LABELS,
     PER_REQUEST,
     RATES,
+    REQUEST_FIELDS,
     IngestOptions,
 )
 
@@ -69,11 +71,6 @@ _HOUR = r"^\s*\d{1,5}( ?[APap]\.?[Mm]\.?|:\d\d( ?(-|–|to) ?\d{1,2}:\d\d)?)?\s*
 _MOMENT = r"\d{4}.*\d{1,2}:\d\d"
 _DURATION_S = 86_400  # a column of smaller numbers may be durations
 _VALUES = ("value", "Value", "VALUE")
-AMOUNT_FIELDS = ("requests", "input_tokens", "output_tokens", "total_tokens", "cached_tokens")
-REQUEST_EXTRAS = (
-    "hash_ids", "utility", "cached_tokens", "reasoning_tokens", "status", "cache_hit",
-    "request_id", "sample_rate", "session", "parent", "delay",
-)  # fmt: skip
 
 # Words of a column's name that make it the field, for names that are in no list.
 _NOT_WORDS = frozenset(DECLARED["words"]["not"].split())
@@ -86,10 +83,7 @@ _WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """Alternatives for a field, each a sum of columns; the first with a value is used.
-
-    Without columns it is 0 in every row.
-    """
+    """Alternatives for a field, each a sum of columns; without any, it is 0 in every row."""
 
     alternatives: tuple[tuple[str, ...], ...]
     factor: float = 1.0  # of a column in thousands or millions
@@ -138,16 +132,13 @@ class Amounts:
     name: str  # "" if rows or the file name the series
     time: tuple[str, ...]
     time_unit: str | None
-    amounts: Mapping[str, Expression]  # by field of AMOUNT_FIELDS
+    amounts: Mapping[str, Expression]  # by field of AMOUNTS
     basis: Mapping[str, str] = default(default_factory=dict)  # field to a rate or PER_REQUEST
     model: str | None = None  # named by the column
 
     @property
     def rates(self) -> Mapping[str, int]:
-        """Return the fields that are rates, each with the seconds of its time unit.
-
-        Means per request become amounts in the unit of the requests.
-        """
+        """Return the fields that are rates or times a rate, each with the seconds of its unit."""
         units = {**self.basis, **dict.fromkeys(self.means, self.basis.get("requests", ""))}
         return {name: RATES[basis] for name, basis in units.items() if basis in RATES}
 
@@ -240,10 +231,7 @@ def _words(column: str) -> set[str]:
 
 
 class Resolver:
-    """A search for the column of a field.
-
-    It tries the caller's mapping first, then the format's, then well-known names.
-    """
+    """A search for columns: by the caller's mapping, the format, then well-known names."""
 
     def __init__(
         self,
@@ -281,7 +269,7 @@ class Resolver:
         column = self._known(SYNONYMS.get(field, ())) or self._by_words(field)
         if field == "requests" and column and _MOMENT_S.search(column):
             return None
-        scale = _MULTIPLE.search(column) if column and field in AMOUNT_FIELDS else None
+        scale = _MULTIPLE.search(column) if column and field in AMOUNTS else None
         factor = 1e6 if scale and scale[1][0] in "mM" else 1e3 if scale else 1.0
         return Expression(((column,),), factor) if column else None
 
@@ -388,15 +376,17 @@ def request_layout(
     if "arrival" not in options.mapping and not known:
         arrival = _dated(arrival, probe)
     tokens: dict[str, Expression] = {}
-    for field in ("input_tokens", "output_tokens")[: 2 if answers else 1]:
+    for field in ("input_tokens", "output_tokens"):
         expression = find.expression(field)
-        if expression is None and field == "output_tokens" and without_answers(probe):
+        if field == "output_tokens" and (
+            not answers or (expression is None and without_answers(probe))
+        ):
             expression = NO_ANSWERS
         if expression is None:
             raise find.missing(field, _NO_ANSWERS if field == "output_tokens" else "")
         tokens[field] = expression
     fields: dict[str, str] = {}
-    for field in (*LABELS, *REQUEST_EXTRAS):
+    for field in REQUEST_FIELDS[3:]:
         if field in LABELS and options.constant(field) is not None:
             continue
         expression = find.expression(field)
@@ -518,7 +508,7 @@ def demand_layout(
     unnamed = sources[0].model is not None or (amount is not None and str(amount) in _VALUES)
     bare = basis == AUTO and not units and unnamed
     if basis != AUTO:
-        of_basis = AMOUNT_FIELDS[1:] if basis == PER_REQUEST else AMOUNT_FIELDS
+        of_basis = AMOUNTS[1:] if basis == PER_REQUEST else AMOUNTS
         stated = {} if basis == COUNTS else dict.fromkeys(of_basis, basis)
         sources = tuple(
             Amounts(s.name, s.time, s.time_unit, s.amounts,
@@ -547,10 +537,7 @@ def _parts(probe: pl.DataFrame, source: Amounts, labels: Mapping[str, str]) -> t
 
 
 def _basis(column: str, probe: pl.DataFrame) -> str:
-    """Return the unit of an amount that a column's name or cells state, or "".
-
-    It is PER_REQUEST for a mean per request, else a rate such as "per_second".
-    """
+    """Return the unit that name or cells of a column state: PER_REQUEST, a rate, or ""."""
     words = _words(column)
     if "tokens" in words and (words & _MEAN or re.search(r"/ ?req|per_?req", column, re.I)):
         return PER_REQUEST
@@ -568,7 +555,7 @@ def _single_source(
 ) -> tuple[Amounts, tuple[str, ...]]:
     """Return the amounts of a file with one set of amount columns, and its caveats."""
     amounts: dict[str, Expression] = {}
-    for field in AMOUNT_FIELDS:
+    for field in AMOUNTS:
         expression = find.expression(field)
         if expression is not None and expression.columns[0] not in time:
             amounts[field] = expression
@@ -596,10 +583,7 @@ def _single_source(
 def _source_per_column(
     find: Resolver, time: tuple[str, ...], unit: str | None, probe: pl.DataFrame
 ) -> tuple[Amounts, ...]:
-    """Return one source per column of requests, if columns are mapped or named by series.
-
-    Returns an empty tuple if one column has the requests of all series.
-    """
+    """Return one source per mapped or named column of requests; () if one column has them all."""
     mapped = find.mapping.get("requests", "")
     if mapped and mapped not in find.columns and "," in mapped:
         counts = [find.exact("requests", part.strip()) for part in mapped.split(",")]

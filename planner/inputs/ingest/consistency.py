@@ -223,10 +223,7 @@ def _coarse_times(evidence: Evidence) -> Finding | None:
 
 
 def _stray_clocks(evidence: Evidence) -> Finding | None:
-    """Refuse a file if many of its times are years away from the others.
-
-    A few such rows are removed elsewhere.
-    """
+    """Refuse a file if many of its times are years away from the others; few are set aside."""
     bounds = stray_bounds(evidence.hours)
     low, high = bounds or (min(evidence.hours, default=0), max(evidence.hours, default=0))
     places = np.array(sorted(place for place in evidence.hours if low <= place <= high))

@@ -146,10 +146,7 @@ def _block(lines: Records, delimiter: str, name: str) -> tuple[list[str], int] |
 
 
 def _number_columns(columns: Sequence[str]) -> tuple[str, ...]:
-    """Return the columns that contain the bins of a day.
-
-    Their names are consecutive numbers or times of day.
-    """
+    """Return the columns with the bins of a day, named by consecutive numbers or times of day."""
     numbers = [column for column in columns if column.isdecimal() and len(column) < 6]
     numbers = numbers or [column for column in columns if _OF_DAY.match(column)]
     if len(numbers) < _NUMBERED or _DAY_S % len(numbers) or len(numbers) == len(columns):
@@ -164,10 +161,7 @@ def _number_columns(columns: Sequence[str]) -> tuple[str, ...]:
 
 
 def _delimiter(lines: Records) -> str | None:
-    """Return the delimiter that gives most of the first records as many fields as the header.
-
-    Returns None if no delimiter splits the header.
-    """
+    """Return the delimiter that gives most records as many fields as the header, or None."""
     best: tuple[float, int] = (0.0, 1)
     chosen = None
     for mark in DELIMITERS:
@@ -179,10 +173,7 @@ def _delimiter(lines: Records) -> str | None:
 
 
 def batch(lines: Records, header: Header, columns: Sequence[str], name: str) -> Batch:
-    """Return the records below the header as text columns.
-
-    Records that are misquoted or have a wrong number of fields become faults.
-    """
+    """Return the records below the header as text columns; those that are no rows become faults."""
     if lines.line.size and lines.line[0] <= header.line:
         lines = lines.keep(lines.line > header.line)
     faults: list[RefusedRows] = []

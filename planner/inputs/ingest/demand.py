@@ -48,10 +48,7 @@ MAX_CELLS = 20_000_000
 
 
 def read_demand_file(reading: Reading) -> Content:
-    """Read every series of a demand file onto its grid.
-
-    Raises IngestError also if rows contradict each other or no bin width is found.
-    """
+    """Read every series of a demand file onto its grid."""
     known = dict(reading.format.columns)
     if (connector := reading.format.connector) and connector.metric:
         known["requests"] = connector.value
@@ -128,6 +125,7 @@ class _Reader:
         for fault in faults:
             self._reading.tally.add(fault)
         self._reading.tally.close_batch()
+        no_text = pl.Series([None], dtype=pl.String)
         keep = np.arange(frame.height) if bad is None else np.flatnonzero(~bad)
         if not keep.size:
             return
@@ -151,7 +149,10 @@ class _Reader:
                     {
                         "line": batch.lines[keep],
                         "source": pl.Series([number], dtype=pl.Int32).new_from_index(0, keep.size),
-                        **{field: named.get(field, _null_text(keep.size)) for field in _KEYS},
+                        **{
+                            field: named.get(field, no_text.new_from_index(0, keep.size))
+                            for field in _KEYS
+                        },
                         "ns": times[source.time].ns[keep],
                         **{
                             field: values.get(field, _unknown_amounts(keep.size))
@@ -323,10 +324,7 @@ class _Reader:
         return table.with_columns(pl.col("ns") + clock.UNITS_NS["h"] * later.cast(pl.Int64))
 
     def _amounts(self, table: pl.DataFrame) -> pl.DataFrame:
-        """Return the cells as amounts per bin.
-
-        Counters become their growth, and metrics in separate rows are joined by bin.
-        """
+        """Return amounts per bin: counters become their growth, and rows of metrics are joined."""
         options, connector = self._reading.options, self._reading.format.connector
         parts = bool(self._metrics or self._layout.parts)
         keys = ["source", *_KEYS, *(["identity"] if parts else [])]
@@ -465,10 +463,7 @@ def counter_growth(
 
 @dataclass(frozen=True, slots=True)
 class _Metrics:
-    """A table with one row per metric and time.
-
-    It has columns of metric names and of values; all other columns are labels.
-    """
+    """A table with one row per metric and time; other columns than name and value are labels."""
 
     reading: Reading
     connector: Connector
@@ -607,10 +602,6 @@ def total(grids: Sequence[Grid], field: str) -> float | None:
     """Return the sum over the known bins of all series; None if no bin is known."""
     known = [amount for amount in totals(grids, field) if amount is not None]
     return as_whole_number(sum(known)) if known else None
-
-
-def _null_text(rows: int) -> pl.Series:
-    return pl.Series([None], dtype=pl.String).new_from_index(0, rows)
 
 
 def _unknown_amounts(rows: int) -> pl.Series:

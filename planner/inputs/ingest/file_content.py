@@ -11,32 +11,19 @@ import numpy as np
 import polars as pl
 
 from planner.errors import Choice, IngestError
+from planner.inputs.ingest import clock as clocks
 from planner.inputs.ingest import row_filter
 from planner.inputs.ingest.checks import Names, Tally
-from planner.inputs.ingest.clock import (
-    DAY_FIRST,
-    MONTH_FIRST,
-    UNITS_NS,
-    AmbiguousDates,
-    Clock,
-    Order,
-    StatedTimes,
-    Times,
-    choose_clock,
-    possible_zones,
-    read,
-    time_numbers,
-)
 from planner.inputs.ingest.connectors import Connector
 from planner.inputs.ingest.consistency import Evidence, Question, run
 from planner.inputs.ingest.names import compact_name
-from planner.inputs.ingest.options import DEMAND_FIELDS, REQUEST_FIELDS, IngestOptions
+from planner.inputs.ingest.options import AUTO, DEMAND_FIELDS, REQUEST_FIELDS, IngestOptions
 from planner.inputs.ingest.report import RELATIVE, SeriesReport
 from planner.inputs.ingest.rows import Batch, RefusedRows
 from planner.inputs.ingest.tables import Table
 from simulation.arrays import BoolArray, IntArray
 
-LEAST_JUMP_NS, MOST_JUMP_NS = 30 * UNITS_NS["min"], 90 * UNITS_NS["min"]
+LEAST_JUMP_NS, MOST_JUMP_NS = 30 * clocks.UNITS_NS["min"], 90 * clocks.UNITS_NS["min"]
 Conditions = tuple[row_filter.Condition, str]  # a condition, and why other rows are left out
 
 
@@ -86,26 +73,27 @@ class Reading:
         for name, words in run(names, evidence).items():
             self.findings[name] = self.findings.get(name) or words
 
-    def clock(self, columns: tuple[str, ...], unit: str | None) -> Clock:
+    def clock(self, columns: tuple[str, ...], unit: str | None) -> clocks.Clock:
         """Return the clock (time notation) of columns; raise Question if several are possible."""
         options = self.options
-        stated = StatedTimes(unit, self.format.unit, options.timezone or "", options.stated_dates)
+        dates = "" if options.dates == AUTO else options.dates
+        stated = clocks.StatedTimes(unit, self.format.unit, options.timezone or "", dates)
         column = columns[0]
         try:
-            when = choose_clock(self.table.probe, columns, stated, name=self.name)
-        except AmbiguousDates as problem:
-            choices = (("the day first", DAY_FIRST), ("the month first", MONTH_FIRST))
+            when = clocks.choose_clock(self.table.probe, columns, stated, name=self.name)
+        except clocks.AmbiguousDates as problem:
+            choices = (("the day first", clocks.DAY_FIRST), ("the month first", clocks.MONTH_FIRST))
             raise Question(
                 str(problem), [Choice(words, "dates", value) for words, value in choices]
             ) from None
-        if zones := possible_zones(self.table.probe[column], when):
+        if zones := clocks.possible_zones(self.table.probe[column], when):
             zone_choices = [Choice(f"local time of {zone}", "timezone", zone) for zone in zones]
             raise Question(
                 f"{self.name}: {column} has no offset, and names a zone other than UTC.",
                 [*zone_choices, Choice("UTC", "timezone", "UTC")],
             )
         if len(columns) == 1:
-            numbers = time_numbers(self.table.probe[column])
+            numbers = clocks.time_numbers(self.table.probe[column])
             evidence = Evidence(
                 self.name,
                 column,
@@ -117,11 +105,8 @@ class Reading:
             self.check(("time_unit",), evidence)
         return when
 
-    def watch_order(self, ns: IntArray, when: Clock) -> None:
-        """Raise Question for the time zone if local times jump back by about an hour.
-
-        Clocks do so at the end of daylight saving time.
-        """
+    def watch_order(self, ns: IntArray, when: clocks.Clock) -> None:
+        """Raise Question for the time zone if local times jump back by about an hour."""
         if when.certain or when.kind == RELATIVE or ns.size < 2:
             return
         back = -np.diff(ns)
@@ -169,9 +154,11 @@ class Reading:
         return Batch(batch.frame.filter(~gone), batch.lines[~gone], lambda i: text(int(indices[i])))
 
 
-def read_times(reading: Reading, batch: Batch, when: Clock, order: Order | None = None) -> Times:
+def read_times(
+    reading: Reading, batch: Batch, when: clocks.Clock, order: clocks.Order | None = None
+) -> clocks.Times:
     """Return the times of a batch; raise IngestError if a number is in another unit."""
-    times = read(batch.frame, when, order)
+    times = clocks.read(batch.frame, when, order)
     if (other := times.other_unit) is not None:
         line = batch.lines[other.row]
         raise IngestError(f"{reading.name}, {reading.table.unit} {line}: {other.words}")
@@ -185,7 +172,7 @@ class Content:
     kind: str  # "requests" or "demand"
     rows: int
     requests: float | None  # None: not counted
-    clock: Clock
+    clock: clocks.Clock
     start_ns: int
     end_ns: int
     input_tokens: float | None

@@ -43,10 +43,7 @@ class Grid:
 
 
 def number_keys(frame: pl.DataFrame, keys: Sequence[str]) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return the frame with a column ``number``, and a table of its distinct keys with numbers.
-
-    Keys are numbered from 0 in the order in which they appear.
-    """
+    """Return the frame with ``number``, and its distinct keys, numbered as they appear."""
     distinct = frame.select(keys).unique(maintain_order=True).with_row_index("number")
     joined = frame.join(
         distinct, on=list(keys), how="left", nulls_equal=True, maintain_order="left"

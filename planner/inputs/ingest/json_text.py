@@ -26,10 +26,7 @@ Path = tuple[str, ...]  # names from the line's object down to a field
 
 
 def read_probe(lines: Records, name: str, rows: int) -> tuple[Mapping[str, Path], pl.DataFrame]:
-    """Return the path of every field of the first ``rows`` lines by column name, and the lines.
-
-    The lines are a frame of text columns.
-    """
+    """Return the path of every field of the first ``rows`` lines by column, and these lines."""
     lines = lines.keep(np.arange(lines.start.size) < rows)
     columns: dict[str, Path] = {}
     good = np.zeros(lines.start.size, dtype=np.bool_)
@@ -52,10 +49,7 @@ def read_probe(lines: Records, name: str, rows: int) -> tuple[Mapping[str, Path]
 
 
 def batch(lines: Records, columns: Mapping[str, Path], ids: str | None, name: str) -> Batch:
-    """Return the records as text columns; lines that are not valid become faults.
-
-    Column ``ids`` becomes lists of integers.
-    """
+    """Return the records as text columns (``ids``: lists of integers); bad lines become faults."""
     try:
         frame = pl.read_ndjson(lines.joined(), schema=_schema(columns, ids))
     except pl.exceptions.PolarsError:

@@ -39,10 +39,7 @@ _PAIR = re.compile(r'([A-Za-z_][\w.]*)=("(?:[^"\\]|\\.)*"|[^\s,]*)')
 
 
 def log_pattern(head: bytes, name: str) -> str:
-    """Return the name of the pattern that a text log matches; "" for another file.
-
-    Raises IngestError for an access log without times.
-    """
+    """Return the pattern that a text log matches, or ""; raise IngestError for an access log."""
     lines = head.decode("utf-8", errors="replace").splitlines()[:PROBED]
     for connector in CONNECTORS.values():
         if connector.line and any(map(re.compile(connector.line).search, lines)):
@@ -104,10 +101,7 @@ def unwrapped(pieces: Iterator[bytes], head: bytes, name: str, size: int) -> Ite
 
 
 def _inner(line: str) -> tuple[str, str] | None:
-    """Return the time and the text in an envelope, or None.
-
-    A line of ``key=value`` pairs has no envelope, so the whole line is its text.
-    """
+    """Return time and text in an envelope, or None; a line of pairs is a text without a time."""
     if line[:1] == "{":
         record = _object(line) or {}
         if not any("token" in key for key in record):
@@ -120,10 +114,7 @@ def _inner(line: str) -> tuple[str, str] | None:
 
 
 def _row(time: str, text: str) -> str:
-    """Return the text of an envelope as a JSON object.
-
-    A text line of a serving engine gets the envelope's time.
-    """
+    """Return the text of an envelope as a JSON object, or after its time for an engine's line."""
     record = _object(text) if text[:1] == "{" else _pairs(text)
     if record:
         return json.dumps(record | ({"log_timestamp": time} if time else {}))

@@ -24,10 +24,7 @@ def compact_name(name: str) -> str:
 
 
 def check_names(columns: Sequence[str], name: str) -> None:
-    """Raise IngestError for tables with too many or too long column names.
-
-    Later checks of the names take time quadratic in their number.
-    """
+    """Raise IngestError for too many or too long column names, which later checks compare."""
     if len(columns) > MAX_COLUMNS:
         raise IngestError(
             f"{name} has {len(columns):,} columns and {MAX_COLUMNS:,} are allowed. Keep those of "

@@ -9,40 +9,11 @@ from typing import Any
 from planner.errors import IngestError
 from planner.inputs.ingest import row_filter as filters
 from planner.inputs.ingest.clock import DAY_FIRST, MONTH_FIRST, check_zone
+from planner.inputs.ingest.names import DECLARED
 
 AUTO = "auto"  # the format is detected from the columns
-REQUEST_FIELDS = (
-    "arrival",
-    "input_tokens",
-    "output_tokens",
-    "model",
-    "region",
-    "tier",
-    "hash_ids",
-    "utility",
-    "cached_tokens",
-    "reasoning_tokens",
-    "status",
-    "cache_hit",
-    "request_id",
-    "sample_rate",
-    "session",
-    "parent",
-    "delay",
-)
-DEMAND_FIELDS = (
-    "time",
-    "requests",
-    "rate",
-    "input_tokens",
-    "output_tokens",
-    "total_tokens",
-    "cached_tokens",
-    "series",
-    "model",
-    "region",
-    "tier",
-)
+REQUEST_FIELDS = tuple(DECLARED["fields"]["requests"].split())
+DEMAND_FIELDS = tuple(DECLARED["fields"]["demand"].split())
 LABELS = ("model", "region", "tier")
 ALIASES = {"bin_start": "time"}  # other names of fields in mappings
 
@@ -195,11 +166,6 @@ class IngestOptions:
         return _one_in(self.sample)
 
     @property
-    def stated_dates(self) -> str:
-        """Return "day" or "month" if the caller states which comes first in dates, else ""."""
-        return "" if self.dates == AUTO else self.dates
-
-    @property
     def filter(self) -> str | None:
         """Return the caller's filter; "" keeps every row, and None uses the format's own filter."""
         if self.where is None:
@@ -214,10 +180,7 @@ class IngestOptions:
     def of(
         cls, name: str, chosen: Mapping[str, Any], mapping: Mapping[str, str] | None
     ) -> IngestOptions:
-        """Return the options for the file ``name``.
-
-        ``chosen`` has values of OFFERED. A blank or missing value means the default.
-        """
+        """Return the options for the file ``name``; blank values of ``chosen`` are defaults."""
         values = {option: chosen[option] for option in OFFERED if chosen.get(option)}
         return cls(name=name, mapping=mapping or {}, **values)
 

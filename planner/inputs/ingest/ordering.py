@@ -19,10 +19,7 @@ _GROUP_ROWS = 65_536  # rows of a Parquet row group, the least that a range must
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SortedPart:
-    """A file of requests, sorted by arrival.
-
-    ``sample`` holds the arrival of every SAMPLE_ROWS-th row.
-    """
+    """A file of requests, sorted by arrival, with the arrival of every SAMPLE_ROWS-th row."""
 
     path: Path
     first_s: float

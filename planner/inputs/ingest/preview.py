@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from planner.inputs.ingest.columns import counts_per_bin
-from planner.inputs.ingest.names import SYNONYMS, compact_name
+from planner.inputs.ingest.columns import Resolver, counts_per_bin
 from planner.inputs.ingest.options import DEMAND_FIELDS, REQUEST_FIELDS, IngestOptions
 from planner.inputs.ingest.source import Source
 from planner.inputs.ingest.tables import open_table, python_safe, refusals_of_libraries
@@ -44,14 +43,9 @@ def preview(path: Path | str, name: str) -> Preview:
 def _guess_mapping(columns: tuple[str, ...]) -> dict[str, str]:
     """Return column -> field for the columns with a well-known name; each field occurs once."""
     fields = DEMAND_FIELDS if counts_per_bin(columns) else REQUEST_FIELDS
-    by_name: dict[str, str] = {}
-    for column in columns:
-        by_name.setdefault(compact_name(column), column)
-    for column in columns:
-        by_name.setdefault(compact_name(column.rpartition(".")[2]), column)
+    find = Resolver(columns, IngestOptions(), "")
     guessed: dict[str, str] = {}
     for field in fields:
-        known = next((by_name[s] for s in SYNONYMS[field] if s in by_name), None)
-        if known is not None:
+        if known := find.column(field):
             guessed.setdefault(known, field)
     return guessed

@@ -23,6 +23,11 @@ from planner.inputs.ingest.source import Source
 from planner.inputs.ingest.store import META, write_report
 from planner.inputs.ingest.tables import Table, open_table, refusals_of_libraries
 
+SHARED = (  # fields of a report as the reader of a format found them
+    "kind", "rows", "requests", "start_ns", "end_ns", "input_tokens", "output_tokens", "series",
+    "bin_s", "columns",
+)  # fmt: skip
+
 
 def ingest_file(
     path: Path | str,
@@ -48,7 +53,7 @@ def ingest_file(
     with whole_folder(store) as work:
         try:
             with refusals_of_libraries(source.name):
-                report = _read(source, work, options, progress or _no_progress, began)
+                report = _read(source, work, options, progress or (lambda _: None), began)
         except Question as question:
             raise _with_figures(question, path, options) from None
         write_report(work, report)
@@ -93,10 +98,6 @@ def _figures(report: IngestReport) -> str:
     return f"{words}, {report.start} to {report.end}"
 
 
-def _no_progress(fraction: float) -> None:
-    """Accept a progress report and do nothing."""
-
-
 def _read(
     source: Source,
     work: Path,
@@ -124,28 +125,17 @@ def _read(
         raise IngestError(" ".join((str(problem), *left_out))) from None
     shutil.rmtree(scratch, ignore_errors=True)
     kind = content.clock.kind
+    found: dict[str, Any] = {name: getattr(content, name) for name in SHARED}
+    found |= {f"{label}s": content.names[label].seen for label in LABELS}
     return IngestReport(
         trace=source.name,
-        kind=content.kind,
         format=format.name,
-        rows=content.rows,
-        requests=content.requests,
         rejected=tally.total,
         reject_reasons=dict(sorted(tally.reasons.items(), key=lambda item: (-item[1], item[0]))),
         reject_samples=tally.samples,
         clock=kind,
-        start_ns=content.start_ns,
-        end_ns=content.end_ns,
         start=moment_text(content.start_ns, kind),
         end=moment_text(content.end_ns, kind),
-        input_tokens=content.input_tokens,
-        output_tokens=content.output_tokens,
-        series=content.series,
-        bin_s=content.bin_s,
-        models=content.names["model"].seen,
-        regions=content.names["region"].seen,
-        tiers=content.names["tier"].seen,
-        columns=content.columns,
         notes=(*content.notes, *_unused_labels(table, options), *left_out),
         provenance=f"measured, read from {source.name}",
         sha256=table.digest(),
@@ -154,6 +144,7 @@ def _read(
         left_out=dict(sorted(tally.left_out.items())),
         checks=reading.findings,
         assumptions=tuple(_assumptions(content, reading, tally)),
+        **found,
         **content.extras,
     )
 

@@ -133,10 +133,7 @@ def as_whole_number(amount: float) -> float:
 
 
 def moment_text(ns: int, kind: str) -> str:
-    """Return a time as ``2023-11-16T18:15:46Z``, or as ``+3600s`` from the origin.
-
-    Calendar times are rounded down to whole seconds.
-    """
+    """Return a time to the second as ``2023-11-16T18:15:46Z``, or ``+3600s`` from the origin."""
     if kind == UTC:
         when = datetime.fromtimestamp(ns // 1_000_000_000, tz=UTC_ZONE)
         return when.strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -49,14 +49,17 @@ class _Totals:
     jumps_ns: list[int] = field(default_factory=list)
     rates: set[float] = field(default_factory=set)  # sample rates
     weight: float = 0.0  # requests that the rows stand for, by their sample rates
-    earliest: tuple[int, int, str] | None = None  # time, line and text of the earliest row
-    latest: tuple[int, int, str] | None = None
+    ends: list[tuple[int, int, str]] = field(
+        default_factory=list
+    )  # first and last: time, line, text
 
 
-def read_request_file(reading: Reading) -> Content:
-    """Read one row per request into part-00000.parquet and on, in order of arrival."""
+def read_request_file(reading: Reading, *, answers: bool = True) -> Content:
+    """Read one row per request into parts in order of arrival; ``answers``: of output tokens."""
     table, format = reading.table, reading.format
-    layout = request_layout(table.probe, reading.options, reading.name, format.columns)
+    layout = request_layout(
+        table.probe, reading.options, reading.name, format.columns, answers=answers
+    )
     ids = layout.fields.get("hash_ids")
     if ids is not None and table.kind == "csv":
         if "hash_ids" in reading.options.mapping:
@@ -153,10 +156,7 @@ def _event_values(rows: pl.DataFrame, ids: str) -> tuple[tuple[str, str], ...]:
 
 
 def _check_latency(reading: Reading, when: clock.Clock) -> None:
-    """Check the first rows for requests that start when others end.
-
-    It needs a latency column whose name has a unit.
-    """
+    """Check for requests that start when others end, by a latency whose name has a unit."""
     probe = reading.table.probe
     named = [c for c in probe.columns if LATENCY.search(c) and clock.unit_of(c)]
     if not named or named[0] in when.columns:
@@ -251,7 +251,12 @@ class _Reader:
             ns, frame, lines = ns[~bad], frame.filter(~bad), lines[~bad]
             tokens = {name: values[~bad] for name, values in tokens.items()}
         if ns.size:
-            self._note_ends(ns, batch, None if bad is None else np.flatnonzero(~bad))
+            kept = np.arange(ns.size) if bad is None else np.flatnonzero(~bad)
+            ends = [
+                (int(ns[i]), int(lines[i]), batch.text(int(kept[i])))
+                for i in (int(ns.argmin()), int(ns.argmax()))
+            ]
+            totals.ends = [min(*totals.ends, *ends), max(*totals.ends, *ends)]
             self._count(ns, frame, tokens)
             self._write(ns, tokens, frame)
 
@@ -317,7 +322,8 @@ class _Reader:
             empty = answers.is_null()
             if answers.dtype == pl.String:
                 empty = empty | (answers.str.strip_chars() == "")
-            answers = answers.set(pl.Series(ended) & empty, _zero_like(answers))
+            zero: object = "0" if answers.dtype == pl.String else 0
+            answers = answers.set(pl.Series(ended) & empty, zero)
         answer, bad_out = token_counts(answers, "output tokens", limit)
         tokens = {"input_tokens": prompt, "output_tokens": answer}
         for name, whole in PARTS_OF_TOKENS.items():
@@ -357,16 +363,6 @@ class _Reader:
         if usable.any():
             self._seen.append((first, last, np.sort(key[usable])))
         return again if again.any() else None
-
-    def _note_ends(self, ns: IntArray, batch: Batch, kept: IntArray | None) -> None:
-        """Store the earliest and the latest row, to show those whose clock is wrong."""
-        totals = self.totals
-        for place, which in ((int(ns.argmin()), "earliest"), (int(ns.argmax()), "latest")):
-            known = getattr(totals, which)
-            when = int(ns[place])
-            if known is None or (when < known[0] if which == "earliest" else when > known[0]):
-                row = place if kept is None else int(kept[place])
-                setattr(totals, which, (when, int(batch.lines[row]), batch.text(row)))
 
     def _count(self, ns: IntArray, frame: pl.DataFrame, tokens: dict[str, IntArray]) -> None:
         """Add the accepted rows to the totals."""
@@ -419,7 +415,10 @@ class _Reader:
             think = np.nan_to_num(np.maximum(think, 0.0), nan=0.0, posinf=0.0)
             part = part.with_columns(pl.Series(THINK, think, dtype=pl.Float32))
         if "utility" in self._fields:
-            part = part.with_columns(self._utility(frame[self._fields["utility"]]))
+            utility = numbers(frame[self._fields["utility"]])[0]
+            utility[~np.isfinite(utility)] = np.nan
+            totals.no_utility += int(np.isnan(utility).sum())
+            part = part.with_columns(pl.Series("utility", utility).fill_nan(None))
         # Most files are in order, so sort only parts with late rows.
         if late:
             part = part.sort("arrival_s", maintain_order=True)
@@ -428,13 +427,6 @@ class _Reader:
         totals.latest_ns = int(latest[-1])
         totals.accepted += ns.size
         totals.parts.append(SortedPart.write(part, self._folder, len(totals.parts)))
-
-    def _utility(self, column: pl.Series) -> pl.Series:
-        """Return the utility (worth) of serving each request; null without a number."""
-        number, _ = numbers(column)
-        self.totals.no_utility += int((~np.isfinite(number)).sum())
-        known = np.where(np.isfinite(number), number, np.nan)
-        return pl.Series("utility", known).fill_nan(None)
 
     def _label(self, label: str, frame: pl.DataFrame) -> pl.Series:
         """Return a label column: the caller's fixed label, the file's column, or null."""
@@ -506,9 +498,7 @@ class _Reader:
             totals.tokens[name] -= tokens
         totals.accepted -= count
         shown = [
-            each
-            for each in (totals.earliest, totals.latest)
-            if each is not None and not low_s <= (each[0] - totals.first_ns) / 1e9 < high_s
+            each for each in totals.ends if not low_s <= (each[0] - totals.first_ns) / 1e9 < high_s
         ]
         # Only the outermost rows have their text; the others count with them.
         lines = np.array([shown[min(i, len(shown) - 1)][1] for i in range(count)], dtype=np.int64)
@@ -559,10 +549,6 @@ def _hashed(column: pl.Series) -> pl.Series:
     names = column.cast(pl.String).str.strip_chars()
     hashes = names.hash(seed=0).reinterpret(signed=True)
     return hashes.set(names.is_null() | (names == ""), None)
-
-
-def _zero_like(series: pl.Series) -> object:
-    return "0" if series.dtype == pl.String else 0
 
 
 def clock_notes(when: clock.Clock, offsets: Sequence[str] | set[str]) -> list[str]:

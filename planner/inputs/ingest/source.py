@@ -40,10 +40,7 @@ _FOREIGN = {
 
 
 def check_regular(path: Path | str, name: str = "") -> int:
-    """Return the size in bytes of a readable regular file; raise IngestError otherwise.
-
-    Opening a named pipe would block for ever, and a device has no end.
-    """
+    """Return the size in bytes of a readable regular file; raise IngestError for others."""
     name = name or str(path)
     try:
         status = Path(path).stat()
@@ -70,13 +67,6 @@ def sha256_file(path: Path | str) -> str:
     check_regular(path)
     with Path(path).open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def compression_of(head: bytes) -> str:
-    """Return ``gzip``, ``zstd`` or ``none``, decided by the first bytes of the file."""
-    if head.startswith(b"\x1f\x8b"):
-        return GZIP
-    return ZSTD if head.startswith(b"\x28\xb5\x2f\xfd") else PLAIN
 
 
 def short_name(name: str) -> str:
@@ -138,7 +128,9 @@ class Source:
         self._read = 0
         self.bytes = self._check()
         with self.path.open("rb") as file:
-            self.compression = compression_of(file.read(4))
+            head = file.read(4)
+        zstd = ZSTD if head == b"\x28\xb5\x2f\xfd" else PLAIN
+        self.compression = GZIP if head.startswith(b"\x1f\x8b") else zstd
 
     def _check(self) -> int:
         """Check extension and size, and return the size in bytes."""
@@ -173,11 +165,14 @@ class Source:
 
     def pieces(self) -> Iterator[bytes]:
         """Yield the decompressed content in non-empty pieces."""
-        unpack = {GZIP: _gunzip, ZSTD: _unzstd, PLAIN: _uncompressed}[self.compression]
         expansion = Expansion(self.name, self.bytes, self._options.max_expanded_bytes)
         with self.path.open("rb") as file:
+            unpacked = self._stored_bytes(file)
+            if self.compression != PLAIN:
+                unpack = _gunzip if self.compression == GZIP else _unzstd
+                unpacked = unpack(unpacked, self._piece)
             try:
-                for piece in unpack(self._stored_bytes(file), self._piece):
+                for piece in unpacked:
                     expansion.add(len(piece))
                     yield piece
             except EOFError:
@@ -198,10 +193,6 @@ class Source:
             self._hash.update(raw)
             self._read += len(raw)
             yield raw
-
-
-def _uncompressed(raws: Iterator[bytes], piece: int) -> Iterator[bytes]:
-    return raws
 
 
 def _gunzip(raws: Iterator[bytes], piece: int) -> Iterator[bytes]:

@@ -103,10 +103,7 @@ def write_report(folder: Path, report: IngestReport) -> None:
 
 
 def read_report(store_dir: Path | str) -> IngestReport:
-    """Return the report that was stored when the trace was read.
-
-    Raises IngestError for an incomplete store, and Damaged for a broken file.
-    """
+    """Return the stored report; raise IngestError if it is absent, Damaged if it is broken."""
     if not (Path(store_dir) / META).is_file():
         raise IngestError("The stored trace is not complete (no meta.json). Read its file again.")
     try:
@@ -184,10 +181,7 @@ def _rows(parts: list[Path]) -> int:
 
 
 def scan_requests(store_dir: Path | str) -> tuple[IngestReport, pl.LazyFrame]:
-    """Return the report and a lazy frame of a request trace.
-
-    Raises IngestError for a demand file.
-    """
+    """Return report and lazy frame of a request trace; raise IngestError for a demand file."""
     report = read_report(store_dir)
     if report.kind != "requests":
         raise IngestError(
@@ -227,12 +221,6 @@ def read_requests(store_dir: Path | str, columns: Sequence[str] | None = None) -
         start_s=report.start_s,
         clock=report.clock,
         provenance=report.provenance,
-        arrival_s=read.get("arrival_s"),
-        input_tokens=read.get("input_tokens"),
-        output_tokens=read.get("output_tokens"),
-        model=read.get("model"),
-        region=read.get("region"),
-        tier=read.get("tier"),
         models=names["model"],
         regions=names["region"],
         tiers=names["tier"],
@@ -240,9 +228,8 @@ def read_requests(store_dir: Path | str, columns: Sequence[str] | None = None) -
         if ids is None
         else _read_only(ids.drop_nulls().explode(empty_as_null=False).to_numpy()),
         hash_offsets=None if ids is None else _offsets(ids),
-        cached_tokens=read.get("cached_tokens"),
         session=stored_sessions(scan) if SESSION in chosen else None,
-        think_s=read.get(THINK),
+        **{name: read.get(name) for name in (*COLUMNS, "cached_tokens", THINK)},
     )
 
 

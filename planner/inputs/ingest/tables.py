@@ -12,7 +12,6 @@ import logging
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Protocol
@@ -23,15 +22,7 @@ from polars import selectors
 
 from planner.errors import IngestError
 from planner.files.parquet_rows import Decoder
-from planner.inputs.ingest import csv_text, json_text
-from planner.inputs.ingest.blocks import (
-    Block,
-    Records,
-    checked,
-    record_blocks,
-    records,
-    whole_records,
-)
+from planner.inputs.ingest import blocks, csv_text, json_text
 from planner.inputs.ingest.connectors import CONNECTORS
 from planner.inputs.ingest.log_lines import log_pattern, log_rows, unwrapped
 from planner.inputs.ingest.names import check_names
@@ -99,10 +90,7 @@ def refusals_of_libraries(name: str) -> Iterator[None]:
 
 
 def open_table(source: Source, options: IngestOptions, scratch: Path) -> Table:
-    """Open the table in a file.
-
-    ``scratch`` is the folder for the unpacked copy of a compressed Parquet file.
-    """
+    """Open the table in a file; a compressed Parquet file is unpacked in the folder ``scratch``."""
     pieces = source.pieces()
     head = _head_of(pieces)
     if head.startswith(PARQUET_MAGIC):
@@ -124,7 +112,7 @@ def open_table(source: Source, options: IngestOptions, scratch: Path) -> Table:
         rows = as_lines(documents(stream, source.name), path)
         unit = "row" if whole else "request"
         expansion = Expansion(source.name, source.bytes, options.max_expanded_bytes)
-        pieces = _check_expansion(_join_pieces(rows), expansion)
+        pieces = _join_lines(rows, expansion)
         head = _head_of(pieces)
         if not head:
             raise IngestError(f"{source.name} holds no row. Export it again.")
@@ -160,15 +148,9 @@ def _head_of(pieces: Iterator[bytes]) -> bytes:
     return head
 
 
-def _join_pieces(lines: Iterator[bytes]) -> Iterator[bytes]:
-    """Yield short pieces as longer ones."""
-    while batch := b"".join(itertools.islice(lines, 1024)):
-        yield batch
-
-
-def _check_expansion(pieces: Iterator[bytes], expansion: Expansion) -> Iterator[bytes]:
-    """Yield the pieces unchanged; raise IngestError if nested rows expand the file too much."""
-    for piece in pieces:
+def _join_lines(lines: Iterator[bytes], expansion: Expansion) -> Iterator[bytes]:
+    """Yield lines in longer pieces; raise IngestError if nested rows expand the file too much."""
+    while piece := b"".join(itertools.islice(lines, 1024)):
         expansion.add(len(piece))
         yield piece
 
@@ -224,18 +206,18 @@ def _text_head(head: bytes, name: str) -> bytes:
     return head
 
 
-def _sample(head: bytes, complete: bool, name: str, quoted: bool) -> Records:
+def _sample(head: bytes, complete: bool, name: str, quoted: bool) -> blocks.Records:
     """Return the whole records at the start of a text file."""
     if complete:
-        blocks = list(record_blocks([head], name=name, size=len(head) + 1, quoted=quoted))
-        return records(blocks[0], quoted=quoted)
-    cut = whole_records(head, quoted)
+        whole = next(blocks.record_blocks([head], name=name, size=len(head) + 1, quoted=quoted))
+        return blocks.records(whole, quoted=quoted)
+    cut = blocks.whole_records(head, quoted)
     if cut == 0 or not head[:cut].strip():
         raise IngestError(
             f"{name} holds no complete line in its first {PROBE_BYTES >> 10} KiB. Check that it is "
             "a table with one row per line."
         )
-    return records(checked(Block(head[:cut], 1), name), quoted=quoted)
+    return blocks.records(blocks.checked(blocks.Block(head[:cut], 1), name), quoted=quoted)
 
 
 class TextTable:
@@ -248,7 +230,7 @@ class TextTable:
         source: Source,
         options: IngestOptions,
         stream: Iterator[bytes],
-        lines: Records,
+        lines: blocks.Records,
         quoted: bool,
         unit: str,
     ) -> None:
@@ -276,7 +258,7 @@ class TextTable:
     def batches(self, columns: Sequence[str], ids: str | None = None) -> Iterator[Batch]:
         name = self._source.name
         for block in self._blocks():
-            lines = records(block, quoted=self._quoted)
+            lines = blocks.records(block, quoted=self._quoted)
             if not lines.start.size:
                 continue
             if self._quoted:
@@ -286,9 +268,9 @@ class TextTable:
                 paths = {column: self._paths[column] for column in needed}
                 yield json_text.batch(lines, paths, ids, name)
 
-    def _blocks(self) -> Iterator[Block]:
+    def _blocks(self) -> Iterator[blocks.Block]:
         """Yield the whole records of the file, block by block."""
-        return record_blocks(
+        return blocks.record_blocks(
             self._stream,
             name=self._source.name,
             size=self._options.chunk_bytes,
@@ -309,12 +291,6 @@ def _open_parquet(
     return ParquetTable(source, options, unpacked, source.digest)
 
 
-@dataclass(slots=True)
-class _Progress:
-    rows: int
-    done: int = field(default=0)
-
-
 class ParquetTable:
     """A Parquet file, read in slices of rows."""
 
@@ -331,11 +307,11 @@ class ParquetTable:
         self._decoder.ask(self.columns, 0, PROBE_ROWS)
         self.probe = self._decoder.take()
         check_names(self.columns, source.name)
-        self._progress = _Progress(self._decoder.rows)
+        self._done = 0  # rows
 
     @property
     def fraction(self) -> float:
-        return self._progress.done / max(1, self._progress.rows)
+        return self._done / max(1, self._decoder.rows)
 
     def digest(self) -> str:
         return self._digest or sha256_file(self._source.path)
@@ -343,7 +319,7 @@ class ParquetTable:
     def batches(self, columns: Sequence[str], ids: str | None = None) -> Iterator[Batch]:
         needed = list(dict.fromkeys([*columns, *([ids] if ids else [])]))
         expansion = Expansion(self._source.name, self._bytes, self._options.max_expanded_bytes)
-        offset, step, rows = 0, FIRST_ROWS, self._progress.rows
+        offset, step, rows = 0, FIRST_ROWS, self._decoder.rows
         if rows:
             self._decoder.ask(needed, offset, step)
         while offset < rows:
@@ -352,7 +328,7 @@ class ParquetTable:
             expansion.add(size)
             lines = np.arange(offset + 1, offset + 1 + frame.height, dtype=np.int64)
             offset += max(1, frame.height)
-            self._progress.done = offset
+            self._done = offset
             # Grow the step slowly, because the next rows may be larger than these.
             row_bytes = max(_ROW_BYTES, size / max(1, frame.height))
             step = max(1, min(4 * step, int(self._options.chunk_bytes / row_bytes)))

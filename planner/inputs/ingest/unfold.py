@@ -8,6 +8,7 @@ around a row are inherited. Lists of keys with values (OpenTelemetry) become fie
 from __future__ import annotations
 
 import codecs
+import itertools
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -139,7 +140,7 @@ def documents(pieces: Iterable[bytes], name: str) -> Iterator[Any]:
     decoder = json.JSONDecoder(parse_constant=lambda _: None)
     text = codecs.getincrementaldecoder("utf-8-sig")("strict")
     waiting, started, array, count = "", False, False, 0
-    for piece in _with_end(pieces):
+    for piece in itertools.chain(pieces, (None,)):  # None: the end
         try:
             waiting += text.decode(piece or b"", final=piece is None)
         except UnicodeDecodeError:
@@ -172,11 +173,6 @@ def documents(pieces: Iterable[bytes], name: str) -> Iterator[Any]:
             f"{name} is not JSON after value {count} ({waiting.strip()[:40]!r}). Write it again, "
             "or write one object per line (JSON lines)."
         )
-
-
-def _with_end(pieces: Iterable[bytes]) -> Iterator[bytes | None]:
-    yield from pieces
-    yield None
 
 
 def as_lines(values: Iterable[Any], path: Sequence[str]) -> Iterator[bytes]:

@@ -15,8 +15,8 @@ from typing import Any
 import polars as pl
 
 from planner.errors import IngestError
-from planner.inputs.ingest.names import SYNONYMS
-from planner.inputs.ingest.options import LABELS, MAX_TOKENS
+from planner.inputs.ingest.columns import Resolver
+from planner.inputs.ingest.options import LABELS, MAX_TOKENS, IngestOptions
 
 try:
     import ibis
@@ -51,10 +51,7 @@ def connect(engine: str) -> Any:
 
 
 def table_of(backend: Any, source: str) -> Any:
-    """Return the table of Parquet or CSV files, or the engine's table of that name.
-
-    ``source`` is a path, a pattern or the name of a table.
-    """
+    """Return the table of files (a path or pattern), or the engine's table ``source``."""
     name = re.sub(r"\.(gz|zst)$", "", source.lower())
     if name.endswith(".parquet"):
         return backend.read_parquet(source)
@@ -65,26 +62,11 @@ def table_of(backend: Any, source: str) -> Any:
 
 def columns_of(table: Any, mapping: Mapping[str, str]) -> dict[str, str]:
     """Return the column of each field, by ``mapping`` or by a well-known name."""
-    plain = {re.sub(r"[^a-z0-9]", "", name.lower()): name for name in table.columns}
-    columns = {}
-    for field in (*NEEDED, *LABELS):
-        if field in mapping:
-            if mapping[field] not in table.columns:
-                raise IngestError(
-                    f"--map {field}={mapping[field]}: there is no such column; there are "
-                    f"{', '.join(table.columns)}."
-                )
-            columns[field] = mapping[field]
-            continue
-        known = next((plain[name] for name in SYNONYMS[field] if name in plain), None)
-        if known is not None:
-            columns[field] = known
-        elif field in NEEDED:
-            raise IngestError(
-                f"No column is known as {field}: say which with --map {field}=COLUMN; there are "
-                f"{', '.join(table.columns)}."
-            )
-    return columns
+    find = Resolver(table.columns, IngestOptions(mapping=mapping), "The table")
+    columns = {field: find.column(field) for field in (*NEEDED, *LABELS)}
+    if missing := [field for field in NEEDED if columns[field] is None]:
+        raise find.missing(missing[0])
+    return {field: column for field, column in columns.items() if column}
 
 
 def aggregate(table: Any, columns: Mapping[str, str], bin_s: int) -> Aggregated:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from planner.inputs.ingest.benchmarks.results import CLOSED, TOOLS, Facts, decla
 from planner.inputs.ingest.benchmarks.text_logs import text_documents
 from planner.inputs.ingest.options import IngestOptions
 from planner.inputs.ingest.source import Source, other_file_type
+from planner.inputs.ingest.unfold import documents
 from simulation.performance.rows import NUMBERS, BenchmarkRows
 
 BENCHMARK_FORMATS = ("auto", *TOOLS, "wva", "splitwise", "sageserve", "csv")
@@ -27,7 +27,6 @@ MAX_ROWS = 1_000_000
 GIVEN = ("model", "gpu", "precision", "tp", "isl", "osl", "concurrency")  # from the caller
 GATEWAY = re.compile(r"gateway|router|load.?balanc|inference.?pool|ingress", re.IGNORECASE)
 SHORT = 200  # characters of a text that may name a gateway
-SPACE = re.compile(r"\s*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +80,10 @@ def read_benchmarks(
         ) from None
     if not text.strip():
         raise IngestError(f"{source.name} is empty. Upload the file that the benchmark wrote.")
-    documents = text_documents(text, source.name) or _flat_results(text, format)
-    if documents or text.lstrip()[0] in "{[":
-        documents = documents or _documents(text, source.name)
-        kind, rows, notes, facts = _json(documents, source.name, format)
+    results = text_documents(text, source.name) or _flat_results(text, format)
+    if results or text.lstrip()[0] in "{[":
+        results = results or _documents(text, source.name)
+        kind, rows, notes, facts = _json(results, source.name, format)
     else:
         if format in ("vllm", "guidellm"):
             raise IngestError(
@@ -105,7 +104,7 @@ def read_benchmarks(
         columns=tuple(n for n in NUMBERS if np.isfinite(getattr(rows, n)).any()),
         notes=tuple(notes),
         facts=facts,
-        gateway=bool(GATEWAY.search(source.name)) or _names_gateway(documents or text),
+        gateway=bool(GATEWAY.search(source.name)) or _names_gateway(results or text),
         sha256=source.digest,
         bytes=source.bytes,
     )
@@ -204,25 +203,9 @@ def _unknown(documents: list[dict[str, object]], name: str) -> IngestError:
 def _documents(text: str, name: str) -> list[dict[str, object]]:
     """Return the objects of a JSON document, of a list, or of concatenated documents."""
     try:
-        value = json.loads(text)
+        found = list(documents(iter([text.encode()]), name))
     except RecursionError:
         raise IngestError(f"{name} is nested too deeply to be a benchmark result.") from None
-    except ValueError as error:
-        try:
-            value = list(_joined_documents(text))
-        except (ValueError, RecursionError):
-            raise IngestError(
-                f"{name} is not JSON ({error}). Give the file as the benchmark wrote it."
-            ) from None
-    documents = value if isinstance(value, list) else [value]
-    if not documents or not all(isinstance(document, dict) for document in documents):
+    if not found or not all(isinstance(document, dict) for document in found):
         raise IngestError(f"{name} holds no results; one JSON object per benchmark is expected.")
-    return documents
-
-
-def _joined_documents(text: str) -> Iterator[object]:
-    """Yield the documents of files joined by ``cat``, with or without line ends between them."""
-    decoder, position = json.JSONDecoder(), 0
-    while (start := SPACE.match(text, position).end()) < len(text):  # type: ignore[union-attr]
-        value, position = decoder.raw_decode(text, start)
-        yield value
+    return found

@@ -273,10 +273,7 @@ def facts_of_log(rows: BenchmarkRows) -> Facts:
 
 
 def per_replica(rows: BenchmarkRows, facts: Facts, replicas: float) -> BenchmarkRows:
-    """Return rows per replica: the load is divided by ``replicas`` unless a row states its own.
-
-    Also record the number of replicas in ``facts``.
-    """
+    """Return rows per replica, and record in ``facts`` the replicas that a row does not state."""
     stated = facts["replicas"]
     counts = np.array([1.0 if count else replicas for count in stated])
     facts["replicas"] = [count or f"{replicas:g}" for count in stated]
