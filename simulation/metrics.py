@@ -98,6 +98,8 @@ class Usage:
     reinstated: int  # draining instances that became ready again
     lent_usd: float = 0.0
     before_cost_usd: float = 0.0  # part of cost_usd: the starts before the window
+    switches: int = 0  # instances that switched to the pool from another role
+    diverted: int = 0  # prompts that decode instances took over from prefill
 
     @property
     def recurring_usd(self) -> float:
@@ -416,6 +418,8 @@ def pool_summary(result: Replay, p: int) -> PoolSummary:
         failures=int(totals.failures[p]),
         failed_starts=int(totals.failed_starts[p]),
         reinstated=int(totals.reinstated[p]),
+        switches=int(totals.switches[p]),
+        diverted=int(totals.diverted[p]),
     )
 
 

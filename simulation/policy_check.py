@@ -160,11 +160,14 @@ def _checked_actions(answer: object, fleet: Fleet, name: str, time_s: float) -> 
     pools = len(fleet.pools)
     for field in fields(Actions):
         value = getattr(actions, field.name)
-        if value is None or field.name == "soft_s":
+        if value is None or field.name in ("soft_s", "switch_s", "overflow_s"):
             continue
-        array, shape = np.asarray(value), (pools,)
+        array = np.asarray(value)
+        shape: tuple[int, ...] = (pools,)
         if field.name == "shares":
             shape = (len(fleet.models), *fleet.latency_s.shape)
+        elif field.name == "moves":
+            shape = (pools, pools)
         if array.shape != shape:
             raise ProtocolBroken(f"{where} {field.name} has shape {array.shape}, not {shape}.")
         if array.dtype == object or not np.isfinite(array.astype(float)).all():

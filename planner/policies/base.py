@@ -28,6 +28,7 @@ class Group(StrEnum):
     REACTIVE = "Reactive"
     PLANNED = "Planned on a forecast"
     COORDINATED = "Coordinated prefill and decode"
+    ROLES = "Replicas that change roles"
     OPPONENT = "Autoscalers of other systems"
     OWN = "This installation's own"
 

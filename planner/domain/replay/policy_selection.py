@@ -85,13 +85,14 @@ def missing_baselines(
 def _all_policies(scenario: Scenario) -> list[Policy]:
     """Return all policies, those of the scenario with its parameters.
 
-    Autoscalers of other systems are compared only if the scenario lists them.
+    Autoscalers of other systems, and policies that change roles, are compared only if the scenario
+    lists them.
     """
     listed = {policy.name for policy in scenario.policies}
     others = (
         policy_of(name)
         for name in policy_names()
-        if name not in listed and traits_of(name).group != Group.OPPONENT
+        if name not in listed and traits_of(name).group not in (Group.OPPONENT, Group.ROLES)
     )
     order = {name: i for i, name in enumerate(policy_names())}
     return sorted([*scenario.policies, *others], key=lambda policy: order[policy.name])

@@ -34,6 +34,7 @@ from planner.domain.columns import (
 )
 from planner.domain.replay.detail import OUTCOMES, PERCENTILES
 from planner.domain.study import PolicyRun
+from planner.domain.traffic.window import DAY_S
 from simulation.metrics import GroupSummary
 from simulation.policies.wrappers.signal_range import SignalRange
 
@@ -233,6 +234,13 @@ POLICIES = Columns(
                heads={START_TABLE: "Refused, no GPU"}, better=LESS),
         _summary("reinstated", COUNT, "removed replicas that returned",
                  START_TABLE, "Reinstated"),
+        _summary("switches", COUNT, "replicas that changed their role",
+                 START_TABLE, "Role changes"),
+        Column("switches_per_day", NUMBER, "the same, per day of the window",
+               lambda run: run.summary.switches * DAY_S / run.summary.duration_s,
+               heads={START_TABLE: "Role changes per day"}),
+        _summary("diverted", COUNT, "prompts that decode replicas took over from prefill",
+                 START_TABLE, "Prompts taken over"),
         _summary("failures", COUNT, "replicas lost by faults", START_TABLE, "Replicas lost"),
         _summary("retried", COUNT, "requests restarted after the loss of a replica",
                  START_TABLE, "Requests begun again"),

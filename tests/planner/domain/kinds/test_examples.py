@@ -97,3 +97,19 @@ def test_prefill_and_decode_are_planned(carried_out: Callable[[Path], dict[str, 
     document = carried_out(ROOT / "docs/examples/prefill-decode.yml")
     held = {row["role"]: row["target"] for row in document["plan"]["decisions"]}
     assert held["prefill"] > held["decode"] > 0 == held["mixed"]
+
+
+def test_changing_roles_attain_more_with_the_same_gpus(
+    carried_out: Callable[[Path], dict[str, Any]],
+) -> None:
+    policies = carried_out(ROOT / "docs/examples/roles.yml")["policies"]
+    today = policies["today"]
+    for name, counted in (("role-switch", "switches"), ("convertible-decode", "diverted")):
+        figures = policies[name]
+        assert figures["slo_attainment"]["chat"] > today["slo_attainment"]["chat"] + 0.08
+        assert figures["gpu_hours"] == pytest.approx(today["gpu_hours"], rel=0.02)
+        assert figures[counted] > 0 == today[counted]
+    days = policies["role-switch"]["duration_s"] / 86_400
+    assert policies["role-switch"]["switches_per_day"] == pytest.approx(
+        policies["role-switch"]["switches"] / days
+    )

@@ -19,9 +19,10 @@ from planner.domain.sizing.sizing import size
 from planner.domain.study import Study
 from planner.errors import ScenarioError
 from planner.inputs.scenario.settings import settings_of
+from planner.policies.base import Group
 from planner.policies.choice import policy_of
 from planner.policies.context import Plan
-from planner.policies.registry import POLICIES
+from planner.policies.registry import POLICIES, TRAITS
 from simulation.errors import SimulationError
 from simulation.fleet import Tier
 from tests.planner.domain import builders as make
@@ -35,6 +36,7 @@ TIERS = [
 # Two hours of traffic have no day before, and no season; modules need a model with layers.
 LACKING = ("today", "periodic", "lt-i-seasonal", "modules")
 EVERY = [name for name in POLICIES if name not in LACKING]
+ROLES = [name for name in EVERY if TRAITS[name].group == Group.ROLES]
 
 
 def study(folder: Path, series: Any = None, **changes: Any) -> Study:
@@ -81,7 +83,7 @@ def played(toy: Study, name: str, **arguments: Any) -> Any:
     return run_policy(toy, policy_of(name, **arguments), seed=1, progress=silent)
 
 
-@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("name", [name for name in EVERY if name not in ROLES])
 def test_every_policy_loses_no_request_and_moves_within_its_limits(mixed: Study, name: str) -> None:
     run = played(mixed, name)
     figures = run.summary
@@ -104,6 +106,23 @@ def test_every_policy_runs_where_prefill_and_decode_are_apart(apart: Study, name
     figures = played(apart, name).summary
     assert figures.arrived == figures.completed + figures.rejected + figures.unfinished
     assert figures.completed > 0.9 * figures.arrived
+
+
+@pytest.mark.parametrize("name", ROLES)
+def test_roles_cannot_change_without_two(mixed: Study, name: str) -> None:
+    with pytest.raises(ScenarioError, match=name):
+        played(mixed, name)
+
+
+@pytest.mark.parametrize("name", ROLES)
+def test_roles_change_without_more_gpus(apart: Study, name: str) -> None:
+    run = played(apart, name)
+    up = run.series.ready + run.series.starting + run.series.draining
+    assert up.sum(axis=0).max() <= int(apart.hardware.capacity_gpus[0, 0]) + 1e-6
+    switched = name != "convertible-decode"
+    assert switched or run.summary.switches == 0
+    if name != "token-velocity":
+        np.testing.assert_allclose(up.sum(axis=0), apart.today.sum())
 
 
 def test_chiron_says_that_it_cannot(apart: Study) -> None:

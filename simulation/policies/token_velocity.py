@@ -1,0 +1,239 @@
+"""Roles by token velocity: replicas switch, and decode replicas take prompts over.
+
+Sources: TokenScale (arXiv 2512.03416) compares arriving tokens with the velocity of each role, and
+lets decode replicas compute prompts in bursts. DOPD (arXiv 2511.20982) and Arrow (arXiv 2505.11916)
+change the number of replicas of each role by load. None of them states all its parameters; the
+defaults are ours.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil
+
+import numpy as np
+
+from simulation.arrays import FloatArray, IntArray
+from simulation.errors import SimulationError
+from simulation.fleet import Fleet, same_replica
+from simulation.performance.profile import iteration_s
+from simulation.policies.endpoint_picker import idle_prefill_tps
+from simulation.policies.parts.endpoints import Endpoints, Service, initial_counts, services
+from simulation.policies.parts.stability import ROUNDING
+from simulation.policy import Actions, ComputedParameter, Observation, ScalingPolicy
+
+# From an idle replica's last work to its new role, with a new communication buffer: 1.46 to 1.59 s
+# measured on 16 H200 (github.com/ev-shindin/vllm-conf, tools/pd_role_switch/README.md). Weights
+# and CUDA graphs stay. With a parked buffer it is 0.38 s.
+SWITCH_S = 1.6
+CHUNK = 16  # tokens; chunks are multiples of it
+
+
+@dataclass(eq=False, kw_only=True)
+class TokenVelocity(ScalingPolicy):
+    """Compare the work of prefill and decode with their velocities; move replicas to the short one.
+
+    - The need of prefill, in replicas, is the arriving prompt tokens/s over the prefill velocity.
+      Without ``scales``, the backlog counts too, worked off until the next decision.
+    - The need of decode is the sequences in flight over the largest batch within the TBT limit.
+
+    The pressure of a role is its need over its replicas. If one exceeds ``target``, ``switches``
+    moves replicas to the split with the least pressure. It must be ``gain`` lower than now.
+
+    ``scales`` changes the number of each role to its need over ``target`` instead. Replicas beyond
+    it are removed after ``keep_s`` of lower need, or switch if the other role is short.
+
+    ``takes_over`` lets decode replicas compute prompts when the prompts ahead take more than
+    ``overflow`` of the TTFT limit. Their chunk is the largest at which an iteration of the present
+    batch stays within the TBT limit.
+
+    ``lengths [pools]`` are mean input and output tokens. NaN in a limit: there is none.
+    """
+
+    lengths: Sequence[tuple[float, float]]
+    ttft_s: float | FloatArray
+    tbt_s: float | FloatArray
+    switches: bool = True
+    takes_over: bool = True
+    scales: bool = False
+    target: float = 0.85
+    gain: float = 0.1
+    overflow: float = 0.5
+    keep_s: float = 1800.0
+    switch_s: float = SWITCH_S
+    interval_s: float = 5.0
+    name: str = "token-velocity"
+    wants_signals = True
+
+    def reset(self, fleet: Fleet) -> IntArray:
+        counts = initial_counts(fleet)
+        if len(self.lengths) != len(counts):
+            raise SimulationError(f"Policy {self.name!r} needs mean lengths for each pool.")
+        self._ends = Endpoints(fleet)
+        self._pools = fleet.pools
+        self._services = [service for service in services(fleet) if service.paired]
+        self._kinds = [same_replica(pool) for pool in fleet.pools]
+        self._isl, osl = np.asarray(self.lengths, np.float64).T
+        self._context = self._isl + osl / 2
+        limits = (np.nan_to_num(np.broadcast_to(limit, len(counts)), nan=np.inf)
+                  for limit in (self.ttft_s, self.tbt_s))  # fmt: skip
+        self._ttft_s, self._tbt_s = limits
+        self._prefill_tps = np.array([idle_prefill_tps(pool.profile) for pool in fleet.pools])
+        self._batch = np.array([self._largest_batch(p) for p in range(len(counts))])
+        self._kept: list[deque[tuple[float, ...]]] = [deque() for _ in self._services]
+        self._chunks: dict[tuple[int, int], int] = {}
+        return counts
+
+    def decide(self, observation: Observation) -> Actions:
+        targets = observation.ready + observation.starting
+        moves = np.zeros((len(targets),) * 2, np.int64)
+        for i, service in enumerate(self._services):
+            self._change(i, service, observation, targets, moves)
+        chunks = None
+        if self.takes_over:
+            chunks = np.zeros(len(targets), np.int64)
+            for p in (p for service in self._services for p in service.decode):
+                chunks[p] = self._chunk(p, observation)
+        overflow_s = self.overflow * float(min(self._ttft_s, default=np.inf))
+        return Actions(
+            targets, moves=moves, switch_s=self.switch_s, prompt_chunk=chunks, overflow_s=overflow_s
+        )
+
+    def computed_parameters(self) -> tuple[ComputedParameter, ...]:
+        """Return the velocities of one replica in its role."""
+        prefill, decode = np.full((2, len(self._pools)), np.nan)
+        for service in self._services:
+            for p in service.prefill:
+                prefill[p] = self._prefill_tps[p]
+            for p in service.decode:
+                batch = self._batch[p]
+                decode[p] = batch / self._seconds(p, batch, 0)
+        return (ComputedParameter("prefill velocity, tokens/s", prefill),
+                ComputedParameter("decode velocity, tokens/s", decode))  # fmt: skip
+
+    def _change(
+        self, i: int, service: Service, observation: Observation, targets: IntArray, moves: IntArray
+    ) -> None:
+        """Write the targets and moves of a service."""
+        sides = (service.prefill, service.decode)
+        present = tuple(int(targets[list(pools)].sum()) for pools in sides)
+        needs = self._needs(service, observation)
+        change = (
+            self._scaling(i, needs, present, observation)
+            if self.scales
+            else self._switching(needs, present)
+        )
+        moved = 0
+        if self.switches and change[0] * change[1] < 0:
+            short = 0 if change[0] > 0 else 1
+            moved = self._move(
+                sides[1 - short], sides[short], min(map(abs, change)), observation, moves
+            )
+        if self.scales:
+            for pools, count in zip(sides, change, strict=True):
+                self._ends.move(targets, pools, count - moved if count > 0 else count + moved)
+
+    def _switching(self, needs: tuple[float, float], present: tuple[int, ...]) -> tuple[int, int]:
+        """Return the change of both roles to the split with the least pressure, if it pays."""
+        if min(present) < 1:
+            return 0, 0
+        wanted = best_split(needs, sum(present))
+        now, then = (
+            max(need / count for need, count in zip(needs, split, strict=True))
+            for split in (present, wanted)
+        )
+        pays = now > self.target and then <= (1 - self.gain) * now
+        return (wanted[0] - present[0], wanted[1] - present[1]) if pays else (0, 0)
+
+    def _scaling(
+        self,
+        i: int,
+        needs: tuple[float, float],
+        present: tuple[int, ...],
+        observation: Observation,
+    ) -> tuple[int, int]:
+        """Return the change of both roles to their needs; lower ones count after ``keep_s``."""
+        kept = self._kept[i]
+        if not kept:  # replicas that run at first stay as long as others
+            kept.append((observation.time_s, *present))
+        kept.append((observation.time_s, *(self._replicas(need) for need in needs)))
+        while kept[0][0] < observation.time_s - self.keep_s:
+            kept.popleft()
+        change = []
+        for side in range(2):
+            now, most = int(kept[-1][1 + side]), int(max(row[1 + side] for row in kept))
+            change.append(max(now - present[side], 0) - max(present[side] - most, 0))
+        return change[0], change[1]
+
+    def _replicas(self, need: float) -> int:
+        """Return the replicas at which a need has the target pressure, at least one."""
+        return max(1, ceil(need / self.target - ROUNDING))
+
+    def _move(
+        self,
+        givers: Sequence[int],
+        takers: Sequence[int],
+        count: int,
+        observation: Observation,
+        moves: IntArray,
+    ) -> int:
+        """Move at most ``count`` ready replicas between pools of the same GPUs; return how many."""
+        left = count
+        for q in takers:
+            for p in reversed(givers):
+                if self._kinds[p] == self._kinds[q]:
+                    ready = int(observation.ready[p]) - int(moves[p].sum())
+                    moves[p, q] = min(left, max(ready, 0))
+                    left -= int(moves[p, q])
+        return count - left
+
+    def _needs(self, service: Service, observation: Observation) -> tuple[float, float]:
+        """Return the need of prefill and of decode, in replicas."""
+        prefill, decode, pools = list(service.prefill), list(service.decode), list(service.pools)
+        tokens = float(observation.input_tps[pools].sum())
+        # A start comes too late for the backlog, while a switch works it off.
+        if observation.backlog is not None and not self.scales:
+            tokens += float(observation.backlog[prefill].sum()) / self.interval_s
+        sequences = float(observation.waiting[decode].sum())
+        if observation.signals is not None:
+            batch = np.nan_to_num(observation.signals.batch[decode])
+            sequences += float(batch @ observation.ready[decode])
+        return (tokens / float(self._prefill_tps[prefill].mean()),
+                sequences / float(self._batch[decode].mean()))  # fmt: skip
+
+    def _largest_batch(self, p: int) -> float:
+        """Return the largest batch of pool ``p`` within its KV memory and TBT limit."""
+        profile = self._pools[p].profile
+        sizes = np.arange(1, profile.max_batch + 1)
+        context = sizes * self._context[p]
+        fits = context <= profile.kv_capacity_tokens
+        fits &= iteration_s(profile, sizes, context, 0, 0) <= self._tbt_s[p]
+        return float(max(1, sizes[fits].max(initial=1)))
+
+    def _chunk(self, p: int, observation: Observation) -> int:
+        """Return the prompt tokens of an iteration of a decode replica; 0: it takes no prompts."""
+        batch = 0.0 if observation.signals is None else observation.signals.batch[p]
+        decodes = ceil(np.nan_to_num(batch))
+        if (p, decodes) not in self._chunks:
+            pool = self._pools[p]
+            sizes = np.arange(CHUNK, pool.profile.max_batch_tokens - decodes + 1, CHUNK)
+            fits = sizes[self._seconds(p, decodes, sizes) <= self._tbt_s[p]]
+            allowed = pool.batching == "chunked"
+            self._chunks[p, decodes] = int(fits.max(initial=0)) if allowed else 0
+        return self._chunks[p, decodes]
+
+    def _seconds(self, p: int, decodes: float, chunk: IntArray | int) -> FloatArray:
+        """Return the seconds of iterations with ``decodes`` and a chunk of a mean prompt."""
+        pairs = np.asarray(chunk) * self._isl[p] / 2
+        profile = self._pools[p].profile
+        return iteration_s(profile, decodes, decodes * self._context[p], chunk, pairs)
+
+
+def best_split(needs: tuple[float, float], total: int) -> tuple[int, int]:
+    """Return the split of ``total`` replicas, at least one each, with the least pressure."""
+    first = np.arange(1, total)
+    pressure = np.maximum(needs[0] / first, needs[1] / (total - first))
+    prefill = int(first[int(pressure.argmin())])
+    return prefill, total - prefill
