@@ -202,6 +202,7 @@ VERBS: dict[str, tuple[str, dict[str, Any]]] = {
         {"service": "llama-3.1-70b", "instances": 16},
     ),
     "place": ("Place instances in the network, with and without its topology", {"grow": 0.5}),
+    "share": ("Let models share GPUs, by memory or by time", {"by": "best"}),
     "backtest": (
         "Compare forecasters by the cost of their plans, at equal attainment",
         {"methods": ["arima", "last-value"], "days": 2},

@@ -20,7 +20,7 @@ JOBS = {
     "Start": ("serve", "quick-size"),
     "Plan": ("ingest", "forecast", "plan", "compare", "simulate", "whatif", "sweep", "outlook",
              "pareto", "backtest"),
-    "Explore": ("configure", "estimate", "size", "pd-ratio", "provision", "place"),
+    "Explore": ("configure", "estimate", "size", "pd-ratio", "provision", "place", "share"),
     "Ship": ("export", "in-force", "schedule", "diff", "fleet"),
     "Data": ("source", "profiles", "prices", "carbon", "characterise", "aggregate"),
     "Operate": ("user", "workspace", "audit", "backup", "restore", "arrays", "work", "warm_up"),

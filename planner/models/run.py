@@ -21,6 +21,7 @@ class Run(Numbered, InWorkspace):
         PD_RATIO = "pd-ratio", "Prefill-decode ratio"
         PARETO = "pareto", "Two objectives"
         PLACE = "place", "Placement"
+        SHARE = "share", "Shared GPUs"
         OUTLOOK = "outlook", "Cost by month"
         BACKTEST = "backtest", "Backtest of forecasters"
 

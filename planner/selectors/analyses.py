@@ -54,6 +54,7 @@ ANALYSES = (
     Analysis(Kind.PD_RATIO, "P/D ratio", "Prefill to decode replicas", "pd-ratio"),
     Analysis(Kind.PROVISION, "Below the replica", "GPUs by operators and modules"),
     Analysis(Kind.PLACE, "Network placement", "Nodes and racks for the replicas"),
+    Analysis(Kind.SHARE, "Shared GPUs", "GPUs if several models run on one"),
     Analysis(Kind.BACKTEST, "Forecasters", "Cost and error of each forecast method"),
     Analysis(Kind.OUTLOOK, "Cost by month", "GPUs and cost a year ahead"),
     Analysis(Kind.PARETO, "Cost and carbon", "The plans that trade one for the other"),

@@ -19,6 +19,7 @@ from planner.domain.kinds import (
     place,
     plan,
     provision,
+    share,
     simulate,
     size,
 )
@@ -52,4 +53,5 @@ KINDS: dict[str, Kind] = {
     "pareto": Kind(pareto.Options, pareto.run),
     "outlook": Kind(outlook.Options, outlook.run, spread=True),
     "place": Kind(place.Options, place.run),
+    "share": Kind(share.Options, share.run),
 }

@@ -36,25 +36,31 @@ class ReplayLoad:
     start_s: float  # epoch
 
 
-def busiest_load(traffic: Traffic, window: Window, seed: int) -> ReplayLoad | None:
-    """Return the requests of the busiest hour of the window, or None if nothing arrives.
+def busiest_load(
+    traffic: Traffic,
+    window: Window,
+    seed: int,
+    span_s: float = HOUR_S,
+    most: int = MOST_REQUESTS,
+) -> ReplayLoad | None:
+    """Return the requests of the busiest ``span_s`` of the window, or None if nothing arrives.
 
     If the window is ahead of the trace, use the time of equal length before it, without growth. If
-    the hour has more than ``MOST_REQUESTS``, use only its first part.
+    there are more than ``most`` requests, use only the first part.
     """
     demand = traffic.demand
     inside = np.flatnonzero(demand.inside(*window.observed_s))
     if not len(inside):
         return None
     amounts = np.nan_to_num(demand.requests[:, inside]).sum(axis=0)
-    width = max(1, min(len(inside), round(HOUR_S / demand.bin_s)))
+    width = max(1, min(len(inside), round(span_s / demand.bin_s)))
     sums = np.cumsum(np.r_[0.0, amounts])
     over = sums[width:] - sums[:-width]
     busiest_bin = int(over.argmax())
     if over[busiest_bin] <= 0:
         return None
     start_s, span = float(demand.edges_s[inside[busiest_bin]]), width * demand.bin_s
-    duration = min(span, float(np.ceil(span * MOST_REQUESTS / over[busiest_bin])))
+    duration = min(span, float(np.ceil(span * most / over[busiest_bin])))
     return ReplayLoad(traffic.requests(start_s, start_s + duration, seed), duration, start_s)
 
 

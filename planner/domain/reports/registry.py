@@ -16,6 +16,7 @@ from planner.domain.kinds.pd_ratio import PdRatioResult
 from planner.domain.kinds.place import PlaceResult
 from planner.domain.kinds.plan import PlanResult
 from planner.domain.kinds.provision import ProvisionResult
+from planner.domain.kinds.share import ShareResult
 from planner.domain.kinds.simulate import SimulateResult
 from planner.domain.kinds.size import SizeResult
 from planner.domain.report import Report
@@ -28,6 +29,7 @@ from planner.domain.reports import (
     place,
     plan,
     provision,
+    share,
     simulate,
     size,
     whatif,
@@ -60,6 +62,7 @@ REPORTS: dict[str, ReportKind[Any]] = {
     "place": ReportKind(PlaceResult, place.report),
     "plan": ReportKind(PlanResult, plan.report),
     "provision": ReportKind(ProvisionResult, provision.report),
+    "share": ReportKind(ShareResult, share.report),
     "simulate": ReportKind(SimulateResult, simulate.report),
     "size": ReportKind(SizeResult, size.report),
 }

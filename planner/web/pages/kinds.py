@@ -120,6 +120,7 @@ PAGES: dict[str, Page] = {
     Run.Kind.PLACE: report_with(
         "web/_place.html", place.page_context, {"tree": ("web/_place_tree.html", None)}
     ),
+    Run.Kind.SHARE: REPORT,
     Run.Kind.SIZE: REPORT,
     Run.Kind.PD_RATIO: REPORT,
     Run.Kind.BACKTEST: REPORT,

@@ -12,6 +12,7 @@ VERBS = {
     "compare": {"policies": ["flat-peak", "lt-i"], "seed": 5},
     "provision": {"level": "operator", "method": "exact"},
     "place": {"method": "exact", "ratio": [1, 2], "grow": 0.25},
+    "share": {"by": "time", "hours": 2.0},
     "backtest": {"methods": ["last-value"], "days": 1, "by_coverage": True},
     "outlook": {"horizon": "quarter"},
     "pareto": {"of": "energy,cost", "points": 3},

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from planner.inputs.scenario.schema.hardware import PowerCap
 from planner.inputs.scenario.schema.serving import Routing
-from planner.schema_types import Count, Delay, Name, Precision, Role, Section
+from planner.schema_types import Count, Delay, Name, PeakGb, Precision, Role, Section
 
 
 class Replicas(Section):
@@ -57,6 +57,17 @@ class RatioGate(Section):
     tolerance: Annotated[float, Field(ge=0, le=100)] = 0.25  # allowed deviation from the ratio
 
 
+class Sharing(Section):
+    """How weights come onto a GPU that several models share. Values are per GPU."""
+
+    # Host memory for weights.
+    host_memory_gb: Annotated[float, Field(ge=0, le=1_000_000)] = 200
+    # Bandwidth from host to GPU. Default: 80% of the GPU type's link.
+    host_gb_s: PeakGb | None = None
+    disk_gb_s: PeakGb = 5  # bandwidth from disk, for weights that are not in host memory
+    switch_s: Delay = 0.1  # time of a switch besides the loads
+
+
 class Fleet(Section):
     """The current fleet. Without ``today``, a static fleet sized for the peak is assumed."""
 
@@ -70,4 +81,5 @@ class Fleet(Section):
     # Retries of a request after its replica fails.
     retries: Annotated[int, Field(ge=0, le=100)] = 1
     routing: Routing = Routing()  # how requests find a replica
+    sharing: Sharing = Sharing()  # how models come onto GPUs that they share
     minimum: Count = 1  # replicas per model and region, if today states none

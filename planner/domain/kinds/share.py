@@ -1,0 +1,233 @@
+"""Let models share GPUs by memory or by time, and replay the requests on each GPU."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Literal
+
+import polars as pl
+from pydantic import Field
+
+from planner.domain.options import RunOptions
+from planner.domain.outcome import Outcome, Traces
+from planner.domain.placement.simulation import busiest_load
+from planner.domain.progress import Progress, part
+from planner.domain.serialise import as_json
+from planner.domain.sharing import figures
+from planner.domain.sharing.packing import MEMORY, TIME, SharedGpuPlan, Sharing
+from planner.domain.sharing.pools import SharingPool, sharing_pools
+from planner.domain.sources import Fact, facts_of
+from planner.domain.traffic.traffic import build_traffic
+from planner.domain.traffic.window import UNGROWN, resolve_window, words_of
+from planner.errors import ScenarioError
+from planner.inputs.scenario.build import Hardware, build_hardware
+from planner.inputs.scenario.schema import Scenario
+from planner.inputs.scenario.settings import settings_of
+from planner.inputs.scenario.user_facts import NO_USER_FACTS, UserFacts
+from planner.optimizer.sharing import MOST_EXACT
+from simulation.performance.specs import Provenance
+from simulation.sharing.replay import ModelReplay, replay_gpu
+
+HOUR_S = 3600.0
+MOST_REQUESTS = 300_000  # of the replayed time, so that a run takes minutes at most
+
+
+class Options(RunOptions):
+    by: Literal["best", "memory", "time"] = Field(
+        "best",
+        title="Shared by",
+        description="memory: all weights stay on the GPU, and KV caches share the rest. time: "
+        "weights are loaded from the host in turns. best (default): either, for each GPU.",
+    )
+    switching: Literal["token", "request"] = Field(
+        "token",
+        title="Switching",
+        description="token (default): models take turns within requests. request: a model leaves "
+        "when its batch is done.",
+    )
+    method: Literal["first-fit", "exact"] = Field(
+        "first-fit",
+        title="Packing",
+        description="first-fit (default), with improvement. exact: fewest GPUs, for at most "
+        f"{MOST_EXACT} models per GPU type and region.",
+    )
+    hours: float = Field(
+        1.0,
+        title="Hours",
+        ge=0.1,
+        le=168,
+        description="Length of the busiest time that is replayed. Default: 1.",
+    )
+
+    @property
+    def ways(self) -> tuple[str, ...]:
+        """Return the ways to try, the one without loads first."""
+        return (MEMORY, TIME) if self.by == "best" else (self.by,)
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayedTime:
+    """The time whose requests are replayed."""
+
+    start: str
+    duration_s: float
+    requests: int
+
+
+@dataclass(frozen=True, slots=True)
+class ShareResult:
+    """The result of ``share``, as ``bin/manage share --json`` prints it."""
+
+    kind: str
+    scenario: str
+    headline: str
+    by: str
+    switching: str
+    shared: figures.FleetFigures
+    dedicated: figures.FleetFigures
+    saving: float  # share of the dedicated GPUs
+    gpus: tuple[figures.GpuFigures, ...]
+    models: tuple[figures.ModelFigures, ...]
+    requests: figures.Ledger
+    replayed: ReplayedTime
+    warnings: tuple[str, ...]
+    notes: tuple[str, ...]
+    provenance: tuple[Fact, ...]
+    seconds: float
+
+
+def run(
+    scenario: Scenario,
+    traces: Traces,
+    options: Options,
+    *,
+    known: UserFacts = NO_USER_FACTS,
+    progress: Progress,
+) -> Outcome:
+    """Pack the models of each region onto GPUs, so that replays meet every SLO.
+
+    Raises ScenarioError if no requests arrive, if no pool is aggregated and owned, or if there are
+    too many models for the exact method.
+    """
+    begun = time.perf_counter()
+    hardware = build_hardware(scenario, known)
+    progress(0.0, "Reading the traffic")
+    traffic = build_traffic(settings_of(scenario).traffic, traces)
+    window = resolve_window(settings_of(scenario).window, traffic.demand, traffic.clock)
+    load = busiest_load(traffic, window, scenario.seed, options.hours * HOUR_S, MOST_REQUESTS)
+    if load is None:
+        raise ScenarioError("traffic.sources: no request arrives in the window. Choose another.")
+    progress(0.1, "Replaying each model alone")
+    host_facts: list[tuple[str, Provenance]] = []
+    pools = list(sharing_pools(hardware, scenario.fleet.sharing, load.trace, host_facts))
+    if not pools:
+        raise ScenarioError(
+            "profiles: no model with requests runs in aggregated pools on owned GPUs. Add a "
+            "profile with role mixed."
+        )
+    plans = [
+        _planned(pool, options, part(progress, 0.2 + 0.7 * i / len(pools), 0.9))
+        for i, pool in enumerate(pools)
+    ]
+    progress(0.9, "Comparing with GPUs of their own")
+    replicas = [len(pool.parts) for pool in pools]
+    dedicated = figures.fleet_figures(pools, replicas)
+    shared = figures.fleet_figures(pools, [len(planned) for planned in plans])
+    models = tuple(
+        row
+        for pool, planned in zip(pools, plans, strict=True)
+        for row in figures.model_figures(pool, planned, load.duration_s, _alone(pool))
+    )
+    gpus = tuple(
+        row
+        for pool, planned in zip(pools, plans, strict=True)
+        for row in figures.gpu_figures(pool, planned, load.duration_s)
+    )
+    facts = [fact for fact in hardware.provenance if fact[0].startswith(("Memory of", "Speed of"))]
+    result = ShareResult(
+        kind="share",
+        scenario=scenario.name,
+        headline=figures.headline(len(models), shared, dedicated),
+        by=options.by,
+        switching=options.switching,
+        shared=shared,
+        dedicated=dedicated,
+        saving=1 - shared.gpus / dedicated.gpus,
+        gpus=gpus,
+        models=models,
+        requests=figures.ledger([plan for planned in plans for plan in planned]),
+        replayed=ReplayedTime(
+            words_of(load.start_s, traffic.clock), load.duration_s, len(load.trace)
+        ),
+        warnings=tuple(_warnings(models, pools, plans, hardware)),
+        notes=(
+            "GPUs are packed for the replayed time. A time with other models in use may need more.",
+            *([UNGROWN] if window.ahead and window.growth else []),
+            *traffic.notes,
+        ),
+        provenance=facts_of([*facts, *dict(host_facts).items()]),
+        seconds=time.perf_counter() - begun,
+    )
+    return Outcome(result, {"models": _table(models), "gpus": _table(gpus)})
+
+
+def _planned(pool: SharingPool, options: Options, progress: Progress) -> list[SharedGpuPlan]:
+    """Return the GPUs of one pool."""
+    if options.method == "exact" and len(pool.parts) > MOST_EXACT:
+        raise ScenarioError(
+            f"models: {len(pool.parts)} replicas on {pool.gpu} in {pool.region} are more than "
+            f"the {MOST_EXACT} of the exact packing. Use --method first-fit."
+        )
+    alive = partial(progress, 0.0, f"Packing {pool.gpu} in {pool.region}")
+    whole = options.switching == "request"
+    return Sharing(pool, options.ways, whole, alive).plan(options.method)
+
+
+def _alone(pool: SharingPool) -> list[ModelReplay]:
+    """Return the replay of each part on a GPU of its own."""
+    host = replace(pool.host, by_memory=True)
+    return [replay_gpu([own], host).models[0] for own in pool.parts]
+
+
+def _warnings(
+    models: Sequence[figures.ModelFigures],
+    pools: Sequence[SharingPool],
+    plans: Sequence[Sequence[SharedGpuPlan]],
+    hardware: Hardware,
+) -> Iterator[str]:
+    """Yield what keeps the plan from being carried out."""
+    missed = [row for row in models if not row.shared.met]
+    if missed:
+        names = ", ".join(f"{row.model} in {row.region}" for row in missed)
+        yield f"SLO missed even alone: {names}. Use more GPUs per replica, or another type."
+    for r, region in enumerate(hardware.regions):
+        for t, gpu in enumerate(hardware.gpu_types):
+            needed = sum(
+                pool.gpus * len(planned)
+                for pool, planned in zip(pools, plans, strict=True)
+                if (pool.region, pool.gpu) == (region.name, gpu.name)
+            )
+            if needed > hardware.capacity_gpus[r, t]:
+                yield (
+                    f"{region.name} has {hardware.capacity_gpus[r, t]:,} {gpu.name}, and the "
+                    f"models need {needed:,}."
+                )
+
+
+def _table(rows: Sequence[figures.ModelFigures] | Sequence[figures.GpuFigures]) -> pl.DataFrame:
+    """Return a row per model or GPU, with lists as text."""
+    return pl.DataFrame([_flat(as_json(row)) for row in rows], infer_schema_length=None)
+
+
+def _flat(row: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return a row without nested values: ``alone.met`` becomes ``alone_met``."""
+    flat: dict[str, Any] = {}
+    for name, value in row.items():
+        if isinstance(value, dict):
+            flat |= _flat(value, f"{prefix}{name}_")
+        else:
+            flat[prefix + name] = ", ".join(value) if isinstance(value, list) else value
+    return flat

@@ -1,0 +1,124 @@
+"""Report models that share GPUs: GPUs and cost, the models of each GPU, and their latencies."""
+
+from __future__ import annotations
+
+from planner.domain.kinds.share import ShareResult
+from planner.domain.report import (
+    Axis,
+    Chart,
+    Fact,
+    Form,
+    Head,
+    Meaning,
+    Report,
+    Role,
+    Section,
+    Series,
+    Shape,
+    Table,
+    sources_section,
+    table,
+)
+from planner.domain.reports.tables import Tables
+from planner.domain.sharing.figures import WAYS, GpuFigures, ModelFigures
+
+
+def report(result: ShareResult, _: Tables) -> Report:
+    """Return the report of ``share``."""
+    met = sum(row.shared.met for row in result.models)
+    missed = met < len(result.models)
+    replayed = result.replayed
+    return Report(
+        title=result.scenario,
+        answer=result.headline,
+        about=f"{replayed.requests:,} requests of {replayed.duration_s / 3600:,.3g} h from "
+        f"{replayed.start}, replayed on each GPU",
+        facts=(
+            Fact("GPUs, shared", result.shared.gpus, form=Form.COUNT, meaning=Meaning.SAVING),
+            Fact("GPUs, one replica or more per model", result.dedicated.gpus, form=Form.COUNT),
+            Fact("GPUs saved", result.saving, form=Form.SHARE),
+            Fact("Cost per day, shared", result.shared.usd_per_day, "$"),
+            Fact("Cost per day, not shared", result.dedicated.usd_per_day, "$"),
+            Fact(
+                "Models within their SLOs",
+                f"{met:,} of {len(result.models):,}",
+                meaning=Meaning.MISSED if missed else Meaning.MET,
+            ),
+        ),
+        warnings=result.warnings,
+        sections=(
+            Section("Models per GPU", (_chart(result), _gpus(result))),
+            Section("Models", (_models(result),)),
+            *sources_section(result.provenance, result.notes),
+        ),
+    )
+
+
+def _chart(result: ShareResult) -> Chart:
+    """Return the share of time of each GPU in iterations and in loads."""
+    names = tuple(row.name for row in result.gpus)
+
+    def series(label: str, values: tuple[float, ...], role: Role) -> Series:
+        return Series(label, names, values, role, Shape.BAR)
+
+    return Chart(
+        "Use of each GPU",
+        Axis(),
+        Axis("Share of the time", form=Form.SHARE, top=1.0),
+        (
+            series("Iterations", tuple(row.busy for row in result.gpus), Role.RECOMMENDED),
+            series("Loads of weights", tuple(row.loading for row in result.gpus), Role.SHORTFALL),
+        ),
+        stacked=True,
+        horizontal=True,
+    )
+
+
+def _gpus(result: ShareResult) -> Table:
+    """Return a row per GPU."""
+    return table(
+        result.gpus,
+        (Head("GPU", wide=2), lambda row: row.name),
+        (Head("GPUs", Form.COUNT), lambda row: row.gpus),
+        (Head("Shared"), lambda row: WAYS[row.way]),
+        (Head("Models", wide=3), _names),
+        (Head("Weights", Form.NUMBER, "GB"), lambda row: row.weights_gb),
+        (Head("Busy", Form.SHARE), lambda row: row.busy),
+        (Head("Loading", Form.SHARE), lambda row: row.loading),
+        (Head("Loads per hour", Form.NUMBER), lambda row: row.loads_per_hour),
+        (Head("Lowest SLO attainment", Form.SHARE), lambda row: row.attainment),
+        note="By memory: all weights stay on the GPU, and KV caches share the rest. By time: "
+        "weights are loaded from the host when a request needs them.",
+    )
+
+
+def _names(row: GpuFigures) -> str:
+    return ", ".join(row.models)
+
+
+def _models(result: ShareResult) -> Table:
+    """Return a row per model and region."""
+    return table(
+        result.models,
+        (Head("Model", wide=2), lambda row: row.model),
+        (Head("Region"), lambda row: row.region),
+        (Head("Requests", Form.COUNT), lambda row: row.requests),
+        (Head("Rate", Form.NUMBER, "req/s"), lambda row: row.requests_per_s),
+        (Head("Weights", Form.NUMBER, "GB"), lambda row: row.weights_gb),
+        (Head("Replicas alone", Form.COUNT), lambda row: row.replicas_alone),
+        (Head("Shares with", Form.COUNT, "models"), lambda row: len(row.shared_with)),
+        (Head("Load", Form.SECONDS), lambda row: row.load_s),
+        (Head("Loads", Form.COUNT), lambda row: row.loads),
+        (Head("SLO attainment", Form.SHARE), lambda row: row.shared.attainment),
+        (Head("Alone", Form.SHARE), lambda row: row.alone.attainment),
+        (Head("TTFT p95", Form.NUMBER, "ms"), lambda row: row.shared.ttft_p95_ms),
+        (Head("TTFT p95 alone", Form.NUMBER, "ms"), lambda row: row.alone.ttft_p95_ms),
+        (Head("TPOT p95", Form.NUMBER, "ms"), lambda row: row.shared.tbt_p95_ms),
+        (Head("TPOT p95 alone", Form.NUMBER, "ms"), lambda row: row.alone.tbt_p95_ms),
+        (Head("Why alone", wide=2), lambda row: row.why_alone),
+        marked=_is_alone,
+    )
+
+
+def _is_alone(row: ModelFigures) -> bool:
+    return bool(row.why_alone)

@@ -1,0 +1,226 @@
+"""Figures of models that share GPUs, next to one or more replicas of each model alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.domain.serialise import gpu_words
+from planner.domain.sharing.packing import ALONE, MEMORY, SharedGpuPlan
+from planner.domain.sharing.pools import SharingPool
+from simulation.arrays import FloatArray
+from simulation.percentiles import quantile
+from simulation.sharing.replay import ModelReplay, SharingModel
+
+HOURS_A_DAY = 24.0
+WAYS = {MEMORY: "by memory", "time": "by time", ALONE: "alone"}
+
+
+@dataclass(frozen=True, slots=True)
+class ServedFigures:
+    """How the requests of a model were served."""
+
+    attainment: float  # share within every limit, rejected ones included
+    met: bool  # whether every tier reaches its attainment
+    ttft_p95_ms: float | None
+    tbt_p95_ms: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFigures:
+    """One model in one region, on GPUs of its own and on shared ones."""
+
+    model: str
+    region: str
+    gpu: str
+    gpus_per_replica: int
+    requests: int
+    requests_per_s: float
+    weights_gb: float
+    replicas_alone: int
+    shared_with: tuple[str, ...]
+    ways: tuple[str, ...]  # how it shares each of its GPUs
+    loads: int  # of its weights onto a GPU
+    load_s: float | None  # mean time of a load; None: no loads
+    alone: ServedFigures
+    shared: ServedFigures
+    why_alone: str  # empty if it shares a GPU
+
+
+@dataclass(frozen=True, slots=True)
+class GpuFigures:
+    """One GPU, or the GPUs of one replica, and the models on it."""
+
+    name: str
+    region: str
+    gpu: str
+    gpus: int
+    way: str
+    models: tuple[str, ...]
+    weights_gb: float
+    busy: float  # share of the time in iterations
+    loading: float  # share of the time in loads
+    loads_per_hour: float
+    attainment: float  # of the model with the lowest
+
+
+@dataclass(frozen=True, slots=True)
+class FleetFigures:
+    """GPUs and cost of a fleet."""
+
+    gpus: int
+    usd_per_day: float
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """Requests of the shared GPUs: arrived = completed + rejected + unfinished."""
+
+    arrived: int
+    completed: int
+    rejected: int
+    unfinished: int
+
+
+def served_figures(
+    pairs: Sequence[tuple[SharingModel, ModelReplay]],
+) -> ServedFigures:
+    """Return how the requests of all parts of a model were served."""
+    ttft = [replay.first_s - part.arrival_s + part.profile.start_s for part, replay in pairs]
+    tbt = [_gaps(part, replay) for part, replay in pairs]
+    late = np.concatenate([replay.late for _, replay in pairs])
+    return ServedFigures(
+        attainment=float(1.0 - late.mean()),
+        met=all(replay.met for _, replay in pairs),
+        ttft_p95_ms=_p95_ms(ttft),
+        tbt_p95_ms=_p95_ms(tbt),
+    )
+
+
+def _gaps(part: SharingModel, replay: ModelReplay) -> FloatArray:
+    """Return the mean seconds between the tokens of each request; NaN for a single token."""
+    gaps = np.where(part.output_tokens > 1, part.output_tokens - 1.0, np.nan)
+    return np.asarray((replay.end_s - replay.first_s) / gaps)
+
+
+def _p95_ms(values: Sequence[FloatArray]) -> float | None:
+    seconds = quantile(np.concatenate(values), 0.95)
+    return None if np.isnan(seconds) else 1000 * seconds
+
+
+def model_figures(
+    pool: SharingPool, plans: Sequence[SharedGpuPlan], span_s: float, alone: Sequence[ModelReplay]
+) -> Iterator[ModelFigures]:
+    """Yield the figures of each model of a pool. ``alone`` ``[part]`` has its own GPUs."""
+    place = {part: (plan, i) for plan in plans for i, part in enumerate(plan.parts)}
+    for m, model in enumerate(pool.models):
+        parts = [i for i, number in enumerate(pool.model) if number == m]
+        mine = [place[i] for i in parts]
+        on_shared = [plan.replay.models[i] for plan, i in mine]
+        others = {
+            pool.models[pool.model[i]].name
+            for plan, _ in mine
+            for i in plan.parts
+            if i not in parts
+        }
+        loads = sum(replay.loads for replay in on_shared)
+        yield ModelFigures(
+            model=model.name,
+            region=pool.region,
+            gpu=pool.gpu,
+            gpus_per_replica=pool.gpus,
+            requests=len(model),
+            requests_per_s=len(model) / span_s,
+            weights_gb=model.weight_bytes / 1e9,
+            replicas_alone=len(parts),
+            shared_with=tuple(sorted(others)),
+            ways=tuple(plan.way for plan, _ in mine),
+            loads=loads,
+            load_s=sum(replay.load_s for replay in on_shared) / loads if loads else None,
+            alone=_served(pool, parts, [alone[i] for i in parts]),
+            shared=_served(pool, parts, on_shared),
+            why_alone="" if others else _why_alone(pool, m),
+        )
+
+
+def _served(
+    pool: SharingPool, parts: Sequence[int], replays: Sequence[ModelReplay]
+) -> ServedFigures:
+    return served_figures(list(zip([pool.parts[i] for i in parts], replays, strict=True)))
+
+
+def _why_alone(pool: SharingPool, m: int) -> str:
+    """Return why a model shares no GPU."""
+    model, host = pool.models[m], pool.host
+    if not pool.feasible[m]:
+        return "It misses its SLO even alone."
+    if len(pool.models) == 1:
+        return f"No other model runs on {pool.gpus} x {pool.gpu}."
+    if pool.replicas(m) > 1:
+        return f"Its load fills {pool.replicas(m)} replicas."
+    load_s = host.switch_s + model.weight_bytes / host.host_bytes_s
+    strictest = float(model.ttft_s.min())
+    if load_s >= strictest:
+        return f"Its weights load in {load_s:.2g} s, and its TTFT limit is {strictest:.2g} s."
+    return "With any other model, a replay misses an SLO."
+
+
+def gpu_figures(
+    pool: SharingPool, plans: Sequence[SharedGpuPlan], span_s: float
+) -> Iterator[GpuFigures]:
+    """Yield the figures of each GPU of a pool."""
+    for number, plan in enumerate(plans, 1):
+        replays, end_s = plan.replay.models, max(plan.replay.end_s, span_s)
+        yield GpuFigures(
+            name=f"{pool.region} {pool.gpu} x{pool.gpus} {number}",
+            region=pool.region,
+            gpu=pool.gpu,
+            gpus=pool.gpus,
+            way=plan.way,
+            models=tuple(pool.parts[i].name for i in plan.parts),
+            weights_gb=sum(pool.parts[i].weight_bytes for i in plan.parts) / 1e9,
+            busy=sum(replay.busy_s for replay in replays) / end_s,
+            loading=sum(replay.load_s for replay in replays) / end_s,
+            loads_per_hour=3600 * sum(replay.loads for replay in replays) / end_s,
+            attainment=min(float(1.0 - replay.late.mean()) for replay in replays),
+        )
+
+
+def fleet_figures(pools: Sequence[SharingPool], replicas: Sequence[int]) -> FleetFigures:
+    """Return the GPUs and the cost of as many replicas in each pool."""
+    gpus = [pool.gpus * count for pool, count in zip(pools, replicas, strict=True)]
+    return FleetFigures(
+        sum(gpus),
+        sum(
+            HOURS_A_DAY * pool.usd_per_gpu_hour * count
+            for pool, count in zip(pools, gpus, strict=True)
+        ),
+    )
+
+
+def ledger(plans: Sequence[SharedGpuPlan]) -> Ledger:
+    """Return what became of all requests."""
+    replays = [replay for plan in plans for replay in plan.replay.models]
+    return Ledger(
+        arrived=sum(len(replay.end_s) for replay in replays),
+        completed=sum(replay.completed for replay in replays),
+        rejected=sum(replay.rejected for replay in replays),
+        unfinished=sum(replay.unfinished for replay in replays),
+    )
+
+
+def headline(models: int, shared: FleetFigures, dedicated: FleetFigures) -> str:
+    """Return the answer in one or two sentences."""
+    if shared.gpus >= dedicated.gpus:
+        return (
+            f"Sharing GPUs saves nothing: {models} models need {gpu_words(dedicated.gpus)}, "
+            f"${dedicated.usd_per_day:,.0f} a day."
+        )
+    saved = 1 - shared.gpus / dedicated.gpus
+    return (
+        f"{models} models need {gpu_words(shared.gpus)} if they share, and {dedicated.gpus:,} "
+        f"otherwise ({saved:.0%} fewer). ${shared.usd_per_day:,.0f} a day instead of "
+        f"${dedicated.usd_per_day:,.0f}."
+    )

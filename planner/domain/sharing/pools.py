@@ -1,0 +1,178 @@
+"""Build the models of a scenario that may share GPUs, and their requests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from math import ceil
+
+import numpy as np
+
+from planner.domain.provisioning.load import cached_tokens
+from planner.inputs.scenario.build import Hardware
+from planner.inputs.scenario.schema.fleet import Sharing
+from planner.inputs.scenario.sharing import host_of
+from simulation.arrays import BoolArray, FloatArray
+from simulation.fleet import Tier
+from simulation.performance.memory import weight_bytes
+from simulation.performance.specs import Provenance
+from simulation.sharing.replay import SharedHost, SharingModel, replay_gpu
+from simulation.trace import Trace
+
+MOST_REPLICAS = 256  # of one model and region that are tried
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SharingPool:
+    """The models of one region whose replicas are alike: as many GPUs of the same type.
+
+    ``parts`` are what GPUs are assigned to: each replica that a model needs alone has an equal
+    share of its requests. ``model`` ``[part]`` numbers the models.
+    """
+
+    region: str
+    gpu: str
+    gpus: int  # of one replica
+    usd_per_gpu_hour: float
+    models: tuple[SharingModel, ...]
+    parts: tuple[SharingModel, ...]
+    model: tuple[int, ...]
+    busy_s: FloatArray  # [part] seconds of iterations, alone
+    feasible: tuple[bool, ...]  # [model] whether some number of replicas meets its SLOs
+    host: SharedHost
+
+    def replicas(self, m: int) -> int:
+        """Return the replicas that model ``m`` needs alone."""
+        return self.model.count(m)
+
+
+def sharing_pools(
+    hardware: Hardware, sharing: Sharing, trace: Trace, facts: list[tuple[str, Provenance]]
+) -> Iterator[SharingPool]:
+    """Yield a pool for each region, GPU type and number of GPUs of a replica.
+
+    A model runs on the arrangement with the cheapest replica, of aggregated and owned ones.
+    """
+    for r, region in enumerate(hardware.regions):
+        chosen: dict[tuple[str, int], list[tuple[int, int]]] = {}
+        for m in range(len(hardware.models)):
+            columns = _columns(hardware, m, r)
+            if columns and _rows(trace, hardware.models[m].name, region.name).any():
+                g = min(columns, key=lambda g: _usd(hardware, m, r, g))
+                key = hardware.gpus[g].name, hardware.profiles[m, g].tp
+                chosen.setdefault(key, []).append((m, g))
+        for (gpu, tp), members in chosen.items():
+            models = tuple(_model(hardware, m, g, r, trace) for m, g in members)
+            g = members[0][1]
+            host = host_of(sharing, hardware.gpus[g], tp, facts)
+            yield _pool(
+                models, host, (region.name, gpu, tp), float(hardware.usd_per_gpu_hour[r, g])
+            )
+
+
+def _columns(hardware: Hardware, m: int, r: int) -> list[int]:
+    """Return the columns on which a replica of model ``m`` may run in region ``r``."""
+    return [
+        g
+        for g, column in enumerate(hardware.columns)
+        if (m, g) in hardware.profiles
+        and column.role == "both"
+        and not column.spot
+        and hardware.capacity_gpus[r, column.gpu] > 0
+    ]
+
+
+def _usd(hardware: Hardware, m: int, r: int, g: int) -> float:
+    return float(hardware.usd_per_gpu_hour[r, g] * hardware.profiles[m, g].tp)
+
+
+def _model(hardware: Hardware, m: int, g: int, r: int, trace: Trace) -> SharingModel:
+    """Return model ``m`` on column ``g`` with its requests in region ``r``."""
+    spec, section = hardware.models[m], hardware.sections[m, g]
+    weights = spec.weight_bytes
+    if spec.shape is not None:
+        weights = weight_bytes(spec.shape, section.precision)
+    kv = spec.kv_bytes_per_token * (0.5 if section.kv_precision == "fp8" else 1.0)
+    rows = _rows(trace, spec.name, hardware.regions[r].name)
+    tiers = {tier.name: tier for tier in hardware.tiers}
+    of = [tiers[name] for name in trace.tiers]
+    tier = trace.tier[rows].astype(np.int64)
+    cached = cached_tokens(hardware, trace, spec.name)[rows]
+    isl = trace.input_tokens[rows].astype(np.int64)
+    return SharingModel(
+        name=spec.name,
+        profile=hardware.profiles[m, g],
+        weight_bytes=weights,
+        kv_bytes_per_token=kv,
+        arrival_s=trace.arrival_s[rows],
+        prompt_tokens=isl - cached,
+        input_tokens=isl,
+        output_tokens=trace.output_tokens[rows].astype(np.int64),
+        ttft_s=_limits(of, "ttft_s")[tier],
+        tbt_s=_limits(of, "tbt_s")[tier],
+        e2e_s=_limits(of, "e2e_s")[tier],
+        tier=tier,
+        attainment=tuple(tier.attainment for tier in of),
+    )
+
+
+def _rows(trace: Trace, model: str, region: str) -> BoolArray:
+    """Return a mask of the requests of a model in a region; none if the trace has neither."""
+    if model not in trace.models or region not in trace.regions:
+        return np.zeros(len(trace), np.bool_)
+    m, r = trace.models.index(model), trace.regions.index(region)
+    return np.asarray((trace.model == m) & (trace.region == r))
+
+
+def _limits(tiers: list[Tier], name: str) -> FloatArray:
+    """Return a limit of each tier in seconds, inf if it has none."""
+    values = [getattr(tier, name) for tier in tiers]
+    return np.array([np.inf if value is None else value for value in values])
+
+
+def _pool(
+    models: tuple[SharingModel, ...],
+    host: SharedHost,
+    place: tuple[str, str, int],
+    usd_per_gpu_hour: float,
+) -> SharingPool:
+    """Return the pool with the parts that each model needs alone."""
+    parts: list[SharingModel] = []
+    numbers: list[int] = []
+    busy: list[float] = []
+    feasible: list[bool] = []
+    for m, model in enumerate(models):
+        own, seconds = _parts_alone(model, host)
+        feasible.append(own is not None)
+        parts += own or [model]
+        numbers += [m] * len(own or [model])
+        busy += seconds
+    region, gpu, gpus = place
+    return SharingPool(
+        region, gpu, gpus, usd_per_gpu_hour, models, tuple(parts), tuple(numbers),
+        np.array(busy), tuple(feasible), host,
+    )  # fmt: skip
+
+
+def _parts_alone(
+    model: SharingModel, host: SharedHost
+) -> tuple[list[SharingModel] | None, list[float]]:
+    """Return equal parts of a model, the fewest that each meet the SLOs alone, and their seconds.
+
+    The parts are None if no number of replicas meets them. The seconds are then of one replica.
+    """
+    alone = replace(host, by_memory=True)
+    busy = replay_gpu([model], alone).models[0].busy_s
+    span = float(model.arrival_s[-1] - model.arrival_s[0])
+    count = max(1, ceil(0.8 * busy / span)) if span > 0 and busy > span else 1
+    while count <= min(MOST_REPLICAS, len(model)):
+        parts = [model.part(slice(i, None, count)) for i in range(count)]
+        replays = []
+        for part in parts:
+            replays.append(replay_gpu([part], alone, to_the_end=False))
+            if not replays[-1].met:
+                break
+        else:
+            return parts, [replay.models[0].busy_s for replay in replays]
+        count += max(1, count // 8)
+    return None, [busy]

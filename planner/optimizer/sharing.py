@@ -1,0 +1,106 @@
+"""Pack models onto the fewest GPUs, by a test of whether a set of models may share one.
+
+``fits`` takes the sorted numbers of the models of one GPU. It may replay their requests, so its
+answers are kept. A single model always gets a GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import combinations
+
+import pulp
+
+from simulation.arrays import FloatArray
+
+Group = tuple[int, ...]
+Fits = Callable[[Group], bool]
+MOST_EXACT = 10  # models: each subset is tested
+
+
+def pack(sizes: FloatArray, fits: Fits) -> tuple[Group, ...]:
+    """Return groups by first fit, the best of several orders of ``sizes``, then improved.
+
+    The improvement dissolves groups: it moves their models to other groups, if all find a place.
+    """
+    test = remembered(fits)
+    largest_first = sorted(range(len(sizes)), key=lambda i: (-sizes[i], i))
+    first, second = (
+        tuple(sorted(_dissolved(_first_fit(order, test), test)))
+        for order in (largest_first, largest_first[::-1])
+    )
+    return first if len(first) <= len(second) else second
+
+
+def pack_exact(models: int, fits: Fits) -> tuple[Group, ...]:
+    """Return a partition into the fewest groups, from an integer program over all subsets.
+
+    Raises ValueError beyond ``MOST_EXACT`` models.
+    """
+    if models > MOST_EXACT:
+        raise ValueError(f"{models} models have too many subsets. Use at most {MOST_EXACT}.")
+    groups = [group for group in _subsets(models) if len(group) == 1 or fits(group)]
+    program = pulp.LpProblem("packing", pulp.LpMinimize)
+    used = [program.add_variable(f"group_{i}", cat="Binary") for i in range(len(groups))]
+    program += pulp.lpSum(used)
+    for model in range(models):
+        program += (
+            pulp.lpSum(u for u, group in zip(used, groups, strict=True) if model in group) == 1
+        )
+    program.solve(pulp.HiGHS(msg=False))
+    return tuple(sorted(group for u, group in zip(used, groups, strict=True) if u.value() > 0.5))
+
+
+def remembered(fits: Fits) -> Fits:
+    """Return ``fits`` with its answers kept; a group of one always fits.
+
+    A group that contains one that does not fit is not tested.
+    """
+    known: dict[Group, bool] = {}
+    failed: list[set[int]] = []
+
+    def test(group: Group) -> bool:
+        if len(group) == 1:
+            return True
+        if group not in known:
+            known[group] = not any(part.issubset(group) for part in failed) and fits(group)
+            if not known[group]:
+                failed.append(set(group))
+        return known[group]
+
+    return test
+
+
+def _subsets(models: int) -> Iterator[Group]:
+    for size in range(1, models + 1):
+        yield from combinations(range(models), size)
+
+
+def _first_fit(order: Sequence[int], fits: Fits) -> list[Group]:
+    """Return groups: each model joins the first group that takes it."""
+    groups: list[Group] = []
+    for model in order:
+        _join(groups, model, fits)
+    return groups
+
+
+def _join(groups: list[Group], model: int, fits: Fits, *, new: bool = True) -> bool:
+    """Add ``model`` to the first of ``groups`` that takes it, or else to a new one."""
+    for i, group in enumerate(groups):
+        larger = tuple(sorted((*group, model)))
+        if fits(larger):
+            groups[i] = larger
+            return True
+    if new:
+        groups.append((model,))
+    return new
+
+
+def _dissolved(groups: list[Group], fits: Fits) -> list[Group]:
+    """Return fewer groups, if the models of some group all find a place in others."""
+    smallest_first = sorted(groups, key=len)
+    for group in smallest_first:
+        rest = [other for other in groups if other != group]
+        if all(_join(rest, model, fits, new=False) for model in group):
+            return _dissolved(rest, fits)
+    return groups

@@ -1,0 +1,1 @@
+"""Several models on one GPU, replayed request by request."""

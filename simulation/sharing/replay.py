@@ -1,0 +1,237 @@
+"""Replay requests of models that share one GPU, and summarise them by model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from simulation.arrays import Array, BoolArray, FloatArray, IntArray
+from simulation.performance.profile import Profile
+from simulation.sharing.shared_gpu import GPU, MODEL, REQUEST, State, replay
+
+UNLIMITED = np.iinfo(np.int64).max
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SharingModel:
+    """A model, or a part of one, that may share GPUs: its speed, memory and requests.
+
+    Limits are inf if there is none. ``tier`` ``[n]`` indexes ``attainment``. Requests whose KV
+    cache finds no memory are rejected.
+    """
+
+    name: str
+    profile: Profile
+    weight_bytes: float
+    kv_bytes_per_token: float
+    arrival_s: FloatArray  # [n] ascending
+    prompt_tokens: IntArray  # [n] to compute: without those that a prefix cache has
+    input_tokens: IntArray
+    output_tokens: IntArray
+    ttft_s: FloatArray
+    tbt_s: FloatArray
+    e2e_s: FloatArray
+    tier: IntArray
+    attainment: tuple[float, ...]  # required share of the requests of each tier
+
+    def __len__(self) -> int:
+        return len(self.arrival_s)
+
+    @property
+    def room_bytes(self) -> float:
+        """Return the GPU memory for weights and KV cache of one replica."""
+        return self.weight_bytes + self.profile.kv_capacity_tokens * self.kv_bytes_per_token
+
+    @property
+    def allowed_misses(self) -> IntArray:
+        """Return how many requests of each tier may miss a limit, ``[tier]``."""
+        required = np.array(self.attainment)
+        counts = np.bincount(self.tier, minlength=len(required))
+        # Shares such as 0.95 of 20 must allow one miss, so rounding must not decide.
+        return np.floor((1.0 - required) * counts + 1e-9).astype(np.int64)
+
+    def part(self, rows: slice | BoolArray) -> SharingModel:
+        """Return the model with some of its requests."""
+        columns = {
+            name: getattr(self, name)[rows]
+            for name in (
+                "arrival_s", "prompt_tokens", "input_tokens", "output_tokens", "ttft_s", "tbt_s",
+                "e2e_s", "tier",
+            )
+        }  # fmt: skip
+        return SharingModel(
+            self.name, self.profile, self.weight_bytes, self.kv_bytes_per_token, **columns,
+            attainment=self.attainment,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class SharedHost:
+    """How models come onto a GPU, and when they give way (see ``shared_gpu``)."""
+
+    host_bytes: float
+    host_bytes_s: float
+    disk_bytes_s: float
+    switch_s: float
+    process_bytes: float = 0.0  # GPU memory of each further engine, if models share by memory
+    by_memory: bool = False
+    whole_requests: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ModelReplay:
+    """What happened to the requests of one model. Times are NaN for those without the event."""
+
+    first_s: FloatArray  # [n]
+    end_s: FloatArray
+    late: BoolArray  # [n] whether a request missed a limit, or was rejected
+    rejected: int
+    met: bool  # whether every tier meets its attainment
+    loads: int
+    load_s: float
+    busy_s: float
+
+    @property
+    def completed(self) -> int:
+        return int(np.isfinite(self.end_s).sum())
+
+    @property
+    def unfinished(self) -> int:
+        return len(self.end_s) - self.completed - self.rejected
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GpuReplay:
+    """The replay of one GPU; ``end_s`` is its last event."""
+
+    models: tuple[ModelReplay, ...]
+    end_s: float
+
+    @property
+    def met(self) -> bool:
+        return all(model.met for model in self.models)
+
+
+def fits_by_memory(models: Sequence[SharingModel], host: SharedHost) -> bool:
+    """Return whether all weights and the longest request of each model fit on one GPU."""
+    longest = max(
+        int((model.input_tokens + model.output_tokens).max(initial=1)) * model.kv_bytes_per_token
+        for model in models
+    )
+    return sum(model.weight_bytes for model in models) + longest <= _room(models, host)
+
+
+def replay_gpu(
+    models: Sequence[SharingModel], host: SharedHost, *, to_the_end: bool = True
+) -> GpuReplay:
+    """Replay the requests of ``models`` on one GPU.
+
+    Without ``to_the_end``, the replay stops once a tier of a model cannot meet its attainment.
+    """
+    room, pinned = _room(models, host), host.by_memory
+    resident = sum(model.weight_bytes for model in models) if pinned else 0.0
+    fits = [
+        (model.input_tokens + model.output_tokens) * model.kv_bytes_per_token
+        <= room - (resident if pinned else model.weight_bytes)
+        for model in models
+    ]
+    kept = [np.flatnonzero(rows) for rows in fits]
+    allowed = [
+        model.allowed_misses - np.bincount(model.tier[~rows], minlength=len(model.attainment))
+        for model, rows in zip(models, fits, strict=True)
+    ]
+    limits = np.concatenate(allowed)
+    state, order = _state(models, kept, host, room, limits if not to_the_end else None)
+    end_s = replay(state) if to_the_end or (limits >= 0).all() else 0.0
+    missed = np.split(state.missed, np.cumsum([len(part) for part in allowed])[:-1])
+    # Row of each kept request of each model, in the order of ``kept``.
+    rows = np.split(order.argsort(), np.cumsum([len(own) for own in kept])[:-1])
+    return GpuReplay(
+        tuple(
+            _model_replay(state, m, kept[m], rows[m], fits[m], missed[m] <= allowed[m])
+            for m in range(len(models))
+        ),
+        end_s,
+    )
+
+
+def _room(models: Sequence[SharingModel], host: SharedHost) -> float:
+    """Return the bytes for weights and KV caches: that of the model that leaves the least."""
+    processes = len(models) - 1 if host.by_memory else 0
+    return min(model.room_bytes for model in models) - processes * host.process_bytes
+
+
+def _state(
+    models: Sequence[SharingModel],
+    kept: Sequence[IntArray],
+    host: SharedHost,
+    room: float,
+    allowed: IntArray | None,
+) -> tuple[State, IntArray]:
+    """Return the state before the first request, and the order of the requests in it.
+
+    The host has weights in the order of the models. None as ``allowed``: never end early.
+    """
+    requests, order = _requests(models, kept)
+    rows = np.zeros(len(models), MODEL)
+    gpu = np.zeros(1, GPU)
+    gpu["room"], gpu["host"], gpu["switch_s"] = room, host.host_bytes, host.switch_s
+    gpu["host_bytes_s"], gpu["disk_bytes_s"] = host.host_bytes_s, host.disk_bytes_s
+    gpu["pinned"], gpu["whole"], gpu["current"] = host.by_memory, host.whole_requests, -1
+    rows["partial"], rows["used_at"] = -1, -np.inf
+    for row, model in zip(rows, models, strict=True):
+        row["weights"], row["kv"] = model.weight_bytes, model.kv_bytes_per_token
+        row["max_batch"] = model.profile.max_batch
+        row["budget"] = model.profile.max_batch_tokens
+        if gpu["hosted"] + model.weight_bytes <= host.host_bytes:
+            row["hosted"] = 1
+            gpu["hosted"] += model.weight_bytes
+    if host.by_memory:
+        rows["resident"] = 1
+        gpu["used"] = rows["weights"].sum()
+    curves = [model.profile.curve.values for model in models]
+    packed = np.zeros((len(curves), max(len(values) for values in curves)))
+    for m, values in enumerate(curves):
+        packed[m, : len(values)] = values
+    groups = sum(len(model.attainment) for model in models)
+    batch = np.zeros((len(models), int(rows["max_batch"].max()) + 1), np.int64)
+    limits = np.full(groups, UNLIMITED) if allowed is None else allowed
+    return State(requests, rows, gpu, packed, batch, np.zeros(groups, np.int64), limits), order
+
+
+def _requests(models: Sequence[SharingModel], kept: Sequence[IntArray]) -> tuple[Array, IntArray]:
+    """Return the requests ``kept`` of each model by arrival, and their order."""
+
+    def joined(name: str) -> FloatArray:
+        parts = [getattr(model, name)[rows] for model, rows in zip(models, kept, strict=True)]
+        return np.concatenate(parts)
+
+    requests = np.zeros(sum(len(rows) for rows in kept), REQUEST)
+    of = np.concatenate([np.full(len(rows), m, np.int64) for m, rows in enumerate(kept)])
+    starts = np.concatenate([[0], np.cumsum([len(model.attainment) for model in models])])
+    # TTFT and E2E count the seconds before the first iteration, which use no GPU.
+    outside = np.array([model.profile.start_s for model in models])[of]
+    requests["model"], requests["group"] = of, starts[of] + joined("tier")
+    requests["arrival"], requests["prompt"] = joined("arrival_s"), joined("prompt_tokens")
+    requests["isl"], requests["osl"] = joined("input_tokens"), joined("output_tokens")
+    requests["ttft"], requests["tbt"] = joined("ttft_s") - outside, joined("tbt_s")
+    requests["e2e"], requests["left"] = joined("e2e_s") - outside, requests["osl"]
+    requests["first"] = requests["end"] = np.nan
+    order = np.argsort(requests["arrival"], kind="stable")
+    return requests[order], order
+
+
+def _model_replay(
+    state: State, m: int, kept: IntArray, rows: IntArray, fits: BoolArray, met: BoolArray
+) -> ModelReplay:
+    """Return the events of model ``m``, in the order of its own requests."""
+    first, end = np.full(len(fits), np.nan), np.full(len(fits), np.nan)
+    late = np.ones(len(fits), np.bool_)
+    requests, model = state.requests[rows], state.models[m]
+    first[kept], end[kept], late[kept] = requests["first"], requests["end"], requests["late"]
+    return ModelReplay(
+        first, end, late, len(fits) - len(kept), bool(met.all()), int(model["loads"]),
+        float(model["load_s"]), float(model["busy_s"]),
+    )  # fmt: skip
