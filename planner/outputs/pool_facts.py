@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
+from functools import lru_cache
 
 from planner.domain.replicas import replica_of
 from planner.errors import EXPECTED
@@ -28,9 +30,15 @@ def facts_of(run: Run) -> dict[Key, Facts]:
 
     The result is empty if this release cannot read the scenario of the run.
     """
+    return dict(_facts(run.document, run.name or "scenario", json.dumps(run.resolved)))
+
+
+@lru_cache(maxsize=32)  # a page asks several times
+def _facts(document: str, name: str, resolved: str) -> dict[Key, Facts]:
+    """Return the facts of a scenario with its stored hardware as JSON."""
     try:
-        scenario = parse(run.document, run.name or "scenario")
-        hardware = build_hardware(scenario, stored_hardware(run.resolved), spot=True)
+        scenario = parse(document, name)
+        hardware = build_hardware(scenario, stored_hardware(json.loads(resolved)), spot=True)
     except EXPECTED:
         return {}
     facts: dict[Key, Facts] = {}

@@ -106,8 +106,8 @@ def check_up_to_date(proposal: Proposal) -> None:
     current = next(iter(plans_to_replace(proposal, timezone.now())), None)
     if proposal.base_id != (current.pk if current else None):
         raise NotReady(
-            "The active plan changed after this proposal was compared with it. Amend the proposal, "
-            "also with the same run, to compare it with the plan that it would replace."
+            "The active plan changed after this proposal was compared with it. Amend the proposal "
+            "to compare it again. The run may stay the same."
         )
 
 

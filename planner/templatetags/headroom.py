@@ -211,17 +211,17 @@ def icon(name: str, classes: str = "") -> SafeString:
 def chart(figure: dict[str, Any], element: str, label: str, classes: str = "") -> SafeString:
     """Return a frame with the id ``element`` and its figure as JSON for static/js/charts.js.
 
-    Above the frame are its tools: the whole time again, copies as PNG and CSV, and a table.
+    At the frame are its tools: the whole time again, copies as PNG and CSV, and a table.
     """
     data = f"{element.removesuffix('-chart')}-data"
     frame = format_html(
-        '<div class="chart-box">{}<div class="chart-frame {}" id="{}" role="group" aria-label="{}" '
-        'data-figure="{}"></div>',
-        CHART_TOOLS,
+        '<div class="chart-box"><div class="chart-frame {}" id="{}" role="group" aria-label="{}" '
+        'data-figure="{}"></div>{}',
         classes,
         element,
         label,
         data,
+        CHART_TOOLS,
     )
     table = format_html(
         '<details class="chart-table small"><summary>Table</summary>'

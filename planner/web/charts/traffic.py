@@ -6,11 +6,12 @@ Figures are plain data: plotly.py would check each of the many points of the pag
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from typing import Any
 
 import polars as pl
 
-from planner.domain.formats import local
+from planner.domain.formats import local, when
 from planner.domain.serialise import moment as instant
 from planner.domain.trace_statistics.volumes import OTHERS
 from planner.domain.traffic.window import DAY_S, UTC_CLOCK
@@ -117,14 +118,18 @@ def _moment(epoch_s: float, clock: str) -> float | str:
     return f"{local(instant(epoch_s)):%Y-%m-%dT%H:%M:%S}"
 
 
-def week_figure(rhythm: Json, *, unit: str, clock: str) -> Figure:
-    """Draw the mean rate by weekday and hour as a heat map."""
+def week_figure(
+    weekday_hour: Sequence[Sequence[float | None]], *, unit: str, clock: str, start_s: float
+) -> Figure:
+    """Draw the mean rate by weekday and hour (7 x 24, in UTC) as a heat map.
+
+    Hours are those of the reader's zone, with its offset at ``start_s``, unless the offset is not
+    of whole hours.
+    """
     rows = list(WEEKDAYS) if clock == UTC_CLOCK else [f"Day {n}" for n in range(1, 8)]
-    known = [i for i, row in enumerate(rhythm["weekday_hour"]) if any(r is not None for r in row)]
-    cells = [
-        [None if rate is None else float(f"{rate:.4g}") for rate in rhythm["weekday_hour"][i]]
-        for i in known
-    ]
+    week, zone = _local_week(weekday_hour, start_s) if clock == UTC_CLOCK else (weekday_hour, "")
+    known = [i for i, row in enumerate(week) if any(r is not None for r in row)]
+    cells = [[None if rate is None else float(f"{rate:.4g}") for rate in week[i]] for i in known]
     heat = {
         "type": "heatmap", "x": list(range(24)), "y": [rows[i] for i in known], "z": cells,
         "zmin": 0, "zmax": max(r for row in cells for r in row if r is not None),
@@ -132,11 +137,24 @@ def week_figure(rhythm: Json, *, unit: str, clock: str) -> Figure:
         "hovertemplate": f"%{{y}} %{{x}}:00: %{{z:,.4~r}} {unit}<extra></extra>",
         "colorbar": {"thickness": 10, "outlinewidth": 0},
     }  # fmt: skip
-    hours = "hour of the day (UTC)" if clock == UTC_CLOCK else "hour since the trace began, by day"
+    hours = f"hour of the day ({zone})" if zone else "hour since the trace began, by day"
     return plain_figure(
         [heat], height=80 + 26 * len(known), x=hours, y="", showlegend=False,
         xaxis={"dtick": 3}, yaxis={"autorange": "reversed", "rangemode": "normal"},
     )  # fmt: skip
+
+
+def _local_week(
+    week: Sequence[Sequence[float | None]], start_s: float
+) -> tuple[Sequence[Sequence[float | None]], str]:
+    """Return a week of UTC hours in the reader's zone, with the name of its clock."""
+    begins = local(instant(start_s))
+    hours, rest = divmod(round((begins.utcoffset() or timedelta()).total_seconds()), 3600)
+    if rest:
+        return week, "UTC"
+    flat = [rate for day in week for rate in day]
+    moved = flat[-hours % len(flat) :] + flat[: -hours % len(flat)]
+    return [moved[i : i + 24] for i in range(0, len(moved), 24)], when(begins).rpartition(" ")[2]
 
 
 def lengths_figure(lengths: Sequence[Json], levels: Sequence[float], places: Json) -> Figure:

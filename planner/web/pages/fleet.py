@@ -65,15 +65,22 @@ def fleet_plan(plan: ActivePlan, now: datetime, *, charts: int) -> FleetPlan:
     """Return an active plan with at most so many charts of its run."""
     report = _report(plan)
     outcome = plan.outcomes.filter(state=Outcome.State.DONE).first()
-    short = float(outcome.figures.get("short_hours") or 0.0) if outcome else 0.0
     return FleetPlan(
         plan,
         (*_facts(plan, now), *(_key_facts(report) if report else ())),
         _charts(plan, report, now, charts) if report else (),
         f"plan of {plan.begins.astimezone(ZoneInfo(plan.zone)):%-d %b %Y}, {REPEATS[plan.repeat]}",
         outcome,
-        f"short for {figure(short)} h" if short else "held",
+        came_of(outcome) if outcome else "",
     )
+
+
+def came_of(outcome: Outcome) -> str:
+    """Return whether the capacity of a plan held, or for how long it was short."""
+    if outcome.state != Outcome.State.DONE:
+        return outcome.get_state_display().lower()
+    short = float(outcome.figures.get("short_hours") or 0.0)
+    return f"short for {figure(short)} h" if short else "held"
 
 
 def _facts(plan: ActivePlan, now: datetime) -> Iterator[Fact]:
@@ -83,8 +90,9 @@ def _facts(plan: ActivePlan, now: datetime) -> Iterator[Fact]:
     yield Fact("Replicas now", sum(known) if known else None, note=plan.label or plan.policy)
     change = next_change(plan, now)
     if change is not None:
-        moved = f"{change.before:,} to {change.after:,} replicas"
-        yield Fact("Next change", when(change.at), note=moved)
+        date, _, clock = when(change.at).partition(", ")
+        moved = f"{change.before:,} to {change.after:,} replicas, {date}"
+        yield Fact("Next change", clock, note=moved)
     else:
         yield Fact("Next change", "none", note="within a week")
 

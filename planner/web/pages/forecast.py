@@ -51,7 +51,8 @@ def week_errors(table: pl.DataFrame, clock: str) -> Figure:
     for row in rows.iter_rows(named=True):
         if row["actual"] > 0:
             cells[row["day"]][row["hour"]] = 100 * row["off"] / row["actual"]
-    return week_figure({"weekday_hour": cells}, unit="% of demand", clock=clock)
+    start_s = float(min(table["time"].dt.epoch("s").to_list()))
+    return week_figure(cells, unit="% of demand", clock=clock, start_s=start_s)
 
 
 def missed_peaks(table: pl.DataFrame, period_s: float) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from planner.domain.report import Fact
 from planner.domain.reports.trace import trace_report
 from planner.domain.trace_statistics import figures
 from planner.domain.trace_statistics.volumes import LINES, LISTED
+from planner.domain.traffic.window import UTC_CLOCK
 from planner.models import Trace
 from planner.outputs.render.figure import Figure
 from planner.outputs.render.html import sections_shown
@@ -76,7 +77,8 @@ def _facts(character: Character) -> Iterator[Fact]:
     yield Fact("Mean rate", total["mean"], unit, note=f"peak {digits(total['peak'])} {unit}")
     if rhythm["peak_to_trough"]:
         over = f"{digits(rhythm['peak_to_trough'])} times {rhythm['trough_hour']:02d}:00"
-        yield Fact("Peak hour", f"{rhythm['peak_hour']:02d}:00", note=over)
+        zone = " (UTC)" if character["clock"] == UTC_CLOCK else ""
+        yield Fact(f"Peak hour{zone}", f"{rhythm['peak_hour']:02d}:00", note=over)
     for field in ("input_tokens", "output_tokens"):
         if requests and total[field]:
             words = field.replace("_", " ").capitalize()
@@ -110,7 +112,12 @@ def _week(character: Character) -> Figure | None:
         if character["unit"] == "requests"
         else f"{character['unit'].replace('_', ' ')}/s"
     )
-    return week_figure(character["rhythm"], unit=unit, clock=character["clock"])
+    return week_figure(
+        character["rhythm"]["weekday_hour"],
+        unit=unit,
+        clock=character["clock"],
+        start_s=character["start_s"],
+    )
 
 
 def _lengths(character: Character, by: str, volumes: list[Any]) -> dict[str, Figure]:
@@ -178,11 +185,6 @@ def _rhythm(character: Character) -> Iterator[str]:
     if day is not None:
         words = f"Days {repeats(day)} each other (autocorrelation {day:.2f} at a day"
         yield words + (f", {week:.2f} at a week)." if week is not None else ").")
-        if rhythm["peak_to_trough"]:
-            yield (
-                f"Peak hour {rhythm['peak_hour']:02d}:00, with {digits(rhythm['peak_to_trough'])} "
-                f"times the lowest hour, {rhythm['trough_hour']:02d}:00."
-            )
     if words := bursts(character["burstiness"]):
         yield words
 

@@ -130,6 +130,7 @@ def _context(request: Request, run: Run, problem: PlannerError | None) -> dict[s
     plan, why = _plan(run)
     current = active_plan_of_run(run)
     other_plans = active_plans().exclude(pk=current.pk) if current else active_plans()
+    replicas = desired(current, timezone.now()) if current else []
     groups = formats_of(run) | {FIGURES: [(name, FORMATS[name].label) for name in ("csv", "json")]}
     return {
         "run": run,
@@ -144,7 +145,8 @@ def _context(request: Request, run: Run, problem: PlannerError | None) -> dict[s
         "sentences": str(problem).splitlines() if problem else [],
         "in_force": current,
         "others": other_plans,
-        "desired": desired(current, timezone.now()) if current else [],
+        "desired": replicas,
+        "active_now": any(pool.replicas is not None for pool in replicas),
         "may_approve": may_approve(request.user),
     }
 

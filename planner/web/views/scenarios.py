@@ -14,6 +14,7 @@ from django.utils.text import slugify
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from planner.domain.kinds.registry import KINDS
+from planner.domain.report import Fact
 from planner.errors import Outdated, PlannerError, ScenarioError
 from planner.inputs import catalogue
 from planner.inputs.scenario import document as yaml
@@ -351,8 +352,12 @@ def _show(
     }
     part = request.htmx and request.htmx.target == "editor"
     if scenario and not part:
+        states = [_with_headline(state) for state in analyses_of(scenario)]
         context |= {
-            "analyses": [_with_headline(state) for state in analyses_of(scenario)],
+            "analyses": states,
+            "answered": [state for state in states if state.run],
+            "unanswered": [state for state in states if not state.run],
+            "newest": _newest_plan(states),
             "short_kinds": SHORT_KINDS,
             "policies": [(name, label) for _, rows in policy_groups() for name, label, _ in rows],
             "last_runs": runs_list().filter(scenario=scenario)[:5],
@@ -360,6 +365,17 @@ def _show(
     return render(
         request, "web/_editor.html" if part else "web/scenario.html", context, status=status
     )
+
+
+def _newest_plan(states: list[AnalysisState]) -> tuple[Run, tuple[Fact, ...]] | None:
+    """Return the newest comparison with its figures, or None."""
+    run = next(state.result for state in states if state.analysis.kind == Run.Kind.COMPARE)
+    if run is None:
+        return None
+    try:
+        return run, run_report(run).facts
+    except PlannerError:  # its arrays were removed
+        return None
 
 
 def _with_headline(state: AnalysisState) -> AnalysisState:

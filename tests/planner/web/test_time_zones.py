@@ -13,6 +13,7 @@ from planner.errors import NotAllowed, PlannerError
 from planner.models import Trace, User
 from planner.outputs.render.plotly import figure_of
 from planner.services.time_zones import time_zone_set
+from planner.web.charts.traffic import week_figure
 from tests.planner.web.pages import signed_in, text_of
 
 SUMMER = datetime(2024, 5, 21, 22, 30, tzinfo=UTC)
@@ -38,6 +39,30 @@ def test_moments_are_in_the_zone_of_the_reader_and_name_it(zone: str, text: str)
         assert figure["layout"]["xaxis"]["title"]["text"] == zone
     finally:
         ZONE.reset(token)
+
+
+@pytest.mark.parametrize(
+    ("zone", "day", "hour", "label"),
+    [
+        ("UTC", "Mon", 23, "UTC"),
+        ("Europe/Berlin", "Tue", 1, "CEST"),
+        ("America/Sao_Paulo", "Mon", 20, "UTC-03"),
+        ("Asia/Kathmandu", "Mon", 23, "UTC"),  # 5:45 cannot be shown by the hour
+    ],
+)
+def test_a_week_by_the_hour_is_that_of_the_reader(
+    zone: str, day: str, hour: int, label: str
+) -> None:
+    token = ZONE.set(ZoneInfo(zone))
+    try:
+        week = [[float(d == 0 and h == 23) for h in range(24)] for d in range(7)]
+        figure = week_figure(week, unit="", clock="utc", start_s=SUMMER.timestamp())
+    finally:
+        ZONE.reset(token)
+    (heat,) = figure["data"]
+    assert heat["z"][heat["y"].index(day)][hour] == 1.0
+    assert sum(map(sum, heat["z"])) == 1.0
+    assert f"({label})" in figure["layout"]["xaxis"]["title"]["text"]
 
 
 def test_a_person_overrides_the_workspace(planner: User, admin: User, trace: Trace) -> None:
