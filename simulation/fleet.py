@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import inf
 
 import numpy as np
 import numpy.typing as npt
@@ -53,6 +54,7 @@ class Region:
     carbon_g_per_kwh: float
     pue: float
     carbon_hourly_g_per_kwh: tuple[float, ...] | None = None
+    site_kw: float = inf  # power limit of its replicas at rated load, servers and PUE included
 
     def __post_init__(self) -> None:
         hourly = self.carbon_hourly_g_per_kwh

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 
 import numpy as np
 
 from simulation.arrays import Array, BoolArray, FloatArray, IntArray
-from simulation.energy import pool_energy
+from simulation.energy import PoolEnergy, pool_energy
 from simulation.fleet import Tier
 from simulation.percentiles import percentiles
 from simulation.results import (
@@ -151,6 +151,8 @@ class Summary(Usage):
     tiers: dict[str, GroupSummary]
     models: dict[str, dict[str, GroupSummary]]  # by model, then home region
     pools: tuple[PoolSummary, ...]
+    # by region: highest mean power of an interval, servers and PUE included
+    peak_kw: dict[str, float] = field(default_factory=dict)
 
 
 def meets_slo(result: SimulationResult) -> BoolArray:
@@ -277,7 +279,8 @@ def summary_of(
 ) -> Summary:
     """Return the figures of a replay, given those of its groups of requests."""
     shares = {name: group.attainment for name, group in tiers.items()}
-    pools = tuple(pool_summary(result, p) for p in range(len(result.fleet.pools)))
+    energies = [pool_energy(result, p) for p in range(len(result.fleet.pools))]
+    pools = tuple(pool_summary(result, p, energy) for p, energy in enumerate(energies))
     return Summary(
         policy=result.policy,
         seed=result.seed,
@@ -293,8 +296,9 @@ def summary_of(
         tiers=tiers,
         models=models,
         pools=pools,
+        peak_kw=_peak_kw(result, energies),
         **{name: getattr(of_all, name) for name in WHOLE_FIELDS},
-        **{field.name: sum(getattr(pool, field.name) for pool in pools) for field in fields(Usage)},
+        **{part.name: sum(getattr(pool, part.name) for pool in pools) for part in fields(Usage)},
     )
 
 
@@ -372,7 +376,15 @@ def _percentiles(seconds: FloatArray) -> Percentiles:
     return Percentiles(float(finite_ms.mean()), *percentiles(finite_ms, (50, 95, 99)))
 
 
-def pool_summary(result: Replay, p: int) -> PoolSummary:
+def _peak_kw(result: Replay, energies: Sequence[PoolEnergy]) -> dict[str, float]:
+    """Return the highest mean power of an interval by region, in kilowatts."""
+    watts: dict[str, FloatArray] = {}
+    for pool, energy in zip(result.fleet.pools, energies, strict=True):
+        watts[pool.region] = watts.get(pool.region, 0.0) + energy.watts
+    return {region: float(values.max(initial=0.0)) / 1000 for region, values in watts.items()}
+
+
+def pool_summary(result: Replay, p: int, energy: PoolEnergy) -> PoolSummary:
     """Return hours, energy and cost of pool ``p``."""
     pool, totals, series = result.fleet.pools[p], result.totals, result.series
     after = result.after
@@ -383,7 +395,6 @@ def pool_summary(result: Replay, p: int) -> PoolSummary:
     idle_s = float(totals.idle_s[p]) + kept_s - worked_s
     busy_s = float(totals.prefill_s[p] + totals.decode_s[p]) + worked_s
     hours = (starting_s + idle_s + busy_s) / HOUR_S
-    energy = pool_energy(result, p)
     donated = float(totals.donated_s[p]) / HOUR_S * gpus
     donated_usd = 0.0 if pool.lend_share is None else donated * pool.usd_per_gpu_hour
     earned = donated_usd * (pool.lend_share or 0.0)

@@ -6,9 +6,9 @@ import json
 import sys
 import time
 
-from bench.field import autoscalers
+from bench.field import autoscalers, power
 
-CAPABILITIES = (autoscalers,)
+CAPABILITIES = (autoscalers, power)
 
 
 def main() -> None:

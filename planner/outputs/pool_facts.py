@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from planner.domain.replicas import replica_of
 from planner.errors import EXPECTED
-from planner.inputs.scenario.build import build_hardware
+from planner.inputs.scenario.build import Hardware, build_hardware
 from planner.inputs.scenario.document import parse
 from planner.models import Run
 from planner.selectors.run_hardware import stored_hardware
@@ -23,6 +23,7 @@ class Facts:
     gpus_per_node: int | None = None
     usd_per_hour: float | None = None  # of one replica
     startup_s: float | None = None
+    power_cap_w: int | None = None  # of each GPU; None: no cap
 
 
 def facts_of(run: Run) -> dict[Key, Facts]:
@@ -58,5 +59,12 @@ def _facts(document: str, name: str, resolved: str) -> dict[Key, Facts]:
             gpus_per_node=hardware.gpus[column].gpus_per_node,
             usd_per_hour=float(hardware.usd_per_gpu_hour[region_index, column]) * replica.tp,
             startup_s=hardware.startup_s,
+            power_cap_w=_power_cap_w(hardware, model_index, column),
         )
     return facts
+
+
+def _power_cap_w(hardware: Hardware, m: int, g: int) -> int | None:
+    """Return the power cap of a GPU in watts, or None without a cap or a TDP."""
+    share, tdp_w = hardware.sections[m, g].power_cap, hardware.gpus[g].tdp_w
+    return None if share is None or tdp_w is None else round(share * tdp_w)

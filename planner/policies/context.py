@@ -16,7 +16,7 @@ from simulation.policies.modules import ModuleScaling
 from simulation.policies.parts.pool_metrics import Metric
 from simulation.policies.parts.schedule import Schedule
 from simulation.policies.proportional import SIGNALS, SignalName
-from simulation.policies.wrappers.capacity_limit import CapacityLimit
+from simulation.policies.wrappers.capacity_limit import CapacityLimit, Group
 from simulation.policy import ScalingPolicy
 
 
@@ -108,7 +108,8 @@ class PolicyContext:
     today: IntArray  # [pools] instances that run now
     peak: IntArray  # [pools] static fleet sized for the peak
     lengths: tuple[tuple[float, float], ...]  # [pools] mean input and output tokens of the model
-    gpus: tuple[tuple[tuple[int, ...], int], ...]  # pools that share GPUs, and their number
+    # pools that share GPUs, and their number; or power, in watts with those of an instance
+    gpus: tuple[Group, ...]
     model_weights: FloatArray  # [pools] weight of the model if GPUs are scarce
     tier_weights: Mapping[str, float]  # weight of each tier; default: 1
     # [pools] interactive tiers with traffic of the model: it has to meet their limits
@@ -148,7 +149,7 @@ class PolicyContext:
     def limited_to_shared_gpus(
         self, policy: ScalingPolicy, fleet: Fleet, source_pools: Sequence[int]
     ) -> BuiltPolicy:
-        """Return ``policy`` on ``fleet``, limited to the GPUs that its pools share.
+        """Return ``policy`` on ``fleet``, limited to the GPUs and the power that its pools share.
 
         A pool of ``fleet`` may be a part of a pool of the scenario. ``source_pools`` has the
         indices of the scenario's pools.
@@ -170,15 +171,22 @@ class PolicyContext:
         return float(self.model_weights[p]) * max(tiers, default=1.0)
 
     def fits_available_gpus(self, fleet: Fleet, source_pools: Sequence[int]) -> bool:
-        """Return whether the initial instances of ``fleet`` fit the available GPUs."""
-        each = np.array([pool.initial * pool.gpus_per_instance for pool in fleet.pools])
-        return all(int(each[pools].sum()) <= gpus for pools, gpus in self._shared(source_pools))
+        """Return whether the initial instances of ``fleet`` fit the available GPUs and power."""
+        initial = np.array([pool.initial for pool in fleet.pools])
+        gpus = np.array([pool.gpus_per_instance for pool in fleet.pools])
+        return all(
+            int(initial[pools] @ (group[2][pools] if len(group) == 3 else gpus[pools])) <= group[1]
+            for group in self._shared(source_pools)
+            if (pools := list(group[0]))
+        )
 
-    def _shared(self, source_pools: Sequence[int]) -> list[tuple[list[int], int]]:
-        return [
-            ([p for p, source in enumerate(source_pools) if source in pools], gpus)
-            for pools, gpus in self.gpus
-        ]
+    def _shared(self, source_pools: Sequence[int]) -> list[Group]:
+        sources, shared = np.array(source_pools, np.int64), list[Group]()
+        for group in self.gpus:
+            pools = np.flatnonzero(np.isin(sources, group[0])).tolist()
+            amounts = (group[2][sources],) if len(group) == 3 else ()
+            shared.append((pools, group[1], *amounts))
+        return shared
 
 
 def _tightest(tiers: Iterable[Tier], latency: Latency) -> float:

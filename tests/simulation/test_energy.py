@@ -43,6 +43,13 @@ def test_power_at_load_is_that_of_the_mean_iteration():
     assert summarise(result).energy_kwh == pytest.approx(1.25 * joules / 3.6e6)
 
 
+def test_peak_power_is_the_highest_interval_of_all_pools_of_a_region():
+    result = run([pool(ONE), replace(pool(ONE), host_w=50.0)], arrivals=(0.0, 100.0, 119.0))
+    watts = sum(pool_energy(result, p).watts for p in range(2))
+    assert summarise(result).peak_kw == {"r": pytest.approx(float(watts.max()) / 1000)}
+    assert summarise(result).peak_kw["r"] > 2 * 1.25 * 100 / 1000  # more than idle
+
+
 def test_a_fuller_batch_draws_more_and_spends_less_per_token():
     # Iterations as long as a GPU needs for them: seconds of gaps would draw idle power whatever
     # the batch.

@@ -12,6 +12,7 @@ from planner.domain.outcome import Outcome, Traces
 from planner.domain.pd.plan_ratios import StatedRatio, stated_ratios
 from planner.domain.planning.figures import PlanFigures, plan_figures
 from planner.domain.planning.marginal_values import marginal_values
+from planner.domain.planning.power_caps import plans_by_cap
 from planner.domain.planning.spare_replicas import spare_of
 from planner.domain.preparation import planned_of, study_of
 from planner.domain.progress import Progress, part
@@ -99,8 +100,9 @@ def run(
         replayed = checked.run
     errors = profile_errors(study, planned, part(progress, 0.7, 0.85))
     worth = marginal_values(study.plan_input, planned, scenario.seed, part(progress, 0.85, 0.95))
-    spare = spare_of(study.plan_input, planned, part(progress, 0.95, 1.0))
-    figures = plan_figures(study.plan_input, planned.plan, worth, spare)
+    spare = spare_of(study.plan_input, planned, part(progress, 0.95, 0.98))
+    caps = plans_by_cap(study.plan_input, planned.load, part(progress, 0.98, 1.0))
+    figures = plan_figures(study.plan_input, planned.plan, worth, spare, caps)
     recommended = recommended_plan(
         study, planned.plan, figures.totals.usd, figures.totals.gpu_hours, replayed
     )

@@ -10,6 +10,9 @@ import numpy as np
 
 from planner.domain.planning.inputs import PlanInput
 from planner.domain.planning.marginal_values import MarginalValues
+from planner.domain.planning.power_caps import CapPlan
+from planner.domain.planning.power_limits import PowerUse, power_use
+from planner.domain.planning.program import problem
 from planner.domain.planning.spare_replicas import PlanSpare
 from planner.domain.replicas import Replica, replica_of
 from planner.domain.serialise import KEY, MERGED, OPTIONAL, moment
@@ -136,6 +139,8 @@ class PlanFigures:
         default=None, metadata={OPTIONAL: True}
     )  # only for runs of kind plan
     spare: PlanSpare | None = field(default=None, metadata={OPTIONAL: True})  # likewise
+    caps: tuple[CapPlan, ...] | None = field(default=None, metadata={OPTIONAL: True})  # likewise
+    power: tuple[PowerUse, ...] | None = field(default=None, metadata={OPTIONAL: True})
 
 
 def plan_figures(
@@ -143,6 +148,7 @@ def plan_figures(
     plan: ScalingPlan,
     worth: MarginalValues | None = None,
     spare: PlanSpare | None = None,
+    caps: tuple[CapPlan, ...] = (),
 ) -> PlanFigures:
     """Return the result figures of a plan."""
     hardware, settings = inputs.hardware, inputs.settings
@@ -151,6 +157,7 @@ def plan_figures(
     fleet_cost = sum(window.fleet_usd for window in windows) * hours
     objective = sum(window.objective_usd for window in windows) * hours
     bound = sum(window.bound_usd for window in windows) * hours
+    first = problem(inputs, np.zeros((*plan.initial.shape[:2], 1)), plan.period_s)
     statuses = {window.status for window in windows}
     return PlanFigures(
         status=next((s for s in (TIMEOUT, FEASIBLE) if s in statuses), OPTIMAL),
@@ -182,6 +189,8 @@ def plan_figures(
         split=load_split(plan, hardware, inputs.sizes),
         worth=worth,
         spare=spare,
+        caps=caps or None,
+        power=power_use(first, plan.target) or None,
     )
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from planner.domain.planning.inputs import PlanInput
-from planner.inputs.scenario.build import Hardware
+from planner.domain.planning.power_limits import power_limits
 from planner.inputs.scenario.power import host_of, power_at_load
 from planner.optimizer.problem import PlanningProblem
 from simulation.arrays import FloatArray
@@ -94,47 +93,6 @@ def instance_kw(inputs: PlanInput) -> FloatArray:
             watts = float(power.watts(second, decodes, context, prompt, prompt * mean_isl / 2))
         kw[m, :, g] = profile.tp * (watts + host_of(gpu)[0]) * pue / 1000
     return kw
-
-
-def power_limits(hardware: Hardware, kw: FloatArray) -> FloatArray | None:
-    """Return the limits of racks and sites on ``kw`` ``[l, r, g]``, ``[r, t + 1]``; None: none.
-
-    See ``PlanningProblem.power_kw``. A rack holds whole replicas of one GPU type, so its share of
-    the limit is the most that replicas can draw there. Several kinds of replicas in one rack are
-    only limited by their sum.
-    """
-    if not np.isfinite(np.append(hardware.site_kw, hardware.rack_kw)).any():
-        return None
-    limits = np.full((len(hardware.regions), len(hardware.gpu_types) + 1), np.inf)
-    limits[:, -1] = hardware.site_kw
-    for r in np.flatnonzero(np.isfinite(hardware.rack_kw)):
-        pue = hardware.regions[r].pue
-        for t, gpus in enumerate(hardware.gpus_per_rack[r].tolist()):
-            racks = -(-int(hardware.capacity_gpus[r, t]) // gpus)
-            replicas = [
-                (profile.tp, float(kw[m, r, g]))
-                for (m, g), profile in hardware.profiles.items()
-                if hardware.types[g] == t
-            ]
-            limits[r, t] = racks * fullest_rack(gpus, float(hardware.rack_kw[r]) * pue, replicas)
-    return limits
-
-
-def fullest_rack(gpus: int, limit_kw: float, replicas: Sequence[tuple[int, float]]) -> float:
-    """Return the most kilowatts that whole replicas draw in a rack within its GPUs and limit.
-
-    ``replicas`` has GPUs and kilowatts of each kind. A replica wider than a rack takes its share of
-    the power in each of its racks.
-    """
-    inside = [(tp, kw) if tp <= gpus else (gpus, kw * gpus / tp) for tp, kw in replicas]
-    sums = [{0.0}, *(set[float]() for _ in range(gpus))]  # by GPUs used
-    for used in range(gpus):
-        for tp, kw in inside:
-            if used + tp <= gpus:
-                sums[used + tp] |= {
-                    round(total + kw, 6) for total in sums[used] if total + kw <= limit_kw + 1e-9
-                }
-    return max(max(totals, default=0.0) for totals in sums)
 
 
 def _carbon(region: Region, start_s: float | None, period_s: float) -> float:

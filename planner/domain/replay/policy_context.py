@@ -12,6 +12,8 @@ import numpy as np
 from planner.domain.planning.inputs import Load, PlannedWindow
 from planner.domain.planning.period_solver import Periods
 from planner.domain.planning.planning import forecast_load, plan_load
+from planner.domain.planning.power_limits import limited_pools
+from planner.domain.planning.program import instance_kw
 from planner.domain.progress import Progress, part
 from planner.domain.replay.backtest_windows import past_studies
 from planner.domain.replay.plan_execution import as_decided, by_clock
@@ -28,6 +30,7 @@ from simulation.arrays import IntArray
 from simulation.modules.parts import layer_bytes
 from simulation.performance.memory import weight_bytes
 from simulation.performance.profile import iteration_s
+from simulation.policies.wrappers.capacity_limit import Group
 
 DECODES = 32.0  # batch size at which two GPU types are compared
 LINK_BYTES_S = 25e9  # PCIe 4.0 x16 as copies reach it, if the GPU's link is unknown
@@ -103,7 +106,7 @@ def policy_context_of(
         today=study.pools(study.today),
         peak=study.pools(study.peak),
         lengths=tuple(means[m] for m, _, _ in hardware.pool_index),
-        gpus=_shared_gpus(study),
+        gpus=_shared(study),
         model_weights=study.settings.plan.model_worth[[m for m, _, _ in hardware.pool_index]],
         tier_weights=study.settings.plan.tier_worth,
         tiers=tuple(tuple(hardware.limits_of(m)) for m, _, _ in hardware.pool_index),
@@ -132,15 +135,18 @@ def static_before(study: Study, seed: int) -> IntArray:
     return smallest_flat(*past, seed=seed)
 
 
-def _shared_gpus(study: Study) -> tuple[tuple[tuple[int, ...], int], ...]:
-    """Return the pools of each region and GPU type, with the GPUs that they share."""
+def _shared(study: Study) -> tuple[Group, ...]:
+    """Return the pools that share GPUs of a region and type, and those that share power."""
     groups: dict[tuple[int, int], list[int]] = {}
     types = study.hardware.types
     for p, (_, r, g) in enumerate(study.hardware.pool_index):
         groups.setdefault((r, int(types[g])), []).append(p)
-    return tuple(
-        (tuple(pools), int(study.hardware.capacity_gpus[place])) for place, pools in groups.items()
-    )
+    kilowatts = limited_pools(study.hardware, instance_kw(study.plan_input))
+    return (
+        *((tuple(pools), int(study.hardware.capacity_gpus[place]))
+          for place, pools in groups.items()),
+        *kilowatts,
+    )  # fmt: skip
 
 
 def _day_before(study: Study, load_factor: float, progress: Progress) -> tuple[ScalingPlan, Load]:

@@ -7,6 +7,8 @@ from functools import partial
 
 import numpy as np
 
+from planner.domain.planning.power_limits import limited_pools
+from planner.domain.planning.program import instance_kw
 from planner.domain.progress import Progress, silent
 from planner.domain.replay.replica_loss import with_spare
 from planner.domain.replay.smallest_counts import Meets, fewest, trimmed
@@ -139,7 +141,10 @@ def _judge(
 
 
 def _within_gpus(study: Study, of_model: BoolArray, base: IntArray, high: IntArray) -> IntArray:
-    """Return the most replicas of a model, ``[pools]``, if other models keep ``base``."""
+    """Return the most replicas of a model, ``[pools]``, if other models keep ``base``.
+
+    Each pool alone must fit the GPUs and the power that the others leave.
+    """
     out, types = high.copy(), study.hardware.types
     places = [
         place
@@ -154,4 +159,9 @@ def _within_gpus(study: Study, of_model: BoolArray, base: IntArray, high: IntArr
         )
         free = int(study.hardware.capacity_gpus[r, types[g]]) - others
         out[i] = max(0, min(int(high[i]), free // study.hardware.profiles[m, g].tp))
+    for limited, limit_w, watts in limited_pools(study.hardware, instance_kw(study.plan_input)):
+        inside = np.isin(np.arange(len(base)), limited)
+        free_w = limit_w - int((base * watts)[inside & ~of_model].sum())
+        own = np.where(inside[of_model], max(0, free_w) // np.maximum(1, watts[of_model]), out)
+        out = np.minimum(out, own)
     return out

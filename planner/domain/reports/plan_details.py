@@ -8,7 +8,23 @@ from typing import Any, cast
 from planner.domain.formats import duration, figure
 from planner.domain.planning.figures import PlanFigures, PlanTotals
 from planner.domain.planning.marginal_values import MarginalValues
-from planner.domain.report import Block, Fact, Facts, Form, Head, Note, Section, table
+from planner.domain.planning.power_caps import CapPlan
+from planner.domain.planning.power_limits import PowerUse
+from planner.domain.report import (
+    Axis,
+    Block,
+    Chart,
+    Fact,
+    Facts,
+    Form,
+    Head,
+    Note,
+    Role,
+    Section,
+    Series,
+    Shape,
+    table,
+)
 
 
 def plan_sections(plan: PlanFigures | None) -> Iterator[Section]:
@@ -20,6 +36,10 @@ def plan_sections(plan: PlanFigures | None) -> Iterator[Section]:
     if plan.totals is not None:
         yield _totals(plan, plan.totals)
     yield from _constraints(plan)
+    if plan.power:
+        yield _power(plan.power)
+    if plan.caps:
+        yield _caps(plan.caps)
     if plan.split:
         rows = table(
             plan.split,
@@ -35,6 +55,53 @@ def plan_sections(plan: PlanFigures | None) -> Iterator[Section]:
         yield Section("Load split between variants", (rows,), "Variants", folded=True)
     if plan.worth is not None:
         yield _worth(plan.worth)
+
+
+def _power(uses: Sequence[PowerUse]) -> Section:
+    """Return the power of the plan next to its limits."""
+    rows = table(
+        uses,
+        (Head("Limit", wide=3), lambda row: row.where),
+        (Head("Allowed", Form.NUMBER, "kW"), lambda row: row.limit_kw),
+        (Head("Planned peak", Form.NUMBER, "kW"), lambda row: row.peak_kw),
+        (Head("Share", Form.SHARE), lambda row: row.share),
+        note="At rated load, servers and PUE included.",
+    )
+    return Section("Power limits", (rows,), "Power", folded=True)
+
+
+def _caps(plans: Sequence[CapPlan]) -> Section:
+    """Return energy, cost and latency of the plan with each power cap alone."""
+    found = [plan for plan in plans if plan.usd is not None and plan.kwh is not None]
+    points = Series(
+        "Plans by cap",
+        tuple(plan.kwh for plan in found),
+        tuple(plan.usd for plan in found),
+        Role.RECOMMENDED,
+        Shape.POINTS,
+        notes=tuple(_cap_name(plan) for plan in found),
+    )
+    chart = Chart("Cost against energy", Axis("Energy", "kWh"), Axis("Cost", "$"), (points,))
+    rows = table(
+        plans,
+        (Head("Power cap", wide=2), _cap_name),
+        (Head("Cost", Form.NUMBER, "$"), lambda row: row.usd),
+        (Head("Energy", Form.NUMBER, "kWh"), lambda row: row.kwh),
+        (Head("GPU-hours", Form.NUMBER, "h"), lambda row: row.gpu_hours),
+        (Head("Peak power", Form.NUMBER, "kW"), lambda row: row.peak_kw),
+        (Head("Peak replicas", Form.COUNT), lambda row: row.replicas),
+        (Head("TTFT", Form.NUMBER, "ms"), lambda row: row.ttft_ms),
+        (Head("TPOT", Form.NUMBER, "ms"), lambda row: row.tbt_ms),
+        note="Without power limits, from an empty fleet. Latencies are at full load.",
+    )
+    return Section("Power caps", (chart, rows) if len(found) > 1 else (rows,), "Caps", folded=True)
+
+
+def _cap_name(plan: CapPlan) -> str:
+    """Return the caps of a plan by role, such as "prefill 80%, decode 60%"."""
+    roles = ("", plan.mixed), ("prefill ", plan.prefill), ("decode ", plan.decode)
+    named = (f"{role}{cap:.0%}" if cap < 1 else f"{role}none" for role, cap in roles if cap)
+    return ", ".join(named)
 
 
 def _conflicts(plan: PlanFigures) -> Section:

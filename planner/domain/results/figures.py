@@ -191,6 +191,8 @@ POLICIES = Columns(
                lambda run: run.summary.energy_kwh - run.summary.host_energy_kwh),
         _summary("after_energy_kwh", KWH, "part of energy_kwh: work after the window"),
         _summary("carbon_kg", KG, "carbon of energy_kwh", POLICY_TABLE, "Carbon", better=LESS),
+        _summary("peak_kw", NUMBER, "by region: highest mean power of an interval, kW",
+                 POLICY_TABLE, "Peak kW: {}", flat=False, better=LESS),
         _summary("arrived", COUNT, "requests: completed + rejected + unfinished + not_due",
                  REQUEST_TABLE, "Arrived"),
         _summary("completed", COUNT, "completed requests", REQUEST_TABLE, "Completed", better=MORE),

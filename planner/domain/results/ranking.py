@@ -122,6 +122,7 @@ def compare(
         warnings=(
             *([] if recommends_static else flat_wins),
             *cautions.no_spare(runs),
+            *cautions.over_power(runs),
             *([] if recommends_static else cautions.plan_is_constant(plan)),
             *cautions.misses([run for run in asked if run is not recommended_run]),
             *cautions.losses(asked),

@@ -76,6 +76,21 @@ def no_spare(runs: Sequence[PolicyRun]) -> list[str]:
     return [f"Met every SLO here, but without N+1 (objective.spare): {', '.join(names)}."]
 
 
+def over_power(runs: Sequence[PolicyRun]) -> list[str]:
+    """Return a warning on each site whose power limit a policy exceeded in the simulation."""
+    above: dict[tuple[str, float], list[str]] = {}
+    for run in runs:
+        for region in run.fleet.regions:
+            peak = run.summary.peak_kw.get(region.name, 0.0)
+            if peak > region.site_kw:
+                words = f"{run.label} ({peak:,.1f} kW)"
+                above.setdefault((region.name, region.site_kw), []).append(words)
+    return [
+        f"Above the power limit of {name}, {limit:,.1f} kW: {', '.join(policies)}."
+        for (name, limit), policies in above.items()
+    ]
+
+
 def _attainment_differs_sentence(flat: PolicyRun, planned: PolicyRun) -> str:
     """Return a sentence if the two differ in attainment by more than 0.2 points in a tier."""
     difference = largest_attainment_difference(flat, planned)
@@ -121,7 +136,7 @@ def _refused_starts_sentence(run: PolicyRun) -> str:
     if not run.refused_starts:
         return ""
     starts = f"{run.refused_starts:,} start{'s' * (run.refused_starts != 1)}"
-    return f". No GPU was available for {starts}"
+    return f". No GPU or power was available for {starts}"
 
 
 def losses(runs: Sequence[PolicyRun]) -> list[str]:

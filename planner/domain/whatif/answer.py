@@ -58,7 +58,7 @@ ANSWERABLE = re.compile(
     r"traffic\.sources\[[^\]]+\]\.(scale|cached_share)"
     r"|forecast\.quantiles?"
     r"|tiers\[[^\]]+\]\.(ttft_ms|tbt_ms|e2e_ms|percentile)"
-    r"|regions\[[^\]]+\]\.(capacity|usd_per_gpu_hour|spot|carbon_g_per_kwh|pue)(\W.*)?"
+    r"|regions\[[^\]]+\]\.(capacity|usd_per_gpu_hour|spot|carbon_g_per_kwh|pue|power)(\W.*)?"
     r"|objective\.(?!periods|baseline|priorities|criticality).+"
 )
 

@@ -60,7 +60,8 @@ class Setting:
 
 def settings_for(scenario: Scenario, hardware: Hardware) -> dict[str, Setting]:
     """Return the settings of a scenario by name; ``hardware`` has the present prices."""
-    settings = (*_demand(scenario), *_slo(scenario), *_gpus(scenario, hardware), *_plan(scenario))
+    gpus = (*_gpus(scenario, hardware), *_power(scenario))
+    settings = (*_demand(scenario), *_slo(scenario), *gpus, *_plan(scenario))
     return {setting.name: setting for setting in settings}
 
 
@@ -185,6 +186,17 @@ def _gpus(scenario: Scenario, hardware: Hardware) -> Iterator[Setting]:
             yield Setting(
                 f"{SHARE}{gpu}", f"Largest share per region, {gpu}", GPUS, PERCENT, 100.0, 0.0,
                 100.0, {},
+            )  # fmt: skip
+
+
+def _power(scenario: Scenario) -> Iterator[Setting]:
+    """Yield the power limits of sites."""
+    for region in scenario.regions:
+        if region.power is not None and region.power.site_kw is not None:
+            now = region.power.site_kw
+            yield Setting(
+                f"power.{region.name}", f"Power limit, {region.name}", GPUS, "kW", now, 0.001, 1e7,
+                {f"regions[{region.name}].power.site_kw": now},
             )  # fmt: skip
 
 

@@ -84,7 +84,6 @@ class Hardware:
     reclaims_per_hour: FloatArray  # [r, g] of a spot instance
     lend_share: float | None  # income of a lent instance, as a share of its price
     provenance: tuple[tuple[str, Provenance], ...]  # fact, source
-    site_kw: FloatArray  # [r] power limit of the site; inf: none
     rack_kw: FloatArray  # [r] power limit of a rack, without PUE; inf: none
     gpus_per_rack: IntArray  # [r, t]
     committed: tuple[CommittedPrice, ...] = ()
@@ -129,6 +128,11 @@ class Hardware:
             if is_requested
         }
         return [tier for tier in tiers if tier.name in tier_names] or tiers
+
+    @property
+    def site_kw(self) -> FloatArray:
+        """Return the power limit of each site, PUE included, ``[r]``; inf: none."""
+        return np.array([region.site_kw for region in self.regions])
 
     @property
     def types(self) -> IntArray:
@@ -349,8 +353,8 @@ def build_hardware(
 
 
 def _power_limits(scenario: Scenario, types: Sequence[GpuSpec]) -> dict[str, Any]:
-    """Return the power limits of sites and racks, and the GPUs of a rack by type."""
-    site_kw, rack_kw = np.full((2, len(scenario.regions)), np.inf)
+    """Return the power limits of racks, and the GPUs of a rack by type."""
+    rack_kw = np.full(len(scenario.regions), np.inf)
     per_rack = np.ones((len(scenario.regions), len(types)), np.int64)
     for r, region in enumerate(scenario.regions):
         tree, power = region.topology, region.power
@@ -358,9 +362,9 @@ def _power_limits(scenario: Scenario, types: Sequence[GpuSpec]) -> dict[str, Any
         sizes = tree.gpus_per_node if tree else {}
         per_rack[r] = [nodes * sizes.get(gpu.name, gpu.gpus_per_node) for gpu in types]
         if power is not None:
-            site_kw[r], rack_kw[r] = power.site_kw or np.inf, power.rack_kw or np.inf
+            rack_kw[r] = power.rack_kw or np.inf
             per_rack[r] = power.gpus_per_rack or per_rack[r]
-    return {"site_kw": site_kw, "rack_kw": rack_kw, "gpus_per_rack": per_rack}
+    return {"rack_kw": rack_kw, "gpus_per_rack": per_rack}
 
 
 def _spot_types(scenario: Scenario, names: Sequence[str]) -> list[str]:

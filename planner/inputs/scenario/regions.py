@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 from statistics import fmean
 
 from planner.errors import ScenarioError
@@ -35,7 +36,8 @@ def region_of(section: RegionSection, facts: Facts) -> Region:
     else:
         pue, source = DEFAULT_PUE, Provenance("assumed", "no PUE given")
     facts.append((f"PUE in {section.name}", source))
-    return Region(section.name, carbon, pue, hourly)
+    site_kw = section.power.site_kw if section.power else None
+    return Region(section.name, carbon, pue, hourly, site_kw or inf)
 
 
 def _carbon(

@@ -66,7 +66,7 @@ def metadata(
     Each region is its own cluster. ``kubectl apply -l headroom/region=NAME`` selects the objects of
     one region.
     """
-    plan = export.plan
+    plan, cap = export.plan, pool.facts.power_cap_w
     return {
         "name": name or pool.name,
         **({"namespace": export.options.namespace} if export.options.namespace else {}),
@@ -90,6 +90,7 @@ def metadata(
             f"{OURS}/gpu": pool.gpu,
             f"{OURS}/gpus": str(pool.gpus),
             f"{OURS}/role": pool.role,
+            **({f"{OURS}/gpu-power-cap-watts": str(cap)} if cap is not None else {}),
             **(annotations or {}),
         },
     }
@@ -122,10 +123,21 @@ def heading(export: Export, *more: str) -> tuple[str, ...]:
             f"cold start later{_startup(plan)}, when their period begins.",
         )),
         *plan.notes,
+        *_power_caps(plan),
         *more,
         "Each region is a separate cluster. Apply one with kubectl apply -l "
         f"{OURS}/region=NAME." if len(plan.by_region()) > 1 else "",
     )  # fmt: skip
+
+
+def _power_caps(plan: Plan) -> tuple[str, ...]:
+    """Return the note on power caps, which no autoscaler sets."""
+    if all(pool.facts.power_cap_w is None for pool in plan.pools):
+        return ()
+    return (
+        f"Pools with {OURS}/gpu-power-cap-watts need nodes with that limit: nvidia-smi -pl WATTS, "
+        "or DCGM.",
+    )
 
 
 def unguarded(plan: Plan) -> tuple[str, ...]:

@@ -142,7 +142,9 @@ class ModuleLevel(Policy):
         """
         each = np.array([pool.gpus_per_instance for pool in today.pools])
         idle = [
-            (pools, gpus - int((counts * each)[list(pools)].sum())) for pools, gpus in context.gpus
+            (group[0], group[1] - int((counts * each)[list(group[0])].sum()))
+            for group in context.gpus
+            if len(group) == 2
         ]
         out: list[list[_Lender]] = [[] for _ in today.pools]
         left = [free for _, free in idle]

@@ -1,4 +1,4 @@
-"""Limit a policy to the GPUs that pools share (docs/methods.md D4, E7; HeteroScale, 3.6)."""
+"""Limit a policy to the GPUs and power that pools share (docs/methods.md D4, E7; HeteroScale)."""
 
 from __future__ import annotations
 
@@ -15,12 +15,15 @@ from simulation.policies.parts.stability import ROUNDING
 from simulation.policies.wrappers.wrapper import Wrapper
 from simulation.policy import Actions, Hold, Observation, ScalingPolicy, actions_of
 
+Group = tuple[Sequence[int], int] | tuple[Sequence[int], int, IntArray]
+
 
 class CapacityLimit(Wrapper):
     """Reject growth of ``policy`` that exceeds the GPUs of a group of pools.
 
-    ``groups`` are pairs: indices of pools, and the GPUs that they share. ``worth [pools]`` is the
-    priority of each pool's service; None: all are equal. Services with a higher priority grow
+    ``groups`` have indices of pools, and the GPUs that they share. If they share another amount,
+    such as watts, the third part is the amount of an instance, ``[pools]``. ``worth [pools]`` is
+    the priority of each pool's service; None: all are equal. Services with a higher priority grow
     first. Services of one priority get the same share of their growth, rounded to whole instances
     by the largest remainder.
 
@@ -43,11 +46,12 @@ class CapacityLimit(Wrapper):
     def __init__(
         self,
         policy: ScalingPolicy,
-        groups: Sequence[tuple[Sequence[int], int]],
+        groups: Sequence[Group],
         worth: FloatArray | None = None,
     ) -> None:
         super().__init__(policy)
-        self._groups = [(list(pools), gpus) for pools, gpus in groups]
+        self._groups = [(list(group[0]), group[1]) for group in groups]
+        self._amounts = [group[2] if len(group) == 3 else None for group in groups]
         self._worth = worth
         self.refused = 0
 
@@ -55,7 +59,8 @@ class CapacityLimit(Wrapper):
         self.refused = 0
         self._maximum = np.array([pool.maximum for pool in fleet.pools], np.int64)
         self._lacking = self._nothing = np.zeros(len(fleet.pools), np.int64)
-        self._gpus_each = np.array([pool.gpus_per_instance for pool in fleet.pools], np.int64)
+        gpus = np.array([pool.gpus_per_instance for pool in fleet.pools], np.int64)
+        self._each = [gpus if amount is None else amount for amount in self._amounts]
         self._minimum = np.array([pool.minimum for pool in fleet.pools], np.int64)
         self._may_take = _can_start_on_lent(fleet)
         self._services = services(fleet)
@@ -84,8 +89,14 @@ class CapacityLimit(Wrapper):
             return actions
         draining = observation.draining  # removed instances may drain first
         lent = np.zeros_like(present) if observation.spare is None else observation.spare.copy()
-        gpus_held = (present + draining + lent) * self._gpus_each
-        free = np.array([gpus - gpus_held[pools].sum() for pools, gpus in self._groups], np.int64)
+        held = present + draining + lent
+        free = np.array(
+            [
+                most - held[pools] @ each[pools]
+                for (pools, most), each in zip(self._groups, self._each, strict=True)
+            ],
+            np.int64,
+        )
         targets = actions.targets.copy()
         missing = np.zeros((len(self._classes), len(self._groups)), np.int64)  # GPUs
         for level, service_class in enumerate(self._classes):
@@ -100,7 +111,7 @@ class CapacityLimit(Wrapper):
             for g, (group, _) in enumerate(self._groups):
                 grown = [p for p in group if p in pools]
                 new = np.minimum(fresh[grown], np.maximum(targets - present - draining, 0)[grown])
-                free[g] -= int(new @ self._gpus_each[grown])
+                free[g] -= int(new @ self._each[g][grown])
         back = self._call_back(lent, missing)
         firm = self._make_room(targets, present, draining, back, missing)
         self._count(actions.targets, targets, present)
@@ -128,11 +139,14 @@ class CapacityLimit(Wrapper):
         ``missing`` are GPUs by group.
         """
         called_back = np.zeros_like(lent)
-        for (group, _), lacking in zip(self._groups, missing.sum(axis=0).tolist(), strict=True):
+        for (group, _), each, lacking in zip(
+            self._groups, self._each, missing.sum(axis=0).tolist(), strict=True
+        ):
             for p in reversed(group):
-                gpus_per_instance = int(self._gpus_each[p])
-                called_back[p] = min(int(lent[p]), -(-max(0, lacking) // gpus_per_instance))
-                lacking -= int(called_back[p]) * gpus_per_instance
+                amount = max(1, int(each[p]))
+                back = min(int(lent[p]), -(-max(0, lacking) // amount))
+                called_back[p] = max(back, int(called_back[p]))
+                lacking -= back * amount
         return called_back
 
     def _needing_free_gpus(
@@ -163,19 +177,20 @@ class CapacityLimit(Wrapper):
         missing = np.zeros(len(self._groups), np.int64)
         for g, (group, _) in enumerate(self._groups):
             asking = [p for p in group if p in pools and fresh[p]]
-            gpus_per_instance, requested = self._gpus_each[asking], fresh[asking]
-            demand, free_gpus = int(requested @ gpus_per_instance), max(0, int(free[g]))
-            if demand <= free_gpus:
+            amount, requested = self._each[g][asking], fresh[asking]
+            demand, left = int(requested @ amount), max(0, int(free[g]))
+            if demand <= left:
                 continue
-            missing[g] = demand - free_gpus
-            exact = requested * (free_gpus / demand)
+            missing[g] = demand - left
+            exact = requested * (left / demand)
             granted = np.floor(exact + ROUNDING).astype(np.int64)
-            free_gpus -= int(granted @ gpus_per_instance)
+            left -= int(granted @ amount)
             for i in np.argsort(granted - exact, kind="stable"):
-                if granted[i] < requested[i] and gpus_per_instance[i] <= free_gpus:
+                if granted[i] < requested[i] and amount[i] <= left:
                     granted[i] += 1
-                    free_gpus -= int(gpus_per_instance[i])
+                    left -= int(amount[i])
             targets[asking] -= requested - granted
+            fresh[asking] = granted  # for the next group with these pools
         return missing
 
     def _make_room(
@@ -195,7 +210,11 @@ class CapacityLimit(Wrapper):
         leaving = np.maximum(present - targets, 0)
         leaving += np.maximum(draining - np.maximum(targets - present, 0), 0) + back
         coming = np.array(
-            [leaving[group] @ self._gpus_each[group] for group, _ in self._groups], np.int64
+            [
+                leaving[group] @ each[group]
+                for (group, _), each in zip(self._groups, self._each, strict=True)
+            ],
+            np.int64,
         )
         for level in reversed(range(1, len(self._classes))):
             need = missing[:level].sum(axis=0) - coming
@@ -207,18 +226,17 @@ class CapacityLimit(Wrapper):
                         targets[service_pools] - np.maximum(self._minimum[service_pools], 1), 0
                     )
                     in_group = np.array([p in group for p in service_pools])
-                    room = int(spare[in_group] @ self._gpus_each[service_pools][in_group])
+                    room = int(spare[in_group] @ self._each[g][service_pools][in_group])
                     if need[g] <= 0 or not room:
                         continue
                     cut = np.ceil(spare * min(1.0, need[g] / room) - ROUNDING).astype(np.int64)
                     targets[service_pools] -= cut
                     firm[service_pools] |= cut > 0
-                    need[g] -= int(cut[in_group] @ self._gpus_each[service_pools][in_group])
+                    need[g] -= int(cut[in_group] @ self._each[g][service_pools][in_group])
                     for other, (pools, _) in enumerate(self._groups):
                         in_pools = np.array([p in pools for p in service_pools])
-                        coming[other] += int(
-                            cut[in_pools] @ self._gpus_each[service_pools][in_pools]
-                        )
+                        each = self._each[other][service_pools]
+                        coming[other] += int(cut[in_pools] @ each[in_pools])
         return firm
 
 

@@ -259,6 +259,15 @@ def test_a_guards_queries_ask_for_as_many_as_carry_it_where_few_carry_less_each(
     assert all(any(line.startswith(f"{name}: (") for line in hpa.head) for name in names[1:])
 
 
+def test_a_power_cap_leaves_with_its_watts():
+    pool = pool_of(steps_of([(DAY, 2)]))
+    capped = replace(pool, facts=replace(pool.facts, power_cap_w=350))
+    for kind, cap in ((pool, None), (capped, "350")):
+        (document, *_) = keda.documents(asked(plan_of(kind, repeat="daily")))
+        annotations = document.body["metadata"]["annotations"]
+        assert annotations.get("headroom/gpu-power-cap-watts") == cap
+
+
 def test_files_of_one_number_hold_that_of_their_moment():
     pool = pool_of(steps_of([(480, 2), (600, 5), (360, 3)]), gpus=16)
     moment = "2026-05-18T09:00:00Z"

@@ -34,6 +34,17 @@ def test_what_is_up_stays_and_what_matters_alike_grows_alike():
     assert granted([4, 1], [2, 1], [([0, 1], 5)], *two, draining=[0, 1]) == [3, 1]
 
 
+def test_pools_share_watts_as_they_share_gpus():
+    two = [pool(), pool()]
+    watts = np.array([100, 300])
+    assert granted([4, 4], [2, 2], [([0, 1], 99), ([0, 1], 1600, watts)], *two) == [4, 4]
+    assert granted([4, 4], [2, 2], [([0, 1], 99), ([0, 1], 1300, watts)], *two) == [4, 3]
+    assert granted([4, 4], [2, 2], [([0, 1], 5), ([0, 1], 9999, watts)], *two) == [3, 2]
+    # Few GPUs are granted first, and only what is granted draws power.
+    assert granted([9, 2], [2, 2], [([0, 1], 6), ([0, 1], 1000, watts)], *two) == [4, 2]
+    assert granted([2, 9], [2, 2], [([0, 1], 99), ([1], 700, watts)], *two) == [2, 2]
+
+
 def test_what_is_refused_counts_once_until_it_is_granted_or_no_longer_asked_for():
     asks = Asking([4], [5], [5], [4], [6], [2], [9])
     policy = CapacityLimit(asks, [([0], 4)])

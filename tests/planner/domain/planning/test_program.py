@@ -65,8 +65,31 @@ def test_a_site_keeps_to_its_kilowatts_and_names_its_limit(stored: dict[str, Sto
     assert 0 < max(r["target"] for r in limited["decisions"] if r["region"] == "east") < most
     assert limited["objective"] > free["objective"]
     assert "power" in {limit["family"] for limit in limited["binding"]}
+    (use,) = limited["power"]
+    assert use["region"] == "east" and 0.8 < use["share"] <= 1.0
+    assert use["peak_kw"] <= use["limit_kw"] * (1 + 1e-6)
+    assert "power" not in free
     values = [row for row in limited["worth"]["rows"] if row["family"] == "power"]
     assert values and values[0]["unit"] == "kW" and values[0]["saves"] > 0
+
+
+def test_each_power_cap_has_a_plan_with_its_energy(stored: dict[str, StoredTrace]) -> None:
+    gpu, model = "A100-80GB", "llama-3.1-8b"
+    place = {"name": "east", "like": "us-east-1", "capacity": {gpu: 64}}
+    result = planned(
+        stored,
+        models=[model],
+        gpus=[],
+        profiles=[{"model": model, "gpu": gpu, "tp": 2, "power_caps": [0.7]}],
+        regions=[place],
+        traffic__sources=[source(model=model)],
+    )
+    free, capped = result["caps"]
+    assert (free["mixed"], capped["mixed"]) == (1.0, 0.7)
+    assert capped["peak_kw"] / capped["replicas"] < free["peak_kw"] / free["replicas"]
+    assert capped["gpu_hours"] >= free["gpu_hours"]
+    for row in (free, capped):
+        assert row["usd"] > 0 and row["ttft_ms"] <= 1000 and row["conflict"] == ""
 
 
 def test_less_carbon_takes_less_carbon_and_more_money(stored: dict[str, StoredTrace]) -> None:

@@ -67,6 +67,16 @@ def run(
     return PolicyRun(name, label, Summary(**fields), FLEET, nothing, None, nothing)
 
 
+def test_a_policy_above_the_power_limit_of_a_site_is_told() -> None:
+    limited = replace(FLEET, regions=(replace(FLEET.regions[0], site_kw=40.0),))
+    runs = [
+        replace(run("lt-i", 20, peak_kw={"east": 39.0}), fleet=limited),
+        replace(run("flat-peak", 30, peak_kw={"east": 44.0}), fleet=limited),
+    ]
+    told = [warning for warning in compare(runs).warnings if "44.0 kW" in warning]
+    assert len(told) == 1 and POLICIES["flat-peak"] in told[0] and "39.0" not in told[0]
+
+
 def recommending(
     runs: list[PolicyRun], policy: str, baseline: str | None = None, **choice: Any
 ) -> PolicyComparison:

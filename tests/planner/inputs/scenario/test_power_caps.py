@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from planner.domain.planning.program import fullest_rack
+from planner.domain.planning.power_limits import fullest_rack
 from planner.errors import ScenarioError
 from planner.inputs.scenario.build import build_hardware
 from planner.inputs.scenario.schema import Profile
