@@ -1,15 +1,18 @@
-"""Demand on holidays, as a ratio to usual days.
+"""Demand on holidays and at the ends of months, as a ratio to usual days.
 
 The ratio compares a past holiday with the same times of day in the week before. Only days of the
 same kind count, working days or weekends. The ratio is smoothed over three hours. Where demand is
 low, it is shrunk toward the ratio of the whole day. A history is divided by the ratio before
 methods are fitted. The forecast of a holiday is multiplied by it. The ratio is 1 until a holiday
 was observed. Days are UTC.
+
+The last days of each month are treated alike, once the ends of MONTHS months differed by more than
+other days do. Their number is found in the history.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy
@@ -17,18 +20,27 @@ import scipy
 from forecasting.arrays import BoolArray, FloatArray, IntArray
 
 DAY_S = 86_400.0
+AHEAD_DAYS = 366  # longest forecast
 DAYS_BEFORE = 7  # days before a holiday that it is compared with
 SMOOTHING_S = 3 * 3600.0
 SHRINKAGE = 0.1  # of the mean amount: weight of the ratio of the whole day
 SMALLEST_RATIO, LARGEST_RATIO = 0.02, 50.0
+MONTHS = 2  # ends of months that must have differed
+MOST_LAST_DAYS = 3
+CLEAR_RATIO = 1.15  # smallest ratio of a month's end to usual days that counts, or its inverse
+UNUSUAL = 0.95  # quantile of the deviations of other days, which every end must exceed
 THURSDAY = 3  # weekday of the first of January 1970, Monday being 0
 
 
 @dataclass(frozen=True, slots=True)
 class Holidays:
-    """The holidays as days since the epoch, UTC, in order."""
+    """The holidays as days since the epoch, UTC, in order.
+
+    ``calendar`` states whether times are those of a calendar, which months need.
+    """
 
     days: tuple[int, ...] = ()
+    calendar: bool = False
 
     def mask(self, start_s: float, bin_s: float, bins: int) -> BoolArray:
         """Return which bins begin on a holiday, ``[bins]``."""
@@ -92,6 +104,107 @@ class HolidayRatio:
         """Return the ratio of each bin, which is 1 on other days, ``[series, bins]``."""
         _, phase = _day_and_phase(start_s, bin_s, bins)
         return np.where(self.holidays.mask(start_s, bin_s, bins), self.ratio[:, phase], 1.0)
+
+
+def ratios_of(
+    holidays: Holidays, values: FloatArray, start_s: float, bin_s: float
+) -> tuple[HolidayRatio, ...]:
+    """Return the ratios of holidays and of month ends in ``values [series, bins]``, if any."""
+    of_holidays = HolidayRatio.fit(holidays, values, start_s, bin_s)
+    found = () if of_holidays is None else (of_holidays,)
+    if not holidays.calendar:
+        return found
+    bins = values.shape[1]
+    usual = values if of_holidays is None else values / of_holidays.factor(start_s, bin_s, bins)
+    month_ends = unusual_month_ends(usual, start_s, bin_s)
+    if month_ends is None:
+        return found
+    days = _day_and_phase(start_s, bin_s, bins)[0]
+    span = np.arange(days[0], days[-1] + AHEAD_DAYS)
+    ends = Holidays(tuple(span[_days_left(span) < month_ends.days].tolist()))
+    of_ends = HolidayRatio.fit(ends, usual, start_s, bin_s)
+    if of_ends is None:
+        return found
+    return (*found, replace(of_ends, ratio=of_ends.ratio / month_ends.growth))
+
+
+@dataclass(frozen=True, slots=True)
+class MonthEnds:
+    """The last ``days`` of each month have ``ratio`` times the usual demand.
+
+    ``growth`` is the median ratio of other days to the week before them.
+    """
+
+    days: int
+    ratio: float
+    growth: float
+
+
+def unusual_month_ends(values: FloatArray, start_s: float, bin_s: float) -> MonthEnds | None:
+    """Return how the ends of months differ in ``values [series, bins]``, or None.
+
+    The mean ratio of each month's end to the week before must lie on the same side of the growth,
+    beyond CLEAR_RATIO and beyond most other days. So must the mean ratio of each of the last days.
+    """
+    observed = ~np.isnan(values).all(axis=0)
+    amounts = np.where(observed, np.nansum(values, axis=0), np.nan)
+    days = _day_and_phase(start_s, bin_s, values.shape[1])[0]
+    day, first, bins_of_day = np.unique(days, return_index=True, return_counts=True)
+    totals = np.where(
+        bins_of_day == np.median(bins_of_day), np.add.reduceat(amounts, first), np.nan
+    )
+    left = _days_left(day)
+    for last_days in range(MOST_LAST_DAYS, 0, -1):
+        is_end = left < last_days
+        ratio = _log_ratios(day, totals, is_end)
+        known = np.isfinite(ratio)
+        others = ratio[known & ~is_end]
+        if not others.size:
+            continue
+        deviation = ratio - np.median(others)
+        month = (day + left)[known & is_end]  # its last day
+        ends = _means(deviation[known & is_end], month)
+        positions = _means(deviation[known & is_end], left[known & is_end])
+        ordinary = np.quantile(np.abs(deviation[known & ~is_end]), UNUSUAL)
+        least = max(float(np.log(CLEAR_RATIO)), float(ordinary))
+        side = np.sign(ends.sum())
+        if (
+            ends.size >= MONTHS
+            and positions.size == last_days
+            and (side * ends > least).all()
+            and (side * positions > least).all()
+        ):
+            growth = float(np.exp(np.median(others)))
+            return MonthEnds(last_days, float(np.exp(ends.mean())), growth)
+    return None
+
+
+def _log_ratios(day: IntArray, totals: FloatArray, is_end: BoolArray) -> FloatArray:
+    """Return the logarithm of each day's total over the mean of like days in the week before.
+
+    Days of the ends of months are not compared with. NaN where there is nothing to compare.
+    """
+    ratios = np.full(len(day), np.nan)
+    weekend = _is_weekend(day)
+    for i in range(len(day)):
+        before = (day < day[i]) & (day >= day[i] - DAYS_BEFORE) & ~is_end & (weekend == weekend[i])
+        usual = totals[before & np.isfinite(totals)]
+        if usual.size and usual.mean() > 0 and totals[i] > 0:
+            ratios[i] = np.log(totals[i] / usual.mean())
+    return ratios
+
+
+def _means(values: FloatArray, groups: IntArray) -> FloatArray:
+    """Return the mean value of each group."""
+    _, of_value = np.unique(groups, return_inverse=True)
+    return np.asarray(np.bincount(of_value, values) / np.bincount(of_value))
+
+
+def _days_left(days: IntArray) -> IntArray:
+    """Return the days that follow each day in its month; 0 for the last day."""
+    dates = days.astype("datetime64[D]")
+    next_month = (dates.astype("datetime64[M]") + 1).astype("datetime64[D]")
+    return np.asarray((next_month - dates).astype(np.int64) - 1)
 
 
 def _day_and_phase(start_s: float, bin_s: float, bins: int) -> tuple[IntArray, IntArray]:

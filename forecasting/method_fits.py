@@ -14,7 +14,7 @@ import numpy as np
 from forecasting.arrays import FloatArray, IntArray
 from forecasting.cleaning import clean, newly_cleaned
 from forecasting.harmonics import DAY_S
-from forecasting.holidays import HolidayRatio
+from forecasting.holidays import HolidayRatio, ratios_of
 from forecasting.panel import Panel, windows_at
 from forecasting.rules.arima import FittedArima
 from forecasting.rules.registry import RULES
@@ -30,7 +30,7 @@ class _Fit:
     bins: int
     values: FloatArray  # [series, bins] cleaned
     methods: tuple[FittedRule, ...]
-    holidays: HolidayRatio | None
+    ratios: tuple[HolidayRatio, ...]  # of holidays and month ends
 
 
 class MethodFits:
@@ -59,10 +59,10 @@ class MethodFits:
             values = np.concatenate([fit.values, panel.values[:, point:last]], axis=1)
             values[lost[0], lost[1]] = np.nan
             ratio = np.ones(())
-            if fit.holidays is not None:
-                factor = fit.holidays.factor(panel.start_s, panel.bin_s, last + steps)
+            for special in fit.ratios:
+                factor = special.factor(panel.start_s, panel.bin_s, last + steps)
                 values = values / factor[:, :last]
-                ratio = windows_at(factor, origins_of_fit, steps)
+                ratio = ratio * windows_at(factor, origins_of_fit, steps)
             usual = replace(panel, values=values)
             for m, rule in enumerate(fit.methods):
                 paths[m, :, start:until] = rule.paths(usual, origins_of_fit, steps) * ratio
@@ -101,13 +101,13 @@ class MethodFits:
         """Return the fit on the first ``bins`` bins, which may be the latest one."""
         if self.latest is None or self.latest.bins != bins:
             values = clean(panel.values[:, :bins], panel.bin_s).values
-            holidays = HolidayRatio.fit(panel.holidays, values, panel.start_s, panel.bin_s)
+            ratios = ratios_of(panel.holidays, values, panel.start_s, panel.bin_s)
             usual = values
-            if holidays is not None:
-                usual = values / holidays.factor(panel.start_s, panel.bin_s, bins)
+            for special in ratios:
+                usual = usual / special.factor(panel.start_s, panel.bin_s, bins)
             usual_panel = replace(panel, values=usual)
             methods = tuple(RULES[name].fit(usual_panel) for name in self.names)
-            self.latest = _Fit(bins, values, methods, holidays)
+            self.latest = _Fit(bins, values, methods, ratios)
         return self.latest
 
     def _cleaned_since(self, panel: Panel, fit_bins: int, origin: int) -> IntArray:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from forecasting.demand import INPUT_TOKENS, OUTPUT_TOKENS
+from forecasting.holidays import Holidays, unusual_month_ends
 from planner.domain.random_streams import Stream, generator
 from planner.domain.traffic.binned_source import BinnedSource
 from planner.domain.traffic.data_cutoff import (
@@ -229,6 +230,9 @@ def build_traffic(settings: TrafficSettings, traces: dict[str, StoredTrace]) -> 
     trace = merge([read.trace for read in measured], replay=MEASURED) if measured else template
     notes += _prefix_notes(settings, trace, measured, binned)
     demand, span_notes = _demand(settings, measured, binned, template)
+    if clock == UTC_CLOCK:
+        demand = replace(demand, holidays=Holidays(calendar=True))
+        span_notes += _month_end_note(demand)
     if settings.holidays:
         if clock != UTC_CLOCK:
             raise ScenarioError(
@@ -496,6 +500,18 @@ def _lengths(
         if source.model == model
     ]
     return mix_lengths(trace, rows, others, rng)
+
+
+def _month_end_note(demand: Demand) -> list[str]:
+    """Return a note on unusual demand at the ends of months, if there is any."""
+    ends = unusual_month_ends(demand.requests, demand.start_s, demand.bin_s)
+    if ends is None:
+        return []
+    days = "day" if ends.days == 1 else f"{ends.days} days"
+    return [
+        f"The last {days} of each month had {ends.ratio:.2g} times the usual demand. Forecasts "
+        "expect this once two such months are known. Days are UTC."
+    ]
 
 
 def _prefix_notes(

@@ -51,7 +51,8 @@ def holidays_of(named: Sequence[str], start_s: float, end_s: float) -> Holidays:
 
     They reach from ``start_s`` to AHEAD_DAYS after ``end_s``, both epoch seconds.
     """
-    return Holidays(tuple((day - EPOCH).days for day, _ in _days(named, start_s, end_s)))
+    days = tuple((day - EPOCH).days for day, _ in _days(named, start_s, end_s))
+    return Holidays(days, calendar=True)
 
 
 def in_words(named: Sequence[str], start_s: float, end_s: float) -> str:
