@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import field as default
+from itertools import combinations
 
 import numpy as np
 import polars as pl
@@ -24,6 +25,7 @@ from planner.inputs.ingest.options import (
     REQUEST_FIELDS,
     IngestOptions,
 )
+from simulation.arrays import FloatArray
 
 _LISTED = 20  # columns listed in a message
 _NO_ANSWERS = "; or read it as format arrivals, where it has no lengths of answers"
@@ -48,6 +50,10 @@ _SUFFIX = re.compile(
     r"[ _]?(per|/)[ _]?(s(ec(ond)?)?|m(in(ute)?)?|h(our)?|req(uest)?)$", re.IGNORECASE
 )
 _MEAN = frozenset(["avg", "mean", "average"])  # words of a column of means
+_STATISTIC = re.compile(  # of the amounts of a bin, which are no amount
+    r"(?<![a-z])(max|maximum|min|minimum|peak|p\d\d+|median|percentile|stddev)(?![a-z])",
+    re.IGNORECASE,
+)
 _FAILED = re.compile(r"fail|error|reject|cancel|timeout|throttl", re.IGNORECASE)
 _APART = re.compile(r"uncached|no_?n?_?cached?|without_cache", re.IGNORECASE)
 _SUM = re.compile(r"^(?:sum|total)[ _(]+(?=.*(?:token|request|call))", re.IGNORECASE)
@@ -397,8 +403,9 @@ def request_layout(
         ):
             fields[field] = expression.columns[0]
     notes: tuple[str, ...] = ()
-    if answers and "input_tokens" not in find.mapping and "input_tokens" not in known:
-        tokens["input_tokens"], notes = _whole_prompt(find, tokens, probe)
+    if answers:
+        sums, notes = _whole_tokens(find, tokens, probe)
+        tokens |= sums
     return RequestLayout(arrival, unit, fields, tokens, notes)
 
 
@@ -434,39 +441,57 @@ def _all_match(series: pl.Series, pattern: str) -> bool:
     return bool(text.len() and text.str.contains(pattern).all())
 
 
-def _whole_prompt(
+def _whole_tokens(
     find: Resolver, tokens: Mapping[str, Expression], probe: pl.DataFrame
-) -> tuple[Expression, tuple[str, ...]]:
-    """Return the columns of the whole prompt; cached tokens are added if counted separately.
+) -> tuple[dict[str, Expression], tuple[str, ...]]:
+    """Return the columns of whole prompts and answers; parts that are counted apart are added.
 
-    They are separate if the total shows it, or if more tokens are cached than the prompt has.
+    Cached and reasoning tokens are apart if the total shows it, or if they exceed their whole.
     Without a total, a column of tokens written to the cache shows it: tools that count these count
-    all three parts separately.
+    all three parts of a prompt separately.
     """
-    prompt, cached = tokens.get("input_tokens", NO_ANSWERS), tokens.get("cached_tokens")
-    writes = find.expression("cache_writes")
-    if cached is None or prompt.single is None or cached.single in (None, prompt.single):
-        return prompt, ()
+    apart: dict[str, list[Expression]] = {}  # field to columns that may be beside it
+    writes, reasoning = find.expression("cache_writes"), find.expression("reasoning_tokens")
+    for field, parts in (
+        ("input_tokens", [writes, tokens.get("cached_tokens")]),
+        ("output_tokens", [reasoning]),
+    ):
+        whole, stated = tokens.get(field), field in find.mapping or field in find.of_format
+        known = [part for part in parts if part and part.single]
+        if whole and whole.single and not stated and parts[-1] in known and whole not in known:
+            apart[field] = known
 
-    def values(expression: Expression | None) -> pl.Series:
-        """Return the expression's values as floats; 0 where there are none."""
-        if expression is None:
-            return pl.Series([0.0]).new_from_index(0, probe.height)
-        return pl.Series(numbers(expression.series(probe))[0]).fill_nan(None).fill_null(0.0)
+    def sum_of(expressions: Iterable[Expression]) -> FloatArray:
+        """Return the sum of the values; an empty cell counts as 0."""
+        values = [np.nan_to_num(numbers(each.series(probe))[0]) for each in expressions]
+        return np.asarray(np.sum(values, axis=0) if values else np.zeros(probe.height))
 
+    named = "input_tokens" in apart and bool(_APART.search(str(tokens["input_tokens"])))
+    chosen = [
+        field
+        for field, parts in apart.items()
+        if len(parts) > 1
+        or (named and field == "input_tokens")
+        or (sum_of(parts) > sum_of([tokens[field]])).any()
+    ]
     total = find.expression("total_tokens")
-    known, base = values(cached), values(prompt) + values(tokens.get("output_tokens"))
-    named = bool(_APART.search(prompt.single))
-    is_separate = named or bool(writes) or bool((known > values(prompt)).any())
-    if total is not None and (known > 0).any() and not named:
-        beyond = (values(total) - base).to_numpy()
-        cache = (known + values(writes)).to_numpy()
-        is_separate = float((np.abs(beyond) > np.abs(beyond - cache)).mean()) > 0.5
-    if not is_separate:
-        return prompt, ()
-    parts = [prompt.single, *([writes.single] if writes and writes.single else []), cached.single]
-    summed = Expression((tuple(part for part in parts if part),))
-    return summed, (f"Input tokens are the sum {summed}: the tokens of a cache are counted apart.",)
+    if total is not None and not named:
+        wholes = [tokens[f] for f in ("input_tokens", "output_tokens") if f in tokens]
+        beyond = sum_of([total]) - sum_of(wholes)
+        subsets = [list(each) for n in range(len(apart) + 1) for each in combinations(apart, n)]
+        chosen = min(
+            subsets,
+            key=lambda fields: np.abs(beyond - sum_of(e for f in fields for e in apart[f])).sum(),
+        )
+    sums = {
+        field: Expression(((*tokens[field].columns, *(str(part) for part in apart[field])),))
+        for field in chosen
+    }
+    notes = (
+        f"{field} is the sum {summed}: its parts are counted apart."
+        for field, summed in sums.items()
+    )
+    return sums, tuple(notes)
 
 
 def demand_layout(
@@ -506,6 +531,7 @@ def demand_layout(
     units = [each for source in sources for each in source.basis.values()]
     amount = sources[0].amounts.get("requests")
     unnamed = sources[0].model is not None or (amount is not None and str(amount) in _VALUES)
+    unnamed = unnamed or (amount is not None and bool(_words(str(amount)) & _MEAN))
     bare = basis == AUTO and not units and unnamed
     if basis != AUTO:
         of_basis = AMOUNTS[1:] if basis == PER_REQUEST else AMOUNTS
@@ -560,8 +586,9 @@ def _single_source(
         if expression is not None and expression.columns[0] not in time:
             amounts[field] = expression
     notes: tuple[str, ...] = ()
-    if "input_tokens" in amounts.keys() - find.mapping.keys() - find.of_format.keys():
-        amounts["input_tokens"], notes = _whole_prompt(find, amounts, probe)
+    if "input_tokens" in amounts:
+        sums, notes = _whole_tokens(find, amounts, probe)
+        amounts |= sums
     basis = {
         field: stated
         for field, expression in amounts.items()
@@ -591,7 +618,7 @@ def _source_per_column(
         return ()
     else:
         counts = [column for column in find.columns if _WIDE["requests"].match(column)]
-        counts = [column for column in counts if not _NO_COUNT.search(column)]
+        counts = [c for c in counts if not (_NO_COUNT.search(c) or _statistic(c))]
         if loads := [column for column in counts if not _FAILED.search(column)]:
             counts = loads
     if len(set(counts)) < len(counts):
@@ -613,6 +640,11 @@ def _source_per_column(
         }
         sources.append(Amounts(prefix, time, unit, amounts, basis))
     return tuple(sources)
+
+
+def _statistic(column: str) -> bool:
+    """Return whether a column's name says that it is a statistic such as a maximum."""
+    return bool(_STATISTIC.search(column.replace("_", " ")))
 
 
 def panel_like(probe: pl.DataFrame) -> bool:
@@ -639,7 +671,8 @@ def _panel_columns(probe: pl.DataFrame) -> list[str]:
     """Return the columns other than the time; empty unless the time is first or last."""
     for place in (0, -1):
         if compact_name(probe.columns[place]) in SYNONYMS["time"] and len(probe.columns) > 1:
-            return [column for column in probe.columns if column != probe.columns[place]]
+            others = [column for column in probe.columns if column != probe.columns[place]]
+            return [column for column in others if not _statistic(column)]
     return []
 
 

@@ -185,7 +185,17 @@ def batch(lines: Records, header: Header, columns: Sequence[str], name: str) -> 
     lines = _separate_summary(lines, counts != len(header.columns), WRONG_COUNT, faults)
     if header.numbered:
         return _one_row_per_bin(lines, header, columns, name, faults)
-    return Batch(_parse(lines, header, columns, name), lines.line, lines.text, tuple(faults))
+    frame = _parse(lines, header, columns, name)
+    again = frame[columns[0]].is_in(header.columns) if columns else pl.Series(dtype=pl.Boolean)
+    for place in again.arg_true().head(_SAMPLE):  # files that were joined have their header again
+        line = int(lines.line[place])
+        cells = _cells(lines.text(place), header.delimiter, name, line)
+        if set(cells) == set(header.columns) and tuple(cells) != header.columns:
+            raise IngestError(
+                f"{name}, line {line} names the columns again in another order. Split the file "
+                "before it."
+            )
+    return Batch(frame, lines.line, lines.text, tuple(faults))
 
 
 def _one_row_per_bin(

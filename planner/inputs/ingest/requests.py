@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import polars as pl
@@ -81,6 +81,12 @@ def read_request_file(reading: Reading, *, answers: bool = True) -> Content:
         or "arrival" in reading.options.mapping,
     )
     reading.check(("growing_tokens",), evidence)
+    if session := layout.fields.get("session"):
+        answers_of = pl.Series(numbers(layout.tokens["output_tokens"].series(table.probe))[0])
+        turns = pl.DataFrame({"session": table.probe[session], "after": answers_of})
+        turns = turns.with_columns(before=pl.col("after").shift(1).over("session")).drop_nulls()
+        pair = replace(evidence, before=turns["before"].to_numpy(), after=turns["after"].to_numpy())
+        reading.check(("growing_tokens",), pair)
     if reading.options.filter is None:
         _check_repeats(reading, layout, when)
         _check_times(reading, when)

@@ -270,6 +270,48 @@ def test_times_that_many_rows_share_are_asked_or_stated(ingest):
     assert not ingest(rows("2025-06-02 10:00:0{}")).checks["coarse_times"]
 
 
+@pytest.mark.parametrize(
+    ("head", "row"),
+    [
+        ("reasoning_tokens,total_tokens", (10, 20, 30, 60)),
+        ("reasoning_tokens,cached_tokens,total_tokens", (10, 20, 30, 40, 100)),
+    ],
+)
+def test_parts_that_the_total_shows_apart_are_added(ingest, head, row):
+    content = HEAD.strip() + f",{head}\n" + f"{T0},{','.join(map(str, row))}\n" * 3
+    report = ingest(content)
+    assert report.input_tokens + report.output_tokens == 3 * row[-1]
+    within = content.replace(str(row[-1]), "30")  # of prompt and answer alone
+    report = ingest(within)
+    assert report.input_tokens + report.output_tokens <= 3 * 30
+
+
+def test_a_maximum_is_no_series(ingest):
+    rows = "".join(f"{T0 + 3600 * i},{20 + i % 3},90\n" for i in range(30))
+    report = ingest("time,avg_rpm,max_rpm\n" + rows)
+    assert report.requests == pytest.approx(60 * sum(20 + i % 3 for i in range(30)))
+
+
+def test_totals_that_grow_within_sessions_are_asked(ingest):
+    def rows(step):
+        return (
+            "session_id,"
+            + HEAD
+            + "".join(f"s{i % 5},{T0 + i},{10 + 9 * i},{5 + (i * step) % 97}\n" for i in range(60))
+        )
+
+    assert {option for option, _ in asked(ingest, rows(1))} == {"format"}
+    assert ingest(rows(31)).requests == 60
+
+
+def test_joined_files_with_other_orders_of_columns_are_refused(ingest):
+    rows = f"{T0},10,20\n" * 5
+    again = "timestamp,completion_tokens,prompt_tokens\n"
+    with pytest.raises(IngestError, match="line 7"):
+        ingest(HEAD + rows + again + rows)
+    assert ingest(HEAD + rows + HEAD + rows).requests == 10
+
+
 def test_most_rows_must_be_readable(ingest):
     rows = "".join(f"{T0 + i},{'x' if i % 3 else 5},6\n" for i in range(60))
     with pytest.raises(IngestError, match="40 of 60 rows cannot be read"):
