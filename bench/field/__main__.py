@@ -6,9 +6,9 @@ import json
 import sys
 import time
 
-from bench.field import autoscalers, power
+from bench.field import autoscalers, power, sharing
 
-CAPABILITIES = (autoscalers, power)
+CAPABILITIES = (autoscalers, power, sharing)
 
 
 def main() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -52,7 +52,13 @@ class SharingModel:
         # Shares such as 0.95 of 20 must allow one miss, so rounding must not decide.
         return np.floor((1.0 - required) * counts + 1e-9).astype(np.int64)
 
-    def part(self, rows: slice | BoolArray) -> SharingModel:
+    def shifted(self, by_s: float, span_s: float) -> SharingModel:
+        """Return the model with its requests ``by_s`` later; those past ``span_s`` come first."""
+        arrival = (self.arrival_s + by_s) % span_s
+        order = np.argsort(arrival, kind="stable")
+        return replace(self.part(order), arrival_s=arrival[order])
+
+    def part(self, rows: slice | IntArray) -> SharingModel:
         """Return the model with some of its requests."""
         columns = {
             name: getattr(self, name)[rows]

@@ -17,7 +17,7 @@ from planner.domain.placement.simulation import busiest_load
 from planner.domain.progress import Progress, part
 from planner.domain.serialise import as_json
 from planner.domain.sharing import figures
-from planner.domain.sharing.packing import MEMORY, TIME, SharedGpuPlan, Sharing
+from planner.domain.sharing.packing import MEMORY, TIME, Rules, SharedGpuPlan, Sharing
 from planner.domain.sharing.pools import SharingPool, sharing_pools
 from planner.domain.sources import Fact, facts_of
 from planner.domain.traffic.traffic import build_traffic
@@ -54,6 +54,14 @@ class Options(RunOptions):
         description="first-fit (default), with improvement. exact: fewest GPUs, for at most "
         f"{MOST_EXACT} models per GPU type and region.",
     )
+    replays: int = Field(
+        3,
+        title="Replays",
+        ge=1,
+        le=20,
+        description="Replays that must meet every SLO. After the first, models are shifted "
+        "against each other in time. Default: 3.",
+    )
     hours: float = Field(
         1.0,
         title="Hours",
@@ -62,10 +70,10 @@ class Options(RunOptions):
         description="Length of the busiest time that is replayed. Default: 1.",
     )
 
-    @property
-    def ways(self) -> tuple[str, ...]:
-        """Return the ways to try, the one without loads first."""
-        return (MEMORY, TIME) if self.by == "best" else (self.by,)
+    def rules(self, span_s: float, seed: int) -> Rules:
+        """Return how models may share. The way without loads is tried first."""
+        ways = (MEMORY, TIME) if self.by == "best" else (self.by,)
+        return Rules(ways, self.switching == "request", self.replays, span_s, seed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,8 +136,9 @@ def run(
             "profiles: no model with requests runs in aggregated pools on owned GPUs. Add a "
             "profile with role mixed."
         )
+    rules = options.rules(load.duration_s, scenario.seed)
     plans = [
-        _planned(pool, options, part(progress, 0.2 + 0.7 * i / len(pools), 0.9))
+        _planned(pool, options, rules, part(progress, 0.2 + 0.7 * i / len(pools), 0.9))
         for i, pool in enumerate(pools)
     ]
     progress(0.9, "Comparing with GPUs of their own")
@@ -174,7 +183,9 @@ def run(
     return Outcome(result, {"models": _table(models), "gpus": _table(gpus)})
 
 
-def _planned(pool: SharingPool, options: Options, progress: Progress) -> list[SharedGpuPlan]:
+def _planned(
+    pool: SharingPool, options: Options, rules: Rules, progress: Progress
+) -> list[SharedGpuPlan]:
     """Return the GPUs of one pool."""
     if options.method == "exact" and len(pool.parts) > MOST_EXACT:
         raise ScenarioError(
@@ -182,8 +193,7 @@ def _planned(pool: SharingPool, options: Options, progress: Progress) -> list[Sh
             f"the {MOST_EXACT} of the exact packing. Use --method first-fit."
         )
     alive = partial(progress, 0.0, f"Packing {pool.gpu} in {pool.region}")
-    whole = options.switching == "request"
-    return Sharing(pool, options.ways, whole, alive).plan(options.method)
+    return Sharing(pool, rules, alive).plan(options.method)
 
 
 def _alone(pool: SharingPool) -> list[ModelReplay]:

@@ -110,6 +110,7 @@ def _models(result: ShareResult) -> Table:
         (Head("Load", Form.SECONDS), lambda row: row.load_s),
         (Head("Loads", Form.COUNT), lambda row: row.loads),
         (Head("SLO attainment", Form.SHARE), lambda row: row.shared.attainment),
+        (Head("In other replays", Form.SHARE), lambda row: row.unseen_attainment),
         (Head("Alone", Form.SHARE), lambda row: row.alone.attainment),
         (Head("TTFT p95", Form.NUMBER, "ms"), lambda row: row.shared.ttft_p95_ms),
         (Head("TTFT p95 alone", Form.NUMBER, "ms"), lambda row: row.alone.ttft_p95_ms),

@@ -46,6 +46,7 @@ class ModelFigures:
     load_s: float | None  # mean time of a load; None: no loads
     alone: ServedFigures
     shared: ServedFigures
+    unseen_attainment: float  # lowest of its GPUs, in replays that the packing did not see
     why_alone: str  # empty if it shares a GPU
 
 
@@ -141,6 +142,7 @@ def model_figures(
             load_s=sum(replay.load_s for replay in on_shared) / loads if loads else None,
             alone=_served(pool, parts, [alone[i] for i in parts]),
             shared=_served(pool, parts, on_shared),
+            unseen_attainment=min(plan.unseen[i] for plan, i in mine),
             why_alone="" if others else _why_alone(pool, m),
         )
 

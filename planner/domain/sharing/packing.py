@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from planner.domain.sharing.pools import SharingPool
 from planner.optimizer.sharing import Group, pack, pack_exact
 from simulation.sharing.replay import GpuReplay, SharedHost, fits_by_memory, replay_gpu
 
 MEMORY, TIME, ALONE = "memory", "time", "alone"
+UNSEEN = 5  # shifts of models against each other that only judge the packing
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -19,17 +22,40 @@ class SharedGpuPlan:
     parts: Group
     way: str  # MEMORY, TIME or ALONE
     replay: GpuReplay
+    unseen: tuple[float, ...]  # [part] attainment over ``UNSEEN`` further shifts
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """How models may share, and the replays of which all must meet the SLOs.
+
+    The first replay has the requests as they are. In each further one, the models are shifted
+    against each other by random times within ``span_s``.
+    """
+
+    ways: tuple[str, ...]
+    whole_requests: bool
+    replays: int
+    span_s: float
+    seed: int
 
 
 class Sharing:
     """Tests sets of parts of ``pool`` by replays, and keeps how each set shares its GPU."""
 
-    def __init__(
-        self, pool: SharingPool, ways: tuple[str, ...], whole: bool, alive: Callable[[], None]
-    ) -> None:
-        self._pool, self._ways, self._alive = pool, ways, alive
-        self._host = replace(pool.host, whole_requests=whole)
+    def __init__(self, pool: SharingPool, rules: Rules, alive: Callable[[], None]) -> None:
+        self._pool, self._rules, self._alive = pool, rules, alive
+        self._host = replace(pool.host, whole_requests=rules.whole_requests)
         self._way: dict[Group, str] = {}
+        rng = np.random.default_rng(rules.seed)
+        later = rng.uniform(0, rules.span_s, (rules.replays - 1 + UNSEEN, len(pool.parts)))
+        self._shifted = [
+            list(pool.parts),
+            *(
+                [own.shifted(by, rules.span_s) for own, by in zip(pool.parts, row, strict=True)]
+                for row in later
+            ),
+        ]
 
     def fits(self, group: Group) -> bool:
         """Return whether the parts meet their SLOs on one GPU, in one of the ways."""
@@ -37,12 +63,12 @@ class Sharing:
         models = [self._pool.model[i] for i in group]
         if len(set(models)) < len(models) or not all(self._pool.feasible[m] for m in models):
             return False
-        parts = [self._pool.parts[i] for i in group]
-        for way in self._ways:
+        seen = [[parts[i] for i in group] for parts in self._shifted[: self._rules.replays]]
+        for way in self._rules.ways:
             host = self._host_of(way)
-            if way == MEMORY and not fits_by_memory(parts, host):
+            if way == MEMORY and not fits_by_memory(seen[0], host):
                 continue
-            if replay_gpu(parts, host, to_the_end=False).met:
+            if all(replay_gpu(parts, host, to_the_end=False).met for parts in seen):
                 self._way[group] = way
                 return True
         return False
@@ -60,8 +86,13 @@ class Sharing:
     def _planned(self, group: Group) -> SharedGpuPlan:
         self._alive()
         way = ALONE if len(group) == 1 else self._way[group]
-        parts = [self._pool.parts[i] for i in group]
-        return SharedGpuPlan(group, way, replay_gpu(parts, self._host_of(way)))
+        host = self._host_of(way)
+        seen, *unseen = (
+            replay_gpu([parts[i] for i in group], host)
+            for parts in (self._shifted[0], *self._shifted[self._rules.replays :])
+        )
+        attained = np.mean([[1 - own.late.mean() for own in run.models] for run in unseen], axis=0)
+        return SharedGpuPlan(group, way, seen, tuple(float(share) for share in attained))
 
     def _host_of(self, way: str) -> SharedHost:
         return replace(self._host, by_memory=way != TIME)
