@@ -144,6 +144,7 @@ def _adapted_levels(past: FloatArray, observed: BoolArray, levels: FloatArray) -
     share = _counts_below(past) / np.maximum(earlier_count, 1)
     steps = LEVEL_STEP * ranked[:, :, None]
     for o in np.flatnonzero(ranked.any(axis=(1, 2))):
+        # Down a little if the score was below the quantile, up if not: quantile tracking.
         adapted += steps[o] * (levels[:, None] - (share[o][:, None] < adapted))
     return np.clip(np.sort(adapted, axis=1), 0.0, 1.0)
 

@@ -101,7 +101,7 @@ def _alarm_limit(windows: int) -> float:
     """
     windows_per_alarm = windows / ALARMS
     two_k = 2 * REFERENCE
-    b = 1.0
+    b = 1.0  # the equation as b = log(...) / 2k, which converges from any start
     for _ in range(60):
         b = np.log1p(two_k * b + windows_per_alarm * two_k**2 / 2) / two_k
     return float(b - 1.166)

@@ -57,9 +57,8 @@ class LeadWeights:
         ]
         self.origins: IntArray = np.empty(0, np.int64)  # all of them
         self.first = 0  # origin of the first of ``paths``
-        self.paths = np.empty(
-            (methods, series, 0, edges[-1])
-        )  # of origins whose errors are not known yet
+        # Of origins whose errors are not known yet.
+        self.paths = np.empty((methods, series, 0, edges[-1]))
 
     def follow(self, values: FloatArray, origins: IntArray, paths: FloatArray) -> None:
         """Add forecasts of new origins, and all errors that are known by now.

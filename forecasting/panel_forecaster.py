@@ -157,6 +157,7 @@ class _PanelPart:
         self._forecast_new_origins()
 
     def predict(self, steps: int) -> PanelForecast:
+        """Forecast by the selected methods, with quantiles from past scores at each age."""
         panel = self.panel
         seen = panel.observed
         ages = np.where(seen.any(axis=1), np.argmax(seen[:, ::-1], axis=1), 0)

@@ -17,9 +17,8 @@ ByteArray = npt.NDArray[np.uint8]
 BoolArray = npt.NDArray[np.bool_]
 TextArray = npt.NDArray[np.str_]
 
-PIECE_ROWS = (
-    1 << 20
-)  # rows of a long column processed together, so that temporary arrays stay small
+# Rows of a long column processed together, so that temporary arrays stay small.
+PIECE_ROWS = 1 << 20
 
 
 def row_slices(rows: int) -> Iterator[slice]:

@@ -131,6 +131,7 @@ class _FleetPolicyInCell(Wrapper):
         return per_cell(self._policy.reset(self._fleet), self._cells)
 
     def decide(self, observation: Observation) -> Actions:
+        """Show the policy the whole fleet, and return its actions for one cell."""
         whole_fleet = _multiply_fields(observation, self._cells, OBSERVED_TOTALS)
         if whole_fleet.signals is not None:
             signals: Signals = _multiply_fields(whole_fleet.signals, self._cells, SIGNAL_TOTALS)

@@ -159,7 +159,7 @@ class SimulationResult(Replay):
     def attention(self, p: int) -> FloatArray:
         trace = self.trace
         served = np.flatnonzero(self.requests.pool == p)
-        if not len(served):
+        if not len(served):  # take those of its whole model
             model = trace.models.index(self.fleet.pools[p].model)
             served = np.flatnonzero(trace.model == model)
         terms = attention_terms(trace.input_tokens[served], trace.output_tokens[served])

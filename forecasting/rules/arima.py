@@ -63,6 +63,7 @@ class FittedArima:
     labels: tuple[str, ...]  # [series] orders in words
 
     def paths(self, panel: Panel, origins: IntArray, steps: int) -> FloatArray:
+        """Return the recursive forecasts from each origin, with shocks after it taken as 0."""
         bins = int(origins[-1])
         first = max(0, int(origins[0]) - MEMORY)
         start_s = panel.start_s + first * panel.bin_s
@@ -145,6 +146,7 @@ class Arima:
     limits: Limits = DEFAULT_LIMITS
 
     def fit(self, panel: Panel) -> FittedArima:
+        """Fit each series' cycles and ARMA orders to the last bins of the panel."""
         first = max(0, panel.bins - self.limits.bins)
         values = panel.values[:, first:]
         start_s = panel.start_s + first * panel.bin_s

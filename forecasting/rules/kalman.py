@@ -42,6 +42,7 @@ class Kalman:
     """Local-level model; the variance ratio of each series has the maximum likelihood."""
 
     def fit(self, panel: Panel) -> LocalLevel:
+        """Return the ratio of each series with the highest likelihood of one-step errors."""
         scale = Logarithm(mean_scale(panel.values))
         values = scale.transform(panel.values)
         gains, totals = _kalman_gains(~np.isnan(values), np.array([RATIOS]))

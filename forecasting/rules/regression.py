@@ -40,6 +40,7 @@ class FittedRegression:
     weights: FloatArray  # [series, lags]
 
     def paths(self, panel: Panel, origins: IntArray, steps: int) -> FloatArray:
+        """Return cycles plus recursive lagged residuals, at most ``CEILING`` times the peak."""
         bins = int(origins[-1])
         first = max(0, int(origins[0]) - 2 * max(self.lags, default=0) - MEMORY)
         start_s = panel.start_s + first * panel.bin_s
@@ -88,6 +89,7 @@ class Regression:
     cycles: bool = True
 
     def fit(self, panel: Panel) -> FittedRegression:
+        """Fit cycles to the scaled amounts, and then weights of lags to their residuals."""
         mean = mean_scale(panel.values)
         scale = Logarithm(mean) if self.scale == "logarithm" else Root(mean)
         scaled = scale.transform(panel.values)

@@ -90,7 +90,7 @@ class SeasonalSmoothing:
         floor = np.where(mean > 0, FLOOR * mean, 1.0)[:, None]
         if season < 2 or panel.bins < 2 * season:
             return LevelOverProfile(0, np.ones((len(values), 2)), floor)
-        pairs, errors = [], []
+        pairs, errors = [], []  # of gains; their errors of each series, of which the least wins
         for profile_gain in PROFILE_GAINS:
             seasons = _season_levels(values, season, profile_gain)
             profile = _profile(seasons, season, floor)

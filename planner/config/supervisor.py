@@ -133,6 +133,7 @@ class Children:
         error: BaseException | None,
         tb: TracebackType | None,
     ) -> None:
+        """Ask all workers to end, wait for them, and end those that remain."""
         processes = [child.process for child in self._kept if child.process is not None]
         for process in processes:
             process.terminate()  # the leader alone, which ends its own children in order

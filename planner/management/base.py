@@ -127,11 +127,11 @@ def infeasible_document(problem: Infeasible) -> dict[str, Any]:
     # Most commands plan nothing, and start faster without the optimizer.
     from planner.optimizer.problem import INFEASIBLE
 
-    nothing = ("objective", "fleet_cost", "bound", "gap", "solver", "build_seconds")
+    without_value = ("objective", "fleet_cost", "bound", "gap", "solver", "build_seconds")
     return {
         "status": INFEASIBLE,
         "conflict": str(problem),
-        **dict.fromkeys((*nothing, "solve_seconds", "recommended")),
+        **dict.fromkeys((*without_value, "solve_seconds", "recommended")),
         "decisions": [],
         "binding": [],
         "assumptions": [],

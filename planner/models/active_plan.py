@@ -28,9 +28,10 @@ class ActivePlan(Numbered, InWorkspace):
     begins = models.DateTimeField()  # start of the planned window
     ends = models.DateTimeField()
     pools = models.JSONField()  # name, model, region, gpu, role; steps of begins, ends, replicas
+    # None: the command line.
     by = models.ForeignKey(
         settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+"
-    )  # None: the command line
+    )
     since = models.DateTimeField()
     until = models.DateTimeField(null=True)
     # The reason, if there is no proposal with one.

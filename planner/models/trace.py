@@ -24,9 +24,8 @@ class Trace(InWorkspace):
     bytes = models.BigIntegerField()
     state = models.CharField(max_length=16, choices=State.choices, default=State.UPLOADED)
     problem = models.TextField(blank=True)  # why it was refused, one sentence
-    options = models.JSONField(
-        default=dict, blank=True
-    )  # planner.inputs.ingest.IngestOptions as given
+    # Planner.inputs.ingest.IngestOptions as given.
+    options = models.JSONField(default=dict, blank=True)
     kind = models.CharField(max_length=16, choices=Kind.choices, blank=True)
     format = models.CharField(max_length=32, blank=True)
     requests = models.BigIntegerField(default=0)

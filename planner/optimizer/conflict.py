@@ -57,10 +57,7 @@ def conflict_sentences(problem: PlanningProblem) -> str:
 
 
 def unserved_sentence(problem: PlanningProblem, target: IntArray) -> str:
-    """Return a sentence on what an unproven target leaves unserved or exceeds, or "".
-
-    It names demand by region, joint demand by model, and the limits on cost, carbon and changes.
-    """
+    """Return a sentence on what an unproven target leaves unserved or exceeds, or ""."""
     served = local_served_tps(problem, target)
     local = local_need_tps(problem) * (1 - TOLERANCE) - served
     total = global_need_tps(problem) * (1 - TOLERANCE) - served.sum(axis=1)

@@ -66,6 +66,7 @@ def _remove_unneeded(
         others = np.delete(serves, region)
         # Capacity of the other regions, without the largest if a region may be lost.
         others = others.sum() - (others.max(initial=0.0) if problem.lose_region else 0.0)
+        # What this region has to serve: its own demand, and of the joint demand what others miss.
         required = min(float(served.min()), max(local[model, region], total[model] - others))
         present, fewer = int(target[model, region, gpu]), int(problem.minimum[model, region, gpu])
         drops = {}  # by side: tokens/s lost, by number of instances removed
@@ -75,6 +76,7 @@ def _remove_unneeded(
                     capacity_curve(problem, model, gpu, present, int(side.lost[gpu])) / side.share
                 )
                 drops[side_index] = pool[present] - pool[fewer : present + 1][::-1]
+        # As many as leave every side with enough.
         count = min(
             int(np.searchsorted(drop, max(0.0, served[side_index] - required), side="right")) - 1
             for side_index, drop in drops.items()

@@ -106,6 +106,7 @@ def unserved_demand(problem: PlanningProblem, target: IntArray) -> tuple[FloatAr
     served = local_served_tps(problem, target)
     need, peak = local_need_tps(problem), global_need_tps(problem)
     local = np.where(served < need * (1 - TOLERANCE), need - served, 0.0)
+    # What regions miss is counted there, and not again for the joint peak.
     missing = peak - served.sum(axis=1) - local.sum(axis=1)
     return local, np.where(missing > TOLERANCE * peak, missing, 0.0)
 

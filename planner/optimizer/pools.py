@@ -156,11 +156,11 @@ class LinearPieces:
 
 def linear_pieces(carried: FloatArray, need: float) -> LinearPieces:
     """Return the pieces of C(0) to C(most), as far as ``need``; capacity beyond it has no value."""
-    enough = min(int(np.searchsorted(carried, need)), len(carried) - 1)
-    steps = np.diff(np.minimum(carried[: enough + 1], need))
-    like = LINEAR_TOLERANCE * float(np.max(steps, initial=0.0))
-    new = np.append(True, np.abs(np.diff(steps)) > like)[: len(steps)]
-    first = np.flatnonzero(new)
+    count = min(int(np.searchsorted(carried, need)), len(carried) - 1)
+    steps = np.diff(np.minimum(carried[: count + 1], need))
+    tolerance = LINEAR_TOLERANCE * float(np.max(steps, initial=0.0))
+    begins_stretch = np.append(True, np.abs(np.diff(steps)) > tolerance)[: len(steps)]
+    first = np.flatnonzero(begins_stretch)
     slope = steps[first]
-    run = np.cumsum(np.append(0, np.diff(slope) > 0)[: len(slope)])
-    return LinearPieces(first, np.diff(np.append(first, enough)), slope, run)
+    run = np.cumsum(np.append(0, np.diff(slope) > 0)[: len(slope)])  # a new one where slope rises
+    return LinearPieces(first, np.diff(np.append(first, count)), slope, run)

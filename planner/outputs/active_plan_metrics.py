@@ -77,6 +77,7 @@ def _step(row: Sequence[str | int]) -> Step:
 
 
 def _lookup(steps: Sequence[Step], repeat: Repeat) -> Callable[[datetime], int | None]:
+    """Return a function from local time to replicas, prepared for many calls."""
     if repeat == "once":
         edges = [step.begins for step in steps]
 

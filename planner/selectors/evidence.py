@@ -90,11 +90,7 @@ class Evidence:
 
 
 def evidence_of(calibration: Calibration) -> Evidence:
-    """Return how estimates use a file's benchmark rows, and the estimates that the file changes.
-
-    Estimates with and without the file are compared for the deployments of its usable rows and of
-    all built-in profiles.
-    """
+    """Return how estimates use a file's benchmark rows, and the estimates that the file changes."""
     hardware, fit = own_hardware(), estimate_fit()
     other_files, this_file = _files(calibration)
     before = measurements_of_files(other_files, hardware) if other_files else None

@@ -61,14 +61,8 @@ MANIFEST, ROWS, ARRAYS = "manifest.json", "rows.jsonl", "arrays"
 SNAPSHOT_TRIES = 3  # a store may be removed after its row was read and before its files are linked
 BLOCK_BYTES = 2**20
 UNREADABLE = (tarfile.TarError, zstandard.ZstdError, EOFError)
-DATA_FOLDERS = (
-    TRACES,
-    RUNS,
-    UPLOADS,
-    "calibrations",
-    "profiles",
-    "live",
-)  # folders of the data directory
+# Folders of the data directory.
+DATA_FOLDERS = (TRACES, RUNS, UPLOADS, "calibrations", "profiles", "live")
 NEVER_EMPTY = (Workspace, Counter)  # an empty installation may have rows of these
 MODELS_WITH_ARRAYS: tuple[type[Model], ...] = (Trace, Calibration, ProfileVersion)
 

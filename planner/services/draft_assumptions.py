@@ -26,11 +26,8 @@ from simulation.sizing.queueing import largest_rate
 
 LENGTH_FACTOR = 1.2
 OTHER_FLEET_NOTE = "Another model or GPU type is another fleet."
-COMPARED_MODELS = (
-    "llama-3.1-8b",
-    "gpt-oss-120b",
-    "llama-3.1-70b",
-)  # compared with the chosen model
+# Compared with the chosen model.
+COMPARED_MODELS = ("llama-3.1-8b", "gpt-oss-120b", "llama-3.1-70b")
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,11 +97,7 @@ def scenario_draft(
 
 
 def _sources(trace: Trace, serving: Serving) -> list[dict[str, Any]]:
-    """Return the traffic sources of a draft, as in a scenario file.
-
-    A request log has one source, or one per model label. Counts per bin have one per series, with
-    assumed lengths if the series counts no tokens.
-    """
+    """Return the traffic sources of a draft: one per series, per label, or for the whole trace."""
     model = serving.profile.model
     common: dict[str, Any] = {
         "trace": trace.name,
@@ -161,6 +157,7 @@ def _fit_window(
     )
     bin_s = max(shortest, trace.report.get("bin_s") or 0)
     window: float = DAY_S if span >= 2 * DAY_S else span / 2
+    # What the window may take, after the history to forecast from and the first start-up.
     room_s = span - ceil(STARTUP_S / bin_s) * bin_s - HISTORY_BINS * bin_s
     period = ceil(SHORT_PERIOD_S / bin_s) * bin_s
     if window > room_s:  # a longer trace has wider bins, but its window fits

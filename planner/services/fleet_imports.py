@@ -295,11 +295,7 @@ def _with_needed_gpus(row: Mapping[str, Any], region: Any, placed: Sequence[_Com
 def _new_profiles(
     placed: Sequence[_CompletePool], scenario: Scenario, known: UserFacts
 ) -> Iterator[Row]:
-    """Yield profiles that the scenario lacks, as in a scenario file.
-
-    The built-in measured profile is used if it has the pool's precision (bf16) and only tensor
-    parallelism. Any other pool gets an estimated profile.
-    """
+    """Yield profiles that the scenario lacks: built-in measured ones, else estimated ones."""
     present = {_key(row.model, row.gpu, _width(row), row.role) for row in scenario.profiles}
     for complete in placed:
         pool = complete.pool

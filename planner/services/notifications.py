@@ -40,11 +40,8 @@ LEASE = timedelta(minutes=5)  # after this time another sender takes over from o
 KEPT_FOR = timedelta(days=30)
 MAX_CHANNELS = 20  # most addresses of a person, and of a workspace
 RETRIED_STATUSES = (408, 425, 429)  # worth another try, as is every status above 499
-MARKUP_ESCAPES = (
-    ("&", "&amp;"),
-    ("<", "&lt;"),
-    (">", "&gt;"),
-)  # characters that Slack reads as markup
+# Characters that Slack reads as markup.
+MARKUP_ESCAPES = (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"))
 
 
 class SendFailed(PlannerError):

@@ -98,10 +98,7 @@ def needs_password(request: HttpRequest) -> bool:
 
 
 def check_verified(request: HttpRequest, user: User, password: str) -> None:
-    """Raise NotAllowed unless the user was verified recently, or ``password`` is correct.
-
-    Raise TooManyAttempts after ``MAX_WRONG`` wrong passwords within a minute. Then admins are told.
-    """
+    """Raise NotAllowed unless the user was verified recently, or ``password`` is correct."""
     if not needs_password(request):
         return
     if not user.has_usable_password():

@@ -69,11 +69,7 @@ def profile_compute(
 def profile_fit(
     *, user: User | None, calibration: Calibration, spec: ProfileSpec, idempotency_key: str = ""
 ) -> ProfileVersion:
-    """Fit benchmark rows, and store the profile with its errors as the next version of its name.
-
-    ``base`` is an estimated profile for what the rows do not measure. Linear profiles need it only
-    if the rows are a sweep of loads or do not measure prefill.
-    """
+    """Fit benchmark rows, and store the profile with its errors as the next version of its name."""
     check_may_plan(user)
     key = request_key(idempotency_key, ["fit", calibration.pk, asdict(spec)])
     if earlier := key.earlier_row(ProfileVersion.objects.filter(created_by=user)):

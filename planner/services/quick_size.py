@@ -80,7 +80,10 @@ def quick_size(question: SizeQuestion) -> dict[str, Any]:
 
 
 def loads_of(users: int) -> list[int]:
-    """Return the users per replica for each possible number of replicas, largest first."""
+    """Return loads to try: users per replica for each number of replicas, largest first.
+
+    Beyond 64 more replicas than the fewest, only powers of two remain, which saves estimates.
+    """
     fewest_replicas = max(1, ceil(users / MAX_PER_REPLICA))
     counts = {
         ceil(users / replicas)

@@ -157,6 +157,7 @@ def run_enqueue(*, run_id: int) -> None:
     """
     row = Run.everywhere.filter(pk=run_id)
     row.update(enqueued_at=timezone.now())
+    # On failure, the message counts as sent so long ago that the sweep replaces it at once.
     sent_before = timezone.now() - timedelta(seconds=2 * LOST_S)
     notify_workers(
         run_id,

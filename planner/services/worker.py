@@ -333,6 +333,7 @@ class _RunWatch:
         return self
 
     def __exit__(self, *_: object) -> None:
+        """Stop the thread that watches the run, and store its log."""
         self._stop.set()
         if self._threaded:
             self._thread.join()

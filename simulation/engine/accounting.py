@@ -33,7 +33,7 @@ def _kv_token_seconds(instance: Any, t: float) -> float:
 
     The KV tokens in use rise by ``decodes`` at the end of each iteration.
     """
-    x = t - instance.t0
+    x = t - instance.t0  # iteration j of the run takes dt + growth (j - 1) seconds
     if x == 0.0 or instance.k == 1:  # no iteration ended; half of the calls start at t0
         return float(instance.kv * x)
     steps = 0.0

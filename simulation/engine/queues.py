@@ -138,7 +138,7 @@ def _order_changes(state: Any, slot: int, t: float) -> float:
             if state.requests[r].preempted:
                 return np.inf
             left = _seconds_left(state, r, t)
-            expired = q & 1 and left < 0.0  # but not moved yet
+            expired = q & 1 and left < 0.0  # in a queue of unexpired requests: not moved yet
             earliest = 0.0 if expired else min(earliest, next_change(left, pool.tau_n, pool.tau_p))
     return t + earliest
 

@@ -172,7 +172,7 @@ def _prompt_seconds(state: Any, slot: int, r: int) -> float:
     ahead = instance.pending - instance.running - instance.waiting
     decodes, tokens = float(instance.decodes), float(chunk)
     context = float(instance.context) if instance.decodes > 0 else 0.0
-    pairs = tokens * 0.5 * request.isl
+    pairs = tokens * 0.5 * request.isl  # a token attends to half of the prompt on average
     seconds = iteration_seconds(state.curves[pool.curve], decodes, context, tokens, pairs)
     chunks = np.ceil((ahead + request.isl + request.generated) / chunk)
     return float(chunks * seconds * pool.pace * instance.slow)

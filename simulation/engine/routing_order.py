@@ -50,6 +50,7 @@ def rank(state: Any, slot: int) -> None:
     pool = state.pools[instance.pool]
     low, high, bound = 0, 0, NEVER
     if instance.status == READY:
+        # KV memory grows by a token per decode and iteration, from ``low`` to ``high`` in the run.
         coming = (instance.k - 1) * instance.decodes if instance.k > 1 else 0
         low, high = instance.kv, instance.kv + coming
         bound = _key(pool.router, instance, coming if pool.router == LEAST_REMAINING else 0)

@@ -59,10 +59,7 @@ def _newest_starting(state: Any, p: int) -> int:
 
 @kernel
 def _undo_drain(state: Any, p: int, t: float) -> None:
-    """Make the draining instance with the fewest remaining tokens ready again.
-
-    Instances of a soft scale-in come first.
-    """
+    """Make a draining instance ready: of a soft scale-in, then with the fewest tokens left."""
     pool = state.pools[p]
     slot = _least_work(state, p, DRAINING, t)
     settle(state, slot, t)

@@ -51,10 +51,8 @@ from simulation.performance.work import ACTIVATION, Iteration, Operator, iterati
 MICRO_BATCHES = 3  # MegaScale-Infer 4.1: three hide transfers of up to half a station's time
 EXPERTS = ("expert", "shared_")  # prefixes of the operators of layers with experts
 DENSE = ("gate_up_projection", "activation", "down_projection")  # operators of dense layers
-ATTENTION_OPERATORS = (
-    "expert_narrowing",
-    "expert_widening",
-)  # run before the transfer, which shrinks it
+# Run before the transfer, which shrinks it.
+ATTENTION_OPERATORS = ("expert_narrowing", "expert_widening")
 # Collectives of an ordinary instance, which the transfer between the sides replaces.
 SEARCH_PRECISION = ("dispatch", "combine", "experts_all_reduce", "feed_forward_all_reduce")
 ENDS = ("embedding", "embedding_all_reduce", "final_norm", "output_head", "logits_all_gather")

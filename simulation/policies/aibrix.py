@@ -131,6 +131,7 @@ class PodAutoscaler(ScalingPolicy):
         return counts
 
     def decide(self, observation: Observation) -> IntArray:
+        """Return each pool's stabilised recommendation by its metric, within its limits."""
         values = per_instance(self.metric, observation, self._kv)
         now, present = observation.time_s, observation.ready + observation.starting
         least, most = self._limits(now)

@@ -57,6 +57,7 @@ class Chiron(ScalingPolicy):
     name: str = "chiron"
 
     def reset(self, fleet: Fleet) -> IntArray:
+        """Group pools by what they serve, cheapest first, and read limits from the tiers."""
         self._fleet, self._ends = fleet, Endpoints(fleet)
         kinds = [pool_kind(pool, fleet) for pool in fleet.pools]
         self._places: dict[tuple[str, str], tuple[tuple[int, ...], tuple[int, ...]]] = {}
@@ -92,6 +93,7 @@ class Chiron(ScalingPolicy):
         return initial_counts(fleet)
 
     def decide(self, observation: Observation) -> Actions:
+        """Scale interactive and mixed pools by region, then batch pools by queue."""
         targets = observation.ready + observation.starting
         for interactive, mixed in self._places.values():
             self._scale_interactive(targets, interactive, mixed, observation)

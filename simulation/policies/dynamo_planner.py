@@ -68,10 +68,7 @@ def engine_rps(
 def _prompt_s(
     profile: Profile, tokens: FloatArray, isl: float, decodes: object, context: object
 ) -> FloatArray:
-    """Return the seconds to compute ``tokens`` of prompts in chunks of the token budget.
-
-    Each iteration also runs ``decodes`` sequences with ``context`` KV tokens together.
-    """
+    """Return the seconds of prompts of ``tokens`` in chunks, beside ``decodes`` sequences."""
     budget = profile.max_batch_tokens
 
     def chunk_s(size: object) -> FloatArray:
@@ -136,20 +133,28 @@ def within_budget(
     ``current`` and its requested value. At a full budget, nothing grows unless something else
     shrinks. Fleets beyond their budget shrink in proportion, to at least ``least`` each.
     """
-    total = sum(n * c for n, c in zip(current, cost, strict=True))
+
+    def price(counts: Sequence[int]) -> float:
+        return sum(count * c for count, c in zip(counts, cost, strict=True))
+
+    def distance(counts: Sequence[int]) -> int:
+        return sum(abs(target - count) for target, count in zip(asked, counts, strict=True))
+
+    total = price(current)
     if total > most + ROUNDING:
-        return tuple(max(least, int(n * most / total)) for n in current)
-    grows = any(a > n for a, n in zip(asked, current, strict=True))
-    shrinks = any(a < n for a, n in zip(asked, current, strict=True))
+        return tuple(max(least, int(count * most / total)) for count in current)
+    grows = any(target > count for target, count in zip(asked, current, strict=True))
+    shrinks = any(target < count for target, count in zip(asked, current, strict=True))
     if total >= most - ROUNDING and grows and not shrinks:
         return tuple(current)
     combinations = product(
-        *(range(min(n, a), max(n, a) + 1) for n, a in zip(current, asked, strict=True))
+        *(
+            range(min(count, target), max(count, target) + 1)
+            for count, target in zip(current, asked, strict=True)
+        )
     )
-    affordable = [way for way in combinations if sum(n * c for n, c in zip(way, cost, strict=True))
-            <= most + ROUNDING]  # fmt: skip
-    return min(affordable, key=lambda way: sum(abs(a - n) for a, n in zip(asked, way, strict=True)),
-               default=tuple(current))  # fmt: skip
+    affordable = [counts for counts in combinations if price(counts) <= most + ROUNDING]
+    return min(affordable, key=distance, default=tuple(current))
 
 
 @dataclass(eq=False)
@@ -193,6 +198,7 @@ class DynamoPlanner(ScalingPolicy):
         self._decode = DECODE.get(self.target, self.decode_kv)
 
     def reset(self, fleet: Fleet) -> IntArray:
+        """Form the pools or pairs that scale together; for ``sla``, size their engines."""
         counts = initial_counts(fleet)
         self._units: list[tuple[int, ...]] = []
         for service in services(fleet):
@@ -217,6 +223,7 @@ class DynamoPlanner(ScalingPolicy):
         return counts
 
     def decide(self, observation: Observation) -> IntArray:
+        """Return each unit's targets: by predicted demand for ``sla``, else by engine load."""
         targets = observation.ready + observation.starting
         for i, unit in enumerate(self._units):
             ready = [int(observation.ready[p]) for p in unit]

@@ -165,6 +165,7 @@ class EndpointPicker(ScalingPolicy):
             raise SimulationError(f"Policy {self.name!r}: second_target must be below target.")
 
     def reset(self, fleet: Fleet) -> IntArray:
+        """Prepare what the signal needs: roles, prefill speeds, or limits and windows."""
         counts = initial_counts(fleet)
         self._behaviour = HpaBehaviour(self._set.up, self._set.down, counts)
         self._least = np.where(counts > 0, self.min_replicas, 0)

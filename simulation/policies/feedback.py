@@ -64,6 +64,7 @@ class Feedback(ServiceController):
         return PREFILL if self.signal == TTFT else DECODE
 
     def reset(self, fleet: Fleet) -> IntArray:
+        """Take the stated target, else the tightest limit of an interactive tier on the signal."""
         counts = super().reset(fleet)
         target_s = self.target_s
         if target_s is None:
@@ -82,10 +83,7 @@ class Feedback(ServiceController):
         return counts
 
     def wanted(self, i: int, observation: Observation) -> tuple[int, int]:
-        """Return the direction of service ``i``'s driving role, and its number of instances.
-
-        The number is the present one times a fixed step (see the class).
-        """
+        """Return service ``i``'s direction, and its driving instances after a fixed step."""
         service = self.services[i]
         pools = list(self.driving(service))
         ready = int(observation.ready[pools].sum())

@@ -78,6 +78,7 @@ class Guarded(ScalingPolicy):
     name: str = "lt-g"
 
     def reset(self, fleet: Fleet) -> IntArray:
+        """Start the schedule, and allocate the guard's arrays, also for compiled code."""
         counts = self.schedule.reset(fleet)
         roles = [pool.role for pool in fleet.pools]
         idle = np.array([[role == other for role in roles] for other in (DECODE, PREFILL)])
@@ -120,6 +121,7 @@ class Guarded(ScalingPolicy):
         return counts
 
     def decide(self, observation: Observation) -> Actions:
+        """Return the guard's targets above the scheduled counts that are not lent."""
         self.schedule.observe(observation)
         step = self.schedule.step_at(observation.time_s)
         lent = np.zeros_like(step.counts) if step.lent is None else step.lent

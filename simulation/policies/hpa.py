@@ -82,6 +82,7 @@ class Hpa(ScalingPolicy):
         return counts
 
     def decide(self, observation: Observation) -> IntArray:
+        """Return stabilised recommendations; a pool without pods starts for requests."""
         metric = per_instance(self.metric, observation, self._kv)
         targets = observation.ready + observation.starting
         for p in range(len(targets)):
@@ -162,6 +163,7 @@ class Keda(Hpa):
         return counts
 
     def decide(self, observation: Observation) -> IntArray:
+        """Return the HPA's targets, but start from 0 and stop to 0 as KEDA does at its polls."""
         targets = super().decide(observation)
         now = observation.time_s
         metric = per_instance(self.metric, observation, self._kv)

@@ -134,6 +134,7 @@ class ModuleScaling(ScalingPolicy):
         return self._targets()
 
     def decide(self, observation: Observation) -> Actions:
+        """Act on each pool's modules; return the speeds, batches and KV memory that result."""
         assert self._fleet is not None, "reset comes first"
         now = observation.time_s
         for p in self._pools:
@@ -198,6 +199,7 @@ class ModuleScaling(ScalingPolicy):
         others = np.maximum(sharers - 1.0, 0.0) * busy[p] * np.ones(layout.room_bytes.size)
         for d, host in enumerate(layout.hosts):
             others[d] += busy[host] if self._serves(host) else 0.0
+        # Rounded, so that cached speeds hold for small changes of load.
         return np.asarray(np.round(others, 1), np.float64)
 
     def _displaced(

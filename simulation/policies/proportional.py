@@ -171,10 +171,7 @@ class Proportional(ServiceController):
         return (ComputedParameter(f"target of {words}", targets), *super().computed_parameters())
 
     def _piling_up(self, i: int, observation: Observation) -> float:
-        """Return the instances that serve the piled-up requests at the target; 0 without a pile.
-
-        If the pile does not grow, these are the ready and starting instances.
-        """
+        """Return the instances that serve the piled-up requests at the target; 0 without a pile."""
         pool_list = list(self.driving(self.services[i]))
         ready = int(observation.ready[pool_list].sum())
         present_before, flight_before = self._before[i]

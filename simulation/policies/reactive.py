@@ -43,6 +43,7 @@ class UnifiedReactive(ScalingPolicy):
         return initial_counts(fleet)
 
     def decide(self, observation: Observation) -> IntArray:
+        """Move endpoints by one instance beyond the thresholds, unless they rest or start."""
         ends = self._ends
         targets = observation.ready + observation.starting
         utilisation = ends.reading(observation, self.sees)

@@ -154,7 +154,7 @@ class TokenVelocity(ScalingPolicy):
         present: tuple[int, ...],
         observation: Observation,
     ) -> tuple[int, int]:
-        """Return the change of both roles to their needs; lower ones count after ``keep_s``."""
+        """Return both roles' changes: up to the present need, down to the most of ``keep_s``."""
         kept = self._kept[i]
         if not kept:  # replicas that run at first stay as long as others
             kept.append((observation.time_s, *present))
@@ -163,6 +163,7 @@ class TokenVelocity(ScalingPolicy):
             kept.popleft()
         change = []
         for side in range(2):
+            # A row of ``kept`` is a time and the replicas of both roles.
             now, most = int(kept[-1][1 + side]), int(max(row[1 + side] for row in kept))
             change.append(max(now - present[side], 0) - max(present[side] - most, 0))
         return change[0], change[1]

@@ -73,6 +73,7 @@ class UtilizationGated(ScalingPolicy):
         return self._schedule.reset(fleet)
 
     def decide(self, observation: Observation) -> Actions:
+        """Move endpoints toward the plan if utilisation or unexpected traffic requires it."""
         ends = self._ends
         now = observation.time_s
         targets = observation.ready + observation.starting

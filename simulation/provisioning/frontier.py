@@ -39,7 +39,7 @@ def frontiers(problem: OperatorProblem, fewest: IntArray | None = None) -> tuple
     fill_frontiers(operator_arrays(problem), max_replicas, np.ascontiguousarray(fewest), low, index)
     frontiers = []
     for v in range(count):
-        keep = np.flatnonzero(low[v, 1:] < low[v, :-1]) + 1
+        keep = np.flatnonzero(low[v, 1:] < low[v, :-1]) + 1  # slots that make it faster
         batch_and_parallel, r = np.divmod(index[v, keep], max_replicas)
         b, p = np.divmod(batch_and_parallel, problem.parallel.size)
         frontiers.append(Frontier(keep, low[v, keep], np.stack([b, p, r + 1], axis=1)))

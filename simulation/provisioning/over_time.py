@@ -339,9 +339,9 @@ def _outcome_under(phase: PhaseProblem, level: Level) -> tuple[bool, float]:
         assert level.replicas is not None
         latency = latency_of(phase, level.replicas)
     watts = fleet_watts(phase.problem, phase.power, level.devices, plan.batch, plan.parallel)
-    return latency <= phase.problem.slo_s, min(
-        watts, level.devices * max_watts
-    ) if max_watts else watts
+    if max_watts:
+        watts = min(watts, level.devices * max_watts)
+    return latency <= phase.problem.slo_s, watts
 
 
 def _demand_keys(rows: IntArray) -> list[Key]:

@@ -213,6 +213,7 @@ def _empty_state(plan: Plan, replicas: Replicas, where: Any) -> PackingState:
     for v in range(count):
         total[v] = plan.replicas[v]
         sojourn_s[v] = _sojourn_of(plan, v, total[v])
+    # Nothing is placed (-1) or slowed (1), and no value is stored yet.
     return PackingState(
         where, begins, ends, np.full(shards, -1, np.int64), np.full(shards, -1, np.int64),
         np.ones(shards), total, sojourn_s,

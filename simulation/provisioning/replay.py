@@ -366,12 +366,15 @@ def _join_graphs(graphs: Sequence[Graph], devices: int) -> Graph:
 
     def shifted(name: str, sizes: list[int]) -> IntArray:
         """Return an index array, each part shifted by the sizes before it."""
-        before = np.r_[0, np.cumsum(sizes)][:-1]
-        ends = [getattr(graph, name) for graph in graphs]
+        offsets = np.r_[0, np.cumsum(sizes)][:-1]
+        arrays = [getattr(graph, name) for graph in graphs]
         # Offsets have one more element than items: the end of a part is the start of the next.
         cut = name not in ("children", "station")
-        values = [e[:-1] + b if cut else e + b for e, b in zip(ends, before, strict=True)]
-        return np.concatenate([*values, [before[-1] + ends[-1][-1]]] if cut else values)
+        values = [
+            indices[:-1] + offset if cut else indices + offset
+            for indices, offset in zip(arrays, offsets, strict=True)
+        ]
+        return np.concatenate([*values, [offsets[-1] + arrays[-1][-1]]] if cut else values)
 
     stations = [graph.batch.size for graph in graphs]
     replicas = [graph.station.size for graph in graphs]

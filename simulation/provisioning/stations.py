@@ -253,10 +253,7 @@ def _release_replicas(g: Graph, p: Passes, run: ReplayState, r: int, t: float) -
 
 @inlined_kernel
 def _deliver(g: Graph, run: ReplayState, v: int, first: int) -> None:
-    """Deliver a batch of station ``v``, from request ``first`` on, to the following stations.
-
-    A request is enqueued there once all preceding stations have delivered it.
-    """
+    """Deliver a batch of station ``v`` to stations whose predecessors all delivered it."""
     r = first
     while r >= 0:
         following = run.after[v, r]

@@ -255,10 +255,7 @@ def _reached_speeds(timing: Timing, operator: Operator, gpu: GpuSpec) -> tuple[f
 def _count_measured(
     into: FloatArray, seconds: FloatArray, timing: Timing, operator: Operator, it: Iteration
 ) -> None:
-    """Add ``seconds`` of a call to row 0 of ``into`` if measured, or to row 1 if extrapolated.
-
-    ``OperatorTiming.measured`` is 1 for a measured time, 0.5 for an extrapolated one.
-    """
+    """Add ``seconds`` of a call to row 0 of ``into`` if measured, or to row 1 if extrapolated."""
     if isinstance(timing, OperatorTiming):
         measured = timing.measured(operator, it)
         into[0] += np.where(measured == 1.0, seconds, 0.0)

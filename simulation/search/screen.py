@@ -82,9 +82,8 @@ def speeds_of(instances: Sequence[Instance], requests: Requests) -> Speeds:
     decode, prompt, longer, limit = (np.zeros(shape) for _ in range(4))
     context = requests.workload.facts.decode_context
     isl, work = np.array([float(requests.isl)]), requests.workload
-    index_of_speeds: dict[
-        tuple[int, int, int, int], int
-    ] = {}  # engines may differ in their start only
+    # Engines may differ in their start only.
+    index_of_speeds: dict[tuple[int, int, int, int], int] = {}
     for k, instance in enumerate(instances):
         p = instance.profile
         speed_key = (id(p.curve), p.max_batch, p.max_batch_tokens, p.kv_capacity_tokens)

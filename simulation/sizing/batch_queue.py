@@ -283,10 +283,7 @@ def _pool_occupancy(speed: Speeds, workload: Workload, instances: int) -> Occupa
 
 
 def _decode_share(speed: Speeds, workload: Workload) -> float:
-    """Return the squared share of a request's residence that grows with its output length.
-
-    The variance of the residence is that of the output length times this.
-    """
+    """Return the squared share of a request's residence that grows with its output."""
     gaps = (workload.facts.mean_osl - 1.0) * float(speed.gap_s[-1])
     return (gaps / float(speed.residence_s[-1])) ** 2
 

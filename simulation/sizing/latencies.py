@@ -44,12 +44,12 @@ def transfer_time(link: KvLink | None, workload: Workload, senders: int) -> Spre
         mean, load = float(seconds.mean()), rate / links * float(seconds.mean())
         if load >= 1.0:
             return Spread(np.array([np.inf]), np.ones(1))
-        scv = float(seconds.var()) / mean**2
+        squared_cv = float(seconds.var()) / mean**2
         points, share = unit_gamma()
         # M/G/1 wait of those that wait (Pollaczek and Khinchine), taken as exponential.
-        late = (1.0 + scv) / 2.0 * mean / (1.0 - load)
+        waits_s = (1.0 + squared_cv) / 2.0 * mean / (1.0 - load)
         total = sum_of(
-            total, spread(np.append(0.0, late * points), np.append(1.0 - load, load * share))
+            total, spread(np.append(0.0, waits_s * points), np.append(1.0 - load, load * share))
         )
     return sum_of(total, spread(size / slower))
 

@@ -162,11 +162,11 @@ def interpolate_points(points: list[PoolPoint], max_instances: int = MAX_INSTANC
 
 
 def _extrapolated_share(points: list[PoolPoint], n: int, full: float) -> float:
-    """Return the extrapolated share of the saturated rate that ``n`` instances sustain.
+    """Return the share of the saturated rate that ``n`` instances sustain, from smaller pools.
 
-    ``full`` is the saturated rate of one instance.
+    ``full`` is the saturated rate of one instance. The share is about linear in 1 / sqrt(n), so the
+    line through the two largest pools is continued. With one pool, it leads to ``NEAR_FULL``.
     """
-    # The share is about linear in 1 / sqrt(n).
     inverse_root, last = 1.0 / sqrt(n), points[-1]
     last_share = last.max_rps / (last.instances * full)
     last_inverse_root = 1.0 / sqrt(last.instances)

@@ -196,12 +196,12 @@ def fronts_of(
 def row_of(rated: Rated, query: DeploymentQuery, shape: ModelShape, fit: EstimateFit) -> Row:
     """Return the row of one rated candidate; facts that are not known are None."""
     candidate, decode = rated.candidate, rated.candidate.decode
-    where, first = decode.where, candidate.prefill
-    mode = "agg" if first is None else "disagg"
-    tokens, answers = rated.rate * (query.isl + query.osl), rated.rate * query.osl
+    where, prefill = decode.where, candidate.prefill
+    mode = "agg" if prefill is None else "disagg"
+    tokens, output_tokens = rated.rate * (query.isl + query.osl), rated.rate * query.osl
     usd = _finite(candidate.usd_per_hour)
     power = power_w(rated, query, shape)
-    many = None if query.rps is None else copies_needed(rated.rate, query.rps)
+    instances = None if query.rps is None else copies_needed(rated.rate, query.rps)
     tbt = _finite(rated.tbt_s)
     return Row(
         gpu=decode.gpu.name,
@@ -212,32 +212,32 @@ def row_of(rated: Rated, query: DeploymentQuery, shape: ModelShape, fit: Estimat
         engine=decode.engines[0],
         engines=decode.engines,
         mode=mode,
-        prefill=None if first is None else side_of(first, candidate.prefills),
-        decode=None if first is None else side_of(decode, candidate.decodes),
+        prefill=None if prefill is None else side_of(prefill, candidate.prefills),
+        decode=None if prefill is None else side_of(decode, candidate.decodes),
         max_rps=rated.rate,
         rps_per_gpu=rated.rps_per_gpu,
         usd_per_gpu_hour=_finite(decode.usd_per_gpu_hour),
         usd_per_hour=usd,
         usd_per_mtok=None if usd is None else usd / (tokens * 3600.0 / MTOK),
-        usd_per_mtok_output=None if usd is None else usd / (answers * 3600.0 / MTOK),
+        usd_per_mtok_output=None if usd is None else usd / (output_tokens * 3600.0 / MTOK),
         ttft_ms=_finite_ms(rated.ttft_s),
         tbt_ms=_finite_ms(rated.tbt_s),
-        tokens_per_s=answers,
+        tokens_per_s=output_tokens,
         tokens_per_s_user=1.0 / tbt if tbt else None,
         memory_gb=max(
             _memory_bytes(instance, sequences, query, shape)
             for instance, sequences in _sequences(rated, query)
         ) / 1e9,
         power_w=power,
-        j_per_token=power / answers,
+        j_per_token=power / output_tokens,
         bound_by=rated.bound_by,
         checked=rated.judged,
         expected_error=expected_error(
             fit, _cell_selector(rated, query, shape), shape, decode.gpu
         ),
-        instances=many,
-        fleet_gpus=None if many is None else many * candidate.gpus,
-        fleet_usd_per_hour=None if many is None or usd is None else many * usd,
+        instances=instances,
+        fleet_gpus=None if instances is None else instances * candidate.gpus,
+        fleet_usd_per_hour=None if instances is None or usd is None else instances * usd,
         max_batch=decode.profile.max_batch,
         max_batch_tokens=decode.profile.max_batch_tokens,
     )  # fmt: skip

@@ -135,11 +135,14 @@ class Driver:
         past = []
         for _, rolling in self.rolled:
             per_period = rolling.window.bins_per_period
-            room = np.stack(
-                [rolling.planned(height_at(k, perfect=self.perfect)) for k in COVERAGE_LEVELS]
+            planned_peaks = np.stack(
+                [
+                    rolling.planned(height_at(level, perfect=self.perfect))
+                    for level in COVERAGE_LEVELS
+                ]
             )
-            room = room.reshape(len(COVERAGE_LEVELS), -1, per_period).max(axis=2)
-            past.append(PastPeriods(room, rolling.actual.reshape(-1, per_period)))
+            planned_peaks = planned_peaks.reshape(len(COVERAGE_LEVELS), -1, per_period).max(axis=2)
+            past.append(PastPeriods(planned_peaks, rolling.actual.reshape(-1, per_period)))
         return past
 
     def level_covering(self, share: float) -> float:

@@ -60,14 +60,14 @@ class PlacingPolicy(Wrapper):
     def reset(self, fleet: Fleet) -> IntArray:
         """Place the initial fleet, and return its counts by pool."""
         counts = super().reset(fleet)
-        low, high = (
+        minimum, maximum = (
             np.array([getattr(pool, limit) for pool in fleet.pools], np.int64)
             for limit in ("minimum", "maximum")
         )
-        if not self._looks:
+        if not self._looks:  # before the first decision
             # Sums over decisions: instances without a place, and shares of the bandwidth.
-            self._refused, self._shares = np.zeros(len(low)), np.zeros(len(low))
-        self._problem = self._placement_problem(np.clip(counts, low, high))
+            self._refused, self._shares = np.zeros(len(minimum)), np.zeros(len(minimum))
+        self._problem = self._placement_problem(np.clip(counts, minimum, maximum))
         self._sends = np.array([pool.link is not None for pool in fleet.pools])
         if not self._looks:  # after a controller restart, the existing placement stays
             self._placement = run_algorithm4(self._problem)

@@ -174,16 +174,16 @@ def level_load(load: FloatArray, work: FloatArray, bins: int) -> float:
     high = float(load.max() + work.max())
     # Two periods in a row: work that arrives late in the first one is done in the second.
     load, work = np.tile(load, 2), np.tile(work, 2)
-    come = np.cumsum(work)
+    arrived = np.cumsum(work)
 
     def enough(carried: float) -> bool:
-        # Work left after each bin: the largest surplus of work over free capacity since any bin.
         """Return whether a capacity of ``carried`` serves all load and does all work in time."""
+        # Work left after each bin: the largest surplus of work over free capacity since any bin.
         surplus = np.append(0.0, np.cumsum(work - (carried - load)))
         left = (surplus - np.minimum.accumulate(surplus))[1:]
-        done = come - left
-        due = come[: max(0, len(come) - bins)]
-        return bool(np.all(done[len(come) - len(due) :] >= due - 1e-9 * (1.0 + come[-1])))
+        done = arrived - left
+        due = arrived[: max(0, len(arrived) - bins)]  # work is due ``bins`` after its arrival
+        return bool(np.all(done[len(arrived) - len(due) :] >= due - 1e-9 * (1.0 + arrived[-1])))
 
     if not work.any() or enough(low):
         return low

@@ -26,9 +26,8 @@ from simulation.fleet import Tier
 LOOSENED_BY = 0.1  # share of a limit by which it is loosened to price a millisecond
 POINT = 0.01  # one point of quantile
 RESOLVE_S = 5.0  # time limit of each solve
-LEVEL_RANGE = 2 * NormalDist().inv_cdf(
-    0.9
-)  # standard deviations between the 10% and the 90% quantile
+# Standard deviations between the 10% and the 90% quantile.
+LEVEL_RANGE = 2 * NormalDist().inv_cdf(0.9)
 RE_SOLVED = "planned again with the limit moved"
 LIMITS = {"ttft_s": "TTFT", "tbt_s": "TBT"}
 
@@ -188,7 +187,7 @@ def _quantile(
     quantiles imply. Return None if the quantile would reach 1, or if the demand would not change.
     """
     traffic = inputs.traffic
-    more = np.zeros_like(dearest.problem.demand_tps)
+    extra_tps = np.zeros_like(dearest.problem.demand_tps)
     for forecast in planned.forecasts:
         level = 0.5 if forecast.height.level is None else forecast.height.level
         if level + POINT >= 1:
@@ -197,11 +196,11 @@ def _quantile(
         rise = (scipy.special.ndtri(level + POINT) - scipy.special.ndtri(level)) * spread
         cell = traffic.models.index(forecast.key.model), traffic.regions.index(forecast.key.region)
         by_period = rise.reshape(len(planned.load.tps), -1) / inputs.window.bin_s
-        more[cell] += by_period[dearest.period]
-    if not more.any():
+        extra_tps[cell] += by_period[dearest.period]
+    if not extra_tps.any():
         return None
     return solve_moved(
-        replace(dearest.problem, demand_tps=dearest.problem.demand_tps + more),
+        replace(dearest.problem, demand_tps=dearest.problem.demand_tps + extra_tps),
         dearest.plan,
         Move("quantile", "One point of quantile more (normal errors assumed)", 1.0, "point"),
         options=dearest.options,

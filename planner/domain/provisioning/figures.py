@@ -175,6 +175,7 @@ def level_figures(case: Case, level: Level) -> LevelFigures:
 
 
 def _replayed_figures(level: Level) -> ReplayedFigures | None:
+    """Return a level's replayed latencies in milliseconds; None without a replay."""
     replayed = level.replayed
     if replayed is None:
         return None

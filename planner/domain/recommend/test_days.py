@@ -294,6 +294,7 @@ class TestDays:
         study = self.forecast_day.study()
         window, trace = study.window, study.trace
         length_s = min(hours * HOUR_S, window.duration_s)
+        # Spans that begin every five minutes, or after each other if they are shorter.
         begins = np.arange(0.0, window.duration_s - length_s + 1e-6, min(300.0, length_s))
         edges = np.searchsorted(trace.arrival_s, np.stack([begins, begins + length_s]))
         at_s = window.start_s + float(begins[int(np.argmax(edges[1] - edges[0]))])
@@ -340,9 +341,9 @@ def changed(study: Study, trace: Trace, demand: Demand) -> Study:
     """Return the study with other traffic in its window; policies see it only as it arrives."""
     traffic = replace(study.traffic, demand=demand)
     sizes = replace(study.sizes, later=(), at=None)
-    made = replace(study, traffic=traffic, sizes=sizes, trace=trace)
-    peak, misfit = static_at_peak(made.plan_input)
-    return replace(made, peak=peak, misfit=misfit)
+    changed_study = replace(study, traffic=traffic, sizes=sizes, trace=trace)
+    peak, misfit = static_at_peak(changed_study.plan_input)
+    return replace(changed_study, peak=peak, misfit=misfit)
 
 
 def _case(study: Study) -> Case:

@@ -88,6 +88,7 @@ class FlatFleets:
         return fleet_from_today(study, fleet, range(len(counts)), policy, lend=lend), policy
 
     def _replay(self, counts: IntArray) -> Summary:
+        """Return the figures of a replay of the policy that starts with ``counts``."""
         study = self.study
         self.progress(0.5, "Comparing at equal attainment")
         fleet, policy = self._started_fleet(counts)

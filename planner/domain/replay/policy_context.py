@@ -93,6 +93,7 @@ def policy_context_of(
         inputs = study.plan_input
         inputs = inputs.at_once() if plan.periods == ALL else inputs
         known = None
+        # ``planned`` is the plan of the default kind. Of it, another load factor changes the load.
         if planned is None or replace(plan, load_factor=1.0) != Plan():
             load = loads_known.of(plan, planning)
         else:

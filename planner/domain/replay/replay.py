@@ -105,6 +105,7 @@ def run_policy(
     context = policy_context_of(study, seed=seed, progress=progress, shared=shared)
     if policy.traits.reads_future and "load_factor" not in policy.model_fields_set:
         loads = shared.loads or Loads(study)
+        # The search of an oracle's load factor takes most of the time.
         ready = _oracle(study, policy, context, loads, seed, part(progress, 0, 0.9))
     else:
         ready = policy.build(context)

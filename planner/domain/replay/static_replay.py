@@ -148,7 +148,7 @@ def served_by(study: Study, counts: IntArray, seed: int, known: Known) -> Served
     """
     models = range(len(study.hardware.models))
     goals = {tier.name: tier.attainment for tier in study.hardware.tiers}
-    window = FlatWindow(study, models, goals, seed, lambda: None, known)
+    window = FlatWindow(study, models, goals, seed, alive=lambda: None, known=known)
     window.meets(counts)  # fills ``known``
     results = [known.get(window.key(m, counts)) for m in models]
     if any(result is None for result in results):

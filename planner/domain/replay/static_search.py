@@ -105,7 +105,8 @@ def holds(
 ) -> bool:
     """Return whether a static fleet of ``counts`` ``[pools]`` meets the ``goals`` of every tier."""
     models, known = range(len(study.hardware.models)), {} if known is None else known
-    return _judge([study], models, [goals], seed, lambda: None, known, {})(counts)
+    meets = _judge([study], models, [goals], seed, alive=lambda: None, known=known, requests={})
+    return meets(counts)
 
 
 def _judge(

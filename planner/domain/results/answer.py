@@ -166,6 +166,7 @@ class _Requests:
 
 
 def _requests(study: Study, run: PolicyRun) -> _Requests:
+    """Return what the run's plan requests, or without a plan its first fleet."""
     if run.plan is not None:
         return _requests_of_plan(study, run.plan)
     initial = np.zeros((1, *study.hardware.minimum.shape), np.int64)
@@ -182,6 +183,7 @@ def _requests_of_plan(study: Study, plan: ScalingPlan) -> _Requests:
 
 
 def _schedule(study: Study, requests: _Requests) -> ReplicaSchedule:
+    """Return the requests as rows, one per change, of the pools that are ever used."""
     counts = requests.counts
     used = [p for p in range(counts.shape[1]) if counts[:, p].any()]
     changed = np.r_[True, (np.diff(counts, axis=0) != 0).any(axis=1)]

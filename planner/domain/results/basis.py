@@ -197,6 +197,7 @@ def frame_of(study: Study, *, kept: bool = False) -> Frame:
 
 
 def replayed_traffic(study: Study, *, kept: bool = False) -> ReplayedTraffic:
+    """Return how much traffic was replayed, on how many cells, and how accurate percentiles are."""
     drawn, cells = len(study.trace), study.cells
     sentences = []
     if cells > 1:
@@ -312,6 +313,7 @@ def facts_at(hardware: Hardware, sizes: Sizes) -> tuple[Fact, ...]:
 def _sized_replica(
     hardware: Hardware, place: tuple[int, int], tier: str, capacity: Capacity, sizes: Sizes
 ) -> SizedReplica:
+    """Return the capacity of a replica for a result; ``place`` is its model and column."""
     source = provenance_at(hardware.profiles[place], sizes.outside(place))
     return SizedReplica(
         replica=replica_of(hardware, *place),

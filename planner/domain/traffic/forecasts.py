@@ -197,12 +197,12 @@ def _errors(
     """
     rows = (-1, window.bins_per_period)
     history = series.values[: round((window.start_s - series.start_s) / window.bin_s)]
-    a, m = actual.reshape(rows), mean.reshape(rows)
+    actual_by_period, mean_by_period = actual.reshape(rows), mean.reshape(rows)
     figures = {
-        "wape": wape(a, m),
-        "peak_wape": peak_wape(a, m),
-        "mase": mase(a, m, history),
+        "wape": wape(actual_by_period, mean_by_period),
+        "peak_wape": peak_wape(actual_by_period, mean_by_period),
+        "mase": mase(actual_by_period, mean_by_period, history),
         "coverage80": coverage(actual, low, high),
-        "bias": bias(a, m),
+        "bias": bias(actual_by_period, mean_by_period),
     }
-    return {name: float(v) if np.isfinite(v) else None for name, v in figures.items()}
+    return {name: float(value) if np.isfinite(value) else None for name, value in figures.items()}

@@ -58,17 +58,20 @@ def _arrivals(
     interactive = [t for t, tier in enumerate(traffic.tiers) if tier not in traffic.deferrable]
     trace = traffic.measured
     rows = slice(trace.before(start_s), trace.before(end_s))
-    ours = (trace.model[rows] == m) & np.isin(trace.tier[rows], interactive)
-    arrivals = [trace.arrival_s[rows][ours] + trace.start_s]
-    regions = [trace.region[rows][ours].astype(np.int64)]
+    selected = (trace.model[rows] == m) & np.isin(trace.tier[rows], interactive)
+    arrivals = [trace.arrival_s[rows][selected] + trace.start_s]
+    regions = [trace.region[rows][selected].astype(np.int64)]
     for source in traffic.binned:
         if source.model != m or end_s <= start_s:
             continue
         expected = source.expected(start_s, end_s)
-        since = max(start_s, end_s - (end_s - start_s) * min(1.0, MOST_DRAWN / max(expected, 1.0)))
-        for region, tier, arrival in source.arrivals(since, end_s, rng):
+        # Draw at most about MOST_DRAWN requests: the last ones of the span.
+        drawn_from_s = max(
+            start_s, end_s - (end_s - start_s) * min(1.0, MOST_DRAWN / max(expected, 1.0))
+        )
+        for region, tier, arrival in source.arrivals(drawn_from_s, end_s, rng):
             if tier in interactive:
-                inside = arrival[(arrival >= since) & (arrival < end_s)]
+                inside = arrival[(arrival >= drawn_from_s) & (arrival < end_s)]
                 arrivals.append(inside)
                 regions.append(np.full(len(inside), region, np.int64))
     return np.concatenate(arrivals), np.concatenate(regions)

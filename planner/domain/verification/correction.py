@@ -22,10 +22,8 @@ DAMPING = 0.005  # attainment this close above a tier's target needs no correcti
 PRECISION = 0.02  # factors closer than this share are not worth telling apart
 GROWTH = 1.25  # step up after a factor held, while none is known to miss
 MAX_FACTOR = 4.0  # largest factor
-LEAST_STEP, MOST_STEP = (
-    0.03,
-    0.3,
-)  # share taken off after a miss, while no factor is known to hold
+# Share taken off after a miss, while no factor is known to hold.
+LEAST_STEP, MOST_STEP = (0.03, 0.3)
 BLAMED = 0.5  # a stage is corrected if it misses at least this share of the worst stage
 
 
@@ -62,7 +60,7 @@ def tier_standings(tiers: tuple[Tier, ...], run: PolicyRun) -> dict[str, TierSta
         standing = TierStanding(
             tier.name,
             row["attainment"] - tier.attainment,
-            (ttft_missed, max(missed - ttft_missed, 0.0)),
+            (ttft_missed, max(missed - ttft_missed, 0.0)),  # the others missed another limit
         )
         if row["model"] not in by_model or standing.spare < by_model[row["model"]].spare:
             by_model[row["model"]] = standing

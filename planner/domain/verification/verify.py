@@ -301,6 +301,7 @@ def _plan_again(ground: TestWindow, factors: FloatArray, progress: Progress) -> 
 def _replay(
     study: Study, planned: PlannedWindow, seed: int, progress: Progress, *, requests: bool = False
 ) -> PolicyRun:
+    """Simulate a plan in its window; with ``requests``, keep one row per request."""
     return run_policy(
         study,
         policy_of("lt-i"),

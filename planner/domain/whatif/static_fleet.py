@@ -47,9 +47,9 @@ def _fewest(pool_tps: FloatArray, theta_tps: float, needed: float) -> int:
 
 def missing_instances(hardware: Hardware, counts: IntArray) -> str:
     """Return a sentence if the fleet exceeds a limit of the scenario, else ""."""
-    taken = np.zeros(hardware.capacity_gpus.shape, np.int64)
+    used_gpus = np.zeros(hardware.capacity_gpus.shape, np.int64)
     for m, r, g in hardware.pool_index:
-        taken[r, hardware.columns[g].gpu] += counts[m, r, g] * hardware.profiles[m, g].tp
+        used_gpus[r, hardware.columns[g].gpu] += counts[m, r, g] * hardware.profiles[m, g].tp
         most = int(hardware.maximum[m, r, g])
         if counts[m, r, g] > most:
             return (
@@ -57,12 +57,12 @@ def missing_instances(hardware: Hardware, counts: IntArray) -> str:
                 f"{hardware.regions[r].name} needs {counts[m, r, g]:,} replicas. At most {most:,} "
                 "may run there."
             )
-    short = np.argwhere(taken > hardware.capacity_gpus).tolist()
+    short = np.argwhere(used_gpus > hardware.capacity_gpus).tolist()
     if short:
         r, t = short[0]
         return (
-            f"{hardware.regions[r].name} needs {taken[r, t]:,} {hardware.type_names[t]} and has "
-            f"{hardware.capacity_gpus[r, t]:,}. Simulate to find another fleet."
+            f"{hardware.regions[r].name} needs {used_gpus[r, t]:,} {hardware.type_names[t]} and "
+            f"has {hardware.capacity_gpus[r, t]:,}. Simulate to find another fleet."
         )
     return ""
 

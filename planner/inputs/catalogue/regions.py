@@ -40,11 +40,7 @@ def _regions() -> dict[str, CatalogueRegion]:
 
 
 def _curated(entry: dict[str, Any], texts: dict[str, str]) -> CatalogueRegion:
-    """Build a region of regions.yaml, with a source for each figure.
-
-    ``texts`` are the sources by the short names that figures cite. Its carbon intensity by hour is
-    the grid's daily course, scaled to the stated mean.
-    """
+    """Build a region of regions.yaml; ``texts`` has the source that each figure cites by a name."""
     figures = {
         "carbon_g_per_kwh": entry["carbon_g_per_kwh"],
         "pue": entry["pue"],

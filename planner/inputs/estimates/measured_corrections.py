@@ -283,11 +283,11 @@ def unchanged(deployments: Sequence[Deployment], fit: EstimateFit) -> list[Chang
 
 
 def corrected_estimate(estimate: Estimate, change: Change, osl: float) -> Estimate:
-    """Return the corrected estimate. Throughput is recomputed at the same concurrency."""
+    """Return the corrected estimate; throughput falls as requests take longer."""
     ttft, tbt = estimate.ttft_s * change.ttft, estimate.tbt_s * change.tbt
-    before = estimate.ttft_s + (osl - 1.0) * estimate.tbt_s
-    tokens = estimate.tokens_per_s * before / (ttft + (osl - 1.0) * tbt)
-    return replace(estimate, ttft_s=ttft, tbt_s=tbt, tokens_per_s=tokens)
+    seconds = estimate.ttft_s + (osl - 1.0) * estimate.tbt_s
+    tokens_per_s = estimate.tokens_per_s * seconds / (ttft + (osl - 1.0) * tbt)
+    return replace(estimate, ttft_s=ttft, tbt_s=tbt, tokens_per_s=tokens_per_s)
 
 
 LOADS = (1.0, 4.0, 16.0, 64.0, 256.0)  # candidate concurrencies of the next measurement

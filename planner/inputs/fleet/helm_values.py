@@ -82,21 +82,21 @@ def _compose(services: Body) -> Iterator[RunningPool]:
 def _llmd(body: Body) -> Iterator[RunningPool]:
     """Yield the pools of llm-d: decode, and prefill where it is enabled."""
     model, artifacts = section(body, "model"), section(body, "modelArtifacts")
-    named = one_line(model.get("huggingfaceId") or model.get("name") or artifacts.get("name"))
-    named = named or model_of_path(one_line(artifacts.get("uri")))
+    model_name = one_line(model.get("huggingfaceId") or model.get("name") or artifacts.get("name"))
+    model_name = model_name or model_of_path(one_line(artifacts.get("uri")))
     scaling = section(body, "eppKedaSaturation")
     alone = section(body, "standalone")
     parts = {role: section(body, role) for role in ("prefill", "decode")}
-    on = {role: part for role, part in parts.items() if part and _runs(part)}
+    enabled = {role: part for role, part in parts.items() if part and _runs(part)}
     if alone and alone.get("enabled"):
-        on = {"decode": alone}
-    for role, part in on.items():
+        enabled = {"decode": alone}
+    for role, part in enabled.items():
         pool = _role(part)
         pool = replace(
             pool,
             name=one_line(body.get("fullnameOverride") or body.get("name")),
-            model=named or pool.model,
-            role=role if len(on) > 1 else pool.role,
+            model=model_name or pool.model,
+            role=role if len(enabled) > 1 else pool.role,
             replicas=1 if (count := whole_number(part.get("replicas"))) is None else count,
         )
         if scaling.get("enabled") and role == "decode":
@@ -147,7 +147,9 @@ def _production_stack(spec: Body) -> Iterator[RunningPool]:
         facts = engine_facts(["vllm", "serve", *extra])
         terms = {"nodeSelectorTerms": row.get("nodeSelectorTerms")}
         affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
-        placed = pod_facts({"spec": {"affinity": affinity, **row}}, always=True) or RunningPool()
+        facts_of_pod = (
+            pod_facts({"spec": {"affinity": affinity, **row}}, always=True) or RunningPool()
+        )
         count = whole_number(row.get("replicaCount"))
         scaled = bool(keda.get("enabled"))
         yield replace(
@@ -157,7 +159,7 @@ def _production_stack(spec: Body) -> Iterator[RunningPool]:
             tp=whole_number(config.get("tensorParallelSize")) or facts.tp,
             pp=whole_number(config.get("pipelineParallelSize")) or facts.pp,
             gpus=whole_number(row.get("requestGPU")),
-            gpu=placed.gpu,
+            gpu=facts_of_pod.gpu,
             engine="vllm",
             engine_version=one_line(row.get("tag")).removeprefix("v"),
             max_batch=whole_number(config.get("maxNumSeqs")) or facts.max_batch,

@@ -59,11 +59,7 @@ def series_name(model: str, region: str, tier: str, name: str) -> str:
 
 
 def _grids(samples: Samples, name: str) -> tuple[list[Grid], list[str]]:
-    """Return one grid of bins per series, and notes on gaps and corrections.
-
-    All grids span the time from the first to the last bin with a count. Raise IngestError if there
-    is none, or if there are too many bins.
-    """
+    """Return a grid of bins per series over one span of time, and notes on gaps and corrections."""
     counted = samples.bins.filter(pl.any_horizontal(pl.col(*AMOUNTS).is_not_null()))
     if counted.is_empty():
         raise IngestError(

@@ -148,10 +148,7 @@ def measured_speed(
     where: Arrangement,
     times: Times | None,
 ) -> GraphProfile:
-    """Return ``profile`` with decode and prefill times corrected by the measurements ``times``.
-
-    A negligible correction changes nothing. The error becomes that of the measurements, if lower.
-    """
+    """Return ``profile`` with its times and error corrected by the measurements ``times``."""
     if times is None:
         return profile
     deployed = deployment_of(

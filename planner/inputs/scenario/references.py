@@ -16,11 +16,7 @@ Path = tuple[str | int, ...]
 
 
 def references(scenario: Scenario) -> list[tuple[Path, str]]:
-    """Return problems that concern several sections of a scenario, each with its path.
-
-    Most are names that occur twice or that another section lacks. The others are entries of
-    ``fleet.today`` that contradict, and policies or tiers that do not fit.
-    """
+    """Return problems that concern several sections of a scenario, each with its path."""
     problems: list[tuple[Path, str]] = []
     models = {model.name for model in scenario.models}
     regions = {region.name for region in scenario.regions}

@@ -124,9 +124,8 @@ class PlanSettings:
     spare: SpareSettings
     periods: str  # one: each period from the one before; all: all at once
     lend_share: float | None  # income of a lent instance, as a share of its price
-    reroute: (
-        FloatArray | None
-    )  # [r, r] share of a region's demand that another may serve; None: any
+    # [r, r] share of a region's demand that another may serve; None: any.
+    reroute: FloatArray | None
     limited: str | None  # which demand to serve if not all fits; None: no plan
     criticality: str  # of greedy choices: tier (each tier of a model) or model
     model_worth: FloatArray  # [l] worth of a token

@@ -375,6 +375,7 @@ def cells_within(
 @cache
 def compiled() -> None:
     """Compile ``cheapest_cells`` and ``cells_within``, so that no time limit pays for it."""
+    # Arrays with the types and dimensions of real ones, for a problem of one cell.
     theta, three, two = np.ones((1, 1)), np.ones((1, 1, 1)), np.ones((1, 1))
     counts = np.ones((1, 1, 1), np.int64)
     cheapest_cells(

@@ -280,6 +280,7 @@ def cheapest_pools(
             )
             _fill_tables(cell, need[model, region], -np.inf, gain, cost, origin, top, base)
             x[model, region], low[model, region] = origin, base[1]
+            # ``base`` is what ``origin``, the counts with the least cost, carry and cost.
             missing = need[model, region] - base[0]
             if missing <= 0.0:
                 continue
@@ -403,6 +404,7 @@ def pools_within(
 @cache
 def compiled_pools() -> None:
     """Compile ``cheapest_pools`` and ``pools_within``, so that no time limit pays for it."""
+    # Arrays with the types and dimensions of real ones, for a problem of one cell.
     single, two, three = np.ones(1), np.ones((1, 1)), np.ones((1, 1, 1))
     counts = np.ones((1, 1, 1), np.int64)
     cell = (three, two, counts, three, three, counts, counts, two, single, two)

@@ -144,6 +144,7 @@ def _unserved_by_unproven(problem: HorizonProblem, target: IntArray) -> FloatArr
     out = np.zeros((len(target), len(problem.demand), len(problem.first.models)))
     for period, window in enumerate(problem.windows):
         served = carried_tps(window, target[period]).min(axis=0).sum(axis=1)
+        # Within the solver's tolerance, all is served.
         out[period, -1] = np.maximum(0.0, global_need_tps(window) * (1 - 1e-6) - served)
     return out
 

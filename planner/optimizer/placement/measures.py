@@ -160,10 +160,7 @@ def measure_units(
 def _lowest_level(
     above: Callable[[int], IntArray], node: IntArray, unit: IntArray, count: int
 ) -> IntArray:
-    """Return the lowest level of the network at which one place holds a whole unit.
-
-    ``above(level)`` has the place of each node at a level.
-    """
+    """Return the lowest level at which one place, of ``above(level)``, holds a whole unit."""
     lowest = np.full(count, CENTRE, np.int64)
     for level in (CENTRE, S2, S1, RACK, NODE):  # downwards, so that the lowest remains
         lowest[_single_valued(above(level)[node], unit, count)] = level

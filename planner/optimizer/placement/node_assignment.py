@@ -113,9 +113,12 @@ def _switches_of_replicas(
 ) -> dict[tuple[int, int, int, int], list[int]]:
     """Return switches of wide units' replicas, by service, role, alternative and subgroup class."""
     switches_of: dict[tuple[int, int, int, int], list[int]] = {}
-    for (kind, s, r, a, c, p), n in counts.items():
+    for (kind, service, role, alternative, switch_class, pool), replicas in counts.items():
         if kind == "part":
-            switches_of.setdefault((s, r, a, p), []).extend([kinds.switches[c][0]] * n)
+            # A class is a single switch here.
+            switch = kinds.switches[switch_class][0]
+            key = (service, role, alternative, pool)
+            switches_of.setdefault(key, []).extend([switch] * replicas)
     return {key: sorted(switches) for key, switches in switches_of.items()}
 
 

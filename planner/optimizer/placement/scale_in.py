@@ -27,24 +27,28 @@ def scale_in(
     of_service = np.flatnonzero(placed.service == s)
     tier = problem.tiers[problem.topology.s1[placed.node]]
     numbers = np.unique(placed.unit[of_service])
-    highest = {int(u): int(tier[of_service[placed.unit[of_service] == u]].max()) for u in numbers}
-    order = sorted(highest, key=lambda u: (-highest[u], -u))
-    count = {u: placed_replicas(placed.rows(placed.unit == u), s, roles) for u in order}
+    highest = {
+        int(unit): int(tier[of_service[placed.unit[of_service] == unit]].max()) for unit in numbers
+    }
+    order = sorted(highest, key=lambda unit: (-highest[unit], -unit))
+    count = {unit: placed_replicas(placed.rows(placed.unit == unit), s, roles) for unit in order}
     left = np.array(less)
     gone = np.zeros(len(placed), bool)
     reduced = []
-    for u in order:
-        if (np.array(count[u]) <= left).all():
-            left = left - count[u]
-            gone |= (placed.service == s) & (placed.unit == u)
+    for unit in order:
+        if (np.array(count[unit]) <= left).all():
+            left = left - count[unit]
+            gone |= (placed.service == s) & (placed.unit == unit)
         else:
-            reduced.append(u)
+            reduced.append(unit)
     for replicas_left in (1, 0):
-        for u in reduced:
-            for r in range(roles):
-                members = (placed.service == s) & (placed.unit == u) & (placed.role == r) & ~gone
+        for unit in reduced:
+            for role in range(roles):
+                members = (
+                    (placed.service == s) & (placed.unit == unit) & (placed.role == role) & ~gone
+                )
                 replicas = np.unique(placed.replica[members])
-                go = replicas[max(replicas_left, len(replicas) - int(left[r])) :]
+                go = replicas[max(replicas_left, len(replicas) - int(left[role])) :]
                 gone |= members & np.isin(placed.replica, go)
-                left[r] -= len(go)
+                left[role] -= len(go)
     return placed.rows(~gone)

@@ -266,7 +266,8 @@ def _flows(
 def caps(draft: Draft) -> None:
     """Add  sum a x[p] + sum b s[p]  <=  limit  for money and carbon;  starts + stops  <=  churn.
 
-    A limit of one period is per hour for money and carbon. A limit on all periods is a total.
+    A limit of one period is per hour for money and carbon. A limit on all periods is on their sum.
+    Changes have a constant part, ``offset``, since the present fleet is no variable.
     """
     problem = draft.problem
     for family, field, measure in (
@@ -274,8 +275,8 @@ def caps(draft: Draft) -> None:
         (CARBON, "carbon_kg", "kg"),
         (CHURN, "churn", None),
     ):
-        everything: list[Entry] = []
-        constant, total = 0.0, getattr(problem, field)
+        all_entries: list[Entry] = []
+        all_offsets, total = 0.0, getattr(problem, field)
         for period, window in enumerate(problem.windows):
             entries, offset = draft.takes(period, measure) if measure else [], 0.0
             if measure is None:
@@ -285,14 +286,14 @@ def caps(draft: Draft) -> None:
                 words = partial(_cap_words, family, limit, problem.within(period))
                 draft.builder.add(family, entries, -INF, limit - offset, 1, words)
             hours = problem.hours if measure else 1.0
-            everything += [
+            all_entries += [
                 (row, column, np.asarray(coefficient, float) * hours)
                 for row, column, coefficient in entries
             ]
-            constant += offset
+            all_offsets += offset
         if np.isfinite(total):
             words = partial(_overall_words, family, total)
-            draft.builder.add(family, everything, -INF, total - constant, 1, words)
+            draft.builder.add(family, all_entries, -INF, total - all_offsets, 1, words)
 
 
 FAMILIES = (

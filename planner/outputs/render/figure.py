@@ -147,11 +147,7 @@ DATES = [
 def _layout(
     height: int, x: str, y: str, right: str, together: bool, special: dict[str, Any]
 ) -> dict[str, Any]:
-    """Return the Plotly layout of a figure; ``special`` has settings that override it.
-
-    ``x``, ``y`` and ``right`` are the titles of the axes. With ``together``, one label shows all
-    values at an x. ``bare`` in ``special`` leaves out the title of the x axis.
-    """
+    """Return the Plotly layout of a figure; ``special`` has settings that override it."""
     layout = {name: value for name, value in special.items() if name != "bare"}
     axes = {
         "xaxis": {"title": {"text": x}, "showgrid": False, "automargin": True},

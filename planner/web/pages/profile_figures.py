@@ -35,14 +35,13 @@ def decode_figure(profile: Profile, height: int = 320) -> Figure:
     """Draw the milliseconds between output tokens over the number of decoding sequences."""
     batch = np.unique(np.round(np.geomspace(1, max(2, profile.max_batch), SAMPLES)))
     traces = []
-    known = not _ignores_context(
-        profile, batch
-    )  # a linear profile does not depend on the context: one line
-    for i, context in enumerate(_contexts(profile) if known else CONTEXTS[:1]):
-        took = iteration_s(profile, batch, batch * context, 0, 0) * 1000
+    # A linear profile does not depend on the context: one line.
+    by_context = not _ignores_context(profile, batch)
+    for i, context in enumerate(_contexts(profile) if by_context else CONTEXTS[:1]):
+        took_ms = iteration_s(profile, batch, batch * context, 0, 0) * 1000
         measured = measured_range(profile, batch, batch * context, 0, 0)
-        label = f"{context:,} tokens of context" if known else "any context"
-        traces += _lines(batch, took, measured, label, i)
+        label = f"{context:,} tokens of context" if by_context else "any context"
+        traces += _lines(batch, took_ms, measured, label, i)
     return figure(
         traces, height=height, x="sequences decoding", y="ms per iteration", together=True
     )

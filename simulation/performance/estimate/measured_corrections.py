@@ -59,10 +59,8 @@ VIEWS = (False, True)  # value of ``View.alone``: fitted correlations, own deplo
 LIKE = 1.0
 CONTRADICTION = 3.0  # two rows contradict beyond this many standard deviations of their noise
 SAME_LOAD = 0.1  # loads and lengths are the same within this difference of logarithms
-REPEATED, GROSS = (
-    0.02,
-    0.5,
-)  # relative errors: spread of a repeated measurement, and the cap of one row's error
+# Relative errors: spread of a repeated measurement, and the cap of one row's error.
+REPEATED, GROSS = (0.02, 0.5)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -231,9 +231,9 @@ def _steady(rows: BenchmarkRows, b: FloatArray) -> tuple[FloatArray, ...]:
 def _ttft(profile: Profile, rows: BenchmarkRows) -> Residuals:
     """Return the residuals of TTFT of served rows with one request in flight."""
     selected = np.isfinite(rows.ttft_s) & (rows.concurrency <= 1) & np.isfinite(rows.isl)
-    part, none = rows.take(selected), np.zeros(int(selected.sum()))
-    predicted = prefill_seconds(profile, none + 1, part.isl)
-    inside = measured_range(profile, none, none, part.isl, part.isl**2 / 2)
+    part, zeros = rows.take(selected), np.zeros(int(selected.sum()))
+    predicted = prefill_seconds(profile, zeros + 1, part.isl)
+    inside = measured_range(profile, zeros, zeros, part.isl, part.isl**2 / 2)
     return _entries(TTFT, selected, part.isl, part.ttft_s, predicted, inside)
 
 

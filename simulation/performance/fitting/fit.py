@@ -356,8 +356,9 @@ def by_phase(curve: Curve, decode: float, prefill: float, decodes: float, tokens
     if curve.kind != GRID:
         raise SimulationError("Only an operator or roofline profile can be calibrated by phase.")
     values = curve.values.copy()
-    values[1] *= min(decode, prefill)
+    values[1] *= min(decode, prefill)  # the seconds by which decode and prefill overlap
     for header_index, factor in ((DECODE, decode), (PREFILL_PART, prefill)):
+        # A part is its n knots, its m knots, and then its table.
         first, n, m = (int(v) for v in values[header_index : header_index + 3])
         values[first + n + m : first + n + m + n * m] *= factor
     first, n, m = (int(v) for v in values[DENSE : DENSE + 3])

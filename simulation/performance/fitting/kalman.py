@@ -150,9 +150,8 @@ def tune(
         # Limit a step to a factor of e: the slope is only valid near the current state.
         log_parameters = log_parameters + np.clip(gain * error, -1.0, 1.0)
         kept = np.eye(4) - np.outer(gain, slope)
-        covariance_now = (
-            kept @ covariance_now @ kept.T + np.outer(gain, gain) * noise
-        )  # Joseph: stays symmetric
+        # Joseph: stays symmetric.
+        covariance_now = kept @ covariance_now @ kept.T + np.outer(gain, gain) * noise
         history[i] = np.exp(log_parameters)
     values, factor95 = np.exp(log_parameters), np.exp(Z95 * np.sqrt(np.diag(covariance_now)))
     alpha, beta, gamma, delta = values.tolist()

@@ -56,6 +56,7 @@ class PdRatio:
             raise SimulationError("The P/D ratio must be above 0.")
 
     def reset(self, fleet: Fleet, services: Sequence[Service]) -> None:
+        """Set each service's ratio: the stated one, else that of its initial instances."""
         initial = [pool.initial for pool in fleet.pools]
         self._ratios: list[float] = []
         stated = np.nan if self.value is None else np.asarray(self.value, np.float64)

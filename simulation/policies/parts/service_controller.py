@@ -48,6 +48,7 @@ class ServiceController(ScalingPolicy):
         return initial_counts(fleet)
 
     def decide(self, observation: Observation) -> Actions:
+        """Scale each service's driving role if cooling allows it, else keep a pair's ratio."""
         self.ratio.observe(observation, self.services)
         present = observation.ready + observation.starting
         targets = present.copy()
@@ -85,10 +86,7 @@ class ServiceController(ScalingPolicy):
         return service.prefill if self.drives == PREFILL else service.decode
 
     def _set(self, targets: IntArray, i: int, service: Service, goal: int, direction: int) -> None:
-        """Set the driving role of service ``i`` to ``goal`` instances; the other role follows.
-
-        ``direction`` is OUT or IN. Both roles change in this direction only.
-        """
+        """Set service ``i``'s driving role to ``goal``; the other follows in ``direction``."""
         pools = self.driving(service)
         self._reach(targets, pools, goal)
         if service.paired:

@@ -34,6 +34,7 @@ class CostLimit(Wrapper):
         return self._kept
 
     def decide(self, observation: Observation) -> Actions:
+        """Add the cost since the last decision; raise CostLimitExceeded above the limit."""
         counts = observation.ready + observation.starting + observation.draining
         passed_s, self._since_s = observation.time_s - self._since_s, observation.time_s
         # Decisions without a call of the policy had the targets of the last one.

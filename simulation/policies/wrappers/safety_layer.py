@@ -53,6 +53,7 @@ class SafetyLayer(ScalingPolicy):
         )
 
     def decide(self, observation: Observation) -> Actions:
+        """Return the driver's targets, raised to those of safety layers that see a risk."""
         last_s = self.driver.cooling.last_s
         before = last_s.copy()
         answer = self.driver.decide(observation)

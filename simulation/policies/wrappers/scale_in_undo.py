@@ -39,6 +39,7 @@ class ScaleInUndo(Wrapper):
         return super().reset(fleet)
 
     def decide(self, observation: Observation) -> Actions:
+        """Restore draining instances of services that miss limits, and keep them a while."""
         actions = actions_of(self._policy.decide(observation))
         if actions.soft_s <= 0 and not self._has_removed(observation.time_s):
             return actions

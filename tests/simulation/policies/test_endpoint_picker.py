@@ -119,6 +119,12 @@ def test_roles_have_their_own_token_trigger():
     assert policy.decide(look).tolist() == [6, 5]
 
 
+def test_the_gauge_has_a_value_for_each_pool():
+    policy = EndpointPicker("inflight", up=FREE, down=FREE)
+    policy.reset(fleet(pool(initial=4), pool(initial=2, model="n")))
+    assert policy.gauge(seen(15.0, [4, 2], batch=[30.0, 10.0])).values.tolist() == [30.0, 10.0]
+
+
 def test_behaviour_limits_steps_per_period_and_waits():
     up, down = Way(100, 4, 60, 30), Way(0, 1, 120, 180)
     behaviour = HpaBehaviour(up, down, np.array([3]))

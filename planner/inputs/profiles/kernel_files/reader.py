@@ -87,9 +87,8 @@ class KernelFile:
     rows: int
     by_gpu: Mapping[str, list[KernelRows]] = field(repr=False)
     set_aside: Mapping[str, int]  # rows by reason
-    sharing: tuple[
-        native_format.Sharing, ...
-    ] = ()  # interference measurements, only in our own format
+    # Interference measurements, only in our own format.
+    sharing: tuple[native_format.Sharing, ...] = ()
 
 
 def read_kernels(
