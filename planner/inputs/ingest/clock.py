@@ -214,6 +214,9 @@ def possible_zones(series: pl.Series, clock: Clock) -> tuple[str, ...]:
     """Return the zones that local times may have by the column's name, or by a mark such as CST."""
     if clock.certain or clock.kind != UTC:
         return ()
+    if shift := re.search(r"(?:UTC|GMT) ?([+-])0?(\d{1,2})\b", " ".join(clock.columns)):
+        # The names of these zones count hours west.
+        return (f"Etc/GMT{'-' if shift[1] == '+' else '+'}{shift[2]}",)
     marks = _text(series.head(1)).str.extract(r"(?i)\b(CST|IST|BST)(?: \d{4})?$").drop_nulls()
     words = (*marks, *re.split(r"[^A-Za-z]+", " ".join(clock.columns)))
     return next((_ZONE_NAMES[w.lower()] for w in words if w.lower() in _ZONE_NAMES), ())
@@ -542,7 +545,8 @@ def _read_aware(series: pl.Series, clock: Clock) -> Times:
     # Fast path: offsets such as +00:00 at the end of every row. Otherwise parse each row.
     body, offset = series.str.head(-6), series.str.tail(6)
     marks = offset.unique().to_list()
-    if clock.form or any(not mark or not re.fullmatch(r"[+-]\d\d:\d\d", mark) for mark in marks):
+    odd = clock.form or _calendar(body.head(1), "").null_count()
+    if odd or any(not mark or not re.fullmatch(r"[+-]\d\d:\d\d", mark) for mark in marks):
         text = _without_brackets(series)
         body, offset = text.str.extract(_OFFSET, 1), text.str.extract(_OFFSET, 2)
         marks = offset.unique().to_list()

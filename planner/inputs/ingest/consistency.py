@@ -32,6 +32,7 @@ FEW_REPEATS = 5  # fewer repeated rows may be chance
 FEW_BINS = 12  # fewer bins do not show a counter
 LEAST_SPREAD = 0.2  # of requests between bins (logarithms), from which means differ from sums
 MOST_HOURS = 10  # of 12 hours of the day, from which the other twelve are missing
+MIXED = 0.3  # least share of steps up, and of steps down, of numbers without an order
 FALLS = 0.05  # largest share of steps down of a counter, which are restarts
 RESTART = 0.25  # largest share of the value before that a counter has after a restart
 ENOUGH_ROWS = 30  # of an hour; with fewer, its neighbours may differ by chance
@@ -122,15 +123,13 @@ def _time_unit(evidence: Evidence) -> Finding | None:
         doubt = not evidence.declared_unit and gap >= SLOW_GAP
     if not doubt:
         return None
+    seconds = (("s", "seconds"), ("ms", "milliseconds"))
+    units = seconds if gap < 1e3 * SLOW_GAP else (seconds[1], ("us", "microseconds"))
+    field = "time" if evidence.bins else "arrival"
     return Finding(
-        f"{evidence.name}: {evidence.column} counts from the start of the trace in seconds or in "
-        f"milliseconds ({1 / gap:,.3g} or {1e3 / gap:,.3g} rows per second).",
-        tuple(
-            Choice(
-                words, "map", f"{'time' if evidence.bins else 'arrival'}={evidence.column}:{unit}"
-            )
-            for unit, words in (("s", "seconds"), ("ms", "milliseconds"))
-        ),
+        f"{evidence.name}: nothing states the unit of {evidence.column}, which counts from the "
+        f"start of the trace in {' or in '.join(words for _, words in units)}.",
+        tuple(Choice(words, "map", f"{field}={evidence.column}:{unit}") for unit, words in units),
     )
 
 
@@ -219,6 +218,33 @@ def _coarse_times(evidence: Evidence) -> Finding | None:
         f"{evidence.name}: {evidence.column} has multiples of {step_s:,} s alone, and many rows "
         "share one. Give a column with the time of day, or without rounding.",
         (Choice("requests arrive together", "where", "all"),),
+    )
+
+
+def _unsorted_offsets(evidence: Evidence) -> Finding | None:
+    """Ask whether numbers that rise and fall are times from the start, not gaps."""
+    numbers, clock = evidence.numbers, evidence.clock
+    if clock is None or clock.kind != RELATIVE or numbers is None or numbers.size < FEW_TIMES:
+        return None
+    falls = float((np.diff(numbers) < 0).mean())
+    rising = np.corrcoef(np.arange(numbers.size), numbers)[0, 1] if np.ptp(numbers) > 0 else 1.0
+    if evidence.unit_stated or not MIXED <= falls <= 1 - MIXED or abs(rising) > MIXED:
+        return None
+    return Finding(
+        f"{evidence.name}: {evidence.column} rises and falls from row to row, as gaps or durations "
+        "do. Give times that count from the start.",
+        (Choice("times from the start, in any order", "where", "all"),),
+    )
+
+
+def _nested_rows(evidence: Evidence) -> Finding | None:
+    """Ask whether rows hold the tokens of the rows below them, as the spans of an agent do."""
+    if not evidence.parts:
+        return None
+    return Finding(
+        f"{evidence.name}: rows hold the sum of the rows below them (by {evidence.column}). Keep "
+        "the rows of model calls by where.",
+        (Choice("each row is a request", "where", "all"),),
     )
 
 
@@ -463,6 +489,8 @@ CHECKS: Mapping[str, Check] = {
         Check("stray_clocks", "rows with a time far from the others", _stray_clocks),
         Check("twelve_hours", "hours of the day from 1 to 12 alone", _twelve_hours),
         Check("coarse_times", "times that many rows share", _coarse_times),
+        Check("unsorted_offsets", "times from the start that rise and fall", _unsorted_offsets),
+        Check("nested_rows", "tokens of spans and of those below them", _nested_rows),
         Check("repeated_ids", "ids that come again at other times", _repeated_ids),
         Check("repeated_rows", "whole rows that come again", _repeated_rows),
         Check("sum_rows", "rows of one label and the sum of the others", _sum_rows),

@@ -270,7 +270,8 @@ class _Reader:
         if not field or self._metrics or self._reading.options.filter is not None:
             return table
         for label in _KEYS:
-            sums = table.group_by(label).agg(pl.col(field).fill_nan(0).sum()).drop_nulls()
+            names = pl.col(label).fill_null("")  # a row without a label may be their sum too
+            sums = table.group_by(names).agg(pl.col(field).fill_nan(0).sum())
             if sums.height < 2:
                 continue
             # A sum by its name, or else the largest amount.
@@ -278,15 +279,15 @@ class _Reader:
                 sums.iter_rows(), key=lambda row: (bool(TOTAL.search(row[0])), row[1])
             )
             named = bool(TOTAL.search(name))
-            near = 0.02 if named else 1e-9
+            near = 0.02 if named and name else 1e-9
             if abs(2 * largest_sum - sums[field].sum()) > near * largest_sum or not (
-                named or sums.height > 3
+                (named and name) or sums.height > (2 if named else 3)
             ):
                 continue
             if not named and (column := self._layout.labels.get(label)):
                 evidence = Evidence(self._reading.name, column, events=((column, name),))
                 self._reading.check(("sum_rows",), evidence)
-            is_sum = (table[label] == name).fill_null(False)
+            is_sum = table[label].fill_null("") == name
             lines = table.filter(is_sum)["line"].to_numpy()
             reason = f"the sum of the other rows ({label} {name})"
             self._reading.tally.leave_out(

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+from zoneinfo import available_timezones
 
 import numpy as np
 import polars as pl
@@ -86,7 +87,8 @@ class Reading:
             raise Question(
                 str(problem), [Choice(words, "dates", value) for words, value in choices]
             ) from None
-        if zones := clocks.possible_zones(self.table.probe[column], when):
+        zones = clocks.possible_zones(self.table.probe[column], when) or self._zones(when)
+        if zones:
             zone_choices = [Choice(f"local time of {zone}", "timezone", zone) for zone in zones]
             raise Question(
                 f"{self.name}: {column} has no offset, and names a zone other than UTC.",
@@ -103,7 +105,18 @@ class Reading:
                 bins=self.format.fields == DEMAND_FIELDS,
             )
             self.check(("time_unit",), evidence)
+            if not evidence.bins:
+                order = replace(evidence, unit_stated=options.filter is not None)
+                self.check(("unsorted_offsets",), order)
         return when
+
+    def _zones(self, when: clocks.Clock) -> tuple[str, ...]:
+        """Return the zones that a column of the file names, for local times without a zone."""
+        named = [c for c in self.table.probe.columns if compact_name(c) in ("timezone", "tz")]
+        if when.certain or when.kind == RELATIVE or not named:
+            return ()
+        zones = self.table.probe[named[0]].cast(pl.String).drop_nulls().unique().head(6).to_list()
+        return tuple(zone for zone in zones if zone in available_timezones() - {"UTC"})
 
     def watch_order(self, ns: IntArray, when: clocks.Clock) -> None:
         """Raise Question for the time zone if local times jump back by about an hour."""

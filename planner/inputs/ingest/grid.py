@@ -21,6 +21,7 @@ FREE_BINS = 1_000_000  # bins that one series may have, even with few rows
 SPARSE = 1000  # bins per row of a longer series; with more, its times must be wrong
 _FULL, _FEW = 0.05, 20  # smallest share of bins with a row on an uneven grid; with few steps any
 _MONTH_NS = 28 * 86_400 * 10**9
+REGULAR = 24  # equal steps in a row that no chance makes
 _OFF_GRID = 0.01  # share of rows off the grid above which a finer width is tried
 
 
@@ -102,6 +103,12 @@ def bin_width(number: IntArray, ns: IntArray, name: str, bin_s: float | None) ->
         )
     values, counts = np.unique(steps, return_counts=True)
     usual = int(values[np.argmax(counts)])
+    longer = _regular_step(steps, usual)
+    if longer:
+        raise IngestError(
+            f"{name}: its bins are {usual / 1e9:g} s wide, and {longer / 1e9:g} s in another part. "
+            "Split the file there."
+        )
     if _off_grid(number, ns, usual).mean() <= _OFF_GRID:
         return usual
     width = int(np.gcd.reduce(values))
@@ -113,6 +120,14 @@ def bin_width(number: IntArray, ns: IntArray, name: str, bin_s: float | None) ->
             "request with input_tokens and output_tokens."
         )
     return width
+
+
+def _regular_step(steps: IntArray, usual: int) -> int:
+    """Return a step other than the usual that comes REGULAR times in a row; 0 without one."""
+    begin = np.flatnonzero(np.concatenate(([True], steps[1:] != steps[:-1])))
+    length = np.diff(np.append(begin, steps.size))
+    other = (steps[begin] != usual) & (length >= REGULAR)
+    return int(steps[begin[other.argmax()]]) if other.any() else 0
 
 
 def _off_grid(number: IntArray, ns: IntArray, width: int) -> BoolArray:

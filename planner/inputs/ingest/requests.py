@@ -16,6 +16,7 @@ from planner.inputs.ingest.checks import Names, first_reasons, labels, numbers, 
 from planner.inputs.ingest.columns import RequestLayout, request_layout
 from planner.inputs.ingest.consistency import HOUR_NS, Evidence, stray_bounds
 from planner.inputs.ingest.file_content import Content, Reading, read_times
+from planner.inputs.ingest.names import compact_name
 from planner.inputs.ingest.options import AUTO, LABELS
 from planner.inputs.ingest.ordering import SortedPart, merge_in_order
 from planner.inputs.ingest.report import UTC
@@ -28,6 +29,9 @@ CACHED = "answered by a proxy's cache"
 REPEATED = "the same request again (id and time)"
 LATENCY = re.compile(r"latency|duration|elapsed|e2e|response_?time|total_?time", re.IGNORECASE)
 MOST = 0.3  # share of rows that repeat an id, from which rows are parts of requests
+PARENTS = ("parentspanid", "parentid", "parentrunid", "parentobservationid")
+SPANS = ("spanid", "id", "runid", "observationid")
+FEW_SPANS = 5  # with spans below them
 STRAY = "time far from all other rows"
 
 
@@ -90,6 +94,7 @@ def read_request_file(reading: Reading, *, answers: bool = True) -> Content:
     if reading.options.filter is None:
         _check_repeats(reading, layout, when)
         _check_times(reading, when)
+        _check_nesting(reading, layout)
     _check_latency(reading, when)
     reader = _Reader(reading, layout, when)
     columns = list(dict.fromkeys([*when.columns, *reader.columns]))
@@ -141,6 +146,24 @@ def _check_times(reading: Reading, when: clock.Clock) -> None:
         ns = times.ns[~np.any([times.ns < 0, *times.refused.values()], axis=0)]
         evidence = Evidence(reading.name, when.columns[0], times_ns=ns)
         reading.check(("coarse_times",), evidence)
+
+
+def _check_nesting(reading: Reading, layout: RequestLayout) -> None:
+    """Check the first rows for spans whose tokens are the sum of the spans below them."""
+    probe, named = reading.table.probe, {compact_name(c): c for c in reading.table.probe.columns}
+    parent = next((named[name] for name in PARENTS if name in named), None)
+    ids = next((named[name] for name in SPANS if name in named), None)
+    if parent is None or ids is None:
+        return
+    prompt = pl.Series("own", numbers(layout.tokens["input_tokens"].series(probe))[0])
+    rows = probe.select(pl.col(ids).alias("id"), pl.col(parent).alias("parent")).with_columns(
+        prompt
+    )
+    below = rows.group_by("parent").agg(pl.col("own").fill_nan(0).sum().alias("below"))
+    pairs = rows.join(below, left_on="id", right_on="parent").filter(pl.col("below") > 0)
+    equal = ((pairs["own"] - pairs["below"]).abs() <= 0.01 * pairs["below"]).mean()
+    sums = pairs.height >= FEW_SPANS and isinstance(equal, float) and equal > 1 - MOST
+    reading.check(("nested_rows",), Evidence(reading.name, parent, parts=sums))
 
 
 def _event_values(rows: pl.DataFrame, ids: str) -> tuple[tuple[str, str], ...]:

@@ -209,8 +209,9 @@ def _text_head(head: bytes, name: str) -> bytes:
 def _sample(head: bytes, complete: bool, name: str, quoted: bool) -> blocks.Records:
     """Return the whole records at the start of a text file."""
     if complete:
-        whole = next(blocks.record_blocks([head], name=name, size=len(head) + 1, quoted=quoted))
-        return blocks.records(whole, quoted=quoted)
+        # Every block is read, so that an open quote is refused.
+        whole = list(blocks.record_blocks([head], name=name, size=len(head) + 1, quoted=quoted))
+        return blocks.records(whole[0], quoted=quoted)
     cut = blocks.whole_records(head, quoted)
     if cut == 0 or not head[:cut].strip():
         raise IngestError(

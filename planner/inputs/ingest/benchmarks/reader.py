@@ -130,7 +130,7 @@ def _names_gateway(content: str | list[dict[str, object]]) -> bool:
         f"{key}: {value}"
         for each in (*content, *inner)
         for key, value in each.items()
-        if isinstance(value, str) and len(value) <= SHORT and "model" not in key
+        if isinstance(value, str) and len(value) <= SHORT and "model" not in str(key)
     )
     return any(map(GATEWAY.search, texts))
 
@@ -156,7 +156,7 @@ def _table_of(documents: list[dict[str, object]]) -> str:
         return ""
     if any(isinstance(value, dict | list) for document in documents for value in document.values()):
         return ""
-    if not any(re.search("ttft|tpot|itl|tbt", column.lower()) for column in columns):
+    if not any(re.search("ttft|tpot|itl|tbt", str(column).lower()) for column in columns):
         return ""
     out = io.StringIO()
     table = csv.DictWriter(out, columns)

@@ -312,6 +312,66 @@ def test_joined_files_with_other_orders_of_columns_are_refused(ingest):
     assert ingest(HEAD + rows + HEAD + rows).requests == 10
 
 
+def test_offsets_that_rise_and_fall_are_asked(ingest):
+    def rows(step):
+        return "time,input_tokens,output_tokens\n" + "".join(
+            f"{i * step % 97},10,20\n" for i in range(60)
+        )
+
+    assert set(asked(ingest, rows(41))) == {("where", "all")}
+    assert ingest(rows(1)).requests == 60
+
+
+def test_spans_that_hold_the_sum_of_others_are_asked(ingest):
+    def rows(whole):
+        return (
+            "span_id,parent_id,"
+            + HEAD
+            + "".join(
+                f"a{i},,{T0 + i},{whole},20\nb{i},a{i},{T0 + i},10,20\nc{i},a{i},{T0 + i},30,20\n"
+                for i in range(20)
+            )
+        )
+
+    assert set(asked(ingest, rows(40))) == {("where", "all")}
+    assert ingest(rows(7)).requests == 60
+
+
+def test_a_zone_in_a_column_is_asked(ingest):
+    rows = "".join(f"2025-06-02 10:00:{i:02},Asia/Tokyo,10,20\n" for i in range(30))
+    choices = asked(ingest, "timestamp,timezone,prompt_tokens,completion_tokens\n" + rows)
+    assert ("timezone", "Asia/Tokyo") in choices
+
+
+def test_rows_without_a_label_may_be_the_sum_of_the_others(ingest):
+    def rows(total):
+        return "time,model,requests\n" + "".join(
+            f"{T0 + 3600 * i},a,5\n{T0 + 3600 * i},b,7\n{T0 + 3600 * i},,{total}\n"
+            for i in range(20)
+        )
+
+    assert ingest(rows(12)).requests == 20 * 12
+    assert ingest(rows(9)).requests == 20 * 21
+
+
+def test_bins_of_two_widths_are_refused(ingest):
+    fine = "".join(f"{T0 + 300 * i},5\n" for i in range(100))
+    coarse = "".join(f"{T0 + 30_000 + 3600 * i},60\n" for i in range(40))
+    with pytest.raises(IngestError, match="3600 s"):
+        ingest("time,requests\n" + fine + coarse)
+
+
+@pytest.mark.parametrize("mark", ["UTC+8", "GMT+08:00", "+08:00"])
+def test_offsets_after_a_name_are_read(ingest, mark):
+    report = ingest(HEAD + f"2025-06-02 10:00:00 {mark},10,20\n" * 2)
+    assert report.start == "2025-06-02T02:00:00Z"
+
+
+def test_a_quote_that_is_never_closed_after_a_blank_line_is_refused(ingest):
+    with pytest.raises(IngestError):
+        ingest('\ntime,"requests\n1,2\n')
+
+
 def test_most_rows_must_be_readable(ingest):
     rows = "".join(f"{T0 + i},{'x' if i % 3 else 5},6\n" for i in range(60))
     with pytest.raises(IngestError, match="40 of 60 rows cannot be read"):
