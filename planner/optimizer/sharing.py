@@ -25,11 +25,14 @@ def pack(sizes: FloatArray, fits: Fits) -> tuple[Group, ...]:
     """
     test = remembered(fits)
     largest_first = sorted(range(len(sizes)), key=lambda i: (-sizes[i], i))
-    first, second = (
-        tuple(sorted(_dissolved(_first_fit(order, test), test)))
-        for order in (largest_first, largest_first[::-1])
-    )
-    return first if len(first) <= len(second) else second
+    best: list[Group] = []
+    for order in (largest_first, largest_first[::-1]):
+        groups = _dissolved(_first_fit(order, test), test)
+        if not best or len(groups) < len(best):
+            best = groups
+        if len(best) <= 1:
+            break  # no packing is better
+    return tuple(sorted(best))
 
 
 def pack_exact(models: int, fits: Fits) -> tuple[Group, ...]:

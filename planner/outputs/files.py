@@ -15,6 +15,7 @@ from planner.models import Run
 from planner.outputs import json_text, main_table, run_csv
 from planner.outputs.cover import cover_of
 from planner.outputs.manifests.kinds import MANIFESTS, manifest_text
+from planner.outputs.manifests.modelclaims import model_claims
 from planner.outputs.options import ExportOptions
 from planner.outputs.plans import KINDS as PLANS
 from planner.outputs.render.html import html_of
@@ -78,6 +79,7 @@ def _xlsx(run: Run, options: ExportOptions, now: datetime) -> bytes:
 
 
 FIGURES, REPORT, TAKES_EFFECT = "Figures", "Report", "Where it takes effect"
+SHARED_GPUS = "Shared GPUs"
 SHEETS = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
 FORMATS: dict[str, Format] = {
     "pdf": Format("PDF", REPORT, "pdf", "application/pdf", _pdf),
@@ -91,6 +93,9 @@ FORMATS: dict[str, Format] = {
         )
         for kind, manifest in MANIFESTS.items()
     },
+    "modelclaim": Format(
+        "AIBrix ModelClaim", SHARED_GPUS, "yaml", "application/yaml", model_claims
+    ),
 }
 
 
@@ -101,7 +106,8 @@ def formats_of(run: Run) -> dict[str, list[tuple[str, str]]]:
     """
     groups: dict[str, list[tuple[str, str]]] = {}
     for name, form in FORMATS.items():
-        if run.kind in {REPORT: REPORTED, TAKES_EFFECT: PLANS}.get(form.group, ()):
+        kinds = {REPORT: REPORTED, TAKES_EFFECT: PLANS, SHARED_GPUS: (Run.Kind.SHARE,)}
+        if run.kind in kinds.get(form.group, ()):
             groups.setdefault(form.group, []).append((name, form.label))
     return groups
 
@@ -116,5 +122,5 @@ def export_file(*, run: Run, to: str, options: ExportOptions, now: datetime) -> 
     form = FORMATS[to]
     content = form.write(run, options, now)
     what = f"-{options.table or main_table(run)}" if to == "csv" else ""
-    what = f"-{to}" if form.group == TAKES_EFFECT else what
+    what = f"-{to}" if form.ending == "yaml" else what
     return File(f"run-{run.pk}{what}.{form.ending}", form.media, content)

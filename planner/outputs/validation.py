@@ -219,6 +219,21 @@ def _dynamo_planner(body: Mapping[str, Any]) -> Iterator[str]:
         yield "ttft_ms and itl_ms are above 0"
 
 
+def _model_claim(body: Mapping[str, Any]) -> Iterator[str]:
+    """Yield where a ModelClaim breaks its CRD: required fields, the engine, and one replica."""
+    spec = body.get("spec", {})
+    for field in ("artifactURL", "podSelector"):
+        if not spec.get(field):
+            yield f"$.spec.{field}: it is required"
+    if spec.get("engine", "vllm") not in ("vllm", "sglang"):
+        yield f"$.spec.engine: {spec['engine']} is not vllm or sglang"
+    if spec.get("replicas", 1) != 1:
+        yield "$.spec.replicas: a claim has one replica"
+    known = {"artifactURL", "engine", "engineConfig", "modelName", "perGPU", "podSelector",
+             "replicas"}  # fmt: skip
+    yield from (f"$.spec.{name}: unknown field" for name in sorted(spec.keys() - known))
+
+
 RULES: dict[str, Callable[[Mapping[str, Any]], Iterator[str]]] = {
     "hpa": _hpa,
     "keda": _keda,
@@ -227,4 +242,5 @@ RULES: dict[str, Callable[[Mapping[str, Any]], Iterator[str]]] = {
     "dynamo-planner": _dynamo_planner,
     "aibrix": _aibrix,
     "kserve": _kserve,
+    "ModelClaim": _model_claim,
 }

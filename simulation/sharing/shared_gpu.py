@@ -9,7 +9,7 @@ bytes over the bandwidth of the host's link, or of the disk if the host's memory
 The link is duplex. What waits longest leaves first, on the GPU and on the host.
 
 If all models with work are on the GPU, they take turns by iteration. Else a model keeps the GPU for
-a turn. Its length is Aegaeon's (SOSP 2025, doi 10.1145/3731569.3764815, section 4.3). With c the
+a turn. Its length follows Aegaeon's decoding (SOSP 2025, doi 10.1145/3731569.3764815). With c the
 seconds of all loads of a round and n the TBT limit over the seconds of an iteration,
 
     turn = c / (n (alpha - sum 1/n)),   alpha = max(c / (min n * MOST_TURN_S) + sum 1/n, 1/2)

@@ -173,7 +173,8 @@ def run(
         ),
         warnings=tuple(_warnings(models, pools, plans, hardware)),
         notes=(
-            "GPUs are packed for the replayed time. A time with other models in use may need more.",
+            "GPUs are packed for the replayed time. A time with other models in use may need more. "
+            "Models without requests then are left out.",
             *([UNGROWN] if window.ahead and window.growth else []),
             *traffic.notes,
         ),
