@@ -17,6 +17,7 @@ from django.utils.text import slugify
 CODE = re.compile(r"`([^`]+)`")
 LINK = re.compile(r"\[([^\]]+)\]\(([^)]+)\)")
 STRONG, EMPHASIS = re.compile(r"\*\*([^*]+)\*\*"), re.compile(r"\*([^*]+)\*")
+CODE_MARK = "\0"  # stands for inline code while the text around it is converted
 ITEM = re.compile(r"^(?:[-*]|(\d+)\.) ")
 Address = Callable[[str], str]  # of a link's target; "": it has no page here
 
@@ -84,12 +85,10 @@ def _table(rows: list[str], address: Address) -> str:
 
 
 def _words(text: str, address: Address) -> str:
-    """Return a line of Markdown as HTML; inline code is only escaped."""
-    parts = CODE.split(text)
-    return "".join(
-        f"<code>{escape(part)}</code>" if i % 2 else _marked(escape(part), address)
-        for i, part in enumerate(parts)
-    )
+    """Return a line of Markdown as HTML; inline code is only escaped, also within a link."""
+    code = iter(CODE.findall(text))
+    marked = _marked(escape(CODE.sub(CODE_MARK, text)), address)
+    return re.sub(CODE_MARK, lambda _: f"<code>{escape(next(code))}</code>", marked)
 
 
 def _marked(text: str, address: Address) -> str:

@@ -227,13 +227,7 @@ def run(
             frame=frame_of(study),
             forecast=Forecasts(planned.forecasts, planned.quantiles),
             plan=plan_figures(study.plan_input, planned.plan),
-            pd_ratios=stated_ratios(
-                study.hardware,
-                study.traffic.lengths,
-                scenario.seed,
-                study.traffic.shared,
-                study.traffic.arrivals,
-            ),
+            pd_ratios=stated_ratios(study, planned.plan.target),
             profile_error=errors,
             comparison=comparison,
             test_days=day_figures(

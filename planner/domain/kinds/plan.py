@@ -16,6 +16,7 @@ from planner.domain.planning.power_caps import plans_by_cap
 from planner.domain.planning.spare_replicas import spare_of
 from planner.domain.preparation import planned_of, study_of
 from planner.domain.progress import Progress, part
+from planner.domain.recommend.test_days import TestDays
 from planner.domain.results import tables
 from planner.domain.results.answer import schedule_tables
 from planner.domain.results.basis import Forecasts, Frame, frame_of
@@ -34,6 +35,7 @@ from planner.inputs.scenario.schema.planning import (
     Solver,
     TimeLimit,
 )
+from planner.inputs.scenario.schema.test_days import LEVELS
 from planner.inputs.scenario.user_facts import NO_USER_FACTS, UserFacts
 
 
@@ -103,22 +105,19 @@ def run(
     spare = spare_of(study.plan_input, planned, part(progress, 0.95, 0.98))
     caps = plans_by_cap(study.plan_input, planned.load, part(progress, 0.98, 1.0))
     figures = plan_figures(study.plan_input, planned.plan, worth, spare, caps)
+    level = scenario.assurance
+    days = TestDays(study, scenario.test_days, scenario.seed)
     recommended = recommended_plan(
-        study, planned.plan, figures.totals.usd, figures.totals.gpu_hours, replayed
-    )
+        study, planned.plan, figures.totals, replayed,
+        lacks_spare=level if spare is None and days.spare_at(LEVELS.index(level)) else "",
+    )  # fmt: skip
     return Outcome(
         PlanResult(
             frame=frame_of(study),
             figures=figures,
             recommended=recommended,
             verification=verification,
-            pd_ratios=stated_ratios(
-                study.hardware,
-                study.traffic.lengths,
-                scenario.seed,
-                study.traffic.shared,
-                study.traffic.arrivals,
-            ),
+            pd_ratios=stated_ratios(study, planned.plan.target),
             plan=figures,
             profile_error=errors,
             forecast=Forecasts(planned.forecasts, planned.quantiles),

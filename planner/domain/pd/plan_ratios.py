@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from planner.domain.pd.figures import BestFigures
 from planner.domain.pd.ratio_search import judge_ratios
-from planner.domain.pd.service_pools import pairs_of, usual_instances
+from planner.domain.pd.service_pools import (
+    MOST_INSTANCES,
+    PairColumns,
+    pairs_of,
+    usual_instances,
+)
 from planner.domain.serialise import MERGED, OPTIONAL
-from planner.domain.traffic.lengths import Lengths
-from planner.inputs.scenario.build import Hardware
+from planner.domain.study import Study
+from simulation.arrays import IntArray
 from simulation.errors import SimulationError
-from simulation.sizing.trial import SharedPrompts
-from simulation.sizing.workload import Burstiness
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,53 +35,37 @@ class StatedRatio:
     note: str | None = field(default=None, metadata={OPTIONAL: True})
 
 
-def stated_ratios(
-    hardware: Hardware,
-    lengths: Sequence[Lengths],
-    seed: int,
-    shared: Sequence[SharedPrompts | None] = (),
-    arrivals: Sequence[Burstiness] = (),
-) -> tuple[StatedRatio, ...]:
+def stated_ratios(study: Study, target: IntArray) -> tuple[StatedRatio, ...]:
     """Return the best P:D ratio of every model with prefill and decode pools.
 
-    It is the ratio that ``pd_ratio`` finds by default, for the same number of instances.
+    It is the ratio that ``pd_ratio`` finds for the number of instances of the plan, at most
+    MOST_INSTANCES. This is the largest of a period and region in ``target [p, l, r, g]``.
     """
     return tuple(
-        ratio
-        for m in range(len(hardware.models))
-        for ratio in _of_model(
-            hardware,
-            m,
-            lengths[m],
-            seed,
-            shared[m] if shared else None,
-            arrivals[m] if arrivals else 1.0,
-        )
+        _stated(study, m, columns, target)
+        for m in range(len(study.hardware.models))
+        for columns in pairs_of(study.hardware, m)
+        if study.hardware.columns[columns.prefill].role == "prefill"
     )
 
 
-def _of_model(
-    hardware: Hardware,
-    m: int,
-    lengths: Lengths,
-    seed: int,
-    shared: SharedPrompts | None,
-    burstiness: Burstiness,
-) -> Iterator[StatedRatio]:
-    """Yield the best P:D ratio of each pair of pools of a model, or a note why there is none."""
-    for columns in pairs_of(hardware, m):
-        if hardware.columns[columns.prefill].role != "prefill":
-            continue
-        count = usual_instances(hardware, m, columns)
-        stated = StatedRatio(
-            model=hardware.models[m].name,
-            prefill_on=hardware.columns[columns.prefill].label,
-            decode_on=hardware.columns[columns.decode].label,
-            instances=count,
-        )
-        try:
-            judged = judge_ratios(hardware, m, columns, lengths, count, seed, shared, burstiness)
-        except SimulationError as problem:
-            yield replace(stated, note=str(problem))
-        else:
-            yield replace(stated, tier=judged.service.tier.name, best=BestFigures.of(judged.best))
+def _stated(study: Study, m: int, columns: PairColumns, target: IntArray) -> StatedRatio:
+    """Return the best ratio of a pair of pools of one model."""
+    hardware, traffic = study.hardware, study.traffic
+    planned = int(target[:, m, :, [columns.prefill, columns.decode]].sum(axis=0).max())
+    count = min(planned, MOST_INSTANCES) if planned > 1 else usual_instances(hardware, m, columns)
+    stated = StatedRatio(
+        model=hardware.models[m].name,
+        prefill_on=hardware.columns[columns.prefill].label,
+        decode_on=hardware.columns[columns.decode].label,
+        instances=count,
+    )
+    try:
+        judged = judge_ratios(
+            hardware, m, columns, traffic.lengths[m], count, study.settings.seed,
+            traffic.shared[m] if traffic.shared else None,
+            traffic.arrivals[m] if traffic.arrivals else 1.0,
+        )  # fmt: skip
+    except SimulationError as problem:
+        return replace(stated, note=str(problem))
+    return replace(stated, tier=judged.service.tier.name, best=BestFigures.of(judged.best))

@@ -25,7 +25,7 @@ from planner.domain.report import (
     Table,
     table,
 )
-from planner.domain.reports.frame import OTHER_NOTE, window_text
+from planner.domain.reports.frame import OTHER_NOTE, tier_label, window_text
 from planner.domain.reports.over_time import thin, to_end
 from planner.domain.reports.tables import Tables
 
@@ -128,11 +128,12 @@ def _chart(title: str, unit: str, rows: pl.DataFrame) -> Chart:
 
 def _series(rows: Rows) -> Table:
     """Return a row per series, with the errors of past forecasts."""
+    tiers = [row["tier"] for row in rows]
     return table(
         rows,
         (Head("Model", wide=2), lambda row: row["model"]),
         (Head("Region", wide=2), lambda row: row["region"]),
-        (Head("Tier", wide=2), lambda row: row["tier"]),
+        (Head("Tier", wide=2), lambda row: tier_label(row["tier"], tiers)),
         (Head("Unit"), lambda row: (row.get("unit") or "").replace("_", " ")),
         (Head("Forecaster", wide=2), lambda row: row["method"]),
         (Head("Best other", wide=2), lambda row: row.get("runner_up")),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any, cast
@@ -12,6 +12,7 @@ from planner.domain.formats import duration, local, percent, when, zone_name
 from planner.domain.report import Form, Head, Section, sources_section, table
 from planner.domain.results.assumptions import Assumption
 from planner.domain.results.basis import Forecasts, Frame, WindowFacts
+from planner.domain.traffic.groups import DEFERRABLE, INTERACTIVE
 from planner.domain.traffic.traffic import FORECAST
 from planner.domain.verification.profile_error import ProfileError
 
@@ -97,16 +98,26 @@ def _merged(assumptions: Sequence[Assumption]) -> Iterator[Assumption]:
         yield replace(largest, value=values)
 
 
+def tier_label(tier: str, every: Iterable[str]) -> str:
+    """Return the name of a forecast tier, marked if it is the sum of several.
+
+    ``every`` has the tiers of all forecasts. If one is not a sum, each tier has its own forecast.
+    """
+    sums = {INTERACTIVE, DEFERRABLE}
+    return f"all {tier}" if tier in sums and sums.issuperset(every) else tier
+
+
 def forecasts_section(forecasts: Forecasts | None) -> Iterator[Section]:
     """Yield the errors of the forecasts."""
     series = cast(Sequence[Mapping[str, Any]], forecasts.series if forecasts else ())
     if not series:
         return
+    tiers = [row["tier"] for row in series]
     errors = table(
         series,
         (Head("Model", wide=2), lambda row: row["model"]),
         (Head("Region", wide=2), lambda row: row["region"]),
-        (Head("Tier", wide=2), lambda row: row["tier"]),
+        (Head("Tier", wide=2), lambda row: tier_label(row["tier"], tiers)),
         (Head("Forecaster", wide=2), lambda row: row["method"]),
         (Head("Best other", wide=2), lambda row: row.get("runner_up")),
         (Head("Its error ratio", Form.NUMBER), lambda row: row.get("runner_up_over")),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from planner.domain.planning.figures import PlanTotals
 from planner.domain.recommend.figures import Expected, assurance_figures
 from planner.domain.recommend.rule import TIE, Choice
 from planner.domain.recommend.test_days import TestDay
@@ -92,15 +93,22 @@ class RecommendedPlan:
 
 
 def recommended_plan(
-    study: Study, plan: ScalingPlan, cost_usd: float, gpu_hours: float, verified: PolicyRun | None
+    study: Study,
+    plan: ScalingPlan,
+    totals: PlanTotals,
+    verified: PolicyRun | None,
+    lacks_spare: str,
 ) -> RecommendedPlan:
     """Return the recommendation of a plan.
 
-    ``cost_usd`` and ``gpu_hours`` are the plan's; ``verified`` is its replay.
+    ``verified`` is its replay. ``lacks_spare`` is the level of assurance at which a comparison adds
+    a spare replica to it, if there is one.
     """
     policy = "lt-h" if plan.together else "lt-i"
     answer = plan_answer(study, plan, policy)
-    sentence = f"{answer.sentence}; {gpu_hours:,.1f} GPU-hours for ${cost_usd:,.2f}."
+    sentence = f"{answer.sentence}; {totals.gpu_hours:,.1f} GPU-hours for ${totals.usd:,.2f}."
+    if lacks_spare:
+        sentence += f" Without N+1, which a comparison adds at {lacks_spare}."
     attained = None if verified is None else verified.summary.slo_attainment
     if attained is None:
         sentence += (
@@ -114,8 +122,8 @@ def recommended_plan(
         label=traits_of(policy).label,
         follows_plan=True,
         sentence=sentence,
-        cost_usd=cost_usd,
-        gpu_hours=gpu_hours,
+        cost_usd=totals.usd,
+        gpu_hours=totals.gpu_hours,
         attainment=attained,
         meets_slo=None if verified is None else verified.meets_slo,
         equal_slo_saving=None,

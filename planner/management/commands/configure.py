@@ -17,7 +17,7 @@ COLUMNS = {
     "$/M tokens": "usd_per_mtok:.3f", "deployment": "deployment", "requests/s": "max_rps:.3g",
     "per GPU": "rps_per_gpu:.3g", "TTFT ms": "ttft_ms:,.0f", "TBT ms": "tbt_ms:,.1f",
     "GB per GPU": "memory_gb:.0f", "kW": "kw:.2g", "bound by": "bound_by",
-    "checked by": "checked",
+    "checked by": "checked", "error TTFT": "error_ttft:.0%", "error TBT": "error_tbt:.0%",
 }  # fmt: skip
 MOVED = {"your rows": "moved"}
 
@@ -92,12 +92,16 @@ class Command(HeadroomCommand):
             for a in answer["assumptions"]
         ]
         searched = f"{answer['evaluated']:,} candidates in {answer['seconds']:.1f} s"
+        profiles = [profile for row in answer["candidates"][:1] for profile in row["profiles"]]
+        flow = [", ".join(f"{key}: {value}" for key, value in row.items()) for row in profiles]
         if not rows:
             rows = ["No deployment meets the limits; loosen them, or name other GPU types."]
         return "\n".join(
             [
                 f"{answer['model']}, {searched}, ranked by {answer['ranked_by']}", "",
-                *rows, "", "The best of each GPU type", *others, "", "Ruled out", *out, "", *rests,
+                *rows, "", "The best of each GPU type", *others, "",
+                "Profiles of the best, for a scenario", *(f"  - {{{row}}}" for row in flow), "",
+                "Ruled out", *out, "", *rests,
             ]
         )  # fmt: skip
 
@@ -105,6 +109,7 @@ class Command(HeadroomCommand):
 def _candidate_texts(row: dict[str, Any]) -> dict[str, Any]:
     """Return a candidate with the texts of its columns."""
     return row | {
+        **{f"error_{name}": row["expected_error"][name] for name in ("ttft", "tbt")},
         "deployment": deployment(row), "kw": row["power_w"] / 1000, "moved": _corrected(row["own"]),
     }  # fmt: skip
 

@@ -80,6 +80,8 @@ class QuickSizeForm(DressedForm):
 
     def clean(self) -> dict[str, Any]:
         values = super().clean() or {}
+        if values.get("rps") is not None and "users" not in self.changed_data:
+            values["users"] = None  # the form begins with users; a rate replaces them
         given = [name for name in ("users", "rps") if values.get(name) is not None]
         if len(given) != 1 and not self.errors:
             self.add_error("users", "Give users at once or requests/s, one of them.")

@@ -68,6 +68,10 @@ def test_page_and_api_answer_as_the_service(planner):
     assert answer.json()["gpus"] == page.context["found"]["gpus"] == sized(users=5)["gpus"]
     short = {name: asked[name] for name in ("model", "gpu", "users")}  # the rest has defaults
     assert signed_in(planner).get(reverse("web:quick-size"), short).context["found"]
+    # The form begins with a number of users, which a rate replaces.
+    begun = signed_in(planner).get(reverse("web:quick-size")).context["form"]["users"].initial
+    rate = signed_in(planner).get(reverse("web:quick-size"), asked | {"users": begun, "rps": 3})
+    assert rate.context["found"]["replicas"] == sized(users=None, rps=3.0)["replicas"]
     both = signed_in(planner).get(reverse("web:quick-size"), asked | {"rps": 1})
     assert both.status_code == 200 and both.context["form"].errors
 

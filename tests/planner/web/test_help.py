@@ -32,10 +32,18 @@ def test_the_longest_beginning_names_the_how_to_of_a_page() -> None:
 
 def test_what_a_page_holds_is_escaped() -> None:
     table = "| a | b |\n| --- | --- |\n| 1 | [y](z) |"
-    text = f"# A <b>\n\n- `<i>` and *x*\n\n{table}\n\n```sh\na < b\n```\n"
+    text = f"# A <b>\n\n- `<i>` and *x*, [`p` **q**](r) `[s](t)`\n\n{table}\n\n```sh\na < b\n```\n"
     html = str(html_of(text, lambda target: f"/{target}/"))
     assert "<b>" not in html and "<i>" not in html
-    for part in ("&lt;i&gt;", "<em>x</em>", '<a href="/z/">y</a>', "a &lt; b", "<td>1</td>"):
+    for part in (
+        "&lt;i&gt;",
+        "<em>x</em>",
+        "<code>[s](t)</code>",
+        '<a href="/r/"><code>p</code> <strong>q</strong></a>',
+        '<a href="/z/">y</a>',
+        "a &lt; b",
+        "<td>1</td>",
+    ):
         assert part in html
 
 
