@@ -6,9 +6,9 @@ import json
 import sys
 import time
 
-from bench.field import autoscalers, power, sharing
+from bench.field import autoscalers, power, roles, sharing
 
-CAPABILITIES = (autoscalers, power, sharing)
+CAPABILITIES = (autoscalers, power, roles, sharing)
 
 
 def main() -> None:

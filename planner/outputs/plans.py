@@ -20,6 +20,7 @@ from planner.outputs.plan_guard import Guard, guards_of
 from planner.outputs.pool_facts import Facts, Key, facts_of
 from planner.outputs.weekly_pattern import DAY, UNKNOWN, Repeat, Step, folded
 from planner.policies.base import Group, Policy
+from planner.policies.builtin.token_velocity import TokenVelocity
 from planner.policies.choice import policy_of
 from planner.policies.registry import TYPES, name_of, traits_of
 from planner.selectors.review import proposal_approved
@@ -217,13 +218,15 @@ def _policy_of(
             return policy, label, [_row(row, row["begins"], row["replicas"]) for row in rows], None
     settings = _figures(result, policy).get("settings") or []
     rule = _rule(policy, settings)
+    if rule is None and traits_of(policy).group == Group.ROLES:
+        return policy, label, list(_limits(settings, result, ("replicas at the start",))), None
     if rule is None:
         raise NotReady(
             f"{label} has no schedule and no target of a Kubernetes autoscaler. "
             f"Name another policy with a plan or a static fleet (run {run.pk} has: "
             f"{', '.join(policies)})."
         )
-    return policy, label, list(_limits(settings, result)), rule
+    return policy, label, list(_limits(settings, result, LIMITS)), rule
 
 
 def _rows_of_timetable(timetable: dict[str, Any]) -> list[Row]:
@@ -244,8 +247,10 @@ def _row(pool: dict[str, Any], begins: str | datetime, replicas: int) -> Row:
 
 def _rule(policy: str, settings: Sequence[dict[str, Any]]) -> Rule | None:
     """Return the rule that the settings of a policy describe, or None."""
-    if traits_of(policy).group == Group.OPPONENT:
-        return rule_of(policy_of_settings(name_of(policy), settings), settings)
+    if traits_of(policy).group in (Group.OPPONENT, Group.ROLES):
+        tuned = policy_of_settings(name_of(policy), settings)
+        fixed = isinstance(tuned, TokenVelocity) and not tuned.changes_counts
+        return None if fixed else rule_of(tuned, settings)
     values = {setting["what"]: setting["value"] for setting in settings if not setting["where"]}
     if not {"metric", "target", "tolerance"} <= values.keys() or isinstance(values["target"], str):
         return None
@@ -284,22 +289,28 @@ def rule_of(policy: Policy, settings: Sequence[dict[str, Any]]) -> Rule:
     for setting in settings:
         if setting["where"] and isinstance(setting["value"], int | float):
             computed.setdefault(setting["where"], {})[setting["what"]] = float(setting["value"])
-    kinds = {"epp": "keda", "dynamo": "dynamo", "aibrix": "aibrix"}
+    kinds = {"epp": "keda", "dynamo": "dynamo", "aibrix": "aibrix", "token": "keda"}
     kind = kinds[policy.name.split("-")[0]]
-    # Metric and numbers are of rules on one metric, which these policies do not have.
-    return Rule(kind, "", 0.0, 0.0, 0.0, policy=policy, computed=computed)
+    # Metric and target are of rules on one metric, which these policies do not have.
+    kept_s = policy.keep_s if isinstance(policy, TokenVelocity) else 0.0
+    return Rule(kind, "", 0.0, 0.0, kept_s, policy=policy, computed=computed)
 
 
-def _limits(settings: Sequence[dict[str, Any]], result: dict[str, Any]) -> Iterable[Row]:
-    """Yield the replica limits of a reactive policy: per pool a row with least, one with most."""
+LIMITS = ("replicas at least", "replicas at most")
+
+
+def _limits(
+    settings: Sequence[dict[str, Any]], result: dict[str, Any], names: Sequence[str]
+) -> Iterable[Row]:
+    """Yield a row for each pool of a policy without a schedule and each of its ``names``."""
     start = datetime.fromisoformat(result["window"]["start"])
     decisions = {_pool_name(decision): decision for decision in result["plan"]["decisions"]}
     for place, decision in decisions.items():
         limits = {
             setting["what"]: setting["value"] for setting in settings if setting["where"] == place
         }
-        if "replicas at most" in limits:
-            for name in ("replicas at least", "replicas at most"):
+        if names[-1] in limits:
+            for name in names:
                 yield _row(decision, start, int(limits[name]))
 
 
@@ -436,6 +447,11 @@ def _notes(
         yield (
             "Only the schedule of the policy. To scale on load too, add a trigger by load and "
             "raise the largest count."
+        )
+    if traits_of(policy).group == Group.ROLES:
+        yield (
+            "Only replicas. A controller of your own must switch roles, such as by SGLang's "
+            "/pd_role_switch, and route prompts to decode replicas."
         )
     if rule is None and traits_of(policy).reads_future:
         yield "This policy is an oracle baseline: it uses future data and cannot be deployed."

@@ -19,7 +19,7 @@ from simulation.arrays import FloatArray, IntArray
 from simulation.errors import SimulationError
 from simulation.fleet import Fleet, same_replica
 from simulation.performance.profile import iteration_s
-from simulation.policies.endpoint_picker import idle_prefill_tps
+from simulation.policies.endpoint_picker import VELOCITY, idle_prefill_tps
 from simulation.policies.parts.endpoints import Endpoints, Service, initial_counts, services
 from simulation.policies.parts.stability import ROUNDING
 from simulation.policy import Actions, ComputedParameter, Observation, ScalingPolicy
@@ -29,6 +29,7 @@ from simulation.policy import Actions, ComputedParameter, Observation, ScalingPo
 # and CUDA graphs stay. With a parked buffer it is 0.38 s.
 SWITCH_S = 1.6
 CHUNK = 16  # tokens; chunks are multiples of it
+DECODE_BATCH = "largest decode batch within TBT"
 
 
 @dataclass(eq=False, kw_only=True)
@@ -103,15 +104,16 @@ class TokenVelocity(ScalingPolicy):
 
     def computed_parameters(self) -> tuple[ComputedParameter, ...]:
         """Return the velocities of one replica in its role."""
-        prefill, decode = np.full((2, len(self._pools)), np.nan)
+        prefill, decode, largest = np.full((3, len(self._pools)), np.nan)
         for service in self._services:
             for p in service.prefill:
                 prefill[p] = self._prefill_tps[p]
             for p in service.decode:
-                batch = self._batch[p]
+                largest[p] = batch = self._batch[p]
                 decode[p] = batch / self._seconds(p, batch, 0)
-        return (ComputedParameter("prefill velocity, tokens/s", prefill),
-                ComputedParameter("decode velocity, tokens/s", decode))  # fmt: skip
+        return (ComputedParameter(VELOCITY, prefill),
+                ComputedParameter("decode velocity, tokens/s", decode),
+                ComputedParameter(DECODE_BATCH, largest))  # fmt: skip
 
     def _change(
         self, i: int, service: Service, observation: Observation, targets: IntArray, moves: IntArray

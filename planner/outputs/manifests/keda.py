@@ -21,11 +21,12 @@ from planner.outputs.manifests.common import (
     scale_target,
     with_head,
 )
-from planner.outputs.manifests.rules import loads_of, query_of
+from planner.outputs.manifests.rules import loads_of, query_of, velocity_query
 from planner.outputs.object_names import LONGEST, name_of
 from planner.outputs.plans import Plan, Pool
 from planner.outputs.weekly_pattern import DAY, DAYS, Slot, dated, slots
 from planner.policies.builtin.endpoint_picker import EndpointPicker
+from planner.policies.builtin.token_velocity import TokenVelocity
 
 API, KIND = "keda.sh/v1alpha1", "ScaledObject"
 POLL_S, ROUND_S = 30, 15  # KEDA's default; interval of the HPA controller
@@ -49,7 +50,7 @@ def documents(export: Export) -> list[Document]:
 
 def trigger_notes(plan: Plan) -> tuple[str, ...]:
     """Return notes on what the triggers do and what they assume."""
-    if plan.rule and plan.rule.policy:
+    if plan.rule and isinstance(plan.rule.policy, EndpointPicker):
         return endpoint_picker.NOTES
     if plan.rule:
         return (
@@ -135,6 +136,11 @@ def triggers(export: Export, pool: Pool) -> list[dict[str, Any]]:
     """Return the triggers of a pool: its rule's query, or the plan's schedule and load guard."""
     plan = export.plan
     if plan.rule:
+        query, threshold = (
+            velocity_query(pool, plan.rule, plan.rule.policy.target)
+            if isinstance(plan.rule.policy, TokenVelocity)
+            else (query_of(plan.rule, pool.name), plan.rule.target)
+        )
         return [
             {
                 "type": "prometheus",
@@ -142,8 +148,8 @@ def triggers(export: Export, pool: Pool) -> list[dict[str, Any]]:
                 "metricType": "AverageValue",
                 "metadata": {
                     "serverAddress": export.options.prometheus,
-                    "query": query_of(plan.rule, pool.name),
-                    "threshold": f"{plan.rule.target:.6g}",
+                    "query": query,
+                    "threshold": f"{threshold:.6g}",
                     "ignoreNullValues": "false",
                 },
             }

@@ -14,7 +14,9 @@ import numpy as np
 from planner.errors import PlannerError
 from planner.outputs.plan_guard import Guard
 from planner.outputs.plans import Pool, Rule
+from simulation.policies.endpoint_picker import VELOCITY
 from simulation.policies.parts.stability import PILED_UP
+from simulation.policies.token_velocity import DECODE_BATCH
 
 WAITING, RUNNING = "vllm:num_requests_waiting", "vllm:num_requests_running"
 PROMPTS, OUTPUTS = "vllm:prompt_tokens_total", "vllm:generation_tokens_total"
@@ -48,6 +50,21 @@ def query_of(rule: Rule, name: str) -> str:
     if rule.metric in ("queue", "memory"):
         return f"sum({WAITING if rule.metric == 'queue' else MEMORY}{pods})"
     raise PlannerError(f"The policy {TOKENS}.")
+
+
+def velocity_query(pool: Pool, rule: Rule, target: float) -> tuple[str, float]:
+    """Return the PromQL query of a role's work by token velocity, and the work of a replica.
+
+    Prefill counts prompt tokens/s, and decode the requests in flight.
+    """
+    pods = f'{{pod=~"{pool.name}-.*"}}'
+    what = VELOCITY if pool.role == "prefill" else DECODE_BATCH
+    most = rule.found(pool, what)
+    if most is None:
+        raise PlannerError(f"The result has no {what} of {pool.name}.")
+    if pool.role == "prefill":
+        return f"sum(rate({PROMPTS}{pods}[{RATE_S}s]))", most * target
+    return f"sum({WAITING}{pods}) + sum({RUNNING}{pods})", most * target
 
 
 def pod_metric(rule: Rule) -> tuple[str, str]:

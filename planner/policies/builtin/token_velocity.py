@@ -48,9 +48,15 @@ class TokenVelocity(Policy):
     overflow: Factor = (
         Rule.overflow
     )  # wait from which decode takes prompts, over the TTFT limit (ours)
+    scales: bool = True  # token-velocity: whether the number of replicas changes too
     keep_s: Delay = Rule.keep_s  # seconds of lower need before a scale-in (ours)
     switch_s: Delay = Rule.switch_s  # seconds from the last work to the new role (measured)
     interval_s: Interval = Rule.interval_s  # seconds between decisions (ours)
+
+    @property
+    def changes_counts(self) -> bool:
+        """Return whether the number of replicas changes, and not only their roles."""
+        return self.scales and self.name == "token-velocity"
 
     @property
     def tuned_parameter(self) -> TunedParameter:
@@ -77,6 +83,7 @@ class TokenVelocity(Policy):
             tbt_s=context.tightest_s(TBT),
             switches=self.name != "convertible-decode",
             takes_over=self.name != "role-switch",
-            scales=self.name == "token-velocity",
-            **self.fields_for(Rule) | {"name": self.key},
+            **self.fields_for(Rule) | {
+                "scales": self.changes_counts, "name": self.key,
+            },
         ))  # fmt: skip

@@ -19,10 +19,13 @@ from planner.outputs.manifests.common import unguarded
 from planner.outputs.manifests.kinds import MANIFESTS
 from planner.outputs.object_names import LONGEST, checked_name, name_of, told_apart
 from planner.outputs.plan_guard import Guard
-from planner.outputs.plans import Rule
+from planner.outputs.plans import Rule, rule_of
 from planner.outputs.validation import NAMES, SCHEMAS, check, faults
 from planner.outputs.weekly_pattern import DAY, WEEK, Slot, Step, folded, slots
 from planner.outputs.yaml_text import yaml_text
+from planner.policies.choice import policy_of
+from simulation.policies.endpoint_picker import VELOCITY
+from simulation.policies.token_velocity import DECODE_BATCH
 from tests.planner.outputs.reading import objects_of, steps_of_cron, week_of_cron, week_of_schedules
 from tests.planner.outputs.samples import MONDAY, asked, plan_of, pool_of, steps_of
 from tests.shared_folder import SHARED, shared
@@ -183,6 +186,27 @@ def test_a_rule_leaves_as_its_target():
     tokens = plan_of(pool_of(()), rule=Rule("hpa", "tokens", 5.0, 0.1, 300.0))
     with pytest.raises(PlannerError):
         MANIFESTS["hpa"].documents(asked(tokens))
+
+
+def test_token_velocity_leaves_with_the_work_of_each_role():
+    policy = policy_of("token-velocity", target=0.5, keep_s=600)
+    pools = [pool_of((), f"chat-{role}", role) for role in ("prefill", "decode")]
+    computed = [
+        {"where": f"llama-3.1-8b in us-east, {pool.arrangement}", "what": what, "value": value}
+        for pool in pools
+        for what, value in ((VELOCITY, 12_000.0), (DECODE_BATCH, 80.0))
+    ]
+    plan = plan_of(*pools, rule=rule_of(policy, computed))
+    bodies = [document.body for document in keda.documents(asked(plan))]
+    triggers = [body["spec"]["triggers"][0]["metadata"] for body in bodies]
+    assert [float(trigger["threshold"]) for trigger in triggers] == [6000.0, 40.0]
+    prompts, flight = (trigger["query"] for trigger in triggers)
+    assert "vllm:prompt_tokens_total" in prompts and 'pod=~"chat-prefill-.*"' in prompts
+    assert "vllm:num_requests_running" in flight and 'pod=~"chat-decode-.*"' in flight
+    for body in bodies:
+        assert not list(faults("keda", body))
+        down = body["spec"]["advanced"]["horizontalPodAutoscalerConfig"]["behavior"]["scaleDown"]
+        assert down["stabilizationWindowSeconds"] == 600
 
 
 GUARD = Guard(float("nan"), 1250.0, 12.0, 60.0, 300.0, most=9)

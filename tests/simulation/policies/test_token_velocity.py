@@ -135,7 +135,7 @@ def test_in_bursts_it_attains_more_than_the_roles_it_began_with():
 def test_scaling_follows_both_velocities_and_ends_replicas_later():
     policy = made(scales=True, target=1.0, keep_s=60.0)
     policy.reset(apart((2, 2)))
-    prefill, _ = (part.values for part in policy.computed_parameters())
+    prefill = policy.computed_parameters()[0].values
     more = policy.decide(seen(5.0, [2, 2], input_tps=[5 * prefill[0], 0.0]))
     assert more.targets.tolist() == [5, 2]
     kept = policy.decide(seen(60.0, [5, 2], input_tps=[0.0, 0.0]))
