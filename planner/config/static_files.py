@@ -7,7 +7,7 @@ rest, so that the file in ``static/vendor`` stays as its authors publish it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,12 +23,15 @@ WORD = re.compile(r"[A-Za-z_][\w-]*")
 # A class with a part that a template inserts: bg-{{ colour }}-lt, or text-{% if met %}success.
 COMPOSED = re.compile(r"([\w-]+-)\{(?:\{[^}]*\}\}([\w-]*)|%)")
 QUOTED = r"\"(?:\\.|[^\"\\])*\"|'(?:\\.|[^'\\])*'|/\*.*?\*/"
+COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 PRELUDE = re.compile(rf"((?:{QUOTED}|[^\"'{{}};])*)([{{;]|$)", re.DOTALL)
 BRACE = re.compile(rf"{QUOTED}|[{{}}]", re.DOTALL)
 GROUPS = ("@media", "@supports", "@layer", "@container")  # rules with rules inside
 CLASS = re.compile(r"\.((?:\\.|[\w-])+)")
+VARIABLE = re.compile(r"--[\w-]+")
+# A variable with its value: quoted text may hold what else would end it.
+SETTING = re.compile(rf"(--[\w-]+):(?:{QUOTED}|[^\"';{{}}])*(?:;|(?=\}}))", re.DOTALL)
 INNER = re.compile(r"\([^()]*\)")  # the arguments of :not, :is and others
-BETWEEN_SELECTORS = re.compile(r",(?![^(]*\))")
 
 
 def markup_files() -> Iterator[Path]:
@@ -74,6 +77,8 @@ def trim(sheet: str, used: UsedClasses) -> str:
             return "".join([*kept, sheet[at:]])
         prelude, end = found.groups()
         at = found.end()
+        kept += COMMENT.findall(prelude)  # the licence; its words are no selectors
+        prelude = COMMENT.sub("", prelude)
         if end != "{":
             kept.append(prelude + end)
             continue
@@ -82,11 +87,34 @@ def trim(sheet: str, used: UsedClasses) -> str:
         if prelude.lstrip().startswith(GROUPS):
             body = trim(body, used)
         elif not prelude.lstrip().startswith("@"):
-            selectors = BETWEEN_SELECTORS.split(prelude)
-            prelude = ",".join(each for each in selectors if _applies(each, used))
+            prelude = ",".join(each for each in _selectors(prelude) if _applies(each, used))
         if prelude and body:
             kept.append(f"{prelude}{{{body}}}")
     return "".join(kept)
+
+
+def trim_variables(sheet: str, texts: Iterable[str]) -> str:
+    """Return ``sheet`` without the settings of variables that neither it nor a text names.
+
+    A variable that only such variables name goes too.
+    """
+    others = {name for text in texts for name in VARIABLE.findall(text)}
+    while True:
+        named = others | set(VARIABLE.findall(SETTING.sub(_value, sheet)))
+        unnamed = {setting[1] for setting in SETTING.finditer(sheet)} - named
+        if not unnamed:
+            return sheet
+        sheet = _without(sheet, unnamed)
+
+
+def _without(sheet: str, names: set[str]) -> str:
+    """Return ``sheet`` without the settings of the variables ``names``."""
+    return SETTING.sub(lambda setting: "" if setting[1] in names else setting[0], sheet)
+
+
+def _value(setting: re.Match[str]) -> str:
+    """Return a setting without the name that it sets."""
+    return setting[0].removeprefix(setting[1])
 
 
 def _closing_brace(sheet: str, at: int) -> int:
@@ -97,6 +125,18 @@ def _closing_brace(sheet: str, at: int) -> int:
         if not depth:
             return found.start()
     return len(sheet)
+
+
+def _selectors(prelude: str) -> list[str]:
+    """Return the selectors of a list; commas within parentheses do not end one."""
+    selectors, depth = [""], 0
+    for letter in prelude:
+        depth += {"(": 1, ")": -1}.get(letter, 0)
+        if letter == "," and not depth:
+            selectors.append("")
+        else:
+            selectors[-1] += letter
+    return selectors
 
 
 def _applies(selector: str, used: UsedClasses) -> bool:
@@ -115,8 +155,10 @@ class StaticFiles(CompressedManifestStaticFilesStorage):  # type: ignore[misc]
             storage, path = paths[SHEET]
             with storage.open(path) as file:
                 sheet = file.read().decode()
-            used = UsedClasses.of([file.read_text() for file in markup_files()])
+            texts = [file.read_text() for file in markup_files()]
+            ours = [file.read_text() for file in (FILES / "static" / "css").glob("*.css")]
+            sheet = trim_variables(trim(sheet, UsedClasses.of(texts)), [*texts, *ours])
             trimmed = InMemoryStorage()
-            trimmed.save(path, ContentFile(trim(sheet, used).encode()))
+            trimmed.save(path, ContentFile(sheet.encode()))
             paths = paths | {SHEET: (trimmed, path)}
         yield from super().post_process(paths, dry_run, **options)

@@ -228,8 +228,8 @@ def current_trace(source: Source, until: datetime | None = None) -> Trace:
     samples = _samples_until(source, until.timestamp())
     if not samples.bins["requests"].is_not_null().any():
         raise NotReady(
-            f"Source {source.name} knows of no request before {until:%Y-%m-%d %H:%M}. Choose a "
-            "later moment."
+            f"Source {source.name} knows of no request before {until:%Y-%m-%d %H:%M} UTC. Choose "
+            "a later moment."
         )
     label = f"{source.name}-{until.astimezone(UTC):%Y%m%dt%H%M}z"
     store = f"{TRACES}/live-{source.pk}-{until.timestamp():.0f}-{timezone.now():%H%M%S%f}"

@@ -30,7 +30,8 @@ def digest_send(*, now: datetime) -> None:
 def _lines(now: datetime) -> Iterator[str]:
     """Yield the lines: active plans, how schedules fired, and outcomes of plans that ended."""
     since = now - WEEK
-    yield f"Headroom, {since:%Y-%m-%d} to {now:%Y-%m-%d}, workspace {current_workspace().name}."
+    dates = f"{since:%Y-%m-%d} to {now:%Y-%m-%d} (UTC)"
+    yield f"Headroom, {dates}, workspace {current_workspace().name}."
     plans = active_plans()
     if not plans:
         yield "No plan is active."
@@ -50,7 +51,7 @@ def _lines(now: datetime) -> Iterator[str]:
     # Only firings that need somebody's attention get their own line.
     listed = [firing for firing in fired if firing.state in LISTED_STATES]
     for firing in listed[:MAX_LINES]:
-        when = f"{firing.due_at:%Y-%m-%d %H:%M}"
+        when = f"{firing.due_at:%Y-%m-%d %H:%M} UTC"
         yield f"- {firing.schedule.name}, {when}: {firing.get_state_display()}. {firing.words}"
     outcomes = Outcome.objects.filter(ends__gt=since, ends__lte=now).exclude(
         state=Outcome.State.RUNNING

@@ -74,7 +74,7 @@ def _facts(character: Character) -> Iterator[Fact]:
     span = duration(character["end_s"] - character["start_s"])
     yield Fact("Requests", requests and round(requests), note=f"in {span}")
     unit = f"{character['unit'].replace('_', ' ')}/s"
-    yield Fact("Mean rate", total["mean"], unit, note=f"peak {digits(total['peak'])} {unit}")
+    yield Fact(f"Mean {unit}", total["mean"], note=f"peak {digits(total['peak'])}")
     if rhythm["peak_to_trough"]:
         over = f"{digits(rhythm['peak_to_trough'])} times {rhythm['trough_hour']:02d}:00"
         zone = " (UTC)" if character["clock"] == UTC_CLOCK else ""
