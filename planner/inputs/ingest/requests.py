@@ -445,7 +445,7 @@ class _Reader:
             part = part.with_columns(pl.Series(THINK, think, dtype=pl.Float32))
         if "utility" in self._fields:
             utility = numbers(frame[self._fields["utility"]])[0]
-            utility[~np.isfinite(utility)] = np.nan
+            utility = np.where(np.isfinite(utility), utility, np.nan)
             totals.no_utility += int(np.isnan(utility).sum())
             part = part.with_columns(pl.Series("utility", utility).fill_nan(None))
         # Most files are in order, so sort only parts with late rows.
