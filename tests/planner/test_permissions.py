@@ -232,6 +232,7 @@ NEEDS = {
     "api:pareto": "post viewer",
     "api:outlook": "post viewer",
     "api:place": "post viewer",
+    "api:share": "post viewer",
     "api:sweeps": "get viewer, post viewer",
     "api:sweep": "get viewer, delete admin",
     "api:sweep-cancel": "post planner",
