@@ -184,6 +184,8 @@
     const figure = dark ? JSON.parse(JSON.stringify(drawn).replaceAll(`"${BLUE}"`, `"${BLUE_ON_DARK}"`)) : drawn;
     shorten(frame, figure);
     figure.layout.height += legendHeight(frame, figure);
+    // When the window changes, Plotly takes the height of the frame.
+    frame.style.minHeight = `${figure.layout.height}px`;
     Plotly.react(frame, figure.data, themed(figure.layout), CONFIG).then(() => {
       reachable(frame);
       if (!frame.dataset.drawn) {
