@@ -74,6 +74,8 @@ def log_rows(pieces: Iterator[bytes], pattern: str, name: str, size: int) -> Ite
             text = f"{LEAP}-" + pl.col("monthday")
             moment = text.str.to_datetime("%Y-%m-%d %H:%M:%S", strict=False)
             groups = groups.with_columns(moment=moment).filter(pl.col("moment").is_not_null())
+            if not groups.height:  # a month and a day that do not exist
+                continue
             first = first or groups["moment"][0]
             since = (pl.col("moment") - first).dt.total_seconds() % YEAR_S
             since = pl.coalesce(pl.col("log_ns").cast(pl.Int64) // 1_000_000_000, since)

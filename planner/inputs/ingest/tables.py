@@ -208,6 +208,8 @@ def _text_head(head: bytes, name: str) -> bytes:
 
 def _sample(head: bytes, complete: bool, name: str, quoted: bool) -> blocks.Records:
     """Return the whole records at the start of a text file."""
+    if not head.strip() and complete:
+        raise IngestError(f"{name} holds no row. Export it again.")
     if complete:
         # Every block is read, so that an open quote is refused.
         whole = list(blocks.record_blocks([head], name=name, size=len(head) + 1, quoted=quoted))

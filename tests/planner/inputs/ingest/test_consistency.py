@@ -372,6 +372,15 @@ def test_a_quote_that_is_never_closed_after_a_blank_line_is_refused(ingest):
         ingest('\ntime,"requests\n1,2\n')
 
 
+def test_an_engine_log_of_days_that_do_not_exist_is_refused(ingest):
+    line = (
+        "INFO 02-31 10:00:00 loggers.py:123] Engine 000: Avg prompt throughput: 100.0 tokens/s, "
+        "Avg generation throughput: 20.0 tokens/s, Running: 1 reqs, Waiting: 0 reqs\n"
+    )
+    with pytest.raises(IngestError):
+        ingest(line * 3, "engine.log")
+
+
 def test_most_rows_must_be_readable(ingest):
     rows = "".join(f"{T0 + i},{'x' if i % 3 else 5},6\n" for i in range(60))
     with pytest.raises(IngestError, match="40 of 60 rows cannot be read"):
