@@ -22,6 +22,7 @@ class Stream(IntEnum):
     ARRIVALS = 6  # arrivals drawn from counts, for the bursts that sizes assume
     VERIFYING = 8  # another draw of the requests of a window
     DRAWN = 9  # days drawn from the forecast
+    SHIFTS = 10  # times by which models that share GPUs are shifted
 
 
 def generator(seed: int, stream: Stream, *index: int) -> np.random.Generator:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from planner.domain.random_streams import Stream, generator
 from planner.domain.sharing.pools import SharingPool
 from planner.optimizer.sharing import Group, pack, pack_exact
 from simulation.sharing.replay import GpuReplay, SharedHost, fits_by_memory, replay_gpu
@@ -47,7 +48,7 @@ class Sharing:
         self._pool, self._rules, self._alive = pool, rules, alive
         self._host = replace(pool.host, whole_requests=rules.whole_requests)
         self._way: dict[Group, str] = {}
-        rng = np.random.default_rng(rules.seed)
+        rng = generator(rules.seed, Stream.SHIFTS)
         later = rng.uniform(0, rules.span_s, (rules.replays - 1 + UNSEEN, len(pool.parts)))
         self._shifted = [
             list(pool.parts),
