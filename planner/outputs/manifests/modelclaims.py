@@ -18,7 +18,6 @@ from planner.models import Run
 from planner.outputs.manifests.common import OURS
 from planner.outputs.object_names import label_of, name_of
 from planner.outputs.options import ExportOptions
-from planner.outputs.validation import check
 from planner.outputs.yaml_text import yaml_text
 from planner.selectors.runs import run_result
 
@@ -31,6 +30,8 @@ def model_claims(run: Run, options: ExportOptions, now: datetime) -> bytes:
 
     Raises NotReady for another kind of run, or if no models share a GPU.
     """
+    from planner.outputs.validation import check  # slow to import; no page needs it
+
     if run.kind != Run.Kind.SHARE:
         raise NotReady(f"Run {run.pk} shares no GPUs. Run share, and export that run.")
     shared = [gpu for gpu in run_result(run)["gpus"] if gpu["way"] != ALONE]

@@ -246,7 +246,7 @@ class TestDayRow(Row):
     __test__ = False  # no class of tests, although its name begins like one
 
     kind = forms.ChoiceField(label="Kind", choices=list(KIND_LABELS.items()))
-    name = forms.CharField(label="Name", required=False, max_length=80)
+    name = forms.CharField(label="Own name", required=False, max_length=80)
     required = forms.TypedChoiceField(
         label="Required",
         required=False,
