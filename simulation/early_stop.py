@@ -27,10 +27,11 @@ class TargetMissed(Exception):
 class LateCounter:
     """Counter of requests that passed a limit of their tier without the first or last token.
 
-    They are late whatever happens later. So the call raises ``TargetMissed`` only if a tier misses
-    its target for certain. TBT limits, and limits longer than the time between two checks, are
-    checked only after the replay. ``late_elsewhere`` and ``requests_elsewhere`` count, by tier,
-    requests of other replays that share the target with this one.
+    They are late whatever happens later. So calling the counter raises ``TargetMissed`` only if a
+    tier misses its target for certain. TBT limits are checked after the replay, since TBT is known
+    only at the last token. So are limits longer than the time between two checks.
+    ``late_elsewhere`` and ``requests_elsewhere`` count, by tier, requests of other replays that
+    share the target with this one.
     """
 
     tiers: Sequence[Tier]

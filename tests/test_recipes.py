@@ -728,7 +728,7 @@ RECIPES = {
                 "    Run.Kind.SIZE: REPORT,",
                 "    Run.Kind.COUNT: REPORT,\n    Run.Kind.SIZE: REPORT,",
             ),
-            ("planner/management/help.py", '"place"),', '"place", "count"),'),
+            ("planner/management/help.py", '"share"),', '"share", "count"),'),
             (
                 "planner/api/schema.py",
                 '    "place": (',

@@ -121,7 +121,10 @@ class Guarded(ScalingPolicy):
         return counts
 
     def decide(self, observation: Observation) -> Actions:
-        """Return the guard's targets above the scheduled counts that are not lent."""
+        """Return the targets of the guard, which starts from the scheduled counts.
+
+        Replicas that the schedule lends do not count for the guard.
+        """
         self.schedule.observe(observation)
         step = self.schedule.step_at(observation.time_s)
         lent = np.zeros_like(step.counts) if step.lent is None else step.lent

@@ -145,7 +145,10 @@ class _PlanCache:
         return self.outcomes[key]
 
     def seen(self, plan: Level, real: Key) -> PhaseProblem:
-        """Return the problem at the demand ``real``, by the operators or layer runs of ``plan``."""
+        """Return the problem at the actual demand ``real``, cut into the same units as ``plan``.
+
+        Units are operators or runs of layers.
+        """
         if plan.cut is None:
             return self.problem(real)
         if (plan.cut, real) not in self.cuts:

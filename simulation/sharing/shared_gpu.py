@@ -245,7 +245,11 @@ def _most_urgent(s: State, t: float, mine: bool) -> int:
 
 @kernel
 def _evict(s: State, keep: int, idle: bool) -> float:
-    """Take the model that waits longest off the GPU; return its KV bytes, or -1 if none can go."""
+    """Take the least recently used model off the GPU, but not ``keep``.
+
+    With ``idle``, only a model without requests may go. Returns the bytes of KV cache that move to
+    the host; -1 if no model can go.
+    """
     out = -1
     for j in range(s.models.size):
         may_go = j != keep and s.models[j].resident and not (idle and _has_work(s, j))

@@ -265,7 +265,10 @@ def saturated_rps(
 
 
 def _pool_occupancy(speed: Speeds, workload: Workload, instances: int) -> Occupancy:
-    """Return the distribution of the number of sequences in the whole pool, spread evenly."""
+    """Return the distribution of the number of sequences in a pool.
+
+    Each instance is assumed to hold an equal share of them.
+    """
     death = speed.completions
     if instances > 1:
         total = np.arange(1, instances * len(death) + 1) / instances

@@ -128,9 +128,10 @@ def track_cases(
 def _load(
     following: TrackedTraffic, model_region: tuple[str, str], *, without_cached: bool
 ) -> ModelDemand:
-    """Return the demand of a model and region, and the part of it that plans know.
+    """Return the actual demand of a model and region, and the demand that plans are made with.
 
-    Plans know the last interval, or a forecast by the minute with the lengths of the last interval.
+    Plans use the last interval, or a forecast by the minute with the request lengths of the last
+    interval.
     """
     traffic, start_s, end_s = following.traffic, following.start_s, following.end_s
     history_start_s = start_s

@@ -274,7 +274,7 @@ class Trials:
         )
 
     def _study(self, trial: Trial) -> tuple[Study, Loads]:
-        """Return the study of a trial, and the loads of its plans.
+        """Return the inputs of a trial's simulation, and the demand that its plans are made for.
 
         Recently used studies are kept, up to MOST_HELD requests in total.
         """

@@ -317,4 +317,4 @@ def _survives_loss_words(run: PolicyRun) -> str:
     share = run.survives
     if share is None:
         return ""
-    return "yes" if share >= 1 else "no" if share <= 0 else f"no, only {share:.0%} of the time"
+    return "yes" if share >= 1 else "no" if share <= 0 else f"{share:.0%} of the time"

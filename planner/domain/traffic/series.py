@@ -66,7 +66,10 @@ def _level_error(columns: DemandColumns, one_in: float) -> float:
 
 
 def _amounts(columns: DemandColumns, unit: str) -> tuple[str, FloatArray] | None:
-    """Return the unit in which the file counts ``unit``, and its values; None if it does not."""
+    """Return the file's column for ``unit`` and its values; None if the file has no such amounts.
+
+    A file with only total tokens has that column, for input or for output tokens.
+    """
     values = getattr(columns, unit)
     if values is not None and not np.isnan(values).all():
         return unit, values

@@ -45,7 +45,10 @@ class Window:
 
     @property
     def observed_s(self) -> tuple[float, float]:
-        """Return the window, or if it is after the trace, the time of equal length before it."""
+        """Return the window; if the trace ends before it, the last time of equal length before.
+
+        Both are epoch seconds, start and end.
+        """
         end_s = self.start_s if self.ahead else self.end_s
         return end_s - self.duration_s, end_s
 

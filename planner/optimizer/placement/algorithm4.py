@@ -92,8 +92,9 @@ def _scale_out(
 
 
 def _attempts(service: Service) -> list[tuple[bool, tuple[tuple[int, ...], ...]]]:
-    """Return what to try in order: (under one S1 switch only, GPU types by role and part).
+    """Return the attempts in order: whether one lowest (S1) switch is needed, and the GPU types.
 
+    GPU types are indices by role, and by part of a role.
     Preferred GPU types come before fallbacks. An affinity to one S1 switch is given up last. Even
     then a unit lies in one subgroup.
     """

@@ -80,7 +80,7 @@ def _shown(sections: Sequence[Section], clock: str, live: bool) -> tuple[ShownSe
 def charts_shown(
     report: Report, *, live: bool, prefix: str = "over-time"
 ) -> tuple[ShownBlock, ...]:
-    """Return the charts that belong to the facts of a report, for templates."""
+    """Return the charts at the head of a report; with ``live``, the page's script draws them."""
     return tuple(
         _shown_block(chart, f"{prefix}-{i}", report.clock, live)
         for i, chart in enumerate(report.charts, start=1)

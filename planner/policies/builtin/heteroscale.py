@@ -37,6 +37,10 @@ class HeteroScale(Latencies):
         return super().parameter_to_tune if self.target is None else None
 
     def build(self, context: PolicyContext) -> BuiltPolicy:
+        """Return the policy: replicas in proportion to ``signal``, and a safety layer per limit.
+
+        A layer adds replicas if the latency that it watches comes near its limit.
+        """
         limits = {latency: context.tightest_s(latency) for latency in (TTFT, TBT)}
         layers = tuple(
             self.layer(context, latency, limit)
