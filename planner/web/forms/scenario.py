@@ -250,7 +250,7 @@ class TestDayRow(Row):
     required = forms.TypedChoiceField(
         label="Required",
         required=False,
-        choices=[("", "by assurance"), ("yes", "always"), ("no", "never")],
+        choices=[("", "by level"), ("yes", "always"), ("no", "never")],
         coerce=lambda chosen: chosen == "yes",
         empty_value=None,
     )
