@@ -184,14 +184,13 @@ def _log_ratios(day: IntArray, totals: FloatArray, is_end: BoolArray) -> FloatAr
 
     Days of the ends of months are not compared with. NaN where there is nothing to compare.
     """
-    ratios = np.full(len(day), np.nan)
-    weekend = _is_weekend(day)
-    for i in range(len(day)):
-        before = (day < day[i]) & (day >= day[i] - DAYS_BEFORE) & ~is_end & (weekend == weekend[i])
-        usual = totals[before & np.isfinite(totals)]
-        if usual.size and usual.mean() > 0 and totals[i] > 0:
-            ratios[i] = np.log(totals[i] / usual.mean())
-    return ratios
+    weekend, ago = _is_weekend(day), day[:, None] - day
+    compared = (ago > 0) & (ago <= DAYS_BEFORE) & (weekend[:, None] == weekend)
+    compared &= ~is_end & np.isfinite(totals)
+    usual = compared @ np.nan_to_num(totals) / np.maximum(compared.sum(1), 1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratios = np.log(totals / usual)
+    return np.where((usual > 0) & (totals > 0), ratios, np.nan)
 
 
 def _means(values: FloatArray, groups: IntArray) -> FloatArray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from planner.domain.report import Fact, Facts, Form, Head, Report, Section, Table, table
+from planner.domain.reports.frame import tier_label
 from planner.domain.results.first_answer import DayProgress, Preview
 
 
@@ -17,7 +18,8 @@ def preview_report(preview: Preview) -> Report:
         Fact("Cost of the window", answer.cost_usd, "$"),
         Fact("GPU-hours", answer.gpu_hours, form=Form.NUMBER),
         *(
-            Fact(f"Expected SLO attainment: {tier}", share, form=Form.SHARE)
+            Fact(f"Expected SLO attainment: {tier_label(tier, answer.attainment)}", share,
+                 form=Form.SHARE)
             for tier, share in answer.attainment.items()
         ),
     )  # fmt: skip

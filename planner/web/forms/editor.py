@@ -67,6 +67,8 @@ class Editor:
             raise ScenarioError("\n".join(unknown))
         # A bound row counts as empty if nothing was posted, not if nothing was changed.
         rows = mapping.row_values(self.data) if posted is None else {}
+        if mapping.look(self.data, "test_days") is None and sum(map(len, rows.values())) > MAX_ROWS:
+            rows.pop("test_days", None)  # the defaults, which need no rows
         if sum(map(len, rows.values())) > MAX_ROWS:
             raise ScenarioError(
                 f"This scenario has more than the {MAX_ROWS} rows that the form can hold. "

@@ -271,6 +271,19 @@ def test_copies_are_named_and_scenarios_removed(client: Client, pools: Scenario)
     assert not Scenario.objects.filter(pk=pools.pk).exists()
 
 
+def test_default_test_days_give_way_to_the_rows_of_a_large_scenario(
+    client: Client, planner: User
+) -> None:
+    tiers = "\n".join(f"  - {{name: T{i}, ttft_ms: 1000}}" for i in range(50))
+    many = DOCUMENT.replace("  - {name: IW-F, ttft_ms: 1000, tbt_ms: 100}", tiers)
+    scenario = scenario_create(owner=planner, document=many.replace("IW-F", "T0"))
+    values = form_values(client.get(url(scenario)))
+    assert (values["tiers-TOTAL_FORMS"], values["test_days-TOTAL_FORMS"]) == (["50"], ["0"])
+    assert client.post(url(scenario), values | {"action": "save"}).status_code == 302
+    scenario.refresh_from_db()
+    assert len(parse(scenario.document).tiers) == 50 and "test_days" not in scenario.document
+
+
 def test_what_the_form_cannot_hold_is_shown_as_text(client: Client, planner: User) -> None:
     tiers = "\n".join(f"  - {{name: T{i}, ttft_ms: 1000}}" for i in range(70))
     many = DOCUMENT.replace("  - {name: IW-F, ttft_ms: 1000, tbt_ms: 100}", tiers)
