@@ -22,7 +22,7 @@ JOBS = {
              "pareto", "backtest"),
     "Explore": ("configure", "estimate", "size", "pd-ratio", "provision", "place", "share"),
     "Ship": ("export", "in-force", "schedule", "diff", "fleet"),
-    "Data": ("source", "profiles", "prices", "carbon", "characterise", "aggregate"),
+    "Data": ("list", "source", "profiles", "prices", "carbon", "characterise", "aggregate"),
     "Operate": ("user", "workspace", "audit", "backup", "restore", "arrays", "work", "warm_up"),
 }  # fmt: skip
 

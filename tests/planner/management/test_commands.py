@@ -168,7 +168,24 @@ def test_ingest_of_a_file_that_is_not_there(tmp_path: Path) -> None:
     assert "nowhere.csv" in problem("ingest", tmp_path / "nowhere.csv")
 
 
-# forecast
+# list
+
+
+def test_list_returns_the_newest_runs_and_their_count() -> None:
+    for name in ("first", "second", "other"):
+        Run.objects.create(kind=Run.Kind.PLAN, name=name)
+    two = answer("list", "runs", "--most", 2)
+    assert ([run["name"] for run in two["runs"]], two["count"]) == (["other", "second"], 3)
+    assert [run["name"] for run in answer("list", "runs", "--search", "FIR")["runs"]] == ["first"]
+
+
+@pytest.mark.parametrize(
+    ("what", "name"), [("models", "llama-3.1-70b"), ("gpus", "A100-80GB"), ("traces", None)]
+)
+def test_list_names_what_commands_take(what: str, name: str | None) -> None:
+    names = [row["name"] for row in answer("list", what, "--most", 10_000)[what]]
+    assert name in names if name else names == []
+    assert command("list", what)[1]
 
 
 # characterise

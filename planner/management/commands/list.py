@@ -1,0 +1,67 @@
+"""``bin/manage list``: the names and numbers that other commands take."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from operator import attrgetter
+from typing import Any
+
+from planner.management.base import HeadroomCommand
+from planner.outputs.table_text import table_lines
+from planner.selectors.hardware import gpus_list, models_list
+from planner.selectors.runs import runs_list
+from planner.selectors.scenarios import scenarios_list
+from planner.selectors.traces import traces_list
+
+MOST = 30
+# By kind: its rows, and the attribute of each column.
+LISTS: dict[str, tuple[Callable[[], Iterable[Any]], dict[str, str]]] = {
+    "runs": (
+        lambda: runs_list().filter(sweep=None),
+        {"id": "pk", "kind": "kind", "name": "name", "state": "state", "created_at": "created_at"},
+    ),
+    "scenarios": (scenarios_list, {"id": "pk", "name": "name", "updated_at": "updated_at"}),
+    "traces": (
+        traces_list,
+        {"name": "name", "state": "state", "kind": "kind", "requests": "requests",
+         "start_at": "start_at", "end_at": "end_at"},
+    ),
+    "models": (models_list, {"name": "name", "max_context": "spec.max_context", "own": "own"}),
+    "gpus": (
+        gpus_list, {"name": "name", "vendor": "spec.vendor", "year": "spec.year", "own": "own"}
+    ),
+}  # fmt: skip
+
+
+class Command(HeadroomCommand):
+    help = "List runs, scenarios, traces, models or GPU types, the newest or own ones first."
+    examples = ("list runs", "list models --search llama", "list traces --json")
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("what", choices=list(LISTS), help="kind of rows")
+        parser.add_argument("--search", default="", help="part of the name")
+        parser.add_argument("--most", type=int, default=MOST, help="most rows")
+
+    def answer(self, options: dict[str, Any]) -> dict[str, Any]:
+        rows, columns = LISTS[options["what"]]
+        found = [row for row in rows() if options["search"].lower() in row.name.lower()]
+        shown = [
+            {name: _json(attrgetter(path)(row)) for name, path in columns.items()}
+            for row in found[: options["most"]]
+        ]
+        return {options["what"]: shown, "count": len(found)}
+
+    def words(self, answer: dict[str, Any]) -> str:
+        what, *_ = answer
+        if not answer[what]:
+            return f"No {what} here."
+        lines = table_lines(answer[what], {name: name for name in answer[what][0]})
+        more = answer["count"] - len(answer[what])
+        return "\n".join(lines + ([f"{more:,} more: use --most or --search."] if more else []))
+
+
+def _json(value: Any) -> Any:
+    """Return times in whole seconds as text, and other values unchanged."""
+    return value.isoformat(timespec="seconds") if isinstance(value, datetime) else value
