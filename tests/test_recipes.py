@@ -367,23 +367,20 @@ print(solve_window(replace(toy, demand_tps=4 * toy.demand_tps), method="whole").
 """
 
 UPSIDE_DOWN = """
-def _all_equal(evidence: Evidence) -> Finding | None:
-    '''Ask if amounts that never change are amounts.'''
-    values = evidence.values
-    if values is None or np.ptp(values) > 0:
-        return None
-    return Finding("The amounts never change.", (Choice("requests", "format", "csv"),))
+def _all_equal(evidence: Evidence) -> bool:
+    '''Find amounts that never change.'''
+    return evidence.values is not None and np.ptp(evidence.values) == 0
 
 
-CHECKS: Mapping[str, Check] = {
-    each.name: each
-    for each in (
-        Check("all_equal", "amounts that never change", _all_equal),
+RULES: Mapping[str, Rule] = {
+    "all_equal": _all_equal,
 """
-CHECKS = """
-CHECKS: Mapping[str, Check] = {
-    each.name: each
-    for each in (
+ASKED = """[all_equal]
+compares = "amounts that never change"
+asks = "{name}: the amounts of {column} never change."
+choices = [["requests", "format", "csv"]]
+
+[time_unit]
 """
 ALL_EQUAL = """
 import numpy as np
@@ -666,7 +663,14 @@ RECIPES = {
     "A check of a reading": Recipe(
         ALL_EQUAL,
         "['csv']\n",
-        patches=(("planner/inputs/ingest/consistency.py", CHECKS, UPSIDE_DOWN),),
+        patches=(
+            (
+                "planner/inputs/ingest/consistency.py",
+                "RULES: Mapping[str, Rule] = {\n",
+                UPSIDE_DOWN,
+            ),
+            ("planner/inputs/ingest/checks.toml", "[time_unit]\n", ASKED),
+        ),
     ),
     "An engine of a live source": Recipe(
         TOY_ENGINE_SEEN,

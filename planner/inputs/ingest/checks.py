@@ -176,7 +176,7 @@ def numbers(series: pl.Series, *, whole: bool = False) -> tuple[FloatArray, Bool
 _GROUPED = r"^([+-]?\d{1,3})((?:[, '\u00a0\u202f_]\d{3})+)(\.\d+)?$"
 _POINTED = r"^[+-]?\d{1,3}(?:\.\d{3})+(?:,\d+)?$"
 _DECIMAL_COMMA = r"^[+-]?\d+,\d+$"
-_WITH_UNIT = r"^([+-]?[\d.,]*\d)\s*([kKMGB]|Mil|Bil)?\s*([A-Za-z%][\w/ .%-]*)?$"
+_WITH_UNIT = r"^([+-]?[\d.,]*\d)\s*([kKMGB]|Mil|Bil)?\s*([A-Za-z][\w/ .%-]*)?$"
 _MULTIPLE = {"k": 1e3, "K": 1e3, "M": 1e6, "Mil": 1e6, "G": 1e9, "B": 1e9, "Bil": 1e9}
 
 

@@ -80,6 +80,7 @@ _OFFSET = (
     r"^(.*(?:\d[:.]\d\d|[T ]\d{4}).*?)\s*((?i:" + "|".join(_ZONES) + r")|[+-]\d\d(?::?\d\d)?)"
     r"(?:\s*\([A-Za-z ]+\))?$"
 )
+_UNSPACED_RANGE = r"^(.*\d[ T](\d\d?):(\d\d))[-–](\d\d?):(\d\d)$"
 _NOTHING = pl.Series([None], dtype=pl.Int64)
 BLANK = ("", "nan", "null", "none", "na", "n/a", "nat")
 
@@ -97,6 +98,7 @@ class Clock:
     zone: str = ""  # of local times, as in the IANA database
     certain: bool = True  # whether the file or the caller states unit and zone
     first: int = 0  # number of the first hour of a day beside a column of dates
+    ranges: bool = False  # cells are ranges such as 08:00-09:00, of which the beginning counts
 
 
 @dataclass(slots=True)
@@ -182,6 +184,8 @@ def choose_clock(
         aware = isinstance(series.dtype, pl.Datetime) and series.dtype.time_zone is not None
         return _local(Clock((column,), (), aware, UTC, ""), stated.zone)
     numbers = time_numbers(series)
+    if ranges := _are_ranges(_text(series)):
+        series = _text(series).str.replace(_UNSPACED_RANGE, "$1")
     text = _without_brackets(_text(series))
     form = _form(text, stated.dates, name, column)
     naive = int(_calendar(text, form).is_not_null().sum())
@@ -193,13 +197,24 @@ def choose_clock(
         return replace(clock, certain=stated.unit is not None or named or clock.certain)
     if naive or aware_rows:
         aware = aware_rows > naive
-        return _local(Clock((column,), (), aware, UTC, "", form), stated.zone)
+        return _local(Clock((column,), (), aware, UTC, "", form, ranges=ranges), stated.zone)
     shown = next((value for value in text if value and value.lower() not in BLANK), "")
     raise IngestError(
         f"{name}: column {column} holds no time that can be read in its first {series.len():,} "
         f"rows ({shown[:40]!r}). Write times as 2024-05-10 13:45:00 (with or without "
         "an offset such as +00:00) or as numbers."
     )
+
+
+def _are_ranges(text: pl.Series) -> bool:
+    """Return whether cells are ranges of one length such as 08:00-09:00, and not offsets."""
+    minutes = [
+        text.str.extract(_UNSPACED_RANGE, hour).cast(pl.Int32) * 60
+        + text.str.extract(_UNSPACED_RANGE, hour + 1).cast(pl.Int32)
+        for hour in (2, 4)
+    ]
+    lengths = ((minutes[1] - minutes[0]) % 1440).drop_nulls()
+    return bool(lengths.n_unique() == 1 and minutes[0].drop_nulls().n_unique() > 1)
 
 
 def _local(clock: Clock, zone: str) -> Clock:
@@ -214,6 +229,9 @@ def possible_zones(series: pl.Series, clock: Clock) -> tuple[str, ...]:
     """Return the zones that local times may have by the column's name, or by a mark such as CST."""
     if clock.certain or clock.kind != UTC:
         return ()
+    named = re.findall(r"[A-Z]\w+/[A-Z]\w+", " ".join(clock.columns))
+    if zones := tuple(zone for zone in named if zone in available_timezones()):
+        return zones
     if shift := re.search(r"(?:UTC|GMT) ?([+-])0?(\d{1,2})\b", " ".join(clock.columns)):
         # The names of these zones count hours west.
         return (f"Etc/GMT{'-' if shift[1] == '+' else '+'}{shift[2]}",)
@@ -304,6 +322,9 @@ def read(frame: pl.DataFrame, clock: Clock, order: Order | None = None) -> Times
     """
     if clock.units:
         return _read_numbers(frame, clock)
+    if clock.ranges:
+        (column,) = clock.columns
+        frame = frame.with_columns(pl.col(column).str.replace(_UNSPACED_RANGE, "$1"))
     series = _date_and_time(frame, clock.columns, clock.first)
     if series.dtype.is_temporal():
         # Their unit may reach beyond 64-bit nanoseconds, so the range is checked before scaling.
@@ -328,11 +349,14 @@ def _date_and_time(frame: pl.DataFrame, columns: Sequence[str], first: int) -> p
     if len(columns) == 1:
         return frame[columns[0]]
     date, time = (_text(frame[column]).str.strip_chars() for column in columns[:2])
-    time = time.str.replace(r"^(\d{1,2}:\d\d) ?(?:-|–|to) ?\d{1,2}:\d\d$", "$1")
+    time = time.str.replace(
+        r"^(\d[^-–toba]*?(?: ?[AaPp]\.?[Mm]\.?)?) ?(?:-|–|to|bis|a|à) ?\d.*$", "$1"
+    )
     time = time.str.replace(r"^(\d{1,2}) ?([AaPp])\.?[Mm]\.?$", "$1:00 ${2}M")
+    time = time.str.replace(r"^(\d{1,2}) ?h$", "$1")
     number = time.cast(pl.Float64, strict=False)
     if number.is_not_null().any():
-        unit = "h" if "hour" in columns[1].lower() else unit_of(columns[1]) or "s"
+        unit = "h" if "hour" in columns[1].lower() else unit_of(columns[1]) or "h"
         since = ((number - first) * UNITS_NS[unit]).cast(pl.Int64)
         time = since.cast(pl.Time, strict=False).cast(pl.String)
     return date.str.replace(r"[ T]00:00.*$", "") + " " + time

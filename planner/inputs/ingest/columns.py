@@ -32,6 +32,7 @@ _NO_ANSWERS = "; or read it as format arrivals, where it has no lengths of answe
 _COARSE = ("minute", "hourindex", "hour", "day", "week", "isoweek")  # without a finer time
 _PAIRS = (("day", "hour", "minute"), ("day", "hour"), ("utcdow", "utchour"), ("dow", "hour"))
 _HOURS = ("hour", "hourofday", "hourutc", "utchour", "hr", "seconds")  # beside a date
+_SHARE = re.compile(r"%|\bpercent|\bpct\b|\bshare\b|\bratio\b", re.IGNORECASE)  # no amount
 _WIDE = {
     "requests": re.compile(r"^(.+?)[ _-]requests?(?:[ _-]count)?$", re.IGNORECASE),
     "input_tokens": re.compile(r"^(.+?)[ _-](?:input|context|prompt)[ _-]tokens$", re.IGNORECASE),
@@ -59,7 +60,8 @@ _APART = re.compile(r"uncached|no_?n?_?cached?|without_cache", re.IGNORECASE)
 _SUM = re.compile(r"^(?:sum|total)[ _(]+(?=.*(?:token|request|call))", re.IGNORECASE)
 _NAMESPACE = re.compile(r"^\w+:|_total$")  # of a metric: vllm:prompt_tokens_total
 _NO_COUNT = re.compile(
-    r"token|running|waiting|pending|queue|active|in.?flight|concurren", re.IGNORECASE
+    r"token|running|waiting|pending|queue|active|in.?flight|concurren|remaining|quota|share of|%",
+    re.IGNORECASE,
 )
 TOTAL = re.compile(  # name of a sum of the other series
     r"^\W*(all|total|totals|sum|overall|grand.?total|gesamt)?\W*$", re.IGNORECASE
@@ -73,7 +75,10 @@ _DATE = (
     r"^\s*(\d{4}[-/]?\d\d[-/]?\d\d|\d{1,2}[/.]\d{1,2}[/.]\d{4})"
     r"([ T]00:00(:00)?(\.0+)?(Z|\+00:00)?)?\s*$"
 )
-_HOUR = r"^\s*\d{1,5}( ?[APap]\.?[Mm]\.?|:\d\d( ?(-|–|to) ?\d{1,2}:\d\d)?)?\s*$"
+_CLOCK = r"\d{1,2}(:\d\d)?( ?[APap]\.?[Mm]\.?)?"
+_RANGE = rf"^\s*{_CLOCK} ?(-|–|to|bis|a|à) ?{_CLOCK}\s*$"
+_HOUR = rf"^\s*(\d{{1,5}}|{_CLOCK}|\d\d?h)\s*$|{_RANGE}"
+_MOST = 0.9  # share of cells that may decide, beside rows of totals
 _MOMENT = r"\d{4}.*\d{1,2}:\d\d"
 _DURATION_S = 86_400  # a column of smaller numbers may be durations
 _VALUES = ("value", "Value", "VALUE")
@@ -185,6 +190,8 @@ class RequestLayout:
     fields: Mapping[str, str]  # labels and optional fields found
     tokens: Mapping[str, Expression]  # input_tokens, output_tokens, cached_tokens, ...
     notes: tuple[str, ...] = ()
+    weight: str | None = None  # column of the requests that a row may stand for
+    total: Expression | None = None  # all tokens of a request
 
     @property
     def columns(self) -> Mapping[str, str]:
@@ -247,6 +254,7 @@ class Resolver:
         known: Mapping[str, str] | None = None,
     ) -> None:
         self.columns, self.mapping, self.name = columns, options.mapping, name
+        amounts = columns if known else [c for c in columns if not _SHARE.search(c)]
         self.of_format = known or {}
         self._by_compact: dict[str, str] = {}
         for shortened in (
@@ -258,7 +266,7 @@ class Resolver:
             lambda column: _NAMESPACE.sub("", column),
             lambda column: _SUM.sub("", column).rpartition(".")[2],
         ):
-            for column in columns:
+            for column in amounts:
                 self._by_compact.setdefault(compact_name(shortened(column)), column)
 
     def column(self, field: str) -> str | None:
@@ -275,7 +283,7 @@ class Resolver:
         column = self._known(SYNONYMS.get(field, ())) or self._by_words(field)
         if field == "requests" and column and _MOMENT_S.search(column):
             return None
-        scale = _MULTIPLE.search(column) if column and field in AMOUNTS else None
+        scale = _MULTIPLE.search(column) if column and field in (*AMOUNTS, "rate") else None
         factor = 1e6 if scale and scale[1][0] in "mM" else 1e3 if scale else 1.0
         return Expression(((column,),), factor) if column else None
 
@@ -406,7 +414,8 @@ def request_layout(
     if answers:
         sums, notes = _whole_tokens(find, tokens, probe)
         tokens |= sums
-    return RequestLayout(arrival, unit, fields, tokens, notes)
+    weight, total = find.column("weight"), find.expression("total_tokens")
+    return RequestLayout(arrival, unit, fields, tokens, notes, weight, total)
 
 
 def _dated(columns: tuple[str, ...], probe: pl.DataFrame) -> tuple[str, ...]:
@@ -418,14 +427,16 @@ def _dated(columns: tuple[str, ...], probe: pl.DataFrame) -> tuple[str, ...]:
     if len(columns) > 1:
         return columns
     named = columns[0]
-    values = probe[named].cast(pl.String, strict=False).drop_nulls().head(_PROBED)
     others = [c for c in probe.columns if c != named and _words(c) & _MOMENTS]
-    if values.len() and values.str.contains(_OF_DAY).all():
+    if _all_match(probe[named], f"{_OF_DAY}|{_RANGE}"):
         dates = (c for c in others if _all_match(probe[c], _DATE))
         return next(((date, named) for date in dates), columns)
     if _all_match(probe[named], _DATE):
         hours = (
-            c for c in probe.columns if compact_name(c) in _HOURS and _all_match(probe[c], _HOUR)
+            c
+            for c in probe.columns
+            if _all_match(probe[c], _HOUR if compact_name(c) in _HOURS else _RANGE, _MOST)
+            or (probe[named].is_duplicated().all() and _all_match(probe[c], _OF_DAY, _MOST))
         )
         return next(((named, hour) for hour in hours), columns)
     small = time_numbers(probe[named])
@@ -436,9 +447,9 @@ def _dated(columns: tuple[str, ...], probe: pl.DataFrame) -> tuple[str, ...]:
     return columns
 
 
-def _all_match(series: pl.Series, pattern: str) -> bool:
+def _all_match(series: pl.Series, pattern: str, share: float = 1.0) -> bool:
     text = series.cast(pl.String, strict=False).drop_nulls().head(_PROBED)
-    return bool(text.len() and text.str.contains(pattern).all())
+    return bool(text.len() and text.str.contains(pattern).sum() >= share * text.len())
 
 
 def _whole_tokens(
@@ -567,7 +578,7 @@ def _basis(column: str, probe: pl.DataFrame) -> str:
     words = _words(column)
     if "tokens" in words and (words & _MEAN or re.search(r"/ ?req|per_?req", column, re.I)):
         return PER_REQUEST
-    unit = cell_unit(probe[column])
+    unit, column = cell_unit(probe[column]), _MULTIPLE.sub("", column)
     for rate, pattern in _RATE_NAMES.items():
         if (unit and pattern.search(unit)) or pattern.search(re.sub(r"[^\w/]+", "_", column)):
             return rate
@@ -599,9 +610,9 @@ def _single_source(
             f"{find.name}: requests and rate are both mapped. Map requests where the file counts "
             "requests per bin, rate where it gives them per second."
         )
-    if ("requests" not in amounts or "rate" in find.mapping) and (column := find.column("rate")):
-        amounts["requests"] = Expression(((column,),))
-        basis["requests"] = _basis(column, probe) or "per_second"
+    if ("requests" not in amounts or "rate" in find.mapping) and (rate := find.expression("rate")):
+        amounts["requests"] = rate
+        basis["requests"] = _basis(rate.columns[0], probe) or "per_second"
     if not amounts or (PER_REQUEST in basis.values() and "requests" not in amounts):
         raise find.missing("requests")
     return Amounts("", time, unit, amounts, basis), notes

@@ -1,20 +1,22 @@
 """Check a reading against its file by small rules with names.
 
-A rule compares what a reading implies (rate, span, gaps, sums) with what the file holds. It finds
-nothing, states a sentence for the report, or asks: then the file allows several readings, and the
-caller has to choose an option.
+A rule compares what a reading implies (rate, span, gaps, sums) with what the file holds.
+``checks.toml`` declares its sentences and, for a file that allows several readings, the options to
+choose from.
 """
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from planner.errors import Choice, IngestError
 from planner.inputs.ingest.clock import Clock, changing_zones
-from planner.inputs.ingest.options import COUNTER, COUNTS, PER_REQUEST
 from planner.inputs.ingest.report import RELATIVE, moment_text
 from simulation.arrays import FloatArray, IntArray
 
@@ -71,34 +73,39 @@ class Evidence:
     repeats: int = 0  # rows with the id of another row and another time
     parts: bool = False  # most ids come again with the same prompt
     events: tuple[tuple[str, str], ...] = ()  # column and value of rows that each id has once
+    value: str = ""  # of ``column``, whose rows may be the sum of all others
     unit_stated: bool = True  # name, cells, format or caller state how amounts are meant
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A sentence for the report. With choices it is a question to the user."""
+    """The outcome of a rule: which declared sentence applies, with its values and more choices."""
 
-    words: str
+    outcome: str = "asks"  # or states, or refuses
+    values: Mapping[str, object] = field(default_factory=dict)
     choices: tuple[Choice, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
-    """A named rule; ``words`` say what it compares."""
-
-    name: str
-    words: str
-    find: Callable[[Evidence], Finding | None]
+Rule = Callable[[Evidence], Finding | bool | None]  # True asks as declared
 
 
 def run(names: Sequence[str], evidence: Evidence) -> dict[str, str]:
     """Return the sentence of each check ("" if it found nothing); raise Question to ask."""
     sentences = {}
     for name in names:
-        finding = CHECKS[name].find(evidence)
-        if finding is not None and finding.choices:
-            raise Question(finding.words, finding.choices)
-        sentences[name] = finding.words if finding else ""
+        check, sentences[name] = CHECKS[name], ""
+        skipped = evidence.unit_stated and "unless_stated" in check
+        finding = None if skipped else RULES[name](evidence)
+        if not finding:
+            continue
+        finding = finding if isinstance(finding, Finding) else Finding()
+        values = {"name": evidence.name, "column": evidence.column, **finding.values}
+        sentences[name] = words = check[finding.outcome].format(**values)
+        if finding.outcome == "refuses":
+            raise IngestError(words)
+        if finding.outcome == "asks":
+            declared = ([text.format(**values) for text in c] for c in check.get("choices", ()))
+            raise Question(words, (*finding.choices, *(Choice(*texts) for texts in declared)))
     return sentences
 
 
@@ -127,9 +134,10 @@ def _time_unit(evidence: Evidence) -> Finding | None:
     units = seconds if gap < 1e3 * SLOW_GAP else (seconds[1], ("us", "microseconds"))
     field = "time" if evidence.bins else "arrival"
     return Finding(
-        f"{evidence.name}: nothing states the unit of {evidence.column}, which counts from the "
-        f"start of the trace in {' or in '.join(words for _, words in units)}.",
-        tuple(Choice(words, "map", f"{field}={evidence.column}:{unit}") for unit, words in units),
+        values={"units": " or in ".join(words for _, words in units)},
+        choices=tuple(
+            Choice(words, "map", f"{field}={evidence.column}:{unit}") for unit, words in units
+        ),
     )
 
 
@@ -149,9 +157,7 @@ def _clock_change(evidence: Evidence) -> Finding | None:
         if zones := next(filter(None, found), ()):
             choices = [Choice(f"local time of {zone}", "timezone", zone) for zone in zones[:4]]
             return Finding(
-                f"{evidence.name}: {evidence.column} has no offset, and {words}, so it may be "
-                "local time.",
-                (*choices, Choice("UTC", "timezone", "UTC")),
+                values={"what": words}, choices=(*choices, Choice("UTC", "timezone", "UTC"))
             )
     return None
 
@@ -186,19 +192,14 @@ def _absent_hours(evidence: Evidence) -> list[int]:
     ]
 
 
-def _twelve_hours(evidence: Evidence) -> Finding | None:
-    """Ask whether hours of the day from 1 to 12 alone have lost their AM and PM."""
+def _twelve_hours(evidence: Evidence) -> bool:
+    """Find hours of the day from 1 to 12 alone, which have lost their AM and PM."""
     clock, hours = evidence.clock, evidence.hours
     if clock is None or clock.certain or clock.kind == RELATIVE or not hours:
-        return None
+        return False
     of_day = {hour % 24 for hour in hours}
-    if max(hours) - min(hours) < 24 or not of_day <= set(range(1, 13)) or len(of_day) < MOST_HOURS:
-        return None
-    return Finding(
-        f"{evidence.name}: {evidence.column} has hours from 1 to 12 alone, as times that have lost "
-        "AM and PM. Export them with 24 hours.",
-        (Choice("the hours are right", "timezone", "UTC"),),
-    )
+    several_days = max(hours) - min(hours) >= 24
+    return several_days and of_day <= set(range(1, 13)) and len(of_day) >= MOST_HOURS
 
 
 def _coarse_times(evidence: Evidence) -> Finding | None:
@@ -207,45 +208,22 @@ def _coarse_times(evidence: Evidence) -> Finding | None:
     if times is None or times.size < FEW_TIMES or 3 * np.unique(times).size > times.size:
         return None
     step_s = int(np.gcd.reduce(times - times.min())) // 1_000_000_000
-    if step_s < 60:
+    one = times.max() == times.min()
+    if step_s < 60 and not one:
         return None
-    if step_s < 3600 and 3600 % step_s == 0:
-        return Finding(
-            f"{evidence.column} has whole minutes: requests of one minute arrive together. A "
-            "simulation of them has bursts that may not be real."
-        )
-    return Finding(
-        f"{evidence.name}: {evidence.column} has multiples of {step_s:,} s alone, and many rows "
-        "share one. Give a column with the time of day, or without rounding.",
-        (Choice("requests arrive together", "where", "all"),),
-    )
+    if not one and step_s < 3600 and 3600 % step_s == 0:
+        return Finding("states")
+    return Finding(values={"times": "one time" if one else f"multiples of {step_s:,} s"})
 
 
-def _unsorted_offsets(evidence: Evidence) -> Finding | None:
-    """Ask whether numbers that rise and fall are times from the start, not gaps."""
+def _unsorted_offsets(evidence: Evidence) -> bool:
+    """Find numbers that rise and fall, as gaps do and times from the start do not."""
     numbers, clock = evidence.numbers, evidence.clock
     if clock is None or clock.kind != RELATIVE or numbers is None or numbers.size < FEW_TIMES:
-        return None
+        return False
     falls = float((np.diff(numbers) < 0).mean())
     rising = np.corrcoef(np.arange(numbers.size), numbers)[0, 1] if np.ptp(numbers) > 0 else 1.0
-    if evidence.unit_stated or not MIXED <= falls <= 1 - MIXED or abs(rising) > MIXED:
-        return None
-    return Finding(
-        f"{evidence.name}: {evidence.column} rises and falls from row to row, as gaps or durations "
-        "do. Give times that count from the start.",
-        (Choice("times from the start, in any order", "where", "all"),),
-    )
-
-
-def _nested_rows(evidence: Evidence) -> Finding | None:
-    """Ask whether rows hold the tokens of the rows below them, as the spans of an agent do."""
-    if not evidence.parts:
-        return None
-    return Finding(
-        f"{evidence.name}: rows hold the sum of the rows below them (by {evidence.column}). Keep "
-        "the rows of model calls by where.",
-        (Choice("each row is a request", "where", "all"),),
-    )
+    return bool(MIXED <= falls <= 1 - MIXED and abs(rising) <= MIXED)
 
 
 def _stray_clocks(evidence: Evidence) -> Finding | None:
@@ -257,12 +235,9 @@ def _stray_clocks(evidence: Evidence) -> Finding | None:
     if gaps.size and gaps.max() > FAR_HOURS and sum(evidence.hours.values()) >= FEW_TIMES:
         before = int(places[int(gaps.argmax())])
         kind = evidence.clock.kind if evidence.clock else RELATIVE
-        raise IngestError(
-            f"{evidence.name}: no row lies in the {gaps.max() / 8766:,.1f} years after "
-            f"{moment_text(before * HOUR_NS, kind)}. Correct the clock of those rows, or keep one "
-            "part by where."
-        )
-    return None if bounds is None else Finding("Rows far from the others are excluded.")
+        moment = moment_text(before * HOUR_NS, kind)
+        return Finding("refuses", {"years": gaps.max() / 8766, "moment": moment})
+    return None if bounds is None else Finding("states")
 
 
 def stray_bounds(hours: Mapping[int, int]) -> tuple[int, int] | None:
@@ -300,64 +275,33 @@ def _spans(gap: int, span: int) -> bool:
     return bool(gap > 24 and gap > STRAY_SPANS * max(1, span))
 
 
-def only_grows(before: FloatArray, after: FloatArray) -> bool:
+def only_grows(before: FloatArray, after: FloatArray, *, restarts: bool = True) -> bool:
     """Return whether amounts only grow, apart from a few restarts to a small value."""
     known = np.isfinite(before) & np.isfinite(after)
     before, after = before[known], after[known]
     if before.size < FEW_BINS or (after > before).mean() < 0.5:
         return False
     fell = after < before
+    if not restarts:
+        return not fell.any()
     return bool(fell.mean() <= FALLS and (after[fell] <= RESTART * before[fell]).all())
 
 
 def _repeated_ids(evidence: Evidence) -> Finding | None:
     """State that ids repeat at other times, as retries do; ask if most do, as in event logs."""
-    every = Choice("each row is a request", "where", "all")
-    if evidence.parts and evidence.events:
-        choices = (
-            Choice(f"rows of {value}", "where", f'{column} = "{value}"')
-            for column, value in evidence.events
-        )
-        words = f"{evidence.name}: each {evidence.column} has several rows, as events have."
-        return Finding(words, (*choices, every))
+    choices = tuple(
+        Choice(f"rows of {value}", "where", f'{column} = "{value}"')
+        for column, value in evidence.events
+    )
     if evidence.parts:
-        raise IngestError(
-            f"{evidence.name}: most values of {evidence.column} come again with the same prompt, "
-            "as parts of one answer do. Keep the last row of each, or give where=all to count "
-            "every row."
-        )
-    if not evidence.repeats:
-        return None
-    return Finding(
-        f"{evidence.repeats:,} of the first rows repeat a value of {evidence.column} at another "
-        "time. Each counts as one request. Filter events with where."
-    )
-
-
-def _sum_rows(evidence: Evidence) -> Finding | None:
-    """Ask whether one label is the sum of the others, because its amounts equal theirs."""
-    ((column, name),) = evidence.events
-    return Finding(
-        f"{evidence.name}: the rows of {column} {name} hold as much as all others together.",
-        (
-            Choice("they are the sum of the others", "where", f'{column} != "{name}"'),
-            Choice("every row is load", "where", "all"),
-        ),
-    )
+        return Finding("asks" if choices else "refuses", choices=choices)
+    return Finding("states", {"repeats": evidence.repeats}) if evidence.repeats else None
 
 
 def _repeated_rows(evidence: Evidence) -> Finding | None:
-    """Ask whether rows are duplicates, because whole rows repeat to the fraction of a second."""
-    if evidence.repeats < FEW_REPEATS:
-        return None
-    return Finding(
-        f"{evidence.name}: {evidence.repeats:,} of the first rows repeat a whole row, with its "
-        f"fraction of a second in {evidence.column}.",
-        (
-            Choice("each once", "map", f"request_id={evidence.column}"),
-            Choice("every row is a request", "where", "all"),
-        ),
-    )
+    """Find whole rows that repeat to the fraction of a second."""
+    repeats = evidence.repeats
+    return Finding(values={"repeats": repeats}) if repeats >= FEW_REPEATS else None
 
 
 def _latency_gaps(evidence: Evidence) -> Finding | None:
@@ -374,132 +318,97 @@ def _latency_gaps(evidence: Evidence) -> Finding | None:
     follows = start[later] - ends[last[later]] <= soon
     if later.mean() < 0.5 or follows.mean() < 0.9:
         return None
-    return Finding(
-        f"{follows.mean():.0%} of the requests start as another ends (by {evidence.column}), as in "
-        "a benchmark with a fixed number of users. Their rate is that of the client, not demand."
-    )
+    return Finding("states", {"share": follows.mean()})
 
 
 def _counter(evidence: Evidence) -> Finding | None:
-    """Ask whether amounts that hardly ever fall are a counter or counts per bin."""
-    before, after = evidence.before, evidence.after
-    if evidence.unit_stated or before is None or after is None or not only_grows(before, after):
+    """Find amounts that hardly ever fall; a name such as requests_total makes them a counter."""
+    if not _grows(evidence):
         return None
-    if evidence.column.lower().endswith(COUNTER_NAMES):
-        return Finding(f"{evidence.column} only grows and is named like a counter. Read as one.")
-    return Finding(
-        f"{evidence.name}: {evidence.column} hardly ever falls, as a counter does that is read at "
-        "intervals.",
-        (
-            Choice("a counter that only grows", "amounts", COUNTER),
-            Choice("counts per bin", "amounts", COUNTS),
-        ),
-    )
+    named = evidence.column.lower().endswith(COUNTER_NAMES)
+    return Finding("states" if named else "asks")
 
 
-def _growing_tokens(evidence: Evidence) -> Finding | None:
-    """Ask whether tokens that only grow from row to row are counters, not tokens per request."""
+def _grows(evidence: Evidence) -> bool:
     before, after = evidence.before, evidence.after
-    if evidence.unit_stated or before is None or after is None or not only_grows(before, after):
-        return None
-    return Finding(
-        f"{evidence.name}: tokens only grow from row to row, as a counter does that is read at "
-        "intervals.",
-        (
-            Choice("one row per request", "format", "csv"),
-            Choice("amounts per bin", "format", "demand"),
-        ),
-    )
+    return before is not None and after is not None and only_grows(before, after)
 
 
-def _sums_or_means(evidence: Evidence) -> Finding | None:
-    """Ask whether tokens that do not grow with the requests of a bin are means per request."""
+def _falls(evidence: Evidence) -> bool:
+    """Find amounts that never rise, over enough bins."""
+    before, after = evidence.before, evidence.after
+    return before is not None and after is not None and only_grows(after, before, restarts=False)
+
+
+def _sums_or_means(evidence: Evidence) -> bool:
+    """Find tokens that do not grow with the requests of a bin, as means do."""
     requests, tokens = evidence.before, evidence.after
-    if evidence.unit_stated or requests is None or tokens is None:
-        return None
+    if requests is None or tokens is None:
+        return False
     known = (requests > 0) & (tokens > 0)
     if known.sum() < FEW_BINS:
-        return None
+        return False
     spread, of_means = (
         float(np.std(np.log(values[known]))) for values in (tokens, tokens / requests)
     )
-    if of_means < LEAST_SPREAD or spread > of_means / 2:
-        return None
-    return Finding(
-        f"{evidence.name}: {evidence.column} does not grow with the requests of a bin, as means "
-        "per request do.",
-        (
-            Choice("means per request", "amounts", PER_REQUEST),
-            Choice("sums per bin", "amounts", COUNTS),
-        ),
-    )
+    return of_means >= LEAST_SPREAD and spread <= of_means / 2
 
 
 def _bin_ends(evidence: Evidence) -> Finding | None:
-    """Ask if bins last much shorter or longer than the step between them."""
+    """Find bins that last much shorter or longer than the step between them."""
     lasts, step = evidence.values, evidence.step_s
-    if evidence.unit_stated or lasts is None or not lasts.size or not step:
+    if lasts is None or not lasts.size or not step:
         return None
     length = float(np.nanmedian(lasts))
-    if not length > 0 or 0.5 < length / step < 1.5:
-        return None
-    return Finding(
-        f"{evidence.name}: bins last {length:g} s by {evidence.column} and begin every {step:g} s. "
-        "Export bins that follow each other.",
-        (Choice("each counts its whole step", "amounts", COUNTS),),
-    )
+    near = not length > 0 or 0.5 < length / step < 1.5
+    return None if near else Finding(values={"length": length, "step": step})
 
 
-_AS_RATES = (
-    Choice("requests per second", "amounts", "per_second"),
-    Choice("requests per minute", "amounts", "per_minute"),
-    Choice("counts per bin", "amounts", COUNTS),
-)
-
-
-def _bare_amounts(evidence: Evidence) -> Finding | None:
-    """Ask for the unit of amounts if nothing in the file states it."""
-    if evidence.unit_stated:
-        return None
-    return Finding(
-        f"{evidence.name}: nothing states whether {evidence.column} is a rate or a count.",
-        _AS_RATES,
-    )
-
-
-def _whole_counts(evidence: Evidence) -> Finding | None:
-    """Ask whether request counts that are not whole numbers are rates."""
-    values = evidence.values
-    if evidence.unit_stated or values is None:
-        return None
+def _whole_counts(evidence: Evidence) -> bool:
+    """Find request counts that are not whole numbers."""
+    values = np.array([]) if evidence.values is None else evidence.values
     known = values[np.isfinite(values) & (values != 0)]
-    if known.size < FEW_BINS or (np.abs(known - np.rint(known)) > 1e-6).mean() < 0.1:
-        return None
-    return Finding(
-        f"{evidence.name}: {evidence.column} has fractions, so it is a rate and not a count.",
-        _AS_RATES,
-    )
+    return bool(known.size >= FEW_BINS and (np.abs(known - np.rint(known)) > 1e-6).mean() >= 0.1)
 
 
-CHECKS: Mapping[str, Check] = {
-    each.name: each
-    for each in (
-        Check("time_unit", "rate and gaps of times in seconds and in milliseconds", _time_unit),
-        Check("clock_change", "local times at the changes of summer time", _clock_change),
-        Check("stray_clocks", "rows with a time far from the others", _stray_clocks),
-        Check("twelve_hours", "hours of the day from 1 to 12 alone", _twelve_hours),
-        Check("coarse_times", "times that many rows share", _coarse_times),
-        Check("unsorted_offsets", "times from the start that rise and fall", _unsorted_offsets),
-        Check("nested_rows", "tokens of spans and of those below them", _nested_rows),
-        Check("repeated_ids", "ids that come again at other times", _repeated_ids),
-        Check("repeated_rows", "whole rows that come again", _repeated_rows),
-        Check("sum_rows", "rows of one label and the sum of the others", _sum_rows),
-        Check("latency_gaps", "ends of requests and the starts of others", _latency_gaps),
-        Check("counter", "amounts that only grow", _counter),
-        Check("growing_tokens", "tokens of requests that only grow", _growing_tokens),
-        Check("sums_or_means", "tokens and requests of bins", _sums_or_means),
-        Check("bin_ends", "ends of bins and the step between bins", _bin_ends),
-        Check("bare_amounts", "the unit of a panel's numbers", _bare_amounts),
-        Check("whole_counts", "fractions in counts", _whole_counts),
-    )
+def _row_weights(evidence: Evidence) -> bool:
+    """Find weights other than 1."""
+    values = np.array([]) if evidence.values is None else evidence.values
+    known = values[np.isfinite(values)]
+    return bool(known.size and known.min() >= 0 and (known != 1).any())
+
+
+def _token_totals(evidence: Evidence) -> bool:
+    """Find prompts that equal the total although there are answers."""
+    answers, beyond = evidence.values, evidence.after
+    if answers is None or beyond is None:
+        return False
+    answered = answers > 0
+    return bool(answered.sum() >= FEW_BINS and (beyond[answered] == 0).all())
+
+
+RULES: Mapping[str, Rule] = {
+    "time_unit": _time_unit,
+    "clock_change": _clock_change,
+    "stray_clocks": _stray_clocks,
+    "twelve_hours": _twelve_hours,
+    "coarse_times": _coarse_times,
+    "unsorted_offsets": _unsorted_offsets,
+    "nested_rows": lambda evidence: evidence.parts,
+    "repeated_ids": _repeated_ids,
+    "repeated_rows": _repeated_rows,
+    "row_weights": _row_weights,
+    "token_totals": _token_totals,
+    "sum_rows": lambda evidence: Finding(values={"value": evidence.value}),
+    "latency_gaps": _latency_gaps,
+    "counter": _counter,
+    "growing_tokens": _grows,
+    "falling_amounts": _falls,
+    "sums_or_means": _sums_or_means,
+    "bin_ends": _bin_ends,
+    "bare_amounts": lambda _: True,
+    "whole_counts": _whole_counts,
 }
+CHECKS: Mapping[str, Mapping[str, Any]] = tomllib.loads(
+    (Path(__file__).parent / "checks.toml").read_text(encoding="utf-8")
+)

@@ -24,6 +24,10 @@ _SAMPLE = 50  # records that vote on the delimiter
 _DATA = re.compile(r"^[\d\s:.+\-/TZ]*\d[\d\s:.+\-/TZ]*$")
 
 
+_UNIT = re.compile(
+    r"k|M|m|Mio|tsd|thousands?|millions?|[munµ]?s|min|h|%|[\w#]*/ ?\w+", re.IGNORECASE
+)
+_PLAIN_UNITS = ("", "-", "#", "count", "counts", "req", "requests", "tok", "token", "tokens", "utc")
 _NUMBERED = 24  # columns named 1, 2, 3 and on; a table with fewer is no day of bins
 _DAY_S = 86_400
 _OF_DAY = re.compile(r"\d\d:\d\d$")
@@ -69,6 +73,12 @@ def read_header(lines: Records, name: str) -> Header:
             f"separates fields in line {line}. Save it with one of these as the delimiter."
         )
     columns, last = _block(lines, delimiter, name) or (_cells(first, delimiter, name, line), line)
+    below = lines.keep(lines.line > last)
+    if below.start.size and _holds_units(below.text(0), delimiter):
+        raise IngestError(
+            f"{name}, line {below.line[0]} holds units. Write them into the names of the columns, "
+            "such as input_tokens (k)."
+        )
     numbered = _number_columns(columns)
     check_names([column for column in columns if column not in numbered], name)
     if all(_DATA.match(column) for column in columns if column):
@@ -108,6 +118,14 @@ def _is_above_names(lines: Records, start: int, counts: Mapping[str, IntArray]) 
     first = lines.text(start + 1 + int(wide[0])) if wide.size else ""
     names = first.split(mark)
     return len(names) > 1 and not any(_DATA.match(cell.strip(' "')) for cell in names)
+
+
+def _holds_units(text: str, delimiter: str) -> bool:
+    """Return whether a line has units of columns, such as k or 1/h, and nothing else."""
+    cells = [cell.strip(' "[]()') for cell in text.split(delimiter)]
+    return any(map(_UNIT.fullmatch, cells)) and all(
+        _UNIT.fullmatch(cell) or cell.lower() in _PLAIN_UNITS for cell in cells
+    )
 
 
 def _cells(text: str, delimiter: str, name: str, line: int) -> list[str]:

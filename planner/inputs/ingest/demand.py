@@ -98,6 +98,13 @@ class _Reader:
         for fault in batch.faults:
             self._reading.tally.add(fault)
         batch = self._reading.kept(batch, self._conditions)
+        for part in self._layout.parts:
+            sums = (
+                labels(batch.frame[part])
+                .str.contains(TOTAL.pattern.join(("(?i)", "")))
+                .fill_null(False)
+            )
+            batch = self._reading.without(batch, sums.to_numpy(), f"the sum of other rows ({part})")
         if self._metrics:
             seen = batch.lines.size
             batch = self._metrics.known(batch)
@@ -285,7 +292,7 @@ class _Reader:
             ):
                 continue
             if not named and (column := self._layout.labels.get(label)):
-                evidence = Evidence(self._reading.name, column, events=((column, name),))
+                evidence = Evidence(self._reading.name, column, value=name)
                 self._reading.check(("sum_rows",), evidence)
             is_sum = table[label].fill_null("") == name
             lines = table.filter(is_sum)["line"].to_numpy()
@@ -356,7 +363,8 @@ class _Reader:
         source = self._layout.sources[0]
         fields = [field for field in AMOUNTS if field in source.amounts or self._metrics]
         ordered = table.sort(*keys, "ns", nulls_last=True)
-        same = (ordered.select(keys).hash_rows().diff() == 0).fill_null(False).to_numpy()
+        of_series = ordered.select(keys).hash_rows()
+        same = (of_series == of_series.shift(1)).fill_null(False).to_numpy()
         columns = {
             field: values
             for field in fields
@@ -369,15 +377,15 @@ class _Reader:
             evidence = Evidence(
                 self._reading.name,
                 str(source.amounts.get(field, field)),
-                before=pairs[field][0] if growing else None,
+                before=pairs[field][0],
                 after=pairs[field][1],
                 values=values,
                 unit_stated=field in source.basis,
             )
             if self._layout.unknown_unit:
                 self._reading.check(("bare_amounts",), evidence)
-            self._reading.check(("counter",), evidence)
-            if self._reading.findings["counter"]:
+            self._reading.check(("counter",) if growing else ("falling_amounts",), evidence)
+            if self._reading.findings.get("counter"):
                 counters.add(field)
             elif field == "requests":
                 self._reading.check(("whole_counts",), evidence)

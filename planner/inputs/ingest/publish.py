@@ -36,7 +36,7 @@ def page_text() -> str:
         f"| `{f.name}` | {f.words} | {f.connector.docs if f.connector else ''} |\n"
         for f in sorted(FORMATS.values(), key=lambda f: (f.connector is None, f.name))
     ]
-    checks = [f"| `{check.name}` | {check.words} |\n" for check in CHECKS.values()]
+    checks = [f"| `{name}` | {check['compares']} |\n" for name, check in CHECKS.items()]
     return "".join([HEAD, *rows, CHECKED, *checks])
 
 

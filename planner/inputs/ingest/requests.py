@@ -85,6 +85,18 @@ def read_request_file(reading: Reading, *, answers: bool = True) -> Content:
         or "arrival" in reading.options.mapping,
     )
     reading.check(("growing_tokens",), evidence)
+    if layout.weight and "sample_rate" not in layout.fields and not reading.options.sample:
+        weights = numbers(table.probe[layout.weight])[0]
+        reading.check(("row_weights",), replace(evidence, column=layout.weight, values=weights))
+    if layout.total and "input_tokens" not in reading.options.mapping:
+        prompts, answered = (
+            numbers(layout.tokens[f].series(table.probe))[0]
+            for f in ("input_tokens", "output_tokens")
+        )
+        beyond = numbers(layout.total.series(table.probe))[0] - prompts
+        column = str(layout.tokens["input_tokens"])
+        totals_of = replace(evidence, column=column, values=answered, after=beyond)
+        reading.check(("token_totals",), totals_of)
     if session := layout.fields.get("session"):
         answers_of = pl.Series(numbers(layout.tokens["output_tokens"].series(table.probe))[0])
         turns = pl.DataFrame({"session": table.probe[session], "after": answers_of})

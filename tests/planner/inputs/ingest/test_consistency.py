@@ -690,8 +690,102 @@ def test_numbers_in_flight_are_no_requests(ingest):
 def test_a_label_as_large_as_all_others_is_asked(ingest):
     amounts = {"whole": 6, "a": 1, "b": 2, "c": 3}
     rows = "".join(
-        f"{T0 + 60 * i},{m},{n * (1 + i)}\n" for i in range(5) for m, n in amounts.items()
+        f"{T0 + 60 * i},{m},{n * (1 + i % 3)}\n" for i in range(5) for m, n in amounts.items()
     )
     choices = asked(ingest, "time,model,requests\n" + rows)
     assert choices.keys() == {("where", 'model != "whole"'), ("where", "all")}
-    assert ingest("time,model,requests\n" + rows, where="model != whole").requests == 90
+    assert ingest("time,model,requests\n" + rows, where="model != whole").requests == 54
+
+
+@pytest.mark.parametrize("name", ["weight", "n", "batch_size"])
+def test_rows_that_may_stand_for_several_requests_are_asked(ingest, tmp_path, store, name):
+    head = f"{HEAD.strip()},{name}\n"
+    content = head + "".join(f"{T0 + 7 * i},10,20,{1 + i % 3}\n" for i in range(30))
+    choices = asked(ingest, content)
+    reports = [reread(tmp_path, store, choice) for choice in choices.values()]
+    assert sorted(report.sample for report in reports) == [1, 2]
+    assert ingest(head + "".join(f"{T0 + 7 * i},10,20,1\n" for i in range(30))).sample == 1
+
+
+def test_prompts_that_equal_the_total_are_asked(ingest):
+    head = "timestamp,input_tokens,output_tokens,total_tokens\n"
+    rows = "".join(f"{T0 + 7 * i},{100 + i},20,{100 + i}\n" for i in range(30))
+    assert set(asked(ingest, head + rows)) == {("map", "input_tokens=input_tokens")}
+    assert ingest(head + rows, mapping={"input_tokens": "input_tokens"}).requests == 30
+
+
+@pytest.mark.parametrize(
+    ("head", "cells"),
+    [
+        ("period", "2026-01-05 {0:02}:00-{1:02}:00"),
+        ("period", "2026-01-05 {0:02}:00 - {1:02}:00"),
+        ("window", "2026-01-05T{0:02}:00:00Z/2026-01-05T{1:02}:00:00Z"),
+        ("day,interval", "2026-01-05,{0:02}:00-{1:02}:00"),
+        ("date,time slot", "2026-01-05,{0:02}-{1:02}"),
+        ("date,from,to", "2026-01-05,{0:02}:00,{1:02}:00"),
+    ],
+)
+def test_ranges_of_hours_begin_bins(ingest, head, cells):
+    rows = "".join(f"{cells.format(hour, hour + 1)},{hour % 5}\n" for hour in range(23))
+    report = ingest(f"{head},requests\n{rows}")
+    assert (report.bin_s, report.requests) == (3600, sum(hour % 5 for hour in range(23)))
+    assert report.start_s == 1767571200
+
+
+def test_offsets_after_times_are_no_ranges(ingest):
+    rows = "".join(f"2026-01-05 {hour:02}:00-05:00,{hour % 5}\n" for hour in range(12))
+    assert ingest("period,requests\n" + rows).start_s == 1767571200 + 5 * 3600
+
+
+def test_a_total_of_each_day_is_left_out(ingest):
+    rows = "".join(
+        f"2026-01-0{day},{hour},{1 + hour % 5}\n"
+        for day in (5, 6)
+        for hour in (*range(24), "Total")
+        if hour != "Total"
+    )
+    rows = rows.replace("2026-01-06,0,", "2026-01-05,Total,69\n2026-01-06,0,")
+    assert ingest("date,hour,requests\n" + rows).requests == 2 * sum(1 + h % 5 for h in range(24))
+    keys = "".join(f"2026-01-0{day},{key},{n}\n" for day in (5, 6) for key, n in
+                   (("one", 3), ("two", 4), ("Total", 7)))  # fmt: skip
+    assert ingest("date,api_key,requests\n" + keys, bin_s=86400).requests == 14
+
+
+@pytest.mark.parametrize("model", ["a", "b", "c", "d", "e", "f"])
+def test_counters_of_several_series_are_found(ingest, model):
+    rows = "".join(f"{T0 + 60 * i},{m},{100 * i * n}\n" for i in range(30) for m, n in
+                   ((model, 1), ("other", 3)))  # fmt: skip
+    assert ("amounts", "counter") in asked(ingest, "time,model,requests\n" + rows)
+
+
+def test_amounts_that_only_fall_are_asked(ingest):
+    rows = "".join(f"{T0 + 60 * i},{1000 - i * 7}\n" for i in range(30))
+    assert set(asked(ingest, "time,requests\n" + rows)) == {("amounts", "counts")}
+
+
+@pytest.mark.parametrize("name", ["requests (%)", "share of requests", "remaining_requests"])
+def test_shares_and_remainders_are_no_requests(ingest, name):
+    with pytest.raises(IngestError):
+        ingest(f"time,{name}\n" + "".join(f"{T0 + 60 * i},{i % 7}\n" for i in range(30)))
+
+
+def test_a_line_of_units_is_refused(ingest):
+    rows = "".join(f"{T0 + 60 * i},{i % 7}\n" for i in range(30))
+    with pytest.raises(IngestError):
+        ingest("time,requests\n,k\n" + rows)
+
+
+def test_thousands_per_minute(ingest):
+    rows = "".join(f"{T0 + 60 * i},{i % 7}\n" for i in range(14))
+    assert ingest("time,requests per minute (thousands)\n" + rows).requests == 42_000
+
+
+def test_a_zone_in_the_name_of_the_time_is_asked(ingest):
+    head = HEAD.replace("timestamp", "timestamp (America/Chicago)")
+    rows = "".join(f"2026-01-05 10:{i:02}:07,10,20\n" for i in range(30))
+    assert ("timezone", "America/Chicago") in asked(ingest, head + rows)
+
+
+def test_one_time_of_all_requests_is_asked(ingest):
+    rows = "".join(f"{T0},{10 + i},20\n" for i in range(30))
+    assert set(asked(ingest, HEAD + rows)) == {("where", "all")}

@@ -93,7 +93,7 @@ def test_bomb(tmp_path, store, pack):
     path = tmp_path / "t.csv"
     path.write_bytes(pack((AZURE + ROW * 200_000).encode()))
     assert path.stat().st_size < 100_000
-    options = IngestOptions(max_expanded_bytes=2_000_000)
+    options = IngestOptions(max_expanded_bytes=2_000_000, where="all")
     with pytest.raises(IngestError, match=r"t.csv expands to more than 0.002 GB"):
         ingest_file(path, store, options)
 
