@@ -32,6 +32,15 @@ def figure(value: Any, unit: str = "") -> str:
     return f"{text} {unit}" if unit else text
 
 
+def compact(value: float, unit: str = "") -> str:
+    """Format as ``figure`` does, but in millions (M) or billions (bn) from one million."""
+    for size, letter in ((1e9, "bn"), (1e6, "M")):
+        if abs(value) >= size:
+            dollars, name = ("$", "") if unit == "$" else ("", f" {unit}" if unit else "")
+            return f"{dollars}{value / size:.3g} {letter}{name}"
+    return figure(value, unit)
+
+
 def percent(fraction: Any, places: int = 1) -> str:
     """Format ``0.1234|percent`` as "12.3%"."""
     if not isinstance(fraction, int | float) or fraction != fraction:

@@ -13,7 +13,7 @@ from datetime import datetime
 from enum import Enum
 from typing import TypeVar
 
-from planner.domain.formats import NOTHING, duration, figure, percent, signed_percent, when
+from planner.domain.formats import NOTHING, compact, duration, figure, percent, signed_percent, when
 from planner.domain.sources import Fact as Source
 
 T = TypeVar("T")
@@ -83,8 +83,8 @@ class Fact:
         """Return the value with its unit."""
         if isinstance(self.value, str) or self.value is None:
             return self.value or NOTHING
-        if self.unit == "$":
-            return figure(self.value, "$")
+        if self.unit == "$" or self.form is Form.NUMBER:
+            return compact(self.value, self.unit)
         text = self.form.written(self.value)
         return f"{text} {self.unit}" if self.unit else text
 

@@ -51,6 +51,11 @@ class Cron:
             ) from None
         return cls(line, zone_of(zone))
 
+    @property
+    def words(self) -> str:
+        """Return the times in words, such as "06:00 on Monday"."""
+        return CronSim(self.line, datetime.now(UTC)).explain().removeprefix("At ")
+
     def after(self, moment: datetime) -> datetime:
         """Return the first time after ``moment``, in UTC."""
         return next(self.moments(moment))

@@ -70,8 +70,8 @@ def quick_size(question: SizeQuestion) -> dict[str, Any]:
                 if question.cached_share
                 else []
             ),
-            f"Limits: TTFT {question.ttft_ms:g} ms, TPOT {question.tbt_ms:g} ms.",
-            "No replica is spare.",
+            f"Limits: TTFT {question.ttft_ms:,g} ms, TPOT {question.tbt_ms:,g} ms.",
+            "No spare replica.",
             f"Price of a GPU-hour: {f'${price.usd:,.2f}, ' * (cost is not None)}"
             f"{price.provenance.source} ({price.provenance.kind}).",
             *answer["assumptions"],

@@ -23,6 +23,7 @@ from planner.domain.formats import (
 )
 from planner.models import Run, User
 from planner.selectors.glossary import meaning_of
+from planner.services.cron import Cron
 from planner.version import VERSION
 
 register = template.Library()
@@ -96,6 +97,11 @@ def usd(value: Any) -> str:
 def cell(value: Any) -> str:
     """Format a value of a table whose columns state their units."""
     return figure(value) if isinstance(value, int | float) else str(value or NOTHING)
+
+
+@register.filter
+def cron_words(line: str) -> str:
+    return Cron.parse(line, "UTC").words
 
 
 @register.filter

@@ -2,7 +2,7 @@
 //   data-confirm="Sentence?"      ask before a form is sent
 //   data-submit-on-change         send the form when this control changes
 //   data-copy="#id"               copy that element's text
-//   data-copy-table               copy the table after this button as CSV
+//   data-copy-table               copy the table next to this button as CSV; every list gets one
 //   data-ticked="2"               a button that is disabled until so many choices of its form are ticked
 //   data-fits                     show controls of this form with data-for only for these choices
 //   data-progress="id"            while this form's answer is awaited, that element asks how far it is
@@ -77,6 +77,18 @@
     button.classList.add("copied");
     setTimeout(() => button.classList.remove("copied"), 1500);
   });
+
+  const tools = () => {
+    for (const list of document.querySelectorAll("main .table-responsive:has(> .card-table > thead):not(.copyable)")) {
+      list.classList.add("copyable");
+      const button = document.createElement("button");
+      Object.assign(button, { type: "button", className: "copy-list", title: "Copy as CSV", textContent: "CSV" });
+      button.dataset.copyTable = "";
+      list.append(button);
+    }
+  };
+  tools();
+  document.addEventListener("htmx:afterSettle", tools);
 
   // On a phone the tab that is open may lie beyond the edge.
   document.querySelector(".nav-tabs .active")?.scrollIntoView({ block: "nearest", inline: "center" });

@@ -32,8 +32,8 @@ from planner.errors import Infeasible
 from planner.policies.base import Policy
 from planner.policies.choice import policy_of
 
-FLAT = {"flat-before": "", "flat-min": "sized in hindsight"}
-TUNED_LABEL = "turned in hindsight"
+FLAT = {"flat-before": "", "flat-min": "oracle: uses future data"}
+TUNED_LABEL = "tuned on future data"
 UNTUNED_LABEL = "not turned"
 TRIES_BY_COVERAGE = 14  # more than with replays: a plan alone is cheap
 

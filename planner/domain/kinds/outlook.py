@@ -14,6 +14,7 @@ import numpy as np
 import polars as pl
 from pydantic import Field
 
+from planner.domain.formats import compact
 from planner.domain.options import RunOptions
 from planner.domain.outcome import Outcome, Traces
 from planner.domain.outlook.calendar import WEEK_S, HorizonName, Month, months_of, weights
@@ -266,7 +267,7 @@ def _headline(
     lacking = [row for row in rows if row.cost_usd is None]
     with_plan = [row for row in rows if row.cost_usd is not None]
     span = f"the {horizon}" if not lacking else f"{totals.days:,.0f} days"
-    parts = [f"{_usd(totals.cost_usd)} for {span}"]
+    parts = [f"{compact(totals.cost_usd, '$')} for {span}"]
     if with_plan[-1].growth != with_plan[0].growth:
         parts[0] += f", with demand x{with_plan[-1].growth:.3g} at the end"
     if lacking:
@@ -274,14 +275,10 @@ def _headline(
         parts.append(f"No plan for {lacking[0].month}{other_months}")
     parts += [
         f"Commit to {row.gpus:,} {row.gpu} in {row.region} for {TERM_WORDS[row.term]}: "
-        f"saves {_usd(row.saving_usd)}"
+        f"saves {compact(row.saving_usd, '$')}"
         for row in recommended
     ]
     return ". ".join(parts)
-
-
-def _usd(usd: float) -> str:
-    return f"${usd:,.0f}" if usd >= 100 else f"${usd:,.2f}"
 
 
 def _basis(

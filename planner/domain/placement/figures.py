@@ -247,15 +247,11 @@ def headline(methods: Mapping[str, MethodFigures], pairs: bool) -> str:
     best = (methods.get(EXACT) or next(iter(methods.values()))).start
     if not pairs:
         return (
-            f"{best.units:,} instances placed, {gpu_words(best.fragmented_gpus)} left over on "
-            "partly used nodes; nothing is handed over, so switches cost no KV bandwidth."
+            f"{best.units:,} replicas placed, {gpu_words(best.fragmented_gpus)} left over on "
+            "partly used nodes"
         )
-    lost = []
-    for method in methods.values():
-        honoured = method.start.affinity_honoured
-        share = "none" if honoured is None else f"{honoured:.0%}"
-        lost.append(f"{method.label} {method.start.bandwidth_lost:.0%} ({share})")
-    return f"KV bandwidth lost across switches (affinity honoured): {', '.join(lost)}."
+    lost = (f"{row.label} {row.start.bandwidth_lost:.0%}" for row in methods.values())
+    return f"KV bandwidth lost across switches: {', '.join(lost)}"
 
 
 def warnings(methods: Mapping[str, MethodFigures], pairs: bool) -> Iterator[str]:

@@ -385,10 +385,10 @@ def _alternatives(its: Comparison) -> Iterator[Alternative]:
     if len(its.plans) < 2:
         return
     for plan in its.plans:
-        fails = plan.level is not None and not plan.level.qualifies
+        risky = plan.level is not None and not (plan.level.qualifies and plan.level.spare)
         price = Fact(
             plan.label, plan.outcome.cost_usd, "$", note=_plan_note(its, plan),
-            meaning=Meaning.RISK if fails else Meaning.NEUTRAL,
+            meaning=Meaning.RISK if risky else Meaning.NEUTRAL,
         )  # fmt: skip
         yield Alternative(plan.name, plan.label, price, plan is its.plan)
 

@@ -218,7 +218,8 @@ def _pool_columns(rows: pl.DataFrame) -> list[str]:
 
 def _pool_name(columns: Sequence[str]) -> pl.Expr:
     """Return the name of a pool."""
-    return pl.concat_str([pl.col(name) for name in columns], separator=" ")
+    name = pl.concat_str([pl.col(name) for name in columns], separator=" ")
+    return name.str.strip_suffix(" mixed")
 
 
 def _band(forecast: pl.DataFrame, frame: Frame) -> Iterator[Series]:

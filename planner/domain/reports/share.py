@@ -20,7 +20,7 @@ from planner.domain.report import (
     table,
 )
 from planner.domain.reports.tables import Tables
-from planner.domain.sharing.figures import WAYS, GpuFigures, ModelFigures
+from planner.domain.sharing.figures import WAYS, GpuFigures
 
 
 def report(result: ShareResult, _: Tables) -> Report:
@@ -35,7 +35,7 @@ def report(result: ShareResult, _: Tables) -> Report:
         f"{replayed.start}, replayed on each GPU",
         facts=(
             Fact("GPUs, shared", result.shared.gpus, form=Form.COUNT, meaning=Meaning.SAVING),
-            Fact("GPUs, one replica or more per model", result.dedicated.gpus, form=Form.COUNT),
+            Fact("GPUs, not shared", result.dedicated.gpus, form=Form.COUNT),
             Fact("GPUs saved", result.saving, form=Form.SHARE),
             Fact("Cost per day, shared", result.shared.usd_per_day, "$"),
             Fact("Cost per day, not shared", result.dedicated.usd_per_day, "$"),
@@ -117,9 +117,4 @@ def _models(result: ShareResult) -> Table:
         (Head("TPOT p95", Form.NUMBER, "ms"), lambda row: row.shared.tbt_p95_ms),
         (Head("TPOT p95 alone", Form.NUMBER, "ms"), lambda row: row.alone.tbt_p95_ms),
         (Head("Why alone", wide=2), lambda row: row.why_alone),
-        marked=_is_alone,
     )
-
-
-def _is_alone(row: ModelFigures) -> bool:
-    return bool(row.why_alone)

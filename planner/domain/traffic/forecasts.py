@@ -33,7 +33,7 @@ class Height:
     times: float = 1.0
 
     def __str__(self) -> str:
-        level_words = "the mean" if self.level is None else f"the quantile {self.level:.3g}"
+        level_words = "the mean" if self.level is None else f"P{100 * self.level:.3g}"
         return level_words if self.times == 1.0 else f"{self.times:.3g} times {level_words}"
 
 

@@ -212,10 +212,10 @@ def compare_with_built_in(deployment: Deployment, estimate: Estimate) -> tuple[s
     )
     other_engine = engine not in ("", deployment.engine)
     return (
-        f"sizes and plans of a scenario that names no other read the built-in profile, {origin} "
-        f"({profile.provenance.kind}): TBT {tbt_ms:.1f} ms at this load{beyond_words}, "
-        f"{tbt_ms / (estimate.tbt_s * 1e3) - 1.0:+.0%} of the estimate"
-        + ("; engines differ, so this is no check of it" if other_engine else ""),
+        f"Plans use the built-in profile, {origin} ({profile.provenance.kind}): TPOT "
+        f"{tbt_ms:.1f} ms at this load{beyond_words}, "
+        f"{tbt_ms / (estimate.tbt_s * 1e3) - 1.0:+.0%} of this estimate"
+        + (", of another engine" if other_engine else ""),
     )
 
 

@@ -73,9 +73,7 @@ class MeasurementsForm(DressedForm):
     )
     model = _name("Model of every row", "model-names", required=False)
     gpu = _name("GPU of every row", "gpu-names", required=False)
-    tp = forms.IntegerField(
-        label="GPUs of an instance", required=False, min_value=1, max_value=1024
-    )
+    tp = forms.IntegerField(label="GPUs per replica", required=False, min_value=1, max_value=1024)
     precision = forms.ChoiceField(label="Precision", required=False, choices=PRECISIONS)
     isl = forms.IntegerField(
         label="Input tokens of every row", required=False, min_value=1, max_value=10_000_000
@@ -141,7 +139,7 @@ class FitForm(_RowsForm):
                  help_text="A name that is there already gets a new version.")  # fmt: skip
     model = _name("Model", "model-names")
     gpu = _name("GPU", "gpu-names")
-    tp = forms.IntegerField(label="GPUs of an instance", min_value=1, max_value=1024)
+    tp = forms.IntegerField(label="GPUs per replica", min_value=1, max_value=1024)
     precision = forms.ChoiceField(label="Precision", choices=[(p, p) for p in BYTES])
     max_batch = _limit("Sequences in a batch", "Left empty: 256, or the largest batch of a table.")
     max_batch_tokens = _limit("Tokens of an iteration", "The chunked prefill budget; else 2,048.")

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from planner.domain.deserialise import from_json
-from planner.domain.formats import digits, duration, percent
+from planner.domain.formats import compact, digits, duration, percent
 from planner.domain.report import Fact
 from planner.domain.reports.trace import trace_report
 from planner.domain.trace_statistics import figures
@@ -82,7 +82,7 @@ def _facts(character: Character) -> Iterator[Fact]:
     for field in ("input_tokens", "output_tokens"):
         if requests and total[field]:
             words = field.replace("_", " ").capitalize()
-            total_text = f"per request, {digits(total[field])} in all"
+            total_text = f"per request, {compact(total[field])} in all"
             yield Fact(words, total[field] / requests, note=total_text)
 
 

@@ -167,7 +167,7 @@ class EstimateForm(forms.Form):
     )
     engine = forms.ChoiceField(label="Engine", choices=[(e, e) for e in ENGINES], required=False)
     engine_version = forms.CharField(
-        label="Its version",
+        label="Engine version",
         max_length=60,
         required=False,
         widget=forms.TextInput(attrs={"placeholder": "such as 0.19.0"}),

@@ -121,7 +121,7 @@ def test_a_backtest_leads_with_its_verdict_and_shows_every_forecaster(
     figures = {"cost_usd": 96.0, "gpu_hours": 40.0, "starts": 3.0, "stops": 2.0, "spare": 0.0,
                "attainment": {"chat": 0.95}}  # fmt: skip
     row = figures | {
-        "order": "", "equal": True, "at": "the quantile 0.7", "replays": 4, "as_run": figures,
+        "order": "", "equal": True, "at": "P70", "replays": 4, "as_run": figures,
         "quantile": [{"tier": "interactive", "quantile": 0.8, "times": 1.0, "why": "It covers."}],
         "as_run_cost_usd": 99.0, "as_run_spare": 0.01, "confirmed": None, "plan_usd": 95.0,
         "hindsight_usd": 90.0, "hindsight_bound_usd": 89.9, "regret": 0.055, "served": 0.98,
