@@ -25,12 +25,20 @@ def with_columns(text: str) -> str:
 def _columns_table(columns: Columns) -> str:
     """Return the table of the columns, and their names in flat tables where these differ."""
     head = "| key | unit | meaning |\n| --- | --- | --- |\n"
-    same_meaning = groupby(columns.columns, key=lambda column: (column.unit, column.help))
+    above = {(column.name, column.unit, column.help) for column in POLICIES.columns}
+    repeated = [
+        column.name
+        for column in columns.columns
+        if columns is not POLICIES and (column.name, column.unit, column.help) in above
+    ]
+    new = [column for column in columns.columns if column.name not in repeated]
+    same_meaning = groupby(new, key=lambda column: (column.unit, column.help))
     rows = [f"| {_keys(group)} | {unit} | {help} |\n" for (unit, help), group in same_meaning]
     names = {column.name: list(column.cells({})) for column in columns.columns}
     other = [f"`{key}` as {_quoted(n)}" for key, n in names.items() if n and n != [key]]
     absent = [key for key, n in names.items() if not n]
-    lines = [f"\nIn flat tables: {'; '.join(other)}.\n"] if other else []
+    lines = [f"\nAs of a policy: {_quoted(repeated)}.\n"] if repeated else []
+    lines += [f"\nIn flat tables: {'; '.join(other)}.\n"] if other else []
     lines += [f"\nNot in flat tables: {_quoted(absent)}.\n"] if absent else []
     return "".join([head, *rows, *lines])
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from itertools import groupby
 from pathlib import Path
 from typing import Any, get_args
 
@@ -54,7 +55,8 @@ def with_tables(text: str) -> str:
         elif mark == "parameters":
             table = "\n".join(_parameters())
         else:
-            table = _keys(sections[mark.split()[-1]])
+            apart = set(re.findall(r"<!-- keys of (\w+) -->", text))
+            table = _keys(sections[mark.split()[-1]], apart)
         before, rest = text.split(f"<!-- {mark} -->\n", 1)
         text = f"{before}<!-- {mark} -->\n{table}<!-- end -->{rest.split('<!-- end -->', 1)[1]}"
     return text
@@ -81,15 +83,39 @@ def _reachable_sections(annotation: Any, seen: list[type[BaseModel]]) -> list[ty
     return seen
 
 
-def _keys(section: type[BaseModel]) -> str:
-    """Return the documentation table of the keys of a section."""
+def _keys(section: type[BaseModel], apart: set[str]) -> str:
+    """Return the table of the keys of a section; neighbours of one meaning share a row.
+
+    Keys of a section inside it follow as ``outer.inner``, unless ``apart`` names its class.
+    """
+    rows = groupby(_key_rows(section, "", apart), key=lambda row: row[1:])
+    lines = [
+        f"| {', '.join(f'`{row[0]}`' for row in same)} | {value} | {meaning} |\n"
+        for (value, meaning), same in rows
+    ]
+    return HEAD + "".join(lines)
+
+
+def _key_rows(
+    section: type[BaseModel], prefix: str, apart: set[str]
+) -> Iterator[tuple[str, str, str]]:
+    """Yield key, value and meaning of each key of a section and of the sections inside it."""
     properties = section.model_json_schema()["properties"]
     notes = field_notes(section)
-    rows = [
-        f"| `{name}` | {_value(properties[name])}{_in_brackets(section, name)} | {notes[name]} |\n"
-        for name in section.model_fields
-    ]
-    return HEAD + "".join(rows)
+
+    def described(name: str) -> tuple[str, str]:
+        return _value(properties[name]) + _in_brackets(section, name), notes[name]
+
+    for (value, meaning), same in groupby(section.model_fields, key=described):
+        names = list(same)
+        yield from ((prefix + name, value, meaning) for name in names)
+        inner, *others = _reachable_sections(section.model_fields[names[0]].annotation, []) or [
+            Policy
+        ]
+        if others or inner.__name__ in apart or not all(field_notes(inner).values()):
+            continue
+        for key, inner_value, inner_meaning in _key_rows(inner, "", apart):
+            yield from ((f"{prefix}{n}.{key}", inner_value, inner_meaning) for n in names)
 
 
 def _value(schema: dict[str, Any]) -> str:
@@ -141,8 +167,9 @@ def _default(section: type[BaseModel], name: str) -> str:
 
 
 def _parameters() -> Iterator[str]:
-    """Yield a table of parameters for each class that declares some, with its policies."""
+    """Yield a table with the parameters of each class that declares some, below its policies."""
     seen: set[type[BaseModel]] = {BaseModel, Policy}
+    yield PARAMETER_HEAD.rstrip("\n")
     for declaring in (part for kind in TYPES.values() for part in reversed(kind.__mro__)):
         if declaring in seen or not issubclass(declaring, Policy):
             continue
@@ -153,8 +180,9 @@ def _parameters() -> Iterator[str]:
         lines = [f"| `{row[0]}` | {row[1]} | {row[2]} |" for row in rows if row[1] != "needed"]
         if lines:
             policies = (f"`{name}`" for name, kind in TYPES.items() if issubclass(kind, declaring))
-            yield f"{', '.join(policies)}:\n"
-            yield PARAMETER_HEAD + "\n".join(lines) + "\n"
+            yield f"| **{', '.join(policies)}** | | |"
+            yield from lines
+    yield ""
     yield from _tuned()
 
 

@@ -29,8 +29,8 @@ class SweepRow(Section):
     """Speed of each phase under one power cap, over its speed without a cap."""
 
     cap: Annotated[float, Field(ge=0.2, le=1)]  # share of TDP
-    prefill: Share  # speed of prompts
-    decode: Share  # speed of decodes
+    prefill: Share  # speed under the cap
+    decode: Share  # speed under the cap
 
 
 class Gpu(Section):
@@ -46,11 +46,11 @@ class Gpu(Section):
     decode_w: Watts | None = None  # power during decode
     tdp_w: Watts | None = None  # largest power of the board
     bandwidth_gb_s: PeakGb | None = None  # memory bandwidth
-    bf16_tflops: Peak | None = None  # dense peak in bf16
-    fp8_tflops: Peak | None = None  # dense peak in fp8
-    fp4_tflops: Peak | None = None  # dense peak in fp4
-    int8_tops: Peak | None = None  # dense peak in int8
-    int4_tops: Peak | None = None  # dense peak in int4
+    bf16_tflops: Peak | None = None  # dense peak
+    fp8_tflops: Peak | None = None  # dense peak
+    fp4_tflops: Peak | None = None  # dense peak
+    int8_tops: Peak | None = None  # dense peak
+    int4_tops: Peak | None = None  # dense peak
     link_gb_s: PeakGb | None = None  # bandwidth to other GPUs of the server
     network_gb_s: PeakGb | None = None  # bandwidth to other servers
     gpus_per_node: Annotated[int, Field(ge=1, le=1024)] | None = None  # GPUs of a server
@@ -117,7 +117,7 @@ class Model(Section):
     kv_bytes_per_token: Annotated[float, Field(ge=1, le=1e9)] | None = None  # KV cache of a token
     # Longest request in tokens.
     max_context: Annotated[int, Field(ge=2, le=1_000_000_000)] | None = None
-    shape: Shape | None = None  # dimensions of the model, by their names below
+    shape: Shape | None = None  # dimensions of the model
     config: dict[str, Any] | None = None  # text of its Hugging Face config.json
     # Models of the same architecture swap weights faster (fleet.starts).
     architecture: Annotated[str, Field(max_length=40)] = ""

@@ -70,10 +70,10 @@ class Forecast(Section):
 class ObjectiveWeights(Section):
     """Weights of a mixed objective, per unit."""
 
-    usd: Weight = 0.0  # per dollar
-    gpu_hours: Weight = 0.0  # per GPU-hour
-    kwh: Weight = 0.0  # per kWh
-    kg: Weight = 0.0  # per kg of CO2
+    usd: Weight = 0.0  # weight of a unit
+    gpu_hours: Weight = 0.0  # weight of a unit
+    kwh: Weight = 0.0  # weight of a unit
+    kg: Weight = 0.0  # weight of a unit
 
     @model_validator(mode="after")
     def _require_a_weight(self) -> ObjectiveWeights:
@@ -88,19 +88,19 @@ class Priorities(Section):
     A tier of a model is worth both numbers multiplied.
     """
 
-    models: dict[Name, Above0] = {}  # by model; default: 1
-    tiers: dict[Name, Above0] = {}  # by tier; default: 1
+    models: dict[Name, Above0] = {}  # worth by name; default: 1
+    tiers: dict[Name, Above0] = {}  # worth by name; default: 1
 
 
 class Limits(Section):
     """Limits of the plan: per hour, per period, or over the window (with ``periods: all``)."""
 
-    usd_per_hour: Limit | None = None  # dollars per hour
-    carbon_kg_per_hour: Limit | None = None  # kg of CO2 per hour
+    usd_per_hour: Limit | None = None  # limit per hour
+    carbon_kg_per_hour: Limit | None = None  # limit per hour
     changes_per_period: Limit | None = None  # starts and stops per period
-    usd: Limit | None = None  # dollars over the window
-    carbon_kg: Limit | None = None  # kg of CO2 over the window
-    changes: Limit | None = None  # starts and stops over the window
+    usd: Limit | None = None  # over the window; needs periods: all
+    carbon_kg: Limit | None = None  # over the window; needs periods: all
+    changes: Limit | None = None  # starts and stops over the window; needs periods: all
 
 
 class Spare(Section):
@@ -122,7 +122,8 @@ class Objective(Section):
     limited: Literal["Exact", "None", "PriorityExhaustive", "PriorityRoundRobin", "RoundRobin"] | (
         None
     ) = None
-    priorities: Priorities = Priorities()  # worth of demand if capacity is short
+    # If capacity is short: worth of a model times worth of a tier.
+    priorities: Priorities = Priorities()
     # Whether greedy modes order tiers, or whole models by their most valuable tier.
     criticality: Literal["tier", "model"] = "tier"
     # one: each period on the forecast of its decision. all: the whole window at once.

@@ -83,5 +83,5 @@ class Region(Section):
     )
     pue: Annotated[float, Field(ge=1, le=10)] | None = None  # power usage effectiveness
     latency_ms: dict[Name, LatencyMs] = {}  # latency one way, to other regions
-    topology: Topology | None = None  # default: derived from the capacity
+    topology: Topology | None = None  # tree of switches; default: derived from the capacity
     power: RegionPower | None = None  # power limits; default: none

@@ -46,7 +46,7 @@ class Tier(Section):
 class Lengths(Section):
     """Tokens per request, if the file has none: log-normal with this mean and spread."""
 
-    mean: Annotated[float, Field(gt=0, le=1_000_000)]  # mean tokens of a request
+    mean: Annotated[float, Field(gt=0, le=1_000_000)]  # mean tokens of a request; log-normal
     cv: Annotated[float, Field(ge=0, le=100)] = 1.0  # coefficient of variation
 
 
@@ -148,7 +148,7 @@ class Traffic(Section):
     sources: Annotated[list[Source], Field(min_length=1, max_length=1000)]
     # End of known traffic; later data is not used. Default: the end of the data.
     until: Moment | None = None
-    growth: Growth = Growth()  # growth after the end of the traffic
+    growth: Growth = Growth()  # growth in windows after the traffic
     bin_s: BinS | None = None  # default: 900 s for traces of days, 60 s for traces of hours
     # With more requests, one of several equal cells of the fleet is simulated.
     max_replayed: Annotated[int, Field(ge=1000, le=200_000_000)] = 100_000_000

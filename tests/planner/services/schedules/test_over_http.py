@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import subprocess
 import time
@@ -24,15 +23,14 @@ TOOLS = all(map(shutil.which, ("bash", "curl", "jq")))
 
 
 @pytest.mark.skipif(not TOOLS, reason="needs bash, curl and jq")
-def test_the_lines_of_the_docs(live_server):
+def test_the_script_of_the_docs(live_server):
     """Its worker and clock are this process: each run is carried out as it is asked for."""
     cache.clear()
     User.objects.create_user("anna", password="anna-secret", role=User.Role.APPROVER)
-    text = (ROOT / "docs/how-to/plan-on-a-schedule.md").read_text(encoding="utf-8")
-    lines = re.findall(r"```sh\n(API=.*?)```", text, re.DOTALL)[0]
     environment = {"API": f"{live_server.url}/api/v1", "NAME": "anna", "PASSWORD": "anna-secret"}
+    command = ["bash", "-euo", "pipefail", "docs/examples/schedule.sh"]
     with subprocess.Popen(
-        ["bash", "-euo", "pipefail", "-c", lines], cwd=ROOT, env=os.environ | environment,
+        command, cwd=ROOT, env=os.environ | environment,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
     ) as shell:  # fmt: skip
         until = time.monotonic() + WITHIN_S
