@@ -18,7 +18,7 @@ def check_may_plan(user: User | None, refusal: str = "only read") -> None:
 def check_may_approve(user: User | None) -> None:
     """Raise NotAllowed for users who may not approve; the command line has no user and may."""
     if user is not None and not user.may_approve:
-        raise NotAllowed("Only an approver or an admin may make a plan active. Ask one.")
+        raise NotAllowed("Only an approver or an admin may make a plan active. Ask an admin.")
 
 
 def check_may_remove(
@@ -33,7 +33,7 @@ def check_may_administer(user: User | None) -> None:
     """Raise NotAllowed for users who are not admins; the command line has no user and may."""
     # Whoever runs commands has the database anyway, so the command line needs no role.
     if user is not None and not user.may_administer:
-        raise NotAllowed("Only an admin may invite people and give roles. Ask one.")
+        raise NotAllowed("Only an admin may invite people and give roles. Ask an admin.")
 
 
 def may_administer(user: User) -> bool:
