@@ -181,7 +181,7 @@ def run_started(**more: Any) -> Callable[[F], F]:
     """Describe an operation that starts a run; it is safe to repeat with a key."""
     return operation(
         {
-            202: OpenApiResponse(runs.RunDetail, "Asked for; poll the run in Location."),
+            202: OpenApiResponse(runs.RunDetail, "Queued. Poll the address in Location."),
             200: OpenApiResponse(runs.RunDetail, "This key was used before, and that run is over."),
         },
         400, 403, 404, 409, 413, 415, 422,

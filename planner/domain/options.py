@@ -150,7 +150,7 @@ def _fault(known: dict[str, Option], fault: Any) -> OptionFault:
     name, value_sent = str(fault["loc"][0]), fault["input"]
     value = str(value_sent) if isinstance(value_sent, str | int | float) else ""
     if fault["type"] == "extra_forbidden":
-        value, remedy = "", f"this is not known here; there are: {', '.join(known) or 'none'}"
+        value, remedy = "", f"this is not known here. Known: {', '.join(known) or 'none'}"
     elif fault["type"] == "missing" and len(fault["loc"]) == 1:
         remedy = "this is needed"
     elif fault["type"] == "value_error":  # message of a validator of the declaration

@@ -126,7 +126,7 @@ def workspace_of(slug: str) -> Workspace:
     workspace = Workspace.objects.filter(slug=slug).first()
     if workspace is None:
         have = ", ".join(Workspace.objects.values_list("slug", flat=True)[:10])
-        raise NotFound(f"There is no workspace {slug[:40]!r}; there are: {have or MAIN}.")
+        raise NotFound(f"There is no workspace {slug[:40]!r}. Known: {have or MAIN}.")
     return workspace
 
 

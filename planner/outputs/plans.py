@@ -205,7 +205,7 @@ def _policy_of(
         )
     if policy not in policies and policy != recommended.get("policy"):
         there_are = ", ".join(policies) or recommended.get("policy")
-        raise NotFound(f"There is no policy {policy!r} in run {run.pk}; there are: {there_are}.")
+        raise NotFound(f"There is no policy {policy!r} in run {run.pk}. Known: {there_are}.")
     label = (policies.get(policy) or recommended).get("label", policy)
     timetable = recommended.get("timetable") if policy == recommended.get("policy") else None
     # A timetable marked ``by_itself`` holds only the first replicas of a rule.
@@ -381,7 +381,7 @@ def _name_pools(pools: Sequence[Pool], pairs: Sequence[str]) -> list[Pool]:
     names_before = names_kept()
     if unknown := [name for name in mapped if name not in by_rule]:
         raise NotFound(
-            f"names: there is no deployment {unknown[0]!r}; there are: {', '.join(by_rule)}."
+            f"names: there is no deployment {unknown[0]!r}. Known: {', '.join(by_rule)}."
         )
     named = [
         replace(pool, rule=rule, name=mapped.get(rule) or names_before.get(rule, rule))
@@ -405,7 +405,7 @@ def _chosen_pools(pools: Sequence[Pool], options: ExportOptions, run: Run) -> li
         left = [pool for pool in left if chosen is None or getattr(pool, what) == chosen]
         if not left:
             raise NotFound(
-                f"The plan of run {run.pk} has nothing for {what} {chosen!r}; there are: "
+                f"The plan of run {run.pk} has nothing for {what} {chosen!r}. Known: "
                 f"{', '.join(there_are) or 'none'}."
             )
     return left

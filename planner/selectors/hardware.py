@@ -241,7 +241,7 @@ def price_list_get(name: str) -> PriceList:
     row = PriceList.objects.filter(name=name).first()
     if row is None:
         names = list(PriceList.objects.values_list("name", flat=True)[:MAX_NAMES])
-        raise NotFound(f"There is no price list {name!r}; there are: {', '.join(names) or 'none'}.")
+        raise NotFound(f"There is no price list {name!r}. Known: {', '.join(names) or 'none'}.")
     return row
 
 
@@ -266,4 +266,4 @@ def _find(noun: str, name: str, entries: list[Entry[Spec, Row]]) -> Entry[Spec, 
             return entry
     known_names = ", ".join(entry.name for entry in entries[:MAX_NAMES])
     more = f" and {len(entries) - MAX_NAMES} more" if len(entries) > MAX_NAMES else ""
-    raise NotFound(f"There is no {noun} {name!r}; there are: {known_names}{more}.")
+    raise NotFound(f"There is no {noun} {name!r}. Known: {known_names}{more}.")

@@ -26,7 +26,7 @@ def row_by_name(
     if row is None:
         offered = rows if offered is None else offered
         names = ", ".join(offered.values_list("name", flat=True)[:10]) or "none yet"
-        raise NotFound(f"There is no {noun} {name[:120]!r}; there are: {names}.")
+        raise NotFound(f"There is no {noun} {name[:120]!r}. Known: {names}.")
     return row
 
 

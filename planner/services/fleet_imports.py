@@ -376,7 +376,7 @@ def _autoscaler_policy(pools: Sequence[RunningPool]) -> tuple[Row | None, str]:
     try:
         policy_of(**joined)
     except ValidationError:
-        return None, f"no policy simulates its setting of {joined['name']}"
+        return None, f"its {joined['name']} setting cannot be simulated"
     other = joined["name"] == "dynamo-sla" and "predictor" not in joined
     note = "its predictor is simulated as a Kalman filter" if other else ""
     return {"label": LABEL, **joined}, note

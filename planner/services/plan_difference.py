@@ -224,7 +224,7 @@ class ActivationRule:
                 f"{self.replicas:.1%}."
             )
         if difference.usd_changed is None:
-            return "What a replica of it costs is not known."
+            return "The price of its replicas is unknown."
         if abs(difference.usd_changed) > self.cost:
             return (
                 f"Its cost differs by {difference.usd_changed:+.1%}, beyond the limit of "

@@ -173,8 +173,8 @@ def profile_compare(
     compared = compare_with(stored.profile, rows, against, queueing_parameters())
     if not compared.checks:
         raise PlannerError(
-            f"None of these rows can be compared with {profile_name}: they need a batch, or a "
-            "concurrency with isl and osl, and their times."
+            f"No row can be compared with {profile_name}. A row needs times, and a batch or a "
+            "concurrency with isl and osl."
         )
     return compared, residual_table(compared.residuals, rows)
 

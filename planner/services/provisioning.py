@@ -46,7 +46,7 @@ def pool_named(result: dict[str, Any], name: str, phase: str) -> dict[str, Any]:
         if name in ("", pool_name, _plain_name(pool)) and phase in ("", pool["phase"]):
             return pool
     available = ", ".join(dict.fromkeys(names))
-    raise NotFound(f"There is no {phase} pool {name!r} in this run; there are: {available}.")
+    raise NotFound(f"There is no {phase} pool {name!r} in this run. Known: {available}.")
 
 
 def pool_names(pools: list[dict[str, Any]]) -> list[str]:
@@ -97,7 +97,7 @@ def savings_sweep(run: Run, pool: dict[str, Any], by: str) -> dict[str, Any]:
     pool's load and latency limit.
     """
     if by not in SWEEPS:
-        raise NotFound(f"There is no sweep by {by!r}; there are: {', '.join(SWEEPS)}.")
+        raise NotFound(f"There is no sweep by {by!r}. Known: {', '.join(SWEEPS)}.")
 
     def compute() -> dict[str, Any]:
         service, measured = service_of_pool(run, pool)

@@ -245,8 +245,8 @@ def _policy_sentence(schedule: Schedule, run: Run, plan: Plan) -> str:
     if not schedule.policy:
         return f"{first}, which is recommended."
     if best.get("policy") == plan.policy:
-        return f"{first}, as the schedule says; it is recommended too."
-    return f"{first}, as the schedule says; recommended is {best.get('label') or 'none'}."
+        return f"{first}, chosen by the schedule and recommended."
+    return f"{first}, chosen by the schedule. Recommended: {best.get('label') or 'none'}."
 
 
 def _open_or_amend_proposal(

@@ -312,10 +312,7 @@ def _check_name(source: Source) -> None:
             "hyphens, such as chat-live."
         )
     if Trace.objects.filter(name=source.name).exists():
-        raise SourceError(
-            f"name: there is a trace {source.name} already, and scenarios name both alike. Choose "
-            "another."
-        )
+        raise SourceError(f"name: a trace has the name {source.name}. Choose another name.")
 
 
 def _free_trace_name(label: str) -> str:

@@ -123,6 +123,6 @@ def _save(workspace: Workspace) -> None:
             workspace.save()
     except IntegrityError:
         raise PlannerError(
-            f"There is a workspace {workspace.name!r} or {workspace.slug!r} already. Choose "
-            "another name."
+            f"A workspace has the name {workspace.name!r} or slug {workspace.slug!r}. Choose "
+            "another one."
         ) from None

@@ -229,7 +229,7 @@ def table_path(relative: str, name: str) -> Path:
     if _TABLE.fullmatch(name) and name in tables:
         return folder(relative) / f"{name}.parquet"
     known = ", ".join(tables) or "none"
-    raise NotFound(f"There is no table {name!r} here; there are: {known}.")
+    raise NotFound(f"There is no table {name!r} here. Known: {known}.")
 
 
 def table_read(relative: str, name: str, offset: int = 0, limit: int | None = None) -> pl.DataFrame:

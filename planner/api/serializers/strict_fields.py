@@ -18,7 +18,7 @@ class StrictSerializer(serializers.Serializer[Any]):
             if unknown:
                 there_are = ", ".join(known) or "none"
                 raise serializers.ValidationError(
-                    {name: [f"This is not known here; there are: {there_are}."] for name in unknown}
+                    {name: [f"This is not known here. Known: {there_are}."] for name in unknown}
                 )
         return super().to_internal_value(data)
 

@@ -143,7 +143,7 @@ class RunSavingsView(ApiView):
         if baseline not in policies:
             there_are = ", ".join(policies)
             raise exceptions.ValidationError(
-                {"baseline": f"{baseline!r} is not in this run; there are: {there_are}."}
+                {"baseline": f"{baseline!r} is not in this run. Known: {there_are}."}
             )
         return Response({"baseline": baseline, "policies": savings(result, baseline)})
 

@@ -181,9 +181,8 @@ def run(
         mixed=mixed,
         headline=headline(best.figures, mixed, count),
         prediction_error=max(errors, key=abs) if errors else None,
-        judged_by="capacity of each pool alone for every ratio; "
-        f"simulation of both pools together, {REQUESTS:,} and again {2 * REQUESTS:,} "
-        "arrivals with the bursts of the traffic at each rate, for the best and its neighbours",
+        judged_by="every ratio: capacity of each pool; best ratio and its neighbours: both pools "
+        f"simulated with {REQUESTS:,} and {2 * REQUESTS:,} bursty requests",
         pairs=tuple(map(PairRow.of, pairs)),
         sensitivity=moved,
         over_time=drift,

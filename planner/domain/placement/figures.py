@@ -312,10 +312,10 @@ def simulated_words(methods: Mapping[str, MethodFigures]) -> str:
 
 def notes(source: str, methods: Mapping[str, MethodFigures], pairs: bool) -> Iterator[str]:
     """Yield the notes that explain the figures; with ``pairs``, also those on KV transfers."""
-    yield f"Instances are those of {source}."
+    yield f"Replicas: {source}."
     yield (
-        "A unit is the smallest number of instances that keeps the ratio of prefill and decode. It "
-        "hands KV caches over within itself and is never split by Algorithm 4 or the exact "
+        "A unit is the smallest number of replicas in the ratio of prefill and decode. It "
+        "passes KV caches within itself and is never split by Algorithm 4 or the exact "
         "placement. A unit split across subgroups counts as not placed "
         "in the points."
     )

@@ -107,8 +107,8 @@ def disaggregated_scenario(
             continue
         if row.replicas == 1:
             raise ScenarioError(
-                f"{row.model} in {row.region} has one replica on {row.gpu}, which is not enough "
-                "for prefill and decode apart. Leave the ratio out."
+                f"{row.model} in {row.region} has one replica on {row.gpu}, too few for "
+                "separate prefill and decode. Leave the ratio out."
             )
         share = row.replicas * ratio[0] / sum(ratio)
         prefill = min(row.replicas - 1, max(1, round(share)))

@@ -80,8 +80,8 @@ def beside_profiles(cases: list[Case]) -> Iterator[str]:
             )
         if not comparisons:
             yield (
-                f"No profile of {case.model} on {case.gpu} matches the GPUs that operators are "
-                f"spread over, so in {case.phase} speeds are sums of operators."
+                f"No profile of {case.model} on {case.gpu} matches the GPUs of the operators. "
+                f"In {case.phase}, speeds are sums of operators."
             )
         for comparison in comparisons:
             what = (
@@ -97,7 +97,7 @@ def beside_profiles(cases: list[Case]) -> Iterator[str]:
             if times == 1.0:
                 sentence = (
                     f"Speeds here are sums of operators, not {read}: {what} "
-                    f"{comparison.own_s * 1e3:,.1f} ms here and {there} there. By default, the "
+                    f"{comparison.own_s * 1e3:,.1f} ms, {there} in the profile. By default, the "
                     "option speeds uses the profile."
                 )
             else:

@@ -276,7 +276,8 @@ def _serving(hardware: Hardware) -> Iterator[Assumption]:
         provenance = dict(hardware.provenance)[what]
         yield Assumption(what, value, provenance.kind, provenance.source, "serving.kv_transfer")
     routing = hardware.routing
-    value = f"by {routing.instance}, sees {routing.sees}, spills at {routing.region_threshold:.0%}"
+    overflow = f"overflow at {routing.region_threshold:.0%}"
+    value = f"by {routing.instance}, from {routing.sees}, {overflow}"
     source = "a router that knows every instance's load and takes no time itself"
     yield Assumption("Routing", value, MODELLED, source, "fleet.routing")
     for i, home in enumerate(hardware.regions):

@@ -247,7 +247,7 @@ def code_of(names: tuple[str, ...], name: str, where: str, what: str) -> int:
     if name in names:
         return names.index(name)
     have = ", ".join(name for name in names[:12] if name) or "none"
-    raise ScenarioError(f"{where}: {what} {name!r} is not known here; there are: {have}.")
+    raise ScenarioError(f"{where}: {what} {name!r} is not known here. Known: {have}.")
 
 
 def scaled_arrivals(

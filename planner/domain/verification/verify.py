@@ -280,7 +280,7 @@ def _try_corrections(
     except Infeasible as problem:
         if not tried:
             raise
-        note = f"With the sizes that this asks for there is no plan: {problem}"
+        note = f"No plan with the corrected sizes: {problem}"
     attempts = list(tried.values())
     if note:
         attempts[-1] = replace(attempts[-1], told=replace(attempts[-1].told, note=note))

@@ -66,7 +66,7 @@ class IngestOptions:
         "gap",
         "Bins a demand file leaves out are",
         "Meaning of absent bins in counts: a gap (unknown) or zero.",
-        choices={"gap": "a gap: not known", "zero": "zero: nothing arrived"},
+        choices={"gap": "gap: unknown", "zero": "zero: nothing arrived"},
     )
     amounts: str = _labelled_field(
         AUTO,

@@ -234,8 +234,8 @@ def of_rows(rows: Sequence[Mapping[str, Any]], now: datetime) -> PushedSamples:
     for index, row in enumerate(rows[: MOST_SAMPLES + 1]):
         if unknown := set(row) - set(FIELDS):
             raise SourceError(
-                f"samples[{index}].{min(unknown)}: this is not known here; there are: "
-                f"{', '.join(FIELDS)}."
+                f"samples[{index}].{min(unknown)}: this is not known here. "
+                f"Known: {', '.join(FIELDS)}."
             )
         samples.append(Sample(**row))
     return PushedSamples(tuple(samples), now)

@@ -114,7 +114,7 @@ def settings_of(kind: str, fields: Mapping[str, Any]) -> Any:
         location = ".".join(str(part) for part in fault["loc"]) or "settings"
         field_names = ", ".join(KINDS[kind].model_fields) or "none"
         remedy = (
-            f"is not known here; there are: {field_names}."
+            f"is not known here. Known: {field_names}."
             if fault["type"] == "extra_forbidden"
             else "is needed."
             if fault["type"] == "missing"

@@ -65,9 +65,7 @@ class SpeedCorrection:
     def words(self) -> str:
         rows = f"{self.rows} measured row{'' if self.rows == 1 else 's'}"
         rows_of = f"{rows} of this deployment" if self.rows else "measured rows of others like it"
-        return (
-            f"moved by {rows_of}: decode times {self.decode:.2f}, prefill times {self.prefill:.2f}"
-        )
+        return f"corrected by {rows_of}: decode x{self.decode:.2f}, prefill x{self.prefill:.2f}"
 
 
 def deployment_of(

@@ -83,7 +83,8 @@ class Command(HeadroomCommand):
             read = source_read(source_id=source.pk, raise_errors=True, only_due=False)
             if read is None:
                 raise SourceError(
-                    f"source read: {name} is paused, is sent samples, or is being read right now."
+                    f"source read: {name} cannot be read now. It is paused, receives "
+                    "samples, or another read runs."
                 )
             return _source_line(source_get(name))
         return _source_line(

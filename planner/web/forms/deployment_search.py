@@ -43,9 +43,9 @@ class ConfigureForm(DressedForm):
         help_text="Of all replicas. Leave empty to rank by $ per token.",
     )
     gpus = forms.CharField(
-        label="GPU types", required=False, max_length=2000,
+        label="GPUs you have", required=False, max_length=2000,
         widget=forms.TextInput(attrs={"list": "gpu-names", "placeholder": "all"}),
-        help_text="Separated by commas.",
+        help_text="GPU types, separated by commas.",
     )  # fmt: skip
     engine = forms.ChoiceField(
         label="Engine", required=False, choices=[("", "any"), *((e, e) for e in ENGINES)]

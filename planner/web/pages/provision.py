@@ -209,17 +209,17 @@ def strip_figure(shards: pl.DataFrame, order: list[str]) -> Figure:
 def response_figures(responses: dict[str, Any]) -> list[tuple[str, str, Figure]]:
     """Return the title, unit and figure of each response of the operators that respond most."""
     plots = (
-        ("Latency by length", "times that of the shortest", "lengths", "latency_by_length",
+        ("Latency by length", "factor to the shortest request", "lengths", "latency_by_length",
          "tokens of a request", True),
         ("Memory by length", "GB of one request in flight, without weights", "lengths",
          "memory_by_length", "tokens of a request", True),
-        ("Latency by batch", "times that of one request", "batches", "latency_by_batch",
+        ("Latency by batch", "factor to one request", "batches", "latency_by_batch",
          "requests in a batch", True),
-        ("Queueing", "fewest stable replicas, batch 1", "rates", "replicas_by_rate",
+        ("Queueing", "replicas for stable queues, batch 1", "rates", "replicas_by_rate",
          "requests/s", True),
-        ("Waiting by rate", "mean seconds, fewest stable replicas", "rates", "wait_by_rate",
+        ("Waiting by rate", "mean seconds with the fewest replicas", "rates", "wait_by_rate",
          "requests/s", True),
-        ("Waiting by length", "mean seconds at this load, fewest stable replicas", "lengths",
+        ("Waiting by length", "mean seconds at this load", "lengths",
          "wait_by_length", "tokens of a request", True),
         ("Arithmetic by length", "% of the rate that kernels reach", "lengths",
          "arithmetic_by_length", "tokens of a request", True),

@@ -89,12 +89,12 @@ def _key(request: Request) -> str:
 
 
 def deployment(row: dict[str, Any]) -> str:
-    """Return a deployment in words: "9 × B200, fp4: 5 prefill and 4 decode instances"."""
+    """Return a deployment in words: "9 × B200, fp4: 5 prefill and 4 decode replicas"."""
     name = f"{row['gpus']} × {row['gpu']}, {row['precision']}"
     if row["mode"] == "agg":
         return name
     prefill, decode = (row[side]["instances"] for side in ("prefill", "decode"))
-    return f"{name}: {prefill} prefill and {decode} decode instances"
+    return f"{name}: {prefill} prefill and {decode} decode replicas"
 
 
 def widths(row: dict[str, Any]) -> list[str]:

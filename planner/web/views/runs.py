@@ -55,7 +55,7 @@ def detail(request: Request, pk: int) -> HttpResponse:
     page = PAGES[run.kind]
     part = request.GET.get("part", "")
     if part and part not in page.parts:
-        raise NotFound(f"There is no part {part!r} here; there are: {', '.join(page.parts)}.")
+        raise NotFound(f"There is no part {part!r} here. Known: {', '.join(page.parts)}.")
     name = part or (str(request.htmx.target) if request.htmx else "")
     if not name and (goes := removal_sentence(run)):
         messages.warning(request, goes)

@@ -85,7 +85,7 @@ def _named(
 
 def _part(named: str) -> str:
     if named and named not in PARTS:
-        raise PlannerError(f"part: there is no {named[:40]!r}; there are: {', '.join(PARTS)}.")
+        raise PlannerError(f"part: there is no {named[:40]!r}. Known: {', '.join(PARTS)}.")
     return named
 
 

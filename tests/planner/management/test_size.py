@@ -118,11 +118,11 @@ def test_measured_rows_that_are_kept_move_a_computed_profile(folder: Path, tmp_p
     calibration_path(user=None, path=kept)
     (after,) = answer("size", path, *LENGTHS)["pools"]
     assert 0.4 < after["max_rps"] / before["max_rps"] < 0.7
-    assert "moved by 5 measured rows of this deployment" in after["provenance"]["source"]
+    assert "corrected by 5 measured rows of this deployment" in after["provenance"]["source"]
     other = path.read_text().replace("engine: vllm", "engine: trtllm")
     path.write_text(other)
     (far,) = answer("size", path, *LENGTHS)["pools"]
-    assert "moved by measured rows of others like it" in far["provenance"]["source"]
+    assert "corrected by measured rows of others like it" in far["provenance"]["source"]
 
 
 def test_the_report_has_the_figures_of_the_result(folder: Path) -> None:

@@ -39,7 +39,7 @@ def test_a_plan_of_a_live_source_is_that_of_its_file(folder: Path, settings: Any
     assert code == 0 and "live" in out and "2024-05-13" in out
     for words, says in (
         (("add",), "name a source"),
-        (("read", "none"), "There is no source 'none'; there are: live."),
+        (("read", "none"), "There is no source 'none'. Known: live."),
         (("add", "x", "--path", "/etc"), "HEADROOM_SOURCE_FOLDERS"),
         (("add", "x", "--set", "nothing"), "write KEY=VALUE"),
         (("trace", "live", "--until", "soon"), "write a moment"),

@@ -122,7 +122,7 @@ def test_who_may_and_what_is_refused(source, planner, viewer, trace):
     prometheus = {"kind": "prometheus"}
     refused: list[tuple[dict[str, Any], str]] = [
         ({"name": "chat-live"}, "a source chat-live already"),
-        ({"name": trace.name}, "there is a trace conv already"),
+        ({"name": trace.name}, "a trace has the name conv"),
         ({"name": "Chat Live"}, "small letters"),
         ({"kind": "ftp"}, "Give one of prometheus, folder, bucket, samples"),
         ({"settings": {"url": "http://x"}}, "url: is not known here"),

@@ -361,7 +361,7 @@ def test_refused_files_are_no_traces(client: Client, trace: Trace) -> None:
     run_execute(run_id=Run.objects.get().pk)
     page = text_of(client.get("/traces/"))
     assert page.index("conv Ready") < page.index("Refused files") < page.index("odd.csv")
-    with pytest.raises(NotFound, match=r"there are: conv\.$"):
+    with pytest.raises(NotFound, match=r"Known: conv\.$"):
         trace_get("nope")
 
 

@@ -241,7 +241,7 @@ class Prometheus:
 
     def _not_prometheus_error(self) -> SourceError:
         return SourceError(
-            f"{self._address.host}:{self._address.port} does not answer as a Prometheus does. "
+            f"{self._address.host}:{self._address.port} is no Prometheus server. "
             "Check url, with the path before /api/v1 if there is one."
         )
 

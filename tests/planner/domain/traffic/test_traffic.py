@@ -337,7 +337,7 @@ def test_sources_that_do_not_fit_are_refused_in_words(tmp_path: Path) -> None:
     plain = make.demand_file(tmp_path, {"a": counts(10)}, name="plain")
     assert (
         refusal(plain, make.source(series="b", **LENGTHS))
-        == "traffic.sources[0].series: series 'b' is not known here; there are: a."
+        == "traffic.sources[0].series: series 'b' is not known here. Known: a."
     )
     missing = refusal(plain, make.source())
     assert missing.startswith("traffic.sources[0]") and "Give input_tokens: {mean: ..." in missing
@@ -357,7 +357,7 @@ def test_request_file_without_labels_asks_for_them(tmp_path: Path) -> None:
     assert says == "traffic.sources[0]: the file does not say the region. Give it here."
     labelled = make.request_file(tmp_path, [0.0, 1.0, 300.0], region=["mars"] * 3, name="mars")
     says = refusal(labelled, make.source(regions=None), regions=TWO_REGIONS)
-    assert says == "traffic.sources[0]: region 'mars' is not known here; there are: east, west."
+    assert says == "traffic.sources[0]: region 'mars' is not known here. Known: east, west."
 
 
 def test_calendar_and_relative_times_do_not_mix(tmp_path: Path) -> None:
