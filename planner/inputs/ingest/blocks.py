@@ -139,14 +139,12 @@ class Records:
     line: IntArray  # line number in the file
 
     def text(self, index: int) -> str:
-        """Return the record without its line end."""
         return self.data[self.start[index] : self.end[index]].decode("utf-8").rstrip("\r")
 
     def keep(self, mask: BoolArray) -> Records:
         return Records(self.data, self.start[mask], self.end[mask], self.line[mask])
 
     def joined(self) -> bytes:
-        """Return the bytes of these records alone."""
         if not self.start.size:
             return b""
         if int((self.end - self.start + 1).sum()) == len(self.data):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import polars as pl
@@ -10,7 +10,7 @@ import polars as pl
 from planner.errors import IngestError
 from planner.inputs.ingest.clock import BLANK
 from planner.inputs.ingest.report import Reject
-from planner.inputs.ingest.rows import RefusedRows
+from planner.inputs.ingest.rows import Batch, RefusedRows
 from simulation.arrays import BoolArray, FloatArray, IntArray
 
 SAMPLES = 3  # examples kept per reason
@@ -35,7 +35,6 @@ class Tally:
 
     @property
     def samples(self) -> tuple[Reject, ...]:
-        """Return the first rows of each reason, in the order of the file."""
         return tuple(
             sorted((s for rejects in self._samples.values() for s in rejects), key=lambda s: s.line)
         )
@@ -47,6 +46,22 @@ class Tally:
         rejects = self._samples.setdefault(fault.reason, [])
         for i in range(min(count, SAMPLES - len(rejects))):
             rejects.append(Reject(int(fault.lines[i]), fault.reason, fault.text(i)[:TEXT]))
+
+    def begin(self, batch: Batch) -> int:
+        """Count the rows of a batch that could not be parsed; return the number of all rows."""
+        for fault in batch.faults:
+            self.add(fault)
+        return batch.lines.size + sum(fault.lines.size for fault in batch.faults)
+
+    def refuse(self, refused: Sequence[Mapping[str, BoolArray]], batch: Batch) -> BoolArray | None:
+        """Count refused rows, each by its first reason; return their mask (None: no row)."""
+        bad: BoolArray | None = None
+        for reason, mask in (item for reasons in refused for item in reasons.items()):
+            new = mask if bad is None else mask & ~bad
+            if new.any():
+                self.add(RefusedRows(reason, batch.lines, batch.text).only(new.tolist()))
+                bad = new if bad is None else bad | new
+        return bad
 
     def leave_out(self, fault: RefusedRows) -> None:
         """Count rows that are valid but put no load on GPUs, such as answers from a cache."""
@@ -77,35 +92,14 @@ class Tally:
                 "keep every row, or another filter."
             )
         faulty = self.total - sum(self.left_out.values())
-        if rows >= FEW and faulty > rows / 2:
+        if rows == self.total or (rows >= FEW and faulty > rows / 2):
             first = next(s for s in self.samples if s.reason not in self.left_out)
+            counted = f"all {rows:,}" if rows == self.total else f"{faulty:,} of {rows:,}"
             raise IngestError(
-                f"{self._name}: {faulty:,} of {rows:,} rows cannot be read, the first "
-                f"({self._unit} {first.line}, {first.text!r}) for: {first.reason}. Check the "
-                "format and the mapping of columns."
-            )
-        if rows == self.total:
-            first = self.samples[0]
-            raise IngestError(
-                f"{self._name}: all {rows:,} rows were rejected, the first ({self._unit} "
+                f"{self._name}: {counted} rows were rejected, the first ({self._unit} "
                 f"{first.line}, {first.text!r}) for: {first.reason}. Check the format and the "
                 "mapping of columns."
             )
-
-
-def first_reasons(
-    refused: list[Mapping[str, BoolArray]], lines: IntArray, text: Callable[[int], str]
-) -> tuple[BoolArray | None, list[RefusedRows]]:
-    """Return a mask of refused rows (None: none) and their faults; a row has its first reason."""
-    bad: BoolArray | None = None
-    faults = []
-    for reasons in refused:
-        for reason, mask in reasons.items():
-            new = mask if bad is None else mask & ~bad
-            if new.any():
-                faults.append(RefusedRows(reason, lines, text).only(new.tolist()))
-                bad = new if bad is None else bad | new
-    return bad, faults
 
 
 def token_counts(
@@ -250,6 +244,5 @@ class Names:
 
 
 def labels(series: pl.Series) -> pl.Series:
-    """Return a label column as text; null if empty."""
     text = series.cast(pl.String, strict=False).str.strip_chars()
     return text.set(text == "", None) if (text == "").any() else text

@@ -119,18 +119,7 @@ class Times:
     ns: IntArray
     refused: Mapping[str, BoolArray]
     offsets: frozenset[str]
-    other_unit: OtherUnit | None = None  # the first time that is in another unit
-
-
-@dataclass(frozen=True, slots=True)
-class OtherUnit:
-    """A number in a unit other than the column's.
-
-    ``row`` counts from 0. ``words`` is a sentence with both readings and the remedy.
-    """
-
-    row: int
-    words: str
+    other_unit: tuple[int, str] | None = None  # first row in another unit, and why
 
 
 def unit_of(column: str) -> str | None:
@@ -142,7 +131,6 @@ def unit_of(column: str) -> str | None:
 
 
 def check_zone(zone: str | None) -> None:
-    """Raise IngestError for a name that is no time zone."""
     if zone and zone not in available_timezones():
         raise IngestError(
             f"timezone: there is no zone {zone[:60]!r}. Give a name such as America/New_York, "
@@ -438,7 +426,7 @@ def _times(
     ns: pl.Series,
     refused: dict[str, BoolArray],
     offsets: frozenset[str],
-    other_unit: OtherUnit | None = None,
+    other_unit: tuple[int, str] | None = None,
 ) -> Times:
     """Return the times without reasons that refused no row; null times become 0."""
     refused_rows = {reason: rows for reason, rows in refused.items() if rows.any()}
@@ -485,57 +473,39 @@ def _read_numbers(frame: pl.DataFrame, clock: Clock) -> Times:
     return _times(pl.Series(np.where(bad, 0, total)), refused, frozenset(), other_unit)
 
 
-def _other_unit(number: FloatArray, column: pl.Series, clock: Clock) -> OtherUnit | None:
-    """Find the first number that is an epoch time in a unit other than the column's.
+def _other_unit(number: FloatArray, column: pl.Series, clock: Clock) -> tuple[int, str] | None:
+    """Return the first row that is an epoch time in a unit other than the column's, and why.
 
     Epoch times since 2000 in s, ms, us and ns have separate ranges, so a number shows its unit. In
     a column of epoch times, each number of another unit is reported. In a column of offsets, only
     numbers beyond 30 years are: 1715731200 ms after the start may be correct.
     """
-    (unit,) = clock.units
+    (name,), (unit,) = clock.columns, clock.units
     low, end = _epoch_range(unit)
     is_epoch = clock.kind == UTC
-    if (is_epoch and low <= number.min() and number.max() < end) or (
-        not is_epoch and number.max() < low
-    ):
+    if number.max() < low or (is_epoch and low <= number.min() and number.max() < end):
         return None
-    rows = {}
-    for other, _ in _EPOCHS:
-        first, last = _epoch_range(other)
+    found = []
+    for other, (first, last) in ((each, _epoch_range(each)) for each, _ in _EPOCHS):
         strange = (number >= first) & (number < last)
-        if is_epoch:
-            strange &= other != unit
-        else:
-            strange &= number >= low
+        strange &= other != unit if is_epoch else number >= low
         if strange.any():
-            rows[int(strange.argmax())] = other
-    if not rows:
+            found.append((int(strange.argmax()), other))
+    if not found:
         return None
-    row = min(rows)
-    return OtherUnit(row, _both_readings(str(column[row]).strip(), number[row], clock, rows[row]))
+    row, other = min(found)
+    moment = moment_text(round(number[row] * UNITS_NS[other]), UTC)
+    return row, (
+        f"column {name} mixes units of time. The first rows are in {_UNIT_WORDS[unit]}, but "
+        f"{str(column[row]).strip()} is {moment} in {_UNIT_WORDS[other]} since 1970. Convert the "
+        "column to one unit."
+    )
 
 
 def _epoch_range(unit: str) -> tuple[float, float]:
     """Return the range of epoch times from 2000 to 2261 in a unit, as [first, end)."""
     factor = UNITS_NS[unit] / 1e9
     return _EPOCH_S / factor, _LAST_S / factor
-
-
-def _both_readings(value: str, number: float, clock: Clock, other: str) -> str:
-    """Return a sentence that shows a number read in the column's unit and in the other unit."""
-    (column,), (unit,) = clock.columns, clock.units
-    as_stated = number * UNITS_NS[unit] / 1e9
-    if clock.kind == RELATIVE:
-        first = f"in {_UNIT_WORDS[unit]} from the start it is {as_stated / 31_557_600:,.0f} years"
-    elif as_stated <= _LAST_S:
-        first = f"in {_UNIT_WORDS[unit]} it is {moment_text(round(as_stated * 1e9), UTC)}"
-    else:
-        first = f"in {_UNIT_WORDS[unit]} it is the year {1970 + as_stated / 31_557_600:,.0f}"
-    as_other = moment_text(round(number * UNITS_NS[other]), UTC)
-    return (
-        f"column {column} mixes units of time. {value} is not like the first rows: {first}, in "
-        f"{_UNIT_WORDS[other]} since 1970 it is {as_other}. Convert the column to one unit."
-    )
 
 
 def _scale_to_integers(series: pl.Series, number: FloatArray, factor: int) -> IntArray:
@@ -552,7 +522,6 @@ def _scale_to_integers(series: pl.Series, number: FloatArray, factor: int) -> In
 
 
 def _read_naive(series: pl.Series, clock: Clock) -> Times:
-    """Read calendar times without offsets."""
     parsed = _calendar(series, clock.form)
     if not parsed.null_count():
         return _times(parsed, {}, frozenset())
@@ -565,7 +534,6 @@ def _read_naive(series: pl.Series, clock: Clock) -> Times:
 
 
 def _read_aware(series: pl.Series, clock: Clock) -> Times:
-    """Read calendar times with offsets."""
     # Fast path: offsets such as +00:00 at the end of every row. Otherwise parse each row.
     body, offset = series.str.head(-6), series.str.tail(6)
     marks = offset.unique().to_list()
@@ -592,22 +560,17 @@ def _read_aware(series: pl.Series, clock: Clock) -> Times:
 def _unread_by_reason(
     text: pl.Series, parsed: pl.Series, special: pl.Series, reason: str
 ) -> dict[str, BoolArray]:
-    """Return the rows whose time could not be read, by reason."""
-    failed = parsed.is_null().to_numpy()
-    missing = failed & _is_blank(text)
-    other = failed & special.fill_null(False).to_numpy() & ~missing
-    beyond = (
-        failed
-        & ~missing
-        & ~other
-        & text.str.contains(r"^\d{4}-\d\d-\d\d").fill_null(False).to_numpy()
-    )
-    beyond &= ~text.str.head(4).is_between("1970", "2261").fill_null(True).to_numpy()
+    """Return the rows whose time could not be read, by reason; the first one counts."""
+    year = text.str.extract(r"^(\d{4})-\d\d-\d\d")
+    masks = {
+        MISSING: pl.Series(_is_blank(text)),
+        reason: special,
+        OUT_OF_RANGE: ~year.is_between("1970", "2261"),
+        UNREADABLE: pl.Series([True]).new_from_index(0, text.len()),
+    }
     return {
-        MISSING: missing,
-        reason: other,
-        OUT_OF_RANGE: beyond,
-        UNREADABLE: failed & ~missing & ~other & ~beyond,
+        reason: (mask.fill_null(False) & parsed.is_null()).to_numpy()
+        for reason, mask in masks.items()
     }
 
 
@@ -633,7 +596,6 @@ def _calendar(text: pl.Series, form: str) -> pl.Series:
 
 
 def _without_brackets(series: pl.Series) -> pl.Series:
-    """Return times as text without brackets, as the strptime formats expect."""
     text = _text(series).str.strip_chars(" \t[]")
     for written, form in DECLARED["times"]["rewritten"]:
         text = text.str.replace(written, form)
@@ -657,7 +619,6 @@ def _shift_ns(mark: str) -> int | None:
 
 
 def time_numbers(series: pl.Series) -> FloatArray:
-    """Return the finite numbers of a time column."""
     numbers = _numbers(series)
     return numbers[np.isfinite(numbers)]
 
@@ -671,7 +632,6 @@ def _strip(series: pl.Series) -> pl.Series:
 
 
 def _numbers(series: pl.Series) -> FloatArray:
-    """Return values as floats; NaN for cells without a number."""
     number = (series if series.dtype.is_numeric() else _strip(series)).cast(
         pl.Float64, strict=False
     )

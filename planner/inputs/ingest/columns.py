@@ -15,7 +15,14 @@ from planner.errors import IngestError
 from planner.inputs.ingest.checks import cell_unit, numbers
 from planner.inputs.ingest.clock import UNITS_NS, time_numbers
 from planner.inputs.ingest.grid import AMOUNTS
-from planner.inputs.ingest.names import DECLARED, SYNONYMS, compact_name
+from planner.inputs.ingest.names import (
+    DECLARED,
+    NAMED,
+    RATE_NAMES,
+    SYNONYMS,
+    WIDE,
+    compact_name,
+)
 from planner.inputs.ingest.options import (
     AUTO,
     COUNTS,
@@ -32,42 +39,8 @@ _NO_ANSWERS = "; or read it as format arrivals, where it has no lengths of answe
 _COARSE = ("minute", "hourindex", "hour", "day", "week", "isoweek")  # without a finer time
 _PAIRS = (("day", "hour", "minute"), ("day", "hour"), ("utcdow", "utchour"), ("dow", "hour"))
 _HOURS = ("hour", "hourofday", "hourutc", "utchour", "hr", "seconds")  # beside a date
-_SHARE = re.compile(r"%|\bpercent|\bpct\b|\bshare\b|\bratio\b", re.IGNORECASE)  # no amount
-_WIDE = {
-    "requests": re.compile(r"^(.+?)[ _-]requests?(?:[ _-]count)?$", re.IGNORECASE),
-    "input_tokens": re.compile(r"^(.+?)[ _-](?:input|context|prompt)[ _-]tokens$", re.IGNORECASE),
-    "output_tokens": re.compile(
-        r"^(.+?)[ _-](?:output|generated|response|completion)[ _-]tokens$", re.IGNORECASE
-    ),
-}
-_RATE_NAMES = {  # of columns and of units in cells
-    "per_second": re.compile(r"(per_?s(ec(ond)?)?|(^|_)[rqt]ps|/ ?s(ec)?|_rate)$", re.IGNORECASE),
-    "per_minute": re.compile(r"(per_?m(in(ute)?)?|(^|_)[rqt]pm|/ ?m(in)?)$", re.IGNORECASE),
-    "per_hour": re.compile(r"(per_?h(our)?|(^|_)[rqt]ph|/ ?h(our)?)$", re.IGNORECASE),
-}
-_MOMENT_S = re.compile(r"arrival[_ ]s$", re.IGNORECASE)  # a moment in s, not a count of arrivals
-_MULTIPLE = re.compile(r"[ _(.]+(k|thousands?|mi[lo]|millions?|m(?=\)))\)?$", re.IGNORECASE)
-_SUFFIX = re.compile(
-    r"[ _]?(per|/)[ _]?(s(ec(ond)?)?|m(in(ute)?)?|h(our)?|req(uest)?)$", re.IGNORECASE
-)
 _MEAN = frozenset(["avg", "mean", "average"])  # words of a column of means
-_STATISTIC = re.compile(  # of the amounts of a bin, which are no amount
-    r"(?<![a-z])(max|maximum|min|minimum|peak|p\d\d+|median|percentile|stddev)(?![a-z])",
-    re.IGNORECASE,
-)
-_FAILED = re.compile(r"fail|error|reject|cancel|timeout|throttl", re.IGNORECASE)
-_APART = re.compile(r"uncached|no_?n?_?cached?|without_cache", re.IGNORECASE)
-_SUM = re.compile(r"^(?:sum|total)[ _(]+(?=.*(?:token|request|call))", re.IGNORECASE)
-_NAMESPACE = re.compile(r"^\w+:|_total$")  # of a metric: vllm:prompt_tokens_total
-_NO_COUNT = re.compile(
-    r"token|running|waiting|pending|queue|active|in.?flight|concurren|remaining|quota|share of|%",
-    re.IGNORECASE,
-)
-TOTAL = re.compile(  # name of a sum of the other series
-    r"^\W*(all|total|totals|sum|overall|grand.?total|gesamt)?\W*$", re.IGNORECASE
-)
 _UNITS = ("req", "reqs", "request", "requests", "call", "calls")  # of counts in cells
-_LABEL = re.compile(r'model(?:_?name|_?id)?\s*[=:]\s*"?([^",}]+)"?', re.IGNORECASE)
 _PROBED = 100
 _MOMENTS = frozenset(["date", "day", "time", "timestamp", "datetime", "at", "ts", "start", "local"])
 _OF_DAY = r"^\s*\d{1,2}:\d\d(:\d\d)?([.,]\d+)?( ?[APap][Mm])?\s*$"
@@ -105,7 +78,6 @@ class Expression:
 
     @property
     def single(self) -> str | None:
-        """Return the column, if the expression is a single column; else None."""
         return self.columns[0] if len(self.columns) == 1 else None
 
     def __str__(self) -> str:
@@ -155,7 +127,6 @@ class Amounts:
 
     @property
     def means(self) -> tuple[str, ...]:
-        """Return the fields that are means per request."""
         return tuple(name for name, basis in self.basis.items() if basis == PER_REQUEST)
 
 
@@ -171,7 +142,6 @@ class DemandLayout:
 
     @property
     def columns(self) -> Mapping[str, str]:
-        """Return field to column; several columns are joined as in a mapping."""
         fields: dict[str, list[str]] = {}
         for source in self.sources:
             amounts = ((name, str(expression)) for name, expression in source.amounts.items())
@@ -195,7 +165,6 @@ class RequestLayout:
 
     @property
     def columns(self) -> Mapping[str, str]:
-        """Return field to column; several columns are joined as in a mapping."""
         tokens = {
             name: str(expression)
             for name, expression in self.tokens.items()
@@ -222,17 +191,16 @@ def counts_per_bin(columns: Sequence[str]) -> bool:
     """Return whether these are the columns of a demand file."""
     find = Resolver(columns, IngestOptions(), "")
     per_request = all(find.column(field) for field in ("arrival", "input_tokens", "output_tokens"))
-    wide = any(_WIDE["requests"].match(column) for column in columns)
+    wide = any(WIDE["requests"].match(column) for column in columns)
     if wide or find.expression("requests") or find.expression("rate"):
         return not (per_request and find.column("request_id"))
     tokens = [find.column(f"{side}_tokens") or "" for side in ("input", "output")]
-    if any(map(_SUFFIX.search, tokens)):  # tokens per second are no tokens of a request
+    if any(map(NAMED["suffix"].search, tokens)):  # tokens per second are no tokens of a request
         return True
     return bool(find.expression("total_tokens")) and not per_request
 
 
 def _column_list(columns: Sequence[str]) -> str:
-    """Return column names for a message, cut to a readable length."""
     more = f" and {len(columns) - _LISTED} more" if len(columns) > _LISTED else ""
     return ", ".join(column[:40] for column in columns[:_LISTED]) + more
 
@@ -254,36 +222,34 @@ class Resolver:
         known: Mapping[str, str] | None = None,
     ) -> None:
         self.columns, self.mapping, self.name = columns, options.mapping, name
-        amounts = columns if known else [c for c in columns if not _SHARE.search(c)]
+        amounts = columns if known else [c for c in columns if not NAMED["share"].search(c)]
         self.of_format = known or {}
         self._by_compact: dict[str, str] = {}
         for shortened in (
             lambda column: column,
             lambda column: column.rpartition(".")[2],  # nested: usage.prompt_tokens
             lambda column: column.removesuffix(".value").rpartition(".")[2],
-            lambda column: _SUFFIX.sub("", column),
-            lambda column: _MULTIPLE.sub("", column),
-            lambda column: _NAMESPACE.sub("", column),
-            lambda column: _SUM.sub("", column).rpartition(".")[2],
+            lambda column: NAMED["suffix"].sub("", column),
+            lambda column: NAMED["multiple"].sub("", column),
+            lambda column: NAMED["namespace"].sub("", column),
+            lambda column: NAMED["sum"].sub("", column).rpartition(".")[2],
         ):
             for column in amounts:
                 self._by_compact.setdefault(compact_name(shortened(column)), column)
 
     def column(self, field: str) -> str | None:
-        """Return the single column of a field, or None."""
         found = self.expression(field)
         return found.single if found else None
 
     def expression(self, field: str) -> Expression | None:
-        """Return the columns of a field, or None."""
         if field in self.mapping:
             return self._exact_sum(field, self.mapping[field])
         if (declared := self.of_format.get(field)) and (found := self._declared(declared)):
             return found
         column = self._known(SYNONYMS.get(field, ())) or self._by_words(field)
-        if field == "requests" and column and _MOMENT_S.search(column):
+        if field == "requests" and column and NAMED["moment_s"].search(column):
             return None
-        scale = _MULTIPLE.search(column) if column and field in (*AMOUNTS, "rate") else None
+        scale = NAMED["multiple"].search(column) if column and field in (*AMOUNTS, "rate") else None
         factor = 1e6 if scale and scale[1][0] in "mM" else 1e3 if scale else 1.0
         return Expression(((column,),), factor) if column else None
 
@@ -322,7 +288,6 @@ class Resolver:
         return fits[0] if len(fits) == 1 else None
 
     def exact(self, field: str, column: str) -> str:
-        """Return ``column`` if the file has it; raise IngestError otherwise."""
         if column in self.columns:
             return column
         raise IngestError(
@@ -355,7 +320,6 @@ class Resolver:
         return tuple(self.exact(field, part) for part in parts), unit
 
     def missing(self, field: str, otherwise: str = "") -> IngestError:
-        """Return the error for a field without a known column."""
         return IngestError(
             f"{self.name} has no column known to hold {field}. Map one to it "
             f"({field}=COLUMN), its columns being {_column_list(self.columns)}{otherwise}."
@@ -477,7 +441,7 @@ def _whole_tokens(
         values = [np.nan_to_num(numbers(each.series(probe))[0]) for each in expressions]
         return np.asarray(np.sum(values, axis=0) if values else np.zeros(probe.height))
 
-    named = "input_tokens" in apart and bool(_APART.search(str(tokens["input_tokens"])))
+    named = "input_tokens" in apart and bool(NAMED["apart"].search(str(tokens["input_tokens"])))
     chosen = [
         field
         for field, parts in apart.items()
@@ -535,7 +499,7 @@ def demand_layout(
             notes += (f"Rows of one bin are its parts by {', '.join(parts)}: they are added.",)
     else:
         sources, notes = _without_parts(sources, probe)
-        failed = [c for c in columns if _WIDE["requests"].match(c) and _FAILED.search(c)]
+        failed = [c for c in columns if WIDE["requests"].match(c) and NAMED["failed"].search(c)]
         if failed and "requests" not in find.mapping and not find.expression("requests"):
             notes += (f"{' and '.join(failed[:5])}: failed requests are no load.",)
     basis = options.amounts
@@ -578,8 +542,8 @@ def _basis(column: str, probe: pl.DataFrame) -> str:
     words = _words(column)
     if "tokens" in words and (words & _MEAN or re.search(r"/ ?req|per_?req", column, re.I)):
         return PER_REQUEST
-    unit, column = cell_unit(probe[column]), _MULTIPLE.sub("", column)
-    for rate, pattern in _RATE_NAMES.items():
+    unit, column = cell_unit(probe[column]), NAMED["multiple"].sub("", column)
+    for rate, pattern in RATE_NAMES.items():
         if (unit and pattern.search(unit)) or pattern.search(re.sub(r"[^\w/]+", "_", column)):
             return rate
     if unit.lower() in ("reqps", "rps", "qps", "ops", "ops/s"):
@@ -628,20 +592,20 @@ def _source_per_column(
     elif mapped or find.expression("requests") or find.column("rate"):
         return ()
     else:
-        counts = [column for column in find.columns if _WIDE["requests"].match(column)]
-        counts = [c for c in counts if not (_NO_COUNT.search(c) or _statistic(c))]
-        if loads := [column for column in counts if not _FAILED.search(column)]:
+        counts = [column for column in find.columns if WIDE["requests"].match(column)]
+        counts = [c for c in counts if not (NAMED["no_count"].search(c) or _statistic(c))]
+        if loads := [column for column in counts if not NAMED["failed"].search(column)]:
             counts = loads
     if len(set(counts)) < len(counts):
         raise IngestError(f"{find.name}: requests is mapped twice to one column. Name each once.")
     sources = []
     for column in counts:
-        match = _WIDE["requests"].match(column)
+        match = WIDE["requests"].match(column)
         prefix = match.group(1) if match else column
         amounts = {"requests": Expression(((column,),))}
         for field in ("input_tokens", "output_tokens"):
             for other in find.columns:
-                named = _WIDE[field].match(other)
+                named = WIDE[field].match(other)
                 if named and named.group(1) == prefix:
                     amounts[field] = Expression(((other,),))
         basis = {
@@ -654,8 +618,7 @@ def _source_per_column(
 
 
 def _statistic(column: str) -> bool:
-    """Return whether a column's name says that it is a statistic such as a maximum."""
-    return bool(_STATISTIC.search(column.replace("_", " ")))
+    return bool(NAMED["statistic"].search(column.replace("_", " ")))
 
 
 def panel_like(probe: pl.DataFrame) -> bool:
@@ -671,7 +634,9 @@ def panel_like(probe: pl.DataFrame) -> bool:
         number, blank = numbers(probe[column])
         unread = number != number  # NaN
         unit = cell_unit(probe[column]).lower()
-        if _NO_COUNT.search(column) or (unit and not _basis(column, probe) and unit not in _UNITS):
+        if NAMED["no_count"].search(column) or (
+            unit and not _basis(column, probe) and unit not in _UNITS
+        ):
             return False
         if unread.all() or (unread & ~blank).any():
             return False
@@ -695,7 +660,7 @@ def _panel(
         return ()
     sources = []
     for column in _panel_columns(probe):
-        label = _LABEL.search(column)
+        label = NAMED["label"].search(column)
         name = label[1].strip() if label else column
         basis = {"requests": rate} if (rate := _basis(column, probe)) else {}
         amounts = {"requests": Expression(((column,),))}
@@ -715,7 +680,7 @@ def _without_parts(
     ]
     together = sum(values[1:], values[0])
     for source, value in zip(sources, values, strict=True):
-        named = bool(TOTAL.search(source.name))
+        named = bool(NAMED["total"].search(source.name))
         near = (0.02 if named else 1e-6) * abs(value).max(initial=0.0)
         if value.any() and abs(together - 2 * value).max() <= near:
             column = source.amounts["requests"]

@@ -52,6 +52,10 @@ class Question(IngestError):
         self.words, self.choices = words, tuple(choices)
 
 
+def _none() -> Any:
+    return np.empty(0)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Evidence:
     """Facts that a reading found; each rule uses the facts that are present."""
@@ -59,17 +63,25 @@ class Evidence:
     name: str  # of the file
     column: str = ""
     clock: Clock | None = None
-    numbers: FloatArray | None = None  # times of the first rows as they are written
+    numbers: FloatArray = field(
+        default_factory=_none
+    )  # times of the first rows as they are written
     declared_unit: bool = False  # the format declares the unit
     bins: bool = False  # the times are those of bins, not of requests
-    jump_ns: IntArray | None = None  # local times that follow a jump back of about an hour
+    jump_ns: IntArray = field(
+        default_factory=_none
+    )  # local times that follow a jump back of about an hour
     hours: Mapping[int, int] = field(default_factory=dict)  # rows by hour since the epoch
-    before: FloatArray | None = None  # amounts of a series, and those that follow them
-    after: FloatArray | None = None
-    values: FloatArray | None = None  # amounts of one field, or lengths of bins
+    before: FloatArray = field(
+        default_factory=_none
+    )  # amounts of a series, and those that follow them
+    after: FloatArray = field(default_factory=_none)
+    values: FloatArray = field(default_factory=_none)  # amounts of one field, or lengths of bins
     step_s: float = 0.0  # between bins
-    times_ns: IntArray | None = None  # of the first rows
-    latency_s: FloatArray | None = None  # of the requests that start at ``numbers``, in seconds
+    times_ns: IntArray = field(default_factory=_none)  # of the first rows
+    latency_s: FloatArray = field(
+        default_factory=_none
+    )  # of the requests that start at ``numbers``, in seconds
     repeats: int = 0  # rows with the id of another row and another time
     parts: bool = False  # most ids come again with the same prompt
     events: tuple[tuple[str, str], ...] = ()  # column and value of rows that each id has once
@@ -112,9 +124,9 @@ def run(names: Sequence[str], evidence: Evidence) -> dict[str, str]:
 def _time_unit(evidence: Evidence) -> Finding | None:
     """Ask whether numbers count seconds or milliseconds from the start."""
     clock, numbers = evidence.clock, evidence.numbers
-    if clock is None or numbers is None or clock.kind != RELATIVE or clock.certain:
+    if clock is None or clock.kind != RELATIVE or clock.certain or numbers.size < FEW_TIMES:
         return None
-    if numbers.size < FEW_TIMES or len(clock.units) != 1 or clock.units[0] not in ("s", "ms"):
+    if len(clock.units) != 1 or clock.units[0] not in ("s", "ms"):
         return None
     gap = float(numbers.max() - numbers.min()) / (numbers.size - 1)
     if gap <= 0:
@@ -145,7 +157,7 @@ def _clock_change(evidence: Evidence) -> Finding | None:
     """Ask for the time zone of local times in which an hour occurs twice or never."""
     if evidence.clock is None or evidence.clock.certain or evidence.clock.kind == RELATIVE:
         return None
-    jumps = [] if evidence.jump_ns is None else evidence.jump_ns[:50].tolist()
+    jumps = evidence.jump_ns[:50].tolist()
     hours = evidence.hours
     doubled = [h * HOUR_NS for h, rows in hours.items() if _is_double_hour(h, rows, evidence)]
     absent = [hour * HOUR_NS for hour in _absent_hours(evidence)]
@@ -205,7 +217,7 @@ def _twelve_hours(evidence: Evidence) -> bool:
 def _coarse_times(evidence: Evidence) -> Finding | None:
     """State that times are whole minutes; ask if they have no time of day or are rounded."""
     times = evidence.times_ns
-    if times is None or times.size < FEW_TIMES or 3 * np.unique(times).size > times.size:
+    if times.size < FEW_TIMES or 3 * np.unique(times).size > times.size:
         return None
     step_s = int(np.gcd.reduce(times - times.min())) // 1_000_000_000
     one = times.max() == times.min()
@@ -219,7 +231,7 @@ def _coarse_times(evidence: Evidence) -> Finding | None:
 def _unsorted_offsets(evidence: Evidence) -> bool:
     """Find numbers that rise and fall, as gaps do and times from the start do not."""
     numbers, clock = evidence.numbers, evidence.clock
-    if clock is None or clock.kind != RELATIVE or numbers is None or numbers.size < FEW_TIMES:
+    if clock is None or clock.kind != RELATIVE or numbers.size < FEW_TIMES:
         return False
     falls = float((np.diff(numbers) < 0).mean())
     rising = np.corrcoef(np.arange(numbers.size), numbers)[0, 1] if np.ptp(numbers) > 0 else 1.0
@@ -307,7 +319,7 @@ def _repeated_rows(evidence: Evidence) -> Finding | None:
 def _latency_gaps(evidence: Evidence) -> Finding | None:
     """State that requests start when others end, as in a benchmark with a fixed concurrency."""
     start, latency = evidence.numbers, evidence.latency_s
-    if start is None or latency is None or start.size < FEW_TIMES or not (latency > 0).all():
+    if start.size < FEW_TIMES or not (latency > 0).all():
         return None
     span, soon = float(np.ptp(start)), SOON * float(np.median(latency))
     if span <= 0 or -np.expm1(-start.size / span * soon) > BY_CHANCE:
@@ -323,28 +335,15 @@ def _latency_gaps(evidence: Evidence) -> Finding | None:
 
 def _counter(evidence: Evidence) -> Finding | None:
     """Find amounts that hardly ever fall; a name such as requests_total makes them a counter."""
-    if not _grows(evidence):
+    if not only_grows(evidence.before, evidence.after):
         return None
     named = evidence.column.lower().endswith(COUNTER_NAMES)
     return Finding("states" if named else "asks")
 
 
-def _grows(evidence: Evidence) -> bool:
-    before, after = evidence.before, evidence.after
-    return before is not None and after is not None and only_grows(before, after)
-
-
-def _falls(evidence: Evidence) -> bool:
-    """Find amounts that never rise, over enough bins."""
-    before, after = evidence.before, evidence.after
-    return before is not None and after is not None and only_grows(after, before, restarts=False)
-
-
 def _sums_or_means(evidence: Evidence) -> bool:
     """Find tokens that do not grow with the requests of a bin, as means do."""
     requests, tokens = evidence.before, evidence.after
-    if requests is None or tokens is None:
-        return False
     known = (requests > 0) & (tokens > 0)
     if known.sum() < FEW_BINS:
         return False
@@ -357,7 +356,7 @@ def _sums_or_means(evidence: Evidence) -> bool:
 def _bin_ends(evidence: Evidence) -> Finding | None:
     """Find bins that last much shorter or longer than the step between them."""
     lasts, step = evidence.values, evidence.step_s
-    if lasts is None or not lasts.size or not step:
+    if not lasts.size or not step:
         return None
     length = float(np.nanmedian(lasts))
     near = not length > 0 or 0.5 < length / step < 1.5
@@ -365,26 +364,19 @@ def _bin_ends(evidence: Evidence) -> Finding | None:
 
 
 def _whole_counts(evidence: Evidence) -> bool:
-    """Find request counts that are not whole numbers."""
-    values = np.array([]) if evidence.values is None else evidence.values
-    known = values[np.isfinite(values) & (values != 0)]
+    known = evidence.values[np.isfinite(evidence.values) & (evidence.values != 0)]
     return bool(known.size >= FEW_BINS and (np.abs(known - np.rint(known)) > 1e-6).mean() >= 0.1)
 
 
 def _row_weights(evidence: Evidence) -> bool:
-    """Find weights other than 1."""
-    values = np.array([]) if evidence.values is None else evidence.values
-    known = values[np.isfinite(values)]
+    known = evidence.values[np.isfinite(evidence.values)]
     return bool(known.size and known.min() >= 0 and (known != 1).any())
 
 
 def _token_totals(evidence: Evidence) -> bool:
     """Find prompts that equal the total although there are answers."""
-    answers, beyond = evidence.values, evidence.after
-    if answers is None or beyond is None:
-        return False
-    answered = answers > 0
-    return bool(answered.sum() >= FEW_BINS and (beyond[answered] == 0).all())
+    answered = evidence.values > 0
+    return bool(answered.sum() >= FEW_BINS and (evidence.after[answered] == 0).all())
 
 
 RULES: Mapping[str, Rule] = {
@@ -402,8 +394,8 @@ RULES: Mapping[str, Rule] = {
     "sum_rows": lambda evidence: Finding(values={"value": evidence.value}),
     "latency_gaps": _latency_gaps,
     "counter": _counter,
-    "growing_tokens": _grows,
-    "falling_amounts": _falls,
+    "growing_tokens": lambda evidence: only_grows(evidence.before, evidence.after),
+    "falling_amounts": lambda each: only_grows(each.after, each.before, restarts=False),
     "sums_or_means": _sums_or_means,
     "bin_ends": _bin_ends,
     "bare_amounts": lambda _: True,

@@ -245,7 +245,6 @@ def _separate_summary(
 
 
 def _parse(lines: Records, header: Header, columns: Sequence[str], name: str) -> pl.DataFrame:
-    """Parse the records into text columns."""
     schema = dict.fromkeys(header.columns, pl.String)
     if not lines.start.size:
         return pl.DataFrame(schema=schema).select(columns)

@@ -14,9 +14,8 @@ import polars as pl
 
 from planner.errors import IngestError
 from planner.inputs.ingest import clock
-from planner.inputs.ingest.checks import Names, amounts, first_reasons, labels, points_group
+from planner.inputs.ingest.checks import Names, amounts, labels, points_group
 from planner.inputs.ingest.columns import (
-    TOTAL,
     Amounts,
     DemandLayout,
     Expression,
@@ -35,7 +34,7 @@ from planner.inputs.ingest.grid import (
     number_keys,
     totals,
 )
-from planner.inputs.ingest.names import compact_name
+from planner.inputs.ingest.names import NAMED, compact_name
 from planner.inputs.ingest.options import AUTO, COUNTER, LABELS, RATES
 from planner.inputs.ingest.report import RELATIVE, SeriesReport, as_whole_number, moment_text
 from planner.inputs.ingest.requests import clock_notes
@@ -94,17 +93,12 @@ class _Reader:
 
     def take(self, batch: Batch) -> None:
         """Check one batch; a bad cell refuses its whole row."""
-        self.rows += batch.lines.size + sum(fault.lines.size for fault in batch.faults)
-        for fault in batch.faults:
-            self._reading.tally.add(fault)
+        self.rows += self._reading.tally.begin(batch)
         batch = self._reading.kept(batch, self._conditions)
         for part in self._layout.parts:
-            sums = (
-                labels(batch.frame[part])
-                .str.contains(TOTAL.pattern.join(("(?i)", "")))
-                .fill_null(False)
-            )
-            batch = self._reading.without(batch, sums.to_numpy(), f"the sum of other rows ({part})")
+            sums = labels(batch.frame[part]).str.contains(f"(?i){NAMED['total'].pattern}")
+            reason = f"the sum of other rows ({part})"
+            batch = self._reading.without(batch, sums.fill_null(False).to_numpy(), reason)
         if self._metrics:
             seen = batch.lines.size
             batch = self._metrics.known(batch)
@@ -121,16 +115,9 @@ class _Reader:
             for source in self._layout.sources
             for expression in source.amounts.values()
         }
-        bad, faults = first_reasons(
-            [
-                *(read_times_of_column.refused for read_times_of_column in times.values()),
-                *(refused for _, refused in cells.values()),
-            ],
-            batch.lines,
-            batch.text,
-        )
-        for fault in faults:
-            self._reading.tally.add(fault)
+        refused = [each.refused for each in times.values()]
+        refused += [reasons for _, reasons in cells.values()]
+        bad = self._reading.tally.refuse(refused, batch)
         self._reading.tally.close_batch()
         no_text = pl.Series([None], dtype=pl.String)
         keep = np.arange(frame.height) if bad is None else np.flatnonzero(~bad)
@@ -283,9 +270,9 @@ class _Reader:
                 continue
             # A sum by its name, or else the largest amount.
             name, largest_sum = max(
-                sums.iter_rows(), key=lambda row: (bool(TOTAL.search(row[0])), row[1])
+                sums.iter_rows(), key=lambda row: (bool(NAMED["total"].search(row[0])), row[1])
             )
-            named = bool(TOTAL.search(name))
+            named = bool(NAMED["total"].search(name))
             near = 0.02 if named and name else 1e-9
             if abs(2 * largest_sum - sums[field].sum()) > near * largest_sum or not (
                 (named and name) or sums.height > (2 if named else 3)
@@ -397,7 +384,6 @@ class _Reader:
     def _identity(
         self, labels: Mapping[str, str | None], source: Amounts
     ) -> Mapping[str, str | None]:
-        """Return the name and the labels that identify a series."""
         parts = [labels["series"], *(labels[label] for label in LABELS), source.name]
         name = " / ".join(part for part in parts if part)
         return {
@@ -407,7 +393,6 @@ class _Reader:
         }
 
     def _notes(self) -> tuple[str, ...]:
-        """Return the notes on the reading: assumptions, ignored metrics, rates and means."""
         notes = list(self._layout.notes)
         if self._metrics and (others := list(self._metrics.others)):
             notes.append(f"Metrics that are no load are not read: {', '.join(others[:5])}.")
@@ -527,15 +512,9 @@ class _Metrics:
                 f"{self.reading.name}: none of its metrics is known ({seen}). Export a metric of "
                 f"{', '.join(self.connector.metrics)}."
             )
-        indices = np.flatnonzero(fields.is_not_null().to_numpy())
         for other in batch.frame[metric].filter(fields.is_null()).unique().to_list():
             self.others.setdefault(str(other))
-        text = batch.text
-        return Batch(
-            batch.frame.select(pl.all().gather(indices)),
-            batch.lines[indices],
-            lambda i: text(int(indices[i])),
-        )
+        return batch.only(fields.is_not_null().to_numpy())
 
     def _fields(self, frame: pl.DataFrame) -> pl.Series:
         """Return the field that each row's metric is read as; null for other metrics."""
@@ -582,7 +561,6 @@ def _label(values: pl.Series, field: str) -> pl.Series:
 
 
 def series_reports(grids: Sequence[Grid], kind: str) -> tuple[SeriesReport, ...]:
-    """Return the report of each series."""
     sums = [totals(grids, field) for field in ("requests", "input_tokens", "output_tokens")]
     whole_sums = [
         [None if amount is None else as_whole_number(amount) for amount in column]

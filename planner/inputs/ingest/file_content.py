@@ -46,7 +46,6 @@ class Format:
 
     @property
     def unit(self) -> str:
-        """Return the unit of numeric times."""
         return self.connector.unit if self.connector else ""
 
     def known_by(self, probe: pl.DataFrame, written: str) -> bool:
@@ -162,9 +161,8 @@ class Reading:
         """Return the batch without the ``gone`` rows, which are no load, and count them."""
         if not gone.any():
             return batch
-        text, indices = batch.text, np.flatnonzero(~gone)
-        self.tally.leave_out(RefusedRows(reason, batch.lines, text).only(gone.tolist()))
-        return Batch(batch.frame.filter(~gone), batch.lines[~gone], lambda i: text(int(indices[i])))
+        self.tally.leave_out(RefusedRows(reason, batch.lines, batch.text).only(gone.tolist()))
+        return batch.only(~gone)
 
 
 def read_times(
@@ -172,9 +170,9 @@ def read_times(
 ) -> clocks.Times:
     """Return the times of a batch; raise IngestError if a number is in another unit."""
     times = clocks.read(batch.frame, when, order)
-    if (other := times.other_unit) is not None:
-        line = batch.lines[other.row]
-        raise IngestError(f"{reading.name}, {reading.table.unit} {line}: {other.words}")
+    if times.other_unit is not None:
+        row, words = times.other_unit
+        raise IngestError(f"{reading.name}, {reading.table.unit} {batch.lines[row]}: {words}")
     return times
 
 

@@ -56,7 +56,6 @@ _READERS = {
 
 
 def _format_of(connector: Connector) -> Format:
-    """Return the format of a declaration."""
     reader, fields = _READERS[connector.kind]
     return Format(
         connector.name, connector.title, connector.words, reader, connector, fields=fields

@@ -121,7 +121,6 @@ def _parse(lines: Records, columns: Mapping[str, Path], ids: str | None, name: s
 
 
 def _refusal_reason(text: str, ids: str | None) -> str:
-    """Return the reason why a line is refused, or ""."""
     value = _object(text)
     if value is None:
         return NOT_JSON
@@ -129,7 +128,6 @@ def _refusal_reason(text: str, ids: str | None) -> str:
 
 
 def _object(text: str) -> dict[str, object] | None:
-    """Return the object in a line, or None."""
     try:
         value = json.loads(text, parse_constant=_refuse, parse_float=_finite)
     except (ValueError, RecursionError):
@@ -147,7 +145,6 @@ def _refuse(constant: str) -> NoReturn:
 
 
 def _is_ids(value: object) -> bool:
-    """Return whether a value is null or a list of 64-bit integers."""
     return value is None or (
         isinstance(value, list)
         and all(isinstance(x, int) and not isinstance(x, bool) and abs(x) < 2**63 for x in value)

@@ -18,6 +18,13 @@ SYNONYMS: Mapping[str, tuple[str, ...]] = {  # field to well-known names of its 
 }
 
 
+def _patterns(table: str) -> Mapping[str, re.Pattern[str]]:
+    return {name: re.compile(text, re.IGNORECASE) for name, text in DECLARED[table].items()}
+
+
+NAMED, WIDE, RATE_NAMES = map(_patterns, ("patterns", "wide", "rates"))
+
+
 def compact_name(name: str) -> str:
     """Return a column's name for comparisons: ``requesttokens`` for ``Request tokens``."""
     return re.sub(r"[\W_]", "", name.lower())

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any
 
 from planner.errors import IngestError
 from planner.inputs.ingest import row_filter as filters
-from planner.inputs.ingest.clock import DAY_FIRST, MONTH_FIRST, check_zone
+from planner.inputs.ingest.clock import check_zone
 from planner.inputs.ingest.names import DECLARED
 
 AUTO = "auto"  # the format is detected from the columns
@@ -39,10 +39,6 @@ class OptionLabel:
     longest: int = 80  # characters
 
 
-def _labelled_field(default: Any, label: str, help: str, **more: Any) -> Any:
-    return field(default=default, metadata={"offered": OptionLabel(label, help, **more)})
-
-
 @dataclass(frozen=True, slots=True)
 class IngestOptions:
     """Options for reading one file; the defaults detect everything.
@@ -55,66 +51,18 @@ class IngestOptions:
     """
 
     name: str = ""  # the file's original name, if it is stored under another
-    format: str = _labelled_field(
-        AUTO, "Format", "Format of the file. Default: detected from its columns."
-    )
+    format: str = AUTO
     mapping: Mapping[str, str] = field(default_factory=dict)
-    model: str | None = _labelled_field(None, "Model of every row", "Model of every row.")
-    region: str | None = _labelled_field(None, "Region of every row", "Home region of every row.")
-    tier: str | None = _labelled_field(None, "Tier of every row", "Service tier of every row.")
-    missing: str = _labelled_field(
-        "gap",
-        "Bins a demand file leaves out are",
-        "Meaning of absent bins in counts: a gap (unknown) or zero.",
-        choices={"gap": "gap: unknown", "zero": "zero: nothing arrived"},
-    )
-    amounts: str = _labelled_field(
-        AUTO,
-        "Amounts of a demand file are",
-        "Meaning of amounts per bin: counts, a growing counter, rates, or counts with mean tokens.",
-        choices={
-            AUTO: "Find out from the file",
-            COUNTS: "counts per bin",
-            COUNTER: "a counter that only grows",
-            "per_second": "rates per second",
-            "per_minute": "rates per minute",
-            "per_hour": "rates per hour",
-            PER_REQUEST: "counts per bin, with mean tokens per request",
-        },
-    )
-    timezone: str | None = _labelled_field(
-        None,
-        "Time zone",
-        "Zone of times without an offset, for example America/New_York. Default: UTC.",
-    )
-    dates: str = _labelled_field(
-        AUTO,
-        "Dates such as 02/06/2025 begin with",
-        "Whether dates with slashes begin with the day or the month.",
-        choices={
-            AUTO: "Find out from the file",
-            DAY_FIRST: "the day",
-            MONTH_FIRST: "the month",
-        },
-    )
-    where: str | None = _labelled_field(
-        None,
-        "Rows to keep",
-        "Conditions joined by and, for example: status = 200 and model in (a, b). Default: without "
-        "answers of a proxy's cache, failed requests and duplicates. all keeps every row.",
-        longest=filters.MAX_TEXT,
-    )
-    sample: str | None = _labelled_field(
-        None,
-        "Sampled: one request in",
-        "The file holds one in this many requests, for example 100.",
-    )
-    strict: bool = _labelled_field(
-        False,
-        "Strict: refuse the file at its first bad row instead of counting it",
-        "Refuse the file at its first rejected row.",
-        switch=True,
-    )
+    model: str | None = None
+    region: str | None = None
+    tier: str | None = None
+    missing: str = "gap"
+    amounts: str = AUTO
+    timezone: str | None = None
+    dates: str = AUTO
+    where: str | None = None
+    sample: str | None = None
+    strict: bool = False
     bin_s: float | None = None  # bin width of a demand file; None: detected from its times
     max_bytes: int = 10 * GB  # size on disk, checked before reading
     max_expanded_bytes: int = 50 * GB  # size after decompression
@@ -173,7 +121,6 @@ class IngestOptions:
         return "" if self.where.strip() == filters.EVERY_ROW else self.where
 
     def constant(self, label: str) -> str | None:
-        """Return the fixed name given for ``model``, ``region`` or ``tier``."""
         return {"model": self.model, "region": self.region, "tier": self.tier}[label] or None
 
     @classmethod
@@ -202,7 +149,7 @@ def _one_in(text: str | None) -> float | None:
 
 
 OFFERED: Mapping[str, OptionLabel] = {
-    option.name: option.metadata["offered"] for option in fields(IngestOptions) if option.metadata
+    name: OptionLabel(**declared) for name, declared in DECLARED["options"].items()
 }
 
 

@@ -31,7 +31,6 @@ The planner checks every reading against the file. It asks if a file allows seve
 
 
 def page_text() -> str:
-    """Return the text of docs/formats.md."""
     rows = [
         f"| `{f.name}` | {f.words} | {f.connector.docs if f.connector else ''} |\n"
         for f in sorted(FORMATS.values(), key=lambda f: (f.connector is None, f.name))

@@ -88,7 +88,6 @@ def with_choice(options: IngestOptions, choice: Choice) -> IngestOptions:
 
 
 def _figures(report: IngestReport) -> str:
-    """Return requests, rate and times of a reading, as words."""
     span_s = max(report.end_s - report.start_s, 1e-9)
     words = (
         f"{report.requests or 0:,.0f} requests, {(report.requests or 0) / span_s:,.3g} per second"
@@ -172,9 +171,7 @@ def _no_rows(table: Table, name: str, tally: Tally) -> IngestError:
     """Return the error for a file without a usable row among its first rows."""
     rows = 0
     for batch in table.batches(table.columns[:1]):
-        rows += batch.lines.size + sum(fault.lines.size for fault in batch.faults)
-        for fault in batch.faults:
-            tally.add(fault)
+        rows += tally.begin(batch)
         tally.close_batch()
     tally.require_some(rows)
     return IngestError(

@@ -105,7 +105,6 @@ class IngestReport:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> IngestReport:
-        """Return the report from the data of :meth:`as_dict`."""
         # Reports of earlier versions lack the fields that have a default.
         values = {
             f.name: data[f.name]

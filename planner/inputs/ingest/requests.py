@@ -12,7 +12,7 @@ from polars import selectors
 
 from planner.errors import IngestError
 from planner.inputs.ingest import clock, outcomes
-from planner.inputs.ingest.checks import Names, first_reasons, labels, numbers, token_counts
+from planner.inputs.ingest.checks import Names, labels, numbers, token_counts
 from planner.inputs.ingest.columns import RequestLayout, request_layout
 from planner.inputs.ingest.consistency import HOUR_NS, Evidence, stray_bounds
 from planner.inputs.ingest.file_content import Content, Reading, read_times
@@ -118,7 +118,6 @@ def read_request_file(reading: Reading, *, answers: bool = True) -> Content:
 
 
 def _check_repeats(reading: Reading, layout: RequestLayout, when: clock.Clock) -> None:
-    """Check the first rows for repeated ids or repeated whole rows."""
     probe, column = reading.table.probe, layout.fields.get("request_id")
     prompt = layout.tokens["input_tokens"].columns
     column = column or ("id" if "id" in probe.columns else None)
@@ -268,17 +267,13 @@ class _Reader:
     def take(self, batch: Batch) -> None:
         """Check one batch and write its accepted rows as one part."""
         totals = self.totals
-        totals.rows += batch.lines.size + sum(fault.lines.size for fault in batch.faults)
-        for fault in batch.faults:
-            self._reading.tally.add(fault)
+        totals.rows += self._reading.tally.begin(batch)
         batch = self._with_delays(self._rows_of_load(batch))
         frame = batch.frame
         times = read_times(self._reading, batch, self._clock, self._order)
         self._reading.watch_order(times.ns, self._clock)
         tokens, refused = self._tokens(frame)
-        bad, faults = first_reasons([times.refused, *refused], batch.lines, batch.text)
-        for fault in faults:
-            self._reading.tally.add(fault)
+        bad = self._reading.tally.refuse([times.refused, *refused], batch)
         totals.offsets |= times.offsets
         ns, lines = times.ns, batch.lines
         again = self._repeated_rows(frame, ns, bad)
@@ -406,7 +401,6 @@ class _Reader:
         return again if again.any() else None
 
     def _count(self, ns: IntArray, frame: pl.DataFrame, tokens: dict[str, IntArray]) -> None:
-        """Add the accepted rows to the totals."""
         totals = self.totals
         for name, values in tokens.items():
             totals.tokens[name] = totals.tokens.get(name, 0) + int(values.sum())
@@ -416,16 +410,8 @@ class _Reader:
             stopped = empty if ended is None else empty & ended
             totals.cancelled += 0 if ended is None else int(stopped.sum())
             totals.unanswered += int((empty if ended is None else empty & ~ended).sum())
-        hour = ns // HOUR_NS
-        first_hour = int(hour.min())
-        if int(hour.max()) - first_hour < 1_000_000:
-            rows = np.bincount(hour - first_hour)
-            places = np.flatnonzero(rows)
-            found, counts = places + first_hour, rows[places]
-        else:
-            found, counts = np.unique(hour, return_counts=True)
-        for place, count in zip(found.tolist(), counts.tolist(), strict=True):
-            totals.hours[place] = totals.hours.get(place, 0) + count
+        for hour, count in pl.Series(ns // HOUR_NS).value_counts().iter_rows():
+            totals.hours[hour] = totals.hours.get(hour, 0) + count
         if column := self._fields.get("sample_rate"):
             rates = numbers(frame[column])[0]
             known = np.isfinite(rates) & (rates > 0)
@@ -521,23 +507,21 @@ class _Reader:
     def _remove_stray_rows(self, low_s: float, high_s: float) -> None:
         """Subtract the rows outside [low_s, high_s) from the totals, and report them."""
         totals = self.totals
-        place = pl.col("arrival_s")
-        inside = (place >= low_s) & (place < high_s)
-        gone = dict.fromkeys(totals.tokens, 0)
-        count, begin, end = 0, np.inf, -np.inf
-        for part in totals.parts:
-            frame = pl.read_parquet(part.path, columns=["arrival_s", *totals.tokens])
-            arrivals = frame.filter(inside)["arrival_s"]
-            if arrivals.len():
-                begin, end = min(begin, float(arrivals[0])), max(end, float(arrivals[-1]))
-            if arrivals.len() < frame.height:
-                strays = frame.filter(~inside)
-                count += strays.height
-                for name in totals.tokens:
-                    gone[name] += int(strays[name].cast(pl.Int64).sum())
-        for name, tokens in gone.items():
-            totals.tokens[name] -= tokens
-        totals.accepted -= count
+        arrival = pl.col("arrival_s")
+        kept = (
+            pl.scan_parquet([part.path for part in totals.parts])
+            .filter(arrival >= low_s, arrival < high_s)
+            .select(
+                pl.len().alias("rows"),
+                arrival.min().alias("begin"),
+                arrival.max().alias("end"),
+                *(pl.col(name).cast(pl.Int64).sum() for name in totals.tokens),
+            )
+            .collect()
+            .row(0, named=True)
+        )
+        totals.tokens = {name: kept[name] for name in totals.tokens}
+        count, totals.accepted = totals.accepted - kept["rows"], kept["rows"]
         shown = [
             each for each in totals.ends if not low_s <= (each[0] - totals.first_ns) / 1e9 < high_s
         ]
@@ -546,8 +530,8 @@ class _Reader:
         self._reading.tally.leave_out(
             RefusedRows(STRAY, lines, lambda i: shown[min(i, len(shown) - 1)][2])
         )
-        totals.start_ns = totals.first_ns + round(begin * 1e9)
-        totals.latest_ns = totals.first_ns + round(end * 1e9)
+        totals.start_ns = totals.first_ns + round(kept["begin"] * 1e9)
+        totals.latest_ns = totals.first_ns + round(kept["end"] * 1e9)
 
     def _sample(self) -> float:
         """Return n if the file samples one in n requests; 1 for all requests."""
@@ -558,7 +542,6 @@ class _Reader:
         return max(1.0, totals.weight / totals.accepted) if totals.weight else 1.0
 
     def _notes(self) -> tuple[str, ...]:
-        """Return the notes on the reading: sorting, missing values, labels and samples."""
         totals = self.totals
         notes = [*clock_notes(self._clock, totals.offsets), *self._layout.notes]
         if totals.late:
@@ -593,7 +576,6 @@ def _hashed(column: pl.Series) -> pl.Series:
 
 
 def clock_notes(when: clock.Clock, offsets: Sequence[str] | set[str]) -> list[str]:
-    """Return the assumptions about the times, as sentences."""
     notes = [when.note] if when.note else []
     if len(offsets) > 1:
         notes.append(

@@ -43,7 +43,6 @@ class Condition:
     negated: bool = False
 
     def keeps(self, series: pl.Series) -> BoolArray:
-        """Return the rows that the condition keeps, ``[rows]``."""
         text = series.cast(pl.String, strict=False).str.strip_chars()
         number = text.cast(pl.Float64, strict=False)
         if self.values:
@@ -79,7 +78,6 @@ def parse(text: str) -> tuple[Condition, ...]:
 
 
 def _condition(match: re.Match[str]) -> Condition:
-    """Return the condition in a match of the filter's grammar."""
     column, op = match["column"].strip('"'), match["op"]
     if match["set"]:
         values = tuple(value.strip('"') for value in re.findall(_VALUE, match["set"]))
@@ -123,7 +121,6 @@ def columns_of(conditions: Sequence[Condition], columns: Sequence[str], name: st
 
 
 def condition_text(condition: Condition) -> str:
-    """Return a condition as it is written."""
     mark = "not in" if condition.negated else "in"
     if len(condition.values) == 1:
         return f"{condition.column} {'!=' if condition.negated else '='} {condition.values[0]}"

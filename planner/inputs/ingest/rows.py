@@ -45,3 +45,8 @@ class Batch:
     lines: IntArray
     text: Callable[[int], str]
     faults: tuple[RefusedRows, ...] = ()
+
+    def only(self, mask: BoolArray) -> Batch:
+        """Return only the rows in ``mask``, without the faults."""
+        rows, text = np.flatnonzero(mask), self.text
+        return Batch(self.frame.filter(mask), self.lines[rows], lambda i: text(int(rows[i])))

@@ -221,7 +221,6 @@ def _gunzip(raws: Iterator[bytes], piece: int) -> Iterator[bytes]:
 
 
 def _unzstd(raws: Iterator[bytes], piece: int) -> Iterator[bytes]:
-    """Yield the content of consecutive zstd frames."""
     unpacker = zstandard.ZstdDecompressor().decompressobj()
     for raw in raws:
         for start in range(0, len(raw), _ZSTD_PIECE):

@@ -272,7 +272,6 @@ class TextTable:
                 yield json_text.batch(lines, paths, ids, name)
 
     def _blocks(self) -> Iterator[blocks.Block]:
-        """Yield the whole records of the file, block by block."""
         return blocks.record_blocks(
             self._stream,
             name=self._source.name,

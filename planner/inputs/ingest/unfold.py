@@ -28,7 +28,6 @@ Row = dict[str, Any]
 
 
 def path_steps(path: str) -> tuple[str, ...]:
-    """Return the steps of a path."""
     return tuple(_STEP.findall(path))
 
 
@@ -176,7 +175,6 @@ def documents(pieces: Iterable[bytes], name: str) -> Iterator[Any]:
 
 
 def as_lines(values: Iterable[Any], path: Sequence[str]) -> Iterator[bytes]:
-    """Yield the rows at ``path`` in the documents, as JSON lines."""
     for value in values:
         for row in unfold_rows(value, path):
             yield json.dumps(row).encode() + b"\n"

@@ -111,7 +111,6 @@ def read_benchmarks(
 
 
 def _fill_missing(rows: BenchmarkRows, given: Mapping[str, str | float | None]) -> BenchmarkRows:
-    """Return ``rows`` with missing values replaced by the given ones."""
     filled: dict[str, Any] = {}
     for name, value in given.items():
         known = getattr(rows, name)
@@ -180,17 +179,7 @@ def _flat_results(text: str, format: str) -> list[dict[str, object]]:
 
 
 def _unknown(documents: list[dict[str, object]], name: str) -> IngestError:
-    """Return the error for a file that no known tool writes."""
     for number, document in enumerate(documents, 1):
-        listed = document.get("benchmarks")
-        if listed is not None and not (isinstance(listed, list) and listed):
-            return IngestError(f"{name} is a GuideLLM report without benchmarks. Run it again.")
-        for place, run in enumerate(listed if isinstance(listed, list) else (), 1):
-            if not isinstance(run, dict) or not isinstance(run.get("metrics"), dict):
-                return IngestError(
-                    f"{name}, benchmark {place} has no metrics. Give the benchmarks.json that "
-                    "guidellm wrote (its form up to 0.1 has none)."
-                )
         if document.get("completed") is None:
             where = f"{name}, result {number}" if len(documents) > 1 else name
             return IngestError(

@@ -18,6 +18,7 @@ from simulation.arrays import FloatArray
 from simulation.performance.rows import BenchmarkRows, benchmark_rows
 
 LOG_ROWS = 20
+NAMES = ("model", "gpu", "precision")
 ARRIVAL = ("arrivals", "arrivalms", "arrivaltime", "arrivaltimes", "arrivaltimems")
 
 
@@ -53,46 +54,26 @@ def runs(
     done = np.isfinite(numbers["ttft_s"] + numbers["e2e_s"] + numbers["isl"] + numbers["osl"])
     if not done.any():
         raise IngestError("No request has times to its first and last token. Add them.")
-    failed = int((~done).sum())
-    numbers = {key: values[done] for key, values in numbers.items()}
-    texts = {key: np.asarray(values)[done].tolist() for key, values in texts.items()}
-    count = numbers["isl"].size
-    blank = [""] * count
-    tps = numbers.get("tp", np.full(count, np.nan))
-    keys = list(
-        zip(
-            *(texts.get(name, blank) for name in ("model", "gpu", "precision")),
-            tps.tolist(),
-            strict=True,
-        )
+    count, failed = int(done.sum()), int((~done).sum())
+    missing = dict.fromkeys(NAMES, [""] * done.size) | {"tp": np.full(done.size, np.nan)}
+    frame = pl.DataFrame({**missing, **texts, **numbers}).filter(done).fill_nan(None)
+    arrival, e2e, osl = pl.col("arrival_s"), pl.col("e2e_s"), pl.col("osl")
+    # From the first arrival to the last completion.
+    seconds = (arrival + e2e).max() - arrival.min()
+    rows = frame.group_by(*NAMES, "tp", maintain_order=True).agg(
+        pl.col("isl", "osl").mean(),
+        pl.col("ttft_s", "tbt_s", "e2e_s").median(),
+        (e2e.sum() / seconds).alias("concurrency"),
+        (osl.sum() / seconds).alias("throughput"),
+        osl.len().cast(pl.Float64).alias("completed"),
+        (osl.len() * failed / count).alias("failed"),
     )
-    places: dict[str, list[int]] = {}
-    for i, key in enumerate(keys):
-        places.setdefault(repr(key), []).append(i)
-    columns: dict[str, list[float]] = {}
-    for which in places.values():
-        part = {name: values[which] for name, values in numbers.items()}
-        osl = part["osl"]
-        # From the first arrival to the last completion.
-        seconds = float((part["arrival_s"] + part["e2e_s"]).max() - part["arrival_s"].min())
-        row = {
-            "tp": float(tps[which[0]]),
-            "isl": float(part["isl"].mean()),
-            "osl": float(osl.mean()),
-            "concurrency": float(part["e2e_s"].sum()) / seconds,
-            "ttft_s": float(np.nanmedian(part["ttft_s"])),
-            "tbt_s": float(np.nanmedian(part["tbt_s"])),
-            "e2e_s": float(np.median(part["e2e_s"])),
-            "throughput": float(osl.sum()) / seconds,
-            "completed": float(osl.size),
-            "failed": failed * osl.size / count,
-        }
-        for name, value in row.items():
-            columns.setdefault(name, []).append(value)
-    first = [which[0] for which in places.values()]
-    named = {name: [values[i] for i in first] for name, values in texts.items()}
+    named = {name: rows[name].to_list() for name in NAMES}
+    columns = {
+        name: rows[name].fill_null(np.nan).to_numpy() for name in rows.columns if name not in NAMES
+    }
     note = (
-        f"One line per request: {count:,} requests were summed up as {len(first)} runs, with mean "
+        f"One line per request: {count:,} requests were summed up as {rows.height} runs, with mean "
         "lengths, median times and the mean number in flight (Little's law)."
     )
     notes = [note]

@@ -72,14 +72,12 @@ class Tool:
         return values if values and all(map(self._is_result, values)) else []
 
     def _is_result(self, run: Any) -> bool:
-        """Return whether ``run`` has every path that identifies this tool's result."""
         return isinstance(run, dict) and all(
             value_at(run, path) is not None for path in self.known_by
         )
 
 
 def _read(path: Path) -> Tool:
-    """Return the tool that a TOML file declares."""
     data = tomllib.loads(path.read_text(encoding="utf-8"))
     fields = NAMED | data.pop("fields")
     return Tool(path.stem, known_by=tuple(data.pop("known_by")), fields=fields, **data)

@@ -94,7 +94,6 @@ def _metrics(text: str) -> dict[str, object]:
 
 
 def _entry(line: str) -> Any:
-    """Return the JSON value in a line, or None."""
     try:
         return json.loads(line)
     except (ValueError, RecursionError):

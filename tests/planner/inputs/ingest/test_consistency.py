@@ -383,7 +383,7 @@ def test_an_engine_log_of_days_that_do_not_exist_is_refused(ingest):
 
 def test_most_rows_must_be_readable(ingest):
     rows = "".join(f"{T0 + i},{'x' if i % 3 else 5},6\n" for i in range(60))
-    with pytest.raises(IngestError, match="40 of 60 rows cannot be read"):
+    with pytest.raises(IngestError, match="40 of 60 rows were rejected"):
         ingest(HEAD + rows)
 
 
