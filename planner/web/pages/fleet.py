@@ -95,6 +95,15 @@ def _facts(plan: ActivePlan, now: datetime) -> Iterator[Fact]:
         yield Fact("Next change", clock, note=moved)
     else:
         yield Fact("Next change", "none", note="within a week")
+    result = (plan.run and plan.run.result) or {}
+    policies = result.get("policies") or {}
+    cost, before = (
+        (policies.get(name) or {}).get("cost_usd") for name in (plan.policy, result.get("baseline"))
+    )
+    if cost is not None and before is not None:
+        windows = (now - plan.since) / (plan.ends - plan.begins)
+        saved = (before - cost) * (min(windows, 1.0) if plan.repeat == "once" else windows)
+        yield Fact("Saved so far", saved, "$", note=f"as planned, since {when(plan.since)}")
 
 
 def _report(plan: ActivePlan) -> Report | None:

@@ -16,6 +16,7 @@ from planner.outputs.options import ExportOptions
 from planner.selectors.places import ACCOUNT, PLACES
 from planner.services.active_plans import plan_activate
 from planner.services.proposals import propose
+from planner.web.pages.fleet import fleet_plan
 from tests.planner.web.pages import json_in, signed_in, text_of
 from tests.planner.web.study import completed_run
 
@@ -137,6 +138,11 @@ def test_a_plan_that_stays_has_no_next_change(run: Run, approver: User) -> None:
     run.save()
     plan = plan_activate(run=run, options=ExportOptions(), user=approver, now=NOW)
     assert next_change(plan, NOW) is None
+    before = run.result["policies"][run.result["baseline"]]["cost_usd"]
+    later = NOW + 1.5 * (plan.ends - plan.begins)
+    facts = {fact.label: fact.value for fact in fleet_plan(plan, later, charts=0).facts}
+    saving = before - run.result["policies"][plan.policy]["cost_usd"]
+    assert facts["Saved so far"] == pytest.approx(1.5 * saving) and saving > 0
 
 
 def test_home_shows_the_active_plan_and_what_needs_attention(
