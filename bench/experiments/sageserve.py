@@ -16,7 +16,7 @@ to start, what is released lent out as spot and back within a minute.
 - ``schedulers``: violations by tier under FCFS, EDF, PF and DPA (figure 15b), with LT-UA, on the
   day with those stretches: without them next to nothing is late.
 - ``week``: six days (figure 16b); ``fleet``: four models at once, where one takes over in
-  10 minutes what another lent out.
+  10 minutes what another lent out; ``fleet in bursts``: with those stretches.
 """
 
 from __future__ import annotations
@@ -84,6 +84,7 @@ def run(folder: Path, scale: float, only: list[str]) -> dict[str, Any]:
         "schedulers": lambda: schedulers(Day(folder, scale, bursts=8.0)),
         "week": lambda: compared(week(folder, scale), ("reactive", "lt-i", "lt-u", "lt-ua")),
         "fleet": lambda: compared(fleet(folder, scale), ("reactive", *OWN_PLAN[:3])),
+        "fleet in bursts": lambda: compared(fleet(folder, scale, 8.0), OWN_PLAN[:3]),
     }
     for name, part in parts.items():
         if not only or name in only:

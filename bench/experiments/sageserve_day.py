@@ -56,8 +56,7 @@ class Day:
         later = daily.filter((pl.col("time_utc") - begins).dt.total_days() >= HISTORY_DAYS)
         self.date = later.sort("requests")["time_utc"][-1]
         kept = table.filter(pl.col("time_utc").dt.date() <= self.date)
-        if bursts != 1.0:
-            kept = _with_bursts(kept, self.date, bursts)
+        kept = with_bursts(kept, self.date, bursts)
         self.stored = stored(kept, folder, f"day{bursts:g}")
         self.isl, self.osl = lengths()
 
@@ -190,7 +189,8 @@ def profile(gpu: str, model: str = "llama-2-70b", tp: int = 8) -> dict[str, Any]
     return {"model": model, "gpu": gpu, "tp": tp, **ms, **BATCH}
 
 
-def _with_bursts(table: pl.DataFrame, date: Any, factor: float) -> pl.DataFrame:
+def with_bursts(table: pl.DataFrame, date: Any, factor: float) -> pl.DataFrame:
+    """Return arrivals times ``factor`` in six random stretches of five minutes of ``date``."""
     rng = np.random.default_rng(8)
     starts = np.sort(rng.uniform(0, 86_400 - 300, 6))
     second = (pl.col("time_utc") - pl.lit(date).cast(pl.Datetime)).dt.total_seconds()

@@ -11,7 +11,15 @@ from typing import Any
 import polars as pl
 
 from bench.decisions.data import CODE
-from bench.experiments.sageserve_day import ARRIVALS, MODEL, Service, lengths, profile, scenario_of
+from bench.experiments.sageserve_day import (
+    ARRIVALS,
+    MODEL,
+    Service,
+    lengths,
+    profile,
+    scenario_of,
+    with_bursts,
+)
 from bench.experiments.sageserve_day import stored as stored_as
 from planner.domain.preparation import study_of
 from planner.domain.progress import silent
@@ -43,9 +51,10 @@ def week(folder: Path, scale: float) -> Study:
     )
 
 
-def fleet(folder: Path, scale: float) -> Study:
-    """Four models in three regions on the busiest day."""
+def fleet(folder: Path, scale: float, bursts: float = 1.0) -> Study:
+    """Four models in three regions on the busiest day, with ``bursts`` as of ``Day``."""
     table = _arrivals().filter(pl.col("time_utc").dt.date() <= BUSIEST)
+    table = with_bursts(table, BUSIEST, bursts)
     asked = {"conv": lengths(), "code": (CODE["input_tokens"], CODE["output_tokens"])}
     services = [
         Service(name, _model(name), profile(GPU, name, tp), of, share * scale, asked[of])
@@ -53,7 +62,10 @@ def fleet(folder: Path, scale: float) -> Study:
     ]
     scenario = scenario_of(services, scale, BUSIEST, gpu=GPU, starts=STARTS)
     return study_of(
-        parse(json.dumps(scenario)), {"t": stored_as(table, folder, "fleet")}, NO_USER_FACTS, silent
+        parse(json.dumps(scenario)),
+        {"t": stored_as(table, folder, f"fleet{bursts:g}")},
+        NO_USER_FACTS,
+        silent,
     )
 
 

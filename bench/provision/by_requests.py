@@ -20,7 +20,6 @@ from planner.domain.provisioning.levels import (
     with_ample_replicas,
 )
 from planner.inputs.catalogue import hardware
-from simulation.arrays import IntArray
 from simulation.provisioning.level import Level
 from simulation.provisioning.levels import plan_level
 from simulation.provisioning.savings import savings
@@ -32,7 +31,7 @@ RATES = (20.0, 40.0, 80.0)
 LENGTHS = (256, 1024, 4096, 16384)
 SIZES = ("qwen2-0.5b", "qwen2-7b", "qwen2-72b")
 MULTIPLE = 5.0  # of a lone pass: the limit of prompts that are longer than 1K
-ATTAINMENT, SAMPLE, SPREAD = 0.95, 4000, 0.4
+ATTAINMENT, SPREAD = 0.95, 0.4
 STEP, STEPS = 1.05, 12  # rates of the throughput search: up to 1.8 times that of whole replicas
 Figures = dict[str, tuple[float | None, float | None, str]]
 
@@ -51,17 +50,9 @@ def service(model: str = MODEL, rate: float = 40.0, isl: int = ISL) -> PhaseLoad
     return load if isl <= ISL else replace(load, slo_s=max(LIMIT_S, MULTIPLE * lone_s))
 
 
-def lengths(mean: float) -> tuple[IntArray, IntArray]:
-    """Return input and output tokens of a sample with this mean of prompts."""
-    rng = np.random.default_rng(4)
-    spread = rng.lognormal(0.0, SPREAD, SAMPLE)
-    isl = np.maximum(mean * spread / spread.mean(), 8).astype(np.int64)
-    return isl, np.full(SAMPLE, OSL, np.int64)
-
-
 def planned(load: PhaseLoad, name: str) -> Level | None:
     """Return a level that the replay confirms; None if there is none."""
-    judge = Judge(*lengths(load.isl), ATTAINMENT, 1)
+    judge = Judge.drawn((load.isl, SPREAD), (OSL, 0.0), ATTAINMENT, 1)
     _, levels = solve_levels(load, "bf16", Rules((name,), proofs=False), judge=judge)
     level = levels.get(name)
     if level is None or level.replayed is None or level.replayed.attainment < ATTAINMENT:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import asdict
+from typing import Any
 
 import numpy as np
 
@@ -96,7 +97,7 @@ def everything() -> dict[str, object]:
         _printed(model, outcomes)
         result[model] = [asdict(outcome) for outcome in outcomes]
         if model == "llama-13b":
-            result["against_source"] = _against(outcomes)
+            result["against_source"] = against_source(outcomes)
         wave = tuple(
             under(model_setting, deployment, wave_arrivals(), WAVE_RATE)
             for deployment in deployments
@@ -120,7 +121,9 @@ def wave_arrivals(seed: int = 0) -> FloatArray:
     return arrivals[rng.random(count) < share]
 
 
-def _against(outcomes: tuple[Outcome, ...]) -> dict[str, object]:
+def against_source(outcomes: tuple[Outcome, ...]) -> dict[str, Any]:
+    """Return changes by elastic deployment; pairs are means over low and over high load."""
+
     def of(name: str, rate: float) -> Outcome:
         return next(o for o in outcomes if o.deployment.startswith(name) and o.rate == rate)
 
@@ -129,7 +132,7 @@ def _against(outcomes: tuple[Outcome, ...]) -> dict[str, object]:
         return float(np.mean(ratios))
 
     low, high = tuple(r for r in RATES if r <= 30), tuple(r for r in RATES if r > 30)
-    rows: dict[str, object] = {"source": SOURCE}
+    rows: dict[str, Any] = {"source": SOURCE}
     for elastic in (
         "2 elastic, S of the source", "2 elastic, batch split, its memory",
         "2 elastic, copies and caches",
@@ -140,8 +143,12 @@ def _against(outcomes: tuple[Outcome, ...]) -> dict[str, object]:
             "4 static latency": [
                 change("4 instances", elastic, x, "latency_s") for x in (low, high)
             ],
-            "memory_over_4_static": of(elastic, 50.0).memory_bytes
-            / of("4 instances", 50.0).memory_bytes,
+            "4 static throughput": [
+                change("4 instances", elastic, x, "tokens_s") for x in (low, high)
+            ],
+            "memory_over_4_static": [
+                1 + change(elastic, "4 instances", x, "memory_bytes") for x in (low, high)
+            ],
             "oom": [of("2 instances", 50.0).oom_share, of(elastic, 50.0).oom_share],
         }
     rows["OOM without paging at 50 requests/s"] = [

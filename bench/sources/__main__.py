@@ -26,7 +26,7 @@ PARTS: dict[str, Callable[[bool], dict[str, Any]]] = {
     "variants": lambda full: headlines.variants(),
     "heteroscale": headlines.heteroscale,
     "sageserve": headlines.sageserve,
-    "modules": headlines.modules,
+    "modules": lambda full: headlines.modules(),
     "operators": headlines.operators,
 }
 

@@ -13,7 +13,13 @@ from django.core.cache import cache
 
 from planner.domain.kinds.provision import Options
 from planner.domain.options import options_of
-from planner.domain.provisioning.levels import Measurements, measured_on, problem_of, solve_levels
+from planner.domain.provisioning.levels import (
+    Judge,
+    Measurements,
+    measured_on,
+    problem_of,
+    solve_levels,
+)
 from planner.domain.serialise import as_json
 from planner.errors import NotFound, NotReady
 from planner.inputs.catalogue.hardware import shape
@@ -94,7 +100,8 @@ def savings_sweep(run: Run, pool: dict[str, Any], by: str) -> dict[str, Any]:
     """Return the savings of operator-level over whole-replica provisioning, over one variable.
 
     ``by`` is the variable: length, rate or model size. Sizes are those of the Qwen2 family, at the
-    pool's load and latency limit.
+    pool's load and latency limit. A replay of requests confirms the plans. Their lengths vary as in
+    the pool's busiest hour.
     """
     if by not in SWEEPS:
         raise NotFound(f"There is no sweep by {by!r}. Known: {', '.join(SWEEPS)}.")
@@ -116,9 +123,14 @@ def savings_sweep(run: Run, pool: dict[str, Any], by: str) -> dict[str, Any]:
         )
         rows = []
         for value, varied in points:
-            _, levels = solve_levels(varied, pool["weights"], rules, measured)
+            spread = (pool.get(f"{of}_cv") or 0.0 for of in ("isl", "osl"))
+            lengths = tuple(zip((varied.isl, varied.osl), spread, strict=True))
+            judge = Judge.drawn(*lengths, pool.get("attainment", 0.95), 1)
+            _, levels = solve_levels(varied, pool["weights"], rules, measured, judge)
             row: dict[str, Any] = {"at": value, "slo_ms": varied.slo_s * 1e3}
-            if "model" in levels and "operator" in levels:
+            met = [its.replayed is None or its.replayed.attainment >= judge.attainment
+                   for its in levels.values()]  # fmt: skip
+            if {"model", "operator"} <= set(levels) and all(met):
                 coarse, fine = levels["model"], levels["operator"]
                 row |= {"model_gpus": coarse.devices, "operator_gpus": fine.devices}
                 row |= asdict(savings(coarse, fine))
@@ -134,7 +146,7 @@ def _curve_provenance(measured: Measurements) -> dict[str, str]:
     share = "a share of the SMs by the stated interference model"
     table = measured.interference
     if table is not None and table.alone:
-        share = f"a share of the SMs as measured ({table.source}) where it was, else by the model"
+        share = f"a share of the SMs where measured ({table.source}), else by the model"
     if measured.kernels is None:
         how = "published peaks times the shares of them that measured kernels reach"
         return {"kind": "modelled", "source": f"{how}; {share}"}

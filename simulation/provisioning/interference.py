@@ -19,7 +19,8 @@ kind next to another over its time alone:
 
     I = 1 + sum of others' rho * (S(kind, their kind) - 1) / (1 - L)
 
-Pairs without a measurement add the physical model's value for the two.
+Pairs without a measurement add the physical model's value for the two. A published table is of
+products bound by computing. Where the physical model is slower, that counts.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ A100 needs about 40 of them (little's law on 2 TB/s, 500 ns and 24 KB in flight 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class InterferenceTable:
-    """Measured slowdowns on one GPU type, by kinds of operators (``efficiency.KINDS``)."""
+    """Slowdowns on one GPU type, by kinds of operators (``efficiency.KINDS``)."""
 
     gpu: str
     source: str
@@ -49,6 +50,7 @@ class InterferenceTable:
     pairs: Mapping[tuple[str, str], float]
     # By kind: shares of the SMs, ascending, and seconds with each over seconds with all SMs.
     alone: Mapping[str, tuple[tuple[float, ...], tuple[float, ...]]] = field(default_factory=dict)
+    published: bool = False  # measured by others, on sizes of their own
 
     def __post_init__(self) -> None:
         if any(not slowdown > 0 for slowdown in self.pairs.values()):
@@ -122,8 +124,9 @@ def interference_matrix(
     known = np.isfinite(matrix)
     measured = kinds @ known @ kinds.T  # share of the pair's time with a measurement
     added = kinds @ np.where(known, matrix - 1.0, 0.0) @ kinds.T
-    lacking = np.clip(1.0 - measured, 0.0, 1.0)
-    return np.asarray(added + lacking * np.maximum(physical, traffic), np.float64)
+    modelled = np.maximum(physical, traffic)
+    slowed = added + np.clip(1.0 - measured, 0.0, 1.0) * modelled
+    return np.asarray(np.maximum(slowed, modelled) if table.published else slowed, np.float64)
 
 
 def latency_at_share(
@@ -153,3 +156,9 @@ def measured_at_share(table: InterferenceTable, kind: str, sm_share: npt.ArrayLi
     shares, slowdowns = (np.array([*values, 1.0]) for values in table.alone[kind])
     read = np.interp(share, shares, slowdowns)
     return np.asarray(np.where(share >= shares[0], read, np.nan), np.float64)
+
+
+def modelled_over_table(table: InterferenceTable) -> FloatArray:
+    """Return the physical model's slowdowns over those of decode attention at each share."""
+    shares, slowdowns = table.alone.get("attention_decode", ((), ()))
+    return np.asarray(latency_at_share(1.0, 0.0, 1.0, shares) / slowdowns, np.float64)

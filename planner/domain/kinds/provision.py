@@ -101,7 +101,8 @@ class Options(RunOptions):
     interference: Source = Field(
         "auto",
         title="Interference",
-        description="auto (default): your measured slowdowns, else the physical model.",
+        description="auto (default): your measured slowdowns, else published ones (A100), else the "
+        "physical model.",
     )
     speeds: Literal["operators", "profile"] = Field(
         "profile",

@@ -12,6 +12,7 @@ from planner.domain.provisioning import sources
 from planner.domain.provisioning.source_methods import Method
 from planner.domain.provisioning.unit import MODEL, OPERATOR, WORDS, Case, groups
 from planner.domain.serialise import MERGED, OPTIONAL, gpu_words
+from simulation.arrays import IntArray
 from simulation.provisioning.level import FALLBACK_METHODS, Level
 from simulation.provisioning.savings import Savings, saved_shares, savings
 
@@ -217,8 +218,11 @@ class PoolFigures:
     isl: float  # of prefill without the cached tokens
     cached_tokens: float  # of a prompt, in a prefix cache
     osl: float
+    isl_cv: float  # standard deviation over mean, of the replayed requests
+    osl_cv: float
     slo_ms: float
     slo_source: str  # whose limit that is
+    attainment: float  # share of requests that must meet the limit
     start_ms: float  # before a prompt's first iteration, part of latency and limit
     order: str  # of waiting prompts: fcfs or shortest
     images: float  # of a request, for an encoder
@@ -244,8 +248,11 @@ class PoolFigures:
             isl=load.isl,
             cached_tokens=load.cached,
             osl=load.osl,
+            isl_cv=_variation(case.judge and case.judge.isl),
+            osl_cv=_variation(case.judge and case.judge.osl),
             slo_ms=1e3 * load.slo_s,
             slo_source=case.limit.source,
+            attainment=case.limit.attainment,
             start_ms=1e3 * load.start_s,
             order=load.order,
             images=load.image_tokens and load.images,
@@ -256,6 +263,11 @@ class PoolFigures:
             savings=_savings(case),
             methods=case.methods,
         )
+
+
+def _variation(tokens: IntArray | None) -> float:
+    """Return the standard deviation over the mean; 0 without requests."""
+    return 0.0 if tokens is None else float(tokens.std() / max(tokens.mean(), 1.0))
 
 
 def headline(totals: Mapping[str, Total], saved: Mapping[str, Savings]) -> str:

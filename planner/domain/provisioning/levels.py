@@ -1,7 +1,7 @@
 """Plan a service at each level: by whole replicas, by modules and by operators.
 
 Times come from imported kernel measurements, or else from efficiency factors. Interference comes
-from measurements in the files, or else from the physical model.
+from measurements in the files, else from a published table, else from the physical model.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import numpy as np
 from planner.errors import CatalogueError, ScenarioError
 from planner.inputs import catalogue
 from planner.inputs.catalogue.efficiency import efficiencies
+from planner.inputs.catalogue.interference import EVEN_SHARE, published_interference
 from planner.inputs.catalogue.power import power_model
 from planner.inputs.profiles.kernel_files import KernelFile, Sharing, read_kernels
 from planner.inputs.scenario.user_facts import UserFacts
@@ -37,6 +38,7 @@ from simulation.provisioning.workload import Order, PhaseLoad, PhaseProblem, pha
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 PARALLEL = (1, 2, 4, 8)
 REPLICAS = (64, 512, 2048)  # limits on replicas per operator; the first sufficient one is used
+DRAWN = 4_000  # lengths of a judge without a trace
 DRAWS = 1_000_003  # distance between the seeds of two draws of requests
 REPLICA_MARGIN = (
     1.5  # a limit suffices at this factor times the mean number of busy one-GPU replicas
@@ -47,7 +49,6 @@ Orders = Literal["fcfs", "shortest", "best"]
 AUTO, MODELLED = "auto", "modelled"
 Source = Literal["auto", "modelled"]
 SOURCES: tuple[Source, ...] = get_args(Source)
-EVEN_SHARE = 0.5  # split of a GPU between two operators; the nearest measured split counts
 # Kinds of operators in efficiency factors and interference, by the kernel names of a file.
 KIND_OF = {"norm": "elementwise", "activation": "elementwise", "rope": "elementwise"}
 
@@ -99,7 +100,11 @@ def measured_on(
         sharing = [row for file in of_gpu for row in file.sharing if row.gpu == gpu]
         measured[gpu] = Measurements(
             kernels(gpu, source, rows) if rows and timing == AUTO else None,
-            interference_table(gpu, source, sharing) if sharing and interference == AUTO else None,
+            None
+            if interference != AUTO
+            else interference_table(gpu, source, sharing)
+            if sharing
+            else published_interference(gpu),
         )
     return measured
 
@@ -162,6 +167,21 @@ class Judge:
     osl: IntArray
     attainment: float
     seed: int
+
+    @classmethod
+    def drawn(
+        cls, isl: tuple[float, float], osl: tuple[float, float], attainment: float, seed: int
+    ) -> Judge:
+        """Return a judge of log-normal lengths.
+
+        ``isl`` and ``osl`` are the mean and the standard deviation over the mean.
+        """
+        rng = np.random.default_rng(seed)
+        lengths = []
+        for mean, variation in (isl, osl):
+            spread = rng.lognormal(0.0, np.sqrt(np.log1p(variation**2)), DRAWN)
+            lengths.append(np.maximum(mean * spread / spread.mean(), 1).astype(np.int64))
+        return cls(*lengths, attainment, seed)
 
 
 def solve_levels(

@@ -18,6 +18,7 @@ from simulation.performance.graph import operator_graph
 from simulation.performance.power import PowerAtLoad
 from simulation.performance.profile import BEYOND as EXTRAPOLATED
 from simulation.performance.specs import Arrangement
+from simulation.provisioning.interference import modelled_over_table
 from simulation.provisioning.level import Level
 from simulation.provisioning.workload import PhaseProblem
 
@@ -168,4 +169,8 @@ def _interference_fact(cases: list[Case]) -> Fact:
         for (slowed, other), times in sorted(table.pairs.items())
     )
     source = f"{table.source}: {pairs or 'shares of the SMs alone'}; other pairs: {physical}"
-    return Fact(what, "measured", source)
+    if not table.published:
+        return Fact(what, "measured", source)
+    ratio = modelled_over_table(table)
+    source += f". On a share of the SMs, decode attention takes {ratio.min():.2f} to "
+    return Fact(what, "published", f"{source}{ratio.max():.2f} times as long by that model")

@@ -10,7 +10,12 @@ import pytest
 from bench.provision.exact_placement import exact_placement
 from simulation.errors import SimulationError
 from simulation.performance.efficiency import KINDS
-from simulation.provisioning.interference import Demand, InterferenceTable, measured_at_share
+from simulation.provisioning.interference import (
+    Demand,
+    InterferenceTable,
+    interference_matrix,
+    measured_at_share,
+)
 from simulation.provisioning.levels import model_level, plan_level
 from simulation.provisioning.placement import algorithm2, latency_at
 from simulation.provisioning.problem import OperatorProblem, evaluate
@@ -85,3 +90,15 @@ def test_shares_of_the_gpu_are_read_between_those_measured():
     assert np.isnan(measured_at_share(table, "experts", [0.5])).all()
     with pytest.raises(SimulationError, match="above 0"):
         InterferenceTable("g", "", {("gemm", "gemm"): 0.0})
+
+
+def test_a_published_table_is_never_faster_than_the_physical_model():
+    """Two operators that both saturate the bandwidth take twice as long, whatever is published."""
+    published = InterferenceTable("g", "", {("gemm", "attention_decode"): 1.4}, published=True)
+    kinds = two(published)[1].kinds
+    free, full = np.full(2, 0.4), np.ones(2)
+    beside = interference_matrix(published, kinds, free, free)
+    assert beside[0, 1] == pytest.approx(0.4)
+    assert interference_matrix(published, kinds, free, full)[0, 1] == pytest.approx(1.0)
+    measured = replace(published, published=False)
+    assert interference_matrix(measured, kinds, free, full)[0, 1] == pytest.approx(0.4)
