@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,7 +19,7 @@ This page lists the options of each kind of run.
 
 The API takes these names in `POST /api/v1/KIND/`. The command `bin/manage KIND` takes them with \
 `-` for `_`, and without the `_s` of seconds. `python -m planner.domain.kinds.publish` writes this \
-page.
+page. A refused value is answered with its limits.
 """
 
 
@@ -47,6 +48,8 @@ def _valid_values(option: Option) -> str:
         return ", ".join(f"`{choice}`" for choice in option.choices)
     words = option.remedy.removeprefix("give ").replace("|", "\\|")
     words = words.replace("a whole number from", "integer from").replace("a number", "number")
+    if re.search(r"\d,\d", words):  # a limit far from usual values, which a refusal states
+        words = re.sub(r"^(integer|number) (from|above) .*", r"\1", words)
     return "text" if words.startswith("a text of") else words
 
 

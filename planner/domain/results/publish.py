@@ -35,7 +35,11 @@ def _columns_table(columns: Columns) -> str:
     same_meaning = groupby(new, key=lambda column: (column.unit, column.help))
     rows = [f"| {_keys(group)} | {unit} | {help} |\n" for (unit, help), group in same_meaning]
     names = {column.name: list(column.cells({})) for column in columns.columns}
-    other = [f"`{key}` as {_quoted(n)}" for key, n in names.items() if n and n != [key]]
+    other = [
+        f"`{key}` as {_quoted(n)}"
+        for key, n in names.items()
+        if n and n != [key] and key not in repeated
+    ]
     absent = [key for key, n in names.items() if not n]
     lines = [f"\nAs of a policy: {_quoted(repeated)}.\n"] if repeated else []
     lines += [f"\nIn flat tables: {'; '.join(other)}.\n"] if other else []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from math import inf
 from statistics import fmean
@@ -98,8 +99,10 @@ def price_of(
     if not section.capacity.get(gpu):
         return 0.0  # no GPUs to pay for
     raise ScenarioError(
-        f"regions: {section.name} has no price for {gpu}. Add usd_per_gpu_hour: {{{gpu}: ...}}, "
-        "or 'like' with a built-in region that has one."
+        f"regions: {section.name} has no price for {gpu}. Add usd_per_gpu_hour: {{{gpu}: ...}}"
+        + _or_like(
+            name for name, r in catalogue.regions().items() if known_as in r.usd_per_gpu_hour
+        )
     )
 
 
@@ -126,9 +129,17 @@ def spot_price_of(
         facts.append((what, like.sources[f"spot {known_as}"]))
         return like.spot_usd_per_gpu_hour[known_as]
     raise ScenarioError(
-        f"regions: {section.name} has no spot price for {gpu}. Add usd_per_gpu_hour to its spot, "
-        "or 'like' with a built-in region that has one."
+        f"regions: {section.name} has no spot price for {gpu}. Add usd_per_gpu_hour to its spot"
+        + _or_like(
+            name for name, r in catalogue.regions().items() if known_as in r.spot_usd_per_gpu_hour
+        )
     )
+
+
+def _or_like(names: Iterable[str]) -> str:
+    """Return the end of a sentence that offers built-in regions, if there are any."""
+    listed = sorted(names)
+    return f", or 'like' with one of {', '.join(listed)}." if listed else "."
 
 
 @dataclass(frozen=True, slots=True)
