@@ -40,7 +40,10 @@ _COARSE = ("minute", "hourindex", "hour", "day", "week", "isoweek")  # without a
 _PAIRS = (("day", "hour", "minute"), ("day", "hour"), ("utcdow", "utchour"), ("dow", "hour"))
 _HOURS = ("hour", "hourofday", "hourutc", "utchour", "hr", "seconds")  # beside a date
 _MEAN = frozenset(["avg", "mean", "average"])  # words of a column of means
-_UNITS = ("req", "reqs", "request", "requests", "call", "calls")  # of counts in cells
+_UNITS = (
+    "",
+    *["req", "reqs", "request", "requests", "call", "calls", "tok", "tokens", "token"],
+)  # of counts in cells
 _PROBED = 100
 _MOMENTS = frozenset(["date", "day", "time", "timestamp", "datetime", "at", "ts", "start", "local"])
 _OF_DAY = r"^\s*\d{1,2}:\d\d(:\d\d)?([.,]\d+)?( ?[APap][Mm])?\s*$"
@@ -569,6 +572,15 @@ def _single_source(
         for field, expression in amounts.items()
         if (stated := _basis(expression.columns[0], probe))
     }
+    for column in {expression.columns[0] for expression in amounts.values()} - {
+        *find.mapping.values()
+    }:
+        unit = cell_unit(probe[column])
+        if unit.lower() not in _UNITS and not _basis(column, probe):
+            raise IngestError(
+                f"{find.name}: cells of {column} have the unit {unit[:20]!r}, which is none of "
+                "requests or tokens. Write numbers alone."
+            )
     if "rate" in find.mapping and "requests" in find.mapping:
         raise IngestError(
             f"{find.name}: requests and rate are both mapped. Map requests where the file counts "

@@ -396,6 +396,10 @@ class _Reader:
         notes = list(self._layout.notes)
         if self._metrics and (others := list(self._metrics.others)):
             notes.append(f"Metrics that are no load are not read: {', '.join(others[:5])}.")
+        probe, used = self._reading.table.probe, " ".join(self._layout.columns.values())
+        unread = [c for c in probe.columns if "tok" in c.lower() and c not in used]
+        if unread and not self._metrics:
+            notes.append(f"Columns of tokens that are not read: {', '.join(unread[:5])}.")
         for when in dict.fromkeys(self._clocks.values()):
             notes += [note for note in clock_notes(when, ()) if note not in notes]
         with_offsets = clock.Clock((), (), aware=True, kind="", note="")

@@ -31,6 +31,7 @@ LATENCY = re.compile(r"latency|duration|elapsed|e2e|response_?time|total_?time",
 MOST = 0.3  # share of rows that repeat an id, from which rows are parts of requests
 PARENTS = ("parentspanid", "parentid", "parentrunid", "parentobservationid")
 SPANS = ("spanid", "id", "runid", "observationid")
+FEW_ROWS = 20  # different rows; if each comes again, files were joined
 FEW_SPANS = 5  # with spans below them
 STRAY = "time far from all other rows"
 
@@ -146,6 +147,7 @@ def _check_repeats(reading: Reading, layout: RequestLayout, when: clock.Clock) -
         exact = (ns % clock.UNITS_NS["s"] != 0).mean() > 1 - MOST
         flat = probe.select(~selectors.nested())
         repeats = flat.height - flat.n_unique()
+        exact |= flat.n_unique() >= FEW_ROWS and bool(flat.is_duplicated().all())
         evidence = Evidence(reading.name, layout.arrival[0], repeats=repeats if exact else 0)
         reading.check(("repeated_rows",), evidence)
 

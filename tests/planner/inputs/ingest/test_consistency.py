@@ -254,7 +254,8 @@ def test_times_of_another_zone_are_asked(ingest, tmp_path, store, name, mark):
 
 def test_times_without_am_and_pm_are_asked(ingest):
     def rows(clock):
-        hours = (f"2025-06-{2 + h // 24:02} {clock(h % 24):02}:30:00,10,20\n" for h in range(48))
+        days = ((h, f"2025-06-{2 + h // 24:02} {clock(h % 24):02}:30:00") for h in range(48))
+        hours = (f"{time},{10 + h},20\n" for h, time in days)
         return HEAD + "".join(hours)
 
     assert ("timezone", "UTC") in asked(ingest, rows(lambda hour: hour % 12 or 12))
@@ -789,3 +790,16 @@ def test_a_zone_in_the_name_of_the_time_is_asked(ingest):
 def test_one_time_of_all_requests_is_asked(ingest):
     rows = "".join(f"{T0},{10 + i},20\n" for i in range(30))
     assert set(asked(ingest, HEAD + rows)) == {("where", "all")}
+
+
+def test_amounts_in_other_units_are_refused(ingest):
+    rows = "".join(f"2026-01-{day:02},{day} ms\n" for day in range(1, 29))
+    with pytest.raises(IngestError):
+        ingest("day,requests\n" + rows)
+
+
+def test_an_export_that_is_appended_to_itself_is_asked(ingest):
+    rows = "".join(f"{T0 + 7 * i},{10 + i},20\n" for i in range(30))
+    rows = rows.replace(f"{T0},", f"{T0}.0,")
+    choices = asked(ingest, HEAD + rows + rows)
+    assert ("where", "all") in choices
