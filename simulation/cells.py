@@ -141,8 +141,9 @@ class _FleetPolicyInCell(Wrapper):
         moves = None
         if actions.moves is not None:  # to the nearest number of each cell
             moves = (actions.moves + self._cells // 2) // self._cells
-        targets = per_cell(actions.targets, self._cells)
-        return replace(actions, targets=targets, keep_lent=keep, moves=moves)
+        targets, tokens = per_cell(actions.targets, self._cells), actions.release_tokens
+        tokens = None if tokens is None else tokens / self._cells
+        return replace(actions, targets=targets, keep_lent=keep, moves=moves, release_tokens=tokens)
 
 
 def _scale_to_fleet(of_cell: Replayed, fleet: Fleet, cells: int) -> Replayed:

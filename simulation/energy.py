@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simulation.arrays import FloatArray
+from simulation.arrays import FloatArray, IntArray
 from simulation.fleet import HOURS, Region
 from simulation.results import Replay
 
@@ -37,6 +37,7 @@ class PoolEnergy:
     after_gpu_kwh: float
     after_host_kwh: float
     carbon_kg: float
+    electricity_usd: float
 
     @property
     def after_kwh(self) -> float:
@@ -86,7 +87,29 @@ def pool_energy(result: Replay, p: int) -> PoolEnergy:
         + float(gpu[-1] + host[-1])
         * _g_per_kwh(region, result, result.duration_s, after.until_s)
         / 1000.0,
+        electricity_usd=_electricity_usd(
+            (gpu + host)[:-1], before_gpu + before_host, float(gpu[-1] + host[-1]), region, result
+        ),
     )
+
+
+def _electricity_usd(
+    kwh: FloatArray, before_kwh: float, after_kwh: float, region: Region, result: Replay
+) -> float:
+    """Return the cost of electricity, at the price of the UTC hour of each interval.
+
+    Energy before and after the window has the mean price of the day.
+    """
+    by_hour = np.array(region.electricity_usd_per_kwh)
+    inside = float(kwh @ by_hour[_hours(len(kwh), result)])
+    return inside + (before_kwh + after_kwh) * float(by_hour.mean())
+
+
+def _hours(intervals: int, result: Replay) -> IntArray:
+    """Return the UTC hour at the middle of each interval of the window."""
+    middle = (np.arange(intervals) + 0.5) * result.series.interval_s
+    hours: IntArray = ((result.start_s + middle) // HOUR_S).astype(np.int64) % HOURS
+    return hours
 
 
 def _busy_watts(result: Replay, p: int, busy_s: FloatArray) -> FloatArray:
@@ -128,9 +151,8 @@ def carbon_kg(kwh: FloatArray, region: Region, result: Replay) -> float:
     """
     if region.carbon_hourly_g_per_kwh is None:
         return float(kwh.sum()) * region.carbon_g_per_kwh / 1000.0
-    middle = (np.arange(len(kwh)) + 0.5) * result.series.interval_s
-    hour = ((result.start_s + middle) // HOUR_S).astype(np.int64) % HOURS
-    return float(kwh @ np.array(region.carbon_hourly_g_per_kwh)[hour]) / 1000.0
+    by_hour = np.array(region.carbon_hourly_g_per_kwh)
+    return float(kwh @ by_hour[_hours(len(kwh), result)]) / 1000.0
 
 
 def _g_per_kwh(region: Region, result: Replay, from_s: float, to_s: float) -> float:

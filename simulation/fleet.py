@@ -55,6 +55,8 @@ class Region:
     pue: float
     carbon_hourly_g_per_kwh: tuple[float, ...] | None = None
     site_kw: float = inf  # power limit of its replicas at rated load, servers and PUE included
+    # USD per kWh by UTC hour, on top of the price of GPUs
+    electricity_usd_per_kwh: tuple[float, ...] = (0.0,) * HOURS
 
     def __post_init__(self) -> None:
         hourly = self.carbon_hourly_g_per_kwh
@@ -111,6 +113,7 @@ class Pool:
     # None: a lent instance belongs to others, and costs and earns nothing.
     lend_share: float | None = None
     reclaims_per_hour: float = 0.0  # rate at which the provider takes a spot instance back
+    embodied_g_per_gpu_hour: float = 0.0  # CO2e of making a GPU and its share of the server
     # Instances that ran before time 0. Those ready beyond them were started earlier, and their
     # starts are paid. None: all that are ready.
     today: int | None = None

@@ -98,6 +98,9 @@ class Usage:
     reinstated: int  # draining instances that became ready again
     lent_usd: float = 0.0
     before_cost_usd: float = 0.0  # part of cost_usd: the starts before the window
+    reserved_usd: float = 0.0  # part of cost_usd: reserved GPUs, used or not
+    electricity_usd: float = 0.0  # part of cost_usd, if regions state a price of electricity
+    embodied_kg: float = 0.0  # CO2e of making the hardware, by GPU-hour; not part of carbon_kg
     switches: int = 0  # instances that switched to the pool from another role
     diverted: int = 0  # prompts that decode instances took over from prefill
 
@@ -413,7 +416,12 @@ def pool_summary(result: Replay, p: int, energy: PoolEnergy) -> PoolSummary:
         energy_kwh=energy.kwh,
         host_energy_kwh=energy.all_host_kwh,
         busy_w_per_gpu=energy.busy_w,
-        cost_usd=hours * gpus * pool.usd_per_gpu_hour + donated_usd - earned,
+        cost_usd=hours * gpus * pool.usd_per_gpu_hour
+        + donated_usd
+        - earned
+        + energy.electricity_usd,
+        electricity_usd=energy.electricity_usd,
+        embodied_kg=hours * gpus * pool.embodied_g_per_gpu_hour / 1000,
         lent_usd=earned,
         carbon_kg=energy.carbon_kg,
         before_gpu_hours=before_s / HOUR_S * gpus,

@@ -180,9 +180,10 @@ class _PartSync:
             changed[name] = None if value is None else np.asarray(value)[pool_indices]
         if answer.moves is not None:  # never between models
             changed["moves"] = answer.moves[np.ix_(pool_indices, pool_indices)]
-        if answer.shares is not None:
-            models = [self.fleet.models.index(name) for name in self.parts[i].fleet.models]
-            changed["shares"] = answer.shares[models]
+        models = [self.fleet.models.index(name) for name in self.parts[i].fleet.models]
+        for name in ("shares", "release_tokens"):
+            by_model = getattr(answer, name)
+            changed[name] = None if by_model is None else by_model[models]
         return replace(answer, **changed)  # type: ignore[arg-type]
 
 

@@ -133,6 +133,9 @@ class Actions:
     # decision, [models, regions, regions] (``Fleet.models``). None or a row of zeros: the router
     # chooses. The router also chooses if a region cannot take a request.
     shares: FloatArray | None = None
+    # Input tokens of deferred requests that each region may release in all since time 0, [models,
+    # regions] (``Fleet.models``). Urgent requests are released anyway. None: no limit.
+    release_tokens: FloatArray | None = None
     # Ready instances that switch from the row's pool to the column's after the targets, which do
     # not count them, [pools, pools]. They drain, need ``switch_s`` seconds more, and then serve.
     moves: IntArray | None = None

@@ -166,6 +166,8 @@ def _checked_actions(answer: object, fleet: Fleet, name: str, time_s: float) -> 
         shape: tuple[int, ...] = (pools,)
         if field.name == "shares":
             shape = (len(fleet.models), *fleet.latency_s.shape)
+        elif field.name == "release_tokens":
+            shape = (len(fleet.models), len(fleet.regions))
         elif field.name == "moves":
             shape = (pools, pools)
         if array.shape != shape:

@@ -6,9 +6,9 @@ import json
 import sys
 import time
 
-from bench.field import autoscalers, power, roles, sharing
+from bench.field import autoscalers, power, prices, roles, sharing
 
-CAPABILITIES = (autoscalers, power, roles, sharing)
+CAPABILITIES = (autoscalers, power, prices, roles, sharing)
 
 
 def main() -> None:

@@ -159,6 +159,29 @@ class WindowPlan:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Shift:
+    """When and where deferrable work is done, in input tokens ``[p, l, r]``.
+
+    ``bound`` is a lower bound on the cost of any plan that does the work in time.
+    """
+
+    tokens: FloatArray  # to do in each period and serving region
+    arrived: FloatArray  # expected arrivals by period and home region
+    other_tps: FloatArray  # [p, l, r, w] demand of other tiers
+    bound: float
+    target: IntArray | None = None  # [p, l, r, g] a fleet that does the work
+
+    def times(self, factor: float) -> Shift:
+        """Return the shift with all demand times ``factor``."""
+        return Shift(
+            factor * self.tokens,
+            factor * self.arrived,
+            factor * self.other_tps,
+            factor * self.bound,
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class ScalingPlan:
     """Consecutive window plans: the replicas over time."""
 
@@ -181,6 +204,8 @@ class ScalingPlan:
     tiers: tuple[str, ...] = ()  # [k] of ``unserved_tps``
     unserved_tps: FloatArray | None = None  # [p, k, l] if capacity does not suffice
     policy: str = ""  # limited-mode policy, if one was needed
+    reserved: IntArray | None = None  # [r, t] GPUs paid in every period; None: not asked for
+    shift: Shift | None = None  # when deferrable work is done; None: as soon as there is room
 
     @property
     def target(self) -> IntArray:
@@ -206,6 +231,10 @@ class HorizonProblem:
     # GPUs meanwhile. The rest of the cold start is in start_usd.
     lead: int = 0
     lend_usd: FloatArray | None = None  # [l, r, g] hourly income from lending an instance
+    start: IntArray | None = None  # [p, l, r, g] a plan to begin the search from
+    # [r, t] price of a GPU-hour that is reserved for all periods, used or not. inf: no offer.
+    reserved_usd: FloatArray | None = None
+    on_demand_usd: FloatArray | None = None  # [r, t] price of a GPU-hour without a reservation
     # [r, r] share of a region's demand (row) that another region (column) may serve at the moment
     # of the joint peak. None: any share, within epsilon.
     reroute: FloatArray | None = None
@@ -293,6 +322,7 @@ class HorizonPlan:
     # [p, r, r] from home region (row) to serving region, at the joint peak
     rerouted_tps: FloatArray
     unserved_tps: FloatArray  # [p, k, l]
+    reserved: IntArray  # [r, t] GPUs
     objective: float
     fleet: float  # part of the objective for instances that are up
     bound: float  # lower bound on the cost of any plan

@@ -156,6 +156,8 @@ def allocate(
         deferred=np.full((m, r, t, 2), -1, np.int64),
         deferred_count=np.zeros(m, np.int64),
         deferred_home=np.zeros((m, r), np.int64),
+        release_tokens=np.full((m, r), np.inf),
+        released_tokens=np.zeros((m, r)),
         deferrable=np.array([tier.deferrable for tier in fleet.tiers], bool),
         priority_after=np.array([tier.urgent_after_s for tier in fleet.tiers], np.float64),
         started=np.zeros((len(pools), 4), np.int64),

@@ -199,11 +199,13 @@ def _earliest_urgent(state: Any, model: int, tier: int, t: float) -> int:
 def _release_deferred(state: Any, model: int, region: int, t: float) -> None:
     """Release deferred requests of a model to an endpoint that has room.
 
-    The request that becomes urgent first is released first.
+    The request that becomes urgent first is released first. A plan may limit the tokens by now.
     """
     if state.deferred_count[model] == 0:
         return
     for _ in range(released_count(state, model, region, t)):
+        if state.released_tokens[model, region] >= state.release_tokens[model, region]:
+            return
         first = _most_urgent(state, model, region)
         if first < 0:
             return
@@ -212,6 +214,7 @@ def _release_deferred(state: Any, model: int, region: int, t: float) -> None:
             state.clock[0].sees_queues and not need_not_wait(state, model, region, slot, first, t)
         ):
             return
+        state.released_tokens[model, region] += state.requests[first].isl
         _send(state, _pop_deferred(state, model, first), region, slot, t)
 
 

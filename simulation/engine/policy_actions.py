@@ -53,6 +53,8 @@ class Actor:
         state.clock["planned"] = actions.shares is not None
         if actions.shares is not None:
             self._set_shares(actions.shares)
+        if actions.release_tokens is not None:
+            _limit_releases(state, fleet, actions.release_tokens)
         lend, keep = self._off, self._keep
         if actions.lend is not None:
             lend = _pool_array(actions.lend, np.bool_, fleet, "lend")
@@ -97,6 +99,14 @@ class Actor:
             state.service_model[starts]
         ]
         self._shares = shares.copy()
+
+
+def _limit_releases(state: State, fleet: Fleet, tokens: FloatArray) -> None:
+    """Limit the tokens of deferred requests that each region releases, ``[models, regions]``."""
+    if tokens.shape != (len(fleet.models), len(fleet.regions)) or not np.all(tokens >= 0):
+        raise SimulationError("A policy's release_tokens must be >= 0, models by regions.")
+    starts = state.service_model >= 0
+    state.release_tokens[starts] = tokens[state.service_model[starts]]
 
 
 def _moves(stated: IntArray, fleet: Fleet) -> IntArray:

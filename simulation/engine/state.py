@@ -341,6 +341,9 @@ class State:
     deferred: Annotated[Array, "i8", "M, R, T, 2"]  # head and tail of the NIW queues by home region
     deferred_count: Annotated[Array, "i8", "M"]
     deferred_home: Annotated[Array, "i8", "M, R"]  # by home region
+    # input tokens of deferred requests that each region may release in all, and has released
+    release_tokens: Annotated[Array, "f8", "M, R"]
+    released_tokens: Annotated[Array, "f8", "M, R"]
     deferrable: Annotated[Array, "?", "T"]
     priority_after: Annotated[Array, "f8", "T"]
     started: Annotated[Array, "i8", "P, 4"]  # starts by source (engine.starts)

@@ -133,8 +133,10 @@ class Guarded(ScalingPolicy):
             guard.decide(observation.time_s, seen, self._guard)
         targets = self._guard.targets.astype(np.int64)
         if step.lent is None:
-            return Actions(targets, shares=step.shares)
-        return Actions(targets, lend=lent > 0, keep_lent=lent, shares=step.shares)
+            return Actions(targets, shares=step.shares, release_tokens=step.release)
+        return Actions(
+            targets, lend=lent > 0, keep_lent=lent, shares=step.shares, release_tokens=step.release
+        )
 
     def hold(self, time_s: float) -> Hold | None:
         return hold_step(self.schedule, time_s, self._guard)

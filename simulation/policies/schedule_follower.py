@@ -41,10 +41,11 @@ class ScheduleFollower(ScalingPolicy):
         self._schedule.observe(observation)
         step = self._schedule.step_at(observation.time_s)
         if step.lent is None:
-            return Actions(step.counts.copy(), shares=step.shares)
+            return Actions(step.counts.copy(), shares=step.shares, release_tokens=step.release)
         return Actions(
-            step.counts - step.lent, lend=step.lent > 0, keep_lent=step.lent, shares=step.shares
-        )
+            step.counts - step.lent, lend=step.lent > 0, keep_lent=step.lent, shares=step.shares,
+            release_tokens=step.release,
+        )  # fmt: skip
 
     def hold(self, time_s: float) -> Hold | None:
         return hold_step(self._schedule, time_s)

@@ -98,7 +98,7 @@ class UtilizationGated(ScalingPolicy):
             towards = [p for p in pools if short[p] * step > 0]
             if ends.move(targets, towards or pools, step):
                 self._rests_until[e] = now + self.cooldown_s
-        return Actions(targets, shares=planned.shares)
+        return Actions(targets, shares=planned.shares, release_tokens=planned.release)
 
     def gauge(self, observation: Observation) -> Gauge:
         return self._ends.gauge(observation, self.sees, self.scale_out_above, self.scale_in_below)

@@ -13,6 +13,7 @@ from planner.domain.pd.plan_ratios import StatedRatio, stated_ratios
 from planner.domain.planning.figures import PlanFigures, plan_figures
 from planner.domain.planning.marginal_values import marginal_values
 from planner.domain.planning.power_caps import plans_by_cap
+from planner.domain.planning.purchases import purchases, shift_figures
 from planner.domain.planning.spare_replicas import spare_of
 from planner.domain.preparation import planned_of, study_of
 from planner.domain.progress import Progress, part
@@ -104,7 +105,8 @@ def run(
     worth = marginal_values(study.plan_input, planned, scenario.seed, part(progress, 0.85, 0.95))
     spare = spare_of(study.plan_input, planned, part(progress, 0.95, 0.98))
     caps = plans_by_cap(study.plan_input, planned.load, part(progress, 0.98, 1.0))
-    figures = plan_figures(study.plan_input, planned.plan, worth, spare, caps)
+    mix, shift = purchases(study.plan_input, planned), shift_figures(study.plan_input, planned)
+    figures = plan_figures(study.plan_input, planned.plan, worth, spare, caps, mix, shift)
     level = scenario.assurance
     days = TestDays(study, scenario.test_days, scenario.seed)
     recommended = recommended_plan(

@@ -13,6 +13,7 @@ from planner.domain.planning.marginal_values import MarginalValues
 from planner.domain.planning.power_caps import CapPlan
 from planner.domain.planning.power_limits import PowerUse, power_use
 from planner.domain.planning.program import problem
+from planner.domain.planning.purchases import Purchase, ShiftFigures
 from planner.domain.planning.spare_replicas import PlanSpare
 from planner.domain.replicas import Replica, replica_of
 from planner.domain.serialise import KEY, MERGED, OPTIONAL, moment
@@ -63,6 +64,7 @@ class PlanTotals:
     starts: int
     stops: int
     energy_basis: str = ENERGY
+    embodied_kg: float | None = None  # CO2e of making the hardware, not part of carbon_kg
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +143,8 @@ class PlanFigures:
     spare: PlanSpare | None = field(default=None, metadata={OPTIONAL: True})  # likewise
     caps: tuple[CapPlan, ...] | None = field(default=None, metadata={OPTIONAL: True})  # likewise
     power: tuple[PowerUse, ...] | None = field(default=None, metadata={OPTIONAL: True})
+    mix: tuple[Purchase, ...] | None = field(default=None, metadata={OPTIONAL: True})  # likewise
+    shift: ShiftFigures | None = field(default=None, metadata={OPTIONAL: True})  # likewise
 
 
 def plan_figures(
@@ -149,6 +153,8 @@ def plan_figures(
     worth: MarginalValues | None = None,
     spare: PlanSpare | None = None,
     caps: tuple[CapPlan, ...] = (),
+    mix: tuple[Purchase, ...] = (),
+    shift: ShiftFigures | None = None,
 ) -> PlanFigures:
     """Return the result figures of a plan."""
     hardware, settings = inputs.hardware, inputs.settings
@@ -180,6 +186,10 @@ def plan_figures(
             carbon_kg=sum(totals.kg for totals in by_window) * hours,
             starts=sum(totals.starts for totals in by_window),
             stops=sum(totals.stops for totals in by_window),
+            embodied_kg=sum(totals.gpu_hours for totals in by_window)
+            * hours
+            * hardware.embodied_g_per_gpu_hour
+            / 1000,
         ),
         conflicts=tuple(dict.fromkeys(window.conflict for window in windows if window.conflict)),
         limited=plan.policy,
@@ -191,6 +201,8 @@ def plan_figures(
         spare=spare,
         caps=caps or None,
         power=power_use(first, plan.target) or None,
+        mix=mix or None,
+        shift=shift,
     )
 
 

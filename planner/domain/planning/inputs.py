@@ -14,7 +14,7 @@ from planner.domain.traffic.traffic import Traffic
 from planner.domain.traffic.window import Window
 from planner.inputs.scenario.build import Hardware
 from planner.inputs.scenario.settings import ALL, PlanSettings
-from planner.optimizer.problem import ScalingPlan
+from planner.optimizer.problem import ScalingPlan, Shift
 from simulation.arrays import FloatArray, IntArray
 
 
@@ -60,13 +60,15 @@ class Load:
     tier_tps: FloatArray | None = None  # [k, p, l, r, w], adding up to ``tps``
     # [p, l, r, w] means of the forecasts of interactive load
     expected_tps: FloatArray | None = None
+    shift: Shift | None = None  # when deferrable work is planned, if it follows prices
 
     def times(self, factor: float) -> Load:
         """Return the load with planned demand times ``factor``; ``expected_tps`` stays."""
         if factor == 1.0:
             return self
         tiers = None if self.tier_tps is None else self.tier_tps * factor
-        return replace(self, tps=self.tps * factor, tier_tps=tiers)
+        shift = None if self.shift is None else self.shift.times(factor)
+        return replace(self, tps=self.tps * factor, tier_tps=tiers, shift=shift)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -115,6 +115,7 @@ class Periods:
         lead = int(hardware.startup_s // period_s)
         rest = (hardware.startup_s - lead * period_s) / period_s
         usd = self.problems[0].usd_per_hour
+        offers = hardware.reserved_prices(settings.reserve) if settings.reserve else None
         return HorizonProblem(
             tuple(
                 replace(window, start_usd=window.usd_per_hour * rest) for window in self.problems
@@ -123,6 +124,9 @@ class Periods:
             names=self.names,
             lead=lead,
             lend_usd=None if lend is None else lend * usd * ~hardware.spot,
+            reserved_usd=None if offers is None else offers[0],
+            on_demand_usd=None if offers is None else offers[1],
+            start=None if self.load.shift is None else self.load.shift.target,
             budget_usd=settings.in_all.usd,
             carbon_kg=settings.in_all.carbon_kg,
             churn=settings.in_all.changes,
@@ -359,4 +363,6 @@ def _solve_together(periods: Periods, progress: Progress) -> ScalingPlan:
         tiers=(periods.load.tiers or ALL_TIERS) if why else (),
         unserved_tps=plan.unserved_tps if why else None,
         policy=(settings.limited or EXACT) if why else "",
+        reserved=plan.reserved if horizon.reserved_usd is not None else None,
+        shift=periods.load.shift,
     )

@@ -11,6 +11,7 @@ from planner.domain.planning.deferred_work import deferred_tps, level_deferred_t
 from planner.domain.planning.inputs import ForecastLoad, Load, PlanInput, PlannedWindow
 from planner.domain.planning.period_solver import Periods, solve_periods
 from planner.domain.planning.program import problem
+from planner.domain.planning.shifted_work import shifted_work, tps_of
 from planner.domain.progress import Progress, part
 from planner.domain.traffic.forecasts import MEAN, SeriesForecast, forecast_window
 from planner.domain.traffic.groups import (
@@ -21,7 +22,7 @@ from planner.domain.traffic.groups import (
     interactive,
 )
 from planner.domain.traffic.window import DAY_S, Window
-from planner.inputs.scenario.settings import ALL
+from planner.inputs.scenario.settings import ALL, CHEAPEST
 from planner.optimizer import solve_window
 from planner.optimizer.problem import FEASIBLE, OPTIMAL, ScalingPlan
 from simulation.arrays import BoolArray, FloatArray, IntArray
@@ -77,19 +78,27 @@ def load_of(inputs: PlanInput, forecasts: Sequence[SeriesForecast]) -> Load:
     names = list(dict.fromkeys(series.key.tier for series in forecasts)) or [INTERACTIVE]
     shape = (len(window.period_starts_s), *inputs.current.shape[:2], window.bins_per_period)
     tiers, expected = np.zeros((len(names) + 1, *shape)), np.zeros(shape)
+    shift = None
     for series in forecasts:
         m, r = traffic.models.index(series.key.model), traffic.regions.index(series.key.region)
         rate = series.planned.reshape(shape[0], shape[3]) / window.bin_s
         tiers[names.index(series.key.tier), :, m, r] = rate
         expected[:, m, r] += series.mean.reshape(shape[0], shape[3]) / window.bin_s
     if forecast.niw_buffer is None:
-        tiers[-1] = deferred_tps(inputs, tiers[:-1].sum(axis=0), at_once=all_at_once)
+        before = tiers[:-1].sum(axis=0)
+        if inputs.settings.defer == CHEAPEST:
+            shift = shifted_work(inputs, before)
+        tiers[-1] = (
+            deferred_tps(inputs, before, at_once=all_at_once)
+            if shift is None
+            else tps_of(shift.tokens, before, window.bin_s)
+        )
     else:
         niw = _deferrable_tps(inputs)
         if all_at_once:  # only the data before the first period is known
             niw = np.broadcast_to(niw[:1], niw.shape)
         tiers[-1] = forecast.niw_buffer * niw[..., None]
-    load = Load(tiers.sum(axis=0), expected_tps=expected)
+    load = Load(tiers.sum(axis=0), expected_tps=expected, shift=shift)
     if len(names) > 1:
         load = replace(load, tiers=(*names, DEFERRABLE), tier_tps=tiers)
     return load
@@ -208,11 +217,11 @@ def schedule_of(plan: ScalingPlan, window: Window) -> ScheduleTable:
     targets = _largest_active(plan.target, active)
     runs = np.searchsorted(window.period_starts_s - window.start_s, times, side="right") - 1
     shares = None if plan.shares is None else plan.shares[runs]
-    if plan.lent is None:
-        return ScheduleTable(times, targets, None, shares)
-    return ScheduleTable(
-        times, targets, targets - _largest_active(plan.target - plan.lent, active), shares
-    )
+    release = None if plan.shift is None else np.cumsum(plan.shift.tokens, axis=0)[runs]
+    lent = None
+    if plan.lent is not None:
+        lent = targets - _largest_active(plan.target - plan.lent, active)
+    return ScheduleTable(times, targets, lent, shares, release)
 
 
 def counts_over_time(counts: IntArray, window: Window) -> tuple[FloatArray, IntArray]:

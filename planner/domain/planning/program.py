@@ -11,7 +11,7 @@ from planner.domain.planning.power_limits import power_limits
 from planner.inputs.scenario.power import host_of, power_at_load
 from planner.optimizer.problem import PlanningProblem
 from simulation.arrays import FloatArray
-from simulation.fleet import Region
+from simulation.fleet import HOURS, Region
 
 HOUR_S = 3600.0
 
@@ -34,7 +34,11 @@ def problem(
     tp = np.ones((len(hardware.models), len(hardware.gpus)), np.int64)
     for cell, profile in hardware.profiles.items():
         tp[cell] = profile.tp
+    electricity = np.array([electricity_usd(r, start_s, period_s) for r in hardware.regions])
     usd_per_hour = tp[:, None, :] * hardware.usd_per_gpu_hour[None]
+    usd_per_hour = usd_per_hour + kw * electricity[None, :, None]
+    # A reclaimed spot replica is paid again until its replacement serves.
+    usd_per_hour = usd_per_hour * (1 + hardware.reclaims_per_hour * hardware.startup_s / HOUR_S)
     return PlanningProblem(
         models=tuple(model.name for model in hardware.models),
         regions=tuple(region.name for region in hardware.regions),
@@ -52,7 +56,7 @@ def problem(
         weights=inputs.settings.weights,
         kw=kw,
         power_kw=power_limits(hardware, kw),
-        kg_per_kwh=np.array([_carbon(r, start_s, period_s) for r in hardware.regions]) / 1000,
+        kg_per_kwh=np.array([carbon_g(r, start_s, period_s) for r in hardware.regions]) / 1000,
         budget_usd=inputs.settings.each_hour.usd,
         carbon_kg=inputs.settings.each_hour.carbon_kg,
         churn=inputs.settings.each_hour.changes,
@@ -95,7 +99,16 @@ def instance_kw(inputs: PlanInput) -> FloatArray:
     return kw
 
 
-def _carbon(region: Region, start_s: float | None, period_s: float) -> float:
+def electricity_usd(region: Region, start_s: float | None, period_s: float) -> float:
+    """Return the price of electricity over the period in USD per kWh, by UTC hour."""
+    by_hour = np.array(region.electricity_usd_per_kwh)
+    if start_s is None:
+        return float(by_hour.mean())
+    hours = np.arange(max(1, int(np.ceil(period_s / HOUR_S)))) + int(start_s // HOUR_S)
+    return float(by_hour[hours % HOURS].mean())
+
+
+def carbon_g(region: Region, start_s: float | None, period_s: float) -> float:
     """Return the g CO2e per kWh over the period, by UTC hour if hourly values are known."""
     if region.carbon_hourly_g_per_kwh is None or start_s is None:
         return region.carbon_g_per_kwh

@@ -96,6 +96,7 @@ def by_clock(study: Study, plan: ScalingPlan, load: Load) -> FollowedPlan:
         study.pools(scheduled.targets),
         None if scheduled.lent is None else study.pools(scheduled.lent),
         None if scheduled.shares is None else _of_fleet(study, scheduled.shares),
+        None if scheduled.release is None else _of_fleet(study, scheduled.release, -2),
     )
     return _followed_plan(study, schedule, lambda: plan, load)
 
@@ -116,10 +117,10 @@ def _followed_plan(
     )
 
 
-def _of_fleet(study: Study, shares: FloatArray) -> FloatArray:
-    """Return ``shares [..., l, r, r]`` of the models with pools, ordered as ``Fleet.models``."""
+def _of_fleet(study: Study, by_model: FloatArray, axis: int = -3) -> FloatArray:
+    """Return the rows of the models with pools on ``axis``, ordered as ``Fleet.models``."""
     models = list(dict.fromkeys(m for m, _, _ in study.hardware.pool_index))
-    return np.asarray(shares[..., models, :, :])
+    return np.take(by_model, models, axis)
 
 
 def _key(current: IntArray) -> bytes:

@@ -22,6 +22,7 @@ from planner.domain.replay.policy_context import (
     policy_context_of,
 )
 from planner.domain.replay.replica_loss import survival_gap
+from planner.domain.replay.reserved_cost import with_reserved
 from planner.domain.replay.serving_capacity import capacity_table, survives
 from planner.domain.sizing.sizing import Sizes
 from planner.domain.study import NO_DETAIL, PolicyRun, Setting, Study
@@ -170,13 +171,16 @@ def replayed(
     if detailed or options.spare or study.settings.plan.spare:
         survival = survives(study, result.series, serving)
     summary = summarise_replay(result, brief=not detailed)
+    plan = ready.plan() if ready.plan else None
+    if plan is not None:
+        summary = with_reserved(study, summary, result, plan)
     return PolicyRun(
         policy.key,
         policy.title,
         summary,
         result.fleet,
         result.series,
-        ready.plan() if ready.plan else None,
+        plan,
         detail,
         swing=metered.swing,
         settings=settings_of(policy, metered, fleet, result.series, labels),

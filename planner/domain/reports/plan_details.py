@@ -10,6 +10,7 @@ from planner.domain.planning.figures import PlanFigures, PlanTotals
 from planner.domain.planning.marginal_values import MarginalValues
 from planner.domain.planning.power_caps import CapPlan
 from planner.domain.planning.power_limits import PowerUse
+from planner.domain.planning.purchases import Purchase, ShiftFigures
 from planner.domain.report import (
     Axis,
     Block,
@@ -36,6 +37,10 @@ def plan_sections(plan: PlanFigures | None) -> Iterator[Section]:
     if plan.totals is not None:
         yield _totals(plan, plan.totals)
     yield from _constraints(plan)
+    if plan.shift is not None:
+        yield _shift(plan.shift, plan.unit)
+    if plan.mix:
+        yield _mix(plan.mix)
     if plan.power:
         yield _power(plan.power)
     if plan.caps:
@@ -55,6 +60,53 @@ def plan_sections(plan: PlanFigures | None) -> Iterator[Section]:
         yield Section("Load split between variants", (rows,), "Variants", folded=True)
     if plan.worth is not None:
         yield _worth(plan.worth)
+
+
+def _mix(mix: Sequence[Purchase]) -> Section:
+    """Return the GPUs that the plan pays for, by market."""
+    rows = table(
+        mix,
+        (Head("Region"), lambda row: row.region),
+        (Head("GPU type", wide=2), lambda row: row.gpu),
+        (Head("Market"), lambda row: row.market.replace("_", "-")),
+        (Head("Peak GPUs", Form.COUNT), lambda row: row.gpus),
+        (Head("Paid", Form.NUMBER, "GPU-hours"), lambda row: row.gpu_hours),
+        (Head("Used", Form.SHARE), lambda row: row.used_share),
+        (Head("Price per GPU-hour", Form.NUMBER, "$"), lambda row: row.usd_per_gpu_hour),
+        (Head("Cost", Form.NUMBER, "$"), lambda row: row.usd),
+        note="Without electricity and starts. Reserved GPUs are paid in every hour.",
+    )
+    return Section("Reserved, on-demand and spot GPUs", (rows,), "Markets")
+
+
+def _shift(shift: ShiftFigures, unit: str) -> Section:
+    """Return when and where deferrable work is done, and what that saves."""
+    facts = Facts((
+        Fact("Saving", shift.saving, form=Form.SHARE, note="against no moves and no reserved GPUs"),
+        Fact("Moved work", shift.moved_share, form=Form.SHARE, note="at least"),
+        Fact("Linear bound", shift.bound, unit),
+        Fact("Cost over the bound", shift.over_bound, form=Form.NUMBER),
+    ))  # fmt: skip
+    series = []
+    for region in dict.fromkeys(row.region for row in shift.hours):
+        own = [row for row in shift.hours if row.region == region]
+        times = tuple(row.period for row in own)
+        for label, values, role in (
+            (f"Planned, {region}", tuple(row.planned for row in own), Role.RECOMMENDED),
+            (f"Arriving, {region}", tuple(row.arrived for row in own), Role.DEMAND),
+        ):
+            series.append(Series(label, times, values, role, Shape.STEP))
+    chart = Chart("Deferrable work", Axis(), Axis("Input tokens"), tuple(series))
+    rows = table(
+        shift.hours,
+        (Head("Period", Form.MOMENT, wide=2), lambda row: row.period),
+        (Head("Region"), lambda row: row.region),
+        (Head("Arriving", Form.NUMBER, "input tokens"), lambda row: row.arrived),
+        (Head("Planned", Form.NUMBER, "input tokens"), lambda row: row.planned),
+        (Head("Electricity", Form.NUMBER, "$/kWh"), lambda row: row.usd_per_kwh),
+        (Head("Carbon", Form.NUMBER, "g/kWh"), lambda row: row.g_per_kwh),
+    )
+    return Section("Deferrable work", (facts, chart, rows), "Deferrable work")
 
 
 def _power(uses: Sequence[PowerUse]) -> Section:
@@ -134,6 +186,7 @@ def _totals(plan: PlanFigures, totals: PlanTotals) -> Section:
         Fact("Planned GPU-hours", totals.gpu_hours),
         Fact("Energy at rated load", totals.kwh, "kWh", note=f"modelled: {totals.energy_basis}"),
         Fact("Carbon at rated load", totals.carbon_kg, "kg"),
+        Fact("Embodied carbon", totals.embodied_kg, "kg", note="of making the hardware"),
         Fact("Starts and stops", f"{totals.starts:,} and {totals.stops:,}"),
     ]
     if plan.lent_gpu_hours is not None:

@@ -86,6 +86,7 @@ class Hardware:
     provenance: tuple[tuple[str, Provenance], ...]  # fact, source
     rack_kw: FloatArray  # [r] power limit of a rack, without PUE; inf: none
     gpus_per_rack: IntArray  # [r, t]
+    embodied_g_per_gpu_hour: float
     committed: tuple[CommittedPrice, ...] = ()
     # [l, tiers] whether a model has traffic of a tier; None: not known
     asked: BoolArray | None = None
@@ -190,6 +191,25 @@ class Hardware:
         """Return the role of column ``g`` as in documents: "mixed", "prefill" or "decode"."""
         return SHOWN[self.columns[g].role]
 
+    def reserved_prices(self, term: str) -> tuple[FloatArray, FloatArray]:
+        """Return USD per GPU-hour reserved for ``term``, and on demand, ``[r, t]`` each.
+
+        Without an offer, and for spot, the reserved price is infinite.
+        """
+        shape = len(self.regions), len(self.gpu_types)
+        reserved, on_demand = np.full(shape, np.inf), np.zeros(shape)
+        offers = {
+            (offer.region, offer.gpu): offer for offer in self.committed if offer.term == term
+        }
+        for g, column in enumerate(self.columns):
+            t = column.gpu
+            on_demand[:, t] = self.usd_per_gpu_hour[:, g]
+            for r, region in enumerate(self.regions):
+                offer = offers.get((region.name, self.gpu_types[t].name))
+                if offer is not None and not column.spot:
+                    reserved[r, t] = offer.usd_per_gpu_hour
+        return reserved, on_demand
+
     @property
     def pool_index(self) -> list[tuple[int, int, int]]:
         """Return (l, r, g) of each pool of ``fleet``, in the order of its pools."""
@@ -223,6 +243,7 @@ class Hardware:
                 spot=self.columns[g].spot,
                 reclaims_per_hour=float(self.reclaims_per_hour[r, g]),
                 lend_share=None if self.columns[g].spot else self.lend_share,
+                embodied_g_per_gpu_hour=self.embodied_g_per_gpu_hour,
                 **self._serving(m, g),
                 link=self.links.get((m, g)),
             )
@@ -348,6 +369,7 @@ def build_hardware(
         routing=Routing(**scenario.fleet.routing.model_dump()),
         provenance=tuple(facts),
         **_power_limits(scenario, types),
+        embodied_g_per_gpu_hour=scenario.fleet.embodied_g_per_gpu_hour,
         committed=tuple(committed),
     )
 

@@ -13,7 +13,7 @@ from planner.inputs.catalogue.hardware import known_as as gpu_known_as
 from planner.inputs.catalogue.price_lists import OwnPrice
 from planner.inputs.scenario.schema import Region as RegionSection
 from planner.inputs.scenario.user_facts import NO_USER_FACTS, UserFacts
-from simulation.fleet import Region
+from simulation.fleet import HOURS, Region
 from simulation.performance.specs import Provenance
 
 DEFAULT_PUE = 1.2  # if neither the scenario nor the catalogue has one
@@ -38,7 +38,9 @@ def region_of(section: RegionSection, facts: Facts) -> Region:
         pue, source = DEFAULT_PUE, Provenance("assumed", "no PUE given")
     facts.append((f"PUE in {section.name}", source))
     site_kw = section.power.site_kw if section.power else None
-    return Region(section.name, carbon, pue, hourly, site_kw or inf)
+    usd = section.electricity_usd_per_kwh
+    by_hour = tuple(usd) if isinstance(usd, list) else (usd,) * HOURS
+    return Region(section.name, carbon, pue, hourly, site_kw or inf, by_hour)
 
 
 def _carbon(

@@ -22,6 +22,7 @@ MEASURE = {"cost": "usd", "gpu-hours": "gpu_hours", "energy": "kwh", "carbon": "
 UNITS = {"usd": "$", "gpu_hours": "GPU-hours", "kwh": "kWh", "kg": "kg CO2"}
 WEIGHTED = "weighted"
 ALL = "all"  # periods in one program
+CHEAPEST = "cheapest"  # objective.defer
 MONTH_S = 365.25 / 12 * 86_400
 
 
@@ -130,6 +131,8 @@ class PlanSettings:
     criticality: str  # of greedy choices: tier (each tier of a model) or model
     model_worth: FloatArray  # [l] worth of a token
     tier_worth: dict[str, float]  # tiers with a worth other than 1
+    defer: str  # when deferrable work is planned: evenly until urgent, or at the lowest price
+    reserve: str | None  # term of the committed price at which GPUs may be reserved
     by_utility: bool  # the utility of tiers decides, as no worth of a tier is stated
     solver: str
     gap: float
@@ -237,6 +240,8 @@ def _plan(scenario: Scenario) -> PlanSettings:
         criticality=objective.criticality,
         model_worth=np.array([priorities.models.get(model.name, 1.0) for model in scenario.models]),
         tier_worth=priorities.tiers,
+        defer=objective.defer,
+        reserve=objective.reserve,
         by_utility=objective.limited is not None
         and not priorities.tiers
         and any(tier.utility > 0 for tier in scenario.tiers),

@@ -9,15 +9,17 @@ import numpy as np
 from planner.optimizer.figures import fleet_usd
 from planner.optimizer.objective import per_hour, per_start, price
 from planner.optimizer.problem import MEASURES, HorizonPlan, HorizonProblem, Totals, WindowPlan
+from planner.optimizer.reservations import cheapest_reservation, reservation_usd
 from simulation.arrays import IntArray
 
 
 def totals(problem: HorizonProblem, target: IntArray, lent: IntArray) -> tuple[Totals, ...]:
     """Return each period's use of every measure by instances that are up or starting.
 
-    Income from lent instances is deducted.
+    Income from lent instances is deducted, and so is the saving by reserved GPUs.
     """
     begun, moved = problem.asked_for(target), problem.changes(target)
+    reserved = reservation_usd(problem, target, cheapest_reservation(problem, target))
     out = []
     for period, window in enumerate(problem.windows):
         starting = begun[max(0, period - problem.lead + 1) : period + 1].sum(axis=0)
@@ -32,6 +34,7 @@ def totals(problem: HorizonProblem, target: IntArray, lent: IntArray) -> tuple[T
         )
         if problem.lend_usd is not None:
             usd -= float((problem.lend_usd * lent[period]).sum()) * problem.hours
+        usd += float(reserved[period]) * problem.hours
         up, down = np.maximum(0, moved[period]).sum(), np.maximum(0, -moved[period]).sum()
         out.append(Totals(usd, gpu_hours, kwh, kg, int(up), int(down)))
     return tuple(out)

@@ -19,6 +19,7 @@ from planner.optimizer.problem import INFEASIBLE, Binding, HorizonPlan, HorizonP
 from planner.optimizer.program.conflict import conflicting_set
 from planner.optimizer.program.search import Effort, Search
 from planner.optimizer.program.variables import Draft
+from planner.optimizer.reservations import cheapest_reservation
 from planner.optimizer.roles import carried_tps
 from planner.optimizer.solvers import Solution
 from planner.optimizer.validation import validate_horizon
@@ -62,11 +63,17 @@ def solve_horizon(
 
 
 def _start_plan(search: Search) -> FloatArray | None:
-    """Return the variables of a plan made period by period, or None if the program is small.
+    """Return the variables of the stated plan, or of one made period by period.
+
+    None if the program is small.
 
     Also None with ``reroute`` or ``priority``, or if that plan breaks a row of the program.
     """
     problem = search.draft.problem
+    if problem.start is not None:
+        values = search.draft.values_of(problem.start)
+        if search.program.keeps(values):
+            return values
     unfit = problem.reroute is not None or problem.priority is not None
     if unfit or len(search.program.cost) < BEGIN_FROM:
         return None
@@ -100,9 +107,10 @@ def _plan_of_solution(
         )
     objective, fleet = costs(problem, target, lent)
     bound = 0.0
-    if values is not None and problem.lend_usd is None:
+    earns = problem.lend_usd is not None or problem.reserved_usd is not None
+    if values is not None and not earns:
         bound = min(objective, true_bound(problem.windows, solved.bound))
-    elif values is not None:  # lending may earn more than everything else costs
+    elif values is not None:  # what lending earns is no part of the fleet's cost
         bound = min(objective, solved.bound - STICKINESS * fleet)
     for array in (target, lent):
         array.setflags(write=False)
@@ -113,6 +121,7 @@ def _plan_of_solution(
         asked=problem.asked_for(target),
         rerouted_tps=rerouted_tps(problem, target - lent),
         unserved_tps=short,
+        reserved=cheapest_reservation(problem, target),
         objective=objective,
         fleet=fleet,
         bound=bound,

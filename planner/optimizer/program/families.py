@@ -143,6 +143,20 @@ def capacity(draft: Draft) -> None:
         draft.builder.add("capacity", entries, -INF, gpus.ravel(), gpus.size, words)
 
 
+def reservations(draft: Draft) -> None:
+    """Add  used[p]  <=  reserved  and  used[p]  <=  sum gpus (x + starting)  for every p, r, t."""
+    if draft.reserved is None or draft.used is None:
+        return
+    window, rows = draft.problem.first, np.arange(len(draft.reserved))
+    row = draft.region * window.capacity_gpus.shape[1] + window.rows[draft.column]
+    size = window.gpus_per_instance[draft.model, draft.column]
+    for period, used in enumerate(draft.used):
+        entries: list[Entry] = [(rows, draft.reserved, 1.0), (rows, used, -1.0)]
+        draft.builder.add("reserved", entries, 0.0, INF, len(rows))
+        entries = [(row, draft.x[period], size), *draft.starting(period, row, size)]
+        draft.builder.add("reserved", [*entries, (rows, used, -1.0)], 0.0, INF, len(rows))
+
+
 def power(draft: Draft) -> None:
     """Add  sum kw (x + starting)  <=  power_kw[r,t]  for every p and every rack and site limit."""
     for period, window in enumerate(draft.problem.windows):
@@ -303,6 +317,7 @@ FAMILIES = (
     global_coverage,
     without_a_region,
     capacity,
+    reservations,
     power,
     lending,
     minimum,

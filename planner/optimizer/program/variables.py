@@ -11,6 +11,7 @@ from planner.optimizer.objective import per_hour, per_start, price, start_cost
 from planner.optimizer.pools import is_nonlinear
 from planner.optimizer.problem import HorizonProblem
 from planner.optimizer.program.pools import Pools
+from planner.optimizer.reservations import cheapest_reservation, gpus_in_use
 from planner.optimizer.roles import Side, carried_tps, role_sides
 from planner.optimizer.solvers.arrays import Builder, Entry
 from simulation.arrays import FloatArray, IntArray
@@ -32,6 +33,8 @@ class Draft:
     x: IntArray  # [p, n] integer: instances up
     starts: IntArray  # [p, n] integer: starts requested, up ``lead`` periods later
     lent: IntArray | None  # [p, n] integer: instances lent; None without lending
+    reserved: IntArray | None  # [r * t] GPUs reserved; None without an offer
+    used: IntArray | None  # [p, r * t] those of them in use
     served: IntArray | None  # [p, l * r] tokens/s that every side carries; None with one side
     short: IntArray | None  # [k, p, l * r] unserved local need; None if all must be served
     beyond: IntArray | None  # [k, p, l] unserved joint peak beyond the local needs
@@ -70,12 +73,20 @@ class Draft:
         starts = builder.grid(
             shape, cost=once * hours, upper=np.where(in_time, np.inf, 0.0), integral=True
         )
-        lent = served = short = beyond = None
+        lent = served = short = beyond = reserved = used = None
         if problem.lend_usd is not None:
             earns = problem.lend_usd[cell] * first.weights.usd * hours
             lent = builder.grid(
                 shape, cost=-earns, upper=np.where(earns > 0, np.inf, 0.0), integral=True
             )
+        if problem.reserved_usd is not None and problem.on_demand_usd is not None:
+            offered = np.isfinite(problem.reserved_usd).ravel()
+            gpus = np.where(offered, first.capacity_gpus.ravel(), 0)
+            usd = np.where(offered, problem.reserved_usd.ravel(), 0.0)
+            span = first.weights.usd * hours
+            reserved = builder.grid(gpus.shape, cost=usd * span * periods, upper=gpus)
+            saved = problem.on_demand_usd.ravel() * span
+            used = builder.grid((periods, *gpus.shape), cost=-saved, upper=gpus)
         straight = Pools.straight(first.theta_tps[cell[0], cell[2]])
         bends = is_nonlinear(first).any()
         gone = sorted({int(lost) for side in role_sides(first) for lost in side.lost})
@@ -92,7 +103,8 @@ class Draft:
             regional = problem.own_demand.reshape(len(problem.demand), periods, -1)
             short = builder.grid(regional.shape, upper=regional)
             beyond = builder.grid(problem.joint_demand.shape, upper=problem.joint_demand)
-        return cls(problem, builder, *cell, tuple(pools), x, starts, lent, served, short, beyond)
+        return cls(problem, builder, *cell, tuple(pools), x, starts, lent, reserved, used, served,
+                   short, beyond)  # fmt: skip
 
     @property
     def cell(self) -> tuple[IntArray, IntArray, IntArray]:
@@ -164,6 +176,12 @@ class Draft:
         entries += self.starting(period, 0, hourly)
         if measure == "usd" and self.lent is not None and self.problem.lend_usd is not None:
             entries.append((0, self.lent[period], -self.problem.lend_usd[self.cell]))
+        if measure == "usd" and self.reserved is not None and self.used is not None:
+            paid, saved = self.problem.reserved_usd, self.problem.on_demand_usd
+            assert paid is not None
+            assert saved is not None
+            paid = np.where(np.isfinite(paid), paid, 0.0)
+            entries += [(0, self.reserved, paid.ravel()), (0, self.used[period], -saved.ravel())]
         return entries
 
     def changed(self, period: int) -> tuple[list[Entry], float]:
@@ -196,6 +214,11 @@ class Draft:
         values[self.starts] = self.problem.asked_for(target)[cell]
         if self.lent is not None:
             values[self.lent] = (target - serving)[cell]
+        if self.reserved is not None and self.used is not None:
+            gpus = cheapest_reservation(self.problem, target)
+            values[self.reserved] = gpus.ravel()
+            in_use = np.minimum(gpus, gpus_in_use(self.problem, target))
+            values[self.used] = in_use.reshape(len(target), -1)
         for period, by_lost in enumerate(self.pools):
             for pools in by_lost.values():
                 pools.fill(values, serving[period][self.cell])

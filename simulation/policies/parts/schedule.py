@@ -64,13 +64,15 @@ class ScheduleTable:
 
     ``lent`` has the shape of ``targets``. It is the part of them that is lent as spot and serves
     nothing. ``shares [steps, models, regions, regions]`` are the shares of each home region's
-    tokens by serving region.
+    tokens by serving region. ``release [steps, models, regions]`` are tokens of deferred requests
+    (``Actions.release_tokens``).
     """
 
     times_s: FloatArray
     targets: IntArray
     lent: IntArray | None
     shares: FloatArray | None = None
+    release: FloatArray | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -78,12 +80,13 @@ class ScheduleStep:
     """Instances of each pool, ``counts [pools]``. ``lent`` of them serve nothing.
 
     ``shares [models, regions, regions]`` are the shares of each home region's tokens by serving
-    region (``Actions.shares``).
+    region (``Actions.shares``). ``release [models, regions]`` is ``Actions.release_tokens``.
     """
 
     counts: IntArray
     lent: IntArray | None = None
     shares: FloatArray | None = None
+    release: FloatArray | None = None
 
 
 class Schedule(Protocol):
@@ -120,7 +123,8 @@ def hold_step(schedule: Schedule, time_s: float, guarded: Guard | None = None) -
 class FixedSchedule:
     """A fixed schedule: ``targets[i]`` instances per pool from ``times_s[i]`` on.
 
-    Shapes are ``[steps]`` and ``[steps, pools]``. ``lent`` and ``shares`` have a row per step too.
+    Shapes are ``[steps]`` and ``[steps, pools]``. ``lent``, ``shares`` and ``release`` have a row
+    per step too.
     Before the first step the fleet keeps its initial instances. Raises SimulationError, naming
     ``policy``, for wrong shapes.
     """
@@ -132,10 +136,11 @@ class FixedSchedule:
         targets: Counts,
         lent: IntArray | None = None,
         shares: FloatArray | None = None,
+        release: FloatArray | None = None,
     ) -> None:
         self._steps = Steps(policy, "targets", times_s, targets)
         self._lent = None if lent is None else np.array(lent, np.int64)
-        self._shares = shares
+        self._shares, self._release = shares, release
         counts = self._steps.counts
         if self._lent is not None and not (
             self._lent.shape == counts.shape and np.all(self._lent <= counts)
@@ -155,7 +160,9 @@ class FixedSchedule:
         if step < 0:
             return ScheduleStep(counts, lent)
         shares = None if self._shares is None else self._shares[step]
-        return ScheduleStep(counts, None if self._lent is None else self._lent[step].copy(), shares)
+        release = None if self._release is None else self._release[step]
+        lent = None if self._lent is None else self._lent[step].copy()
+        return ScheduleStep(counts, lent, shares, release)
 
     def next_change_s(self, time_s: float) -> float:
         return _next_after(self._steps.times_s, time_s)

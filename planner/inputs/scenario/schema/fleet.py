@@ -8,7 +8,7 @@ from pydantic import Field
 
 from planner.inputs.scenario.schema.hardware import PowerCap
 from planner.inputs.scenario.schema.serving import Routing
-from planner.schema_types import Count, Delay, Name, PeakGb, Precision, Role, Section
+from planner.schema_types import Count, Delay, Grams, Name, PeakGb, Precision, Role, Section
 
 
 class Replicas(Section):
@@ -82,4 +82,7 @@ class Fleet(Section):
     retries: Annotated[int, Field(ge=0, le=100)] = 1
     routing: Routing = Routing()  # how requests find a replica
     sharing: Sharing = Sharing()  # how models come onto GPUs that they share
+    # Embodied carbon in g CO2e per GPU-hour. Default: 318 kg of an A100 with its share of the
+    # server (Chien et al., HotCarbon 2023), over five years.
+    embodied_g_per_gpu_hour: Grams = 7.3
     minimum: Count = 1  # replicas per model and region, if today states none

@@ -128,6 +128,11 @@ class Objective(Section):
     criticality: Literal["tier", "model"] = "tier"
     # one: each period on the forecast of its decision. all: the whole window at once.
     periods: Periods = "one"
+    # Deferrable work: even until it is urgent, or in the cheapest periods and regions before.
+    # cheapest needs periods: all.
+    defer: Literal["even", "cheapest"] = "even"
+    # Committed price at which the plan may reserve GPUs for the window; needs periods: all.
+    reserve: Literal["one_year", "three_years"] | None = None
     # Income of a lent replica as a share of its price; needs periods: all.
     lend_share: Annotated[float, Field(ge=0, le=1)] | None = None
     epsilon: Share = 0.8  # share of a region's peak served in the region
@@ -148,8 +153,11 @@ class Objective(Section):
         of_window = [
             n for n in ("usd", "carbon_kg", "changes") if getattr(self.limits, n) is not None
         ]
-        if self.periods == "one" and (of_window or self.lend_share is not None):
-            names = ", ".join([f"limits.{name}" for name in of_window] or ["lend_share"])
+        of_window = [f"limits.{name}" for name in of_window]
+        of_window += [name for name in ("lend_share", "reserve") if getattr(self, name) is not None]
+        of_window += ["defer: cheapest"] if self.defer == "cheapest" else []
+        if self.periods == "one" and of_window:
+            names = ", ".join(of_window)
             raise ValueError(f"{names} is about the whole window. Give periods: all with it")
         if self.reroute is not None and self.limited not in (None, "Exact"):
             raise ValueError("only limited: Exact keeps to reroute. Give that, or leave one out")

@@ -81,6 +81,8 @@ class Region(Section):
     carbon_g_per_kwh: Grams | Annotated[list[Grams], Field(min_length=24, max_length=24)] | None = (
         None
     )
+    # Electricity in USD per kWh, or 24 values by UTC hour. Default: in the GPU price.
+    electricity_usd_per_kwh: Usd | Annotated[list[Usd], Field(min_length=24, max_length=24)] = 0.0
     pue: Annotated[float, Field(ge=1, le=10)] | None = None  # power usage effectiveness
     latency_ms: dict[Name, LatencyMs] = {}  # latency one way, to other regions
     topology: Topology | None = None  # tree of switches; default: derived from the capacity

@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 
-from planner.domain.kinds import compare, pareto, plan
+from planner.domain.kinds import compare, pareto, plan, simulate
 from planner.domain.options import options_of
+from planner.domain.outcome import REQUESTS
 from planner.domain.progress import silent
 from planner.domain.traffic.sources import StoredTrace
 from planner.domain.whatif.objectives import pair_of
@@ -90,6 +92,58 @@ def test_each_power_cap_has_a_plan_with_its_energy(stored: dict[str, StoredTrace
     assert capped["gpu_hours"] >= free["gpu_hours"]
     for row in (free, capped):
         assert row["usd"] > 0 and row["ttft_ms"] <= 1000 and row["conflict"] == ""
+
+
+SHIFT: dict[str, Any] = {
+    "tiers": [TIERS[0], {"name": "batch", "e2e_ms": 14_400_000, "deferrable": True,
+                         "priority_after_s": 14_400}],
+    # dear until 04:00 UTC
+    "regions": [EAST | {"electricity_usd_per_kwh": [10.0] * 4 + [0.01] * 20,
+                        "committed": {"G": {"one_year": 1.5}}}],
+    "traffic__sources": [source(tiers={"chat": 0.3, "batch": 0.7})],
+    "horizon": {"start": "2024-05-13T02:00:00Z", "duration_s": 14_400, "period_s": 3600},
+}  # fmt: skip
+FOLLOWS = {"periods": "all", "defer": "cheapest", "reserve": "one_year"}
+
+
+def test_deferrable_work_waits_for_the_cheap_hours(stored: dict[str, StoredTrace]) -> None:
+    even = planned(stored, **SHIFT, objective={"periods": "all"})
+    cheap = planned(stored, **SHIFT, objective=FOLLOWS)
+    hours = cheap["shift"]["hours"]
+    assert [row["usd_per_kwh"] for row in hours] == [10.0, 10.0, 0.01, 0.01]
+    arrived, done = (sum(row[name] for row in hours) for name in ("arrived", "planned"))
+    assert done == pytest.approx(arrived)
+    assert hours[0]["planned"] + hours[1]["planned"] < hours[2]["planned"]
+    assert cheap["objective"] < min(even["objective"], cheap["shift"]["on_arrival"])
+    assert cheap["shift"]["bound"] <= cheap["objective"]
+    (reserved, *_), totals = cheap["mix"], cheap["totals"]
+    assert (reserved["market"], reserved["usd_per_gpu_hour"]) == ("reserved", 1.5)
+    assert reserved["gpu_hours"] == 4 * reserved["gpus"]
+    assert totals["embodied_kg"] == pytest.approx(totals["gpu_hours"] * 7.3 / 1000)
+
+
+def test_moved_work_is_done_in_its_hours_and_in_time(stored: dict[str, StoredTrace]) -> None:
+    batch = SHIFT["tiers"][1] | {"e2e_ms": 21_600_000}
+    run = simulate.run(
+        asked(**SHIFT | {"tiers": [TIERS[0], batch]}, objective=FOLLOWS),
+        stored, simulate.Options(policy="lt-i", requests=True), progress=silent,
+    )  # fmt: skip
+    row = run.document["policies"]["lt-i"]
+    assert row["arrived"] == row["completed"] + row["rejected"] + row["unfinished"]
+    assert row["slo_attainment"]["batch"] == 1.0
+    assert 0 < row["reserved_usd"] < row["cost_usd"]
+    requests = run.tables[REQUESTS].filter(pl.col("tier") == "batch")
+    assert requests["met"].all()
+    # None of it is urgent within the window, so no hour does more than planned by then.
+    plan = planned(stored, **SHIFT | {"tiers": [TIERS[0], batch]}, objective=FOLLOWS)
+    begun_s = (requests["arrival"] - requests["arrival"].min()).dt.total_seconds() + (
+        requests["ttft_ms"] / 1000
+    )
+    most = 0.0
+    for hour, row in enumerate(plan["shift"]["hours"]):
+        most += row["planned"]
+        done = float(requests["input_tokens"].filter(begun_s < 3600 * hour + 3590).sum())
+        assert done <= most + 10 * float(requests["input_tokens"].max())
 
 
 def test_less_carbon_takes_less_carbon_and_more_money(stored: dict[str, StoredTrace]) -> None:

@@ -1,0 +1,141 @@
+"""State what a plan buys, on which market, and when it does deferrable work."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+import numpy as np
+
+from planner.domain.planning.inputs import PlanInput, PlannedWindow
+from planner.domain.planning.period_solver import Periods, solve_periods
+from planner.domain.planning.program import carbon_g, electricity_usd
+from planner.domain.planning.shifted_work import on_arrival
+from planner.domain.progress import silent
+from planner.domain.serialise import moment
+from planner.errors import Infeasible
+from planner.optimizer.problem import Shift
+from planner.optimizer.reservations import gpus_in_use
+
+RESERVED, ON_DEMAND, SPOT = "reserved", "on_demand", "spot"
+
+
+@dataclass(frozen=True, slots=True)
+class Purchase:
+    """GPUs of one type that a plan pays for in a region, on one market.
+
+    Electricity is not included. Reserved GPUs are paid in all hours.
+    """
+
+    region: str
+    gpu: str
+    market: str  # reserved, on_demand or spot
+    gpus: int  # highest count
+    gpu_hours: float  # paid
+    used_share: float  # of the paid hours
+    usd_per_gpu_hour: float
+    usd: float
+
+
+@dataclass(frozen=True, slots=True)
+class WorkHour:
+    """Deferrable work of a region in one period, in input tokens."""
+
+    period: datetime
+    region: str
+    arrived: float  # expected
+    planned: float
+    usd_per_kwh: float
+    g_per_kwh: float  # carbon intensity
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ShiftFigures:
+    """Deferrable work that a plan moves, and its cost against a bound and against no moves.
+
+    ``moved_share`` is the share of the work done in another period or region than that of its
+    arrival, as a lower estimate: totals of periods and regions are compared.
+    """
+
+    bound: float  # lower bound on the objective, by the linear relaxation
+    over_bound: float | None  # objective over the bound
+    on_arrival: float | None  # objective without moves and without reserved GPUs
+    saving: float | None  # share of it
+    moved_share: float
+    hours: tuple[WorkHour, ...]
+
+
+def purchases(inputs: PlanInput, planned: PlannedWindow) -> tuple[Purchase, ...]:
+    """Return what the plan buys, if it has a choice of markets; else nothing."""
+    hardware, plan = inputs.hardware, planned.plan
+    spot = {column.gpu for column in hardware.columns if column.spot}
+    if plan.reserved is None and not spot:
+        return ()
+    horizon = Periods.of(inputs, planned.load).together()
+    horizon = horizon if plan.together else replace(horizon, lead=0)
+    used = gpus_in_use(horizon, plan.target)  # [p, r, t]
+    reserved = np.zeros_like(used[0]) if plan.reserved is None else plan.reserved
+    prices, on_demand = hardware.reserved_prices(inputs.settings.reserve or "")
+    hours = plan.period_s / 3600
+    rows = []
+    for r, t in np.ndindex(*reserved.shape):
+        count, gpus = int(reserved[r, t]), used[:, r, t]
+        markets = [(SPOT if t in spot else ON_DEMAND, np.maximum(gpus - count, 0), on_demand[r, t])]
+        if count:
+            markets.insert(0, (RESERVED, np.full(len(gpus), count), prices[r, t]))
+        for market, paid, price in markets:
+            paid_hours = float(paid.sum()) * hours
+            if paid_hours:
+                in_use = np.minimum(gpus, paid) if market == RESERVED else paid
+                rows.append(
+                    Purchase(
+                        hardware.regions[r].name,
+                        hardware.gpu_types[t].name,
+                        market,
+                        int(paid.max()),
+                        paid_hours,
+                        float(in_use.sum()) * hours / paid_hours,
+                        float(price),
+                        paid_hours * float(price),
+                    )
+                )
+    return tuple(rows)
+
+
+def shift_figures(inputs: PlanInput, planned: PlannedWindow) -> ShiftFigures | None:
+    """Return when the plan does deferrable work, and what it saves; None: the plan moves none."""
+    plan, shift = planned.plan, planned.plan.shift
+    if shift is None:
+        return None
+    hours = plan.period_s / 3600
+    cost = sum(window.objective_usd for window in plan.windows) * hours
+    before = _cost_on_arrival(inputs, shift)
+    later = np.maximum(shift.tokens - shift.arrived, 0.0).sum()
+    return ShiftFigures(
+        bound=shift.bound,
+        over_bound=cost / shift.bound if shift.bound > 0 else None,
+        on_arrival=before,
+        saving=None if before is None or before <= 0 else 1 - cost / before,
+        moved_share=float(later / max(1e-12, shift.arrived.sum())),
+        hours=tuple(
+            WorkHour(
+                moment(float(start_s)),
+                region.name,
+                float(shift.arrived[p, :, r].sum()),
+                float(shift.tokens[p, :, r].sum()),
+                electricity_usd(region, float(start_s), plan.period_s),
+                carbon_g(region, float(start_s), plan.period_s),
+            )
+            for p, start_s in enumerate(plan.period_start_s)
+            for r, region in enumerate(inputs.hardware.regions)
+        ),
+    )
+
+
+def _cost_on_arrival(inputs: PlanInput, shift: Shift) -> float | None:
+    """Return the objective of the plan that does work as it arrives; None: there is none."""
+    try:
+        plan = solve_periods(Periods.of(*on_arrival(inputs, shift)), silent)
+    except Infeasible:
+        return None
+    return sum(window.objective_usd for window in plan.windows) * plan.period_s / 3600

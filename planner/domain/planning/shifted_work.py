@@ -1,0 +1,86 @@
+"""Plan when and where deferrable work is done: in the cheapest periods before it is urgent."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from planner.domain.planning.deferred_work import level
+from planner.domain.planning.inputs import Load, PlanInput
+from planner.domain.planning.period_solver import Periods
+from planner.domain.progress import silent
+from planner.domain.traffic.forecasts import MEAN, forecast_window
+from planner.domain.traffic.groups import Group
+from planner.optimizer.problem import Shift
+from planner.optimizer.shifting import Work, cheapest_shift
+from simulation.arrays import FloatArray
+
+
+def shifted_work(inputs: PlanInput, interactive_tps: FloatArray) -> Shift | None:
+    """Return the deferrable tokens to do in each period and region, and the bound on cost.
+
+    ``interactive_tps`` has the shape ``[p, l, r, w]``. None: there is no deferrable work, or no
+    fleet does it in time.
+    """
+    work = _work(inputs)
+    if not len(work.tokens):
+        return None
+    together = Periods.of(inputs, Load(interactive_tps)).together()
+    settings = inputs.settings
+    return cheapest_shift(
+        together,
+        work,
+        np.isfinite(inputs.hardware.latency_s),
+        solver=settings.solver,
+        gap=settings.gap,
+        time_limit_s=settings.time_limit_s,
+    )
+
+
+def tps_of(tokens: FloatArray, interactive_tps: FloatArray, bin_s: float) -> FloatArray:
+    """Return the tokens/s of work ``tokens [p, l, r]`` in each bin, ``[p, l, r, w]``.
+
+    Within a period it first fills the bins with the lowest interactive load.
+    """
+    out = np.zeros_like(interactive_tps)
+    for cell in np.argwhere(tokens > 0):
+        load = interactive_tps[tuple(cell)]
+        filled = level(load, float(tokens[tuple(cell)]) / bin_s)
+        out[tuple(cell)] = np.maximum(filled - load, 0.0)
+    return out
+
+
+def on_arrival(inputs: PlanInput, shift: Shift) -> tuple[PlanInput, Load]:
+    """Return the inputs and the load of a plan that moves no work and reserves no GPU."""
+    settings = replace(inputs.settings, reserve=None)
+    moved = tps_of(shift.arrived, shift.other_tps, inputs.window.bin_s)
+    return replace(inputs, settings=settings), Load(shift.other_tps + moved)
+
+
+def _work(inputs: PlanInput) -> Work:
+    """Return the expected deferrable work by model, region, tier and period of arrival.
+
+    A part may be done in the whole periods before its first request is urgent, and within the
+    window. The period of its arrival is always allowed.
+    """
+    hardware, traffic, window = inputs.hardware, inputs.traffic, inputs.window
+    tiers = {tier.name: tier for tier in hardware.tiers if tier.deferrable}
+    groups = [(Group(name, frozenset((name,)), 1.0), MEAN) for name in tiers]
+    forecasts = forecast_window(
+        groups, traffic, window, method=inputs.settings.forecast.method, progress=silent,
+        at_once=True,
+    )  # fmt: skip
+    rows: list[tuple[float, int, int, int, int]] = []
+    periods = len(window.period_starts_s)
+    for series in forecasts:
+        key, age_s = series.key, tiers[series.key.tier].urgent_after_s
+        m, r = traffic.models.index(key.model), traffic.regions.index(key.region)
+        wait = max(0, int(age_s // window.period_s) - 1)
+        tokens = series.mean.reshape(periods, -1).sum(axis=1)
+        rows += [
+            (float(tokens[p]), m, r, p, min(p + wait, periods - 1))
+            for p in np.flatnonzero(tokens > 0).tolist()
+        ]
+    columns = np.array(rows, np.float64).reshape(-1, 5).T
+    return Work(columns[0], *(column.astype(np.int64) for column in columns[1:]))

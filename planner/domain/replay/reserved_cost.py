@@ -1,0 +1,36 @@
+"""Charge a replay for the GPUs that its plan reserved."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from planner.domain.study import Study
+from planner.optimizer.problem import ScalingPlan
+from simulation.metrics import Summary
+from simulation.trace_replay import Replayed
+
+
+def with_reserved(study: Study, summary: Summary, result: Replayed, plan: ScalingPlan) -> Summary:
+    """Return the summary with the reserved GPUs of the plan, paid used or not.
+
+    They replace on-demand GPUs of their region and type while those run. Other GPUs stay on demand.
+    """
+    term, reserved = study.settings.plan.reserve, plan.reserved
+    if term is None or reserved is None or not reserved.any():
+        return summary
+    hardware, series = study.hardware, result.series
+    prices, on_demand = hardware.reserved_prices(term)
+    running = series.ready + series.starting + series.draining
+    paid = saved = 0.0
+    for r, t in np.argwhere(reserved):
+        place = hardware.regions[r].name, hardware.gpu_types[t].name
+        gpus = np.zeros(running.shape[1])
+        for counts, pool in zip(running, result.fleet.pools, strict=True):
+            if not pool.spot and (pool.region, pool.gpu.name) == place:
+                gpus += counts * pool.profile.tp
+        used_hours = np.minimum(gpus, reserved[r, t]).sum() * series.interval_s / 3600
+        paid += float(reserved[r, t] * prices[r, t]) * study.window.duration_s / 3600
+        saved += float(used_hours * on_demand[r, t])
+    return replace(summary, cost_usd=summary.cost_usd + paid - saved, reserved_usd=paid)

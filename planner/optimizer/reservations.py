@@ -1,0 +1,47 @@
+"""Choose the GPUs to reserve for a horizon, and compute what they cost (the newsvendor problem).
+
+A reserved GPU is paid in every period. It saves the on-demand price while it is in use. So the k-th
+GPU of a type pays if it is in use in enough periods.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from planner.optimizer.figures import gpus_used
+from planner.optimizer.problem import HorizonProblem
+from simulation.arrays import FloatArray, IntArray
+
+
+def gpus_in_use(problem: HorizonProblem, target: IntArray) -> IntArray:
+    """Return the GPUs of replicas that are up or starting, by row of capacity, ``[p, r, t]``."""
+    used = target.copy()
+    if problem.lead:
+        begun = problem.asked_for(target)
+        for period in range(len(target)):
+            used[period] += begun[max(0, period - problem.lead + 1) : period + 1].sum(axis=0)
+    return np.stack([gpus_used(problem.first, counts) for counts in used])
+
+
+def cheapest_reservation(problem: HorizonProblem, target: IntArray) -> IntArray:
+    """Return the GPUs to reserve for the replicas ``target`` at the lowest cost, ``[r, t]``."""
+    if problem.reserved_usd is None or problem.on_demand_usd is None:
+        return np.zeros_like(problem.first.capacity_gpus)
+    used, price = gpus_in_use(problem, target), problem.reserved_usd * len(target)
+    # Of n sorted counts, the one that k others reach or exceed has index n - k - 1.
+    saved = np.arange(len(target), 0, -1)[:, None, None] * problem.on_demand_usd
+    counts: IntArray = np.where(saved > price, np.sort(used, axis=0), 0).max(axis=0)
+    return counts
+
+
+def reservation_usd(problem: HorizonProblem, target: IntArray, reserved: IntArray) -> FloatArray:
+    """Return what ``reserved`` GPUs ``[r, t]`` cost per hour beyond on-demand, by period ``[p]``.
+
+    A negative value is a saving.
+    """
+    if problem.reserved_usd is None or problem.on_demand_usd is None:
+        return np.zeros(len(target))
+    free = np.minimum(gpus_in_use(problem, target), reserved) * problem.on_demand_usd
+    paid = np.where(reserved > 0, problem.reserved_usd, 0.0) * reserved
+    usd: FloatArray = (paid - free).sum(axis=(1, 2))
+    return usd

@@ -1,0 +1,161 @@
+"""Move deferrable work to the periods and regions of the lowest cost, within its deadlines.
+
+It is the program of all periods, with the work as variables. Replicas, starts, reserved GPUs and
+the times of work are chosen together. The optimum of its linear relaxation is a lower bound on the
+cost of any plan that serves the same demand.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import highspy
+import numpy as np
+
+from planner.optimizer.highs import run
+from planner.optimizer.problem import HorizonProblem, Shift
+from planner.optimizer.program.search import SOLVERS, draft_program
+from planner.optimizer.program.variables import Draft
+from planner.optimizer.solvers.arrays import INF, Entry, LinearProgram
+from simulation.arrays import BoolArray, FloatArray, IntArray
+
+ZERO = 1e-6  # replicas: tolerance of the solver
+SOONER = 1e-7  # share of the price of a token by which a later period costs more: decides ties
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Work:
+    """Deferrable work, one row per part ``[n]``: input tokens, and where and when they arrive.
+
+    A part arrives in period ``arrival`` and is done then or later, up to period ``last``.
+    """
+
+    tokens: FloatArray
+    model: IntArray
+    home: IntArray
+    arrival: IntArray
+    last: IntArray
+
+
+def cheapest_shift(
+    problem: HorizonProblem,
+    work: Work,
+    reach: BoolArray,
+    *,
+    solver: str = "highs",
+    gap: float = 1e-4,
+    time_limit_s: float = 30.0,
+) -> Shift | None:
+    """Return when and where to do ``work`` on top of the demand of ``problem``.
+
+    ``reach [r, r]`` states which regions (columns) may serve a home region (row). Within a period,
+    work fills the capacity below the peak of the other demand. Times are those of the best fleet
+    of whole replicas that the solver finds in its time, else of the fractional one. None: no
+    fractional fleet does all work in time.
+    """
+    # Every replica has the capacity of one in a large pool, which bounds that of smaller ones.
+    windows = tuple(replace(window, pool_tps=None) for window in problem.windows)
+    draft, flows = _program(replace(problem, windows=windows), work, reach)
+    relaxed = highspy.Highs()  # type: ignore[no-untyped-call]
+    relaxed.setOptionValue("output_flag", False)
+    relaxed.passModel(draft.builder.program().highs(relaxed=True))
+    run(relaxed, lambda: None)
+    if relaxed.getModelStatus() != highspy.HighsModelStatus.kOptimal:
+        return None
+    fractional = np.array(relaxed.getSolution().col_value)
+    rates = fractional[flows.variable]
+    bound = max(0.0, float(relaxed.getObjectiveValue()) - float(flows.ties @ rates))
+    counts = fractional[draft.x]
+    draft, flows = _program(problem, work, reach)
+    program = draft.builder.program()
+    start = _rounded_up(draft, program, counts, flows.variable, rates)
+    whole = SOLVERS[solver](
+        program, gap=gap, time_limit_s=time_limit_s, check=lambda: None, start=start
+    )
+    values = start if whole.values is None else whole.values
+    if values is not None:
+        rates = values[flows.variable]
+    target = None if values is None else draft.spread(values, draft.x)
+    tokens, arrived = np.zeros((2, len(windows), *problem.first.current.shape[:2]))
+    done = np.maximum(0.0, rates) * problem.period_s
+    np.add.at(tokens, (flows.period, work.model[flows.part], flows.region), done)
+    np.add.at(arrived, (work.arrival, work.model, work.home), work.tokens)
+    other = np.stack([window.demand_tps for window in windows])
+    return Shift(tokens, arrived, other, bound, target)
+
+
+def _rounded_up(
+    draft: Draft,
+    program: LinearProgram,
+    counts: FloatArray,
+    variable: IntArray,
+    rates: FloatArray,
+) -> FloatArray | None:
+    """Return a solution with the fractional replicas ``counts [p, n]`` rounded up, or None.
+
+    Small pools serve less for each replica, so up to two more of each are tried.
+    """
+    target = np.zeros((len(counts), *draft.problem.first.current.shape), np.int64)
+    for more in range(3):
+        whole = np.where(counts > ZERO, np.ceil(counts - ZERO) + more, 0)
+        target[(slice(None), *draft.cell)] = whole
+        values = draft.values_of(target)
+        values[variable] = rates
+        if program.keeps(values):
+            return values
+    return None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Flows:
+    """The work that each part does in a period and region: indices, variables and costs ``[f]``."""
+
+    part: IntArray
+    period: IntArray
+    region: IntArray
+    variable: IntArray
+    ties: FloatArray
+
+
+def _program(problem: HorizonProblem, work: Work, reach: BoolArray) -> tuple[Draft, _Flows]:
+    """Return the program of all periods with the times of ``work`` as variables, in tokens/s."""
+    draft = draft_program(problem, cuts=False)
+    periods = np.arange(len(problem.windows))[None, :, None]
+    part, period, region = np.nonzero(
+        reach[work.home][:, None, :]
+        & (periods >= work.arrival[:, None, None])
+        & (periods <= work.last[:, None, None])
+    )
+    rate = work.tokens / problem.period_s  # tokens/s if all is done in one period
+    highest = max(float(window.usd_per_hour.max(initial=0.0)) for window in problem.windows)
+    theta = float(problem.first.theta_tps.max(initial=0.0))
+    tie = SOONER * highest / max(1e-12, theta) * problem.hours
+    ties: FloatArray = np.asarray(tie * (1.0 + period), np.float64)
+    flow = draft.builder.grid(part.shape, cost=ties)
+    draft.builder.add("work", [(part, flow, 1.0)], rate, rate, len(rate))
+    _serve(draft, work.model[part], period, region, flow)
+    return draft, _Flows(part, period, region, flow, ties)
+
+
+def _serve(
+    draft: Draft, model: IntArray, period: IntArray, region: IntArray, flow: IntArray
+) -> None:
+    """Add  sum_g C(x)  >=  epsilon (mean_w rho + work)  by region, and the same over all regions.
+
+    With the rows on the peak of the demand, work then fits below the peak or raises it. If a region
+    may be lost, the others do all work.
+    """
+    problem, pairs = draft.problem, np.arange(draft.pairs)
+    models, regions = len(problem.first.models), len(problem.first.regions)
+    for p, window in enumerate(problem.windows):
+        now = period == p
+        pair, of_model = model[now] * regions + region[now], model[now]
+        mean = window.demand_tps.mean(axis=2)
+        own: list[Entry] = [*draft.serving(p, pairs), (pair, flow[now], -window.epsilon)]
+        draft.builder.add("local", own, window.epsilon * mean.ravel(), INF, draft.pairs)
+        lost_regions = range(regions) if window.lose_region else ()
+        for lost in (None, *lost_regions):
+            kept = (pairs % regions != lost).astype(float)
+            joint = draft.serving(p, draft.model_of_pair, kept)
+            joint.append((of_model, flow[now], -1.0))
+            draft.builder.add("global", joint, mean.sum(axis=1), INF, models)
