@@ -29,8 +29,7 @@ COUNTS = (  # fields that add up over groups of requests
 )  # fmt: skip
 # fields of all requests together, as in each group
 WHOLE_FIELDS = (*COUNTS, "ttft_ms", "tbt_ms", "e2e_ms")
-SPANS = ("ttft", "tbt", "e2e")  # latencies of a request ...
-BRIEF = ("ttft", "e2e")  # ... and those that a search needs
+SPANS = ("ttft", "tbt", "e2e")  # latencies of a request
 NOTHING = np.zeros(0)
 HOUR_REQUESTS = 100  # fewest requests of a tier in an hour for a meaningful attainment
 
@@ -240,18 +239,14 @@ def within_limits(log: RequestLog, tier: Tier) -> BoolArray:
 def summarise(result: SimulationResult, *, brief: bool = False) -> Summary:
     """Return all figures of X1 and X2 for one result.
 
-    ``brief`` keeps only what a search needs, since the rest takes most of its time. It drops the
-    figures by model, and all percentiles except TTFT and E2E of tiers that are not deferrable. If
-    every tier is deferrable, it keeps those of all requests.
+    ``brief`` drops the figures by model and all percentiles. They take most of the time, and a
+    search needs none of them.
     """
     trace = result.trace
     ok = meets_slo(result)
     requests = _Requests.of(result, ok)
-    tiers_by_name, tier_count = {tier.name: tier for tier in result.fleet.tiers}, len(trace.tiers)
-    prompt = [not tiers_by_name[name].deferrable for name in trace.tiers]
-    spans = [SPANS if not brief else BRIEF if has_prompt else () for has_prompt in prompt]
-    tier_groups = requests.by(trace.tier, tier_count, spans)
-    total = requests.together(tier_groups) if brief and any(prompt) else requests.summary()
+    tier_groups = requests.by(trace.tier, len(trace.tiers), () if brief else SPANS)
+    total = requests.together(tier_groups) if brief else requests.summary()
     tiers = dict(zip(trace.tiers, tier_groups, strict=True))
     models = {} if brief else _by_model(requests, trace)
     in_time = sum(
@@ -327,17 +322,14 @@ class _Requests:
         tokens = trace.input_tokens, trace.output_tokens
         return cls(result.cells, log.outcome, ok, *tokens, log.ttft_s, log.tbt_s, log.e2e_s)
 
-    def by(
-        self, group: Array, groups: int, spans: Sequence[Sequence[str]] = ()
-    ) -> list[GroupSummary]:
+    def by(self, group: Array, groups: int, spans: Sequence[str] = SPANS) -> list[GroupSummary]:
         """Return a summary of each of ``groups``; ``group [requests]`` is the number of the group.
 
-        ``spans`` names the latencies with percentiles by group; empty: all of them.
+        ``spans`` names the latencies with percentiles.
         """
-        spans = spans or [SPANS] * groups
         if groups == 1:
-            return [self.summary(spans[0])]
-        return [self.summary(spans[i], np.flatnonzero(group == i)) for i in range(groups)]
+            return [self.summary(spans)]
+        return [self.summary(spans, np.flatnonzero(group == i)) for i in range(groups)]
 
     def summary(
         self, spans: Sequence[str] = SPANS, rows: IntArray | slice = slice(None)

@@ -137,7 +137,7 @@ def run(
         lambda days, tried: parts.show(replace(preview, test_days=days_so_far(days, tried))),
     )  # fmt: skip
     choices = choices_of(
-        trials, [*chosen, *(policy for policy in beside if not policy.traits.reference)]
+        trials, [*chosen, *(policy for policy in beside if not policy.traits.reference)], level
     )
     choice, candidates = choices.get(LEVELS[level], (None, []))
     by_policy = {candidate.policy: candidate for candidate in candidates}

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
 from pydantic import Field, ValidationError
 
 from planner.domain.options import RunOptions
 from planner.domain.outcome import Outcome, Traces
+from planner.domain.parallel import run_in_parallel
 from planner.domain.pd.plan_ratios import StatedRatio, stated_ratios
 from planner.domain.planning.figures import PlanFigures, plan_figures
 from planner.domain.planning.marginal_values import marginal_values
@@ -101,9 +105,12 @@ def run(
         checked = verify(study, planned, seed=scenario.seed, progress=part(progress, 0.5, 0.7))
         study, planned, verification = checked.study, checked.planned, checked.told
         replayed = checked.run
-    errors = profile_errors(study, planned, part(progress, 0.7, 0.85))
-    worth = marginal_values(study.plan_input, planned, scenario.seed, part(progress, 0.85, 0.95))
-    spare = spare_of(study.plan_input, planned, part(progress, 0.95, 0.98))
+    steps: list[Callable[[Progress], Any]] = [
+        partial(profile_errors, study, planned),
+        partial(marginal_values, study.plan_input, planned, scenario.seed),
+        partial(spare_of, study.plan_input, planned),
+    ]
+    errors, worth, spare = run_in_parallel(steps, part(progress, 0.7, 0.98))
     caps = plans_by_cap(study.plan_input, planned.load, part(progress, 0.98, 1.0))
     mix, shift = purchases(study.plan_input, planned), shift_figures(study.plan_input, planned)
     figures = plan_figures(study.plan_input, planned.plan, worth, spare, caps, mix, shift)

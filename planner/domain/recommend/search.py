@@ -31,17 +31,19 @@ Screened = tuple[int | None, list[tuple[int, int, CaseResult]]]
 
 
 def choices(
-    trials: Trials, policies: Sequence[Policy]
+    trials: Trials, policies: Sequence[Policy], shown: int | None = None
 ) -> dict[str, tuple[Choice, list[Candidate]]]:
-    """Return, by level of assurance, the choice and the candidates that it was made among."""
+    """Return, by level of assurance, the choice and the candidates that it was made among.
+
+    If ``shown`` is the index of a level, the others omit a static fleet that cannot win.
+    """
     able = [policy for policy in policies if not policy.traits.uses_future_data]
     out: dict[str, tuple[Choice, list[Candidate]]] = {}
     candidates: list[Candidate] = []
     below: LevelSearch | None = None
-    trials.size_static_fleets(part(trials.progress, 0.0, 0.2))
     for level, name in enumerate(LEVELS):
-        report = part(trials.progress, *(0.2 + 0.8 * at / len(LEVELS) for at in (level, level + 1)))
-        search = LevelSearch(trials, level, below)
+        report = part(trials.progress, *(at / len(LEVELS) for at in (level, level + 1)))
+        search = LevelSearch(trials, level, below, omits_static=shown not in (None, level))
         # A level that requires the same cases as the one below has the same candidates.
         if below is None or search.checks != below.checks:
             candidates = search.run(able, report)
@@ -54,21 +56,26 @@ def choices(
 
 @dataclass(eq=False)
 class LevelSearch:
-    """The search at one level of assurance; ``below`` is the search at the next lower level."""
+    """The search at one level of assurance; ``below`` is the search at the next lower level.
+
+    ``omits_static`` leaves out the static fleet if it costs too much at the level below.
+    """
 
     trials: Trials
     level: int
     below: LevelSearch | None = None
+    omits_static: bool = False
     candidates: list[Candidate] = field(default_factory=list, init=False)
     best: Candidate | None = field(default=None, init=False)
-    first: dict[str, int] = field(default_factory=dict, init=False)  # first passing value
+    # By policy, the first value that passes or costs too much. All smaller ones fail.
+    first: dict[str, int] = field(default_factory=dict, init=False)
     _simplest: int = field(default=MOST_COMPLEX, init=False)  # complexity of the best candidate
 
     def run(self, policies: Sequence[Policy], progress: Progress) -> list[Candidate]:
         """Return one candidate for each policy that can win; if no policy passes, the nearest ones.
 
         The static fleet, the best policy of the level below and guarded plans are tried first.
-        Their cost limits the others.
+        Their cost limits the others. Where a static fleet may be left out, it comes second.
         """
         leader = None if self.below is None or self.below.best is None else self.below.best.policy
         static = [policy for policy in policies if policy.name == STATIC]
@@ -76,8 +83,13 @@ class LevelSearch:
         others = [policy for policy in policies if policy not in (*static, *led)]
         guarded = [policy for policy in others if policy.traits.beyond]
         others = [policy for policy in others if policy not in guarded]
-        self._try_all(static, part(progress, 0.0, 0.2))
-        self._try_all(led, part(progress, 0.2, 0.4))
+        if self.omits_static:
+            self._try_all(led, part(progress, 0.0, 0.2))
+            led = []
+        if static and not (self.omits_static and self._least_static_cost() > self._limit()):
+            self.trials.size_static_fleet(self.level, part(progress, 0.2, 0.25))
+            self._try_all(static, part(progress, 0.25, 0.3))
+        self._try_all(led, part(progress, 0.3, 0.4))
         self._try_all(guarded, part(progress, 0.4, 0.7))
         self._try_all(others, part(progress, 0.7, 0.95))
         if self.best is None:
@@ -86,7 +98,10 @@ class LevelSearch:
 
     @cached_property
     def checks(self) -> list[Check]:
-        """Return the required cases as (day, case), those that exceed the forecast most first."""
+        """Return the required cases as (day, case), those that exceed the forecast most first.
+
+        Among equals, those with the most requests come first.
+        """
         checks = [
             (day, case)
             for day in self.trials.days
@@ -95,7 +110,21 @@ class LevelSearch:
             if case.required
         ]
         expected = _peak(self.trials.cases[0])
-        return sorted(checks, key=lambda check: -_surprise(check[1], expected))
+        order = {case: (_surprise(case, expected), len(case.study().trace)) for _, case in checks}
+        return sorted(checks, key=lambda check: order[check[1]], reverse=True)
+
+    def _least_static_cost(self) -> float:
+        """Return the cost of the level below's static fleet on the forecast day; 0 if unknown.
+
+        The static fleet needs at least these replicas, since the level below requires fewer days.
+        """
+        if self.below is None:
+            return 0.0
+        costs = [self.trials.on_forecast_day(its) for its in self.below.candidates
+                 if its.policy == STATIC]  # fmt: skip
+        return next(
+            (cost for cost in costs if cost < float("inf")), self.below._least_static_cost()
+        )
 
     def _limit(self) -> float:
         """Return the cost on the forecast day above which a policy cannot win, in dollars."""
@@ -135,6 +164,7 @@ class LevelSearch:
             if not tied and cost <= self._limit():
                 self._try(policy, index, report)
             else:
+                self.first[policy.key] = index
                 self.candidates.append(trials.candidate(policy, index, self.level))
 
     def _try(self, policy: Policy, index: int, progress: Progress) -> None:

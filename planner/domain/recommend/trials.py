@@ -118,20 +118,16 @@ class Trials:
     def _smallest(self, level: int) -> IntArray:
         """Return the smallest static fleet for ``level`` without spare replicas, ``[pools]``."""
         studies = [make() for make in self._sizing(level)]
-        return smallest_flat(*studies, seed=self.seed, known=self._known)
+        return smallest_flat(*studies, seed=self.seed, known=self._known, at_once=self._at_once)
 
-    def size_static_fleets(self, progress: Progress) -> None:
-        """Size the static fleet of every level of assurance, two at a time."""
+    def size_static_fleet(self, level: int, progress: Progress) -> None:
+        """Size the static fleet of a level of assurance, once for all workers of the run."""
 
-        def sized(level: int, _: Progress) -> tuple[int, ...]:
+        def sized(_: Progress) -> tuple[int, ...]:
             return tuple(self._smallest(level).tolist())
 
-        counts = self.map(
-            [Part(f"Static fleet: {name}", partial(sized, i)) for i, name in enumerate(LEVELS)],
-            progress,
-        )
-        for level, fleet in enumerate(counts):
-            self._static[level, False] = np.array(fleet, np.int64)
+        (fleet,) = self.map([Part(f"Static fleet: {LEVELS[level]}", sized)], progress)
+        self._static[level, False] = np.array(fleet, np.int64)
 
     def trial(self, policy: Policy, index: int, level: int, case: Case) -> Trial:
         """Return the trial of a policy's parameter value number ``index`` on a case."""
@@ -194,10 +190,12 @@ class Trials:
 
     def map(self, parts: Sequence[Part[T]], progress: Progress) -> list[T]:
         """Compute independent parts, and return their results in order."""
-        if not parts:
-            return []
-        requests = len(self.test_days.forecast_day.study().trace)
-        return self.parts.map(parts, progress, at_once=parallel_replays(requests))
+        return self.parts.map(parts, progress, at_once=self._at_once) if parts else []
+
+    @property
+    def _at_once(self) -> int:
+        """Return how many simulations run at the same time."""
+        return parallel_replays(len(self.test_days.forecast_day.study().trace))
 
     def simulate(
         self, policy: Policy, trial: Trial, report: Progress, *, whole: bool = False,

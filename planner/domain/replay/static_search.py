@@ -7,6 +7,7 @@ from functools import partial
 
 import numpy as np
 
+from planner.domain.parallel import run_in_parallel
 from planner.domain.planning.power_limits import limited_pools
 from planner.domain.planning.program import instance_kw
 from planner.domain.progress import Progress, silent
@@ -22,14 +23,14 @@ def smallest_flat(
     *others: Study,
     seed: int,
     progress: Progress = silent,
-    goals: Sequence[Mapping[str, float]] = (),
     known: Known | None = None,
+    at_once: int = 1,
 ) -> IntArray:
     """Return the fewest constant replicas per pool with which every tier meets its target.
 
     The tiers must be met in the windows of ``study`` and of ``others``, which use the same
-    hardware. ``goals`` are the attainments by tier in each window; by default the tiers' own
-    targets. ``known`` keeps results of earlier searches of the same windows.
+    hardware. ``known`` keeps results of earlier searches of the same windows. ``at_once`` windows
+    are simulated at the same time.
 
     Models share no replicas, so each is replayed alone. First each model is searched alone, by
     bisection over its total, in the proportions of the static fleet for the peak. Then single
@@ -46,7 +47,6 @@ def smallest_flat(
     peaks = np.array([study.pools(window.peak) for window in windows])
     order = np.argsort(-peaks.sum(axis=1), kind="stable")  # the highest peak first
     peaks, windows = peaks[order], [windows[w] for w in order]
-    goals = [goals[w] for w in order] if goals else ()
     base = peaks.max(axis=0)
     counts = np.zeros(len(study.hardware.pool_index), np.int64)
     names = [model.name for model in study.hardware.models]
@@ -54,25 +54,22 @@ def smallest_flat(
         progress(0.8 * m / len(names), f"Searching the smallest static fleet for {name}")
         of_model = pools_of(study, [m])
         alive = partial(progress, 0.8 * m / len(names), "")
-        meets = [
-            _judge([window], [m], goals[w : w + 1], seed, alive, known, requests)
-            for w, window in enumerate(windows)
-        ]
+        meets = [_judge([window], [m], (), seed, alive, known, requests) for window in windows]
         fleet = of_models(study.fleet(base), study, [m])
         low = np.array([pool.minimum for pool in fleet.pools], np.int64)
         high = np.array([pool.maximum for pool in fleet.pools], np.int64)
         high = _within_gpus(study, of_model, base, high)
-        counts[of_model] = _fewest_on_all(meets, peaks[:, of_model], low, high)
+        counts[of_model] = _fewest_on_all(meets, peaks[:, of_model], low, high, at_once)
     all_pools = study.fleet(counts)
     least = np.array([pool.minimum for pool in all_pools.pools], np.int64)
     usd = np.array([pool.usd_per_gpu_hour * pool.gpus_per_instance for pool in all_pools.pools])
     alive, all_models = partial(progress, 0.8, ""), range(len(names))
-    meets_all = _judge(windows, all_models, goals, seed, alive, known, requests)
+    meets_all = _judge(windows, all_models, (), seed, alive, known, requests)
     return with_spare(windows, trimmed(meets_all, counts, least, -usd))
 
 
 def _fewest_on_all(
-    meets: Sequence[Meets], peaks: IntArray, low: IntArray, high: IntArray
+    meets: Sequence[Meets], peaks: IntArray, low: IntArray, high: IntArray, at_once: int
 ) -> IntArray:
     """Return the fewest counts that meet the condition of every window.
 
@@ -81,7 +78,7 @@ def _fewest_on_all(
     """
     searched, order = [0], list(range(1, len(meets)))
     counts = fewest(meets[0], peaks[0], low, high)
-    while (missed := next((w for w in order if not meets[w](counts)), None)) is not None:
+    while (missed := _first_missed(meets, order, counts, at_once)) is not None:
         least = int(counts.sum()) + 1
         if least > high.sum():
             break
@@ -90,6 +87,22 @@ def _fewest_on_all(
         conditions = [meets[w] for w in searched]
         counts = fewest(_every(conditions), counts, low, high, least=least)
     return counts
+
+
+def _first_missed(
+    meets: Sequence[Meets], order: Sequence[int], counts: IntArray, at_once: int
+) -> int | None:
+    """Return the first window of ``order`` whose condition fails, or None."""
+
+    def tested(w: int, _: Progress) -> bool:
+        return meets[w](counts)
+
+    for begin in range(0, len(order), at_once):
+        batch = order[begin : begin + at_once]
+        met = run_in_parallel([partial(tested, w) for w in batch], silent, at_once=at_once)
+        if not all(met):
+            return batch[met.index(False)]
+    return None
 
 
 def _every(conditions: Sequence[Meets]) -> Meets:
