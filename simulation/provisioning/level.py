@@ -13,8 +13,8 @@ from simulation.provisioning.sm_shares import confined_to_shares
 from simulation.provisioning.workload import PhaseProblem, reserve_kv_cache, with_some_choices
 
 FALLBACK_METHODS = {
-    "model": "as whole replicas: nothing finer is less",
-    "module": "as runs of layers: nothing finer is less",
+    "model": "whole replicas need the fewest GPUs",
+    "module": "runs of layers need the fewest GPUs",
 }
 ROUNDING = 1.0 + 1e-9
 

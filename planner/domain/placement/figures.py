@@ -258,14 +258,13 @@ def warnings(methods: Mapping[str, MethodFigures], pairs: bool) -> Iterator[str]
     """Yield warnings: cases in which a simpler method is as good, and units without a place."""
     if pairs and _equals_baseline(methods):
         yield (
-            "Requests see no difference. Simulated on the busiest hour, a placement "
-            f"without topology is within {SAME_E2E:.0%} of the 95th percentile of E2E and "
-            f"within {100 * SAME_POINTS:g} points of attainment of the others. What topology buys "
-            "here is bandwidth and high-priority switches kept free, not speed."
+            "Topology saves bandwidth here, not time. In the busiest hour, a placement without it "
+            f"is within {SAME_E2E:.0%} of the E2E p95 of the others, and within "
+            f"{100 * SAME_POINTS:g} points of their attainment."
         )
     cheap, exact = methods.get(ALGORITHM4), methods.get(EXACT)
     if cheap and exact and cheap.start.points <= exact.start.points * 1.001:
-        yield "Algorithm 4 does as well as the exact placement here; it needs no solver."
+        yield "Algorithm 4 equals the exact placement here, without a solver."
     for method in methods.values():
         for gap in method.start.unplaced:
             yield (

@@ -168,7 +168,7 @@ def test_mixed_pools_apart_by_a_ratio(stored: StoredTrace) -> None:
     assert [(role["role"], role["instances"]) for role in roles] == [("prefill", 3), ("decode", 6)]
     assert document["methods"]["algorithm4"]["simulated"]["completed"] > 0
     single = mixed.fleet.today[0].model_copy(update={"replicas": 1})
-    with pytest.raises(ScenarioError, match="one replica on G, which is not enough"):
+    with pytest.raises(ScenarioError, match="one replica on G"):
         disaggregated_scenario(mixed, (1, 2), [single])
 
 
@@ -263,4 +263,4 @@ def test_what_requests_do_not_notice_is_said_first(tmp_path: Path) -> None:
     stored = make.demand_file(tmp_path, {"a": [20.0] * 40})
     scenario = disaggregated(serving=[{"kv_transfer": {"gb_s": 400}}])
     document = place.run(scenario, {"t": stored}, place.Options(grow=0), progress=silent).document
-    assert document["warnings"][0].startswith("Requests see no difference")
+    assert "E2E p95" in document["warnings"][0]
