@@ -246,6 +246,9 @@ class HorizonProblem:
     # [k, l] value of a token/s of each tier and model. With it, the least valuable demand may stay
     # unserved where capacity is short.
     priority: FloatArray | None = None
+    # ``priority`` is dollars per token/s and hour: demand is served only where that exceeds its
+    # cost.
+    traded: bool = False
 
     @property
     def hours(self) -> float:

@@ -106,6 +106,8 @@ def _check_arrays(problem: HorizonProblem) -> None:
             raise ScenarioError(f"{field} has shape {values.shape}, not {shape}.")
         if not np.all(np.isfinite(values) & (values >= 0)):
             raise ScenarioError(f"{field} must hold numbers of 0 or more.")
+    if problem.traded and problem.priority is None:
+        raise ScenarioError("traded needs priority, the value of demand.")
     if problem.priority is not None and not np.all(problem.priority > 0):
         raise ScenarioError("priority must hold one number above 0 for every tier and model.")
     if problem.tier_tps is not None:

@@ -33,6 +33,7 @@ PLAN_SETTINGS = (
     "objective.spare.",
     "objective.epsilon",
     "objective.limited",
+    "objective.utility_usd",
     "tiers[",
 )
 

@@ -123,9 +123,10 @@ def savings_sweep(run: Run, pool: dict[str, Any], by: str) -> dict[str, Any]:
         )
         rows = []
         for value, varied in points:
-            spread = (pool.get(f"{of}_cv") or 0.0 for of in ("isl", "osl"))
-            lengths = tuple(zip((varied.isl, varied.osl), spread, strict=True))
-            judge = Judge.drawn(*lengths, pool.get("attainment", 0.95), 1)
+            judge = Judge.drawn(
+                (varied.isl, pool.get("isl_cv") or 0.0), (varied.osl, pool.get("osl_cv") or 0.0),
+                pool.get("attainment", 0.95), 1,
+            )  # fmt: skip
             _, levels = solve_levels(varied, pool["weights"], rules, measured, judge)
             row: dict[str, Any] = {"at": value, "slo_ms": varied.slo_s * 1e3}
             met = [its.replayed is None or its.replayed.attainment >= judge.attainment

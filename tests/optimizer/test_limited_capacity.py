@@ -120,10 +120,8 @@ def test_limits_hold_and_exact_leaves_least(seed, policy):
     assert least <= worth_left(instance, plan.target, weight) * (1 + 1e-5) + 1e-6
 
 
-@pytest.mark.parametrize("seed", range(12))
-def test_exact_equals_counting(seed):
-    instance = replace(random_problem(seed), minimum=np.zeros_like(random_problem(seed).minimum))
-    weight = np.array([3.0, 1.0])
+def counted(instance: PlanningProblem, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Unserved worth and cost of every fleet that fits."""
     fleets = every_fleet(instance)
     fits = (
         np.einsum("nlrg,lg->nrg", fleets, instance.gpus_per_instance) <= instance.capacity_gpus
@@ -133,12 +131,36 @@ def test_exact_equals_counting(seed):
     short = np.maximum(0.0, need - served).sum(axis=2)
     joint = instance.demand_tps.sum(axis=1).max(axis=1) - served.sum(axis=2)
     worth = (weight * (short + np.maximum(0.0, joint - short))).sum(axis=1)
+    starts = np.maximum(0, fleets[fits] - instance.current)
+    cost = (instance.usd_per_hour * fleets[fits] + instance.start_usd * starts).sum(axis=(1, 2, 3))
+    return worth, cost
+
+
+@pytest.mark.parametrize("usd", [1e-4, 1e-2, 1.0])
+@pytest.mark.parametrize("seed", range(8))
+def test_utility_minus_cost_equals_counting(seed, usd):
+    """Demand is served where its worth in dollars exceeds what it costs."""
+    instance = replace(random_problem(seed), minimum=np.zeros_like(random_problem(seed).minimum))
+    weight = usd * np.array([3.0, 1.0])
+    worth, cost = counted(instance, weight)
+    traded = HorizonProblem((instance,), 3600.0, priority=weight[None], traded=True)
+    plan = solve_horizon(traded, gap=0.0)
+    assert plan.status == OPTIMAL
+    left = worth_left(instance, plan.target[0], weight)
+    assert plan.objective + left == pytest.approx((cost + worth).min(), rel=1e-5, abs=1e-3)
+    assert plan.objective - plan.bound <= 1e-4 * max(1.0, plan.objective + left)
+    assert plan.unserved_tps[0, 0] @ weight == pytest.approx(left, rel=1e-4, abs=1e-3)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_exact_equals_counting(seed):
+    instance = replace(random_problem(seed), minimum=np.zeros_like(random_problem(seed).minimum))
+    weight = np.array([3.0, 1.0])
+    worth, cost = counted(instance, weight)
     plan, left = serve_exactly(instance, weight)
     target = plan.target[0]
     assert plan.status == OPTIMAL
     assert left == pytest.approx(worth.min(), rel=1e-5, abs=1e-2)
-    starts = np.maximum(0, fleets[fits] - instance.current)
-    cost = (instance.usd_per_hour * fleets[fits] + instance.start_usd * starts).sum(axis=(1, 2, 3))
     cheapest = cost[worth <= worth.min() * (1 + 1e-6) + 1e-6].min()
     planned = (
         instance.usd_per_hour * target

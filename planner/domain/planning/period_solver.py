@@ -26,6 +26,7 @@ from planner.optimizer.problem import FEASIBLE, INFEASIBLE, PlanningProblem, Sca
 from simulation.arrays import FloatArray, IntArray
 
 BY_TIER = "tier"
+ABOVE_ZERO = 1e-9  # the same where utility is traded against cost
 LEAST_UTILITY = 1e-3  # share of the largest: a tier without utility is served where room is left
 ALL_TIERS = ("all tiers",)  # name of the only tier if tiers are planned together
 
@@ -63,16 +64,22 @@ class Periods:
         """Return the value of serving a token of each tier and model, ``[k, l]``.
 
         If the utility of requests decides, it is that utility divided by a request's input tokens.
+        With ``utility_usd``, it is in dollars per token/s and hour.
         """
         tiers = self.given.hardware.tiers
         waiting = frozenset(tier.name for tier in tiers if tier.deferrable)
-        worth = self.given.settings.worth(self.load.tiers, waiting)
-        if self.given.settings.by_utility and self.load.tiers:
+        settings = self.given.settings
+        worth = settings.worth(self.load.tiers, waiting)
+        if settings.by_utility and (self.load.tiers or settings.utility_usd):
             lowest = min((tier.utility for tier in tiers if tier.deferrable), default=0.0)
             utility = {tier.name: tier.utility for tier in tiers if not tier.deferrable}
             each = np.array([utility.get(name, lowest) for name in self.load.tiers])
-            each = np.maximum(each, LEAST_UTILITY * each.max())
+            if not each.size:  # one tier for all
+                each = np.array([max(utility.values(), default=lowest)])
+            least = ABOVE_ZERO if settings.utility_usd else LEAST_UTILITY
+            each = np.maximum(each, least * each.max())
             worth = worth * each[:, None] / self._request_tokens()
+            worth = worth * 3600 * (settings.utility_usd or 1 / 3600)
         return worth
 
     def _request_tokens(self) -> FloatArray:
@@ -83,12 +90,14 @@ class Periods:
         traffic, window = self.given.traffic, self.given.window
         demand = traffic.demand
         waiting = {tier.name for tier in self.given.hardware.tiers if tier.deferrable}
+        names = self.load.tiers or ("",)
         before = demand.inside(demand.start_s, window.start_s)
-        sums = np.zeros((2, len(self.load.tiers), len(traffic.models)))
+        sums = np.zeros((2, len(names), len(traffic.models)))
         for key, *amounts in zip(demand.keys, demand.requests, demand.input_tokens, strict=True):
             tier = DEFERRABLE if key.tier in waiting else key.tier
-            if tier in self.load.tiers:
-                at = self.load.tiers.index(tier), traffic.models.index(key.model)
+            tier = tier if self.load.tiers else ""
+            if tier in names:
+                at = names.index(tier), traffic.models.index(key.model)
                 sums[(slice(None), *at)] += [np.nansum(amount[before]) for amount in amounts]
         return np.where(sums.min(axis=0) > 0, sums[1] / np.maximum(sums[0], 1e-12), 1.0)
 
@@ -178,6 +187,8 @@ def solve_period(
     """
     settings = periods.given.settings
     problem_now = replace(periods.problems[period], current=current)
+    if settings.utility_usd is not None:
+        return _traded_period(periods, period, problem_now, check)
     if settings.reroute is None:
         window = solve_window(
             problem_now,
@@ -197,6 +208,18 @@ def solve_period(
         name = periods.names[period]
         raise Infeasible(f"There is no feasible plan for {name}. {window.conflict}")
     return PeriodPlan(window, unserved)
+
+
+def _traded_period(
+    periods: Periods, period: int, window_problem: PlanningProblem, check: Callable[[], None] | None
+) -> PeriodPlan:
+    """Return the plan of a period that serves only demand whose utility exceeds its cost."""
+    partial = replace(periods.alone(period, window_problem), priority=periods.worth, traded=True)
+    plan = _solve_horizon(periods, partial, check)
+    if plan.status == INFEASIBLE:
+        raise Infeasible(f"There is no feasible plan for {periods.names[period]}. {plan.conflict}")
+    (window,) = by_window(partial, plan)
+    return PeriodPlan(window, plan.unserved_tps[0] if plan.unserved_tps.any() else None)
 
 
 def shares_of(periods: Periods, period: int, target: IntArray) -> FloatArray:
@@ -331,6 +354,8 @@ def _unproven_plan(
 def _solve_together(periods: Periods, progress: Progress) -> ScalingPlan:
     """Plan all periods in one program. Only the first period states conflicts."""
     settings, horizon = periods.given.settings, periods.together()
+    if settings.utility_usd is not None:
+        horizon = replace(horizon, priority=periods.worth, traded=True)
 
     def check() -> None:
         progress(0.5, "Planning all periods together")
@@ -345,6 +370,7 @@ def _solve_together(periods: Periods, progress: Progress) -> ScalingPlan:
             raise Infeasible(
                 f"There is no feasible plan, however little is served. {plan.conflict}"
             )
+    partial = bool(why) or bool(plan.unserved_tps.any())
     first, *others = by_window(horizon, plan)
     return ScalingPlan(
         models=horizon.first.models,
@@ -360,9 +386,9 @@ def _solve_together(periods: Periods, progress: Progress) -> ScalingPlan:
         lent=plan.lent if horizon.lend_usd is not None else None,
         rerouted_tps=plan.rerouted_tps,
         shares=shares_planned(horizon, plan.target - plan.lent),
-        tiers=(periods.load.tiers or ALL_TIERS) if why else (),
-        unserved_tps=plan.unserved_tps if why else None,
-        policy=(settings.limited or EXACT) if why else "",
+        tiers=(periods.load.tiers or ALL_TIERS) if partial else (),
+        unserved_tps=plan.unserved_tps if partial else None,
+        policy=(settings.limited or EXACT) if partial else "",
         reserved=plan.reserved if horizon.reserved_usd is not None else None,
         shift=periods.load.shift,
     )

@@ -181,7 +181,7 @@ class Judge:
         for mean, variation in (isl, osl):
             spread = rng.lognormal(0.0, np.sqrt(np.log1p(variation**2)), DRAWN)
             lengths.append(np.maximum(mean * spread / spread.mean(), 1).astype(np.int64))
-        return cls(*lengths, attainment, seed)
+        return cls(lengths[0], lengths[1], attainment, seed)
 
 
 def solve_levels(

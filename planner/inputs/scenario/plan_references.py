@@ -37,6 +37,9 @@ def plan_problems(scenario: Scenario) -> Iterator[tuple[Path, str]]:
                 f"tier {tier.name!r} may wait and is planned for by its deadline, or niw_buffer. "
                 "Leave it out",
             )
+    if objective.utility_usd is not None and not any(tier.utility > 0 for tier in scenario.tiers):
+        problem = "no tier has a utility above 0. Give one with it"
+        yield ("objective", "utility_usd"), problem
     if objective.limited is None and (priorities.models or priorities.tiers):
         yield (
             ("objective", "priorities"),

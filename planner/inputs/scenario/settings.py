@@ -134,6 +134,7 @@ class PlanSettings:
     defer: str  # when deferrable work is planned: evenly until urgent, or at the lowest price
     reserve: str | None  # term of the committed price at which GPUs may be reserved
     by_utility: bool  # the utility of tiers decides, as no worth of a tier is stated
+    utility_usd: float | None  # dollars per unit of utility; the plan trades it against cost
     solver: str
     gap: float
     time_limit_s: float
@@ -242,9 +243,10 @@ def _plan(scenario: Scenario) -> PlanSettings:
         tier_worth=priorities.tiers,
         defer=objective.defer,
         reserve=objective.reserve,
-        by_utility=objective.limited is not None
+        by_utility=(objective.limited or objective.utility_usd) is not None
         and not priorities.tiers
         and any(tier.utility > 0 for tier in scenario.tiers),
+        utility_usd=objective.utility_usd,
         solver=objective.solver,
         gap=objective.gap,
         time_limit_s=objective.time_limit_s,

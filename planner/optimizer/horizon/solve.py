@@ -41,8 +41,8 @@ def solve_horizon(
     """Return the instances of every period with the lowest cost over all periods together.
 
     Statuses, ``gap`` and ``check`` are those of ``solve_window``. With ``priority``, the unserved
-    value is minimised first, then the cost. ``stable`` prefers, among plans within the gap, one
-    with few starts and stops.
+    value is minimised first, then the cost; if ``traded``, their sum. ``stable`` prefers, among
+    plans within the gap, one with few starts and stops.
 
     For large programs, a plan made period by period is the fallback when time runs out. Without any
     solution the greedy plan is the target, and ``conflict`` explains why.

@@ -75,9 +75,12 @@ class Search:
     def best(self, start: FloatArray | None = None) -> Solution:
         """Return the cheapest solution, or with ``priority`` the one with the least unserved value.
 
-        Cost decides between solutions of equal unserved value. Without ``priority``, ``start`` is a
+        Cost decides between solutions of equal unserved value. If the value is ``traded``, the sum
+        of both is the lowest. Without ``priority``, ``start`` is a
         known solution, and is returned if the solver finds none within the time limit.
         """
+        if self.draft.problem.traded:
+            return self._traded()
         if self.draft.problem.priority is not None:
             search, solved = self._limited()
         else:
@@ -138,6 +141,20 @@ class Search:
         values = first.values if second.values is None else second.values
         proven = OPTIMAL if {first.status, second.status} == {OPTIMAL} else FEASIBLE
         return among, Solution(proven, values, second.bound, second.died)
+
+    def _traded(self) -> Solution:
+        """Return the solution with the lowest sum of cost and unserved value.
+
+        Its bound is on the cost alone, at the same unserved value.
+        """
+        worth = self._worth()
+        search = replace(self, program=replace(self.program, cost=self.program.cost + worth))
+        solved = search._cheapest(None)
+        if solved.values is not None and self.effort.stable:
+            solved = search.fewer_changes(solved)
+        if solved.values is None:
+            return solved
+        return replace(solved, bound=solved.bound - float(worth @ solved.values))
 
     def _worth(self) -> FloatArray:
         """Return the value that each variable adds to the unserved demand's total (0 for most)."""

@@ -180,6 +180,9 @@ SCALARS: dict[str, Scalar] = {
     "limited": Scalar(
         "objective.limited", "Where not all can be served", empty="no plan", folded=True
     ),
+    "utility_usd": Scalar(
+        "objective.utility_usd", "Worth of a unit of utility, $", empty="not used", folded=True
+    ),
     "usd_per_hour": Scalar(
         "objective.limits.usd_per_hour", "At most, $ per hour", empty=NONE, folded=True
     ),

@@ -124,6 +124,8 @@ class Objective(Section):
     ) = None
     # If capacity is short: worth of a model times worth of a tier.
     priorities: Priorities = Priorities()
+    # Dollars per unit of `tiers.utility`. The plan then maximizes utility minus cost.
+    utility_usd: LateUsd | None = None
     # Whether greedy modes order tiers, or whole models by their most valuable tier.
     criticality: Literal["tier", "model"] = "tier"
     # one: each period on the forecast of its decision. all: the whole window at once.
@@ -159,6 +161,12 @@ class Objective(Section):
         if self.periods == "one" and of_window:
             names = ", ".join(of_window)
             raise ValueError(f"{names} is about the whole window. Give periods: all with it")
+        if self.utility_usd is not None and (
+            self.weights or self.minimise != "cost" or self.limited not in (None, "Exact")
+        ):
+            raise ValueError(
+                "utility_usd is compared with dollars. Leave out weights, minimise and limited"
+            )
         if self.reroute is not None and self.limited not in (None, "Exact"):
             raise ValueError("only limited: Exact keeps to reroute. Give that, or leave one out")
         if self.spare.regions and self.limited not in (None, "Exact"):

@@ -223,6 +223,33 @@ def test_short_capacity_serves_the_requests_with_the_most_utility(
     assert left[least] > left.get(most, 0.0)
 
 
+@pytest.mark.parametrize("periods", ["one", "all"])
+def test_demand_is_served_where_its_utility_exceeds_its_cost(
+    stored: dict[str, StoredTrace], periods: str
+) -> None:
+    sources = [source(tiers={"chat": 0.5, "mail": 0.5})]
+
+    def plan(chat: float, mail: float, usd: float | None) -> dict[str, Any]:
+        utility = {"chat": chat, "mail": mail}
+        tiers = [{**tier, "utility": utility[tier["name"]]} for tier in TIERS]
+        objective = {"periods": periods} | ({} if usd is None else {"utility_usd": usd})
+        return planned(stored, tiers=tiers, traffic__sources=sources, objective=objective)
+
+    every, chat_alone = plan(1.0, 1.0, 10.0), plan(1.0, 0.0, 10.0)
+    assert not every["unserved"]
+    assert every["fleet_cost"] == pytest.approx(plan(1.0, 1.0, None)["fleet_cost"], rel=1e-3)
+    assert {row["tier"] for row in chat_alone["unserved"]} == {"mail"}
+    assert chat_alone["fleet_cost"] < every["fleet_cost"]
+    worthless = plan(1.0, 1.0, 1e-9)
+    assert {row["tier"] for row in worthless["unserved"]} == {"chat", "mail"}
+    assert worthless["fleet_cost"] <= chat_alone["fleet_cost"]
+
+
+def test_utility_in_dollars_needs_a_tier_with_utility(stored: dict[str, StoredTrace]) -> None:
+    with pytest.raises(ScenarioError, match="utility"):
+        planned(stored, tiers=TIERS, objective={"utility_usd": 1.0})
+
+
 def test_tiers_are_planned_for_at_their_own_quantile(stored: dict[str, StoredTrace]) -> None:
     changes: dict[str, Any] = {
         "tiers": TIERS,
