@@ -40,6 +40,8 @@ def region_of(section: RegionSection, facts: Facts) -> Region:
     site_kw = section.power.site_kw if section.power else None
     usd = section.electricity_usd_per_kwh
     by_hour = tuple(usd) if isinstance(usd, list) else (usd,) * HOURS
+    if any(by_hour):
+        facts.append((f"Price of electricity in {section.name}", GIVEN))
     return Region(section.name, carbon, pue, hourly, site_kw or inf, by_hour)
 
 
