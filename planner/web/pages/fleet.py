@@ -100,7 +100,7 @@ def _facts(plan: ActivePlan, now: datetime) -> Iterator[Fact]:
     cost, before = (
         (policies.get(name) or {}).get("cost_usd") for name in (plan.policy, result.get("baseline"))
     )
-    if cost is not None and before is not None:
+    if cost is not None and before is not None and plan.ends > plan.begins:
         windows = (now - plan.since) / (plan.ends - plan.begins)
         saved = (before - cost) * (min(windows, 1.0) if plan.repeat == "once" else windows)
         yield Fact("Saved so far", saved, "$", note=f"as planned, since {when(plan.since)}")
