@@ -18,8 +18,7 @@ HEAD = """\
 This page lists the options of each kind of run.
 
 The API takes these names in `POST /api/v1/KIND/`. The command `bin/manage KIND` takes them with \
-`-` for `_`, and without the `_s` of seconds. `python -m planner.domain.kinds.publish` writes this \
-page. A refused value is answered with its limits.
+`-` for `_`, and without the `_s` of seconds. A refused value is answered with its limits.
 """
 
 

@@ -14,28 +14,26 @@ HEAD = """\
 This page lists the formats of traces, by the value of `format`.
 
 The planner detects the format. To add one, follow [the recipe](../CONTRIBUTING.md#a-connector). \
-For a single file, [`--map`](how-to/read-your-traffic.md#name-the-columns) is enough. \
-`python -m planner.inputs.ingest.publish` writes this page.
+For a single file, [`--map`](how-to/read-your-traffic.md#name-the-columns) is enough.
 
-| format | contents | documented |
-| --- | --- | --- |
+| format | contents |
+| --- | --- |
 """
 CHECKED = """
 ## Checks
 
 The planner checks every reading against the file. It asks if a file allows several readings.
+A check compares:
 
-| check | compares |
-| --- | --- |
 """
 
 
 def page_text() -> str:
     rows = [
-        f"| `{f.name}` | {f.words} | {f.connector.docs if f.connector else ''} |\n"
+        f"| {f'[`{f.name}`]({f.connector.docs})' if f.connector else f'`{f.name}`'} | {f.words} |\n"
         for f in sorted(FORMATS.values(), key=lambda f: (f.connector is None, f.name))
     ]
-    checks = [f"| `{name}` | {check['compares']} |\n" for name, check in CHECKS.items()]
+    checks = [f"- `{name}`: {check['compares']}\n" for name, check in CHECKS.items()]
     return "".join([HEAD, *rows, CHECKED, *checks])
 
 
