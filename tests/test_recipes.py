@@ -577,7 +577,8 @@ RECIPES = {
     ),
     "An option of a kind of run": Recipe(
         REMARK_AT_EVERY_DOOR,
-        "80 Kept among the notes of the result.\nRemark\nremark: this is not known here\nmine\n",
+        "80 Kept among the notes of the result.\nRemark\nremark: this is not known here. "
+        "Known: solver, gap, time_limit_s, verify, minimise, periods.\nmine\n",
         patches=(
             (SIZE, "class Options(RunOptions):\n", REMARK),
             (

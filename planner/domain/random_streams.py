@@ -23,6 +23,7 @@ class Stream(IntEnum):
     VERIFYING = 8  # another draw of the requests of a window
     DRAWN = 9  # days drawn from the forecast
     SHIFTS = 10  # times by which models that share GPUs are shifted
+    LENGTHS = 11  # lengths of requests that judge plans by operators and layers
 
 
 def generator(seed: int, stream: Stream, *index: int) -> np.random.Generator:

@@ -83,7 +83,7 @@ class Fact:
         """Return the value with its unit."""
         if isinstance(self.value, str) or self.value is None:
             return self.value or NOTHING
-        if self.unit == "$" or self.form is Form.NUMBER:
+        if isinstance(self.value, float | int) and (self.unit == "$" or self.form is Form.NUMBER):
             return compact(self.value, self.unit)
         text = self.form.written(self.value)
         return f"{text} {self.unit}" if self.unit else text

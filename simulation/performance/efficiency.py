@@ -114,7 +114,6 @@ class Efficiencies:
     across: Mapping[str, float]  # by kind: spread of ln(predicted / measured) on other families
     checks: tuple[Check, ...] = ()  # of whole iterations with these factors, on served deployments
     unpacked: float = 1.0  # factor on 16-bit kernels of experts with 4-bit integer weights
-    imbalance: float = 1.0  # factor on expert layers, whose tokens spread unevenly
     foreign: float = 1.0  # factor on kernels of vendors without measured kernels
 
     def find(self, kind: str, family: str, precision: str) -> Efficiency:
@@ -132,8 +131,7 @@ class Efficiencies:
 
     def slower(self, operator: Operator, gpu: GpuSpec) -> float:
         """Return the factor on a call's time because serving differs from its kernel alone."""
-        factor = self.imbalance if isinstance(operator, Experts) else 1.0
-        factor *= self.unpacked if unpacks(operator) else 1.0
+        factor = self.unpacked if unpacks(operator) else 1.0
         return factor + (self.foreign - 1.0 if gpu.family not in NEAREST else 0.0)
 
     def spread(self, entry: Efficiency, family: str) -> float:

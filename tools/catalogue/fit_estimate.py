@@ -10,8 +10,8 @@ determine twenty factors.
 Rows that repeat a measurement count once. A group of rows (model, GPU, mode, engine, precision)
 counts by the square root of its size, so that the most measured model does not dominate. Rows that
 may hide speculative decoding say little about the time of an iteration, so they weigh less.
-ML.ENERGY's rows add 20 models to the fit of TBT, and show the host time of vLLM. Errors are
-those of aiconfigurator's rows.
+ML.ENERGY's rows add 20 models to the fit of TBT. Their hosts are slow, so they weigh less too.
+Errors are those of aiconfigurator's rows.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ import numpy.typing as npt
 from scipy.optimize import least_squares
 
 from simulation.arrays import FloatArray
-from simulation.performance.estimate.calibration import ENGINES, Calibration, release_order
+from simulation.performance.estimate.calibration import ENGINES, Calibration
 from simulation.performance.estimate.closed_loop import steady_state
 from simulation.performance.estimate.errors import ErrorTable
 from simulation.performance.estimate.measured_corrections import Traits
@@ -44,7 +44,9 @@ Rows = npt.NDArray[np.int64]
 
 # Day on which aiconfigurator first published the rows: the age of the data on engine versions.
 PUBLISHED = "2026-05-06"
-UNSURE = 0.1  # weight of a row that may hide speculative decoding
+# Weight of a row that may hide speculative decoding, and of ML.ENERGY's rows. There the host limits
+# small models: Qwen3-8B decodes 8 sequences on B200 in 32 ms, and on H100 in 10 ms.
+UNSURE = 0.1
 FOLDS = 6  # groups of engine versions for cross-validation
 WIDTH = 0.2  # width of the loss: smaller errors count by their square, larger ones by their size
 FARTHEST = 0.7  # logarithm of an error at which its pull saturates
@@ -59,12 +61,11 @@ FREEDOMS = {
     "unpacked": 0.3, "iteration_s": 0.3, "far_s": 0.7, "mix": 0.1, "split_decode": 0.15,
     "split_order": 0.5, "split_start": 0.5,
     "start_s": 0.7, "eager_s": 1.0, "order": 0.2, "gather": 0.7, "polls": 0.3, "train": 0.7,
-    "sequence_s": 0.7, "imbalance": 0.3, "foreign": 0.5, "acceptance": 0.15, "median": 0.5,
+    "sequence_s": 0.7, "foreign": 0.1, "acceptance": 0.15, "median": 0.5,
     "draft_s": 0.7,
     **{f"mix.{engine}": 0.1 for engine in ENGINES},
     **{f"start.{engine}": 0.3 for engine in ENGINES},
     **{f"order.{engine}": 0.2 for engine in ENGINES},
-    **{f"sequence.{engine}": 0.5 for engine in ENGINES},
 }  # fmt: skip
 
 
@@ -74,7 +75,7 @@ def weights(rows: Served) -> FloatArray:
         zip(rows.shape, rows.gpu, rows.loop.split, rows.engine, rows.precision, strict=True)
     )
     size = Counter(keys)
-    weight = np.where(rows.unsure, UNSURE, 1.0)
+    weight = np.where(rows.unsure | (rows.source == "ML.ENERGY"), UNSURE, 1.0)
     weight /= np.sqrt(np.maximum([size[key] for key in keys], 10.0))
     return np.asarray(weight / weight.mean())
 
@@ -99,8 +100,7 @@ def _fit_tbt(rows: Served, base: Calibration) -> Calibration:
     base = base.with_values(
         dict.fromkeys(map(str, np.unique(rows.loop.release[rows.foreign])), 1.0)
     )
-    newest = _newest(base.releases)
-    names = [name for name in base.values() if not _of_ttft(name) and name not in newest]
+    names = [name for name in base.values() if not _of_ttft(name)]
     start = np.log([base.values()[name] for name in names])
     freedom = np.array([FREEDOMS.get(name, FREEDOM) for name in names])
     scale = np.sqrt(weights(rows))
@@ -112,15 +112,6 @@ def _fit_tbt(rows: Served, base: Calibration) -> Calibration:
 
     optimum = least_squares(residuals, start, loss="soft_l1", f_scale=WIDTH, max_nfev=40)
     return calibrated(base, names, optimum.x)
-
-
-def _newest(releases: Mapping[str, float]) -> set[str]:
-    """Return the names with the newest release of each engine, the reference of the others."""
-    newest: dict[str, str] = {}
-    for name in releases:
-        engine, _, version = name.split(" ", 2)
-        newest[engine] = max(newest.get(engine, ""), version, key=release_order)
-    return {n for n in releases if n.split(" ", 2)[2] == newest[n.split(" ")[0]]}
 
 
 def bounded(off: FloatArray, farthest: float) -> FloatArray:

@@ -13,7 +13,6 @@ from planner.inputs.catalogue.serving import (
     MAX_BATCH,
     MAX_BATCH_TOKENS,
     batch_limits,
-    sequence_s,
     start_seconds,
     typical_context,
 )
@@ -186,7 +185,7 @@ def _fits_memory(shape: ModelShape, gpu: GpuSpec, where: Arrangement) -> bool:
 def _instances(
     shape: ModelShape, gpu: GpuSpec, where: Arrangement, engines: Sequence[str], price: HourPrice
 ) -> list[Instance] | str:
-    """Return one instance per engine, as engines differ in host time, or why there is none."""
+    """Return one instance per engine, as engines differ in start, or why there is none."""
     try:
         limits = batch_limits(
             shape,
@@ -197,21 +196,20 @@ def _instances(
         )
     except SimulationError:
         return NO_FIT
-    overhead_s = estimate_fit().calibration.iteration_s
+    host = estimate_fit().calibration
     try:
         graph = operator_graph(shape, where)
-        curve = roofline_curve(graph, gpu, efficiencies(), overhead_s)
+        curve = roofline_curve(graph, gpu, efficiencies(), host.iteration_s)
     except SimulationError:
         return NO_FACTS
+    curve = slower_by_sequence(curve, host.sequence_s / where.attention_dp)
     link = _link_between_gpus(shape, gpu, where)
     instances = []
     starts = start_seconds(shape, gpu, where, engines)
     for engine, start_s in zip(engines, starts, strict=True):
-        more = sequence_s(engine) / where.attention_dp
-        slower = slower_by_sequence(curve, more) if more > 0 else curve
         profile = AdjustedProfile(
             model=shape.name, gpu=gpu.name, tp=where.gpus, provenance=MODELLED, kind="roofline",
-            curve=slower, start_s=start_s, **limits,
+            curve=curve, start_s=start_s, **limits,
         )  # fmt: skip
         instances.append(Instance(gpu, where, (engine,), profile, price.usd, link))
     return instances

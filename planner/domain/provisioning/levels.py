@@ -14,6 +14,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
+from planner.domain.random_streams import Stream, generator
 from planner.errors import CatalogueError, ScenarioError
 from planner.inputs import catalogue
 from planner.inputs.catalogue.efficiency import efficiencies
@@ -176,7 +177,7 @@ class Judge:
 
         ``isl`` and ``osl`` are the mean and the standard deviation over the mean.
         """
-        rng = np.random.default_rng(seed)
+        rng = generator(seed, Stream.LENGTHS)
         lengths = []
         for mean, variation in (isl, osl):
             spread = rng.lognormal(0.0, np.sqrt(np.log1p(variation**2)), DRAWN)

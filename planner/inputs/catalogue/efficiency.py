@@ -21,5 +21,4 @@ def efficiencies() -> Efficiencies:
     entries = tuple(Efficiency(**entry) for entry in content["entries"])
     checks = tuple(Check(**check) for check in content["checks"])
     fit = estimate_fit().calibration
-    factors = fit.unpacked, fit.imbalance, fit.foreign
-    return Efficiencies(entries, content["across"], checks, *factors)
+    return Efficiencies(entries, content["across"], checks, fit.unpacked, fit.foreign)

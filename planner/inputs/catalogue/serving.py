@@ -34,7 +34,7 @@ def serving_limits(
     return {
         **batch_limits(shape, gpu, arrangement, **limits),
         "overhead_s": estimate_fit().calibration.iteration_s,
-        "sequence_s": sequence_s(engine),
+        "sequence_s": estimate_fit().calibration.sequence_s,
         "start_s": start_seconds(shape, gpu, arrangement, (engine,), recv_interval or 1.0)[0],
     }
 
@@ -55,11 +55,6 @@ def batch_limits(
         "kv_capacity_tokens": kv_capacity_tokens
         or capacity_tokens(shape, gpu, arrangement, typical_context(shape.max_context), tokens),
     }
-
-
-def sequence_s(engine: str) -> float:
-    """Return the host seconds that each sequence of a batch adds to an iteration."""
-    return estimate_fit().calibration.of("sequence", engine)
 
 
 def start_seconds(

@@ -31,12 +31,11 @@ class Calibration:
     iteration_s: float = 0.3e-3  # scheduling, sampling
     # Host time per sequence that one rank decodes, in each iteration: scheduling, sampling, output.
     sequence_s: float = 20e-6
-    # Factor on expert layers, whose tokens spread unevenly over experts and GPUs. The kernels were
-    # measured with even routing.
-    imbalance: float = 1.3
     # Factor on kernels of vendors without measured kernels, beyond their published peaks.
     foreign: float = 1.5
-    acceptance: float = 0.6  # probability that a drafted token is accepted after those before it
+    # Probability that a drafted token is accepted after those before it. DeepSeek-V3's report has
+    # 0.85 to 0.9 for the first one.
+    acceptance: float = 0.7
     draft_s: float = 0.3e-3  # host time of one pass of the layer that drafts a token
     median: float = 0.3  # share of the wait for others of the first round that a median TTFT shows
     mix: float = 0.9  # share of other users' prompts that falls between a request's tokens
@@ -59,13 +58,12 @@ class Calibration:
     split_start: float = 1.5  # factor on the start there, since a request passes two engines
     engines: Mapping[str, float] = field(default_factory=dict)  # factors by "mix.vllm" and so on
     # Factors on decode iterations of vendors without measured kernels, by "sglang cdna3 0.5.9":
-    # engine, GPU family and release. The newest release has 1.
+    # engine, GPU family and release.
     releases: Mapping[str, float] = field(default_factory=dict)
 
     def of(self, what: str, engine: str) -> float:
-        """Return an engine's number: ``mix``, ``order``, ``start`` or ``sequence`` (seconds)."""
-        base = {"mix": self.mix, "start": self.start_s, "order": self.order,
-                "sequence": self.sequence_s}[what]  # fmt: skip
+        """Return an engine's number: ``mix``, ``order`` or ``start`` (seconds)."""
+        base = {"mix": self.mix, "start": self.start_s, "order": self.order}[what]
         return base * self.engines.get(f"{what}.{engine}", 1.0)
 
     def values(self) -> dict[str, float]:
@@ -118,4 +116,4 @@ def release_order(version: str) -> tuple[tuple[int, ...], float]:
 
 
 CONSTANTS = tuple(f.name for f in fields(Calibration) if f.type == "float")
-ENGINE_FACTORS = tuple(f"{w}.{e}" for w in ("mix", "start", "order", "sequence") for e in ENGINES)
+ENGINE_FACTORS = tuple(f"{w}.{e}" for w in ("mix", "start", "order") for e in ENGINES)

@@ -33,14 +33,13 @@ from simulation.performance.efficiency import NEAREST, Efficiencies, kernel_s, l
 from simulation.performance.estimate.calibration import ENGINES, ROUNDS, Calibration
 from simulation.performance.graph import OperatorGraph
 from simulation.performance.specs import GpuSpec
-from simulation.performance.work import Collective, Experts, Iteration
+from simulation.performance.work import Collective, Iteration
 
 Demands = Mapping[str, FloatArray]
 
 # Seconds of kernels, or counts, of one GPU's part of an iteration.
 DEMANDS = (
-    "busy",  # all operators except "experts" and "unpacked"
-    "experts",  # expert layers
+    "busy",  # all operators except "unpacked"
     "unpacked",  # experts with 4-bit integer weights; no such kernel was measured
     "foreign",  # the part of all these of a vendor without measured kernels
     "far",  # number of collectives between nodes
@@ -68,8 +67,7 @@ def demands(
             out["far"] += running * (link_bytes_s(op, gpu) != gpu.link_bytes_s)
         else:
             out["kernels"] += running
-        part = "experts" if isinstance(op, Experts) else "busy"
-        out["unpacked" if unpacks(op) else part] += seconds
+        out["unpacked" if unpacks(op) else "busy"] += seconds
         out["foreign"] += seconds * (gpu.family not in NEAREST)
     return out
 
@@ -122,7 +120,7 @@ class ClosedLoop:
 
 def iteration_s(work: Demands, c: Calibration) -> FloatArray:
     """Return the seconds of iterations with the demands ``work``, by the calibration ``c``."""
-    moved = work["busy"] + c.imbalance * (work["experts"] + c.unpacked * work["unpacked"])
+    moved = work["busy"] + c.unpacked * work["unpacked"]
     moved = moved + (c.foreign - 1.0) * work["foreign"] + c.far_s * work["far"]
     return np.asarray(moved + c.iteration_s)
 
@@ -154,19 +152,18 @@ def steady_state(loop: ClosedLoop, c: Calibration) -> SteadyState:
     names, release_index = np.unique(loop.release, return_inverse=True)
     releases = np.array([c.of_release(str(name)) for name in names])[release_index]
     decode = decode * releases * np.where(loop.split, c.split_decode, 1.0)
-    sequence = np.choose(loop.engine, [c.of("sequence", engine) for engine in ENGINES])
-    decode = decode + sequence * loop.batch / loop.decode_ranks
+    decode = decode + c.sequence_s * loop.batch / loop.decode_ranks
     one_layer = (iteration_s(loop.decode, c) - c.iteration_s) / loop.layers
     decode = decode + loop.drafted * (c.draft_s + one_layer)
     prompt = iteration_s(loop.prefill, c)
     # A prompt among others rides on an iteration that takes place anyway.
     marginal = (prompt - c.iteration_s) / loop.prefill_ranks
-    mix = np.choose(loop.engine, [c.of("mix", engine) for engine in ENGINES])
     riding = np.maximum(iteration_s(loop.mixed, c) - iteration_s(loop.decode, c), 0.0)
     riding = riding / loop.prefill_ranks
     # Users in step: all prompts run one after the other before any decoding. On average half of the
     # others' prompts come before a request's first token, and half between it and the second.
     in_step = loop.equal & ~loop.split & (loop.engine == SGLANG)
+    mix = np.choose(loop.engine, [c.of("mix", engine) for engine in ENGINES])
     mix = np.where(in_step, 1.0 - QUEUE_AHEAD, mix)
     # Prompts run without captured CUDA graphs. The host launches every kernel and may be slower
     # than the GPU. Waiting prompts are computed together, up to the tokens of an iteration.

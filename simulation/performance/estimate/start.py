@@ -56,6 +56,6 @@ def starts_s(
     return [
         c.of("start", engine)
         + launches
-        + (float(decode) + c.of("sequence", engine) / where.attention_dp) * (1.0 + float(passed))
+        + (float(decode) + c.sequence_s / where.attention_dp) * (1.0 + float(passed))
         for engine, passed in zip(engines, passed_iterations, strict=True)
     ]

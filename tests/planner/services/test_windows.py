@@ -91,7 +91,8 @@ def test_a_busiest_day_that_is_not_the_busiest_of_all_says_so(tmp_path: Path) ->
     lines = ["time,requests"] + [f"{hour * 3600},{500 - hour}" for hour in range(24 * 6)]
     path = tmp_path / "falling.csv"
     path.write_text("\n".join(lines) + "\n")
-    trace = trace_ingest_path(path=path, options=IngestOptions(name=path.name, format="demand"))
+    options = IngestOptions(name=path.name, format="demand", amounts="counts")
+    trace = trace_ingest_path(path=path, options=options)
     first, last = window_choices(trace)
     assert "4th busiest of 6" in first.sentence
     assert (first.label, last.label) == ("Busiest day that can be tried", "Last day")

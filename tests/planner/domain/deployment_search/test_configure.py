@@ -18,7 +18,6 @@ from planner.domain.deployment_search.results import profiles_of
 from planner.domain.deployment_search.search import DeploymentSearchResult, search_deployments
 from planner.errors import EXPECTED
 from planner.inputs import catalogue
-from planner.inputs.catalogue.serving import sequence_s
 from planner.inputs.scenario.schema import Profile
 from planner.inputs.scenario.speeds import speed_of
 from planner.inputs.scenario.user_facts import NO_USER_FACTS
@@ -68,7 +67,7 @@ def test_every_candidate_keeps_the_limits_and_its_figures_agree(
 
 def test_a_gpu_without_a_price_is_there_and_comes_last(configured: DeploymentSearchResult) -> None:
     last = configured.by_gpu[-1]
-    assert last.gpu == "MI300X" and last.usd_per_mtok is None and last.engines == ("sglang",)
+    assert last.gpu == "MI300X" and last.usd_per_mtok is None
 
 
 def test_what_is_ruled_out_is_counted_with_its_reason(configured: DeploymentSearchResult) -> None:
@@ -105,8 +104,7 @@ def test_engines_differ_where_their_hosts_do() -> None:
     assert list(first) == [(engine,) for engine in ENGINES]  # each starts requests in its own time
     assert len({instance.start_s for instance in first.values()}) == 3
     took = [float(iteration_s(profile, 100, 1e5, 0, 0)) for profile in first.values()]
-    hosts = [100 * sequence_s(engine) for engine in ENGINES]
-    assert np.diff(took) == pytest.approx(np.diff(hosts))
+    assert took == pytest.approx([took[0]] * len(ENGINES))
     amd = {
         engine
         for instance in built.instances

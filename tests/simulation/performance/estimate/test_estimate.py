@@ -274,7 +274,7 @@ def test_hosts_spend_time_on_each_sequence_that_a_rank_decodes() -> None:
     for engine in ENGINES:
         query = replace(LLAMA, engine=engine)
         added = one(query, slower).decode_s - one(query).decode_s
-        assert added == pytest.approx(CALIBRATION.of("sequence", engine) * batch, rel=1e-6)
+        assert added == pytest.approx(CALIBRATION.sequence_s * batch, rel=1e-6)
 
 
 def test_caps_chunks_and_hits_change_an_estimate() -> None:
