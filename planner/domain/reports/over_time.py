@@ -140,8 +140,12 @@ def demand_chart(
     load = load_of(demand, capacity_of(tables, policy))
     series = [
         *_band(tables("forecast"), frame),
-        Series("Demand", tuple(total["time"]), tuple(total["tps"]), Role.DEMAND),
-    ]
+        # Work that may wait is not in it; the capacity serves that too.
+        Series(
+            "Interactive demand" if frame.deferrable else "Demand",
+            tuple(total["time"]), tuple(total["tps"]), Role.DEMAND,
+        ),
+    ]  # fmt: skip
     series += _capacity_line(tables, policy, frame, f"Capacity, {label}", Role.RECOMMENDED)
     top = None
     if today is not None and today != policy:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any, cast
 
 from planner.domain.formats import duration, figure
@@ -10,7 +11,7 @@ from planner.domain.planning.figures import PlanFigures, PlanTotals
 from planner.domain.planning.marginal_values import MarginalValues
 from planner.domain.planning.power_caps import CapPlan
 from planner.domain.planning.power_limits import PowerUse
-from planner.domain.planning.purchases import Purchase, ShiftFigures
+from planner.domain.planning.purchases import Purchase, ShiftFigures, WorkHour
 from planner.domain.report import (
     Axis,
     Block,
@@ -26,6 +27,8 @@ from planner.domain.report import (
     Shape,
     table,
 )
+
+MOST_REGIONS = 3  # with a line of their own in the chart of deferrable work
 
 
 def plan_sections(plan: PlanFigures | None) -> Iterator[Section]:
@@ -87,15 +90,30 @@ def _shift(shift: ShiftFigures, unit: str) -> Section:
         Fact("Linear bound", shift.bound, unit),
         Fact("Cost over the bound", shift.over_bound, form=Form.NUMBER),
     ))  # fmt: skip
-    series = []
-    for region in dict.fromkeys(row.region for row in shift.hours):
-        own = [row for row in shift.hours if row.region == region]
-        times = tuple(row.period for row in own)
-        for label, values, role in (
-            (f"Planned, {region}", tuple(row.planned for row in own), Role.RECOMMENDED),
-            (f"Arriving, {region}", tuple(row.arrived for row in own), Role.DEMAND),
-        ):
-            series.append(Series(label, times, values, role, Shape.STEP))
+    # A step lasts until the next, so the last one is repeated at the end of the window.
+    starts = sorted({row.period for row in shift.hours})
+    times = (*starts, starts[-1] + (starts[-1] - starts[0]) / max(1, len(starts) - 1))
+    regions = [*dict.fromkeys(row.region for row in shift.hours)]
+
+    def steps(
+        label: str, role: Role, value: Callable[[WorkHour], float], of: AbstractSet[str]
+    ) -> Series:
+        """Return a sum over the regions ``of`` by period."""
+        sums = [
+            sum(value(row) for row in shift.hours if row.period == start and row.region in of)
+            for start in starts
+        ]
+        return Series(label, times, (*sums, sums[-1]), role, Shape.STEP)
+
+    series = [
+        steps("Arriving", Role.DEMAND, lambda row: row.arrived, {*regions}),
+        steps("Planned", Role.RECOMMENDED, lambda row: row.planned, {*regions}),
+    ]
+    if 1 < len(regions) <= MOST_REGIONS:
+        series += [
+            steps(f"Planned, {region}", Role.OTHER, lambda row: row.planned, {region})
+            for region in regions
+        ]
     chart = Chart("Deferrable work", Axis(), Axis("Input tokens"), tuple(series))
     rows = table(
         shift.hours,
