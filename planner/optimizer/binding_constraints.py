@@ -174,6 +174,4 @@ def _last_instance_tps(problem: PlanningProblem, target: IntArray, side: Side) -
 
 def _side_words(side: Side) -> str:
     """Return the name of a side as words for a sentence."""
-    if side.name.startswith("on "):
-        return f" {side.name}"
-    return f" for {side.name}" if side.name else ""
+    return f" {side.name}" if side.name else ""

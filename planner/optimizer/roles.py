@@ -24,7 +24,7 @@ class Side:
 
     columns: BoolArray  # [g]
     share: float  # above 0
-    name: str  # for sentences: "prefill"; "" for a single side
+    name: str  # for sentences: "for prefill"; "" for a single side
     lost: IntArray  # [g] instances of each pool that are assumed gone
 
 
@@ -39,8 +39,8 @@ def role_sides(problem: PlanningProblem) -> tuple[Side, ...]:
     staged = [Side(all_columns, 1.0, "", none)]
     if problem.stages is not None and problem.stages.any():
         staged = [
-            Side(problem.stages != DECODE, 1.0, "prefill", none),
-            Side(problem.stages != PREFILL, 1.0, "decode", none),
+            Side(problem.stages != DECODE, 1.0, "for prefill", none),
+            Side(problem.stages != PREFILL, 1.0, "for decode", none),
         ]
     owned = []
     if problem.spot is not None and problem.spot.any() and problem.spot_share < 1:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -21,7 +20,6 @@ PRECISION = 0.01  # relative precision of a rate
 REACH = 1.1  # factor between steps of the search for a bracket
 TRIES = 40  # most steps of REACH
 REQUESTS = 12_000  # per simulated rate; the second draw has twice as many
-THREADS = 2  # ratios that are simulated at the same time
 FREE = 1e18  # bytes/s of a link without waiting
 
 ReportProgress = Callable[[float], None]  # share of the work that is done
@@ -106,19 +104,15 @@ def simulate_best_ratios(
     rows = sorted(ratios, key=lambda ratio: ratio.prefill)
     best_index = int(np.argmax([per_gpu(service, ratio) for ratio in rows]))
     seen: dict[int, RatioCapacity] = {}
-
-    def simulated(i: int) -> RatioCapacity:
-        return simulate_ratio(
-            service, rows[i].prefill, rows[i].decode, seed=seed, requests=requests,
-            routing=routing, start_rps=0.0 if service.blocks is None else rows[i].max_rps,
-        )  # fmt: skip
-
     while True:
-        report(min(0.9, len(seen) / 5))
-        near = range(max(best_index - 1, 0), min(best_index + 2, len(rows)))
-        unseen = [i for i in near if i not in seen]
-        with ThreadPoolExecutor(THREADS) as threads:
-            seen.update(zip(unseen, threads.map(simulated, unseen), strict=True))
+        for i in range(max(best_index - 1, 0), min(best_index + 2, len(rows))):
+            if i not in seen:
+                report(min(0.9, len(seen) / 5))
+                seen[i] = simulate_ratio(
+                    service, rows[i].prefill, rows[i].decode, seed=seed, requests=requests,
+                    routing=routing,
+                    start_rps=0.0 if service.blocks is None else rows[i].max_rps,
+                )  # fmt: skip
         best = max(seen, key=lambda i: per_gpu(service, seen[i]))
         if best == best_index:
             return [seen[i] for i in sorted(seen)]

@@ -70,16 +70,18 @@ class Periods:
         waiting = frozenset(tier.name for tier in tiers if tier.deferrable)
         settings = self.given.settings
         worth = settings.worth(self.load.tiers, waiting)
-        if settings.by_utility and (self.load.tiers or settings.utility_usd):
+        traded = settings.utility_usd is not None
+        if settings.by_utility and (self.load.tiers or traded):
             lowest = min((tier.utility for tier in tiers if tier.deferrable), default=0.0)
             utility = {tier.name: tier.utility for tier in tiers if not tier.deferrable}
             each = np.array([utility.get(name, lowest) for name in self.load.tiers])
             if not each.size:  # one tier for all
                 each = np.array([max(utility.values(), default=lowest)])
-            least = ABOVE_ZERO if settings.utility_usd else LEAST_UTILITY
+            least = ABOVE_ZERO if traded else LEAST_UTILITY
             each = np.maximum(each, least * each.max())
             worth = worth * each[:, None] / self._request_tokens()
-            worth = worth * 3600 * (settings.utility_usd or 1 / 3600)
+            if settings.utility_usd is not None:
+                worth = worth * 3600 * settings.utility_usd
         return worth
 
     def _request_tokens(self) -> FloatArray:

@@ -139,6 +139,7 @@ class Records:
     line: IntArray  # line number in the file
 
     def text(self, index: int) -> str:
+        """Return the record without its line end."""
         return self.data[self.start[index] : self.end[index]].decode("utf-8").rstrip("\r")
 
     def keep(self, mask: BoolArray) -> Records:

@@ -244,5 +244,6 @@ class Names:
 
 
 def labels(series: pl.Series) -> pl.Series:
+    """Return a label column as text; null if empty."""
     text = series.cast(pl.String, strict=False).str.strip_chars()
     return text.set(text == "", None) if (text == "").any() else text

@@ -131,6 +131,7 @@ def unit_of(column: str) -> str | None:
 
 
 def check_zone(zone: str | None) -> None:
+    """Raise IngestError for a name that is no time zone."""
     if zone and zone not in available_timezones():
         raise IngestError(
             f"timezone: there is no zone {zone[:60]!r}. Give a name such as America/New_York, "

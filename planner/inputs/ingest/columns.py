@@ -81,6 +81,7 @@ class Expression:
 
     @property
     def single(self) -> str | None:
+        """Return the column, if the expression is a single column; else None."""
         return self.columns[0] if len(self.columns) == 1 else None
 
     def __str__(self) -> str:
@@ -145,6 +146,7 @@ class DemandLayout:
 
     @property
     def columns(self) -> Mapping[str, str]:
+        """Return field to column; several columns are joined as in a mapping."""
         fields: dict[str, list[str]] = {}
         for source in self.sources:
             amounts = ((name, str(expression)) for name, expression in source.amounts.items())
@@ -168,6 +170,7 @@ class RequestLayout:
 
     @property
     def columns(self) -> Mapping[str, str]:
+        """Return field to column; several columns are joined as in a mapping."""
         tokens = {
             name: str(expression)
             for name, expression in self.tokens.items()
@@ -291,6 +294,7 @@ class Resolver:
         return fits[0] if len(fits) == 1 else None
 
     def exact(self, field: str, column: str) -> str:
+        """Return ``column`` if the file has it; raise IngestError otherwise."""
         if column in self.columns:
             return column
         raise IngestError(

@@ -33,8 +33,8 @@ class Calibration:
     sequence_s: float = 20e-6
     # Factor on kernels of vendors without measured kernels, beyond their published peaks.
     foreign: float = 1.5
-    # Probability that a drafted token is accepted after those before it. DeepSeek-V3's report has
-    # 0.85 to 0.9 for the first one.
+    # Probability that a drafted token is accepted after those before it. DeepSeek-V3 has 0.85 to
+    # 0.9 for the first one (arXiv 2412.19437, section 5.4.3).
     acceptance: float = 0.7
     draft_s: float = 0.3e-3  # host time of one pass of the layer that drafts a token
     median: float = 0.3  # share of the wait for others of the first round that a median TTFT shows
