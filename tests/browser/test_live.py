@@ -99,11 +99,10 @@ def test_a_past_is_read_planned_decided_and_scraped(
     scenario_create(owner=planner, document=SCENARIO)
     other = as_somebody(site, live_server, "ada")
     other.goto(f"{live_server.url}/schedules/new/")
-    for label, entry in (
-        ("Name", "Every minute"), ("When", "* * * * *"), ("% of replica-hours", "100"),
-        ("% of cost", "100"),
-    ):  # fmt: skip
-        other.get_by_label(label).fill(entry)
+    other.get_by_text("More", exact=True).click()
+    values = {"name": "Every minute", "cron": "* * * * *", "replicas": "100", "cost": "100"}
+    for name, entry in values.items():
+        other.locator(f"[name={name}]").fill(entry)
     other.get_by_label("Scenario").select_option(label="Live")
     other.get_by_role("button", name="Save schedule").click()
     expect(other.get_by_role("heading", name="Every minute")).to_be_visible()

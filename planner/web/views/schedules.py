@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, time
 from typing import Any
+from zoneinfo import available_timezones
 
 from django import forms
 from django.contrib import messages
@@ -37,11 +38,19 @@ from planner.services.schedules import (
 from planner.web.charts.retrospective import demand_figure, hours_figure, weeks_figure
 from planner.web.errors import planners_only
 from planner.web.form_responses import attempt
-from planner.web.forms.widgets import dress
+from planner.web.forms.widgets import LongSelect, dress
 from planner.web.paging import paged
 from planner.web.request import Request
 
-FIELDS = ("name", "scenario", "cron", "zone", "kind", "policy")
+FIELDS = ("name", "scenario", "zone", "kind", "policy")
+DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+HOURLY = "*"
+# Choices in words, by the cron fields after minute and hour.
+REPEATS = {
+    HOURLY: "Every hour", "* * *": "Every day", "* * 1-5": "Monday to Friday",
+    **{f"* * {day}": f"Every {name}" for day, name in enumerate(DAYS, 1)},
+    "1 * *": "First day of the month",
+}  # fmt: skip
 FIRST, LAST = 1970, 2261  # accepted years of a time
 SHOWN = 26  # outcomes shown: half a year of weeks
 
@@ -178,38 +187,56 @@ def _moment(text: str) -> datetime | None:
 def _values(schedule: Schedule) -> dict[str, Any]:
     plain = {name: getattr(schedule, name) for name in FIELDS}
     limits = {"replicas": schedule.most_replicas, "cost": schedule.most_cost}
-    return plain | {
+    shares = {
         name: None if share is None else round(100 * share, 6) for name, share in limits.items()
     }
+    return plain | shares | _repeat_of(schedule.cron)
+
+
+def _repeat_of(cron: str) -> dict[str, Any]:
+    """Return the fields that state a cron line in words, or the line itself if none do."""
+    minute, hour, rest = cron.split(maxsplit=2)
+    often = HOURLY if (hour, rest) == ("*", "* * *") else rest
+    try:
+        at = time(0 if often == HOURLY else int(hour), int(minute))
+    except ValueError:  # a list, a range or steps
+        return {"cron": cron}
+    return {"often": often, "at": at} if often in REPEATS else {"cron": cron}
 
 
 class ScheduleForm(forms.Form):
     name = forms.CharField(label="Name", max_length=120)
     scenario: forms.ModelChoiceField[Scenario] = forms.ModelChoiceField(
-        label="Scenario", queryset=None
+        label="Scenario", queryset=None, empty_label="Choose a scenario"
     )
-    cron = forms.CharField(
-        label="When",
-        max_length=120,
-        initial="0 6 * * 1",
-        help_text="Minute, hour, day of month, month, day of week: 0 6 * * 1 is Mondays at 6.",
+    often = forms.ChoiceField(label="Repeat", required=False, choices=REPEATS, initial="* * 1")
+    at = forms.TimeField(
+        label="At",
+        required=False,
+        initial=time(6),
+        widget=forms.TimeInput(attrs={"type": "time"}, format="%H:%M"),
     )
-    zone = forms.CharField(label="Time zone", max_length=64, initial=zone_name)
+    zone = forms.ChoiceField(
+        label="Time zone",
+        initial=zone_name,
+        choices=lambda: [(name, name) for name in sorted(available_timezones())],
+        widget=LongSelect,
+    )
     kind = forms.ChoiceField(label="Run", choices=Schedule.Kind.choices)
-    policy = forms.ChoiceField(
-        label="Schedule of policy",
-        required=False,
-        help_text="For a comparison: the policy to propose, if the scenario has it.",
-    )
     replicas = forms.FloatField(
-        label="Apply without review below, % of replica-hours",
-        required=False,
-        min_value=0,
-        max_value=1000,
-        help_text="Empty, as the next field: every plan is reviewed.",
+        label="Replica-hours change by at most, %", required=False, min_value=0, max_value=1000
     )
     cost = forms.FloatField(
-        label="Apply without review below, % of cost", required=False, min_value=0, max_value=1000
+        label="Cost changes by at most, %", required=False, min_value=0, max_value=1000
+    )
+    policy = forms.ChoiceField(
+        label="Policy to propose", required=False, help_text="For a comparison with this policy."
+    )
+    cron = forms.CharField(
+        label="Cron line",
+        max_length=120,
+        required=False,
+        help_text="Replaces Repeat and At. 0 6 * * 1 is Mondays at 06:00.",
     )
 
     def __init__(self, *args: Any, user: User, **kwargs: Any) -> None:
@@ -228,4 +255,6 @@ class ScheduleForm(forms.Form):
         limits = {"most_replicas": sent.get("replicas"), "most_cost": sent.get("cost")}
         shares = {name: None if value is None else value / 100 for name, value in limits.items()}
         plain = {name: sent[name] for name in FIELDS}
-        return {**plain, **shares}
+        often, at = sent["often"] or "* * *", sent["at"] or time()
+        times = f"{at.minute} {'* * * *' if often == HOURLY else f'{at.hour} {often}'}"
+        return {**plain, **shares, "cron": sent["cron"] or times}

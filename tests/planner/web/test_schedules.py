@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+import pytest
+
 from planner.models import ActivePlan, Firing, Outcome, Run, Schedule
 from planner.services.weekly_digest import digest_text
 from tests.planner.samples import client_of
@@ -77,6 +79,27 @@ def test_a_schedule_is_made_changed_and_read(approver, planner, viewer, scenario
     reading = signed_in(viewer)
     assert "Plan now" not in text_of(reading.get(f"/schedules/{kept.pk}/"))
     assert reading.post(f"/schedules/{kept.pk}/fire/").status_code == 403
+
+
+@pytest.mark.parametrize(
+    ("posted", "cron"),
+    [
+        ({"often": "* * 1-5", "at": "05:30"}, "30 5 * * 1-5"),
+        ({"often": "*", "at": "00:15"}, "15 * * * *"),
+        ({"often": "1 * *", "at": "23:00"}, "0 23 1 * *"),
+        ({"often": "* * *", "at": "06:00", "cron": "*/5 8 * * *"}, "*/5 8 * * *"),
+    ],
+)
+def test_times_in_words_are_kept_through_the_form(planner, scenario, posted, cron):
+    page, sent = signed_in(planner), {"name": "A", "scenario": scenario.pk, "zone": "UTC"}
+    page.post("/schedules/new/", sent | {"kind": "plan"} | posted)
+    schedule = Schedule.objects.get()
+    assert schedule.cron == cron
+    form = page.get(f"/schedules/{schedule.pk}/change/").context["form"]
+    values = {field.name: field.value() for field in form if field.value() is not None}
+    page.post(f"/schedules/{schedule.pk}/change/", values)
+    schedule.refresh_from_db()
+    assert schedule.cron == cron
 
 
 def test_what_came_is_shown_by_week_and_hour(planner):
