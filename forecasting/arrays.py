@@ -1,7 +1,5 @@
 """Names of array types."""
 
-from __future__ import annotations
-
 import numpy as np
 import numpy.typing as npt
 

@@ -1,7 +1,5 @@
 """Backtest forecasts from rolling origins, each with the bins before its origin only."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 

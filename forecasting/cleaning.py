@@ -6,8 +6,6 @@ stay, since a service may be idle. An outlier is one bin several times above eve
 that occurs twice is a pattern. The latest bins are never outliers, since a surge may begin there.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import StrEnum
 

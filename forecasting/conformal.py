@@ -7,8 +7,6 @@ read from past scores rises when its quantile was exceeded too often. So each qu
 share even while errors drift.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from statistics import NormalDist
 

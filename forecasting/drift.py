@@ -10,8 +10,6 @@ are compared with days too. A drift also needs a larger weighted error, so that 
 matter count.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Name the methods that were compared, and give the reason of the choice."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from forecasting.forecast import MethodScore, PanelForecast

@@ -1,7 +1,5 @@
 """Result of a forecaster, and the protocol that all forecasters follow."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Protocol, Self
 

@@ -6,8 +6,6 @@ among those of all past origins (Clark et al. 2004, Journal of Hydrometeorology 
 shuffle).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

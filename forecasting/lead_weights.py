@@ -4,8 +4,6 @@ The steps of a forecast are cut into blocks that grow with the lead. The first b
 whose peak decides between methods in ``method_choice``. The blocks here follow it.
 """
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import numpy as np

@@ -4,8 +4,6 @@ Parameters are fitted again when the history has grown by half, once a day after
 after each holiday. In between, new bins only update the state of a method.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 """Forecast and backtest many series; those on the same bins are forecast in one batch."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial

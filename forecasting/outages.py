@@ -8,8 +8,6 @@ are closed hours, not outages. Runs of a day or more are kept, since nothing sho
 bin next to an outage belongs to it if it is as unlikely low, since it was observed in part.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

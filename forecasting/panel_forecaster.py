@@ -5,8 +5,6 @@ errors of these forecasts choose among methods ("auto", "ensemble"). They also g
 a forecast, per bin and for the peak of a window.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 from typing import Self

@@ -1,7 +1,5 @@
 """Make a forecaster from the name of its method."""
 
-from __future__ import annotations
-
 from forecasting.demand import DemandSeries
 from forecasting.errors import ForecastError
 from forecasting.forecast import Forecaster

@@ -1,7 +1,5 @@
 """Run array code in two threads, and limit the threads of BLAS."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """Run the commands: ``headroom NAME``, ``bin/manage NAME`` and ``manage.py NAME``."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Sequence

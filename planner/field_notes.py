@@ -4,8 +4,6 @@ A comment stands above its field or at the end of its line. The published pages 
 show it.
 """
 
-from __future__ import annotations
-
 import inspect
 import io
 import re

@@ -7,8 +7,6 @@ library, because it runs before any package is installed. Each step stores a dig
 and is skipped while the digest is the same.
 """
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import os

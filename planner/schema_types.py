@@ -1,7 +1,5 @@
 """Define what sections consist of: bounded numbers, names, and the refusal of unknown keys."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import Annotated, Any, Literal
 

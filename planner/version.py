@@ -1,7 +1,5 @@
 """Identify the code that computed a result."""
 
-from __future__ import annotations
-
 import subprocess
 from functools import cache
 from pathlib import Path

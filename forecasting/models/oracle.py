@@ -1,7 +1,5 @@
 """Oracle baseline: a forecaster that returns the true demand."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Self
 

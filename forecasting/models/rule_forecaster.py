@@ -1,7 +1,5 @@
 """Forecasters that use the panel methods, for many series or for one."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from time import perf_counter
 from typing import Self

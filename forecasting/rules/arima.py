@@ -4,8 +4,6 @@ It models the square root of demand. So forecasts are positive, the variance of 
 zero is defined. Each series is fitted alone (``arima_fit``). All series are forecast together.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

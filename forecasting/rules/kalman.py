@@ -6,8 +6,6 @@ maximum likelihood, in which the variance of the noise is concentrated out. A ga
 variance of the level, so that the next bin has more weight.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Names of the methods that forecast a panel."""
 
-from __future__ import annotations
-
 from forecasting.harmonics import DAY_S, WEEK_S
 from forecasting.rules.arima import Arima
 from forecasting.rules.kalman import Kalman

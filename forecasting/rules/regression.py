@@ -7,8 +7,6 @@ day and a week before. Each series has its own normal equations with a ridge. Ph
 epoch seconds.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

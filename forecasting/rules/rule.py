@@ -1,7 +1,5 @@
 """Protocol of the rules: fit a panel, then forecast from any origins."""
 
-from __future__ import annotations
-
 from typing import Protocol
 
 from forecasting.arrays import FloatArray, IntArray

@@ -1,7 +1,5 @@
 """Transformations that make errors of large and small amounts comparable."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Protocol
 

@@ -5,8 +5,6 @@ Holt-Winters' multiplicative season without a trend. A level is the mean of the 
 weighted by ``(1 - gain)^age``; gaps have no weight.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Authenticate requests by a token; the database holds only a hash of it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from rest_framework.authentication import TokenAuthentication as OfDrf

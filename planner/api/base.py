@@ -1,7 +1,5 @@
 """Share the parts of every view: access, size of bodies, ETags and answers to started runs."""
 
-from __future__ import annotations
-
 from typing import Any, TypeVar
 
 from django.conf import settings

@@ -1,7 +1,5 @@
 """Convert every error of the API to problem+json (RFC 9457)."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """Define the pagination, the filters and the ordering of lists."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import django_filters as filters

@@ -1,7 +1,5 @@
 """Create the OpenAPI document once per version of the code, then serve it from a file."""
 
-from __future__ import annotations
-
 import hashlib
 import importlib.metadata
 import shutil

@@ -1,7 +1,5 @@
 """Parse request bodies: JSON within limits, and scenario files in YAML."""
 
-from __future__ import annotations
-
 from typing import IO, Any
 
 from rest_framework.exceptions import ParseError

@@ -1,7 +1,5 @@
 """Render bodies other than JSON: scenario files and tables."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import polars as pl

@@ -1,7 +1,5 @@
 """Describe results in the OpenAPI document, from the types of results and their columns."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from datetime import datetime

@@ -4,8 +4,6 @@ The first line of a method's docstring is the summary of the operation, the rest
 The module of the view is the tag. ``operation`` adds parameters and responses.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar

@@ -1,7 +1,5 @@
 """Cache in files, and continue if they cannot be written."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.core.cache.backends.filebased import FileBasedCache

@@ -9,8 +9,6 @@ The broker carries tasks to one folder's workers only. It has no fanout, so ther
 control and there are no events.
 """
 
-from __future__ import annotations
-
 import base64
 import fcntl
 import json

@@ -1,7 +1,5 @@
 """Answer load balancers and monitors: does the process live, can it serve, is work done?"""
 
-from __future__ import annotations
-
 from datetime import timedelta
 
 from django.db import DatabaseError, connection

@@ -4,8 +4,6 @@ The gate in ``planner.config.middleware``, docs/threat-model.md, ``bin/bench pre
 tests read this list.
 """
 
-from __future__ import annotations
-
 STRANGER_BYTES = 65_536  # largest body that a public address reads from a stranger
 
 # View name: what a stranger gets there. ``/static/`` holds scripts and styles and no data.

@@ -1,7 +1,5 @@
 """Check the running site as a newcomer: open it, log in, find the demo's results, open them."""
 
-from __future__ import annotations
-
 import time
 import urllib.error
 import urllib.request

@@ -4,8 +4,6 @@ Bad settings, and a database that is too new or too old, end the process. Each p
 on stderr and gives exit status 2.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager

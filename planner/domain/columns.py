@@ -5,8 +5,6 @@ a single value. Of the others, it has the parts that ``parts`` names. A column a
 heading in each table of a page. The unit decides how a value is formatted.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,7 +1,5 @@
 """Read results back from the JSON that planner.domain.serialise writes."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
 from datetime import datetime

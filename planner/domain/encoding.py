@@ -4,8 +4,6 @@ Unlike pickle, reading runs no code: it builds dataclasses and enums of this pro
 values, numeric arrays and tables. Every float, NaN and infinity included, survives to the last bit.
 """
 
-from __future__ import annotations
-
 import importlib
 import io
 import json

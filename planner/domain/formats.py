@@ -1,7 +1,5 @@
 """Format numbers, shares, durations and moments for people."""
 
-from __future__ import annotations
-
 from contextvars import ContextVar
 from datetime import UTC, datetime, tzinfo
 from typing import Any

@@ -1,7 +1,5 @@
 """Define the result figures of elastic instances: the modules of each pool and their moves."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import polars as pl

@@ -5,8 +5,6 @@ defines the forms of the browser and the table of the guide (docs/options.md). T
 options against it again.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar

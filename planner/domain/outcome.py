@@ -1,7 +1,5 @@
 """Define the traces that a run reads and the outcome that it returns."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

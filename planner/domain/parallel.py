@@ -1,7 +1,5 @@
 """Run independent steps of a study in parallel, two at a time."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from threading import Lock

@@ -1,7 +1,5 @@
 """Prepare a scenario for a run: hardware, traffic, sizes and requests."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from planner.domain.outcome import Traces

@@ -1,7 +1,5 @@
 """Report the progress of long steps."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 # Takes the fraction that is done and the stage in words. It can raise to cancel the step.

@@ -3,8 +3,6 @@
 The streams are independent, so one more draw in one of them does not change the others.
 """
 
-from __future__ import annotations
-
 from enum import IntEnum
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Describe a replica for the tables of results."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from planner.inputs.scenario.build import Hardware

@@ -4,8 +4,6 @@ A kind of run builds its report from its result and its tables (planner/domain/r
 renderer in planner/outputs/render draws any report: page, terminal, PDF, workbook, JSON.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass

@@ -8,8 +8,6 @@ be a pure function of the run's inputs and of the results of earlier parts: name
 are the same in every process. A result must be data that ``planner.domain.encoding`` can write.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar

@@ -1,7 +1,5 @@
 """Convert values to plain data: JSON without NaN, and UTC datetimes for tables."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass

@@ -1,7 +1,5 @@
 """State the sources of a result's figures."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Define the values that the steps of a study share: the study and the run of a policy."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Write files and folders atomically, even if several processes write the same one."""
 
-from __future__ import annotations
-
 import errno
 import shutil
 import uuid

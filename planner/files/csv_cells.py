@@ -1,7 +1,5 @@
 """Make text safe for spreadsheets, which would run some cells as formulas."""
 
-from __future__ import annotations
-
 import csv
 import io
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,5 @@
 """Report a damaged stored file as one sentence instead of a library's traceback."""
 
-from __future__ import annotations
-
 import logging
 import zipfile
 import zlib

@@ -1,7 +1,5 @@
 """Limit how much a document may hold, before anything else reads it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

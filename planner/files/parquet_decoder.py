@@ -11,8 +11,6 @@ only whether all of those rows can be decoded. Each answer is a line of JSON. If
 that many bytes of an Arrow stream follow.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import resource

@@ -1,7 +1,5 @@
 """Decode rows of an untrusted Parquet file in a process that may end because of them."""
 
-from __future__ import annotations
-
 import io
 import json
 import logging

@@ -4,8 +4,6 @@ PostgreSQL stores neither U+0000 nor lone surrogates. SQLite stores some of them
 could not be moved to PostgreSQL. The product therefore refuses them on both.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any

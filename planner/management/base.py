@@ -3,8 +3,6 @@
 Every command imports this module, so it imports neither the simulator nor the optimizer.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

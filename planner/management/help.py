@@ -1,7 +1,5 @@
 """Write the help of commands: purpose, examples, options by group, defaults."""
 
-from __future__ import annotations
-
 import ast
 from argparse import Action, ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Offer the options of a kind of run as arguments of its command."""
 
-from __future__ import annotations
-
 from argparse import ArgumentParser
 from collections.abc import Mapping
 from typing import Any

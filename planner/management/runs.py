@@ -1,7 +1,5 @@
 """Share the parts of commands that run a scenario or read a trace."""
 
-from __future__ import annotations
-
 from argparse import ArgumentParser
 from pathlib import Path
 from shutil import get_terminal_size

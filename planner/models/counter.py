@@ -1,7 +1,5 @@
 """Give numbers without gaps to rows that people name by their number."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.db import connection, models, transaction

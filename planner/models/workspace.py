@@ -9,8 +9,6 @@ django-scopes filters in the same way, but leaves the workspace of a new row to 
 new row gets the current workspace.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar

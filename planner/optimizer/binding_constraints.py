@@ -1,7 +1,5 @@
 """Find the constraints that limit a plan: those with less slack than one instance."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 import numpy as np

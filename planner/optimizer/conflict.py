@@ -4,8 +4,6 @@ The checks run from the plainest cause to the subtlest. Each is a separate proof
 For the rest, ``program.conflict`` finds a minimal conflicting set.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import combinations
 

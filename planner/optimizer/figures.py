@@ -1,7 +1,5 @@
 """Compute cost, capacity and GPU use of a target, for solvers, greedy plans and sentences."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from planner.optimizer.objective import Cap, caps, price, start_price

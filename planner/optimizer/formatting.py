@@ -1,7 +1,5 @@
 """Format figures and names for sentences."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

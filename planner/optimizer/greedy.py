@@ -1,7 +1,5 @@
 """Find a quick target without a solver: the cheapest cover per model and region."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Configure HiGHS and run it so that it can be cancelled."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from time import perf_counter
 from typing import Any

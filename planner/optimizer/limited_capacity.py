@@ -9,8 +9,6 @@ workload is the part of such a need that belongs to tiers of equal worth. A mode
 then come before another model's, and its other tiers after.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby

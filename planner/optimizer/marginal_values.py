@@ -4,8 +4,6 @@ Solving again is exact for whole instances, up to the gaps of both plans. The du
 relaxation are a quick figure for small fractions of a move.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from operator import attrgetter

@@ -1,7 +1,5 @@
 """Compute charges and limits of a plan: dollars, GPU-hours, energy, carbon, changes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Trade two objectives off: the Pareto front and its knee."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

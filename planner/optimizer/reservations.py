@@ -4,8 +4,6 @@ A reserved GPU is paid in every period. It saves the on-demand price while it is
 GPU of a type pays if it is in use in enough periods.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from planner.optimizer.figures import gpus_used

@@ -6,8 +6,6 @@ spot may carry only a share, the owned columns must carry the rest. Spare capaci
 the same columns with instances gone.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from itertools import combinations_with_replacement
 

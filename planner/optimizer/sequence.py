@@ -1,7 +1,5 @@
 """Plan consecutive windows, each from the fleet that the one before requested."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial

@@ -4,8 +4,6 @@
 answers are kept. A single model always gets a GPU.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from itertools import combinations
 

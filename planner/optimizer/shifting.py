@@ -5,8 +5,6 @@ the times of work are chosen together. The optimum of its linear relaxation is a
 cost of any plan that serves the same demand.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import highspy

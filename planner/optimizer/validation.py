@@ -1,7 +1,5 @@
 """Validate planning problems, with a message that names the field."""
 
-from __future__ import annotations
-
 import numpy as np
 import numpy.typing as npt
 

@@ -1,7 +1,5 @@
 """Solve one decision window: problem in, plan out."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from time import perf_counter

@@ -1,7 +1,5 @@
 """Write results of runs as text: CSV of one table, JSON of the whole result."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

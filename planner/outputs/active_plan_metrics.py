@@ -3,8 +3,6 @@
 The autoscaler of a cluster follows these figures.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Write the audit log of a workspace, or the whole log, as a file, oldest record first."""
 
-from __future__ import annotations
-
 import json
 
 from planner.files.csv_cells import csv_of

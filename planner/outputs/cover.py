@@ -1,7 +1,5 @@
 """Describe where a report comes from, and who signs it, for files that people pass on."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime

@@ -1,7 +1,5 @@
 """Read the stored names of deployments, which every export uses."""
 
-from __future__ import annotations
-
 from planner.models import DeploymentName
 
 

@@ -1,7 +1,5 @@
 """Put the answers of many estimates into one table."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -3,8 +3,6 @@
 The command line, the API and the pages all use this list.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime

@@ -1,7 +1,5 @@
 """Make names of Kubernetes objects, by default from the attributes of a pool."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Iterable, Sequence

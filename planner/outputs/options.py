@@ -1,7 +1,5 @@
 """Declare the options of an export once for the command line, the API and the pages."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 

@@ -3,8 +3,6 @@
 It uses the data stored with the plans, so it also works after their runs were removed.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any

@@ -1,7 +1,5 @@
 """Read the guard of a policy: the replicas that it adds above its schedule when load is high."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -3,8 +3,6 @@
 A plan holds the replicas of each deployment over time, or the rule of a reactive policy.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta

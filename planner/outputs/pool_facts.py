@@ -1,7 +1,5 @@
 """Read facts of a pool from the scenario of its run: node size, price and start time."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from functools import lru_cache

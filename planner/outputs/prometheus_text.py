@@ -1,7 +1,5 @@
 """Write the text that Prometheus scrapes (exposition format 0.0.4), line by line."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 
 

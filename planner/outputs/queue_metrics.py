@@ -1,7 +1,5 @@
 """Write the queue and the durations of runs for /metrics."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from planner.models import Run

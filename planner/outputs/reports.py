@@ -1,7 +1,5 @@
 """Return the report of a run."""
 
-from __future__ import annotations
-
 from functools import cache
 
 import polars as pl

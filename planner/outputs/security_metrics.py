@@ -1,7 +1,5 @@
 """Write the counts of sign-ins and refused requests for /metrics."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 
 from planner.outputs.prometheus_text import family, labels

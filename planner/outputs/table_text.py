@@ -1,7 +1,5 @@
 """Arrange rows of results as a table of a page or a terminal."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

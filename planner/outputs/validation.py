@@ -4,8 +4,6 @@ It applies the published schema. It adds rules that schemas do not hold: CEL of 
 and checks of controllers.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping

@@ -3,8 +3,6 @@
 Text that is more than a word is quoted, because YAML 1.1 reads 07:30, no and 1e3 as other types.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Parse the policies of a scenario: ``name`` chooses the class."""
 
-from __future__ import annotations
-
 from functools import reduce
 from operator import or_
 from typing import Annotated, Any

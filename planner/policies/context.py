@@ -1,7 +1,5 @@
 """Define what a study offers to a policy, and what a policy returns."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Find the policies in ``builtin``, and look up their classes and traits by name."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from importlib import import_module
 from pkgutil import iter_modules

@@ -5,8 +5,6 @@ holds ``name=package.module:Class`` entries, separated by commas. A scenario hol
 parameters, never the code to run.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from importlib import import_module
 from typing import Annotated, Any

@@ -1,7 +1,5 @@
 """Read active plans, at most one per scenario, and former ones."""
 
-from __future__ import annotations
-
 from django.db.models import Q, QuerySet
 
 from planner.models import ActivePlan, Run

@@ -1,7 +1,5 @@
 """List the analyses of a scenario, each with its newest run and the time that it takes."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Read the audit log."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from functools import reduce
 from operator import or_

@@ -1,7 +1,5 @@
 """Read uploaded measurements and their rows."""
 
-from __future__ import annotations
-
 import polars as pl
 from django.db.models import QuerySet
 

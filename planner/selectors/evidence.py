@@ -1,7 +1,5 @@
 """Tell which rows of an uploaded file estimates use, and which estimates they change."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

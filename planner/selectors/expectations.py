@@ -1,7 +1,5 @@
 """Compare what comparisons expected of their recommendations with what happened in the window."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

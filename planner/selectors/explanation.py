@@ -3,8 +3,6 @@
 The chain has demand, forecast, size, plan, provenance and error of each pool.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any

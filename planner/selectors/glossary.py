@@ -1,7 +1,5 @@
 """Read the terms of the glossary page from docs/glossary.md."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from functools import cache

@@ -1,7 +1,5 @@
 """Read GPU types, models, prices and carbon: the built-in facts and the user's own."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial

@@ -1,7 +1,5 @@
 """Convert between rows and the core's types: GPUs, models and profiles."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields

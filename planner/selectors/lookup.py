@@ -1,7 +1,5 @@
 """Find rows by name, id or words."""
 
-from __future__ import annotations
-
 from typing import TypeVar
 
 from django.db.models import Model, QuerySet

@@ -1,7 +1,5 @@
 """Turn stored measurements into corrections for estimates, sizes and plans."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import datetime
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """Compute the GPU memory that a model needs, and what fits, for the model pages."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 

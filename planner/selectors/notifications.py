@@ -1,7 +1,5 @@
 """Read notification addresses and their deliveries."""
 
-from __future__ import annotations
-
 from django.db.models import Q, QuerySet
 
 from planner.models import Channel, Delivery, User

@@ -1,7 +1,5 @@
 """Read the members of the current workspace."""
 
-from __future__ import annotations
-
 from django.db.models import Count, Prefetch, Q, QuerySet
 
 from planner.errors import NotFound

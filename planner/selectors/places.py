@@ -1,7 +1,5 @@
 """List the five places of the product and the jobs in each, for the menu and the palette."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cache
 

@@ -1,7 +1,5 @@
 """Read the policies of a stored result: their order, and the default one."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from planner.policies.registry import plan_policy, traits_of

@@ -1,7 +1,5 @@
 """Read profiles: built-in ones and those fitted here, with their checks."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime

@@ -1,7 +1,5 @@
 """Summarize the work of workers: runs that wait and run, how they ended, how long they took."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from dataclasses import dataclass
 from datetime import datetime

@@ -1,7 +1,5 @@
 """Read proposals, their entries, and the rules of review."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from django.db.models import Q, QuerySet

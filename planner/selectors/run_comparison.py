@@ -1,7 +1,5 @@
 """Compare runs: where their settings differ, and their figures against those of the first."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime

@@ -1,7 +1,5 @@
 """Compare figures of runs with the first run's, and mark them better or worse."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -3,8 +3,6 @@
 Later edits and fits do not change it.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

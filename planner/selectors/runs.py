@@ -1,7 +1,5 @@
 """Read runs and their results."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

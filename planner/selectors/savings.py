@@ -1,7 +1,5 @@
 """Compute the savings of each policy against a baseline that the user chooses."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from planner.domain.replay.equal_attainment import EQUAL_SLO as EQUAL

@@ -1,7 +1,5 @@
 """Read scenarios."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from django.db.models import FloatField, Max, QuerySet

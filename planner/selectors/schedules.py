@@ -1,7 +1,5 @@
 """Read schedules and their history."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime

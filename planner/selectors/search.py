@@ -1,7 +1,5 @@
 """Find things of a workspace by name."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Read live sources and their series."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import datetime
 

@@ -1,7 +1,5 @@
 """Read sweeps and the figures of their runs as a grid."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Read traces."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import Any
 

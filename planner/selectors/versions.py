@@ -1,7 +1,5 @@
 """Read the versions of a scenario, and compare two of them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from difflib import unified_diff

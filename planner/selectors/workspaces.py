@@ -1,7 +1,5 @@
 """Read which workspaces a user may enter."""
 
-from __future__ import annotations
-
 from django.db.models import Count, IntegerField, OuterRef, QuerySet, Subquery
 from django.db.models.functions import Coalesce
 

@@ -1,7 +1,5 @@
 """Check what the role of a user allows."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from planner.errors import NotAllowed

@@ -4,8 +4,6 @@ Both read the relations that the tables declare, so a table that is added later 
 that is deleted with its person is about them. Any other row is something that they made.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any

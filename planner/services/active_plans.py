@@ -3,8 +3,6 @@
 Each scenario has at most one active plan, and at most one plan asks for each deployment.
 """
 
-from __future__ import annotations
-
 from datetime import datetime
 
 from django.db import transaction

@@ -1,7 +1,5 @@
 """Apply the rules of review: who may approve a proposal, and which approvals are missing."""
 
-from __future__ import annotations
-
 from datetime import datetime
 
 from django.db import transaction

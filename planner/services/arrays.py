@@ -1,7 +1,5 @@
 """Copy the arrays of an installation into its bucket, and list missing ones."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from planner.errors import NotReady

@@ -4,8 +4,6 @@ A record is added last in the transaction of the action that it describes. Nobod
 until that transaction ends, so numbers have no gap, and an undone action leaves no record.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager

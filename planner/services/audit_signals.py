@@ -1,7 +1,5 @@
 """Handle Django signals: record sign-ins, guard new tables, check texts before they are stored."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from typing import Any
 

@@ -6,8 +6,6 @@ transaction. Arrays never change once a row names them, so they are hard-linked 
 file is restored into a scratch database and compared before it appears. Sessions are not included.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

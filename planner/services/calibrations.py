@@ -1,7 +1,5 @@
 """Read, store and remove measurements: benchmark rows and measured kernels."""
 
-from __future__ import annotations
-
 import hashlib
 import shutil
 import tempfile

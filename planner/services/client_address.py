@@ -1,7 +1,5 @@
 """Find the network address of a client, for logs and for every limit that counts by address."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from ipaddress import IPv6Address, IPv6Network, ip_address
 

@@ -1,7 +1,5 @@
 """Wait for a database that is being restarted."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from typing import TypeVar

@@ -1,7 +1,5 @@
 """Create the demo on first start: a login, a week of traffic, a scenario and its first run."""
 
-from __future__ import annotations
-
 import tempfile
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Search deployments for the command line, the REST API and the page."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Change the names of deployments."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from django.db import transaction

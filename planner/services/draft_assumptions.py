@@ -4,8 +4,6 @@ How much comes from sizes alone, by the fluid model of one replica at mean lengt
 (``simulation.sizing.queueing``). Nothing is simulated, so these are proportions and not fleets.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """List the horizons of a draft: days and weeks are simulated, months and more are an outlook."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 DAY_S = 86_400

@@ -3,8 +3,6 @@
 Days and weeks differ, so each choice has a comparison with the others.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from forecasting.demand import REQUESTS, DemandSeries

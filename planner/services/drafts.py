@@ -4,8 +4,6 @@ The draft avoids obstacles to its run. A short trace gets a shorter window, or a
 after it. Long prompts get a looser limit.
 """
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from math import ceil, floor
 from typing import Any

@@ -1,7 +1,5 @@
 """Estimate deployments for the command line, the REST API and the pages."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Execute each kind of run: read rows, call the pipeline, store tables, return figures."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from planner.domain.kinds.forecast import TraceOptions, run_series

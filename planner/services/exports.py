@@ -1,7 +1,5 @@
 """Export runs as files, and record each export in the audit log."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Write the fleet that runs today into a scenario, from the files that describe it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Store, change and remove own GPUs and models; descriptions are checked before they are stored."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, replace

@@ -1,7 +1,5 @@
 """Handle idempotency keys: a repeated request returns the row that the first one made."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Read HEADROOM_OIDC_*: the identity provider, whom it may let in, and with which roles."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Import GPUs and models from files: YAML of either, or a model's config.json from Hugging Face."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping

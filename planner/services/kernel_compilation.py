@@ -5,8 +5,6 @@ into that file. The system releases the lock when the process ends, so no run wa
 process. A run that finds the simulator not compiled compiles it itself.
 """
 
-from __future__ import annotations
-
 import fcntl
 import math
 import sys

@@ -3,8 +3,6 @@
 The user describes the launch. Everything else is filled in so that the draft can run at once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date

@@ -1,7 +1,5 @@
 """Format lines of the log: text for people or, with HEADROOM_LOG=json, JSON for machines."""
 
-from __future__ import annotations
-
 import json
 import logging
 from collections.abc import Iterator

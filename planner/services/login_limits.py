@@ -4,8 +4,6 @@ A name and a network each have a limit. A browser that has signed in as somebody
 signed cookie and has its own limit. A stranger's guesses thus do not lock the owner out.
 """
 
-from __future__ import annotations
-
 import hashlib
 import logging
 import math

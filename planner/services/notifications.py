@@ -6,8 +6,6 @@ webhook is signed: ``Headroom-Signature: t=SECONDS,v1=HEX``, where HEX is the HM
 ``SECONDS.BODY`` under the channel's key.
 """
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import json

@@ -1,7 +1,5 @@
 """Read what an active plan asks for, and what the live sources of its scenario saw."""
 
-from __future__ import annotations
-
 from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 

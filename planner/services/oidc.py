@@ -6,8 +6,6 @@ redirects. Roles follow the provider's groups at every sign-in, in the workspace
 HEADROOM_OIDC_GROUPS names and in no others.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from dataclasses import asdict, dataclass

@@ -1,7 +1,5 @@
 """Remove files that no row names, such as those that a killed process left."""
 
-from __future__ import annotations
-
 import logging
 import shutil
 import time

@@ -5,8 +5,6 @@ connection is made to that very address, so later answers of a name server do no
 is followed, and no proxy of the environment is used.
 """
 
-from __future__ import annotations
-
 import http.client
 import ipaddress
 import socket

@@ -1,7 +1,5 @@
 """Simulate the last month of an outlook, to show whether requests would meet the SLO."""
 
-from __future__ import annotations
-
 from planner.domain.outlook.calendar import WEEK_S
 from planner.errors import NotReady, PlannerError
 from planner.inputs.scenario.document import parse

@@ -4,8 +4,6 @@ The answer is the same, and takes the same time, whether the account exists or n
 sends the mail. A name gets one mail a minute, and one network may ask for ten.
 """
 
-from __future__ import annotations
-
 import logging
 import time
 from contextlib import suppress

@@ -5,8 +5,6 @@ Nobody chooses a password for somebody else. An invited person gets an address t
 trusts. No mail server is needed.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from django.contrib.auth.tokens import default_token_generator

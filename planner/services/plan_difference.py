@@ -3,8 +3,6 @@
 A schedule's rule decides from the difference whether a person has to review the plan.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

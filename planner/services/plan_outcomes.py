@@ -3,8 +3,6 @@
 stretch of a plan -> running -> done | failed
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """Fit profiles to measured rows, and compare them with other rows."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 

@@ -1,7 +1,5 @@
 """Store profiles: each fit becomes a new version, and versions never change."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any

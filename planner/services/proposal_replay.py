@@ -4,8 +4,6 @@ The policy ``periodic`` holds their replicas by time of day or week. The simulat
 proposed run's scenario.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta

@@ -7,8 +7,6 @@ Each step is stored as an entry with its revision. An amendment is a new revisio
 An approved plan is frozen as it is (planner.services.active_plans).
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime

@@ -1,7 +1,5 @@
 """Compute on demand what a provisioning run's page and REST view show, and cache it."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Callable

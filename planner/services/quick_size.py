@@ -1,7 +1,5 @@
 """Answer how many GPUs serve users at once, or a rate, without a trace or a scenario."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import ceil, isfinite

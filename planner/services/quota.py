@@ -1,7 +1,5 @@
 """Limit the disk space that a workspace and a person may use."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@
 admins of the installation and to the person concerned.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging

@@ -3,8 +3,6 @@
 A drift is notified once while it lasts.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta

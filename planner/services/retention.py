@@ -5,8 +5,6 @@ scenario, a schedule, a live source, a proposal or an active or former plan need
 stays too: without its beginning nobody could check the rest.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import TypeVar

@@ -1,7 +1,5 @@
 """Check a proposal by the gates of review: SLO, N+1, test days, budget and age of the data."""
 
-from __future__ import annotations
-
 from datetime import datetime, timedelta
 from typing import Any
 

@@ -5,8 +5,6 @@ character beyond ASCII is escaped in the file, and a line ends with "\\n" only. 
 can end a line.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections import Counter

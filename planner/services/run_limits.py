@@ -1,7 +1,5 @@
 """Stop a run that takes too long or too much memory, before it stops others."""
 
-from __future__ import annotations
-
 import os
 import time
 from pathlib import Path

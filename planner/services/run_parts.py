@@ -9,8 +9,6 @@ Finished parts stay until the run ends, so a run that is taken up again continue
 Every step is a conditional update, and its row count says whether it happened.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Collection, Sequence

@@ -6,8 +6,6 @@ with the fewest, then the run that waited longest. Cells of sweeps come after si
 a sweep of hundreds of cells does not block other users. The order of messages does not matter.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 from collections import Counter, defaultdict

@@ -8,8 +8,6 @@ Every step is one conditional update, and its row count says whether it happened
 workers, a message delivered twice or a late cancel can never both win.
 """
 
-from __future__ import annotations
-
 import time
 from dataclasses import dataclass
 from datetime import datetime, timedelta

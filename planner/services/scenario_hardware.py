@@ -4,8 +4,6 @@ The run stores the answer: the facts of GPUs and models, and the versions of pro
 change. Later edits and fits therefore do not change what a run was based on.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from planner.errors import NotFound, ScenarioError

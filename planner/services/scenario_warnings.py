@@ -3,8 +3,6 @@
 A draft may be saved with problems: its trace may not be ready, or its price not known yet.
 """
 
-from __future__ import annotations
-
 from planner.domain.traffic.traffic import build_traffic
 from planner.domain.traffic.window import resolve_window
 from planner.errors import EXPECTED

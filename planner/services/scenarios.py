@@ -1,7 +1,5 @@
 """Store, change and remove scenarios; documents are checked before they are stored."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.db import IntegrityError, transaction

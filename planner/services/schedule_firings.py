@@ -9,8 +9,6 @@ A moment is a row that can be created once, and a step is a conditional update. 
 same time therefore do nothing twice.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 

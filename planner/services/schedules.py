@@ -1,7 +1,5 @@
 """Store, change, pause and remove schedules; ``services.schedule_firings`` starts their runs."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Create an empty database with this version's tables for the check of a backup."""
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress

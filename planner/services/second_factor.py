@@ -5,8 +5,6 @@ for clocks that differ. No code works twice. The shared key is encrypted under S
 recovery codes are stored as hashes, so a stolen database is no second factor.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import secrets

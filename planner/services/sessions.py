@@ -5,8 +5,6 @@ a hash of the key. The end of a session does not move with its use: everybody si
 SESSION_COOKIE_AGE.
 """
 
-from __future__ import annotations
-
 import hashlib
 from datetime import datetime, timedelta
 from typing import Any

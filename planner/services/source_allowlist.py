@@ -1,7 +1,5 @@
 """Restrict what sources may reach: addresses, folders and secrets that the operator allows."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any

@@ -3,8 +3,6 @@
 A refused file has the reason in its line of the record, and the other files are read.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import time

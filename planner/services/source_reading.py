@@ -1,7 +1,5 @@
 """Read live sources that are due, each by one worker at a time, and record the result."""
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """Create, change and remove live sources; publish their series as traces for scenarios."""
 
-from __future__ import annotations
-
 import re
 import uuid
 from collections.abc import Mapping

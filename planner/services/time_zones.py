@@ -1,7 +1,5 @@
 """Set the time zone in which people read moments."""
 
-from __future__ import annotations
-
 from planner.models import User
 from planner.models.workspace import current_workspace
 from planner.services.access import check_may_administer

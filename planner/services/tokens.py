@@ -1,7 +1,5 @@
 """Create, check and end tokens of the API; the database holds only their hashes."""
 
-from __future__ import annotations
-
 import hashlib
 import secrets
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """Find what needs a trace, and remove a trace that nothing needs."""
 
-from __future__ import annotations
-
 from planner.errors import NotReady
 from planner.inputs.scenario import document as text
 from planner.models import Run, Scenario, Source, Trace, User

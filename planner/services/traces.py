@@ -1,7 +1,5 @@
 """Upload and read traces."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

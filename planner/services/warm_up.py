@@ -1,7 +1,5 @@
 """Load in the background what the first visitor of a process would wait for."""
 
-from __future__ import annotations
-
 import threading
 
 import numpy as np

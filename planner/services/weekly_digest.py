@@ -1,7 +1,5 @@
 """Summarize a week in a few lines: plans that were made, approved and compared with traffic."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from datetime import datetime, timedelta

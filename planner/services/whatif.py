@@ -1,7 +1,5 @@
 """Ask "and if?": answer from a stored plan at once, or start runs of changed scenarios."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Remove a workspace with its content, after writing all of it to one file."""
 
-from __future__ import annotations
-
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Create and rename workspaces, as an admin of the installation; add and remove members."""
 
-from __future__ import annotations
-
 from django.db import IntegrityError, transaction
 from django.utils.text import slugify
 

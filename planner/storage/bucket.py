@@ -9,8 +9,6 @@ it is read.
 ``arrays/STORE.json`` in the data directory is the manifest that the local files last matched.
 """
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Read HEADROOM_ARRAYS, the bucket for traces, results and uploads."""
 
-from __future__ import annotations
-
 import os
 import re
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Format numbers, times and states for people: significant digits, always with a unit."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django import template

@@ -1,7 +1,5 @@
 """Build the menu of every page."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

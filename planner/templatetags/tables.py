@@ -1,7 +1,5 @@
 """Provide the common parts of tables, so that no template repeats them."""
 
-from __future__ import annotations
-
 from django import template
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString

@@ -1,7 +1,5 @@
 """Record in the audit log who downloads traces, results and personal data."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """Turn exceptions into pages: the only place that words errors for the browser."""
 
-from __future__ import annotations
-
 import logging
 import sys
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Answer the forms of the pages: with the result, or with the errors."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, TypeVar
 

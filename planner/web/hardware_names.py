@@ -1,7 +1,5 @@
 """List the names that the hardware forms offer: models, GPUs, profiles, kernel files."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from planner.models import Calibration

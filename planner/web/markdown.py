@@ -3,8 +3,6 @@
 The pages are our own files, and everything in them is escaped.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator
 from itertools import groupby

@@ -1,7 +1,5 @@
 """Log and count refused requests."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 

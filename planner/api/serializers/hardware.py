@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from dataclasses import asdict
 from typing import Any
 

@@ -4,8 +4,6 @@ The options are declared in planner.domain, so that the API accepts and refuses 
 the command line.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from drf_spectacular.types import OpenApiTypes

@@ -1,7 +1,5 @@
 """Refuse unknown fields in bodies, and numbers that are not finite."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

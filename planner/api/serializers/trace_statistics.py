@@ -1,7 +1,5 @@
 """Describe the characterization of a trace, from the dataclasses that declare it."""
 
-from __future__ import annotations
-
 import types
 import typing
 from dataclasses import fields

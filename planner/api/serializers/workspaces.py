@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from rest_framework import serializers
 
 from planner.api.serializers.strict_fields import StrictSerializer

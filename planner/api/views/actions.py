@@ -1,7 +1,5 @@
 """Start runs of a scenario given in the body, as the commands of the same names do."""
 
-from __future__ import annotations
-
 from typing import Any, ClassVar
 
 from rest_framework.request import Request

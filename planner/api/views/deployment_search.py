@@ -1,7 +1,5 @@
 """Search the cheapest deployments of a model."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from rest_framework import serializers

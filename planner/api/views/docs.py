@@ -1,7 +1,5 @@
 """Serve the OpenAPI document, the page that shows it, and 404 for unknown addresses."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.contrib.auth.decorators import login_required

@@ -1,7 +1,5 @@
 """Estimate one deployment or many."""
 
-from __future__ import annotations
-
 import csv
 import io
 from typing import Any

@@ -1,7 +1,5 @@
 """Explain the recommended numbers of replicas."""
 
-from __future__ import annotations
-
 from rest_framework.request import Request
 from rest_framework.response import Response
 

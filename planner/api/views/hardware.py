@@ -1,7 +1,5 @@
 """Serve GPU types, models, prices and carbon."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, ClassVar
 

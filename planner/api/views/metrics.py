@@ -1,7 +1,5 @@
 """Serve the metrics for Prometheus: active plans, runs and refused sign-ins."""
 
-from __future__ import annotations
-
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone

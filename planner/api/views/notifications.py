@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from django.db.models import QuerySet
 from drf_spectacular.utils import OpenApiResponse
 from rest_framework import generics, status

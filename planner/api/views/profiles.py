@@ -1,7 +1,5 @@
 """Serve profiles, the measurements behind them, and observations that tune them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Serve proposals and their review."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.db.models import QuerySet

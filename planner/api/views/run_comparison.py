@@ -1,7 +1,5 @@
 """Compare runs."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from rest_framework import serializers

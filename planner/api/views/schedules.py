@@ -1,7 +1,5 @@
 """Serve schedules of plans, and reports of plan versus actual."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import Any
 

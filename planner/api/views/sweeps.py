@@ -1,7 +1,5 @@
 """Serve sweeps over one or two settings of a scenario."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.db.models import QuerySet

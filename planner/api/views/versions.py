@@ -1,7 +1,5 @@
 """Serve versions of scenarios."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.db.models import QuerySet

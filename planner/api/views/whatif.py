@@ -1,7 +1,5 @@
 """Answer what-if questions about a stored plan."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from rest_framework import serializers

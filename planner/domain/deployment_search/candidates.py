@@ -1,7 +1,5 @@
 """Build every instance that can serve a model: GPU type, arrangement, precision, engine."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace

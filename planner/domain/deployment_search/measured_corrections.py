@@ -1,7 +1,5 @@
 """Correct the found deployments by the user's own measurements."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

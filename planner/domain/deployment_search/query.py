@@ -1,7 +1,5 @@
 """Define the query for a deployment, and the price of each GPU type."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Build the answer under the keys of the contract (interfaces.md), one row per candidate."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any

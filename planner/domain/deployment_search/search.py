@@ -1,7 +1,5 @@
 """Run the search for one model, and assemble the answer."""
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Evaluate one forecaster on a window: as it would have run, and at equal attainment."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial

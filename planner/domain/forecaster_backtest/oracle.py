@@ -1,7 +1,5 @@
 """Compute the lowest cost of serving as much as a plan did, with known demand (oracle)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import numpy as np

@@ -3,8 +3,6 @@
 Each forecaster drives the same planner. All are compared at equal attainment.
 """
 
-from __future__ import annotations
-
 import time
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta

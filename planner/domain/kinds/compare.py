@@ -1,7 +1,5 @@
 """Forecast, plan, and simulate every policy on the same requests."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import dataclass, field, replace
 from functools import partial

@@ -1,7 +1,5 @@
 """Forecast what follows a trace, or the demand for the plan of a scenario."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace

@@ -3,8 +3,6 @@
 Each month is planned as a representative week, times the growth of demand.
 """
 
-from __future__ import annotations
-
 import time
 from dataclasses import dataclass, field, fields, replace
 from functools import partial

@@ -1,7 +1,5 @@
 """Find the best P:D ratio of a service, and its sensitivity (methods.md D2, D8)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import polars as pl

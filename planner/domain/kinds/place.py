@@ -1,7 +1,5 @@
 """Place a fleet's instances in the network by several methods, and simulate the effect."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field

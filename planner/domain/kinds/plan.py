@@ -1,7 +1,5 @@
 """Plan replicas over time, by a forecast and an integer program."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field

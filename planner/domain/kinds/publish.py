@@ -1,7 +1,5 @@
 """Write the table of options of every kind of run: ``python -m planner.domain.kinds.publish``."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

@@ -4,8 +4,6 @@ The file of a kind in ``commands`` has its name, with ``_`` for ``-``. So do its
 and its command.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Let models share GPUs by memory or by time, and replay the requests on each GPU."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Simulate one policy request by request."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """Split a horizon into months, and count each period of a representative week in them."""
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import dataclass
 from datetime import UTC, datetime

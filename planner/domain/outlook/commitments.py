@@ -5,8 +5,6 @@ the share of time in use exceeds committed price over on-demand price. Use falls
 up to the last that pays are committed. This has the lowest cost for any schedule.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

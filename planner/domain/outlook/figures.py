@@ -1,7 +1,5 @@
 """Extend the plans of a representative week to the months of a horizon."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

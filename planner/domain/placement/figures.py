@@ -1,7 +1,5 @@
 """Define the figures and sentences of a placement run, for every method."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """Place services by each method: the fleet as it is, grown, and shrunk again."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Sequence

@@ -3,8 +3,6 @@
 Sources: methods.md D5; HeteroScale, section 3.4.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Turn a fleet's instance counts into services to place; disaggregate them if requested."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Simulate requests with the KV bandwidth that the switches of a placement leave."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 

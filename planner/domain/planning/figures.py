@@ -1,7 +1,5 @@
 """Define the result figures of a plan: totals, decisions, binding constraints and load splits."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass, field
 from datetime import datetime

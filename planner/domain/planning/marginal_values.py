@@ -1,7 +1,5 @@
 """Price one more GPU, millisecond of SLO or point of quantile for a plan."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from statistics import NormalDist

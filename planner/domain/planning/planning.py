@@ -1,7 +1,5 @@
 """Plan a window: forecast the load, then solve E7 period by period (LT-I) or all at once."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 """Plan the same demand with each power cap alone: energy, cost, power and latency of each."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product

@@ -1,7 +1,5 @@
 """Limit the power of sites and racks: rows of the program, groups of pools, and their use."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

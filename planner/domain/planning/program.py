@@ -1,7 +1,5 @@
 """Build the planning problem of one period: prices, limits, energy and columns."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """State what a plan buys, on which market, and when it does deferrable work."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from datetime import datetime
 

@@ -1,7 +1,5 @@
 """Plan when and where deferrable work is done: in the cheapest periods before it is urgent."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

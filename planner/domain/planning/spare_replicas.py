@@ -1,7 +1,5 @@
 """Compute the cost of a plan's spare replicas, by planning again without them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 from planner.domain.planning.inputs import PlanInput, PlannedWindow

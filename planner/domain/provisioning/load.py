@@ -1,7 +1,5 @@
 """Find the load of a model's peak hour and its limits, for provisioning below the replica."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Plan both phases of every model and region on each possible GPU type, and choose one type."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

@@ -3,8 +3,6 @@
 The ways are both phases on common GPUs, chunked prefill, and several models on common GPUs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial

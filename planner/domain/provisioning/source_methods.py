@@ -1,7 +1,5 @@
 """Plan operators by the source's Algorithm 1, our greedy and the exact optimum."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import numpy as np

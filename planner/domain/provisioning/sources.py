@@ -1,7 +1,5 @@
 """State the sources of operator times and interference: measured, extrapolated or modelled."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Compare sums of operator times with the scenario's own profiles."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Build the tables of a provisioning run: operators, devices, shards (docs/provisioning.md)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import Any
 

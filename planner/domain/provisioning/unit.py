@@ -1,7 +1,5 @@
 """The unit of provisioning: a phase of a model on a GPU type, with a plan for each level."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any

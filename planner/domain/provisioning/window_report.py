@@ -1,7 +1,5 @@
 """Report the results over time of ``windows`` in figures, as a table and in sentences."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any

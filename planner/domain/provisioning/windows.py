@@ -9,8 +9,6 @@ is found with future data. It uses a replay of some windows, or mean latencies f
 images. For comparison, one plan for the busiest hour runs all the time.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial

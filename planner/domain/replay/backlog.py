@@ -1,7 +1,5 @@
 """Find the requests that are in flight as a window begins."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from planner.domain.study import Study

@@ -1,7 +1,5 @@
 """Choose past windows of a study for backtests (methods.md X5)."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Choose the number of equal cells for the replay of a fleet with too many requests."""
 
-from __future__ import annotations
-
 from math import ceil
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Tables of one simulation: by interval, by group of requests and by request."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from typing import Any

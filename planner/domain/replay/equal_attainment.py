@@ -3,8 +3,6 @@
 Savings are compared at equal attainment (methods.md X4).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 

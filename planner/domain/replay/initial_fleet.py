@@ -1,7 +1,5 @@
 """Build the fleet with which a policy begins its window, from today's fleet."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

@@ -3,8 +3,6 @@
 The report covers the placement of modules over time and the cost of moving them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -7,8 +7,6 @@ constant fleet are tried in the same way, so that neither short periods nor a st
 cheaper.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 """Let a policy follow a plan in a replay: on schedule, or planned again at each decision."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

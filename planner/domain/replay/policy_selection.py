@@ -1,7 +1,5 @@
 """Find the policies that a run is to replay, by name."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from planner.domain.replay.replay import check_policy

@@ -1,7 +1,5 @@
 """Replay every policy of a scenario on the same requests and the same hardware."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 

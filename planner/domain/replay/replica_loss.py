@@ -3,8 +3,6 @@
 The losses are those of ``objective.spare``, or else any one replica.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Charge a replay for the GPUs that its plan reserved."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

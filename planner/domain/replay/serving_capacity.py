@@ -4,8 +4,6 @@ The capacity is what they sustain within their limits, in the unit of the demand
 checked against the loss of a replica.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Search the smallest counts that meet a condition that is expensive to test."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

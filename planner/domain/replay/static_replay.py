@@ -3,8 +3,6 @@
 Models share no replicas, so the result of one does not depend on the others.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 

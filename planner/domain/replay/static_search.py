@@ -1,7 +1,5 @@
 """Search static fleets of a study: the smallest that meets every tier."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 

@@ -1,7 +1,5 @@
 """Report the forecasters by the cost of their plans on past traffic."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from planner.domain.forecaster_backtest.figures import ForecasterFigures

@@ -1,7 +1,5 @@
 """Report what a proposal changes: the five figures that decide, and the checks of its plan."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta

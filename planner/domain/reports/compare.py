@@ -1,7 +1,5 @@
 """Report a comparison: the recommended plan, its alternatives, and what both rest on."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, cast

@@ -1,7 +1,5 @@
 """Report what a comparison knows before it is finished."""
 
-from __future__ import annotations
-
 from planner.domain.report import Fact, Facts, Form, Head, Report, Section, Table, table
 from planner.domain.reports.frame import tier_label
 from planner.domain.results.first_answer import DayProgress, Preview

@@ -1,7 +1,5 @@
 """Report a forecast: of the window of a scenario, or of what follows a trace."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 

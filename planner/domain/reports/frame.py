@@ -1,7 +1,5 @@
 """Report the basis that plans, backtests and outlooks share: window, inputs, errors and sources."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """Report the policies that scale below the replica: modules that they copied, moved and lent."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 

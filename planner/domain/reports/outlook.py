@@ -1,7 +1,5 @@
 """Report the cost of the months ahead, and the GPUs to commit to."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from planner.domain.formats import figure

@@ -4,8 +4,6 @@ Demand is what must be served on arrival: deferrable tiers are left out. Capacit
 replicas of a model sustain within the SLO. Both are in input tokens per second.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime

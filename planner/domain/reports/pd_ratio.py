@@ -1,7 +1,5 @@
 """Report the best ratio of prefill to decode instances."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from planner.domain.kinds.pd_ratio import PdRatioResult, beats_aggregated

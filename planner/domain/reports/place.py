@@ -1,7 +1,5 @@
 """Report the placements of replicas in the network, by method."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import partial
 

@@ -1,7 +1,5 @@
 """Report a plan that was computed without a comparison of policies."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 

@@ -1,7 +1,5 @@
 """Report what is behind a plan: its totals, what it cannot serve, and what limits it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any, cast

@@ -1,7 +1,5 @@
 """Read what a simulation found about each policy, for the reports that compare or show policies."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial

@@ -1,7 +1,5 @@
 """Report the GPUs that a load needs by operators, by layers and by whole replicas."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import partial
 

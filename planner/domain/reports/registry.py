@@ -1,7 +1,5 @@
 """List the kinds of run that have a report, with the type of their result."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar

@@ -1,7 +1,5 @@
 """Report a replica schedule: its table, and the replicas and pools that it uses."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import datetime
 

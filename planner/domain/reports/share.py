@@ -1,7 +1,5 @@
 """Report models that share GPUs: GPUs and cost, the models of each GPU, and their latencies."""
 
-from __future__ import annotations
-
 from planner.domain.kinds.share import ShareResult
 from planner.domain.report import (
     Axis,

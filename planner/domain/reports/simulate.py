@@ -1,7 +1,5 @@
 """Report the simulation of one policy."""
 
-from __future__ import annotations
-
 from planner.domain.kinds.simulate import SimulateResult
 from planner.domain.report import Report
 from planner.domain.reports.compare import Tests, comparison_report

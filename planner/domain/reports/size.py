@@ -1,7 +1,5 @@
 """Report the capacity of replicas and of pools."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import partial
 

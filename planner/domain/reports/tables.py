@@ -1,7 +1,5 @@
 """Read the stored tables of a run."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import polars as pl

@@ -1,7 +1,5 @@
 """Report what a trace is like: amounts, lengths, days, bursts, sessions and outages."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from planner.domain.formats import duration

@@ -1,7 +1,5 @@
 """Report what-ifs: one answer, a grid of cells, and the Pareto front of two objectives."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime

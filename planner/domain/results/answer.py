@@ -1,7 +1,5 @@
 """Build the recommendation as one sentence, with the replica schedule."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime

@@ -3,8 +3,6 @@
 Each has a value and a provenance: measured, published, modelled or assumed.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Describe the basis of a result: window, forecasts, capacities and sources."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime

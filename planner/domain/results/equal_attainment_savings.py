@@ -3,8 +3,6 @@
 They use the cost that a policy would have with the attainment of its baseline.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

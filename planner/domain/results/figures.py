@@ -4,8 +4,6 @@ A figure that a simulation has to count is a field of ``Summary``. All others ar
 here.
 """
 
-from __future__ import annotations
-
 import resource
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace

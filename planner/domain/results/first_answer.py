@@ -1,7 +1,5 @@
 """The first answer of a comparison: the plan before any simulation, and the test days so far."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

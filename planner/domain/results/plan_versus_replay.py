@@ -1,7 +1,5 @@
 """Compare the cost of a plan with the cost of its replay."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from planner.domain.results.equal_attainment_savings import amount

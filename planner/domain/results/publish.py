@@ -1,7 +1,5 @@
 """Write the columns of docs/results.md: ``python -m planner.domain.results.publish``."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from itertools import groupby

@@ -1,7 +1,5 @@
 """Describe the recommended policy: its parameters, results and baselines."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

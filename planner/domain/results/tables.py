@@ -1,7 +1,5 @@
 """Convert typed values to tables, stored as Parquet, drawn as charts, downloaded as CSV."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any
 

@@ -4,8 +4,6 @@ They cover static fleets that do as well, missed limits, lost or unfinished requ
 extrapolated profiles.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from planner.domain.results.equal_attainment_savings import amount, largest_attainment_difference

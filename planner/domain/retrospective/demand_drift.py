@@ -1,7 +1,5 @@
 """Compare request lengths and replica speeds with those that a plan assumed."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from planner.domain.random_streams import Stream, generator

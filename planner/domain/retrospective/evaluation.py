@@ -3,8 +3,6 @@
 The result also has the cheapest plan for the known traffic (oracle), for comparison.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Results of plan versus actual: the replicas of an active plan, and how well it did."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import datetime
 

@@ -1,7 +1,5 @@
 """Map the replicas that a plan requested to the pools of a scenario."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

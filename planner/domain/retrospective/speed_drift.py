@@ -3,8 +3,6 @@
 Live measurements go through the Kalman filter of ``simulation.performance.fitting.kalman``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Figures of models that share GPUs, next to one or more replicas of each model alone."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Assign the models of a pool to GPUs, so that a replay of each GPU meets every SLO."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 """Build the models of a scenario that may share GPUs, and their requests."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import ceil

@@ -1,7 +1,5 @@
 """Read the arrivals that a size assumes: the peak rate and the burstiness of a model's requests."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from planner.domain.traffic.traffic import Traffic

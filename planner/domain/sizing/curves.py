@@ -4,8 +4,6 @@ Each curve is simulated once per process, because compare, plan, size and pd-rat
 need the same ones.
 """
 
-from __future__ import annotations
-
 import hashlib
 import pickle
 from dataclasses import dataclass, field, fields, replace

@@ -3,8 +3,6 @@
 See docs/sizing.md. bench/sizing.py writes these figures.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 BASIS = "bin/bench sizing, 180 random cases, against 100,000 requests of other seeds"

@@ -1,7 +1,5 @@
 """Store the characterisation with its trace, so that it is computed once."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Count requests that are longer than the context of the model that serves them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Rank the days of a trace, because the size of a plan depends on its day."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Figures of a trace, each with its unit."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import polars as pl

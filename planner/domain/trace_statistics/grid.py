@@ -1,7 +1,5 @@
 """Put the amounts of either kind of trace on one grid of series and bins."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Compute the distribution of request lengths exactly, by counting every length."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

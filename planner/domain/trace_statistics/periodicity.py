@@ -1,7 +1,5 @@
 """Describe when requests come: hours and weekdays, autocorrelation, bursts by time scale."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

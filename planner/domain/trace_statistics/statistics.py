@@ -1,7 +1,5 @@
 """Compute all figures of a trace."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

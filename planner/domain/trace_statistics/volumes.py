@@ -1,7 +1,5 @@
 """Compute the traffic of each model, region and tier, and its imbalance."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Use a series of a demand file as a source of traffic: amounts per bin, requests when needed."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import numpy as np

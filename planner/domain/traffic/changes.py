@@ -1,7 +1,5 @@
 """Change requests and demand: more of them, or longer outputs, in a part of a window."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

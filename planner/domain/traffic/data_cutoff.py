@@ -3,8 +3,6 @@
 Later data is ignored. Data that a source had not delivered by then is a gap.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Hold demand per model x region x tier in bins, and count it from a request trace."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 

@@ -3,8 +3,6 @@
 What follows it is then forecast, planned and replayed as after any trace.
 """
 
-from __future__ import annotations
-
 from datetime import UTC
 from math import ceil, floor
 

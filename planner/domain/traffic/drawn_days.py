@@ -1,7 +1,5 @@
 """Turn paths of demand that are drawn from the forecast into days to simulate."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any
 

@@ -7,8 +7,6 @@ provides for the largest bin of that quantile in each period. A bin with more de
 and all its demand counts as late.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime

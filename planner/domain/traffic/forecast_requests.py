@@ -3,8 +3,6 @@
 No requests are observed there.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Forecast demand for each scaling decision of a window, from the demand known at that time."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Group the tiers that are forecast and planned together, and sum their demand."""
 
-from __future__ import annotations
-
 from collections.abc import Set
 from dataclasses import dataclass
 

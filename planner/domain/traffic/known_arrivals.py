@@ -1,7 +1,5 @@
 """Find how the requests of each model arrive within a bin, from those known before a window."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from planner.domain.random_streams import Stream, generator

@@ -1,7 +1,5 @@
 """Sample the lengths of requests that each scaling decision knows: those that came before it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import numpy as np

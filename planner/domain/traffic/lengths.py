@@ -1,7 +1,5 @@
 """Sample pairs of input and output lengths of a model's requests, with their cached tokens."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

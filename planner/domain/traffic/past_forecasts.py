@@ -1,7 +1,5 @@
 """Forecast from past moments, and compare the forecast with naive methods that repeat demand."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

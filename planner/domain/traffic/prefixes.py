@@ -1,7 +1,5 @@
 """Read what prompts share, from the column store into a study's requests."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Read the demand series of a trace without a scenario."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Draw and repeat sessions as a whole."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Self
 

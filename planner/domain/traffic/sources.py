@@ -1,7 +1,5 @@
 """Read the scenario's sources of traffic, and match their labels with the scenario's names."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any

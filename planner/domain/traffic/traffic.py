@@ -1,7 +1,5 @@
 """Combine the scenario's sources on one time line, as demand per bin and as requests."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 

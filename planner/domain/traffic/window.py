@@ -1,7 +1,5 @@
 """Resolve the planned window: its periods, its scaling decisions and the data known at each."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import UTC, datetime
 

@@ -3,8 +3,6 @@
 A plan for the quietest day would be too small for the others, so results state the rank.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import UTC, datetime
 

@@ -4,8 +4,6 @@ A capacity is lowered if a tier misses its target, and raised if a tier exceeds 
 stays between the largest capacity that held and the smallest that missed.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Describe the replay of one correction round and its misses."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from planner.domain.replay.detail import ALL

@@ -1,7 +1,5 @@
 """Choose requests to correct a plan on, other than those it is judged on."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import numpy as np

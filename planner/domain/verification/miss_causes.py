@@ -3,8 +3,6 @@
 The same requests are replayed again and again, with one more cause removed each time.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 

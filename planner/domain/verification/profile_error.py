@@ -1,7 +1,5 @@
 """Measure the effect of profile errors on a plan, by planning again with changed speeds."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any
 

@@ -5,8 +5,6 @@ up if a tier exceeds it. The corrected plan is judged on the requests of the win
 causes of its misses are found by counterfactual replays.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

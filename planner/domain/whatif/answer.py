@@ -4,8 +4,6 @@ The inputs are the arrays kept with the run. Closed forms adjust the sizes to ot
 planning program is the same.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace

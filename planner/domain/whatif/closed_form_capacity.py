@@ -3,8 +3,6 @@
 This is fast, and accurate enough for the relative effect of changed limits.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Define the answer to a what-if, and the figures that tables and charts show of it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -3,8 +3,6 @@
 The limits are capacities, which a scenario has too, so a simulation can repeat the answer.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from math import floor
 from typing import Any

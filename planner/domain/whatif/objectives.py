@@ -1,7 +1,5 @@
 """Trade two objectives of a stored plan off: a grid over the bound of one of them."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

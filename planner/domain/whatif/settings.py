@@ -1,7 +1,5 @@
 """List the settings that a what-if offers, each with its unit, its limits and its addresses."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

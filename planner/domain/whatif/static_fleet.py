@@ -1,7 +1,5 @@
 """Resize a static fleet in proportion to changed demand and capacity, for a what-if."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

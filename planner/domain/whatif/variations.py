@@ -1,7 +1,5 @@
 """Define what-ifs: a variation changes values of a scenario, and a grid has many variations."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product

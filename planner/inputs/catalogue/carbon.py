@@ -1,7 +1,5 @@
 """Look up the carbon of electricity: yearly factors, daily cycles and users' series."""
 
-from __future__ import annotations
-
 import csv
 import io
 import math

@@ -1,7 +1,5 @@
 """Model the daily, weekly and yearly cycle of a grid's carbon intensity by harmonic regression."""
 
-from __future__ import annotations
-
 import numpy as np
 import numpy.typing as npt
 

@@ -5,8 +5,6 @@ compares engines and setups, not numbers of GPUs. They stay in the catalogue, wi
 wherever they are used.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from simulation.performance.linear import LinearProfile

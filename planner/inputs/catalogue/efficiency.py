@@ -1,7 +1,5 @@
 """Load the efficiency factors of the catalogue, fitted to measured kernels."""
 
-from __future__ import annotations
-
 from functools import cache
 
 from planner.inputs.catalogue.estimate_calibration import estimate_fit

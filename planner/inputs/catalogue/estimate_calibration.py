@@ -1,7 +1,5 @@
 """Load the calibration of estimates and its validation."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date

@@ -1,7 +1,5 @@
 """Define catalogue facts beyond the specifications of ``simulation.performance``."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 

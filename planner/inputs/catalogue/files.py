@@ -1,7 +1,5 @@
 """Read the catalogue's YAML files."""
 
-from __future__ import annotations
-
 import re
 from functools import cache
 from pathlib import Path

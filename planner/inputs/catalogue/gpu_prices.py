@@ -1,7 +1,5 @@
 """Look up GPU prices by provider and region, on demand and spot."""
 
-from __future__ import annotations
-
 from functools import cache
 
 from planner.inputs.catalogue.fact_types import Price

@@ -1,7 +1,5 @@
 """Look up GPU types and models of the catalogue by any of their names."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import fields

@@ -1,7 +1,5 @@
 """Look up published slowdowns of operators side by side on one GPU."""
 
-from __future__ import annotations
-
 from planner.inputs.catalogue.files import read
 from planner.inputs.catalogue.hardware import known_as
 from simulation.performance.efficiency import KINDS

@@ -1,7 +1,5 @@
 """Load measured profiles of the catalogue as types of the core."""
 
-from __future__ import annotations
-
 import math
 from functools import cache
 from typing import Any

@@ -5,8 +5,6 @@ Qwen3.5 (``mamba_ssm_dtype: float32``) require that, and we assume it for others
 convolution has 16 bits.
 """
 
-from __future__ import annotations
-
 STATE_BYTES, CONV_BYTES = 4, 2
 
 

@@ -1,7 +1,5 @@
 """Resolve names of GPU types and models: one entry has many names."""
 
-from __future__ import annotations
-
 import difflib
 import re
 from collections.abc import Iterable, Mapping

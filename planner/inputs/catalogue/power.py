@@ -1,7 +1,5 @@
 """Look up power by load of a GPU type, and the power of the server around it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Read the precision of published weights from a ``config.json``."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """Read a user's price list: GPU prices by region, on demand, spot and committed."""
 
-from __future__ import annotations
-
 import csv
 import io
 import math

@@ -1,7 +1,5 @@
 """Combine price, carbon and PUE of cloud regions."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cache
 from typing import Any

@@ -5,8 +5,6 @@ the fewest GPUs of one server (a power of two) that hold the weights and ``SEQUE
 ``CONTEXT`` tokens. Each states its possible error. A profile is computed once, on first use.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cache, lru_cache
 

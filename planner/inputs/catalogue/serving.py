@@ -1,7 +1,5 @@
 """Define defaults of profiles made from a model's shape: limits, memory, host time."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Define daily traffic shapes from public traces and assumptions."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cache
 

@@ -5,8 +5,6 @@ quantisation. It does not matter if its value switches something off, or if its 
 ``WITHOUT_EFFECT``.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any

@@ -3,8 +3,6 @@
 Forms, YAML and the API share these units. One table of quantities defines names, units and limits.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 Run it with ``python -m planner.inputs.demo.publish``.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import polars as pl

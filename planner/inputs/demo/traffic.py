@@ -9,8 +9,6 @@ requests is steady.
 Assumed: volumes, the split between the regions, noise.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

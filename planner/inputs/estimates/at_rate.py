@@ -3,8 +3,6 @@
 Requests are simulated one by one, on the profile that a scenario would use.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any

@@ -4,8 +4,6 @@ The columns are those of ``bin/manage estimate --rows`` and those of aiconfigura
 deployments (``model_path``, ``tp_size`` ...). A missing, empty or zero count is 1.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import replace

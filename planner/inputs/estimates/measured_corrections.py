@@ -1,7 +1,5 @@
 """Correct estimates by the user's own measurements, and propose the next measurement."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

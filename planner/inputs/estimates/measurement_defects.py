@@ -3,8 +3,6 @@
 The weights are assumed: no published data says how much a defective run misleads.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

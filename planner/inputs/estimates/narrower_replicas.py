@@ -1,7 +1,5 @@
 """Compare a deployment with narrower instances on the same GPUs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 

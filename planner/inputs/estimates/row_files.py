@@ -1,7 +1,5 @@
 """Read a small table from a file of any supported format, row by row."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any

@@ -1,7 +1,5 @@
 """Read an autoscaler of today as the policy that simulates it."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """Read values of serving charts (llm-d, vLLM's production stack) and Compose files."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Read Kubernetes objects: what serves, and what scales it."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Read the launch line of an engine: vLLM, SGLang or TensorRT-LLM, in a shell or a container."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

@@ -1,7 +1,5 @@
 """Read the fleet that runs today from the text of a file: YAML, JSON or a launch line."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any

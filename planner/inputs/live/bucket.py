@@ -4,8 +4,6 @@ Requests go only to the configured address. The bucket is part of the path, neve
 Redirects and proxies are not followed. Only the given credentials are used.
 """
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager

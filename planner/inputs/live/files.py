@@ -1,7 +1,5 @@
 """Turn a file that was read as an upload into samples, counted in the source's bins."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

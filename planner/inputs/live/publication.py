@@ -1,7 +1,5 @@
 """Publish a growing series as the store of a trace, for scenarios, forecasts and pages."""
 
-from __future__ import annotations
-
 import hashlib
 import time
 from collections.abc import Iterator

@@ -8,8 +8,6 @@ measurement. NaN withdraws a value: the process went on, but its amount is not k
 If several origins saw parts of a bin (files that end within it), their amounts add up.
 """
 
-from __future__ import annotations
-
 import time
 import uuid
 from contextlib import suppress

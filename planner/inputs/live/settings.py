@@ -1,7 +1,5 @@
 """Check the settings of a source of each kind before they are stored."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal

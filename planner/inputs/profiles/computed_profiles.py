@@ -1,7 +1,5 @@
 """Compute profiles from a model's shape: sums of measured kernels, or rooflines."""
 
-from __future__ import annotations
-
 from planner.errors import CatalogueError
 from planner.inputs.catalogue.efficiency import efficiencies
 from planner.inputs.catalogue.serving import serving_limits

@@ -1,7 +1,5 @@
 """Describe a fitted profile: its parameters, its range, and each measurement with its error."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Read observations of a running service, and tune a profile with them."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

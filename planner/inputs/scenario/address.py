@@ -3,8 +3,6 @@
 An entry of a list has its name as address, or its index if it has no unique name.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence

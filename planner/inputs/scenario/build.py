@@ -3,8 +3,6 @@
 Built-in facts are looked up. Facts that the scenario states are taken as they are.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -8,8 +8,6 @@ If a region offers a type as spot, its columns exist twice. Spot GPUs are separa
 others.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 

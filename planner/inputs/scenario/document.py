@@ -1,7 +1,5 @@
 """Read and write scenario files: YAML with line numbers in errors and comments kept on edits."""
 
-from __future__ import annotations
-
 import io
 import re
 from collections.abc import Mapping, Sequence

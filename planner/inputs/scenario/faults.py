@@ -1,7 +1,5 @@
 """Turn the faults of a scenario into those of a fleet, and find faults that match nothing."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from planner.inputs.scenario.schema import Scenario, faults

@@ -3,8 +3,6 @@
 The package ``holidays`` provides the public holidays of a country.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
 from typing import Annotated

@@ -1,7 +1,5 @@
 """Find the links for KV caches from prefill to decode pools: stated, or the GPU's network."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 

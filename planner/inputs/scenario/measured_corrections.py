@@ -1,7 +1,5 @@
 """Correct computed profiles by the stored measurements, in the same way as estimates."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

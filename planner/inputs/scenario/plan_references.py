@@ -1,7 +1,5 @@
 """Check the names of models, tiers and regions in the sections forecast and objective."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from planner.inputs.scenario.schema import Scenario

@@ -1,7 +1,5 @@
 """Find the power of a scenario's pools by load, and of the hosts around the GPUs."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -3,8 +3,6 @@
 Run it with ``python -m planner.inputs.scenario.publish``. Descriptions are the comments of fields.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

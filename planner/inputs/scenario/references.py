@@ -1,7 +1,5 @@
 """Find unknown names, duplicate names and missing counterparts in a scenario."""
 
-from __future__ import annotations
-
 from planner.inputs.scenario.faults import fault_problems
 from planner.inputs.scenario.plan_references import plan_problems
 from planner.inputs.scenario.schema import Scenario

@@ -1,7 +1,5 @@
 """Build the regions of a scenario from stated values and from the built-in region in ``like``."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from math import inf

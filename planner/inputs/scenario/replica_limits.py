@@ -1,7 +1,5 @@
 """Find the present, minimum and maximum instances of each pool."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import numpy as np

@@ -3,8 +3,6 @@
 Comments stay with their section. The section can so be compared and restored alone.
 """
 
-from __future__ import annotations
-
 import json
 import re
 

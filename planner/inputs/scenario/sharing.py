@@ -1,7 +1,5 @@
 """Build how models come onto shared GPUs, from the scenario and the GPU type's host link."""
 
-from __future__ import annotations
-
 from planner.inputs.scenario.schema.fleet import Sharing
 from simulation.performance.specs import GpuSpec, Provenance
 from simulation.sharing.replay import SharedHost

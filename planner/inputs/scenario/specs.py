@@ -1,7 +1,5 @@
 """Find models and GPU types: built-in ones by any name, the user's own, or stated in full."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TypeVar

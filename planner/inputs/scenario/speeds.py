@@ -1,7 +1,5 @@
 """Find the profiles of a scenario: built-in, stored, stated in full, or estimated by a roofline."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

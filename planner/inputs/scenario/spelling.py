@@ -1,7 +1,5 @@
 """Suggest the right key for an unknown key of the scenario file."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from types import UnionType

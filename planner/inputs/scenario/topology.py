@@ -1,7 +1,5 @@
 """Build the network of a scenario: one tree of all regions, with its sources."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import numpy as np

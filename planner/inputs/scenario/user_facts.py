@@ -3,8 +3,6 @@
 ``build_hardware`` receives it as plain data, so that this package needs no database.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path

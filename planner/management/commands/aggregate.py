@@ -1,7 +1,5 @@
 """``bin/manage aggregate``: compute the demand and the lengths of a trace without a copy of it."""
 
-from __future__ import annotations
-
 from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any

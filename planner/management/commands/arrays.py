@@ -1,7 +1,5 @@
 """``bin/manage arrays``: copy all arrays to the bucket of HEADROOM_ARRAYS, and list lost ones."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from typing import Any
 

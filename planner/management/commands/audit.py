@@ -1,7 +1,5 @@
 """``bin/manage audit``: write the audit log to a file."""
 
-from __future__ import annotations
-
 from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any

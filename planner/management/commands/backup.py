@@ -1,7 +1,5 @@
 """``bin/manage backup FILE``: write everything to one verified file while the product runs."""
 
-from __future__ import annotations
-
 from argparse import ArgumentParser
 from dataclasses import asdict
 from pathlib import Path

@@ -1,7 +1,5 @@
 """``bin/manage carbon``: print carbon by hour of the day, from a CSV or a grid's known cycle."""
 
-from __future__ import annotations
-
 from argparse import ArgumentParser
 from pathlib import Path
 from statistics import fmean

@@ -1,7 +1,5 @@
 """``bin/manage characterise``: describe a trace, and rank a window among all of its windows."""
 
-from __future__ import annotations
-
 from argparse import ArgumentParser
 from datetime import UTC, datetime
 from typing import Any

@@ -1,7 +1,5 @@
 """``bin/manage compare``: test every policy, recommend one, and simulate all on one window."""
 
-from __future__ import annotations
-
 from planner.management.runs import RunCommand
 from planner.models import Run
 

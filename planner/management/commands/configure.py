@@ -1,7 +1,5 @@
 """``bin/manage configure``: search the cheapest deployments that serve a model."""
 
-from __future__ import annotations
-
 from argparse import ArgumentParser, ArgumentTypeError
 from typing import Any
 

@@ -1,7 +1,5 @@
 """``bin/manage diff``: compare the settings and the figures of runs."""
 
-from __future__ import annotations
-
 from argparse import ArgumentParser
 from typing import Any
 

@@ -1,7 +1,5 @@
 """``bin/manage estimate``: estimate latency, throughput, power and memory of a deployment."""
 
-from __future__ import annotations
-
 from argparse import ArgumentParser
 from typing import Any
 

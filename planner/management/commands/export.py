@@ -1,7 +1,5 @@
 """``bin/manage export``: write a run to a file."""
 
-from __future__ import annotations
-
 from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """``bin/manage fleet``: read what runs today, and write it into a scenario."""
 
-from __future__ import annotations
-
 import sys
 from argparse import ArgumentParser
 from pathlib import Path

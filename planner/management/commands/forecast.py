@@ -1,7 +1,5 @@
 """``bin/manage forecast``: forecast the demand after a trace, or in the window of a scenario."""
 
-from __future__ import annotations
-
 from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """``bin/manage in-force``: list, set or withdraw the active plans, one per scenario."""
 
-from __future__ import annotations
-
 from argparse import ArgumentParser
 from typing import Any
 

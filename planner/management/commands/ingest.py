@@ -1,7 +1,5 @@
 """``bin/manage ingest``: import a trace or demand file into the column store."""
 
-from __future__ import annotations
-
 import time
 from argparse import ArgumentParser
 from pathlib import Path

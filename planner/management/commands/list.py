@@ -1,7 +1,5 @@
 """``bin/manage list``: the names and numbers that other commands take."""
 
-from __future__ import annotations
-
 from argparse import ArgumentParser
 from collections.abc import Callable, Iterable
 from datetime import datetime

@@ -1,7 +1,5 @@
 """``bin/manage outlook``: plan cost by month up to a year ahead, and GPU commitments."""
 
-from __future__ import annotations
-
 from planner.management.runs import RunCommand
 from planner.models import Run
 

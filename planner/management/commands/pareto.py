@@ -1,7 +1,5 @@
 """``bin/manage pareto``: compute plans between two objectives over a scenario's window."""
 
-from __future__ import annotations
-
 from planner.management.runs import RunCommand
 from planner.models import Run
 

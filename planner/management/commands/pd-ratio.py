@@ -1,7 +1,5 @@
 """``bin/manage pd-ratio``: rate all ratios of prefill to decode replicas and find the best."""
 
-from __future__ import annotations
-
 from planner.management.runs import RunCommand
 from planner.models import Run
 

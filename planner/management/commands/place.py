@@ -1,7 +1,5 @@
 """``bin/manage place``: place replicas in the network, and show the effect on requests."""
 
-from __future__ import annotations
-
 from planner.management.runs import RunCommand
 from planner.models import Run
 

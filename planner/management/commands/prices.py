@@ -1,7 +1,5 @@
 """``bin/manage prices``: store your own price list, or list those stored."""
 
-from __future__ import annotations
-
 from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """``bin/manage provision``: compare provisioning by operators, by layers and by whole replicas."""
 
-from __future__ import annotations
-
 from planner.domain.provisioning.windows import OBSERVED
 from planner.management.runs import RunCommand
 from planner.models import Run

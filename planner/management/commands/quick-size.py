@@ -1,7 +1,5 @@
 """``bin/manage quick-size``: GPUs for users at once or a rate, in one line."""
 
-from __future__ import annotations
-
 from argparse import ArgumentParser
 from typing import Any
 

@@ -1,7 +1,5 @@
 """``bin/manage restore FILE``: restore a backup into a stopped installation."""
 
-from __future__ import annotations
-
 from argparse import ArgumentParser
 from dataclasses import asdict
 from pathlib import Path

@@ -1,7 +1,5 @@
 """``bin/manage schedule``: manage schedules, which plan again at given times."""
 
-from __future__ import annotations
-
 from argparse import ArgumentParser
 from collections.abc import Callable
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """``bin/run``: start and stop the web server, the API, the workers and the scheduler together."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

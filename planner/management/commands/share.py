@@ -1,7 +1,5 @@
 """``bin/manage share``: let several models run on one GPU, and replay the effect."""
 
-from __future__ import annotations
-
 from planner.management.runs import RunCommand
 from planner.models import Run
 

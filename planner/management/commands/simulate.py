@@ -1,7 +1,5 @@
 """``bin/manage simulate``: replay one policy request by request."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from argparse import ArgumentParser

@@ -1,7 +1,5 @@
 """``bin/manage source``: create, preview, read and list live sources of demand."""
 
-from __future__ import annotations
-
 import json
 from argparse import ArgumentParser
 from datetime import datetime

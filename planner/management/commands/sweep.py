@@ -1,7 +1,5 @@
 """``bin/manage sweep``: run a scenario for every pair of values of two settings."""
 
-from __future__ import annotations
-
 from argparse import ArgumentParser
 from typing import Any
 

@@ -1,7 +1,5 @@
 """``bin/manage user``: manage the people of a workspace and their roles."""
 
-from __future__ import annotations
-
 import json
 from argparse import ArgumentParser
 from typing import Any

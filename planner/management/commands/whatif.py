@@ -1,7 +1,5 @@
 """``bin/manage whatif``: change the plan of a run without a simulation."""
 
-from __future__ import annotations
-
 from argparse import ArgumentParser
 from collections.abc import Sequence
 from typing import Any

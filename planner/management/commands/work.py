@@ -1,7 +1,5 @@
 """``bin/manage work``: run the workers of a team deployment, and restart those that end."""
 
-from __future__ import annotations
-
 import sys
 from typing import Any
 

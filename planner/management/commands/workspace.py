@@ -1,7 +1,5 @@
 """``bin/manage workspace``: manage the workspaces of this installation."""
 
-from __future__ import annotations
-
 from argparse import ArgumentParser
 from typing import Any
 

@@ -4,8 +4,6 @@
 improves very large plans block by block.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from time import perf_counter
 

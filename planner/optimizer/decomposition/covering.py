@@ -7,8 +7,6 @@ the types (Martello and Toth, Knapsack Problems, 1990, section 3.4, in its minim
 Depth-first branch and bound with the fractional bound solves usual cells in tens of nodes.
 """
 
-from __future__ import annotations
-
 import math
 from functools import cache
 from typing import Any

@@ -9,8 +9,6 @@ bound covers the missing capacity along the types' lower hulls of cost over capa
 Zoltners 1979).
 """
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any
 

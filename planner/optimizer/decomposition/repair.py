@@ -9,8 +9,6 @@ by region, and each is priced again at its turn. The search proves nothing; the 
 prices (``cells``).
 """
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Assign cross-region traffic: where each home region's demand is served."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Compute use and cost of a plan of all periods."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

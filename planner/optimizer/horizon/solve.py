@@ -1,7 +1,5 @@
 """Solve all periods at once: a problem in, a plan with its bound out."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from time import perf_counter

@@ -1,7 +1,5 @@
 """Make plans to start from or to offer: the greedy plan, and one period after the other."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from time import perf_counter

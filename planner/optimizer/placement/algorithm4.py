@@ -12,8 +12,6 @@ Unlike in the printed loop, pods are placed unit by unit, so that prefill and de
 are never split across subgroups (methods.md D5).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

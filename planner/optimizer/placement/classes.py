@@ -1,7 +1,5 @@
 """Merge identical subtrees: S1 switches with equal nodes, in subgroups with equal switches."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

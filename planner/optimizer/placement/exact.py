@@ -1,7 +1,5 @@
 """Find the exact placement with a proven gap, by a program over classes of switches."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter

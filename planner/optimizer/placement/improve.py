@@ -1,7 +1,5 @@
 """Find better switches for units, a few subgroups at a time (large neighbourhood search)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from time import perf_counter
 

@@ -1,7 +1,5 @@
 """Track free GPUs in the network while units are placed, with virtual allocation."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 

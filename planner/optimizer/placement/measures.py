@@ -1,7 +1,5 @@
 """Score a placement: affinity, KV bandwidth, subgroup priorities and fragments."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Turn the program's counts into nodes: a switch for every unit, then nodes, largest first."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from planner.optimizer.placement.classes import Key, SwitchClasses, Where

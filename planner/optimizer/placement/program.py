@@ -11,8 +11,6 @@ Identical subtrees form one class with all their slots (``classes``). That is a 
 bound is valid, and ``realise`` assigns switches afterwards.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """Choose units to remove in scale-in, high-priority subgroups first (seed 003, section 3.5)."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from planner.optimizer.placement.problem import Placement, PlacementProblem

@@ -4,8 +4,6 @@ All GPUs are one flat pool. Each instance goes to the node with the most free GP
 Kubernetes' default scheduler (NodeResourcesFit with LeastAllocated). The seed breaks ties randomly.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from planner.optimizer.placement.algorithm4 import by_priority, no_room_reason

@@ -4,8 +4,6 @@ Source: Chinneck, Feasibility and Infeasibility in Optimization (2008), section 
 the program. The linear relaxation is tried first. If it is feasible, whole instances are required.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import TypeVar

@@ -9,8 +9,6 @@ optimum of every period. A joint need has such a hull over the instances of all 
 separate pools carry no more than one pool of the same instances.
 """
 
-from __future__ import annotations
-
 import itertools
 from functools import lru_cache
 

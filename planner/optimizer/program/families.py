@@ -7,8 +7,6 @@ unserved joint peak beyond that. C(n) is the joint capacity of n instances: thet
 ``pool_tps``. With several sides, ``served`` replaces sum_g C(x - d).
 """
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

@@ -7,8 +7,6 @@ Sets: models ``i``, regions ``j``, columns ``k`` (GPU types and their arrangemen
 program as arrays (``variables``, ``families``), which has the same optimum.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from time import perf_counter

@@ -1,7 +1,5 @@
 """Solve a program on CBC, the fallback, in a process that a deadline or a cancel ends."""
 
-from __future__ import annotations
-
 import re
 import tempfile
 import time

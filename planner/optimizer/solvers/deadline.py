@@ -4,8 +4,6 @@ Programs from ``SEPARATE_PROCESS_FROM`` variables on run in a separate process. 
 cancel kills it, and a crash becomes a named outcome. Results found by then count.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import tempfile

@@ -1,7 +1,5 @@
 """Convert a program of arrays to PuLP's model, which writes ``.mps`` (for CBC) and ``.lp``."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import numpy as np

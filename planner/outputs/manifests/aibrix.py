@@ -5,8 +5,6 @@ The limits of the object itself therefore apply in the last minute of a day
 (pkg/utils/paschedules/schedules.go @ 044ac33).
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from planner.errors import NotReady, PlannerError

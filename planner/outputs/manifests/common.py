@@ -1,7 +1,5 @@
 """Share the parts of all manifests: documents, metadata and head comments."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta

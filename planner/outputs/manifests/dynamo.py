@@ -3,8 +3,6 @@
 The graph holds the replicas and the adapter of each component.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from planner.outputs.manifests import keda

@@ -4,8 +4,6 @@ Metrics and triggers are those of github.com/llm-d/llm-d, ``guides/workload-auto
 ``docs/architecture/autoscaling``.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from planner.errors import PlannerError

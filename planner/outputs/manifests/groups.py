@@ -1,7 +1,5 @@
 """Group pools into services: a model in a region, aggregated or with prefill and decode pools."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 

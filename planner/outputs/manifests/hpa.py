@@ -1,7 +1,5 @@
 """Write a plan for the Kubernetes HPA, which follows Headroom's metric or a metric of pods."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

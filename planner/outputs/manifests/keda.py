@@ -3,8 +3,6 @@
 KEDA uses the largest result of all triggers.
 """
 
-from __future__ import annotations
-
 from datetime import timedelta
 from typing import Any
 

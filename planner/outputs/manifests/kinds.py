@@ -1,7 +1,5 @@
 """List the formats that carry out a plan, and write a plan in one of them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime

@@ -1,7 +1,5 @@
 """Write a plan for KServe: an LLMInferenceService whose replicas KEDA's triggers set."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from planner.outputs.manifests import keda

@@ -1,7 +1,5 @@
 """Write a plan for llm-d: values of the Helm chart llm-d-modelservice, one release per service."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from planner.outputs.manifests.common import (

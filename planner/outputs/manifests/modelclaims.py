@@ -5,8 +5,6 @@ A claim selects a warm runtime pool by the label ``pool.aibrix.ai/name``. AIBrix
 ``perGPU`` is left out, since its footprint must be measured on the engine.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any

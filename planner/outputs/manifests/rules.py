@@ -3,8 +3,6 @@
 Names are those of vLLM since 0.9.2 and of NVIDIA's DCGM exporter, as in Prometheus.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace

@@ -4,8 +4,6 @@ Since July 2026 WVA reads annotations of an HPA or ScaledObject. Releases up to 
 separate object, VariantAutoscaling.
 """
 
-from __future__ import annotations
-
 from planner.outputs.manifests import hpa, keda
 from planner.outputs.manifests.common import (
     Document,

@@ -1,7 +1,5 @@
 """Arrange a report as a document: what decides comes first, then the appendix."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 from planner.domain.report import Block, Note, Report, Section, Table

@@ -1,7 +1,5 @@
 """Draw the charts of a report as shapes at positions, for SVG and PDF alike."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta

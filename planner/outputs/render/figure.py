@@ -5,8 +5,6 @@ of Okabe and Ito (2008), which stay distinct under the common kinds of colour bl
 styles differ as well.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Write a report as HTML: its blocks for a page, or one file that loads nothing."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

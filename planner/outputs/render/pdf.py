@@ -4,8 +4,6 @@ It uses the standard PDF fonts, which need no embedding and cover western Europe
 letters become question marks, and a note on the last page says so.
 """
 
-from __future__ import annotations
-
 from html import escape
 from io import BytesIO
 from typing import Any

@@ -1,7 +1,5 @@
 """Draw a chart of a report with Plotly."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from datetime import datetime
 from itertools import cycle

@@ -3,8 +3,6 @@
 Text is never written as a formula, because names come from uploaded files.
 """
 
-from __future__ import annotations
-
 from datetime import datetime
 from io import BytesIO
 from typing import Any

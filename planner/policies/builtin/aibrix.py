@@ -1,7 +1,5 @@
 """Model AIBrix's pod autoscaler."""
 
-from __future__ import annotations
-
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field

@@ -1,7 +1,5 @@
 """Chiron's hierarchical backpressure (methods.md E8)."""
 
-from __future__ import annotations
-
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np

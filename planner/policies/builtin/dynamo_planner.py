@@ -1,7 +1,5 @@
 """Model the Planner of NVIDIA Dynamo."""
 
-from __future__ import annotations
-
 from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator

@@ -1,7 +1,5 @@
 """Model llm-d's autoscaling: KEDA on the signals of the endpoint picker."""
 
-from __future__ import annotations
-
 from typing import Annotated, ClassVar, Literal, Self, get_args
 
 from pydantic import Field, model_validator

@@ -1,7 +1,5 @@
 """Apply negative feedback on one latency (methods.md D3; HeteroScale, Algorithm 3)."""
 
-from __future__ import annotations
-
 from typing import ClassVar, Literal
 
 from planner.policies.base import Group, Traits, TunedParameter

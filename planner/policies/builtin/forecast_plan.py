@@ -1,7 +1,5 @@
 """Follow a plan immediately (methods.md E8, LT-I)."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import ClassVar, Literal
 

@@ -1,7 +1,5 @@
 """Follow a plan as the lower limit, with a reactive guard that can add instances (LT-G)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import ClassVar, Literal

@@ -1,7 +1,5 @@
 """Scale proportionally, with latency as the safety layer (methods.md D3; HeteroScale 3.3.2)."""
 
-from __future__ import annotations
-
 from typing import ClassVar, Literal
 
 import numpy as np

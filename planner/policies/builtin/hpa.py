@@ -1,7 +1,5 @@
 """Model Kubernetes' autoscalers: HPA on a gauge of the pods, and KEDA."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator

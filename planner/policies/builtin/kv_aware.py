@@ -1,7 +1,5 @@
 """Scale on KV-cache memory, preemptions and evictions (methods.md D8)."""
 
-from __future__ import annotations
-
 from typing import ClassVar, Literal
 
 from planner.policies.base import Factor, Group, Step, Traits, TunedParameter, factors

@@ -1,7 +1,5 @@
 """Scale by modules: today's instances borrow idle GPUs (methods.md B; CoCoServe)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar, Literal
 

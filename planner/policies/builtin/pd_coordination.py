@@ -1,7 +1,5 @@
 """Share the stability rules and the P/D ratio of HeteroScale's controllers (methods.md D3, D4)."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal, Self
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Set replicas by the time of day or week (methods.md D3)."""
 
-from __future__ import annotations
-
 from typing import Annotated, ClassVar, Literal, get_args
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Scale in proportion to one of six signals (methods.md D3; HeteroScale, Algorithm 2)."""
 
-from __future__ import annotations
-
 from typing import ClassVar, Self
 
 from pydantic import model_validator

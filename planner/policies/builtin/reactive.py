@@ -1,7 +1,5 @@
 """Scale by memory utilisation (methods.md E8): one pool for all tiers, or silos."""
 
-from __future__ import annotations
-
 from typing import ClassVar, Literal, Self
 
 from pydantic import model_validator

@@ -1,7 +1,5 @@
 """Keep a static fleet: today's, one sized on backtests, or an oracle baseline (methods.md X1)."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import ClassVar, Literal
 

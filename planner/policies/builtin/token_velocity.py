@@ -1,7 +1,5 @@
 """Change the roles of prefill and decode replicas by token velocity (TokenScale, DOPD, Arrow)."""
 
-from __future__ import annotations
-
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field

@@ -1,7 +1,5 @@
 """Scale toward the plan's count when utilisation requires it (methods.md E8: LT-U, LT-UA)."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Annotated, ClassVar, Literal, Self
 

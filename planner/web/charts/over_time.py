@@ -1,7 +1,5 @@
 """Draw replicas, forecasts and rates over time."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import polars as pl

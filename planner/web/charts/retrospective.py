@@ -1,7 +1,5 @@
 """Draw plans against actual demand: by plan over the weeks, and by hour within one plan."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any

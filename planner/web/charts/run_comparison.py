@@ -1,7 +1,5 @@
 """Draw replicas and cost of several runs, by time or from the start of each window."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import cycle

@@ -3,8 +3,6 @@
 Figures are plain data: plotly.py would check each of the many points of the page.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any

@@ -1,7 +1,5 @@
 """Define the forms of the calibration pages: the file, what to fit, what to compare it with."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import fields
 from typing import Any

@@ -1,7 +1,5 @@
 """List the names that the scenario form offers: built-in ones and those of the document."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Define the form of the deployment search: the model, the limits and the hardware."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -3,8 +3,6 @@
 Keys that the form does not show are kept.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """Edit a whole scenario: its fields, its rows, and the fields that errors in the YAML belong to."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple

@@ -3,8 +3,6 @@
 An empty field is omitted from the document, so that the default of the schema applies.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cache
 from typing import Any

@@ -1,7 +1,5 @@
 """Read and write holidays as text: "US, DE-BY, 2024-12-24"."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import date
 from typing import Any

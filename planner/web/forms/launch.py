@@ -1,7 +1,5 @@
 """Define the form for traffic without a trace: the known facts of a launch."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from typing import Any
 

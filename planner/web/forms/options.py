@@ -1,7 +1,5 @@
 """Show the options of a kind of run as a form, checked by their declaration."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django import forms

@@ -1,7 +1,5 @@
 """Define the form of the rules for approval."""
 
-from __future__ import annotations
-
 from django import forms
 
 from planner.services.approval import MAX_APPROVALS

@@ -3,8 +3,6 @@
 planner.web.forms.document maps them to the YAML and back.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from typing import Any, cast

@@ -1,7 +1,5 @@
 """Apply Tabler's classes to Django's widgets, in one place."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any, TypeVar
 from zoneinfo import available_timezones

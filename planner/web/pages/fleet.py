@@ -1,7 +1,5 @@
 """Build the home page: the active plans, what needs attention, and what waits for review."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """Show forecast quality: errors by hour of the week, missed peaks and forecasts of past moments."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any

@@ -1,7 +1,5 @@
 """Map each kind of run to its page, as planner.domain.kinds.registry maps it to its work."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial

@@ -1,7 +1,5 @@
 """Build the part of a placement page beside its report: the tree filled by one method."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

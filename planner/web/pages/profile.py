@@ -1,7 +1,5 @@
 """Build the page of a profile: parameters, limits, versions and its largest errors."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import polars as pl

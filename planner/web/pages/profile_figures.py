@@ -1,7 +1,5 @@
 """Draw a profile: the time of an iteration, and predictions against measurements."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Build the page of a proposal: both comparisons, comments and allowed actions."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape

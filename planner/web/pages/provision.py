@@ -1,7 +1,5 @@
 """Build the part of a provisioning page beside its report: one pool's graph and devices."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

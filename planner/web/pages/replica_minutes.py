@@ -1,7 +1,5 @@
 """Show the replicas of one policy by the minute, over all pools or over selected ones."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Build the comparison page of several runs: rows of figures, and charts."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime

@@ -1,7 +1,5 @@
 """Show how each tier, model and region was served: rows of one table that the user selects."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

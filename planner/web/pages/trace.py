@@ -1,7 +1,5 @@
 """Build the page of a trace: notable facts in words, charts, and their figures."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 

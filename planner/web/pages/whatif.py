@@ -1,7 +1,5 @@
 """Build the page of what-ifs: the form of its settings, and the report of the answers."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import product, zip_longest

@@ -1,7 +1,5 @@
 """Show active and former plans: list them, show or compare them, restore or branch from them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 

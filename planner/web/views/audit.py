@@ -1,7 +1,5 @@
 """Show the audit log to admins."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

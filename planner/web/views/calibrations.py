@@ -1,7 +1,5 @@
 """Calibrate: upload measurements, inspect them, fit a profile or compare with one."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from typing import Any

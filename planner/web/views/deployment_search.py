@@ -1,7 +1,5 @@
 """Search for deployments from a form."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

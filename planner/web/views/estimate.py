@@ -1,7 +1,5 @@
 """Estimate one deployment from a form, with a sweep over its load, or many from a file."""
 
-from __future__ import annotations
-
 import re
 import tempfile
 from pathlib import Path

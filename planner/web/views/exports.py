@@ -1,7 +1,5 @@
 """Export a run: show the options, write the file, or make its plan the active one."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django import forms

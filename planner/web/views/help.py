@@ -1,7 +1,5 @@
 """Show the how-to pages inside the product."""
 
-from __future__ import annotations
-
 from django.conf import settings
 from django.http import HttpResponse
 from django.shortcuts import render

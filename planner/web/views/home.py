@@ -1,7 +1,5 @@
 """Show the home page: the fleet now, and a search over all names."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.http import HttpResponse

@@ -1,7 +1,5 @@
 """Sign in through the identity provider: the request to it, and its answer."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.conf import settings

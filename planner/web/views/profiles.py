@@ -1,7 +1,5 @@
 """Show profiles: the list, one profile with its errors, and its removal."""
 
-from __future__ import annotations
-
 from django.contrib import messages
 from django.http import HttpResponse
 from django.shortcuts import redirect, render

@@ -1,7 +1,5 @@
 """Show proposals: the list, a new one, one with its review, and the rules for approval."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

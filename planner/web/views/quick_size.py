@@ -1,7 +1,5 @@
 """Answer a question without a trace on one small form."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django import forms

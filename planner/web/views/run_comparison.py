@@ -1,7 +1,5 @@
 """Compare runs at an address that can be shared: ``/runs/compare/?run=12&run=15``."""
 
-from __future__ import annotations
-
 from django.http import HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe

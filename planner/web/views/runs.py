@@ -1,7 +1,5 @@
 """Show runs: the list, one run from queue to results, its cancellation and its downloads."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.contrib import messages

@@ -1,7 +1,5 @@
 """Set up a second factor, and ask for it between the password and the sign-in."""
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

@@ -1,7 +1,5 @@
 """List a person's sessions and end them."""
 
-from __future__ import annotations
-
 from django.conf import settings
 from django.contrib import messages
 from django.http import HttpResponse

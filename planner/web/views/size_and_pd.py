@@ -1,7 +1,5 @@
 """Start size runs and P:D ratio runs, and list their results, on one page each."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Show live sources: the list, a new one with a preview, one source and its readings."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any

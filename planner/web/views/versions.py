@@ -1,7 +1,5 @@
 """Show versions of a scenario: list them, compare two, restore or branch from one."""
 
-from __future__ import annotations
-
 from django.contrib import messages
 from django.http import HttpResponse
 from django.shortcuts import redirect, render

@@ -1,7 +1,5 @@
 """Show what-ifs: of a stored plan at once, and of a grid of runs as they finish."""
 
-from __future__ import annotations
-
 from django.contrib import messages
 from django.http import HttpResponse
 from django.shortcuts import redirect, render

@@ -5,8 +5,6 @@ the counter. Here the increase of a bin is its last scrape minus the last scrape
 These bins add up, series by series.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

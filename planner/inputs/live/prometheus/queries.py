@@ -1,7 +1,5 @@
 """Build the PromQL query of each metric of an engine."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from planner.inputs.live.prometheus.names import POWER, Engine, Kind, Metric

@@ -1,7 +1,5 @@
 """Read kernel tables of aiconfigurator (ai-dynamo): shapes per GPU, latency in milliseconds."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from planner.errors import IngestError

@@ -4,8 +4,6 @@ Their rows become calls of known size. A projection of a model at a tensor paral
 of m tokens with the k x n matrix of that projection.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

@@ -29,8 +29,6 @@ Rows with ``sm_share`` below 1 or a ``concurrent_with`` are interference measure
 part of the profile of a whole GPU. ``sharing`` reads them.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -14,8 +14,6 @@ aside and counted. If more than 1 in 50 calls of a table are, the whole table is
 the rest was measured in the same way.
 """
 
-from __future__ import annotations
-
 import re
 import tempfile
 from collections import Counter

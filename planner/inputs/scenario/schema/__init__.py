@@ -5,8 +5,6 @@ and profiles are named from the built-in catalogue or stated in full. Every numb
 largest value, far above any real one, so that a typing error cannot keep a worker busy for days.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field

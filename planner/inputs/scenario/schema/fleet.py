@@ -1,7 +1,5 @@
 """Sections of the scenario file on the present fleet."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from pydantic import Field

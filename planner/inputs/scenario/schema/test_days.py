@@ -4,8 +4,6 @@ Each kind has a default name, weight and level. ``required: true`` or ``false`` 
 so that the day counts at every level of assurance, or at none.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Literal, get_args
 
 from pydantic import Field

@@ -1,7 +1,5 @@
 """Sections on the network and on the placement of services (HeteroScale, methods.md D5, D6)."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from pydantic import Field
