@@ -11,7 +11,7 @@ group, in posterior standard deviations. Errors have longer tails than a normal 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 
 import numpy as np
 import numpy.typing as npt
@@ -43,45 +43,13 @@ ASSUMED = ErrorCovariance(**dict.fromkeys(LEVELS, 0.1),
 STEPS = 20
 DRAWS = 6  # draws of a few rows from each group
 FEW = (1, 2, 5, 10)  # rows
-# Factors that are tried on parts of the most likely variances, one after the other, with FIVE rows.
-# A factor is kept if the mean over groups of the median error falls by more than BETTER.
-TRIED = (
-    (("arrangement",), (2.0, 3.0)),
-    (("noise",), (0.5,)),
-    (("users", "isl", "osl"), (0.5,)),
-)
-FIVE, BETTER = 5, 0.001
 
 
 def fit_likeness(rows: Traits, off: FloatArray) -> ErrorCovariance:
-    """Return the most likely variances of ``off``, adjusted to predict better from a few rows.
+    """Return the variances of maximum marginal likelihood.
 
     ``off`` holds logarithms of measured over estimated values.
     """
-    best = _likeliest(rows, off)
-    least = _away(best, rows, off)
-    for names, factors in TRIED:
-        start = best
-        for factor in factors:
-            moved = replace(start, **{name: factor * getattr(start, name) for name in names})
-            away = _away(moved, rows, off)
-            if away < least - BETTER:
-                best, least = moved, away
-    return best
-
-
-def _away(likeness: ErrorCovariance, rows: Traits, off: FloatArray) -> float:
-    """Return the mean over groups of the median relative error with five of their rows known."""
-    groups: dict[str, list[FloatArray]] = {}
-    for draw in from_few(likeness, rows, off, FIVE, draws=2):
-        name = str(rows.labels["deployment"][draw.row[0]])
-        groups.setdefault(name, []).append(np.abs(np.expm1(draw.shift - off[draw.row])))
-    medians = [float(np.median(np.concatenate(parts))) for parts in groups.values()]
-    return float(np.mean(medians)) if medians else 0.0
-
-
-def _likeliest(rows: Traits, off: FloatArray) -> ErrorCovariance:
-    """Return the variances of maximum marginal likelihood."""
     chosen = _sample(rows)
     common, part = shared(rows.take(chosen), rows.take(chosen)), rows.take(chosen)
     bounded = FARTHEST * np.tanh(off[chosen] / FARTHEST)
@@ -162,7 +130,3 @@ def _half_and_nine(away: FloatArray, models: TextArray) -> tuple[float, float]:
         float(np.quantile(part, 0.9)) for part in parts if part is away or part.size >= LEAST
     )
     return float(np.quantile(away, 0.5)), nine
-
-
-def _at(values: FloatArray, share: float) -> float:
-    return float(np.quantile(values, share))

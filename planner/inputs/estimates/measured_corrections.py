@@ -133,7 +133,7 @@ def corrections_from(
     """Learn corrections from measurements; None if no measurement has a comparable estimate.
 
     Repeated measurements count once. A measurement with a defect has less weight, or none. All
-    measurements of a deployment are ignored if they predict each other no better than the estimate
+    measurements of a deployment weigh less if they predict each other no better than the estimate
     does.
     """
     sentences = list(notes)
@@ -177,10 +177,10 @@ def corrections_from(
             fit.alike[name].likeness, traits.take(finite), log_error[finite],
             trust=trust[finite],
         )  # fmt: skip
-        for group in corrections[name].dropped:
+        for group, belief in corrections[name].doubted.items():
             sentences.append(
-                f"Measured {name.upper()} of {_name_of(rows, traits, group)} is set aside: its "
-                "rows do not predict each other better than the estimate does."
+                f"Measured {name.upper()} of {_name_of(rows, traits, group)} weighs {belief:.0%}: "
+                "its rows do not predict each other better than the estimate does."
             )
         measured_here = [row for row, used in zip(rows, finite, strict=True) if used]
         pairs = contradictions(fit.alike[name].likeness, traits.take(finite), log_error[finite])

@@ -6,26 +6,19 @@ engine, engine version, GPU type, model, and mode (aggregated or disaggregated).
 belong to one deployment (model, GPU type, engine, precision and mode), one release of it, and one
 arrangement of it. The last component changes slowly with the load and the lengths of a deployment.
 This is a hierarchical model with shrinkage, and so a Gaussian process (Rasmussen and Williams,
-*Gaussian Processes for Machine Learning*, 2006, sections 2.2 and 2.3). Measured rows shift an
+*Gaussian Processes for Machine Learning*, 2006, sections 2.2, 2.3 and 4.2). Measured rows shift an
 estimate only by the components that they share with it. Outlying rows weigh less: the noise has a
 t distribution, fitted by reweighting (Lange, Little and Taylor 1989).
 
-Two views. The fitted correlations between deployments may be wrong for the user's deployments. So
-the rows are used in two views. The first has the fitted correlations. In the second, a row informs
-only its own deployment at similar lengths.
-
-Weights. Leave-one-out errors of a deployment's rows decide between the views, and between the
-fractions 0.25 to 1 of the predicted shift and no shift. With double exponential errors at their
-likeliest scale, the likelihood of a choice is its mean error to the power -n for n rows. The
-result is the mean over the choices with these weights. The stated error includes their variance.
-
-Exceptions. A deployment's rows are dropped if no shift has the smallest mean error and that error
-exceeds the spread of repeated measurements. If two rows at one load contradict each other
-(``contradictions``), the stated error stays as it was without the rows.
+Belief. The model may be wrong for the user's deployment. So its leave-one-out errors are compared
+with those of no shift. With double exponential errors at their likeliest scale, the likelihood of
+a choice is its mean error to the power -n for n rows. The shift is weighted by its likelihood
+against no shift. The stated error includes the variance between the two.
 
 Stated errors. No single row narrows a stated error: it is computed without the row that would
-narrow it most. At the load of a row, the stated error is at least that row's remaining error. A
-row of a defective measurement has more noise, by its ``trust``.
+narrow it most. At the load of a row, the stated error is at least that row's remaining error. If
+two rows at one load contradict each other (``contradictions``), the stated error stays as it was
+without the rows. A row of a defective measurement has more noise, by its ``trust``.
 
 ``tools/catalogue/fit_likeness.py`` fits the variances. It uses deployments of models that the fit
 of the estimates had not seen.
@@ -34,7 +27,7 @@ of the estimates had not seen.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -51,12 +44,6 @@ FREEDOM = 4.0  # degrees of freedom of the t distribution of the noise
 ROUNDS = 4  # of reweighting
 BATCH_ROWS = 1024  # deployments per block, which limits the memory of the comparison
 JUDGED = 3  # smallest number of rows of a deployment for the leave-one-out check
-PARTS = np.linspace(0.25, 1.0, 4)  # fractions of the predicted shift that are tried
-NOTHING = 0.5  # prior probability that no shift is right
-VIEWS = (False, True)  # value of ``View.alone``: fitted correlations, own deployment only
-# Length scale of ln(isl) and ln(osl) in the view of the own deployment. With a factor of e, prompts
-# of 1,024 and 8,192 tokens inform each other little.
-LIKE = 1.0
 CONTRADICTION = 3.0  # two rows contradict beyond this many standard deviations of their noise
 SAME_LOAD = 0.1  # loads and lengths are the same within this difference of logarithms
 # Relative errors: spread of a repeated measurement, and the cap of one row's error.
@@ -180,22 +167,12 @@ class ErrorCovariance:
     def covariance(self, of: SharedTraits) -> FloatArray:
         """Return the covariance of the errors of two sets, ``[a, b]``, without noise."""
         lengths = np.array([self.users, self.isl, self.osl, self.gpus])
-        distance = np.sqrt(np.einsum("ijk,k->ij", of.apart**2, lengths**-2.0))
-        total = self.load**2 * np.exp(-distance) * of.same[LEVELS.index("deployment")]
+        distance = np.sqrt(3.0 * np.einsum("ijk,k->ij", of.apart**2, lengths**-2.0))
+        smooth = (1.0 + distance) * np.exp(-distance)  # Matern, 3/2
+        total = self.load**2 * smooth * of.same[LEVELS.index("deployment")]
         for name, same in zip(LEVELS, of.same, strict=True):
             total += getattr(self, name) ** 2 * same
         return np.asarray(total * self.split**of.scaled)
-
-    def alone(self, of: SharedTraits) -> FloatArray:
-        """Return the covariance ``[a, b]`` if rows inform their own deployment only.
-
-        The prior variance is the same as with ``covariance``.
-        """
-        total = sum(getattr(self, name) ** 2 for name in (*LEVELS, "load"))
-        lengths = np.array([self.users, LIKE, LIKE, self.gpus])
-        distance = np.sqrt(np.einsum("ijk,k->ij", of.apart**2, lengths**-2.0))
-        same = of.same[LEVELS.index("deployment")]
-        return np.asarray(total * np.exp(-distance) * same * self.split**of.scaled)
 
     def variance(self, traits: Traits) -> FloatArray:
         """Return the prior variance of each deployment's error, noise included, ``[n]``."""
@@ -250,45 +227,24 @@ class Shift:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class View:
-    """Predictions from rows under one of the two assumptions about correlations."""
-
-    alone: bool  # a row informs only its own deployment at similar lengths
-    inverse: FloatArray  # of the rows' covariance, noise included, [rows, rows]
-    shares: FloatArray  # [PARTS, rows], weight of each fraction of the shift in this view
-
-    def covariance(self, likeness: ErrorCovariance, of: SharedTraits) -> FloatArray:
-        """Return the covariance of the errors of two sets in this view, ``[a, b]``."""
-        return likeness.alone(of) if self.alone else likeness.covariance(of)
-
-    @property
-    def part(self) -> FloatArray:
-        """Return the weighted fraction of the shift that this view applies, ``[rows]``."""
-        return PARTS @ self.shares
-
-    def left_out(self, off: FloatArray) -> FloatArray:
-        """Return the log error of each row as predicted from the other rows, ``[rows]``."""
-        # Closed form of leave-one-out for a Gaussian process (Rasmussen and Williams, 5.4.2).
-        return np.asarray(off - (self.inverse @ off) / np.diag(self.inverse))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class LearnedCorrections:
     """Measured rows, prepared to correct any estimate of one quantity."""
 
     likeness: ErrorCovariance
     rows: Traits
     off: FloatArray  # ln(measured / estimated), [rows]
-    views: tuple[View, ...]
-    dropped: tuple[str, ...]  # deployments with rows that do not predict each other
+    inverse: FloatArray  # of the rows' covariance, noise included, [rows, rows]
+    belief: FloatArray  # probability that the shift of a row's deployment is right, [rows]
     torn: tuple[str, ...]  # deployments with rows that contradict each other
-    sound: Traits  # all measured rows without a defect, the dropped ones too
+    sound: Traits  # the measured rows without a defect
     errors: FloatArray  # ln(measured / estimated) of those
 
     @property
-    def part(self) -> FloatArray:
-        """Return the fraction of the predicted shift that both views together apply, ``[rows]``."""
-        return np.asarray(sum(view.part for view in self.views))
+    def doubted(self) -> dict[str, float]:
+        """Return the belief by deployment, where no shift is more likely than the shift."""
+        doubtful = self.belief < 0.5
+        names = self.rows.labels["deployment"][doubtful].tolist()
+        return dict(zip(names, self.belief[doubtful].tolist(), strict=True))
 
     def at(self, traits: Traits) -> Shift:
         """Return the corrections of the estimates of ``traits``, with the errors before and after.
@@ -297,29 +253,25 @@ class LearnedCorrections:
         error is that without the row that helps most, so that no single row decides it.
         """
         before = self.likeness.variance(traits)
-        shift, variance_known, by_others, second = (np.zeros(traits.size) for _ in range(4))
+        shift, known, by_others, second = (np.zeros(traits.size) for _ in range(4))
         for start in range(0, traits.size if self.rows.size else 0, BATCH_ROWS):
             part = slice(start, start + BATCH_ROWS)
-            common = shared(traits.take(part), self.rows)
-            by_row = np.zeros(common.scaled.shape)
-            for view in self.views:
-                covariance = view.covariance(self.likeness, common)
-                weighed = covariance @ view.inverse
-                shift[part] += weighed @ (view.part * self.off)
-                variance_known[part] += np.einsum("ij,ij->i", weighed * view.part, covariance)
-                # What the other rows know less, in closed form, if each row is left out in turn.
-                by_row += view.part * weighed**2 / np.diag(view.inverse)
-                moves = weighed @ (np.sqrt(view.shares) * PARTS[:, None] * self.off).T
-                second[part] += (moves**2).sum(axis=1)
-            by_others[part] = variance_known[part] - by_row.max(axis=1)
+            covariance = self.likeness.covariance(shared(traits.take(part), self.rows))
+            weighed = covariance @ self.inverse
+            shift[part] = weighed @ (self.belief * self.off)
+            known[part] = np.einsum("ij,ij->i", weighed * self.belief, covariance)
+            # What the other rows know less, in closed form, if each row is left out in turn.
+            by_row = self.belief * weighed**2 / np.diag(self.inverse)
+            by_others[part] = known[part] - by_row.max(axis=1)
+            second[part] = (weighed @ (np.sqrt(self.belief) * self.off)) ** 2
         if self.sound.size < 2:  # a row with a defect does not narrow an error either
             by_others = np.zeros(traits.size)
-        doubt = np.maximum(second - shift**2, 0.0)  # variance between views and fractions
+        doubt = np.maximum(second - shift**2, 0.0)  # variance between the shift and no shift
         torn = np.isin(traits.labels["deployment"], self.torn)
         noise = self.likeness.noise_of(traits)
         after, stated = (
-            np.where(torn, before, np.minimum(np.maximum(before - known, noise) + doubt, before))
-            for known in (variance_known, by_others)
+            np.where(torn, before, np.minimum(np.maximum(before - less, noise) + doubt, before))
+            for less in (known, by_others)
         )
         residual = self._residuals(traits, shift)
         return Shift(shift, np.sqrt(before), np.sqrt(after), np.sqrt(stated), residual)
@@ -337,7 +289,7 @@ class LearnedCorrections:
 
     def left_out(self) -> FloatArray:
         """Return the log error of each row as predicted from the other rows, ``[rows]``."""
-        return np.asarray(sum(view.part * view.left_out(self.off) for view in self.views))
+        return self.belief * _left_out(self.inverse, self.off)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -359,69 +311,41 @@ def learn_corrections(
 
     ``trust [rows]``, above 0 and at most 1, divides the variance of a row's noise. Default: 1.
 
-    The rows of a deployment are dropped if every fraction of their shift makes them worse. With
-    ``judged`` False, no row is checked and the whole shift is applied. Use that to plan
+    With ``judged`` False, no row is checked and the whole shift is applied. Use that to plan
     measurements before their values are known.
     """
     # Saturate smoothly, so that one wrong row cannot dominate the linear solve.
     bounded = FARTHEST * np.tanh(off / FARTHEST)
     trust = np.ones(rows.size) if trust is None else trust
-    shares, dropped = np.zeros((len(VIEWS), PARTS.size, rows.size)), []
-    shares[0, -1] = 1.0  # default for deployments with too few rows: the whole fitted shift
-    names = rows.labels["deployment"]
-    judged_names = [n for n in np.unique(names) if (names == n).sum() >= JUDGED] if judged else []
-    if judged_names:
-        all_views = [_view(likeness, alone, rows, bounded, trust) for alone in VIEWS]
-        predicted = np.array([view.left_out(bounded) for view in all_views])
-    for name in judged_names:
+    inverse = _inverse(likeness, rows, bounded, trust)
+    belief, names = np.ones(rows.size), rows.labels["deployment"]
+    predicted = _left_out(inverse, bounded) if judged else bounded
+    for name in np.unique(names) if judged else ():
         of_name = names == name
-        believed = _fraction_weights(predicted[:, of_name], bounded[of_name], trust[of_name])
-        shares[:, :, of_name] = believed[:, :, None]
-        if not believed.any():
-            dropped.append(str(name))
-    kept = ~np.isin(names, dropped)
-    kept_rows, kept_errors = rows.take(kept), bounded[kept]
-    views = [_view(likeness, alone, kept_rows, kept_errors, trust[kept]) for alone in VIEWS]
+        if of_name.sum() >= JUDGED:
+            belief[of_name] = _belief(predicted[of_name], bounded[of_name], trust[of_name])
     sound, errors = rows.take(trust == 1.0), off[trust == 1.0]
     pairs = contradictions(likeness, sound, errors) if judged else []
     torn = {str(sound.labels["deployment"][i]) for i, _ in pairs}
     return LearnedCorrections(
-        likeness,
-        kept_rows,
-        kept_errors,
-        tuple(
-            replace(view, shares=of_view[:, kept])
-            for view, of_view in zip(views, shares, strict=True)
-        ),
-        tuple(dropped),
-        tuple(sorted(torn)),
-        sound,
+        likeness, rows, bounded, inverse, belief, tuple(sorted(torn)), sound,
         errors if judged else np.zeros(sound.size),
-    )
+    )  # fmt: skip
 
 
-def _fraction_weights(predicted: FloatArray, off: FloatArray, trust: FloatArray) -> FloatArray:
-    """Return the weight of each fraction of each view, ``[views, PARTS]``.
+def _left_out(inverse: FloatArray, off: FloatArray) -> FloatArray:
+    """Return ``off [rows]`` as the other rows predict it, in closed form (the book's 5.4.2)."""
+    return np.asarray(off - (inverse @ off) / np.diag(inverse))
 
-    ``predicted [views, rows]`` are leave-one-out predictions of ``off [rows]``. ``trust`` is the
-    weight of each row's error. The weights and the weight of no shift sum to 1. All are 0 if no
-    shift has the smallest mean error and that error exceeds twice the spread of repeated
-    measurements.
+
+def _belief(predicted: FloatArray, off: FloatArray, trust: FloatArray) -> float:
+    """Return the probability of the shift against no shift, from leave-one-out errors.
+
+    ``predicted [rows]`` are predictions of ``off [rows]``. ``trust`` is the weight of a row.
     """
-
-    def mean(away: FloatArray) -> FloatArray:
-        """Return the mean relative error for log errors ``away``, weighted by trust."""
-        gross = np.minimum(np.abs(np.expm1(away)), GROSS)
-        return np.asarray(REPEATED + gross @ trust / trust.sum())
-
-    errors = mean(PARTS[:, None] * predicted[:, None] - off)
-    error_without_shift = float(mean(-off))
-    if 2.0 * REPEATED < error_without_shift < errors.min():
-        return np.zeros_like(errors)
-    rows = float(trust.sum())
-    weight = (errors / errors.min()) ** -rows * (1.0 - NOTHING) / errors.size
-    weight_without_shift = (error_without_shift / errors.min()) ** -rows * NOTHING
-    return np.asarray(weight / (weight.sum() + weight_without_shift))
+    gross = np.minimum(np.abs(np.expm1(np.array([predicted - off, -off]))), GROSS)
+    shifted, unshifted = REPEATED + gross @ trust / trust.sum()
+    return float(1.0 / (1.0 + (shifted / unshifted) ** trust.sum()))
 
 
 def contradictions(
@@ -448,15 +372,11 @@ def contradictions(
     return pairs
 
 
-def _view(
-    likeness: ErrorCovariance, alone: bool, rows: Traits, off: FloatArray, trust: FloatArray
-) -> View:
-    """Return a view of ``rows`` with all ``shares`` 0, for the caller to fill in.
-
-    ``alone`` selects the second view, in which rows inform only their own deployment.
-    """
-    common = shared(rows, rows)
-    covariance = likeness.alone(common) if alone else likeness.covariance(common)
+def _inverse(
+    likeness: ErrorCovariance, rows: Traits, off: FloatArray, trust: FloatArray
+) -> FloatArray:
+    """Return the inverse of the rows' covariance, with noise that is larger for outliers."""
+    covariance = likeness.covariance(shared(rows, rows))
     noise = likeness.noise_of(rows) / trust
     weight = np.ones(rows.size)
     inverse: FloatArray = np.zeros((rows.size, rows.size))
@@ -466,4 +386,4 @@ def _view(
         residual = row_noise * (inverse @ off)
         residual_variance = np.maximum(row_noise - row_noise**2 * np.diag(inverse), 0.0)
         weight = (FREEDOM + 1.0) / (FREEDOM + (residual**2 + residual_variance) / noise)
-    return View(alone, inverse, np.zeros((PARTS.size, rows.size)))
+    return inverse

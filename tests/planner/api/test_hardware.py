@@ -231,7 +231,7 @@ def test_what_a_scenario_rests_on_stays(api, fits):
 def test_measured_rows_of_ones_own_move_estimates_when_sent_along_and_when_kept(api):
     load = {"isl": 1024, "osl": 256}
     sent = [
-        load | {"concurrency": n, "ttft_ms": 2 * ttft, "tbt_ms": 2 * tbt}
+        load | {"concurrency": n, "ttft_ms": 1.6 * ttft, "tbt_ms": 1.6 * tbt}
         for n, ttft, tbt in (
             (1, 60, 8),
             (4, 75, 8.6),
@@ -245,7 +245,7 @@ def test_measured_rows_of_ones_own_move_estimates_when_sent_along_and_when_kept(
     body = DEPLOYMENT | {"measured": sent}
     estimated = api.post("/api/v1/estimates/", body, format="json").json()
     assert estimated["own"]["rows"] == 5 and estimated["own"]["tbt_ms_before"] == plain["tbt_ms"]
-    assert 1.5 * plain["tbt_ms"] < estimated["tbt_ms"] <= max(row["tbt_ms"] for row in sent)
+    assert 1.2 * plain["tbt_ms"] < estimated["tbt_ms"] <= max(row["tbt_ms"] for row in sent)
     assert estimated["expected_error"]["tbt"] < plain["expected_error"]["tbt"]
     rows = [
         f"llama-3.1-8b,H100-SXM,1,1024,256,{r['concurrency']},{r['ttft_ms']},{r['tbt_ms']}"

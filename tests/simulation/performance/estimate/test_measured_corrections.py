@@ -19,7 +19,7 @@ from simulation.performance.estimate.measured_corrections import (
     traits_of,
 )
 from simulation.performance.specs import Arrangement
-from tools.catalogue.fit_likeness import fit_likeness, from_few
+from tools.catalogue.fit_likeness import fit_likeness
 
 FIT = estimate_fit().alike
 ONE = Deployment(
@@ -77,12 +77,12 @@ def test_two_rows_by_hand() -> None:
     assert 0.2 * 2 / 2.4 < shift[0] < 0.2 * 2 / 2.15
 
 
-def test_rows_that_do_not_predict_each_other_are_set_aside() -> None:
+def test_rows_that_do_not_predict_each_other_are_hardly_believed() -> None:
     loads = [replace(ONE, concurrency=float(4**n)) for n in range(6)]
     off = np.array([0.5, -0.5, 0.5, -0.5, 0.5, -0.5])
     learnt = learn_corrections(replace(PLAIN, deployment=1.0), traits_of(loads), off)
-    assert learnt.dropped == tuple(np.unique(traits_of([ONE]).labels["deployment"]))
-    assert not learnt.at(traits_of([ONE])).shift.any()
+    assert learnt.doubted.keys() == {*traits_of([ONE]).labels["deployment"].tolist()}
+    assert abs(learnt.at(traits_of([ONE])).shift[0]) < 0.05
 
 
 def test_rows_that_predict_each_other_in_part_are_believed_in_part() -> None:
@@ -93,9 +93,7 @@ def test_rows_that_predict_each_other_in_part_are_believed_in_part() -> None:
     agreed, apart, torn = (
         learn_corrections(likeness, loads, 0.3 + far * sign) for far in (0.02, 0.2, 0.45)
     )
-    assert agreed.dropped == apart.dropped == ()
-    assert 1.0 > agreed.part[0] > 0.95 > apart.part[0] > 0.2
-    assert not torn.dropped or not torn.at(loads).shift.any()
+    assert 1.0 > agreed.belief[0] > 0.95 > apart.belief[0] > torn.belief[0] > 0.0
     moved = [likeness_of.at(loads) for likeness_of in (agreed, apart)]
     assert (moved[0].shift > moved[1].shift).all() and (moved[1].shift > 0.0).all()
     assert (moved[0].after < moved[1].after).all() and (moved[1].after <= moved[1].before).all()
@@ -112,9 +110,6 @@ def test_left_out_rows_are_not_further_from_what_the_others_say_than_from_nothin
         level, scale = random.normal(0.0, 0.3), random.uniform(0.02, 0.6)
         off = level + scale * random.standard_t(3.0, loads.size)
         learnt = learn_corrections(FIT[name].likeness, loads, off)
-        if learnt.dropped:
-            assert not learnt.at(loads).shift.any()
-            continue
         left = np.minimum(np.abs(np.expm1(learnt.left_out() - learnt.off)), 0.5)
         assert left.mean() <= 1.1 * np.minimum(np.abs(np.expm1(-learnt.off)), 0.5).mean()
 
@@ -152,32 +147,6 @@ def test_the_fit_finds_what_deployments_share() -> None:
     assert learned.version > 0.2 > max(learned.gpu, learned.model)
 
 
-def test_a_few_measurements_gone_wrong_do_not_hide_how_alike_arrangements_are(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Each arrangement is off by its own factor, to a few percent, but for one row in seven."""
-    random = np.random.default_rng(1)
-    deployments = [
-        replace(ONE, gpu=catalogue.gpu(gpu), concurrency=float(2**n),
-                decode=Arrangement(tp=8 // ranks, attention_dp=ranks))
-        for gpu in ("H100-SXM", "B200", "H200")
-        for ranks in (1, 2, 4)
-        for n in range(8)
-    ]  # fmt: skip
-    traits = traits_of(deployments)
-    _, each = np.unique(traits.labels["arrangement"], return_inverse=True)
-    off = np.array([-0.4, 0.0, 0.4])[each % 3] + 0.02 * random.standard_normal(each.size)
-    off += (random.random(off.size) < 0.15) * random.choice([-1.0, 1.0], off.size)
-
-    def away() -> float:
-        draws = from_few(fit_likeness(traits, off), traits, off, 5)
-        return float(np.median(np.concatenate([abs(draw.shift - off[draw.row]) for draw in draws])))
-
-    changed = away()
-    monkeypatch.setattr("tools.catalogue.fit_likeness.TRIED", ())
-    assert changed < 0.75 * away()  # than by the likeliest variances alone
-
-
 LENGTHS = ((1024.0, 256.0), (16384.0, 256.0))
 
 
@@ -190,13 +159,11 @@ def test_rows_that_agree_at_their_own_lengths_speak_of_those() -> None:
         for n in range(4)
     ]
     off = np.repeat([0.0, 0.4], 4)
-    likeness = replace(PLAIN, deployment=0.3, users=10.0)
+    likeness = replace(PLAIN, load=0.3, users=10.0)
     learnt = learn_corrections(likeness, traits_of(rows), off)
     where = traits_of([replace(ONE, isl=isl, osl=osl, concurrency=24.0) for isl, osl in LENGTHS])
     near, far = learnt.at(where).shift
     assert abs(near) < 0.1 < 0.3 < far < 0.5
-    together = learn_corrections(likeness, traits_of(rows), off, judged=False).at(where).shift
-    assert together[0] == pytest.approx(together[1], abs=1e-6)  # as fitted, one level for both
 
 
 def test_rows_of_two_deployments_under_one_description_narrow_nothing_and_are_named() -> None:
