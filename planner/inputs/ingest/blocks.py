@@ -65,6 +65,12 @@ def record_blocks(
         )
 
 
+def all_records(data: bytes, name: str, *, quoted: bool) -> Records:
+    """Return the records of a whole file; raise IngestError for a quote that is never closed."""
+    whole = list(record_blocks([data], name=name, size=len(data) + 1, quoted=quoted))
+    return records(whole[0], quoted=quoted)
+
+
 def _short_block(block: Block, quoted: bool) -> Iterator[Block]:
     """Yield the block in parts of at most about MOST_LINES lines, whose positions need memory."""
     lines = block.data.count(b"\n")

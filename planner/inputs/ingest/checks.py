@@ -35,9 +35,8 @@ class Tally:
 
     @property
     def samples(self) -> tuple[Reject, ...]:
-        return tuple(
-            sorted((s for rejects in self._samples.values() for s in rejects), key=lambda s: s.line)
-        )
+        rejects = (reject for rejects in self._samples.values() for reject in rejects)
+        return tuple(sorted(rejects, key=lambda reject: reject.line))
 
     def add(self, fault: RefusedRows) -> None:
         """Count the rows of a fault, and keep the first few as examples."""
@@ -53,14 +52,13 @@ class Tally:
             self.add(fault)
         return batch.lines.size + sum(fault.lines.size for fault in batch.faults)
 
-    def refuse(self, refused: Sequence[Mapping[str, BoolArray]], batch: Batch) -> BoolArray | None:
-        """Count refused rows, each by its first reason; return their mask (None: no row)."""
-        bad: BoolArray | None = None
+    def refuse(self, refused: Sequence[Mapping[str, BoolArray]], batch: Batch) -> BoolArray:
+        """Count refused rows, each by its first reason; return their mask."""
+        bad = np.zeros(batch.lines.size, np.bool_)
         for reason, mask in (item for reasons in refused for item in reasons.items()):
-            new = mask if bad is None else mask & ~bad
-            if new.any():
-                self.add(RefusedRows(reason, batch.lines, batch.text).only(new.tolist()))
-                bad = new if bad is None else bad | new
+            if (new := mask & ~bad).any():
+                self.add(batch.refused(reason, new))
+                bad |= new
         return bad
 
     def leave_out(self, fault: RefusedRows) -> None:

@@ -121,6 +121,14 @@ class Times:
     offsets: frozenset[str]
     other_unit: tuple[int, str] | None = None  # first row in another unit, and why
 
+    @property
+    def good(self) -> BoolArray:
+        """Return the rows whose time is known."""
+        good = np.ones(self.ns.size, np.bool_)
+        for rows in self.refused.values():
+            good &= ~rows
+        return good
+
 
 def unit_of(column: str) -> str | None:
     """Return the unit in a column's name, for example s for ``t_s`` and h for ``hour_index``."""
@@ -323,10 +331,8 @@ def read(frame: pl.DataFrame, clock: Clock, order: Order | None = None) -> Times
         outside = ~count.is_between(0, _LAST_S * UNITS_NS["s"] // factor).fill_null(True)
         refused = {MISSING: series.is_null().to_numpy(), OUT_OF_RANGE: outside.to_numpy()}
         times = _times(count.set(outside, 0) * factor, refused, frozenset())
-    elif clock.aware:
-        return _read_aware(series, clock)
     else:
-        times = _read_naive(series, clock)
+        times = _read_text(series, clock)
     return _to_utc(times, clock.zone, order or Order()) if clock.zone else times
 
 
@@ -391,16 +397,8 @@ def _second_pass(ns: IntArray, order: Order) -> BoolArray:
     return second
 
 
-CHANGING = (  # zones to offer at a change of clocks, one for each time of the change
-    "America/New_York",
-    "America/Chicago",
-    "America/Denver",
-    "America/Los_Angeles",
-    "Europe/London",
-    "Europe/Berlin",
-    "Europe/Helsinki",
-    "Australia/Sydney",
-)
+# Zones to offer at a change of clocks, one for each time of the change.
+CHANGING = tuple(DECLARED["times"]["changing"].split())
 
 
 def changing_zones(local_ns: int, *, skipped: bool) -> tuple[str, ...]:
@@ -522,21 +520,17 @@ def _scale_to_integers(series: pl.Series, number: FloatArray, factor: int) -> In
     )
 
 
-def _read_naive(series: pl.Series, clock: Clock) -> Times:
-    parsed = _calendar(series, clock.form)
-    if not parsed.null_count():
-        return _times(parsed, {}, frozenset())
-    text = _without_brackets(series)
-    return _times(
-        parsed,
-        _unread_by_reason(text, parsed, text.str.contains(_OFFSET), WITH_OFFSET),
-        frozenset(),
-    )
-
-
-def _read_aware(series: pl.Series, clock: Clock) -> Times:
+def _read_text(series: pl.Series, clock: Clock) -> Times:
+    """Read calendar times, all with an offset or all without one."""
+    if not clock.aware:
+        parsed = _calendar(series, clock.form)
+        if not parsed.null_count():
+            return _times(parsed, {}, frozenset())
+        text = _without_brackets(series)
+        refused = _unread_by_reason(text, parsed, text.str.contains(_OFFSET), WITH_OFFSET)
+        return _times(parsed, refused, frozenset())
     # Fast path: offsets such as +00:00 at the end of every row. Otherwise parse each row.
-    body, offset = series.str.head(-6), series.str.tail(6)
+    text, body, offset = series, series.str.head(-6), series.str.tail(6)
     marks = offset.unique().to_list()
     odd = clock.form or _calendar(body.head(1), "").null_count()
     if odd or any(not mark or not re.fullmatch(r"[+-]\d\d:\d\d", mark) for mark in marks):
@@ -553,7 +547,6 @@ def _read_aware(series: pl.Series, clock: Clock) -> Times:
     offsets = frozenset("+00:00" if shifts[mark] == 0 else mark for mark in shifts)
     if not parsed.null_count():
         return _times(parsed, {}, offsets)
-    text = _without_brackets(series)
     without = _calendar(text, clock.form).is_not_null()
     return _times(parsed, _unread_by_reason(text, parsed, without, NO_OFFSET), offsets)
 
@@ -563,16 +556,14 @@ def _unread_by_reason(
 ) -> dict[str, BoolArray]:
     """Return the rows whose time could not be read, by reason; the first one counts."""
     year = text.str.extract(r"^(\d{4})-\d\d-\d\d")
+    unread = parsed.is_null()
     masks = {
-        MISSING: pl.Series(_is_blank(text)),
-        reason: special,
-        OUT_OF_RANGE: ~year.is_between("1970", "2261"),
-        UNREADABLE: pl.Series([True]).new_from_index(0, text.len()),
+        MISSING: pl.Series(_is_blank(text)) & unread,
+        reason: special & unread,
+        OUT_OF_RANGE: ~year.is_between("1970", "2261") & unread,
+        UNREADABLE: unread,
     }
-    return {
-        reason: (mask.fill_null(False) & parsed.is_null()).to_numpy()
-        for reason, mask in masks.items()
-    }
+    return {reason: mask.fill_null(False).to_numpy() for reason, mask in masks.items()}
 
 
 def _calendar(text: pl.Series, form: str) -> pl.Series:

@@ -14,6 +14,7 @@ import polars as pl
 from planner.errors import IngestError
 from planner.inputs.ingest.checks import cell_unit, numbers
 from planner.inputs.ingest.clock import UNITS_NS, time_numbers
+from planner.inputs.ingest.connectors import Connector
 from planner.inputs.ingest.grid import AMOUNTS
 from planner.inputs.ingest.names import (
     DECLARED,
@@ -40,10 +41,7 @@ _COARSE = ("minute", "hourindex", "hour", "day", "week", "isoweek")  # without a
 _PAIRS = (("day", "hour", "minute"), ("day", "hour"), ("utcdow", "utchour"), ("dow", "hour"))
 _HOURS = ("hour", "hourofday", "hourutc", "utchour", "hr", "seconds")  # beside a date
 _MEAN = frozenset(["avg", "mean", "average"])  # words of a column of means
-_UNITS = (
-    "",
-    *["req", "reqs", "request", "requests", "call", "calls", "tok", "tokens", "token"],
-)  # of counts in cells
+_COUNTED = re.compile(r"(req(uest)?s?|calls?|tok(en)?s?)?", re.IGNORECASE)  # units of counts
 _PROBED = 100
 _MOMENTS = frozenset(["date", "day", "time", "timestamp", "datetime", "at", "ts", "start", "local"])
 _OF_DAY = r"^\s*\d{1,2}:\d\d(:\d\d)?([.,]\d+)?( ?[APap][Mm])?\s*$"
@@ -87,29 +85,29 @@ class Expression:
     def __str__(self) -> str:
         return "|".join("+".join(parts) for parts in self.alternatives)
 
+    def values(self, frame: pl.DataFrame) -> FloatArray:
+        """Return the numbers of each row, NaN without one."""
+        return numbers(self.series(frame))[0]
+
     def series(self, frame: pl.DataFrame) -> pl.Series:
         """Return the values of each row: one column, or a sum of columns as floats.
 
         Null means no value. An empty part of a sum counts as 0 if another part has a value.
         """
-        if self.single is not None and self.factor != 1:
-            return pl.Series(numbers(frame[self.single])[0] * self.factor).round().fill_nan(None)
         if self.single is not None:
-            return frame[self.single]
+            column = frame[self.single]
+            scaled = numbers(column)[0] * self.factor if self.factor != 1 else None
+            return column if scaled is None else pl.Series(scaled).round().fill_nan(None)
         if not self.alternatives:
             return pl.Series([0]).new_from_index(0, frame.height)
-        total = pl.Series([None], dtype=pl.Float64).new_from_index(0, frame.height)
-        for parts in self.alternatives:
-            values = [
-                pl.Series(numbers(frame[part], whole=True)[0]).fill_nan(None) for part in parts
-            ]
-            has_value = values[0].is_not_null()
-            summed = values[0].fill_null(0.0)
-            for value in values[1:]:
-                has_value, summed = has_value | value.is_not_null(), summed + value.fill_null(0.0)
-            unknown = pl.Series([None], dtype=pl.Float64).new_from_index(0, frame.height)
-            total = total.fill_null(summed.zip_with(has_value, unknown))
-        return total
+        values = {c: numbers(frame[c], whole=True)[0] for c in self.columns}
+        sums = (
+            pl.when(pl.any_horizontal(pl.col(part).is_not_null() for part in parts))
+            .then(pl.sum_horizontal(parts))
+            .otherwise(None)
+            for parts in self.alternatives
+        )
+        return pl.DataFrame(values).fill_nan(None).select(sum=pl.coalesce(*sums)).to_series()
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,8 +187,7 @@ def without_answers(probe: pl.DataFrame) -> bool:
     known = find.expression("arrival") and not find.expression("output_tokens")
     if not known or prompt is None or total is None or find.expression("requests"):
         return False
-    prompts, totals = numbers(prompt.series(probe))[0], numbers(total.series(probe))[0]
-    return bool(np.array_equal(prompts, totals, equal_nan=True))
+    return bool(np.array_equal(prompt.values(probe), total.values(probe), equal_nan=True))
 
 
 def counts_per_bin(columns: Sequence[str]) -> bool:
@@ -361,25 +358,21 @@ def request_layout(
     if "arrival" not in options.mapping and not known:
         arrival = _dated(arrival, probe)
     tokens: dict[str, Expression] = {}
-    for field in ("input_tokens", "output_tokens"):
+    for field, otherwise in (("input_tokens", ""), ("output_tokens", _NO_ANSWERS)):
         expression = find.expression(field)
-        if field == "output_tokens" and (
-            not answers or (expression is None and without_answers(probe))
-        ):
+        if otherwise and (not answers or (expression is None and without_answers(probe))):
             expression = NO_ANSWERS
         if expression is None:
-            raise find.missing(field, _NO_ANSWERS if field == "output_tokens" else "")
+            raise find.missing(field, otherwise)
         tokens[field] = expression
     fields: dict[str, str] = {}
     for field in REQUEST_FIELDS[3:]:
-        if field in LABELS and options.constant(field) is not None:
-            continue
         expression = find.expression(field)
-        if expression is not None and field in ("cached_tokens", "reasoning_tokens"):
+        if expression is None or (field in LABELS and options.constant(field) is not None):
+            continue
+        if field in ("cached_tokens", "reasoning_tokens"):
             tokens[field] = expression
-        elif expression is not None and (
-            field in find.mapping or expression.columns[0] not in arrival
-        ):
+        elif field in find.mapping or expression.columns[0] not in arrival:
             fields[field] = expression.columns[0]
     notes: tuple[str, ...] = ()
     if answers:
@@ -434,10 +427,8 @@ def _whole_tokens(
     """
     apart: dict[str, list[Expression]] = {}  # field to columns that may be beside it
     writes, reasoning = find.expression("cache_writes"), find.expression("reasoning_tokens")
-    for field, parts in (
-        ("input_tokens", [writes, tokens.get("cached_tokens")]),
-        ("output_tokens", [reasoning]),
-    ):
+    prompt_parts = [writes, tokens.get("cached_tokens")]
+    for field, parts in (("input_tokens", prompt_parts), ("output_tokens", [reasoning])):
         whole, stated = tokens.get(field), field in find.mapping or field in find.of_format
         known = [part for part in parts if part and part.single]
         if whole and whole.single and not stated and parts[-1] in known and whole not in known:
@@ -445,7 +436,7 @@ def _whole_tokens(
 
     def sum_of(expressions: Iterable[Expression]) -> FloatArray:
         """Return the sum of the values; an empty cell counts as 0."""
-        values = [np.nan_to_num(numbers(each.series(probe))[0]) for each in expressions]
+        values = [np.nan_to_num(each.values(probe)) for each in expressions]
         return np.asarray(np.sum(values, axis=0) if values else np.zeros(probe.height))
 
     named = "input_tokens" in apart and bool(NAMED["apart"].search(str(tokens["input_tokens"])))
@@ -476,15 +467,25 @@ def _whole_tokens(
     return sums, tuple(notes)
 
 
+def declared_layout(connector: Connector) -> DemandLayout:
+    """Return the layout of a format that declares the columns of each series."""
+    sources = (
+        Amounts(
+            series["name"],
+            (series["time"],),
+            None,
+            {field: Expression(((series[field],),)) for field in AMOUNTS if field in series},
+        )
+        for series in connector.series
+    )
+    return DemandLayout(tuple(sources), {}, (connector.note,))
+
+
 def demand_layout(
     probe: pl.DataFrame, options: IngestOptions, name: str, known: Mapping[str, str] | None = None
 ) -> DemandLayout:
     """Find the columns of a demand file; raise IngestError that names the missing field."""
-    columns = probe.columns
-    # This public file has a time column per series, which no general rule finds.
-    if not options.mapping and set(_AZURE_WEEK_COLUMNS) <= set(columns):
-        return _AZURE_WEEK
-    find = Resolver(columns, options, name, known)
+    find = Resolver(probe.columns, options, name, known)
     time, unit = find.time("time")
     if "time" not in options.mapping and not known:
         time = _dated(time, probe)
@@ -506,7 +507,7 @@ def demand_layout(
             notes += (f"Rows of one bin are its parts by {', '.join(parts)}: they are added.",)
     else:
         sources, notes = _without_parts(sources, probe)
-        failed = [c for c in columns if WIDE["requests"].match(c) and NAMED["failed"].search(c)]
+        failed = [c for c in probe.columns if WIDE["requests"].match(c) and _failed(c)]
         if failed and "requests" not in find.mapping and not find.expression("requests"):
             notes += (f"{' and '.join(failed[:5])}: failed requests are no load.",)
     basis = options.amounts
@@ -531,17 +532,18 @@ def _parts(probe: pl.DataFrame, source: Amounts, labels: Mapping[str, str]) -> t
     keys = [*source.time, *labels.values()]
     if not probe.select(keys).is_duplicated().any():
         return ()
-    used = {
-        *keys,
-        *(column for expression in source.amounts.values() for column in expression.columns),
-    }
-    words = [c for c in probe.columns if c not in used and probe[c].dtype == pl.String]
+    used = {*keys, *(column for each in source.amounts.values() for column in each.columns)}
     words = [
-        c for c in words
-        if not _all_match(probe[c], _DATE) and not _all_match(probe[c], _MOMENT)
-        and np.isnan(numbers(probe[c])[0]).any() and probe[c].n_unique() > 1
+        c for c in probe.columns
+        if c not in used and probe[c].dtype == pl.String and probe[c].n_unique() > 1
+        and not _all_match(probe[c], f"{_DATE}|{_MOMENT}") and np.isnan(numbers(probe[c])[0]).any()
     ]  # fmt: skip
     return tuple(words) if probe.select(keys + words).is_unique().all() else ()
+
+
+def _counts(cells: pl.Series) -> bool:
+    """Return whether cells have no unit, or one of counts."""
+    return bool(_COUNTED.fullmatch(cell_unit(cells)))
 
 
 def _basis(column: str, probe: pl.DataFrame) -> str:
@@ -558,32 +560,28 @@ def _basis(column: str, probe: pl.DataFrame) -> str:
     return "per_minute" if unit.lower() in ("rpm", "tpm", "opm", "cpm", "reqpm") else ""
 
 
+def _bases(amounts: Mapping[str, Expression], probe: pl.DataFrame) -> dict[str, str]:
+    """Return field to the unit that its column states, for columns that state one."""
+    stated = {field: _basis(each.columns[0], probe) for field, each in amounts.items()}
+    return {field: basis for field, basis in stated.items() if basis}
+
+
 def _single_source(
     find: Resolver, time: tuple[str, ...], unit: str | None, probe: pl.DataFrame
 ) -> tuple[Amounts, tuple[str, ...]]:
     """Return the amounts of a file with one set of amount columns, and its caveats."""
-    amounts: dict[str, Expression] = {}
-    for field in AMOUNTS:
-        expression = find.expression(field)
-        if expression is not None and expression.columns[0] not in time:
-            amounts[field] = expression
+    found = {field: find.expression(field) for field in AMOUNTS}
+    amounts = {name: each for name, each in found.items() if each and each.columns[0] not in time}
     notes: tuple[str, ...] = ()
     if "input_tokens" in amounts:
         sums, notes = _whole_tokens(find, amounts, probe)
         amounts |= sums
-    basis = {
-        field: stated
-        for field, expression in amounts.items()
-        if (stated := _basis(expression.columns[0], probe))
-    }
-    for column in {expression.columns[0] for expression in amounts.values()} - {
-        *find.mapping.values()
-    }:
-        unit = cell_unit(probe[column])
-        if unit.lower() not in _UNITS and not _basis(column, probe):
+    basis = _bases(amounts, probe)
+    for column in {each.columns[0] for each in amounts.values()} - {*find.mapping.values()}:
+        if not _counts(probe[column]) and not _basis(column, probe):
             raise IngestError(
-                f"{find.name}: cells of {column} have the unit {unit[:20]!r}, which is none of "
-                "requests or tokens. Write numbers alone."
+                f"{find.name}: cells of {column} have the unit {cell_unit(probe[column])[:20]!r}, "
+                "which is none of requests or tokens. Write numbers alone."
             )
     if "rate" in find.mapping and "requests" in find.mapping:
         raise IngestError(
@@ -610,27 +608,26 @@ def _source_per_column(
     else:
         counts = [column for column in find.columns if WIDE["requests"].match(column)]
         counts = [c for c in counts if not (NAMED["no_count"].search(c) or _statistic(c))]
-        if loads := [column for column in counts if not NAMED["failed"].search(column)]:
-            counts = loads
+        counts = [column for column in counts if not _failed(column)] or counts
     if len(set(counts)) < len(counts):
         raise IngestError(f"{find.name}: requests is mapped twice to one column. Name each once.")
     sources = []
     for column in counts:
         match = WIDE["requests"].match(column)
-        prefix = match.group(1) if match else column
+        prefix = match[1] if match else column
         amounts = {"requests": Expression(((column,),))}
-        for field in ("input_tokens", "output_tokens"):
-            for other in find.columns:
-                named = WIDE[field].match(other)
-                if named and named.group(1) == prefix:
-                    amounts[field] = Expression(((other,),))
-        basis = {
-            f: stated_basis
-            for f, e in amounts.items()
-            if (stated_basis := _basis(e.columns[0], probe))
+        amounts |= {
+            field: Expression(((other,),))
+            for field in ("input_tokens", "output_tokens")
+            for other in find.columns
+            if (named := WIDE[field].match(other)) and named[1] == prefix
         }
-        sources.append(Amounts(prefix, time, unit, amounts, basis))
+        sources.append(Amounts(prefix, time, unit, amounts, _bases(amounts, probe)))
     return tuple(sources)
+
+
+def _failed(column: str) -> bool:
+    return bool(NAMED["failed"].search(column))
 
 
 def _statistic(column: str) -> bool:
@@ -648,23 +645,19 @@ def panel_like(probe: pl.DataFrame) -> bool:
         return False
     for column in series:
         number, blank = numbers(probe[column])
-        unread = number != number  # NaN
-        unit = cell_unit(probe[column]).lower()
-        if NAMED["no_count"].search(column) or (
-            unit and not _basis(column, probe) and unit not in _UNITS
-        ):
+        unread = np.isnan(number)
+        if NAMED["no_count"].search(column) or unread.all() or (unread & ~blank).any():
             return False
-        if unread.all() or (unread & ~blank).any():
+        if not _counts(probe[column]) and not _basis(column, probe):
             return False
     return True
 
 
 def _panel_columns(probe: pl.DataFrame) -> list[str]:
     """Return the columns other than the time; empty unless the time is first or last."""
-    for place in (0, -1):
-        if compact_name(probe.columns[place]) in SYNONYMS["time"] and len(probe.columns) > 1:
-            others = [column for column in probe.columns if column != probe.columns[place]]
-            return [column for column in others if not _statistic(column)]
+    for time in (probe.columns[0], probe.columns[-1]):
+        if compact_name(time) in SYNONYMS["time"]:
+            return [c for c in probe.columns if c != time and not _statistic(c)]
     return []
 
 
@@ -678,9 +671,8 @@ def _panel(
     for column in _panel_columns(probe):
         label = NAMED["label"].search(column)
         name = label[1].strip() if label else column
-        basis = {"requests": rate} if (rate := _basis(column, probe)) else {}
         amounts = {"requests": Expression(((column,),))}
-        sources.append(Amounts(name, time, unit, amounts, basis, model=name))
+        sources.append(Amounts(name, time, unit, amounts, _bases(amounts, probe), model=name))
     return tuple(sources)
 
 
@@ -690,10 +682,7 @@ def _without_parts(
     """Return the sources; if one is the row-wise sum of the others, only that one."""
     if len(sources) < 3:
         return sources, ()
-    values = [
-        numbers(source_of_values.amounts["requests"].series(probe))[0]
-        for source_of_values in sources
-    ]
+    values = [source.amounts["requests"].values(probe) for source in sources]
     together = sum(values[1:], values[0])
     for source, value in zip(sources, values, strict=True):
         named = bool(NAMED["total"].search(source.name))
@@ -707,29 +696,3 @@ def _without_parts(
             whole = Amounts("", source.time, source.time_unit, source.amounts, source.basis)
             return (whole,), (f"{column} is the sum of {parts}: only {column} is counted.",)
     return sources, ()
-
-
-_AZURE_WEEK = DemandLayout(
-    sources=tuple(
-        Amounts(
-            name,
-            (f"{name}_hour_utc",),
-            None,
-            {
-                "requests": Expression(((requests,),)),
-                "input_tokens": Expression(((f"{name}_context_tokens_est",),)),
-                "output_tokens": Expression(((f"{name}_generated_tokens",),)),
-            },
-        )
-        for name, requests in (("code", "code_requests"), ("conv", "conv_requests_10s"))
-    ),
-    labels={},
-    notes=(
-        "Input tokens are estimates: the file gives them exactly only for both services together.",
-    ),
-)
-_AZURE_WEEK_COLUMNS = tuple(
-    column
-    for source in _AZURE_WEEK.sources
-    for column in (*source.time, *(str(each) for each in source.amounts.values()))
-)

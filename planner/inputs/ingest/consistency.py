@@ -11,7 +11,8 @@ import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -52,36 +53,26 @@ class Question(IngestError):
         self.words, self.choices = words, tuple(choices)
 
 
-def _none() -> Any:
-    return np.empty(0)
+_NONE: Any = np.empty(0)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Evidence:
+class Evidence(NamedTuple):
     """Facts that a reading found; each rule uses the facts that are present."""
 
     name: str  # of the file
     column: str = ""
     clock: Clock | None = None
-    numbers: FloatArray = field(
-        default_factory=_none
-    )  # times of the first rows as they are written
+    numbers: FloatArray = _NONE  # times of the first rows as they are written
     declared_unit: bool = False  # the format declares the unit
     bins: bool = False  # the times are those of bins, not of requests
-    jump_ns: IntArray = field(
-        default_factory=_none
-    )  # local times that follow a jump back of about an hour
-    hours: Mapping[int, int] = field(default_factory=dict)  # rows by hour since the epoch
-    before: FloatArray = field(
-        default_factory=_none
-    )  # amounts of a series, and those that follow them
-    after: FloatArray = field(default_factory=_none)
-    values: FloatArray = field(default_factory=_none)  # amounts of one field, or lengths of bins
+    jump_ns: IntArray = _NONE  # local times that follow a jump back of about an hour
+    hours: Mapping[int, int] = MappingProxyType({})  # rows by hour since the epoch
+    before: FloatArray = _NONE  # amounts of a series, and those that follow them
+    after: FloatArray = _NONE
+    values: FloatArray = _NONE  # amounts of one field, or lengths of bins
     step_s: float = 0.0  # between bins
-    times_ns: IntArray = field(default_factory=_none)  # of the first rows
-    latency_s: FloatArray = field(
-        default_factory=_none
-    )  # of the requests that start at ``numbers``, in seconds
+    times_ns: IntArray = _NONE  # of the first rows
+    latency_s: FloatArray = _NONE  # of the requests that start at ``numbers``, in seconds
     repeats: int = 0  # rows with the id of another row and another time
     parts: bool = False  # most ids come again with the same prompt
     events: tuple[tuple[str, str], ...] = ()  # column and value of rows that each id has once
@@ -177,10 +168,8 @@ def _clock_change(evidence: Evidence) -> Finding | None:
 def _is_double_hour(hour: int, rows: int, evidence: Evidence) -> bool:
     """Return whether an hour has about twice the rows of each hour next to it."""
     neighbours = [evidence.hours.get(hour - 1, 0), evidence.hours.get(hour + 1, 0)]
-    lowest_ratio, highest_ratio = TWICE
-    return min(neighbours) >= ENOUGH_ROWS and all(
-        lowest_ratio <= rows / other <= highest_ratio for other in neighbours
-    )
+    ratios = [rows / max(other, 1) for other in neighbours]
+    return min(neighbours) >= ENOUGH_ROWS and TWICE[0] <= min(ratios) <= max(ratios) <= TWICE[1]
 
 
 def _absent_hours(evidence: Evidence) -> list[int]:
@@ -190,17 +179,16 @@ def _absent_hours(evidence: Evidence) -> list[int]:
     """
     hours, least = evidence.hours, 1 if evidence.bins else BUSY_ROWS
     begin, end = min(hours, default=0), max(hours, default=0)
+
+    def alone(absent: int) -> bool:
+        """Return whether an absent hour is the only one near it."""
+        near = range(max(absent - NEAR_HOURS, begin), min(absent + NEAR_HOURS, end) + 1)
+        return all(hour in hours or hour == absent for hour in near)
+
     return [
         hour + 1
         for hour, rows in hours.items()
-        if hour + 1 not in hours
-        and min(rows, hours.get(hour + 2, 0)) >= least
-        and all(
-            near in hours or near == hour + 1
-            for near in range(
-                max(hour + 1 - NEAR_HOURS, begin), min(hour + 1 + NEAR_HOURS, end) + 1
-            )
-        )
+        if hour + 1 not in hours and min(rows, hours.get(hour + 2, 0)) >= least and alone(hour + 1)
     ]
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import polars as pl
@@ -20,10 +21,11 @@ from planner.inputs.ingest.columns import (
     DemandLayout,
     Expression,
     Resolver,
+    declared_layout,
     demand_layout,
 )
 from planner.inputs.ingest.connectors import Connector
-from planner.inputs.ingest.consistency import HOUR_NS, Evidence, only_grows
+from planner.inputs.ingest.consistency import HOUR_NS, only_grows
 from planner.inputs.ingest.file_content import Content, Reading, read_times
 from planner.inputs.ingest.grid import (
     AMOUNTS,
@@ -41,7 +43,7 @@ from planner.inputs.ingest.requests import clock_notes
 from planner.inputs.ingest.rows import Batch, RefusedRows
 from planner.inputs.ingest.source import base_name
 from planner.inputs.ingest.store import write_demand
-from simulation.arrays import IntArray
+from simulation.arrays import BoolArray
 
 MAX_CELLS = 20_000_000
 
@@ -49,9 +51,13 @@ MAX_CELLS = 20_000_000
 def read_demand_file(reading: Reading) -> Content:
     """Read every series of a demand file onto its grid."""
     known = dict(reading.format.columns)
-    if (connector := reading.format.connector) and connector.metric:
+    connector = reading.format.connector
+    if connector and connector.metric:
         known["requests"] = connector.value
-    layout = demand_layout(reading.table.probe, reading.options, reading.name, known)
+    if connector and connector.series and not reading.options.mapping:
+        layout = declared_layout(connector)
+    else:
+        layout = demand_layout(reading.table.probe, reading.options, reading.name, known)
     reader = _Reader(reading, layout)
     for batch in reading.table.batches(reader.columns):
         reader.take(batch)
@@ -69,17 +75,17 @@ class _Reader:
         self._clocks = {
             source.time: reading.clock(source.time, source.time_unit) for source in layout.sources
         }
+        probe, amounts_of = reading.table.probe, [s.amounts.values() for s in layout.sources]
+        amount_columns = [c for each in amounts_of for amount in each for c in amount.columns]
         self._points = points_group(
-            [reading.table.probe[c] for s in layout.sources for each in s.amounts.values()
-             for c in each.columns],
-            reading.table.probe[layout.sources[0].time[0]],
-        )  # fmt: skip
+            [probe[column] for column in amount_columns], probe[layout.sources[0].time[0]]
+        )
         self._conditions = reading.conditions()
         self.names = {label: Names(label, reading.name) for label in LABELS}
         needed = [
             *(column for source in layout.sources for column in source.time),
             *layout.labels.values(),
-            *(c for s in layout.sources for each in s.amounts.values() for c in each.columns),
+            *amount_columns,
             *(condition.column for condition, _ in self._conditions),
             *(self._metrics.columns if self._metrics else ()),
             *layout.parts,
@@ -100,9 +106,9 @@ class _Reader:
             reason = f"the sum of other rows ({part})"
             batch = self._reading.without(batch, sums.fill_null(False).to_numpy(), reason)
         if self._metrics:
-            seen = batch.lines.size
-            batch = self._metrics.known(batch)
-            self.rows -= seen - batch.lines.size
+            others = self._metrics.others_in(batch.frame)
+            self.rows -= int(others.sum())
+            batch = batch.only(~others)
         frame = batch.frame
         times = {
             columns: read_times(self._reading, batch, when, self._order)
@@ -119,15 +125,17 @@ class _Reader:
         refused += [reasons for _, reasons in cells.values()]
         bad = self._reading.tally.refuse(refused, batch)
         self._reading.tally.close_batch()
-        no_text = pl.Series([None], dtype=pl.String)
-        keep = np.arange(frame.height) if bad is None else np.flatnonzero(~bad)
+        keep = np.flatnonzero(~bad)
         if not keep.size:
             return
-        named = {
+        found = {
             field: _label(labels(frame[column].gather(keep)), field)
             for field, column in self._layout.labels.items()
         }
-        identity = self._identities(frame)
+        # Rows of the same counter share a number.
+        counter = self._metrics.counter_columns(frame) if self._metrics else self._layout.parts
+        if counter:
+            found["counter"] = frame.select(counter).hash_rows(seed=0).gather(keep)
         for number, source in enumerate(self._layout.sources):
             self._offsets |= times[source.time].offsets
             values = {
@@ -138,37 +146,26 @@ class _Reader:
                 values[field] = values[field] * values["requests"]
             if self._metrics:
                 values = self._metrics.by_field(frame.select(pl.all().gather(keep)), values)
-            self._frames.append(
-                pl.DataFrame(
-                    {
-                        "line": batch.lines[keep],
-                        "source": pl.Series([number], dtype=pl.Int32).new_from_index(0, keep.size),
-                        **{
-                            field: named.get(field, no_text.new_from_index(0, keep.size))
-                            for field in _KEYS
-                        },
-                        "ns": times[source.time].ns[keep],
-                        **{
-                            field: values.get(field, _unknown_amounts(keep.size))
-                            for field in AMOUNTS
-                        },
-                        **({} if identity is None else {"identity": identity[keep]}),
-                    }
-                )
-            )
+            table = {
+                "line": batch.lines[keep],
+                "ns": times[source.time].ns[keep],
+                **found,
+                **values,
+            }
+            unknown = {
+                "source": pl.lit(number, pl.Int32),
+                "counter": pl.lit(0, pl.UInt64),
+                **dict.fromkeys(_KEYS, pl.lit(None, pl.String)),
+                **dict.fromkeys(AMOUNTS, pl.lit(np.nan)),
+            }
+            absent = (value.alias(name) for name, value in unknown.items() if name not in table)
+            self._frames.append(pl.DataFrame(table).with_columns(*absent).select(_TABLE))
             self._cells += keep.size
         if self._cells > MAX_CELLS:
             raise IngestError(
                 f"{self._reading.name} has more than {MAX_CELLS:,} bins. Sum them over wider bins "
                 "or split the file by series."
             )
-
-    def _identities(self, frame: pl.DataFrame) -> IntArray | None:
-        """Return a number per row; rows of the same counter share it. None without part columns."""
-        if self._metrics:
-            return self._metrics.identity(frame)
-        parts = self._layout.parts
-        return frame.select(parts).hash_rows(seed=0).to_numpy().view(np.int64) if parts else None
 
     def finish(self) -> Content:
         """Put the series on their grids, write them, and return the content."""
@@ -219,17 +216,14 @@ class _Reader:
         self._check_ends(width / 1e9)
         sources = [self._layout.sources[number] for number in keys["source"]]
         labels = keys.select(_KEYS).iter_rows(named=True)
+        missing = getattr(self._reading.format.connector, "missing", "")
         grids, faults = lay_out(
             table,
-            [
-                self._identity(series_labels, source)
-                for series_labels, source in zip(labels, sources, strict=True)
-            ],
+            list(map(self._identity, labels, sources)),
             width,
             name,
             self._reading.table.unit,
-            zero="zero"
-            in (options.missing, getattr(self._reading.format.connector, "missing", "")),
+            zero="zero" in (options.missing, missing),
             rates=[source.rates for source in sources],
         )
         for fault in faults:
@@ -247,16 +241,11 @@ class _Reader:
         start, end = (
             clock.read(probe, replace(when, columns=(column,))) for column in (*source.time, ends)
         )
-        good = ~np.any([np.zeros(probe.height, bool), *start.refused.values(),
-                        *end.refused.values()], axis=0)  # fmt: skip
-        evidence = Evidence(
-            self._reading.name,
-            ends,
-            values=(end.ns - start.ns)[good] / 1e9,
-            step_s=step_s,
-            unit_stated=self._reading.options.amounts != AUTO,
+        lasts = (end.ns - start.ns)[start.good & end.good] / 1e9
+        stated = self._reading.options.amounts != AUTO
+        self._reading.check(
+            "bin_ends", column=ends, values=lasts, step_s=step_s, unit_stated=stated
         )
-        self._reading.check(("bin_ends",), evidence)
 
     def _without_sums(self, table: pl.DataFrame) -> pl.DataFrame:
         """Return the rows without those that are the sum of all others, such as of model Total."""
@@ -279,8 +268,7 @@ class _Reader:
             ):
                 continue
             if not named and (column := self._layout.labels.get(label)):
-                evidence = Evidence(self._reading.name, column, value=name)
-                self._reading.check(("sum_rows",), evidence)
+                self._reading.check("sum_rows", column=column, value=name)
             is_sum = table[label].fill_null("") == name
             lines = table.filter(is_sum)["line"].to_numpy()
             reason = f"the sum of the other rows ({label} {name})"
@@ -298,19 +286,18 @@ class _Reader:
         when = next(iter(self._clocks.values()))
         if self._metrics or when.kind == RELATIVE or (when.certain and not when.zone):
             return table
-        keys = ["source", *_KEYS, "ns", *(["identity"] if self._layout.parts else [])]
-        again = ~table.select(keys).to_struct("key").is_first_distinct()
+        again = ~table.select(*_COUNTER, "ns").to_struct("key").is_first_distinct()
         if not when.zone:
             hours = np.unique(table["ns"].to_numpy() // HOUR_NS, return_counts=True)
-            evidence = Evidence(
-                self._reading.name,
-                when.columns[0],
-                when,
+            self._reading.check(
+                "clock_change",
+                "twelve_hours",
+                column=when.columns[0],
+                clock=when,
                 bins=True,
                 jump_ns=table["ns"].filter(again).unique().to_numpy(),
                 hours=dict(zip(*(each.tolist() for each in hours), strict=True)),
             )
-            self._reading.check(("clock_change", "twelve_hours"), evidence)
             return table
         if not again.any():
             return table
@@ -321,36 +308,31 @@ class _Reader:
     def _amounts(self, table: pl.DataFrame) -> pl.DataFrame:
         """Return amounts per bin: counters become their growth, and rows of metrics are joined."""
         options, connector = self._reading.options, self._reading.format.connector
-        parts = bool(self._metrics or self._layout.parts)
-        keys = ["source", *_KEYS, *(["identity"] if parts else [])]
-        stated = options.amounts != AUTO or bool(connector and connector.amounts)
-        counters = set(AMOUNTS) if options.amounts == COUNTER else set()
-        if connector and options.amounts == AUTO and connector.amounts == COUNTER:
-            counters = set(AMOUNTS)
-        if not stated:
-            counters = self._counters(table, keys)
+        meant = connector.amounts if connector and options.amounts == AUTO else options.amounts
+        counters = set(AMOUNTS) if meant == COUNTER else set()
+        if meant in ("", AUTO):
+            counters = self._counters(table)
         if counters:
-            instants = bool(self._metrics)
-            table = counter_growth(table, keys, sorted(counters), instants=instants)
-        if parts or (connector and connector.repeated == "sum"):
-            sums = [
-                pl.when(pl.col(field).is_not_nan().any())
-                .then(pl.col(field).fill_nan(0.0).sum())
-                .otherwise(np.nan)
-                .alias(field)
-                for field in AMOUNTS
-            ]
-            bin_keys = ["source", *_KEYS, "ns"]
-            table = table.group_by(bin_keys, maintain_order=True).agg(pl.col("line").first(), *sums)
+            table, missing = counter_growth(
+                table, sorted(counters), self._reading.name, instants=bool(self._metrics)
+            )
+            if missing:
+                self._reading.findings["missing_readings"] = (
+                    f"{missing:,} readings of counters are missing. The growth across each gap is "
+                    "spread evenly over its bins."
+                )
+        if self._metrics or self._layout.parts or (connector and connector.repeated == "sum"):
+            bins = table.group_by("source", *_KEYS, "ns", maintain_order=True)
+            table = bins.agg(pl.col("line").first(), *map(_sum_of_known, AMOUNTS))
         return table
 
-    def _counters(self, table: pl.DataFrame, keys: list[str]) -> set[str]:
+    def _counters(self, table: pl.DataFrame) -> set[str]:
         """Return the fields that are counters; raise Question if they may be counts per bin."""
         counters = set()
         source = self._layout.sources[0]
         fields = [field for field in AMOUNTS if field in source.amounts or self._metrics]
-        ordered = table.sort(*keys, "ns", nulls_last=True)
-        of_series = ordered.select(keys).hash_rows()
+        ordered = table.sort(*_COUNTER, "ns", nulls_last=True)
+        of_series = ordered.select(_COUNTER).hash_rows()
         same = (of_series == of_series.shift(1)).fill_null(False).to_numpy()
         columns = {
             field: values
@@ -361,24 +343,23 @@ class _Reader:
         # Counters of one table grow together.
         growing = all(only_grows(*pair) for pair in pairs.values())
         for field, values in columns.items():
-            evidence = Evidence(
-                self._reading.name,
-                str(source.amounts.get(field, field)),
+            check = partial(
+                self._reading.check,
+                column=str(source.amounts.get(field, field)),
                 before=pairs[field][0],
                 after=pairs[field][1],
                 values=values,
                 unit_stated=field in source.basis,
             )
             if self._layout.unknown_unit:
-                self._reading.check(("bare_amounts",), evidence)
-            self._reading.check(("counter",) if growing else ("falling_amounts",), evidence)
+                check("bare_amounts")
+            check("counter" if growing else "falling_amounts")
             if self._reading.findings.get("counter"):
                 counters.add(field)
             elif field == "requests":
-                self._reading.check(("whole_counts",), evidence)
+                check("whole_counts")
             elif "requests" in columns and not self._metrics:
-                pair = replace(evidence, before=columns["requests"], after=values)
-                self._reading.check(("sums_or_means",), pair)
+                check("sums_or_means", before=columns["requests"], after=values)
         return counters
 
     def _identity(
@@ -424,6 +405,8 @@ class _Reader:
 
 UNANSWERED = "No request has an answer: they count as load of their prompts alone, like embeddings."
 _KEYS = ("series", *LABELS)
+_COUNTER = ("source", *_KEYS, "counter")  # columns that tell counters apart
+_TABLE = ("line", "ns", *_COUNTER, *AMOUNTS)
 BIN_ENDS = (
     "windowend", "binend", "intervalend", "intervalendutc", "periodend", "bucketend", "endtime",
     "timeend", "end", "endtimestamp",
@@ -432,31 +415,68 @@ FIRST_TIMES = 3  # of the usual growth: a first value up to this is of the first
 
 
 def counter_growth(
-    table: pl.DataFrame, keys: Sequence[str], fields: Sequence[str], *, instants: bool
-) -> pl.DataFrame:
-    """Return counters as their growth per bin; a value below the one before follows a restart.
+    table: pl.DataFrame, fields: Sequence[str], name: str, *, instants: bool
+) -> tuple[pl.DataFrame, int]:
+    """Return counters as their growth per bin, and the number of readings that are missing.
 
-    With ``instants``, the growth between two readings belongs to the time of the first. Otherwise a
-    row is a bin, and its value is the counter at the end of the bin.
+    A value below the one before follows a restart. The growth across missing readings is spread
+    evenly over their bins. With ``instants``, the growth between two readings belongs to the time
+    of the first. Otherwise a row is a bin, and its value is the counter at the end of the bin.
     """
-    table = table.sort(*keys, "ns", maintain_order=True, nulls_last=True)
+    others = [pl.lit(np.nan).alias(field) for field in fields]
+    parts, missing = [] if instants else [table.with_columns(others)], 0
     for field in fields:
-        value = pl.col(field).fill_nan(None)
-        before = value.shift(1).over(keys)
-        table = table.with_columns(
-            pl.when(value < before).then(value).otherwise(value - before).alias("grown"), value
+        value, begin = pl.col(field), pl.col("begin")
+        rows = table.filter(value.is_not_nan()).sort(*_COUNTER, "ns", nulls_last=True)
+        rows = rows.with_columns(
+            value.shift(1).over(_COUNTER).alias("before"),
+            pl.col("ns").shift(1).over(_COUNTER).alias("begin"),
+        ).with_columns(
+            pl.when(value < pl.col("before"))
+            .then(value)
+            .otherwise(value - pl.col("before"))
+            .alias("grown"),
+            (pl.col("ns") - begin).alias("since"),
         )
-        grown = table["grown"].drop_nulls().to_numpy()
-        first = pl.lit(np.nan)
-        if not instants and grown.size:
-            first = pl.when(value <= FIRST_TIMES * float(np.median(grown))).then(value)
-        table = table.with_columns(
-            pl.col("grown").fill_null(first).fill_null(np.nan).alias(field)
-        ).drop("grown")
-    if instants:
-        # Each growth moves to the reading before it, and the first reading of a series goes.
-        table = table.with_columns(pl.col("ns").shift(1).over(keys)).drop_nulls("ns")
-    return table
+        steps = rows["since"].filter(rows["since"] > 0).mode().sort()
+        step = int(steps[0]) if steps.len() else 1
+        # A series that begins later, such as that of a new replica, began at 0 in its first bin.
+        first = begin.is_null() & (value <= FIRST_TIMES * pl.col("grown").median())
+        later = pl.col("ns") > table["ns"].min() if instants else pl.lit(True)
+        rows = rows.with_columns(
+            pl.when(first & later).then(value).otherwise(pl.col("grown")).alias("grown"),
+            (pl.col("since") / step).round().cast(pl.Int64).clip(1).fill_null(1).alias("bins"),
+        ).filter(pl.col("grown").is_not_null())
+        if (bins := int(rows["bins"].sum())) > MAX_CELLS:
+            raise IngestError(
+                f"{name}: a counter has {bins:,} bins of {step / 1e9:g} s between its readings. "
+                "Check the times."
+            )
+        missing += bins - rows.height
+        rows = rows.with_columns(at=pl.int_ranges("bins")).explode("at")
+        # Whole counts stay whole in each bin, and their sum is the growth.
+        upto = (
+            pl.when(pl.col("at") + extra == pl.col("bins"))
+            .then(pl.col("grown"))
+            .otherwise((pl.col("grown") * (pl.col("at") + extra) / pl.col("bins")).round())
+            for extra in (1, 0)
+        )
+        moment = pl.col("ns") + (pl.col("at") + 1 - pl.col("bins") - int(instants)) * step
+        others = [pl.lit(np.nan).alias(other) for other in fields if other != field]
+        parts.append(
+            rows.with_columns(moment.alias("ns"), (next(upto) - next(upto)).alias(field), *others)
+            .select(table.columns)
+        )  # fmt: skip
+    grown = pl.concat(parts).group_by(*_COUNTER, "ns", maintain_order=True)
+    return grown.agg(pl.col("line").last(), *map(_sum_of_known, AMOUNTS)), missing
+
+
+def _sum_of_known(field: str) -> pl.Expr:
+    """Return the sum of amounts that are known; NaN if none is."""
+    known = pl.col(field).is_not_nan()
+    return (
+        pl.when(known.any()).then(pl.col(field).fill_nan(0.0).sum()).otherwise(np.nan).alias(field)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -504,30 +524,29 @@ class _Metrics:
             unknown_unit=unknown,
         )
 
-    def known(self, batch: Batch) -> Batch:
-        """Return only the rows whose metric counts requests or tokens."""
-        metric = self.metric
-        if metric not in batch.frame.columns:
-            return batch
-        fields = self._fields(batch.frame)
-        if fields.null_count() == fields.len():
-            seen = ", ".join(batch.frame[metric].drop_nulls().unique()[:10].to_list())
+    def others_in(self, frame: pl.DataFrame) -> BoolArray:
+        """Return the rows whose metric counts neither requests nor tokens, and keep its name."""
+        if self.metric not in frame.columns:
+            return np.zeros(frame.height, np.bool_)
+        unknown = self._fields(frame).is_null()
+        if unknown.all():
+            seen = ", ".join(frame[self.metric].drop_nulls().unique()[:10].to_list())
             raise IngestError(
                 f"{self.reading.name}: none of its metrics is known ({seen}). Export a metric of "
                 f"{', '.join(self.connector.metrics)}."
             )
-        for other in batch.frame[metric].filter(fields.is_null()).unique().to_list():
-            self.others.setdefault(str(other))
-        return batch.only(fields.is_not_null().to_numpy())
+        self.others.update(dict.fromkeys(map(str, frame[self.metric].filter(unknown).unique())))
+        return unknown.to_numpy()
 
     def _fields(self, frame: pl.DataFrame) -> pl.Series:
         """Return the field that each row's metric is read as; null for other metrics."""
         names = frame[self.metric].cast(pl.String)
-        by_name: dict[str, str] = {}
-        for name in names.drop_nulls().unique().to_list():
-            for field, words in self.connector.metrics.items():
-                if any(compact_name(name).endswith(compact_name(word)) for word in words):
-                    by_name.setdefault(name, field)
+        by_name = {
+            name: field
+            for name in names.drop_nulls().unique().to_list()
+            for field, words in reversed(list(self.connector.metrics.items()))
+            if compact_name(name).endswith(tuple(map(compact_name, words)))
+        }
         for field in set(by_name.values()):
             same = sorted(name for name, field_of_name in by_name.items() if field_of_name == field)
             if len(same) > 1:
@@ -537,12 +556,9 @@ class _Metrics:
                 )
         return names.replace_strict(by_name, default=None, return_dtype=pl.String)
 
-    def identity(self, frame: pl.DataFrame) -> IntArray:
-        """Return a number per row; rows of the same counter share it."""
-        others = [c for c in frame.columns if c not in (self.time, self.value)]
-        if not others:
-            return np.zeros(frame.height, dtype=np.int64)
-        return frame.select(others).hash_rows(seed=0).to_numpy().view(np.int64)
+    def counter_columns(self, frame: pl.DataFrame) -> list[str]:
+        """Return the columns whose values tell counters apart."""
+        return [column for column in frame.columns if column not in (self.time, self.value)]
 
     def by_field(
         self, frame: pl.DataFrame, values: Mapping[str, pl.Series]
@@ -552,7 +568,7 @@ class _Metrics:
             return {"requests": values["requests"]}
         fields = self._fields(frame)
         return {
-            field: value.zip_with(fields == field, _unknown_amounts(frame.height))
+            field: value.zip_with(fields == field, pl.Series([np.nan]))
             for field, value in values.items()
         }
 
@@ -593,7 +609,3 @@ def total(grids: Sequence[Grid], field: str) -> float | None:
     """Return the sum over the known bins of all series; None if no bin is known."""
     known = [amount for amount in totals(grids, field) if amount is not None]
     return as_whole_number(sum(known)) if known else None
-
-
-def _unknown_amounts(rows: int) -> pl.Series:
-    return pl.Series([np.nan]).new_from_index(0, rows)

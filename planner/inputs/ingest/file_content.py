@@ -20,7 +20,7 @@ from planner.inputs.ingest.consistency import Evidence, Question, run
 from planner.inputs.ingest.names import compact_name
 from planner.inputs.ingest.options import AUTO, DEMAND_FIELDS, REQUEST_FIELDS, IngestOptions
 from planner.inputs.ingest.report import RELATIVE, SeriesReport
-from planner.inputs.ingest.rows import Batch, RefusedRows
+from planner.inputs.ingest.rows import Batch
 from planner.inputs.ingest.tables import Table
 from simulation.arrays import BoolArray, IntArray
 
@@ -68,9 +68,12 @@ class Reading:
     on_batch: Callable[[], None]  # called after each batch; may raise to cancel
     findings: dict[str, str] = field(default_factory=dict)  # check to its sentence
 
-    def check(self, names: Sequence[str], evidence: Evidence) -> None:
-        """Run checks and store their sentences; raise Question if one has to ask the user."""
-        for name, words in run(names, evidence).items():
+    def check(self, *names: str, **facts: Any) -> None:
+        """Run checks on facts (fields of Evidence) and store their sentences.
+
+        Raises Question if one has to ask the user.
+        """
+        for name, words in run(names, Evidence(self.name, **facts)).items():
             self.findings[name] = self.findings.get(name) or words
 
     def clock(self, columns: tuple[str, ...], unit: str | None) -> clocks.Clock:
@@ -94,19 +97,17 @@ class Reading:
                 [*zone_choices, Choice("UTC", "timezone", "UTC")],
             )
         if len(columns) == 1:
-            numbers = clocks.time_numbers(self.table.probe[column])
-            evidence = Evidence(
-                self.name,
-                column,
-                when,
-                numbers,
-                declared_unit=bool(self.format.unit),
-                bins=self.format.fields == DEMAND_FIELDS,
-            )
-            self.check(("time_unit",), evidence)
-            if not evidence.bins:
-                order = replace(evidence, unit_stated=options.filter is not None)
-                self.check(("unsorted_offsets",), order)
+            facts = {
+                "column": column,
+                "clock": when,
+                "numbers": clocks.time_numbers(self.table.probe[column]),
+                "declared_unit": bool(self.format.unit),
+                "bins": self.format.fields == DEMAND_FIELDS,
+            }
+            self.check("time_unit", **facts)
+            if not facts["bins"]:
+                facts["unit_stated"] = options.filter is not None
+                self.check("unsorted_offsets", **facts)
         return when
 
     def _zones(self, when: clocks.Clock) -> tuple[str, ...]:
@@ -124,7 +125,7 @@ class Reading:
         back = -np.diff(ns)
         jumps = ns[1:][(back >= LEAST_JUMP_NS) & (back <= MOST_JUMP_NS)]
         if jumps.size:
-            self.check(("clock_change",), Evidence(self.name, when.columns[0], when, jump_ns=jumps))
+            self.check("clock_change", column=when.columns[0], clock=when, jump_ns=jumps)
 
     def conditions(self) -> tuple[Conditions, ...]:
         """Return the row filters of the caller, or else of the format, each with its reason."""
@@ -132,24 +133,21 @@ class Reading:
         declared = [(text, "")] if text else []
         if text is None and connector:
             declared = list(connector.where)
-        conditions_and_reasons = [
+        found = [
             (condition, reason or f"excluded by where: {row_filter.condition_text(condition)}")
             for text, reason in declared
             for condition in row_filter.parse(text)
         ]
         if self.options.filter is None:  # a declaration may name columns that this file lacks
             named = {compact_name(column): column for column in self.table.columns}
-            conditions_and_reasons = [
+            found = [
                 (replace(condition, column=named[key]), reason)
-                for condition, reason in conditions_and_reasons
+                for condition, reason in found
                 if (key := compact_name(condition.column)) in named
             ]
-        row_filter.columns_of(
-            [one_condition for one_condition, _ in conditions_and_reasons],
-            self.table.columns,
-            self.name,
-        )
-        return tuple(conditions_and_reasons)
+        conditions = (condition for condition, _ in found)
+        row_filter.check_columns(conditions, self.table.columns, self.name)
+        return tuple(found)
 
     def kept(self, batch: Batch, conditions: Sequence[Conditions]) -> Batch:
         """Return the rows that meet every condition, and count the others as left out."""
@@ -161,7 +159,7 @@ class Reading:
         """Return the batch without the ``gone`` rows, which are no load, and count them."""
         if not gone.any():
             return batch
-        self.tally.leave_out(RefusedRows(reason, batch.lines, batch.text).only(gone.tolist()))
+        self.tally.leave_out(batch.refused(reason, gone))
         return batch.only(~gone)
 
 

@@ -55,11 +55,9 @@ _READERS = {
 }
 
 
-def _format_of(connector: Connector) -> Format:
-    reader, fields = _READERS[connector.kind]
-    return Format(
-        connector.name, connector.title, connector.words, reader, connector, fields=fields
-    )
+def _format_of(tool: Connector) -> Format:
+    reader, fields = _READERS[tool.kind]
+    return Format(tool.name, tool.title, tool.words, reader, tool, fields=fields)
 
 
 # The first format that recognises the first rows of a file reads it. CSV is the fallback.
@@ -81,17 +79,16 @@ def choose_format(probe: pl.DataFrame, options: IngestOptions, written: str) -> 
     Raises IngestError for an unknown format, or for a mapped field that its files do not have.
     """
     mapped = set(options.mapping)
-    if options.format not in NAMES:
+    if options.format in FORMATS:
+        chosen = FORMATS[options.format]
+    elif options.format != AUTO:
         raise IngestError(
             f"There is no format {options.format!r}. Choose one of {', '.join(NAMES)}."
         )
-    if options.format != AUTO:
-        chosen = FORMATS[options.format]
     else:
         # The format of a file with these first rows; ``written`` is csv, jsonl or parquet.
-        chosen = next(
-            (format for format in FORMATS.values() if format.known_by(probe, written)), CSV
-        )
+        known = (format for format in FORMATS.values() if format.known_by(probe, written))
+        chosen = next(known, CSV)
         if mapped & (set(DEMAND_FIELDS) - set(REQUEST_FIELDS)) and chosen.fields != DEMAND_FIELDS:
             chosen = DEMAND
         elif "arrival" in mapped and chosen.fields != REQUEST_FIELDS:

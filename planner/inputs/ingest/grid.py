@@ -5,8 +5,9 @@ All series are laid out together, since a file may have ten thousand series with
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import polars as pl
@@ -164,13 +165,15 @@ def lay_out(
     Raises IngestError for two rows that contradict each other, and for far more bins than rows.
     """
     off = _off_grid(rows["number"].to_numpy(), rows["ns"].to_numpy(), width)
-    refused = [_with_reason(rows.filter(off), f"time off the grid of {width / 1e9:g} s bins")]
+    reason = pl.lit(f"time off the grid of {width / 1e9:g} s bins").alias("reason")
+    refused = [rows.filter(off).with_columns(reason)]
     rows = rows.filter(~off).sort("number", "ns", "line")
     again = (rows["number"] == rows["number"].shift(1)) & (rows["ns"] == rows["ns"].shift(1))
     again = again.fill_null(False)
     if again.any():
         _require_equal(rows, again, identities, name, unit)
-        refused.append(_with_reason(rows.filter(again), "bin repeated"))
+        repeated = pl.lit("bin repeated").alias("reason")
+        refused.append(rows.filter(again).with_columns(repeated))
         rows = rows.filter(~again)
     number, ns = rows["number"].to_numpy().astype(np.int64), rows["ns"].to_numpy()
     first = np.searchsorted(number, np.arange(len(identities)))
@@ -238,10 +241,6 @@ def _require_equal(
             )
 
 
-def _with_reason(rows: pl.DataFrame, reason: str) -> pl.DataFrame:
-    return rows.with_columns(pl.lit(reason).alias("reason"))
-
-
 def _faults(refused: pl.DataFrame) -> list[RefusedRows]:
     """Return each refused line once, under the first series in which it did not fit."""
     lines = refused.sort("number", maintain_order=True).unique(
@@ -249,21 +248,18 @@ def _faults(refused: pl.DataFrame) -> list[RefusedRows]:
     )
     faults = []
     for (reason,), rows in lines.sort("line").partition_by("reason", as_dict=True).items():
-        named = rows.with_columns((pl.col("ns") / 1e9).alias("ns")).rename({"ns": "time_s"})
-        faults.append(RefusedRows(str(reason), rows["line"].to_numpy(), _describer(named)))
+        # Rows are described by their values, because their text is not kept.
+        values = rows.drop("line", "source", "counter", "number", "reason", strict=False)
+        values = values.select((pl.col("ns") / 1e9).alias("time_s"), pl.exclude("ns"))
+        faults.append(
+            RefusedRows(str(reason), rows["line"].to_numpy(), partial(_described, values))
+        )
     return faults
 
 
-def _describer(rows: pl.DataFrame) -> Callable[[int], str]:
-    """Return a function that describes a row by its values, because its text is not kept."""
-    hidden = ("line", "source", "number", "reason")
-
-    def described(index: int) -> str:
-        """Return the values of a row as text, without hidden and empty columns."""
-        row = rows.row(index, named=True)
-        shown = {key: value for key, value in row.items() if key not in hidden}
-        return ", ".join(
-            f"{key}={value}" for key, value in shown.items() if value is not None and value == value
-        )
-
-    return described
+def _described(rows: pl.DataFrame, index: int) -> str:
+    """Return the values of a row as text, without empty columns."""
+    row = rows.row(index, named=True)
+    return ", ".join(
+        f"{key}={value}" for key, value in row.items() if value is not None and value == value
+    )

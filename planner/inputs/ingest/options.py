@@ -70,13 +70,8 @@ class IngestOptions:
     chunk_bytes: int = CHUNK_BYTES  # bytes read at a time; affects memory, not the result
 
     def __post_init__(self) -> None:
-        if self.missing not in ("gap", "zero"):
-            raise IngestError(
-                f"missing must be 'gap' or 'zero', not {self.missing!r}: what a bin that the file "
-                "does not list means."
-            )
-        for name, value in (("amounts", self.amounts), ("dates", self.dates)):
-            if value not in (choices := OFFERED[name].choices):
+        for name in ("missing", "amounts", "dates"):
+            if (value := getattr(self, name)) not in (choices := OFFERED[name].choices):
                 raise IngestError(f"{name} is {value[:40]!r}. Choose one of {', '.join(choices)}.")
         check_zone(self.timezone)
         filters.parse(self.filter or "")
@@ -136,11 +131,8 @@ def _one_in(text: str | None) -> float | None:
     """Return n of a sample of one in n requests; None without text. Raise IngestError."""
     if text is None:
         return None
-    try:
-        number = float(text)
-    except ValueError:
-        number = 0.0
-    if not 1 <= number <= 1_000_000:
+    number = filters.number(text)
+    if number is None or not 1 <= number <= 1_000_000:
         raise IngestError(
             f"sample is {text[:40]!r}. Give n from 1 to 1,000,000 where the file holds one in n "
             "requests."

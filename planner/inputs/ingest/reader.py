@@ -67,14 +67,11 @@ def _with_figures(question: Question, path: Path | str, options: IngestOptions) 
         with tempfile.TemporaryDirectory() as folder:
             try:
                 report = ingest_file(path, Path(folder) / "store", with_choice(options, choice))
+                choices.append(choice._replace(figures=_figures(report)))
             except Ambiguous:
-                figures = "a further question follows"
+                choices.append(choice._replace(figures="a further question follows"))
             except IngestError as problem:
                 unread.append(choice._replace(figures=f"cannot be read so: {problem}"[:200]))
-                continue
-            else:
-                figures = _figures(report)
-        choices.append(choice._replace(figures=figures))
     return Ambiguous(question.words, choices or unread)
 
 
@@ -88,13 +85,10 @@ def with_choice(options: IngestOptions, choice: Choice) -> IngestOptions:
 
 
 def _figures(report: IngestReport) -> str:
-    span_s = max(report.end_s - report.start_s, 1e-9)
-    words = (
-        f"{report.requests or 0:,.0f} requests, {(report.requests or 0) / span_s:,.3g} per second"
-    )
-    if report.input_tokens:
-        words += f", {report.input_tokens:,.0f} input tokens"
-    return f"{words}, {report.start} to {report.end}"
+    span_s, requests = max(report.end_s - report.start_s, 1e-9), report.requests or 0
+    tokens = f", {report.input_tokens:,.0f} input tokens" if report.input_tokens else ""
+    rate = f"{requests / span_s:,.3g} per second"
+    return f"{requests:,.0f} requests, {rate}{tokens}, {report.start} to {report.end}"
 
 
 def _read(
@@ -114,7 +108,8 @@ def _read(
     reading = Reading(
         source.name, table, format, options, tally, work, lambda: progress(table.fraction)
     )
-    left_out = _left_out(table)
+    listed = ", ".join(f"{name[:40]} ({kind[:40]})" for name, kind in table.left_out.items())
+    left_out = (f"Ignored columns (no number, text or time): {listed[:400]}.",) if listed else ()
     # Ignored columns may be the cause of the error, so the message lists them.
     try:
         content = format.read(reading)
@@ -180,20 +175,12 @@ def _no_rows(table: Table, name: str, tally: Tally) -> IngestError:
     )
 
 
-def _left_out(table: Table) -> tuple[str, ...]:
-    """Return sentences on columns that were left out because of their type; at most one."""
-    if not table.left_out:
-        return ()
-    listed = ", ".join(f"{name[:40]} ({kind[:40]})" for name, kind in table.left_out.items())
-    return (f"Ignored columns (no number, text or time): {listed[:400]}.",)
-
-
 def _unused_labels(table: Table, options: IngestOptions) -> tuple[str, ...]:
     """Return sentences on label columns that are unused because the caller fixed the label."""
     return tuple(
-        f"Column {column} is not used: every row is labelled {options.constant(label)}."
+        f"Column {column} is not used: every row is labelled {constant}."
         for label in LABELS
-        if options.constant(label) is not None
+        if (constant := options.constant(label)) is not None
         for column in table.columns
         if compact_name(column) in SYNONYMS[label]
     )

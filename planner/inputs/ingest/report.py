@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC as UTC_ZONE
 from datetime import datetime
 from typing import Any
@@ -95,22 +95,15 @@ class IngestReport:
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain data for JSON; ``reject_samples`` as [line, reason, text]."""
-        out = {attribute.name: getattr(self, attribute.name) for attribute in fields(self)}
-        out["series"] = [
-            {attribute.name: getattr(series, attribute.name) for attribute in fields(series)}
-            for series in self.series
-        ]
+        out = {each.name: getattr(self, each.name) for each in fields(self)}
+        out["series"] = list(map(asdict, self.series))
         out["reject_samples"] = [[s.line, s.reason, s.text] for s in self.reject_samples]
         return out
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> IngestReport:
         # Reports of earlier versions lack the fields that have a default.
-        values = {
-            f.name: data[f.name]
-            for f in fields(cls)
-            if f.name in data or (f.default is MISSING and f.default_factory is MISSING)
-        }
+        values = {each.name: data[each.name] for each in fields(cls) if each.name in data}
         for name in {"models", "regions", "tiers", "notes", "assumptions"} & values.keys():
             values[name] = tuple(values[name])
         values["reject_samples"] = tuple(Reject(*sample) for sample in data["reject_samples"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 import polars as pl
@@ -14,7 +14,7 @@ from planner.errors import IngestError
 from planner.inputs.ingest import clock, outcomes
 from planner.inputs.ingest.checks import Names, labels, numbers, token_counts
 from planner.inputs.ingest.columns import RequestLayout, request_layout
-from planner.inputs.ingest.consistency import HOUR_NS, Evidence, stray_bounds
+from planner.inputs.ingest.consistency import HOUR_NS, stray_bounds
 from planner.inputs.ingest.file_content import Content, Reading, read_times
 from planner.inputs.ingest.names import compact_name
 from planner.inputs.ingest.options import AUTO, LABELS
@@ -74,36 +74,7 @@ def read_request_file(reading: Reading, *, answers: bool = True) -> Content:
             )
         ids = None
     when = reading.clock(layout.arrival, layout.arrival_unit)
-    # Counters of one table grow together, so the one that grows least decides.
-    counted = [numbers(expression.series(table.probe))[0] for expression in layout.tokens.values()]
-    totals = min(counted, key=lambda values: (np.diff(values) > 0).mean() if values.size > 1 else 0)
-    evidence = Evidence(
-        reading.name,
-        before=totals[:-1],
-        after=totals[1:],
-        unit_stated=reading.options.format != AUTO
-        or format.connector is not None
-        or "arrival" in reading.options.mapping,
-    )
-    reading.check(("growing_tokens",), evidence)
-    if layout.weight and "sample_rate" not in layout.fields and not reading.options.sample:
-        weights = numbers(table.probe[layout.weight])[0]
-        reading.check(("row_weights",), replace(evidence, column=layout.weight, values=weights))
-    if layout.total and "input_tokens" not in reading.options.mapping:
-        prompts, answered = (
-            numbers(layout.tokens[f].series(table.probe))[0]
-            for f in ("input_tokens", "output_tokens")
-        )
-        beyond = numbers(layout.total.series(table.probe))[0] - prompts
-        column = str(layout.tokens["input_tokens"])
-        totals_of = replace(evidence, column=column, values=answered, after=beyond)
-        reading.check(("token_totals",), totals_of)
-    if session := layout.fields.get("session"):
-        answers_of = pl.Series(numbers(layout.tokens["output_tokens"].series(table.probe))[0])
-        turns = pl.DataFrame({"session": table.probe[session], "after": answers_of})
-        turns = turns.with_columns(before=pl.col("after").shift(1).over("session")).drop_nulls()
-        pair = replace(evidence, before=turns["before"].to_numpy(), after=turns["after"].to_numpy())
-        reading.check(("growing_tokens",), pair)
+    _check_tokens(reading, layout)
     if reading.options.filter is None:
         _check_repeats(reading, layout, when)
         _check_times(reading, when)
@@ -118,6 +89,32 @@ def read_request_file(reading: Reading, *, answers: bool = True) -> Content:
     return reader.finish()
 
 
+def _check_tokens(reading: Reading, layout: RequestLayout) -> None:
+    """Check the tokens of the first rows for counters, totals and rows of several requests."""
+    probe, options = reading.table.probe, reading.options
+    stated = options.format != AUTO or reading.format.connector is not None
+    stated |= "arrival" in options.mapping
+    counted = {field: each.values(probe) for field, each in layout.tokens.items()}
+    # Counters of one table grow together, so the one that grows least decides.
+    least = min(counted.values(), key=lambda values: (np.diff(values) > 0).sum())
+    reading.check("growing_tokens", before=least[:-1], after=least[1:], unit_stated=stated)
+    answers = counted["output_tokens"]
+    if session := layout.fields.get("session"):
+        turns = pl.DataFrame({"session": probe[session], "after": answers})
+        turns = turns.with_columns(before=pl.col("after").shift(1).over("session")).drop_nulls()
+        before, after = turns["before"].to_numpy(), turns["after"].to_numpy()
+        reading.check("growing_tokens", before=before, after=after, unit_stated=stated)
+    if layout.weight and "sample_rate" not in layout.fields and not options.sample:
+        weights = numbers(probe[layout.weight])[0]
+        reading.check("row_weights", column=layout.weight, values=weights, unit_stated=stated)
+    if layout.total and "input_tokens" not in options.mapping:
+        beyond = layout.total.values(probe) - counted["input_tokens"]
+        column = str(layout.tokens["input_tokens"])
+        reading.check(
+            "token_totals", column=column, values=answers, after=beyond, unit_stated=stated
+        )
+
+
 def _check_repeats(reading: Reading, layout: RequestLayout, when: clock.Clock) -> None:
     probe, column = reading.table.probe, layout.fields.get("request_id")
     prompt = layout.tokens["input_tokens"].columns
@@ -127,38 +124,35 @@ def _check_repeats(reading: Reading, layout: RequestLayout, when: clock.Clock) -
     if column:
         rows = probe.filter(probe[column].is_not_null()).with_row_index("row")
         if status := layout.fields.get("status"):  # failed attempts without an answer are no load
-            answers = numbers(layout.tokens["output_tokens"].series(rows))[0]
+            answers = layout.tokens["output_tokens"].values(rows)
             rows = rows.filter(~outcomes.failed(rows[status], status) | (answers > 0))
         same = rows.group_by(column, *prompt).agg("row")
         again = same.filter(pl.col("row").list.len() > 1)
         share = again["row"].list.len().sum() / max(1, rows.height)
         times = rows.select(column, *layout.arrival).unique()
         texts = rows.select(column, *prompt, *layout.tokens["output_tokens"].columns).unique()
-        evidence = Evidence(
-            reading.name,
-            column,
+        reading.check(
+            "repeated_ids",
+            column=column,
             repeats=times.height - times[column].n_unique(),
-            parts=share >= MOST and (times.height > same.height or texts.height > same.height),
+            parts=share >= MOST and max(times.height, texts.height) > same.height,
             events=_event_values(rows.drop(layout.tokens["output_tokens"].columns), column),
         )
-        reading.check(("repeated_ids",), evidence)
     elif when.kind == UTC and len(layout.arrival) == 1 and not layout.fields.get("session"):
         ns = clock.read(probe, when).ns
         exact = (ns % clock.UNITS_NS["s"] != 0).mean() > 1 - MOST
         flat = probe.select(~selectors.nested())
         repeats = flat.height - flat.n_unique()
         exact |= flat.n_unique() >= FEW_ROWS and bool(flat.is_duplicated().all())
-        evidence = Evidence(reading.name, layout.arrival[0], repeats=repeats if exact else 0)
-        reading.check(("repeated_rows",), evidence)
+        reading.check("repeated_rows", column=layout.arrival[0], repeats=repeats if exact else 0)
 
 
 def _check_times(reading: Reading, when: clock.Clock) -> None:
     """Check the first rows for times that many of them share."""
     if when.kind == UTC:
         times = clock.read(reading.table.probe, when)
-        ns = times.ns[~np.any([times.ns < 0, *times.refused.values()], axis=0)]
-        evidence = Evidence(reading.name, when.columns[0], times_ns=ns)
-        reading.check(("coarse_times",), evidence)
+        ns = times.ns[times.good & (times.ns >= 0)]
+        reading.check("coarse_times", column=when.columns[0], times_ns=ns)
 
 
 def _check_nesting(reading: Reading, layout: RequestLayout) -> None:
@@ -168,15 +162,13 @@ def _check_nesting(reading: Reading, layout: RequestLayout) -> None:
     ids = next((named[name] for name in SPANS if name in named), None)
     if parent is None or ids is None:
         return
-    prompt = pl.Series("own", numbers(layout.tokens["input_tokens"].series(probe))[0])
-    rows = probe.select(pl.col(ids).alias("id"), pl.col(parent).alias("parent")).with_columns(
-        prompt
-    )
+    own = pl.Series(layout.tokens["input_tokens"].values(probe))
+    rows = pl.DataFrame({"id": probe[ids], "parent": probe[parent], "own": own})
     below = rows.group_by("parent").agg(pl.col("own").fill_nan(0).sum().alias("below"))
     pairs = rows.join(below, left_on="id", right_on="parent").filter(pl.col("below") > 0)
     equal = ((pairs["own"] - pairs["below"]).abs() <= 0.01 * pairs["below"]).mean()
     sums = pairs.height >= FEW_SPANS and isinstance(equal, float) and equal > 1 - MOST
-    reading.check(("nested_rows",), Evidence(reading.name, parent, parts=sums))
+    reading.check("nested_rows", column=parent, parts=sums)
 
 
 def _event_values(rows: pl.DataFrame, ids: str) -> tuple[tuple[str, str], ...]:
@@ -206,10 +198,9 @@ def _check_latency(reading: Reading, when: clock.Clock) -> None:
     unit_s = clock.UNITS_NS[clock.unit_of(named[0]) or "s"] / 1e9
     latency = numbers(probe[named[0]])[0] * unit_s
     times = clock.read(probe, when)
-    good = ~np.any([~np.isfinite(latency), *times.refused.values()], axis=0)
+    good = times.good & np.isfinite(latency)
     start = (times.ns[good] - times.ns.min(initial=2**62)) / 1e9
-    evidence = Evidence(reading.name, named[0], numbers=start, latency_s=latency[good])
-    reading.check(("latency_gaps",), evidence)
+    reading.check("latency_gaps", column=named[0], numbers=start, latency_s=latency[good])
 
 
 class _Reader:
@@ -221,10 +212,8 @@ class _Reader:
         self._conditions = reading.conditions()
         # A caller's filter replaces what is left out by itself.
         self._automatic = reading.options.filter is None
-        fields = dict(layout.fields)
-        if not self._automatic:
-            for name in ("cache_hit", "request_id"):
-                fields.pop(name, None)
+        ignored = () if self._automatic else ("cache_hit", "request_id")
+        fields = {name: column for name, column in layout.fields.items() if name not in ignored}
         self._fields = fields
         self.columns = [c for f, c in fields.items() if f != "hash_ids"]
         # Turns are linked by the session, or by the request before them.
@@ -238,9 +227,8 @@ class _Reader:
         self.totals = _Totals()
         self._order = clock.Order()
         # Time of the last turn of each session, for files whose turns state delays.
-        self._begun = pl.DataFrame(
-            schema={fields.get("session", ""): pl.String, "time": pl.Float64}
-        )
+        session = fields.get("session", "")
+        self._begun = pl.DataFrame(schema={session: pl.String, "time": pl.Float64})
         self._seen: list[tuple[int, int, IntArray]] = []  # first and last time, hashes of ids
 
     def _think_unit_s(self) -> float:
@@ -252,15 +240,13 @@ class _Reader:
         column, probe = self._think or "", self._reading.table.probe
         unit = clock.unit_of(column) or next(iter(self._clock.units), None)
         if unit is None:
-            turn = self._fields[self._links[0]]
-            times = clock.read(probe, self._clock).ns / 1e9
-            frame = pl.DataFrame({"turn": probe[turn].cast(pl.String), "at": times}).with_columns(
-                pl.Series("think", numbers(probe[column])[0])
-            )
-            frame = frame.with_columns(pl.col("at").diff().over("turn").alias("gap"))
-            frame = frame.filter(pl.col("gap").is_not_null() & (pl.col("think") > 0))
-            fits = (frame["think"] <= frame["gap"]).mean()
-            unit = "ms" if frame.height and isinstance(fits, float) and fits < 0.5 else "s"
+            turn = probe[self._fields[self._links[0]]].cast(pl.String)
+            at, think = clock.read(probe, self._clock).ns / 1e9, numbers(probe[column])[0]
+            frame = pl.DataFrame({"turn": turn, "at": at, "think": think})
+            frame = frame.with_columns(gap=pl.col("at").diff().over("turn"))
+            frame = frame.filter(pl.col("gap").is_not_null(), pl.col("think") > 0)
+            too_long = (frame["think"] > frame["gap"]).to_numpy()
+            unit = "ms" if too_long.size and too_long.mean() > 0.5 else "s"
         self._reading.findings["delays"] = (
             f"A turn comes at least its {column} ({unit}) after the answer before it."
         )
@@ -278,18 +264,16 @@ class _Reader:
         bad = self._reading.tally.refuse([times.refused, *refused], batch)
         totals.offsets |= times.offsets
         ns, lines = times.ns, batch.lines
-        again = self._repeated_rows(frame, ns, bad)
-        if again is not None:
-            self._reading.tally.leave_out(
-                RefusedRows(REPEATED, lines, batch.text).only(again.tolist())
-            )
-            bad = again if bad is None else bad | again
+        again = self._repeated_rows(frame, ns, ~bad)
+        if again.any():
+            self._reading.tally.leave_out(batch.refused(REPEATED, again))
+            bad |= again
         self._reading.tally.close_batch()
-        if bad is not None:
-            ns, frame, lines = ns[~bad], frame.filter(~bad), lines[~bad]
-            tokens = {name: values[~bad] for name, values in tokens.items()}
+        kept = np.flatnonzero(~bad)
+        if bad.any():
+            ns, frame, lines = ns[kept], frame.filter(~bad), lines[kept]
+            tokens = {name: values[kept] for name, values in tokens.items()}
         if ns.size:
-            kept = np.arange(ns.size) if bad is None else np.flatnonzero(~bad)
             ends = [
                 (int(ns[i]), int(lines[i]), batch.text(int(kept[i])))
                 for i in (int(ns.argmin()), int(ns.argmax()))
@@ -331,19 +315,13 @@ class _Reader:
         """Return the rows that pass the filter and put load on a GPU."""
         batch = self._reading.kept(batch, self._conditions)
         if self._automatic and (column := self._fields.get("cache_hit")):
-            batch = self._reading.without(
-                batch, outcomes.cache_hits(batch.frame[column]), f"{CACHED} ({column})"
-            )
-        column = self._fields.get("status")
-        if column is None:
-            return batch
-        status = batch.frame[column]
-        answer = numbers(self._layout.tokens["output_tokens"].series(batch.frame))[0]
-        if self._automatic:
-            failed = outcomes.failed(status, column) & ~(answer > 0)
-            batch = self._reading.without(
-                batch, failed, f"failed request without an answer ({column})"
-            )
+            hits = outcomes.cache_hits(batch.frame[column])
+            batch = self._reading.without(batch, hits, f"{CACHED} ({column})")
+        if self._automatic and (column := self._fields.get("status")):
+            answer = self._layout.tokens["output_tokens"].values(batch.frame)
+            failed = outcomes.failed(batch.frame[column], column) & ~(answer > 0)
+            reason = f"failed request without an answer ({column})"
+            batch = self._reading.without(batch, failed, reason)
         return batch
 
     def _tokens(
@@ -355,42 +333,35 @@ class _Reader:
             layout["input_tokens"].series(frame), "input tokens", limit, "input tokens zero"
         )
         answers = layout["output_tokens"].series(frame)
-        ended = self._cancelled_rows(frame)
-        if ended is not None and ended.any():
-            empty = answers.is_null()
-            if answers.dtype == pl.String:
-                empty = empty | (answers.str.strip_chars() == "")
-            zero: object = "0" if answers.dtype == pl.String else 0
-            answers = answers.set(pl.Series(ended) & empty, zero)
+        if (ended := self._cancelled_rows(frame)).any():
+            text = answers.dtype == pl.String
+            empty = answers.is_null() | ((answers.str.strip_chars() == "") if text else False)
+            answers = answers.set(pl.Series(ended) & empty, "0" if text else 0)
         answer, bad_out = token_counts(answers, "output tokens", limit)
         tokens = {"input_tokens": prompt, "output_tokens": answer}
         for name, whole in PARTS_OF_TOKENS.items():
             if name in layout:
-                part = np.nan_to_num(numbers(layout[name].series(frame))[0], posinf=0.0, neginf=0.0)
+                part = np.nan_to_num(layout[name].values(frame), posinf=0.0, neginf=0.0)
                 tokens[name] = np.clip(part, 0, tokens[whole]).astype(np.int64)
         return tokens, [bad_in, bad_out]
 
-    def _cancelled_rows(self, frame: pl.DataFrame) -> BoolArray | None:
-        """Return the cancelled requests; None without a column that shows it."""
+    def _cancelled_rows(self, frame: pl.DataFrame) -> BoolArray:
+        """Return the cancelled requests; none without a column that shows it."""
         column = self._fields.get("status")
-        return None if column is None else outcomes.cancelled(frame[column], column)
+        none = np.zeros(frame.height, np.bool_)
+        return outcomes.cancelled(frame[column], column) if column else none
 
-    def _repeated_rows(
-        self, frame: pl.DataFrame, ns: IntArray, bad: BoolArray | None
-    ) -> BoolArray | None:
-        """Return the rows that repeat the id and time of an earlier row, or None.
+    def _repeated_rows(self, frame: pl.DataFrame, ns: IntArray, good: BoolArray) -> BoolArray:
+        """Return the good rows that repeat the id and time of an earlier row.
 
         Only rows of overlapping times are compared, so that a long sorted file costs nothing.
         """
-        column = self._fields.get("request_id")
+        column, again = self._fields.get("request_id"), np.zeros(ns.size, dtype=np.bool_)
         if column is None or not ns.size:
-            return None
+            return again
         ids = frame[column]
         key = pl.DataFrame({"id": ids, "ns": ns}).hash_rows(seed=0).to_numpy().view(np.int64)
-        usable = (
-            ids.is_not_null().to_numpy() if bad is None else ids.is_not_null().to_numpy() & ~bad
-        )
-        again = np.zeros(ns.size, dtype=np.bool_)
+        usable = ids.is_not_null().to_numpy() & good
         if (np.diff(ns) <= 0).any():  # rows at one time, or out of order
             again = ~pl.Series(key).is_first_distinct().to_numpy() & usable
         first, last = int(ns[usable].min(initial=2**62)), int(ns[usable].max(initial=-1))
@@ -400,7 +371,7 @@ class _Reader:
                 again |= (hashes[place] == key) & usable
         if usable.any():
             self._seen.append((first, last, np.sort(key[usable])))
-        return again if again.any() else None
+        return again
 
     def _count(self, ns: IntArray, frame: pl.DataFrame, tokens: dict[str, IntArray]) -> None:
         totals = self.totals
@@ -408,10 +379,9 @@ class _Reader:
             totals.tokens[name] = totals.tokens.get(name, 0) + int(values.sum())
         empty = tokens["output_tokens"] == 0
         if empty.any():
-            ended = self._cancelled_rows(frame)
-            stopped = empty if ended is None else empty & ended
-            totals.cancelled += 0 if ended is None else int(stopped.sum())
-            totals.unanswered += int((empty if ended is None else empty & ~ended).sum())
+            ended = empty & self._cancelled_rows(frame)
+            totals.cancelled += int(ended.sum())
+            totals.unanswered += int((empty & ~ended).sum())
         for hour, count in pl.Series(ns // HOUR_NS).value_counts().iter_rows():
             totals.hours[hour] = totals.hours.get(hour, 0) + count
         if column := self._fields.get("sample_rate"):
@@ -461,23 +431,22 @@ class _Reader:
         """Return a label column: the caller's fixed label, the file's column, or null."""
         constant = self._reading.options.constant(label)
         column = self._layout.fields.get(label)
-        if constant is not None or column is None:
-            values = pl.Series(label, [constant], dtype=pl.String)
-            if constant is not None:
-                self.names[label].add(values)
-            return values.new_from_index(0, frame.height)
-        values = labels(frame[column])
-        self.names[label].add(values)
-        return values.alias(label)
+        if constant is None and column is not None:
+            values = labels(frame[column])
+            self.names[label].add(values)
+            return values.alias(label)
+        values = pl.Series(label, [constant], dtype=pl.String)
+        if constant is not None:
+            self.names[label].add(values)
+        return values.new_from_index(0, frame.height)
 
     def finish(self) -> Content:
         """Sort all parts by arrival, remove rows with a wrong clock, and return the content."""
         totals, reading = self.totals, self._reading
-        evidence = Evidence(reading.name, self._clock.columns[0], self._clock, hours=totals.hours)
-        reading.check(("clock_change", "twelve_hours", "stray_clocks"), evidence)
-        bounds = stray_bounds(totals.hours)
+        facts = {"column": self._clock.columns[0], "clock": self._clock, "hours": totals.hours}
+        reading.check("clock_change", "twelve_hours", "stray_clocks", **facts)
         low_s, high_s = -np.inf, np.inf
-        if bounds is not None:
+        if (bounds := stray_bounds(totals.hours)) is not None:
             low_s = (bounds[0] * HOUR_NS - totals.first_ns) / 1e9
             high_s = ((bounds[1] + 1) * HOUR_NS - totals.first_ns) / 1e9
             self._remove_stray_rows(low_s, high_s)
@@ -498,8 +467,7 @@ class _Reader:
             columns=self._layout.columns,
             notes=self._notes(),
             extras={
-                "cached_tokens": totals.tokens.get("cached_tokens"),
-                "reasoning_tokens": totals.tokens.get("reasoning_tokens"),
+                **{name: totals.tokens.get(name) for name in PARTS_OF_TOKENS},
                 "cancelled": totals.cancelled,
                 "unanswered": totals.unanswered,
                 "sample": self._sample(),
@@ -537,11 +505,8 @@ class _Reader:
 
     def _sample(self) -> float:
         """Return n if the file samples one in n requests; 1 for all requests."""
-        stated = self._reading.options.one_in
-        if stated is not None:
-            return stated
-        totals = self.totals
-        return max(1.0, totals.weight / totals.accepted) if totals.weight else 1.0
+        totals, stated = self.totals, self._reading.options.one_in
+        return stated or max(1.0, totals.weight / totals.accepted)
 
     def _notes(self) -> tuple[str, ...]:
         totals = self.totals

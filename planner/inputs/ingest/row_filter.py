@@ -8,7 +8,7 @@ evaluated as code. Words compare without case. An empty cell equals nothing, so 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -44,16 +44,14 @@ class Condition:
 
     def keeps(self, series: pl.Series) -> BoolArray:
         text = series.cast(pl.String, strict=False).str.strip_chars()
-        number = text.cast(pl.Float64, strict=False)
+        amounts = text.cast(pl.Float64, strict=False)
         if self.values:
             words = [value.lower() for value in self.values]
-            matching = text.str.to_lowercase().is_in(words)
-            numbers = [value for word in words if (value := _number(word)) is not None]
-            if numbers:
-                matching = matching | number.is_in(numbers)
+            numbers = [value for word in words if (value := number(word)) is not None]
+            matching = text.str.to_lowercase().is_in(words) | amounts.is_in(numbers)
         else:
             ends: Literal["none", "both"] = "none" if self.strict else "both"
-            matching = number.is_between(self.low, self.high, closed=ends)
+            matching = amounts.is_between(self.low, self.high, closed=ends)
         mask = np.asarray(matching.fill_null(False).to_numpy(), dtype=np.bool_)
         return ~mask if self.negated else mask
 
@@ -94,7 +92,8 @@ def _condition(match: re.Match[str]) -> Condition:
     return Condition(column, (), high=bound, strict=strict)
 
 
-def _number(text: str) -> float | None:
+def number(text: str) -> float | None:
+    """Return the number that a text is; None for another text."""
     try:
         return float(text)
     except ValueError:
@@ -103,21 +102,20 @@ def _number(text: str) -> float | None:
 
 def _bound(text: str) -> float:
     """Return the bound of a range as a number; raise IngestError if it is none."""
-    number = _number(text)
-    if number is None:
+    bound = number(text)
+    if bound is None:
         raise IngestError(f"where: {text!r} is no number; ranges need numbers.")
-    return number
+    return bound
 
 
-def columns_of(conditions: Sequence[Condition], columns: Sequence[str], name: str) -> list[str]:
-    """Return the columns that the conditions use; raise IngestError for an unknown column."""
+def check_columns(conditions: Iterable[Condition], columns: Sequence[str], name: str) -> None:
+    """Raise IngestError for a condition on a column that a file lacks."""
     for condition in conditions:
         if condition.column not in columns:
             raise IngestError(
                 f"{name} has no column {condition.column!r} to filter by (where); its columns are "
                 f"{', '.join(column[:40] for column in columns[:20])}."
             )
-    return [condition.column for condition in conditions]
 
 
 def condition_text(condition: Condition) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,9 +27,9 @@ class RefusedRows:
     lines: IntArray
     text: Callable[[int], str]
 
-    def only(self, mask: Sequence[bool]) -> RefusedRows:
+    def only(self, mask: BoolArray) -> RefusedRows:
         """Return the fault for only the rows in ``mask``."""
-        rows = np.flatnonzero(np.asarray(mask, dtype=np.bool_))
+        rows = np.flatnonzero(mask)
         return RefusedRows(self.reason, self.lines[rows], lambda i: self.text(int(rows[i])))
 
 
@@ -45,6 +45,10 @@ class Batch:
     lines: IntArray
     text: Callable[[int], str]
     faults: tuple[RefusedRows, ...] = ()
+
+    def refused(self, reason: str, mask: BoolArray) -> RefusedRows:
+        """Return the rows in ``mask``, refused for a reason."""
+        return RefusedRows(reason, self.lines, self.text).only(mask)
 
     def only(self, mask: BoolArray) -> Batch:
         """Return only the rows in ``mask``, without the faults."""

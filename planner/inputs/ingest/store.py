@@ -41,6 +41,7 @@ STORED = "A stored file of the trace"
 AGAIN = "send the file of this trace again, or restore a backup"
 MAX_BINS = 20_000_000  # of all series of one trace, 24 bytes each
 COLUMNS = ("arrival_s", "input_tokens", "output_tokens", *LABELS)
+HASHES = ("hash_ids", "hash_offsets")
 SESSION = "session"
 THINK = "think_s"
 TOKENS = ("input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens")
@@ -115,25 +116,18 @@ def read_report(store_dir: Path | str) -> IngestReport:
 
 def write_demand(folder: Path, grids: Sequence[Grid]) -> None:
     """Write every bin of every series; gaps are null."""
-    bins = [grid.bins for grid in grids]
-
-    def repeated(label: str) -> pl.Series:
-        names = pl.Series([grid.identity[label] for grid in grids], dtype=pl.String)
-        return names.gather(np.repeat(np.arange(len(grids)), bins))
-
     starts_ns = [grid.start_ns + np.arange(grid.bins) * grid.bin_ns for grid in grids]
-    amounts = {
-        field: pl.Series(np.concatenate([grid.amounts[field] for grid in grids])).fill_nan(None)
-        for field in AMOUNTS
-    }
-    pl.DataFrame(
-        {
-            "series": repeated("name"),
-            **{label: repeated(label) for label in LABELS},
-            "bin_start_s": np.concatenate(starts_ns) / 1e9,
-            **amounts,
-        }
-    ).write_parquet(folder / DEMAND)
+    series = np.repeat(np.arange(len(grids)), [grid.bins for grid in grids])
+    columns = {"bin_start_s": pl.Series(np.concatenate(starts_ns) / 1e9)}
+    for field in AMOUNTS:
+        amounts = np.concatenate([grid.amounts[field] for grid in grids])
+        columns[field] = pl.Series(amounts).fill_nan(None)
+    for column, label in (("series", "name"), *zip(LABELS, LABELS, strict=True)):
+        names = pl.Series([grid.identity[label] for grid in grids], dtype=pl.String)
+        columns[column] = names.gather(series)
+    pl.DataFrame(columns).select("series", *LABELS, "bin_start_s", *AMOUNTS).write_parquet(
+        folder / DEMAND
+    )
 
 
 def write_lengths(folder: Path, lengths: pl.DataFrame) -> None:
@@ -146,14 +140,10 @@ def _lengths_of(store_dir: Path | str) -> dict[tuple[str, str], FloatArray]:
     store = Path(store_dir)
     if not (store / LENGTHS).is_file():
         return {}
-    lengths, keys = number_keys(pl.read_parquet(store / LENGTHS), ["series", "field"])
-    lengths = lengths.sort("number", maintain_order=True)
-    tokens = _read_only(lengths["tokens"].to_numpy(writable=True))
-    edges = np.searchsorted(lengths["number"].to_numpy(), np.arange(1, keys.height))
-    parts = np.split(tokens, edges)
-    names = keys.select("series", "field").iter_rows()
+    parts = pl.read_parquet(store / LENGTHS).partition_by("series", "field", as_dict=True)
     return {
-        (str(series), str(field)): part for (series, field), part in zip(names, parts, strict=True)
+        (str(series), str(field)): _read_only(part["tokens"].to_numpy(writable=True))
+        for (series, field), part in parts.items()
     }
 
 
@@ -208,28 +198,24 @@ def read_requests(store_dir: Path | str, columns: Sequence[str] | None = None) -
     chosen = tuple(COLUMNS if columns is None else columns)
     if unknown := set(chosen) - {*COLUMNS, *TOKENS, "hash_ids", SESSION, THINK}:
         raise IngestError(f"Stored requests have no column {min(unknown)}.")
-    stored_columns = scan.collect_schema().names()
-    read_separately = {"hash_ids", SESSION}
-    asked_for = [
-        column for column in chosen if column in stored_columns and column not in read_separately
-    ]
-    read, names = _read(store_dir, asked_for, report)
-    ids = None
-    if "hash_ids" in chosen and "hash_ids" in stored_columns:
+    known = [column for column in chosen if column in scan.collect_schema().names()]
+    plain = [column for column in known if column not in ("hash_ids", SESSION)]
+    read, names = _read(store_dir, plain, report)
+    if "hash_ids" in known:
         ids = scan.select("hash_ids").collect()["hash_ids"]
+        lengths = ids.list.len().fill_null(0).to_numpy().astype(np.int64)
+        read["hash_offsets"] = _read_only(np.concatenate(([0], np.cumsum(lengths))))
+        flat = ids.drop_nulls().explode(empty_as_null=False)
+        read["hash_ids"] = _read_only(flat.to_numpy())
     return RequestColumns(
         start_s=report.start_s,
         clock=report.clock,
         provenance=report.provenance,
+        session=stored_sessions(scan) if SESSION in chosen else None,
         models=names["model"],
         regions=names["region"],
         tiers=names["tier"],
-        hash_ids=None
-        if ids is None
-        else _read_only(ids.drop_nulls().explode(empty_as_null=False).to_numpy()),
-        hash_offsets=None if ids is None else _offsets(ids),
-        session=stored_sessions(scan) if SESSION in chosen else None,
-        **{name: read.get(name) for name in (*COLUMNS, "cached_tokens", THINK)},
+        **{name: read.get(name) for name in (*COLUMNS, "cached_tokens", THINK, *HASHES)},
     )
 
 
@@ -307,11 +293,6 @@ def _read(
     return {name: _read_only(column) for name, column in out.items()}, names
 
 
-def _offsets(ids: pl.Series) -> IntArray:
-    lengths = ids.list.len().fill_null(0).to_numpy().astype(np.int64)
-    return _read_only(np.concatenate(([0], np.cumsum(lengths))))
-
-
 def _read_only(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
     values.setflags(write=False)
     return values
@@ -335,9 +316,11 @@ def read_demand(store_dir: Path | str) -> list[DemandColumns]:
     if not frame["number"].is_sorted():
         frame = frame.sort("number", maintain_order=True)
     edges = np.searchsorted(frame["number"].to_numpy(), np.arange(series.height + 1))
-    # A store of an earlier version may lack a column.
+    # A store of an earlier version may lack a column. A sample counts one in several requests.
     amounts = {
-        field: _amount(frame[field], report.sample) for field in AMOUNTS if field in frame.columns
+        field: _read_only(frame[field].fill_null(np.nan).to_numpy(writable=True) * report.sample)
+        for field in AMOUNTS
+        if field in frame.columns
     }
     counted = {
         field: np.logical_or.reduceat(~np.isnan(values), edges[:-1])
@@ -347,12 +330,7 @@ def read_demand(store_dir: Path | str) -> list[DemandColumns]:
     lengths = _lengths_of(store_dir)
     return [
         DemandColumns(
-            name=name,
-            model=model,
-            region=region,
-            tier=tier,
-            start_s=starts[i],
-            bin_s=report.bin_s,
+            name, model, region, tier, starts[i], report.bin_s,
             requests=amounts["requests"][edges[i] : edges[i + 1]],
             **{
                 field: amounts[field][edges[i] : edges[i + 1]] if counted[field][i] else None
@@ -363,12 +341,7 @@ def read_demand(store_dir: Path | str) -> list[DemandColumns]:
             output_lengths=lengths.get((name, "output_tokens")),
         )
         for i, (name, model, region, tier) in enumerate(series.select(keys).iter_rows())
-    ]
-
-
-def _amount(values: pl.Series, one_in: float) -> FloatArray:
-    """Return amounts as an array, multiplied by ``one_in`` (the file samples one in that many)."""
-    return _read_only(values.fill_null(np.nan).to_numpy(writable=True) * one_in)
+    ]  # fmt: skip
 
 
 def label_code(report: IngestReport) -> pl.Expr:
@@ -384,15 +357,17 @@ def label_code(report: IngestReport) -> pl.Expr:
     return code
 
 
-def labels_of(report: IngestReport, codes: IntArray) -> list[tuple[str | None, ...]]:
+def labels_of(
+    report: IngestReport, codes: IntArray
+) -> list[tuple[str | None, str | None, str | None]]:
     """Return model, region and tier of each code; None for a missing label."""
-    models, regions, tiers = _label_names(report).values()
-    of_pair, tier = np.divmod(codes, len(tiers))
-    model, region = np.divmod(of_pair, len(regions))
-    return [
-        (models[m] or None, regions[r] or None, tiers[t] or None)
-        for m, r, t in zip(model.tolist(), region.tolist(), tier.tolist(), strict=True)
-    ]
+    names = list(_label_names(report).values())
+    places = np.unravel_index(codes, [len(each) for each in names])
+    columns = (
+        [label_names[place] or None for place in label_places.tolist()]
+        for label_names, label_places in zip(names, places, strict=True)
+    )
+    return list(zip(*columns, strict=True))
 
 
 def _label_names(report: IngestReport) -> dict[str, tuple[str, ...]]:
@@ -440,23 +415,17 @@ def bin_requests(store_dir: Path | str, bin_s: float) -> list[DemandColumns]:
     codes, row = np.unique(sums["place"].to_numpy() // bins, return_inverse=True)
     if bins * len(codes) > MAX_BINS:
         raise _too_many_bins(bins * len(codes), bin_s)
-    amounts: dict[str, FloatArray] = {}
-    for field in AMOUNTS[:3]:
-        values = np.zeros((len(codes), bins))
+    amounts = np.zeros((3, len(codes), bins))
+    for values, field in zip(amounts, AMOUNTS, strict=False):
         values[row, sums["place"].to_numpy() % bins] = sums[field].to_numpy() * report.sample
-        amounts[field] = _read_only(values)
+    amounts.setflags(write=False)
     keys = labels_of(report, codes)
     order = sorted(range(len(keys)), key=lambda i: [(name is not None, name) for name in keys[i]])
+    start_s = first * width / 1e9
     return [
         DemandColumns(
-            name=" / ".join(name for name in keys[i] if name) or report.trace,
-            model=keys[i][0],
-            region=keys[i][1],
-            tier=keys[i][2],
-            start_s=first * width / 1e9,
-            bin_s=bin_s,
-            **{field: values[i] for field, values in amounts.items()},
-            total_tokens=None,
+            " / ".join(name for name in keys[i] if name) or report.trace,
+            *keys[i], start_s, bin_s, amounts[0, i], amounts[1, i], amounts[2, i], None,
         )
         for i in order
-    ]
+    ]  # fmt: skip

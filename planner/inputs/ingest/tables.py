@@ -211,9 +211,7 @@ def _sample(head: bytes, complete: bool, name: str, quoted: bool) -> blocks.Reco
     if not head.strip() and complete:
         raise IngestError(f"{name} holds no row. Export it again.")
     if complete:
-        # Every block is read, so that an open quote is refused.
-        whole = list(blocks.record_blocks([head], name=name, size=len(head) + 1, quoted=quoted))
-        return blocks.records(whole[0], quoted=quoted)
+        return blocks.all_records(head, name, quoted=quoted)
     cut = blocks.whole_records(head, quoted)
     if cut == 0 or not head[:cut].strip():
         raise IngestError(
@@ -340,9 +338,9 @@ class ParquetTable:
                 frame = frame.with_columns(pl.col(ids).cast(pl.List(pl.Int64), strict=False))
             text = _row_text(frame)
             if ids and (bad := has_null_id(frame[ids])).any():
-                fault = RefusedRows(BAD_IDS, lines, text).only(bad.tolist())
-                good_rows = frame.filter(~bad)
-                yield Batch(good_rows, lines[~bad], _row_text(good_rows), (fault,))
+                fault = RefusedRows(BAD_IDS, lines, text).only(bad)
+                frame, lines = frame.filter(~bad), lines[~bad]
+                yield Batch(frame, lines, _row_text(frame), (fault,))
                 continue
             yield Batch(frame, lines, text)
 

@@ -7,18 +7,28 @@ is: prefill plus decode time equals the end-to-end time in one reading only.
 
 from __future__ import annotations
 
-import csv
-import io
 import re
+from collections.abc import Mapping, Sequence
 
 import numpy as np
+import polars as pl
 
 from planner.errors import IngestError
+from planner.inputs.ingest import blocks
 from planner.inputs.ingest.benchmarks import requests
 from planner.inputs.ingest.benchmarks.requests import arrival_column, arrivals_s
-from planner.inputs.ingest.benchmarks.results import CLOSED, Facts, facts_of_log, statistic_of
-from planner.inputs.ingest.names import DECLARED, SYNONYMS, check_names, compact_name
-from simulation.arrays import FloatArray
+from planner.inputs.ingest.benchmarks.results import (
+    CLOSED,
+    Facts,
+    facts_of_log,
+    statistic_of,
+    unread_note,
+)
+from planner.inputs.ingest.checks import numbers as numbers_of
+from planner.inputs.ingest.csv_text import batch, read_header
+from planner.inputs.ingest.names import DECLARED, SYNONYMS, compact_name
+from planner.inputs.ingest.rows import Batch
+from simulation.arrays import FloatArray, IntArray
 from simulation.performance.rows import BenchmarkRows, benchmark_rows
 
 COLUMNS: dict[str, tuple[str, ...]] = {  # field to its names; the first is documented
@@ -32,30 +42,77 @@ TIMES = ("prefill", "ttft", "tbt", "e2e")
 TEXTS = ("model", "gpu", "precision")
 WHOLE = ("isl", "osl", "batch", "tp", "dp")  # sizes of at least 1
 SCALE = {"ms": 1e-3, "s": 1.0, "us": 1e-6}
+_UNITS = {
+    "splitwise": dict.fromkeys(TIMES, "ms"),
+    "sageserve": dict.fromkeys(TIMES, "s"),
+    "wva": {"tbt": "ms"},
+}
 OF_REQUESTS = ("isl", "osl", "ttft_s", "tbt_s", "e2e_s")  # required in a log of requests
 SPLITWISE = ("prompt_size", "batch_size", "token_size", "prompt_time", "token_time", "e2e_time")
 
 
-def csv_rows(text: str, name: str, format: str) -> tuple[str, BenchmarkRows, list[str], Facts]:
-    """Return the format, rows, notes and facts of a CSV with a header line."""
-    header, records = _read(text, name)
-    fields, units = _columns(header, name)
+def csv_rows(table: Batch, name: str, format: str) -> tuple[str, BenchmarkRows, list[str], Facts]:
+    """Return the format, rows, notes and facts of a table of cells as text."""
+    frame, lines = table.frame, table.lines
+    fields, units = _columns(frame.columns, name)
     numbers = {
-        field: _numbers(records, column, header, name, field)
+        field: _numbers(frame[column], lines, name, field)
         for field, column in fields.items()
         if field not in TEXTS
     }
     texts = {
-        field: [record[fields[field]].strip() for _, record in records]
+        field: frame[fields[field]].fill_null("").str.strip_chars().to_list()
         for field in TEXTS
         if field in fields
     }
+    kind = _format(frame.columns, fields, numbers, name, format)
+    units = _UNITS.get(kind, {}) | units
+    notes = _per_replica_of(kind, numbers)
+    for field in [field for field in TIMES if field in numbers]:
+        if field not in units:
+            raise IngestError(
+                f"{name}: the column {fields[field]!r} does not say its unit. Call it "
+                f"{field}_ms or {field}_s."
+            )
+        numbers[f"{field}_s"] = numbers.pop(field) * SCALE[units[field]]
+    if "speed" in numbers and "tbt_s" not in numbers:  # tokens per second of one user
+        speed = numbers.pop("speed")
+        numbers["tbt_s"] = np.divide(1.0, speed, out=np.full(speed.size, np.nan), where=speed > 0)
+        notes.append(f"The time between tokens is 1 / {fields['speed']}.")
+    numbers.pop("speed", None)
+    arrival = arrival_column(frame.columns, frame.height)
+    of_requests = arrival is not None and not {"batch", "concurrency"} & numbers.keys()
+    used = {*fields.values(), arrival} if of_requests else set(fields.values())
+    notes += unread_note(column for column in frame.columns if column not in used)
+    if arrival is not None and of_requests:
+        _add_times(numbers)
+        if lacking := [field for field in OF_REQUESTS if field not in numbers]:
+            raise IngestError(
+                f"{name} has one line per request ({arrival}) and lacks "
+                f"{', '.join(lacking)}. Add them, or give the summary of each run."
+            )
+        arrived = arrivals_s(frame[arrival], name)
+        rows, further = requests.runs(texts, numbers | {"arrival_s": arrived})
+        return kind, rows, further + notes, facts_of_log(rows)
+    if "prefill_s" in numbers and "batch" not in numbers and "concurrency" not in numbers:
+        numbers["batch"] = np.ones(frame.height)
+        notes.append("There is no batch column: each prefill was taken as one of a single prompt.")
+    statistic = statistic_of(fields["ttft"]) if "ttft" in fields else ""
+    counts = numbers.pop("replicas", np.full(frame.height, np.nan))
+    for shared in {"concurrency", "throughput", "completed", "failed"} & numbers.keys():
+        numbers[shared] = numbers[shared] / np.where(counts > 1, counts, 1.0)
+    facts = {
+        "ttft_statistic": [statistic] * frame.height,
+        "loop": [CLOSED if "concurrency" in fields else ""] * frame.height,
+        "replicas": [f"{count:g}" if count >= 1 else "" for count in counts],
+    }
+    return kind, benchmark_rows(texts, numbers), notes, facts
+
+
+def _per_replica_of(kind: str, numbers: dict[str, FloatArray]) -> list[str]:
+    """Change numbers to those of one instance as the format means them; return what was done."""
     notes: list[str] = []
-    kind = _format(header, fields, numbers, name, format)
-    if kind == "splitwise":
-        units = dict.fromkeys(TIMES, "ms")
-    elif kind == "sageserve":
-        units = dict.fromkeys(TIMES, "s")
+    if kind == "sageserve":
         # Here token_time is the time of the whole decode phase.
         numbers["tbt"] = numbers["tbt"] / numbers["osl"]
         alone = numbers["batch"] == 1
@@ -66,17 +123,7 @@ def csv_rows(text: str, name: str, format: str) -> tuple[str, BenchmarkRows, lis
                 "SageServe's do not grow with the batch, so they are not of the whole batch."
             )
     elif kind == "wva":
-        units |= {"tbt": units.get("tbt") or "ms"}
         notes.append("Times without a unit were read as milliseconds, as the WVA writes them.")
-    for field in TIMES:
-        if field in numbers:
-            unit = units.get(field)
-            if unit is None:
-                raise IngestError(
-                    f"{name}: the column {header[fields[field]]!r} does not say its unit. Call it "
-                    f"{field}_ms or {field}_s."
-                )
-            numbers[f"{field}_s"] = numbers.pop(field) * SCALE[unit]
     parallel = numbers.pop("dp", None)  # parallel instances; a row describes one of them
     if parallel is not None and "throughput" in numbers and (parallel > 1).any():
         numbers["throughput"] = numbers["throughput"] / np.where(parallel > 1, parallel, 1.0)
@@ -87,30 +134,7 @@ def csv_rows(text: str, name: str, format: str) -> tuple[str, BenchmarkRows, lis
     if "power_share" in numbers:  # splitwise writes 0 where power was not measured
         share = numbers["power_share"]
         numbers["power_share"] = np.where(share > 0, share, np.nan)
-    arrival = arrival_column(header, len(records))
-    if arrival is not None and not {"batch", "concurrency"} & numbers.keys():
-        _add_times(numbers)
-        lacking = [field for field in OF_REQUESTS if field not in numbers]
-        if lacking:
-            raise IngestError(
-                f"{name} has one line per request ({header[arrival]}) and lacks "
-                f"{', '.join(lacking)}. Add them, or give the summary of each run."
-            )
-        arrived = arrivals_s([record[arrival] for _, record in records], header[arrival], name)
-        rows, further = requests.runs(texts, numbers | {"arrival_s": arrived})
-        return kind, rows, notes + further, facts_of_log(rows)
-    if "prefill_s" in numbers and "batch" not in numbers and "concurrency" not in numbers:
-        numbers["batch"] = np.ones(len(records))
-        notes.append("There is no batch column: each prefill was taken as one of a single prompt.")
-    statistic = statistic_of(header[fields["ttft"]]) if "ttft" in fields else ""
-    loop = CLOSED if "concurrency" in fields else ""
-    facts = {"ttft_statistic": [statistic] * len(records), "loop": [loop] * len(records)}
-    counts = numbers.pop("replicas", np.full(len(records), np.nan))
-    for name in ("concurrency", "throughput", "completed", "failed"):
-        if name in numbers:
-            numbers[name] = numbers[name] / np.where(counts > 1, counts, 1.0)
-    facts["replicas"] = [f"{count:g}" if count >= 1 else "" for count in counts]
-    return kind, benchmark_rows(texts, numbers), notes, facts
+    return notes
 
 
 def _add_times(numbers: dict[str, FloatArray]) -> None:
@@ -126,45 +150,33 @@ def _add_times(numbers: dict[str, FloatArray]) -> None:
         numbers["tbt_s"] = np.where(gaps > 0, decode / np.maximum(gaps, 1), np.nan)
 
 
-def _read(text: str, name: str) -> tuple[list[str], list[tuple[int, list[str]]]]:
-    """Return the header and the records of a CSV, each record with its line number."""
-    reader = csv.reader(io.StringIO(text))
-    try:
-        header = [cell.strip() for cell in next(reader)]
-        check_names(header, name)
-        records = []
-        for record in reader:
-            if not record:
-                continue
-            if len(record) != len(header):
-                raise IngestError(
-                    f"{name}, line {reader.line_num} has {len(record)} fields and the header "
-                    f"{len(header)}. Correct or remove the line."
-                )
-            records.append((reader.line_num, record))
-    except csv.Error as error:
-        raise IngestError(f"{name}, line {reader.line_num}: {error}. Save it as CSV.") from None
-    if not records:
+def read_table(text: str, name: str) -> Batch:
+    """Return the cells of a CSV as text."""
+    lines = blocks.all_records(text.encode(), name, quoted=True)
+    header = read_header(lines, name)
+    table = batch(lines, header, header.columns, name)
+    for fault in table.faults:
+        raise IngestError(f"{name}, line {fault.lines[0]}: {fault.reason}. Correct or remove it.")
+    if not table.frame.height:
         raise IngestError(f"{name} has a header but no rows. Add the measurements.")
-    return header, records
+    return table
 
 
-def _columns(header: list[str], name: str) -> tuple[dict[str, int], dict[str, str]]:
-    """Return field -> column index, and time field -> unit in the column's name."""
-    fields: dict[str, int] = {}
+def _columns(header: Sequence[str], name: str) -> tuple[dict[str, str], dict[str, str]]:
+    """Return field -> column, and time field -> unit in the column's name."""
+    fields: dict[str, str] = {}
     units: dict[str, str] = {}
-    for place, title in enumerate(header):
+    for title in header:
         match = re.fullmatch(r"(.*?)(?:[_ (]+(ms|s|us)\)?)?", title.strip().lower())
         bare, unit = (match[1], match[2]) if match else (title, None)
         for field, names in COLUMNS.items():
-            if field in fields:
-                continue
-            if compact_name(title) in names or (field in TIMES and compact_name(bare) in names):
-                fields[field] = place
+            timed = field in TIMES and compact_name(bare) in names
+            if field not in fields and (compact_name(title) in names or timed):
+                fields[field] = title
                 if field in TIMES and unit:
                     units[field] = unit
                 break
-    if not {"prefill", "ttft", "tbt"} & fields.keys():
+    if not {"prefill", "ttft", "tbt", "speed"} & fields.keys():
         if {title.lower().split("_")[0] for title in header} >= {"alpha", "beta"}:
             raise IngestError(
                 f"{name} holds fitted parameters (alpha, beta), no measurements. Give the rows "
@@ -182,8 +194,8 @@ def _columns(header: list[str], name: str) -> tuple[dict[str, int], dict[str, st
 
 
 def _format(
-    header: list[str],
-    fields: dict[str, int],
+    header: Sequence[str],
+    fields: Mapping[str, str],
     numbers: dict[str, FloatArray],
     name: str,
     format: str,
@@ -211,27 +223,17 @@ def _format(
     return "sageserve" if np.median(by_total) < np.median(by_token_time) else "splitwise"
 
 
-def _numbers(
-    records: list[tuple[int, list[str]]], place: int, header: list[str], name: str, field: str
-) -> FloatArray:
+def _numbers(cells: pl.Series, lines: IntArray, name: str, field: str) -> FloatArray:
     """Return a column of non-negative numbers; NaN for an empty cell."""
-    values = np.empty(len(records))
-    for i, (line, record) in enumerate(records):
-        cell = record[place].strip()
-        try:
-            value = float(cell) if cell else np.nan
-        except ValueError:
-            value = -1.0
-        least = 1.0 if field in WHOLE else 0.0
-        if value < least or np.isinf(value) or (cell and np.isnan(value)):
-            raise IngestError(
-                f"{name}, line {line}: {header[place]} is {cell!r:.60}; a number of at least "
-                f"{least:g} is expected, correct or remove the line."
-            )
-        if field in TIMES and value == 0:
-            raise IngestError(
-                f"{name}, line {line}: {header[place]} is 0. Give a time above 0, or leave the "
-                "cell empty if not measured."
-            )
-        values[i] = value
+    values, _ = numbers_of(cells)
+    least = 1.0 if field in WHOLE else 0.0
+    good = (values >= least) & np.isfinite(values) & ((values > 0) | (field not in TIMES))
+    good |= (cells.fill_null("").str.strip_chars() == "").to_numpy()
+    if not good.all():
+        row = int((~good).argmax())
+        expected = "above 0" if field in TIMES else f"of at least {least:g}"
+        raise IngestError(
+            f"{name}, line {lines[row]}: {cells.name} is {cells[row]!r:.60}. Give a number "
+            f"{expected}, or leave the cell empty."
+        )
     return values

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 
 from planner.errors import IngestError
-from planner.inputs.ingest.benchmarks.csv_rows import csv_rows
+from planner.inputs.ingest.benchmarks.csv_rows import csv_rows, read_table
 from planner.inputs.ingest.benchmarks.results import CLOSED, TOOLS, Facts, declared, per_replica
 from planner.inputs.ingest.benchmarks.text_logs import text_documents
 from planner.inputs.ingest.options import IngestOptions
+from planner.inputs.ingest.rows import Batch
 from planner.inputs.ingest.source import Source, other_file_type
 from planner.inputs.ingest.unfold import documents
 from simulation.performance.rows import NUMBERS, BenchmarkRows
@@ -80,16 +80,19 @@ def read_benchmarks(
         ) from None
     if not text.strip():
         raise IngestError(f"{source.name} is empty. Upload the file that the benchmark wrote.")
-    results = text_documents(text, source.name) or _flat_results(text, format)
-    if results or text.lstrip()[0] in "{[":
-        results = results or _documents(text, source.name)
-        kind, rows, notes, facts = _json(results, source.name, format)
-    else:
-        if format in ("vllm", "guidellm"):
+    results, table = _results_and_table(text, source.name)
+    known = declared(results, source.name) if results else None
+    if known is None:
+        if table and format in ("vllm", "guidellm"):
             raise IngestError(
                 f"{source.name} is not JSON. Give the JSON that {format} wrote, or format csv."
             )
-        kind, rows, notes, facts = csv_rows(text, source.name, format)
+        known = csv_rows(table or _table_of(results, source.name), source.name, format)
+    elif format not in ("auto", known[0]):
+        raise IngestError(
+            f"{source.name} looks like the JSON of {known[0]}, not of {format}. Use auto."
+        )
+    kind, rows, notes, facts = known
     rows = _fill_missing(rows, given)
     if given.get("concurrency"):
         facts["loop"] = [loop or CLOSED for loop in facts["loop"]]
@@ -108,6 +111,19 @@ def read_benchmarks(
         sha256=source.digest,
         bytes=source.bytes,
     )
+
+
+def _results_and_table(text: str, name: str) -> tuple[list[dict[str, object]], Batch | None]:
+    """Return the results of tools in a file, and the table that it is."""
+    if results := text_documents(text, name):
+        return results, None
+    if text.lstrip()[0] in "{[":
+        return _documents(text, name), None
+    table = read_table(text, name)
+    if any(tool.names_columns(table.frame.columns) for tool in TOOLS.values()):
+        rows = table.frame.iter_rows(named=True)
+        results = [{key: cell for key, cell in row.items() if cell} for row in rows]
+    return results, table
 
 
 def _fill_missing(rows: BenchmarkRows, given: Mapping[str, str | float | None]) -> BenchmarkRows:
@@ -134,59 +150,29 @@ def _names_gateway(content: str | list[dict[str, object]]) -> bool:
     return any(map(GATEWAY.search, texts))
 
 
-def _json(
-    documents: list[dict[str, object]], name: str, format: str
-) -> tuple[str, BenchmarkRows, Sequence[str], Facts]:
-    """Return the tool, rows, notes and facts of JSON results; raise IngestError if unknown."""
-    known = declared(documents, name)
-    if known is None:
-        if format in ("auto", "csv") and (table := _table_of(documents)):
-            return csv_rows(table, name, format)
-        raise _unknown(documents, name)
-    if format not in ("auto", known[0]):
-        raise IngestError(f"{name} looks like the JSON of {known[0]}, not of {format}. Use auto.")
-    return known
-
-
-def _table_of(documents: list[dict[str, object]]) -> str:
-    """Return flat objects with a measured time as a CSV table; "" if they are not such objects."""
+def _table_of(documents: list[dict[str, object]], name: str) -> Batch:
+    """Return flat objects with a measured time as a table; raise IngestError for others."""
     columns = list(dict.fromkeys(key for document in documents for key in document))
-    if any(tool.rows_in(document) for document in documents for tool in TOOLS.values()):
-        return ""
-    if any(isinstance(value, dict | list) for document in documents for value in document.values()):
-        return ""
-    if not any(re.search("ttft|tpot|itl|tbt", str(column).lower()) for column in columns):
-        return ""
-    out = io.StringIO()
-    table = csv.DictWriter(out, columns)
-    table.writeheader()
-    table.writerows(documents)
-    return out.getvalue()
-
-
-def _flat_results(text: str, format: str) -> list[dict[str, object]]:
-    """Return the rows of a CSV table whose columns are keys of a known tool's JSON result."""
-    if format not in ("auto", *TOOLS) or text.lstrip()[0] in "{[":
-        return []
-    header = text.lstrip().split("\n", 1)[0].strip().replace('"', "").split(",")
-    if not any(set(tool.known_by) <= set(header) for tool in TOOLS.values() if not tool.requests):
-        return []
-    rows = csv.DictReader(io.StringIO(text.lstrip()))
-    try:
-        return [{key: value for key, value in row.items() if key and value} for row in rows]
-    except csv.Error:  # the reader of tables names the line
-        return []
-
-
-def _unknown(documents: list[dict[str, object]], name: str) -> IngestError:
+    of_tool = any(tool.rows_in(document) for document in documents for tool in TOOLS.values())
+    nested = any(isinstance(cell, dict | list) for each in documents for cell in each.values())
+    timed = any(re.search("ttft|tpot|itl|tbt", str(column).lower()) for column in columns)
+    if not of_tool and not nested and timed:
+        cells = {
+            column: [
+                None if (cell := each.get(column)) is None else str(cell) for each in documents
+            ]
+            for column in columns
+        }
+        frame = pl.DataFrame(cells, schema=dict.fromkeys(columns, pl.String))
+        return Batch(frame, np.arange(1, frame.height + 1), str)
     for number, document in enumerate(documents, 1):
         if document.get("completed") is None:
             where = f"{name}, result {number}" if len(documents) > 1 else name
-            return IngestError(
+            raise IngestError(
                 f"{where} has no completed or median_tpot_ms. Give the JSON that vllm bench serve "
                 "writes with --save-result, or the file of another tool."
             )
-    return IngestError(f"{name} mixes the results of several tools. Give one file per tool.")
+    raise IngestError(f"{name} mixes the results of several tools. Give one file per tool.")
 
 
 def _documents(text: str, name: str) -> list[dict[str, object]]:

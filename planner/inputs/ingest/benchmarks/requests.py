@@ -22,24 +22,24 @@ NAMES = ("model", "gpu", "precision")
 ARRIVAL = ("arrivals", "arrivalms", "arrivaltime", "arrivaltimes", "arrivaltimems")
 
 
-def arrival_column(header: Sequence[str], rows: int) -> int | None:
-    """Return the index of the arrival column, or None; a table with one is a log of requests.
+def arrival_column(header: Sequence[str], rows: int) -> str | None:
+    """Return the name of the arrival column, or None; a table with one is a log of requests.
 
     From LOG_ROWS rows on, any name of a time column is accepted. A shorter table may have one row
     per run instead.
     """
     names = (*ARRIVAL, *SYNONYMS["arrival"]) if rows >= LOG_ROWS else ARRIVAL
-    titles = [compact_name(title) for title in header]
-    return next((titles.index(name) for name in names if name in titles), None)
+    titles = {compact_name(title): title for title in header}
+    return next((titles[name] for name in names if name in titles), None)
 
 
-def arrivals_s(cells: Sequence[str], column: str, name: str) -> FloatArray:
+def arrivals_s(cells: pl.Series, name: str) -> FloatArray:
     """Return arrivals in seconds, from numbers or dates."""
-    frame = pl.DataFrame({column: cells})
-    when = choose_clock(frame, (column,), StatedTimes(unit_of(column)), name=name)
+    frame = cells.to_frame()
+    when = choose_clock(frame, (cells.name,), StatedTimes(unit_of(cells.name)), name=name)
     arrivals = read(frame, when)
     if any(wrong.any() for wrong in arrivals.refused.values()):
-        raise IngestError(f"{name}: {column} has values that are no time. Correct these rows.")
+        raise IngestError(f"{name}: {cells.name} has values that are no time. Correct these rows.")
     return np.asarray(arrivals.ns / 1e9)
 
 

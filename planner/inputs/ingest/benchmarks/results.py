@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -44,6 +44,7 @@ FACTS = ("engine", "engine_version", "ttft_statistic", "loop", "replicas")
 ENGINE_PATHS = ("engine", "backend", "framework", "report.backend")
 VERSION_PATHS = ("engine_version", "backend_version", "vllm_version", "sglang_version")
 Facts = dict[str, list[str]]  # of every row, by FACTS; "": not in the file
+LISTED = 5  # names in a note
 NOTABLE = 0.05  # share of failed requests that is reported
 
 
@@ -60,6 +61,10 @@ class Tool:
     rows: str = ""
     extras: tuple[str, ...] = ()
 
+    def names_columns(self, columns: Sequence[str]) -> bool:
+        """Return whether a table with these columns has a result of this tool in each row."""
+        return not self.requests and set(self.known_by) <= set(columns)
+
     def rows_in(self, document: Any) -> list[Any]:
         """Return the runs in a document, a list or the values of an object; empty if none."""
         if self.rows:
@@ -70,6 +75,16 @@ class Tool:
             return [document]
         values = list(document.values()) if isinstance(document, dict) else []
         return values if values and all(map(self._is_result, values)) else []
+
+    def unread(self, run: Mapping[str, Any]) -> list[str]:
+        """Return the keys of numbers and tables of metrics in a run that no field uses."""
+        paths = [path for each in self.fields.values() for path in re.split(r" [-|/] ", each)]
+        used = {"report", *self.known_by, *paths} | {path.split(".")[0] for path in paths}
+        return [
+            key
+            for key, value in run.items()
+            if key not in used and isinstance(value, int | float | dict) and value is not True
+        ]
 
     def _is_result(self, run: Any) -> bool:
         return isinstance(run, dict) and all(
@@ -168,18 +183,20 @@ def declared(
             values = [_values(tool, run, f"{name}, result {i}") for i, run in enumerate(flat, 1)]
             if any(run_values.get("completed") == 0 for run_values in values):
                 raise IngestError(f"{name}: no request was completed. Leave this result out.")
+            unread = unread_note(key for run in flat for key in tool.unread(run))
             if tool.requests:
-                return (tool.name, *_rows_per_run(values, name))
+                rows, notes, facts = _rows_per_run(values, name)
+                return tool.name, rows, notes + unread, facts
             for run_values in values:  # a report lists runs without a completed request too
                 run_values["left_out"] = bool(tool.rows) and not run_values["tbt"] > 0
-            rows = [_row(run_values) for run_values in values if not run_values["left_out"]]
-            if not rows:
-                raise IngestError(f"{name}: no benchmark has a completed request. Run it again.")
-            texts = {key: [str(row[key]) for row in rows] for key in TEXTS}
-            columns = {key: [row[key] for row in rows] for key in rows[0] if key not in TEXTS}
             used = [run_values for run_values in values if not run_values["left_out"]]
+            if not used:
+                raise IngestError(f"{name}: no benchmark has a completed request. Run it again.")
+            fields = [_row(run_values) for run_values in used]
+            texts = {key: [str(row[key]) for row in fields] for key in TEXTS}
+            columns = {key: [row[key] for row in fields] for key in fields[0] if key not in TEXTS}
             facts = {key: [run_values[key] for run_values in used] for key in FACTS}
-            return tool.name, benchmark_rows(texts, columns), _notes(values), facts
+            return tool.name, benchmark_rows(texts, columns), _notes(values) + unread, facts
     return None
 
 
@@ -277,6 +294,13 @@ def per_replica(rows: BenchmarkRows, facts: Facts, replicas: float) -> Benchmark
     facts["replicas"] = [count or f"{replicas:g}" for count in stated]
     shared = ("concurrency", "throughput", "completed", "failed")
     return replace(rows, **{name: getattr(rows, name) / counts for name in shared})
+
+
+def unread_note(names: Iterable[str]) -> list[str]:
+    """Return a sentence on the columns or values of a file that no field uses, if there are any."""
+    unread = [name[:40] for name in dict.fromkeys(names)]
+    more = f" and {len(unread) - LISTED} more" if len(unread) > LISTED else ""
+    return [f"Not read: {', '.join(unread[:LISTED])}{more}."] if unread else []
 
 
 def _notes(values: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -14,6 +14,7 @@ A declaration has these keys:
   and words of names by field.
 - ``repeated``: ``sum`` if rows of one bin are parts of it, such as those of several keys.
 - ``amounts``: how amounts are meant, such as ``counter``.
+- ``[[series]]``: name and columns of each series, where each has its own times. ``note``: a caveat.
 - ``line``: the pattern of a row in a text log, with columns as named groups (``log_lines.py``).
 - ``[example]``: ``file``, ``text`` and ``expect`` of a small file, which a test reads.
 """
@@ -47,7 +48,8 @@ class Connector:
     repeated: str = ""
     amounts: str = ""
     written: str = ""
-    no_output: str = ""
+    note: str = ""
+    series: Sequence[Mapping[str, str]] = ()
     where: tuple[tuple[str, str], ...] = ()
     metric: str = ""
     value: str = ""

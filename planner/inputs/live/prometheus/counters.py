@@ -11,18 +11,20 @@ import numpy as np
 
 from simulation.arrays import BoolArray, FloatArray, IntArray
 
+MOST_SPREAD = 6  # bins over which growth is spread evenly; in a longer gap, demand may have changed
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Increases:
     """Counter increases of each series and bin, ``[series, bins]``.
 
-    ``amount`` is 0 if the series is absent. ``missing`` marks bins without a scrape during which
-    the series kept counting, so that the amount is unknown.
+    ``amount`` is 0 if the series is absent. ``missing`` marks bins of a long gap during which the
+    series kept counting, so that the amount of each bin is unknown.
     """
 
     amount: FloatArray
     missing: BoolArray
-    there: BoolArray  # scraped in the bin
+    there: BoolArray  # scraped in the bin, or in a gap whose growth is spread
 
 
 def increases(
@@ -41,7 +43,8 @@ def increases(
     - A counter that fell was reset. Its present value came after the reset. Its rise above the last
       scrape before (``highest``) came before the reset.
     - A series that was absent and returns with no smaller value is the same process with missing
-      scrapes. The bins between, and the bin of its return, are unknown.
+      scrapes. Its growth is spread evenly over the bins between and the bin of its return. If these
+      are more than MOST_SPREAD, they are unknown.
     - A series that returns smaller is a new process. Nothing was counted in between.
     - A new series of a target that was in the bin before (a label's first event) counts from 0.
     - A new series of a new target counts from its first scrape in the bin (``lowest``). The target
@@ -76,12 +79,17 @@ def increases(
         new = first & ~had
         amount[new] = (last - lowest)[new]
 
-    missing = np.zeros((series, points), bool)
+    missing, there = np.zeros((series, points), bool), known.copy()
     # A loop is fast enough, because few series return.
     for s, back in zip(*np.nonzero(grew & ~adjacent), strict=True):
-        missing[s, before[s, back] + 1 : back + 1] = True
-    amount[missing] = 0.0
-    return Increases(amount[:, 1:], missing[:, 1:], known[:, 1:])
+        bins = slice(before[s, back] + 1, back + 1)
+        count = back - before[s, back]
+        if count <= MOST_SPREAD:
+            amount[s, bins] = (last - earlier)[s, back] / count
+            there[s, bins] = True
+        else:
+            missing[s, bins] = True
+    return Increases(amount[:, 1:], missing[:, 1:], there[:, 1:])
 
 
 def wants_extremes(last: FloatArray, targets: IntArray) -> bool:

@@ -74,7 +74,7 @@ class _CounterIncrease:
 
     key: Key
     amount: FloatArray
-    missing: BoolArray  # bins with counts that no scrape saw
+    missing: BoolArray  # bins of a long gap between scrapes
     targets: FloatArray
 
 
@@ -109,8 +109,8 @@ def read_span(
 ) -> Samples:
     """Return all samples of the span.
 
-    A bin in which a running counter was not scraped has no amount: it is a gap, not zero. If
-    several engines count the same model, only the first is used.
+    A bin of a long gap between the scrapes of a running counter has no amount: it is a gap, not
+    zero. If several engines count the same model, only the first is used.
     """
     tables: list[pl.DataFrame] = []
     counted: list[pl.DataFrame] = []

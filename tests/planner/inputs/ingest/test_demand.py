@@ -230,3 +230,23 @@ def test_far_more_bins_than_rows_are_refused(ingest):
     rows = "1970-01-02 00:00,1\n1970-01-02 00:01,1\n2024-05-15 00:00,1\n"
     with pytest.raises(IngestError, match=r"series t would have .* bins .* Check the times"):
         ingest("time,requests\n" + rows, format="demand")
+
+
+@given(st.sets(st.integers(1, 38), max_size=8), st.booleans())
+def test_missing_readings_of_a_counter_lose_no_request(missed, empty_cells):
+    upto = [i * i for i in range(40)]
+    rows = [
+        f"2025-06-02 00:{i:02d}:00,{'' if i in missed else upto[i]}\n"
+        for i in range(40)
+        if empty_cells or i not in missed
+    ]
+    with tempfile.TemporaryDirectory() as folder:
+        path, store = Path(folder) / "t.csv", Path(folder) / "store"
+        path.write_text("timestamp,requests_total\n" + "".join(rows))
+        report = ingest_file(path, store)
+        (series,) = read_demand(store)
+    assert (report.requests, report.bin_s) == (upto[-1], 60)
+    assert bool(missed) == ("missing_readings" in report.checks)
+    assert not np.isnan(series.requests[1:]).any()
+    for i in {*range(1, 40)} - missed - {i + 1 for i in missed}:
+        assert series.requests[i] == upto[i] - upto[i - 1]

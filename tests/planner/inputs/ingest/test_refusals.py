@@ -210,7 +210,7 @@ def test_strict_refuses_at_the_first_rejected_row(ingest, store):
         ({"mapping": {"arrival": "nope"}}, "has no column 'nope' to take arrival from; its"),
         ({"mapping": {"model": "x"}, "model": "m"}, "model is given both as a column"),
         ({"mapping": {"arrival": ""}}, "The mapping of arrival names no column"),
-        ({"missing": "maybe"}, "missing must be 'gap' or 'zero'"),
+        ({"missing": "maybe"}, "missing is 'maybe'"),
         ({"bin_s": 0.0}, "bin_s must be between"),
         ({"max_tokens": 0}, "max_tokens must be between"),
         ({"chunk_bytes": 0}, "chunk_bytes must be at least 1"),

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.inputs.live.prometheus.counters import increases, wants_extremes
+from planner.inputs.live.prometheus.counters import MOST_SPREAD, increases, wants_extremes
 
 N = np.nan
 
@@ -29,11 +29,16 @@ def test_a_counter_that_begins_anew():
     assert of([10, 20, 4, 6]).amount.tolist() == [[10, 4, 2]]
 
 
-def test_missing_scrapes_are_no_zero():
+def test_growth_across_missing_scrapes_is_spread():
     grown = of([10, N, N, 40, 50])
-    assert grown.missing.tolist() == [[True, True, True, False]]
-    assert grown.amount.tolist() == [[0, 0, 0, 10]]
-    assert grown.there.tolist() == [[False, False, True, True]]
+    assert grown.amount.tolist() == [[10, 10, 10, 10]]
+    assert grown.there.all() and not grown.missing.any()
+
+
+def test_a_long_gap_is_no_zero():
+    grown = of([10, *[N] * MOST_SPREAD, 40, 50])
+    assert grown.missing.tolist() == [[True] * (MOST_SPREAD + 1) + [False]]
+    assert grown.amount[0, -1] == 10
 
 
 def test_a_process_that_was_replaced_counted_nothing_while_there_was_none():
@@ -60,12 +65,13 @@ def test_what_is_lowest_and_highest_is_asked_for_where_it_tells():
 
 
 @given(st.lists(st.tuples(st.integers(0, 50), st.booleans()), min_size=3, max_size=30))
-def test_known_bins_are_exact_whatever_is_missed(steps):
-    """Against what really came: a bin that is not said to be missing is exact."""
+def test_known_bins_are_exact_and_no_request_is_lost(steps):
+    """Against what really came: bins scraped at both ends are exact, and so is the sum."""
     came = np.array([step for step, _ in steps], float)
     counter = np.concatenate([[0.0], np.cumsum(came)])
     scraped = np.where([False, *(missed for _, missed in steps[:-1]), False], N, counter)
     grown = increases(scraped[None, :], targets=np.array([0]))
+    both = np.isfinite(scraped[:-1]) & np.isfinite(scraped[1:])
+    np.testing.assert_array_equal(grown.amount[0][both], came[both])
     known = ~grown.missing[0]
-    np.testing.assert_array_equal(grown.amount[0][known], came[known])
-    assert known.all() or np.isnan(scraped).any()
+    assert np.isclose(grown.amount[0][known].sum(), came[known].sum())
