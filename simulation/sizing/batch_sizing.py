@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from simulation.errors import SimulationError
 from simulation.fleet import KvLink, Tier
@@ -59,11 +60,6 @@ def size_pool(
         """Return the evaluation of the pool at ``rate`` requests/s."""
         return evaluate_pool(profile, workload.at(rate), **options)  # type: ignore[arg-type]
 
-    def roomy(rate: float) -> Evaluation:
-        """Return the evaluation at ``rate`` with ample KV memory."""
-        ample = adjusted(profile, kv_capacity_tokens=ROOMY * profile.kv_capacity_tokens)
-        return evaluate_pool(ample, workload.at(rate), **options)  # type: ignore[arg-type]
-
     upper = saturated_rps(profile, workload, **options)  # type: ignore[arg-type]
     bracket = largest_rate(at, tier, upper, precision)
     if bracket is None:
@@ -75,12 +71,28 @@ def size_pool(
     if not explain:
         return PoolSize(low, "", at(low))
     bound = "throughput" if high >= NEARLY * upper else most_missed(at(high), tier)
-    if role == "decode":
-        bound = decode_bound(bound, profile, tier, workload.isl, workload.osl)
-    # If more memory would allow a higher rate, memory is the binding constraint.
-    if roomy(1.02 * high).attained(tier) >= tier.attainment:
-        bound = "memory"
+    bound = binding_limit(bound, profile, workload, tier, high, **options)
     return PoolSize(low, bound, at(low))
+
+
+def binding_limit(
+    missed: str,
+    profile: Profile,
+    workload: Workload,
+    tier: Tier,
+    rate: float,
+    **options: Any,
+) -> str:
+    """Return the binding constraint of a pool that misses ``missed`` at ``rate`` requests/s.
+
+    It is memory if more KV memory would allow a higher rate. ``options`` are those of
+    ``evaluate_pool``.
+    """
+    if options["role"] == "decode":
+        missed = decode_bound(missed, profile, tier, workload.isl, workload.osl)
+    ample = adjusted(profile, kv_capacity_tokens=ROOMY * profile.kv_capacity_tokens)
+    with_ample = evaluate_pool(ample, workload.at(1.02 * rate), **options)
+    return "memory" if with_ample.attained(tier) >= tier.attainment else missed
 
 
 def largest_rate(

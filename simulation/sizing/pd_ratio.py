@@ -8,16 +8,24 @@ the real pools.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
+from simulation.bisection import bisect_first
 from simulation.errors import SimulationError
 from simulation.fleet import KvLink, Tier
 from simulation.performance.profile import Profile
-from simulation.sizing.batch_queue import Evaluation, evaluate_pool
-from simulation.sizing.batch_sizing import PoolSize, size_pool
+from simulation.sizing.batch_queue import Evaluation, evaluate_pool, saturated_rps
+from simulation.sizing.batch_sizing import (
+    NEARLY,
+    Evaluated,
+    binding_limit,
+    largest_rate,
+    most_missed,
+)
 from simulation.sizing.latencies import transfer_time
 from simulation.sizing.spread import sum_of
 from simulation.sizing.workload import Burstiness, Workload
@@ -97,47 +105,169 @@ def all_splits(instances: int) -> list[tuple[int, int]]:
 
 def ratios(service: PdService, pairs: Iterable[tuple[int, int]]) -> list[RatioCapacity]:
     """Return the capacity of every pair (prefill, decode instances) by the closed forms."""
-    return [closed_form_ratio(service, p, d) for p, d in pairs]
+    forms = ClosedForms(service)
+    return [closed_form_ratio(service, p, d, forms) for p, d in pairs]
 
 
-def closed_form_ratio(service: PdService, prefill: int, decode: int) -> RatioCapacity:
+@dataclass(frozen=True, slots=True)
+class SideLimit:
+    """The largest rate of one pool, a rate above it that misses the tier, and the limit missed."""
+
+    rate: float
+    missing_rate: float
+    missed: str
+
+
+class ClosedForms:
+    """Closed forms of a service's two pools; each rate is evaluated once.
+
+    With ``alike``, the forms of a service with the same prompts and prefill profile, both share the
+    evaluations of prefill.
+    """
+
+    prefill: Callable[[int, float], Evaluation]
+
+    def __init__(self, service: PdService, alike: ClosedForms | None = None) -> None:
+        self.service = service
+        self.prefill = cache(self._prefill) if alike is None else alike.prefill
+        self.decode = cache(self._decode)
+        self.prefill_limit = cache(self._prefill_limit)
+        self.decode_limit = cache(self._decode_limit)
+        self.rate = cache(self._rate)
+
+    def _prefill(self, instances: int, rate: float) -> Evaluation:
+        """Return the evaluation of ``instances`` that prefill at ``rate`` requests/s."""
+        arriving = self.service.workload.at(rate)
+        return evaluate_pool(self.service.prefill, arriving, role="prefill", instances=instances)
+
+    def _decode(self, instances: int, senders: int, rate: float) -> Evaluation:
+        """Return the evaluation of ``instances`` that decode; ``senders`` instances prefill."""
+        return evaluate_pool(
+            self.service.decode, self.service.workload.at(rate), role="decode",
+            instances=instances, link=self.service.link, senders=senders,
+        )  # fmt: skip
+
+    def _prefill_limit(self, instances: int) -> SideLimit:
+        """Return the largest rate of a prefill pool alone."""
+        work, profile = self.service.workload, self.service.prefill
+        upper = saturated_rps(profile, work, role="prefill", instances=instances)
+        return self._limit(lambda rate: self.prefill(instances, rate), upper, upper)
+
+    def _decode_limit(self, prefill: int, decode: int) -> SideLimit:
+        """Return the largest rate of a decode pool, at most that of its prefill pool."""
+        service = self.service
+        upper = saturated_rps(
+            service.decode, service.workload, role="decode", instances=decode,
+            link=service.link, senders=prefill,
+        )  # fmt: skip
+        most = min(upper, self.prefill_limit(prefill).rate / NEARLY)
+        return self._limit(lambda rate: self.decode(decode, prefill, rate), upper, most)
+
+    def _limit(self, evaluated: Evaluated, upper: float, most: float) -> SideLimit:
+        """Return the largest rate up to ``most``; ``upper`` is the saturated rate."""
+        tier = self.service.tier
+        found = largest_rate(evaluated, tier, most, PRECISION / 2)
+        if found is None:
+            return SideLimit(0.0, 0.0, "slo")
+        low, high = found
+        saturated = high >= NEARLY * upper
+        return SideLimit(
+            low, high, "throughput" if saturated else most_missed(evaluated(high), tier)
+        )
+
+    def decode_keeps_up(self, prefill: int, decode: int) -> bool:
+        """Return whether the decode pool meets the tier at the prefill pool's largest rate."""
+        evaluated = self.decode(decode, prefill, self.prefill_limit(prefill).rate)
+        return evaluated.attained(self.service.tier) >= self.service.tier.attainment
+
+    def _rate(self, prefill: int, decode: int) -> float:
+        """Return the largest requests/s of both pools together; 0 if every rate misses."""
+        high = self.prefill_limit(prefill).rate
+        if high and not self.decode_keeps_up(prefill, decode):
+            high = self.decode_limit(prefill, decode).rate
+        # If both pools are near their limits, they miss it together at a lower rate: bisect.
+        rate, low = high, NEAR * high
+        for _ in range(JOINT if high else 0):
+            if self._joint_attainment(prefill, decode, rate) >= self.service.tier.attainment:
+                low = rate
+            else:
+                high = rate
+            if low == high:
+                break
+            rate = (low + high) / 2
+        return low
+
+    def _joint_attainment(self, prefill: int, decode: int, rate: float) -> float:
+        """Return the share of requests within every limit at ``rate`` requests/s."""
+        first, second = self.prefill(prefill, rate), self.decode(decode, prefill, rate)
+        if not first.stable or not second.stable:
+            return 0.0
+        tier = self.service.tier
+        ttft_and_tbt = first.ttft.within(tier.ttft_s) * second.tbt.within(tier.tbt_s)
+        if tier.e2e_s is None:
+            return ttft_and_tbt
+        return min(ttft_and_tbt, sum_of(first.ttft, second.e2e).within(tier.e2e_s))
+
+    def best_split(self, instances: int, near: int | None = None) -> tuple[int, float]:
+        """Return the prefill instances of the best ratio, and its requests/s.
+
+        More prefill instances serve more prompts and leave fewer instances for decode. The best
+        ratio is where the two capacities cross. The search begins at ``near`` instances. The rate
+        is 0 if the tier is missed there.
+        """
+
+        def crossed(prefill: int) -> bool:
+            return not self.decode_keeps_up(prefill, instances - prefill)
+
+        low = min(bisect_first(crossed, 1, instances, near), instances - 1)
+        neighbours = [p for p in (low - 1, low) if 1 <= p < instances]
+        rates = [self.rate(p, instances - p) for p in neighbours]
+        best = int(np.argmax(rates))
+        return neighbours[best], rates[best]
+
+
+def closed_form_ratio(
+    service: PdService, prefill: int, decode: int, forms: ClosedForms | None = None
+) -> RatioCapacity:
     """Return the capacity of one ratio by the closed forms.
 
-    It is 0 requests/s if even the smallest rate misses the tier.
+    ``forms`` are those of the service, if there are any. It is 0 requests/s if even the smallest
+    rate misses the tier.
     """
+    forms = forms or ClosedForms(service)
     try:
-        first = _sized_side(service, "prefill", prefill, prefill)
-        second = _sized_side(service, "decode", decode, prefill)
+        rate = forms.rate(prefill, decode)
     except SimulationError:
+        rate = 0.0
+    if not rate:
         nan = float("nan")
         return RatioCapacity(prefill, decode, 0.0, 0.0, "slo", "", nan, nan, nan)
-    first_binds = first.max_rps <= second.max_rps
-    bound = first.bound_by if first_binds else second.bound_by
-    high = min(first.max_rps, second.max_rps)
-    if not first_binds and _link_binds(service, decode, high):
+    first_binds = forms.decode_keeps_up(prefill, decode)
+    if first_binds:
+        limit = forms.prefill_limit(prefill)
+        bound = binding_limit(
+            limit.missed, service.prefill, service.workload, service.tier, limit.missing_rate,
+            role="prefill", instances=prefill,
+        )  # fmt: skip
+    elif _link_binds(service, decode, rate):
         bound = "link"
-    # If both pools are near their limits, they miss it together at a lower rate: bisect.
-    rate, low = high, NEAR * high
-    for _ in range(JOINT):
-        if _joint_attainment(service, prefill, decode, rate) >= service.tier.attainment:
-            low = rate
-        else:
-            high = rate
-        if low == high:
-            break
-        rate = (low + high) / 2
-    ttft, tbt = _evaluate_sides(service, prefill, decode, low)
+    else:
+        limit = forms.decode_limit(prefill, decode)
+        bound = binding_limit(
+            limit.missed, service.decode, service.workload, service.tier, limit.missing_rate,
+            role="decode", instances=decode, link=service.link, senders=prefill,
+        )  # fmt: skip
     share = service.tier.attainment
     return RatioCapacity(
         prefill=prefill,
         decode=decode,
-        max_rps=low,
-        max_tps=low * service.tokens,
+        max_rps=rate,
+        max_tps=rate * service.tokens,
         bound_by=bound,
         side="prefill" if first_binds else "decode",
-        ttft_s=ttft.ttft.quantile(share),
-        tbt_s=tbt.tbt.quantile(share),
-        transfer_s=transfer_time(service.link, service.workload.at(low), prefill).mean,
+        ttft_s=forms.prefill(prefill, rate).ttft.quantile(share),
+        tbt_s=forms.decode(decode, prefill, rate).tbt.quantile(share),
+        transfer_s=transfer_time(service.link, service.workload.at(rate), prefill).mean,
     )
 
 
@@ -176,71 +306,10 @@ def per_gpu(service: PdService, ratio: RatioCapacity) -> float:
 
 
 def best_split(service: PdService, instances: int) -> RatioCapacity:
-    """Return the best ratio of ``instances`` by the closed forms, found by a binary search.
-
-    More prefill instances serve more prompts and leave fewer instances for decode. The best ratio
-    is where the two capacities cross.
-    """
-    low, high = 1, instances - 1
+    """Return the best ratio of ``instances`` by the closed forms."""
+    forms = ClosedForms(service)
     try:
-        while low < high:
-            middle = (low + high) // 2
-            first, second = (
-                _sized_side(service, role, n, middle, explain=False).max_rps
-                for role, n in (("prefill", middle), ("decode", instances - middle))
-            )
-            if first <= second:
-                low = middle + 1
-            else:
-                high = middle
+        prefill, _ = forms.best_split(instances)
     except SimulationError:
-        return closed_form_ratio(service, 1, instances - 1)
-    neighbours = [
-        closed_form_ratio(service, p, instances - p) for p in (low - 1, low) if 1 <= p < instances
-    ]
-    return max(neighbours, key=lambda ratio: ratio.max_tps)
-
-
-def _sized_side(
-    service: PdService, role: str, instances: int, senders: int, *, explain: bool = True
-) -> PoolSize:
-    """Return the largest rate of one role's pool alone, to half of PRECISION.
-
-    ``senders`` is the number of prefill instances whose links feed the decode pool. A prefill pool
-    has no link.
-    """
-    return size_pool(
-        service.prefill if role == "prefill" else service.decode,
-        service.workload,
-        service.tier,
-        role=role,
-        instances=instances,
-        link=service.link if role == "decode" else None,
-        senders=senders,
-        precision=PRECISION / 2,
-        explain=explain,
-    )
-
-
-def _evaluate_sides(
-    service: PdService, prefill: int, decode: int, rate: float
-) -> tuple[Evaluation, Evaluation]:
-    """Return the evaluations of the prefill and the decode pool at ``rate`` requests/s."""
-    arriving = service.workload.at(rate)
-    return (
-        evaluate_pool(service.prefill, arriving, role="prefill", instances=prefill),
-        evaluate_pool(service.decode, arriving, role="decode", instances=decode, link=service.link,
-                 senders=prefill),
-    )  # fmt: skip
-
-
-def _joint_attainment(service: PdService, prefill: int, decode: int, rate: float) -> float:
-    """Return the share of requests within every limit at ``rate`` requests/s."""
-    first, second = _evaluate_sides(service, prefill, decode, rate)
-    if not first.stable or not second.stable:
-        return 0.0
-    tier = service.tier
-    ttft_and_tbt = first.ttft.within(tier.ttft_s) * second.tbt.within(tier.tbt_s)
-    if tier.e2e_s is None:
-        return ttft_and_tbt
-    return min(ttft_and_tbt, sum_of(first.ttft, second.e2e).within(tier.e2e_s))
+        prefill = 1
+    return closed_form_ratio(service, prefill, instances - prefill, forms)

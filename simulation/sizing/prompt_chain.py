@@ -19,11 +19,13 @@ make that one longer.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from simulation.arrays import FloatArray
+from simulation.compiler import cached_kernel
 from simulation.performance.profile import Profile, iteration_s
 from simulation.sizing.spread import Spread, spread, spread_of_many, thin
 from simulation.sizing.workload import Workload
@@ -128,16 +130,13 @@ def prompt_delays(
     arrival_laws = np.maximum(
         np.fft.irfft(np.exp(rate * iteration_s_by_cell[:, None] * lengths), size), 0.0
     )
-    steps = np.zeros((cells + 1, cells + 1))
-    for v in range(cells + 1):
-        over = max(v - cells_per_iteration, 0)
-        steps[v, over:] = arrival_laws[min(v, max_cells), : cells + 1 - over]
+    after_idle = arrival_laws[0]
     if running_s == 0:
         after = np.fft.irfft(
             np.fft.rfft(left_over_laws) * np.fft.rfft(arrival_laws[max_cells + 1 :]), size
         )
-        steps[0] = np.maximum(begin.weights @ after, 0.0)[: cells + 1]
-    line_law = _stationary_law(steps, cells_per_iteration)
+        after_idle = np.maximum(begin.weights @ after, 0.0)
+    line_law = _stationary_law(arrival_laws, after_idle, cells, cells_per_iteration)
 
     # Shares of time by running iteration and by cells left over.
     waiting_laws = np.zeros((len(iteration_s_by_cell), size))
@@ -255,21 +254,42 @@ def _shifted(size: int, by: float) -> FloatArray:
     return _length_law(np.array([by]), size)
 
 
-def _stationary_law(steps: FloatArray, down: int) -> FloatArray:
-    """Return the stationary distribution of a chain that moves down by at most ``down`` states.
+@cached_kernel
+def _stationary_law(arrivals: Any, after_idle: Any, cells: int, down: int) -> Any:
+    """Return the stationary distribution of the waiting cells at an iteration's start, ``[cells]``.
 
-    ``steps`` are the transition probabilities, and are changed in place. Probability beyond the
-    grid goes to its end. States are eliminated from the end (Grassmann, Taksar and Heyman 1985),
-    which needs no subtraction. For so few states, the threads of a solver cost more than they save.
+    From v cells, at most ``down`` are computed, and the row ``min(v, down)`` of ``arrivals`` is
+    added. From an empty line, ``after_idle`` is the whole distribution. Probability beyond the grid
+    goes to its end. States are eliminated from the end (Grassmann, Taksar and Heyman 1985), which
+    needs no subtraction.
     """
-    steps[:, -1] += np.maximum(1.0 - steps.sum(axis=1), 0.0)
-    lower = np.ones(len(steps))
-    for v in range(len(steps) - 1, 0, -1):
+    size = cells + 1
+    steps = np.zeros((size, size))
+    for v in range(size):
+        over = max(v - down, 0)
+        law = after_idle if v == 0 else arrivals[min(v, min(down, cells))]
+        inside = 0.0
+        for to in range(over, size):
+            steps[v, to] = law[to - over]
+            inside += steps[v, to]
+        steps[v, cells] += max(1.0 - inside, 0.0)
+    lower = np.ones(size)
+    for v in range(cells, 0, -1):
         first = max(v - down, 0)
-        lower[v] = max(float(steps[v, first:v].sum()), 1e-300)
-        steps[:v, first:v] += (steps[:v, v] / lower[v])[:, None] * steps[v, first:v]
-    law = np.zeros(len(steps))
+        total = 0.0
+        for to in range(first, v):
+            total += steps[v, to]
+        lower[v] = max(total, 1e-300)
+        for u in range(v):
+            share = steps[u, v] / lower[v]
+            if share > 0.0:
+                for to in range(first, v):
+                    steps[u, to] += share * steps[v, to]
+    law = np.zeros(size)
     law[0] = 1.0
-    for v in range(1, len(steps)):
-        law[v] = float((law[:v] * steps[:v, v]).sum()) / lower[v]
-    return np.asarray(law / law.sum(), np.float64)
+    for v in range(1, size):
+        total = 0.0
+        for u in range(v):
+            total += law[u] * steps[u, v]
+        law[v] = total / lower[v]
+    return law / law.sum()

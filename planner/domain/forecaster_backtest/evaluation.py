@@ -21,7 +21,6 @@ from planner.domain.forecaster_backtest.replay import (
     spare,
 )
 from planner.domain.progress import Progress, part
-from planner.domain.recommend.search import bisect_first
 from planner.domain.recommend.trials import shortfall
 from planner.domain.replay.replay import run_policy
 from planner.domain.study import PolicyRun, Study
@@ -29,6 +28,7 @@ from planner.domain.traffic.forecast_percentile import PlannedQuantile
 from planner.errors import Infeasible
 from planner.policies.base import Policy
 from planner.policies.choice import policy_of
+from simulation.bisection import bisect_first
 
 FLAT = {"flat-before": "", "flat-min": "oracle: uses future data"}
 TUNED_LABEL = "tuned on future data"

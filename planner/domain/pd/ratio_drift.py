@@ -12,7 +12,7 @@ from planner.domain.serialise import milliseconds, moment
 from planner.domain.traffic.traffic import Traffic
 from simulation.arrays import FloatArray, Int32Array
 from simulation.errors import SimulationError
-from simulation.sizing.pd_ratio import PdService, RatioCapacity, best_split, closed_form_ratio
+from simulation.sizing.pd_ratio import ClosedForms, PdService, RatioCapacity
 from simulation.sizing.workload import Workload
 from simulation.trace import CachedTokens
 
@@ -72,18 +72,20 @@ def sensitivity(service: PdService, instances: int, progress: Progress) -> Sensi
     lengths, limits = [], []
     for i, isl in enumerate(FACTORS):
         report(i * len(FACTORS))
-        lengths.append(
-            tuple(
-                _best_of_service(
-                    replace(base, workload=_scale_lengths(base.workload, isl, osl)), instances
-                )
-                for osl in FACTORS
-            )
-        )
+        scaled = [
+            replace(base, workload=_scale_lengths(base.workload, isl, osl)) for osl in FACTORS
+        ]
+        # Answers do not change prefill.
+        alike = ClosedForms(scaled[0])
+        lengths.append(tuple(_best(ClosedForms(its, alike), instances) for its in scaled))
+    alike = ClosedForms(base)
     for i, ttft in enumerate(LIMITS):
         report(len(FACTORS) ** 2 + i * len(LIMITS))
         limits.append(
-            tuple(_best_of_service(_with_limits(base, ttft, tbt), instances) for tbt in LIMITS)
+            tuple(
+                _best(ClosedForms(_with_limits(base, ttft, tbt), alike), instances)
+                for tbt in LIMITS
+            )
         )
     facts = service.workload.facts
     return Sensitivity(
@@ -111,15 +113,19 @@ def over_time(
     """
     starts, isl, osl = _windows(traffic, m)
     facts, rows = service.workload.facts, []
+    near = usual.prefill
     for i, start in enumerate(starts):
         progress(i / len(starts), "The ratio over time")
         if not np.isfinite(isl[i]):
             continue
         work = _scale_lengths(service.workload, isl[i] / facts.mean_isl, osl[i] / facts.mean_osl)
-        service_then = replace(service, workload=work)
-        best = _best_of_service(service_then, instances)
-        fixed = closed_form_ratio(service_then, usual.prefill, usual.decode)
-        loses = max(0.0, 1.0 - fixed.max_tps / best.max_tps) if best.prefill else None
+        forms = ClosedForms(replace(service, workload=work))
+        best = _best(forms, instances, near)
+        near = best.prefill or near
+        loses = None
+        if best.prefill:
+            fixed_tps = forms.rate(usual.prefill, usual.decode) * forms.service.tokens
+            loses = max(0.0, 1.0 - fixed_tps / best.max_tps)
         rows.append(
             Drift(
                 moment(start),
@@ -185,13 +191,16 @@ def _with_limits(service: PdService, ttft: float, tbt: float) -> PdService:
     )
 
 
-def _best_of_service(service: PdService, instances: int) -> Split:
-    """Return the best ratio by closed forms, or an empty Split if no ratio meets the tier."""
+def _best(forms: ClosedForms, instances: int, near: int | None = None) -> Split:
+    """Return the best ratio by closed forms, or an empty Split if no ratio meets the tier.
+
+    The search begins at ``near`` prefill instances.
+    """
     try:
-        best = best_split(service, instances)
+        prefill, rate = forms.best_split(instances, near)
     except SimulationError:
         return Split()
-    return Split(best.prefill, best.decode, best.max_tps) if best.max_tps > 0 else Split()
+    return Split(prefill, instances - prefill, rate * forms.service.tokens) if rate else Split()
 
 
 def _scales(limit_s: float | None) -> tuple[float | None, ...]:

@@ -7,7 +7,7 @@ day than the best candidate so far, or could only tie with a simpler one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 
@@ -20,6 +20,7 @@ from planner.domain.run_parts import Part
 from planner.inputs.scenario.schema.test_days import LEVELS
 from planner.policies.base import Policy
 from planner.policies.registry import MOST_COMPLEX
+from simulation.bisection import bisect_first
 
 PRUNED = 0.01  # a policy this much dearer on the forecast day than the best is not tried further
 DEAR = 1.5  # times the cost of the best, at which a harder day is not simulated on
@@ -311,22 +312,3 @@ def _peak(case: Case) -> float:
     """Return the replicas of a static fleet sized for a case's peak, at least 1."""
     study = (case.sizing or case.study)()
     return max(1.0, float(study.pools(study.peak).sum()))
-
-
-def bisect_first(
-    passes: Callable[[int], bool], low: int, high: int, start: int | None = None
-) -> int:
-    """Return the first index in ``[low, high)`` that passes, by bisection; ``high`` if none.
-
-    All indices after the first that passes must pass too. With ``start``, the search begins there
-    and continues in growing steps.
-    """
-    at, step = (low + high) // 2 if start is None else start, 1
-    while low < high:
-        if passes(at):
-            high, near = at, at - step
-        else:
-            low, near = at + 1, at + step
-        step *= 2
-        at = near if start is not None and low <= near < high else (low + high) // 2
-    return low

@@ -11,7 +11,6 @@ import pytest
 from planner.domain.preparation import study_of
 from planner.domain.progress import silent
 from planner.domain.recommend.rule import Candidate, CaseResult
-from planner.domain.recommend.search import bisect_first
 from planner.domain.recommend.search import choices as choices_of
 from planner.domain.recommend.test_days import TestDays, spared
 from planner.domain.recommend.trials import Trials, by_capacity_left, values
@@ -23,6 +22,7 @@ from planner.domain.traffic.changes import busier, longer_outputs
 from planner.inputs.scenario.schema import Scenario
 from planner.inputs.scenario.user_facts import NO_USER_FACTS
 from planner.policies.choice import policy_of
+from simulation.bisection import bisect_first
 from tests.planner.domain import builders as make
 
 DAYS = [

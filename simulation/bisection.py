@@ -1,0 +1,24 @@
+"""Search by bisection."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+
+def bisect_first(
+    passes: Callable[[int], bool], low: int, high: int, start: int | None = None
+) -> int:
+    """Return the first index in ``[low, high)`` that passes, by bisection; ``high`` if none.
+
+    All indices after the first that passes must pass too. With ``start``, the search begins there
+    and continues in growing steps.
+    """
+    at, step = (low + high) // 2 if start is None else start, 1
+    while low < high:
+        if passes(at):
+            high, near = at, at - step
+        else:
+            low, near = at + 1, at + step
+        step *= 2
+        at = near if start is not None and low <= near < high else (low + high) // 2
+    return low
