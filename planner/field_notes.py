@@ -8,6 +8,7 @@ import inspect
 import io
 import re
 import tokenize
+from dataclasses import is_dataclass
 from functools import cache
 
 from pydantic import BaseModel
@@ -15,17 +16,22 @@ from pydantic import BaseModel
 FIELD = re.compile(r"    ([a-z_][a-z0-9_]*): ")
 
 
-def field_notes(section: type[BaseModel]) -> dict[str, str]:
-    """Return the comment of each field of ``section``, inherited ones included; "" for none."""
+def field_notes(section: type) -> dict[str, str]:
+    """Return the comment of each field of a model or dataclass; "" for none.
+
+    Inherited fields are included.
+    """
     notes: dict[str, str] = {}
     for kind in reversed(section.__mro__):
-        if issubclass(kind, BaseModel) and kind is not BaseModel:
+        if is_dataclass(kind) or (issubclass(kind, BaseModel) and kind is not BaseModel):
             notes |= _own_notes(kind)
-    return {name: _sentence(notes.get(name, "")) for name in section.model_fields}
+    if issubclass(section, BaseModel):
+        return {name: _sentence(notes.get(name, "")) for name in section.model_fields}
+    return {name: _sentence(note) for name, note in notes.items()}
 
 
 @cache
-def _own_notes(kind: type[BaseModel]) -> dict[str, str]:
+def _own_notes(kind: type) -> dict[str, str]:
     """Return the comments of the fields that the class itself declares."""
     source = inspect.getsource(kind)
     comments = {

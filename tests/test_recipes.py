@@ -224,7 +224,7 @@ COLUMN = """\
 SHOWN = """\
 from pathlib import Path
 
-from planner.api.results import results_schema
+from planner.api.results import AnyResult, schema_of
 from planner.domain.reports import policies
 from planner.domain.serialise import as_json
 from planner.domain.results.ranking import compare
@@ -239,7 +239,7 @@ assert policies_table([policy])["usd_per_request"].to_list() == [4.0]  # the CSV
 page = policies.policies_table([policies.Row("LT-I", row | {"name": "lt-i"})], None, {})
 cells = {head.full: text for head, text in zip(page.heads, page.texts()[0])}
 assert cells["Per request ($)"] == "4"
-compared = next(one for one in results_schema()["anyOf"] if one["title"] == "CompareResult")
+compared = next(one for one in schema_of(AnyResult)["anyOf"] if one["title"] == "CompareResult")
 columns = compared["properties"]["policies"]["additionalProperties"]["properties"]
 assert columns["usd_per_request"]["description"] == "of completed requests [$]"
 print(Path("docs/results.md").read_text().count("| `usd_per_request` | $ |"))
@@ -506,7 +506,7 @@ class Migration(migrations.Migration):
 """.replace("LAST", sorted(path.stem for path in (ROOT / "planner/migrations").glob("0*.py"))[-1])
 COUNTED = """
 from django.core.management import call_command, load_command_class
-from planner.api.results import results_schema
+from planner.api.results import AnyResult, schema_of
 from planner.api.serializers.options import REQUESTS
 from planner.domain.kinds.registry import KINDS
 from planner.domain.progress import silent
@@ -518,7 +518,7 @@ from tests.planner.domain import builders as make
 call_command("makemigrations", "--check", "--dry-run", verbosity=0)
 kind = KINDS["count"]
 document = kind.run(make.scenario(), {}, kind.options(times=2), progress=silent).document
-assert "CountResult" in {one["title"] for one in results_schema()["anyOf"]}
+assert "CountResult" in {one["title"] for one in schema_of(AnyResult)["anyOf"]}
 parser = load_command_class("planner", "count").create_parser("manage.py", "count")
 print(
     REPORTS["count"].of(document, lambda _: None).answer, reverse("api:count"),

@@ -10,51 +10,52 @@ from planner.domain.columns import COUNT, FLAG, REASONS, TEXT, Column, Columns
 from planner.domain.kinds.forecast import SeriesResult
 from planner.domain.reports.registry import REPORTS
 from planner.domain.serialise import COLUMNS, KEY, MERGED, OPTIONAL
+from planner.field_notes import field_notes
 
-RESULTS = (*(kind.result for kind in REPORTS.values()), SeriesResult)
+# The result of any kind of run; the run's number ``run`` is added to each.
+AnyResult: Any = Union[(*(kind.result for kind in REPORTS.values()), SeriesResult)]
 PLAIN = {bool: "boolean", int: "integer", float: ["number", "null"], str: "string"}
 Schema = dict[str, Any]
 
 
-def results_schema() -> Schema:
-    """Return the schema of any result; the run's number ``run`` is added to each result."""
-    return {"anyOf": [_object(kind) | {"title": kind.__name__} for kind in RESULTS]}
-
-
-def schema_of(kind: type) -> Schema:
-    """Return the schema of a frozen result that ``as_json`` writes."""
-    return _object(kind)
-
-
 def _object(kind: type) -> Schema:
-    """Return the schema of a dataclass."""
+    """Return the schema of a dataclass; the comments at its fields are their descriptions."""
     properties: Schema = {}
     required = []
-    hints = get_type_hints(kind)
+    hints, notes = get_type_hints(kind), field_notes(kind)
     for field in fields(kind):
         how, hint = field.metadata, hints[field.name]
-        schema = _rows(how[COLUMNS], hint) if COLUMNS in how else _schema_of(hint)
+        schema = _rows(how[COLUMNS], hint) if COLUMNS in how else schema_of(hint)
         # The keys of a merged field, which may be missing, are keys of the result itself.
         if MERGED in how:
             for part in schema.get("anyOf", [schema]):
                 properties |= part.get("properties", {})
             continue
         key = how.get(KEY, field.name)
-        properties[key] = schema
+        note = notes.get(field.name)
+        properties[key] = schema | ({"description": note} if note else {})
         required += [] if OPTIONAL in how else [key]
-    return {"type": "object", "properties": properties, "required": required}
+    return {
+        "type": "object",
+        "title": kind.__name__,
+        "properties": properties,
+        "required": required,
+    }
 
 
-def _schema_of(hint: Any) -> Schema:
-    """Return the schema of a field's type; figures that could not be computed are null."""
+def schema_of(hint: Any) -> Schema:
+    """Return the schema of a type that ``as_json`` writes.
+
+    Figures that could not be computed are null.
+    """
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
-        known = [_schema_of(part) for part in arguments if part is not NoneType]
+        known = [schema_of(part) for part in arguments if part is not NoneType]
         return {"anyOf": [*known, {"type": "null"}]} if NoneType in arguments else {"anyOf": known}
     if origin is not None and issubclass(origin, Mapping):
-        return {"type": "object", "additionalProperties": _schema_of(arguments[1])}
+        return {"type": "object", "additionalProperties": schema_of(arguments[1])}
     if origin is not None and issubclass(origin, Sequence):
-        return {"type": "array", "items": _schema_of(arguments[0])}
+        return {"type": "array", "items": schema_of(arguments[0])}
     if hint is datetime:
         return {"type": "string", "format": "date-time"}
     if is_dataclass(hint) and isinstance(hint, type):

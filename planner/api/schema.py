@@ -6,7 +6,8 @@ The module of the view is the tag. ``operation`` adds parameters and responses.
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from dataclasses import is_dataclass
+from typing import Any, TypeVar, get_origin
 
 from drf_spectacular.generators import SchemaGenerator
 from drf_spectacular.openapi import AutoSchema
@@ -21,6 +22,7 @@ from drf_spectacular.utils import (
 
 from planner.api.base import KEY_HEADER, WORKSPACE_HEADER
 from planner.api.errors import MEDIA_TYPE, TITLES
+from planner.api.results import schema_of
 from planner.api.serializers import options, runs
 from planner.models import Workspace
 from planner.models.workspace import within
@@ -128,6 +130,12 @@ class ViewSchema(AutoSchema):
 
     def get_description(self) -> str:  # type: ignore[override]  # spectacular gives both itself
         return self._words()[1]
+
+    def _get_response_for_code(self, serializer: Any, *args: Any, **kwargs: Any) -> Any:
+        """Return a response; its body may also be a dataclass, or a list or union of them."""
+        if (isinstance(serializer, type) and is_dataclass(serializer)) or get_origin(serializer):
+            serializer = schema_of(serializer)
+        return super()._get_response_for_code(serializer, *args, **kwargs)  # type: ignore[no-untyped-call]
 
     def get_tags(self) -> list[str]:
         module = type(self.view).__module__.rpartition(".")[2]

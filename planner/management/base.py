@@ -23,9 +23,9 @@ from planner.version import VERSION
 class HeadroomCommand(HelpedCommand):
     """The base of commands.
 
-    Subclasses write ``answer``, which takes options and returns a JSON-ready dict. They also write
-    ``words``, which returns the answer as text. stdout holds only the answer; progress and errors
-    go to stderr.
+    Subclasses write ``answer``, which takes options and returns a value that ``as_json`` converts.
+    They also write ``words``, which returns the answer as text. stdout holds only the answer;
+    progress and errors go to stderr.
     """
 
     def get_version(self) -> str:
@@ -42,13 +42,13 @@ class HeadroomCommand(HelpedCommand):
             help="slug of the workspace. Default: HEADROOM_WORKSPACE, else main",
         )
 
-    def answer(self, options: dict[str, Any]) -> dict[str, Any]:
-        """Carry out the command and return its JSON-ready answer."""
+    def answer(self, options: dict[str, Any]) -> Any:
+        """Carry out the command and return its answer."""
         raise CommandError(f"{type(self).__module__} does not answer")
 
-    def words(self, answer: dict[str, Any]) -> str:
+    def words(self, answer: Any) -> str:
         """Return the answer as text for people."""
-        return json.dumps(answer, indent=2)
+        return json.dumps(_plain(answer), indent=2)
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Run the command in its workspace."""
@@ -80,7 +80,7 @@ class HeadroomCommand(HelpedCommand):
             self.stderr.write(str(expected))
             sys.exit(2)
         self._clear_line()
-        self.stdout.write(json.dumps(answer) if options["json"] else self.words(answer))
+        self.stdout.write(json.dumps(_plain(answer)) if options["json"] else self.words(answer))
 
     def progress(self, fraction: float, stage: str) -> None:
         """Show a progress bar on a terminal; print nothing elsewhere, so that logs stay short."""
@@ -95,6 +95,13 @@ class HeadroomCommand(HelpedCommand):
         """Erase the progress bar."""
         if sys.stderr.isatty():
             sys.stderr.write("\r\033[K")
+
+
+def _plain(answer: Any) -> Any:
+    """Return an answer as JSON data."""
+    from planner.domain.serialise import as_json  # with Polars, which text needs less often
+
+    return as_json(answer)
 
 
 def _of_input(error: BaseException) -> PlannerError | None:

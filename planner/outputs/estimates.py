@@ -5,6 +5,8 @@ from typing import Any
 
 import polars as pl
 
+from planner.domain.estimate_answer import EstimateAnswer, Refused
+
 FLAT: dict[str, Any] = {
     "model": pl.String, "gpu": pl.String, "mode": pl.String, "ttft_ms": pl.Float64,
     "tbt_ms": pl.Float64, "tokens_per_s": pl.Float64, "power_w": pl.Float64,
@@ -22,30 +24,24 @@ MORE: dict[str, Any] = {
 }
 
 
-def answer_table(answers: Sequence[dict[str, Any]]) -> pl.DataFrame:
+def answer_table(answers: Sequence[EstimateAnswer | Refused]) -> pl.DataFrame:
     """Return a table with one row per answer, in the order of ``answers``.
 
     Column ``refused`` has the reason if an estimate was not possible.
     """
-    rows = [
-        {name: answer.get(name) for name in FLAT}
-        | {
-            "expected_error_ttft": (answer.get("expected_error") or {}).get("ttft"),
-            "expected_error_tbt": (answer.get("expected_error") or {}).get("tbt"),
-            "expected_error_ttft_90": (answer.get("expected_error") or {}).get("ttft_90"),
-            "expected_error_tbt_90": (answer.get("expected_error") or {}).get("tbt_90"),
-            "provenance": (answer.get("provenance") or {}).get("kind"),
-            "assumptions": "; ".join(_notes(answer)) or None,
-            "refused": answer.get("refused"),
-        }
-        for answer in answers
-    ]
-    return pl.DataFrame(rows, schema=FLAT | MORE)
+    return pl.DataFrame([_row(answer) for answer in answers], schema=FLAT | MORE)
 
 
-def _notes(answer: dict[str, Any]) -> list[str]:
-    """Return notes on assumed defaults and on inputs outside the measured ranges."""
-    return [
-        *answer.get("assumptions", ()),
-        *(answer.get("expected_error") or {}).get("outside", ()),
-    ]
+def _row(answer: EstimateAnswer | Refused) -> dict[str, object]:
+    """Return an answer with its expected error, and in words what was assumed."""
+    if isinstance(answer, Refused):
+        return {"refused": answer.refused}
+    error = answer.expected_error
+    return {name: getattr(answer, name) for name in FLAT} | {
+        "expected_error_ttft": error.ttft,
+        "expected_error_tbt": error.tbt,
+        "expected_error_ttft_90": error.ttft_90,
+        "expected_error_tbt_90": error.tbt_90,
+        "provenance": answer.provenance.kind,
+        "assumptions": "; ".join((*answer.assumptions, *error.outside)) or None,
+    }

@@ -5,9 +5,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from planner.domain.deployment_search.query import DeploymentQuery, price_of
+from planner.domain.deployment_search.search import DeploymentSearchResult
 from planner.domain.deployment_search.search import search_deployments as configure
 from planner.domain.progress import Progress, silent
-from planner.domain.serialise import as_json
 from planner.errors import NotReady, PlannerError
 from planner.inputs import catalogue
 from planner.inputs.scenario.document import edit, outline, parse
@@ -27,19 +27,14 @@ def search_deployments(
     query: DeploymentQuery,
     progress: Progress = silent,
     measured: MeasurementSource = STORED_MEASUREMENTS,
-) -> dict[str, Any]:
-    """Return the deployments of a model sorted by cost, with the keys of docs/interfaces.md.
+) -> DeploymentSearchResult:
+    """Return the deployments of a model sorted by cost.
 
     The user's own measurements correct the estimated speeds. Raises PlannerError or
     SimulationError.
     """
     hardware = own_hardware()
-    answer: dict[str, Any] = as_json(
-        configure(query, hardware, progress, measured.own_measurements(hardware))
-    )
-    for row, profiles in zip(answer["candidates"], answer.pop("profiles"), strict=True):
-        row["profiles"] = profiles
-    return answer
+    return configure(query, hardware, progress, measured.own_measurements(hardware))
 
 
 def scenario_with_deployments(

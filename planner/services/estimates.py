@@ -7,16 +7,20 @@ from typing import Any
 
 from django.utils import timezone
 
+from planner.domain.estimate_answer import (
+    EstimateAnswer,
+    EstimateProvenance,
+    ExpectedError,
+    LeftOut,
+    OwnRows,
+    Refused,
+    answer_at_rate,
+)
 from planner.errors import EXPECTED, PlannerError
 from planner.inputs.catalogue.efficiency import efficiencies
 from planner.inputs.catalogue.estimate_calibration import EstimateFit, estimate_fit
 from planner.inputs.catalogue.power import power_model
-from planner.inputs.estimates.at_rate import (
-    AtRate,
-    at_rate_words,
-    compare_with_built_in,
-    requested_estimate,
-)
+from planner.inputs.estimates.at_rate import AtRate, compare_with_built_in, requested_estimate
 from planner.inputs.estimates.deployment_rows import DRAFTING, deployment, named_fields
 from planner.inputs.estimates.measured_corrections import (
     Change,
@@ -46,7 +50,6 @@ from simulation.performance.power import load, watts
 
 ALWAYS_BUSY = 0.98  # busy share of the time above which workers count as always busy
 Row = Mapping[str, Any]
-Answer = dict[str, Any]
 
 BASIS = {
     "seen": "measured rows of this model on this GPU type; the fit had seen them",
@@ -95,38 +98,35 @@ def measurements_from_file(file: str | None, *, use_stored: bool) -> Measurement
     )
 
 
-def estimate_one(row: Row, source: MeasurementSource = STORED_MEASUREMENTS) -> Answer:
-    """Return the estimate of one deployment, with the keys of docs/interfaces.md.
+def estimate_one(row: Row, source: MeasurementSource = STORED_MEASUREMENTS) -> EstimateAnswer:
+    """Return the estimate of one deployment.
 
     ``row`` has names and numbers as ``bin/manage estimate`` takes them, with - or _.
 
     Raises PlannerError or SimulationError for a wrong value or an impossible deployment.
     """
     (answer,) = estimate_many([row], source)
-    if "refused" in answer:
-        raise PlannerError(answer["refused"])
+    if isinstance(answer, Refused):
+        raise PlannerError(answer.refused)
     fit, hardware = estimate_fit(), own_hardware()
     measurements, model = source.own_measurements(hardware), str(named_fields(row)["model"])
-    row_with_load = dict(row) | {"concurrency": answer["concurrency"]}
-    deployed = deployment(row_with_load, hardware)
-    properties = replace(error_properties(deployed), split=answer["mode"] == "disagg")
-    return answer | {
-        "next_measurement": asdict(next_measurement(measurements, deployed, model, fit)),
-        "notes": list(measurements.notes) if measurements else [],
-        "assumptions": [*answer["assumptions"], *narrower_is_faster_sentence(deployed)],
-        "left_out": _unseen_errors(fit, properties),
-    }
-
-
-def _unseen_errors(fit: EstimateFit, properties: CellSelector) -> list[dict[str, Any]]:
-    """Return the errors for deployments like this one, by what the scored fit had not seen."""
+    deployed = deployment(dict(row) | {"concurrency": answer.concurrency}, hardware)
+    properties = replace(error_properties(deployed), split=answer.mode == "disagg")
     cells = {basis: fit.errors[basis].of(properties)[1] for basis in UNSEEN}
-    return [{"what": UNSEEN[basis], **asdict(cell)} for basis, cell in cells.items()]
+    return replace(
+        answer,
+        next_measurement=next_measurement(measurements, deployed, model, fit),
+        notes=measurements.notes if measurements else (),
+        assumptions=(*answer.assumptions, *narrower_is_faster_sentence(deployed)),
+        left_out=tuple(
+            LeftOut(what=UNSEEN[basis], **asdict(cell)) for basis, cell in cells.items()
+        ),
+    )
 
 
 def estimate_sweep(
     row: Row, loads: Sequence[float], source: MeasurementSource = STORED_MEASUREMENTS
-) -> list[tuple[float, Answer]]:
+) -> list[tuple[float, EstimateAnswer]]:
     """Return the estimates of one deployment at other concurrencies (requests in flight).
 
     Loads without an estimate are omitted. Values that the row omits, such as the number of workers,
@@ -158,13 +158,13 @@ def estimate_sweep(
 
 def estimate_many(
     rows: Sequence[Row | str], source: MeasurementSource = STORED_MEASUREMENTS
-) -> list[Answer]:
-    """Return one answer per row, in order; ``{"refused": reason}`` for a row without an estimate.
+) -> list[EstimateAnswer | Refused]:
+    """Return one answer per row, in order; ``Refused`` for a row without an estimate.
 
     An item of ``rows`` that is a string is the reason why that row could not be read.
     """
     fit, hardware = estimate_fit(), own_hardware()
-    answers: list[Answer] = [{}] * len(rows)
+    answers: list[EstimateAnswer | Refused] = [Refused("")] * len(rows)
     deployments: list[Deployment] = []
     rated: list[AtRate | None] = []
     indices: list[int] = []
@@ -179,25 +179,25 @@ def estimate_many(
             rated.append(at_rate)
             indices.append(index)
         except EXPECTED as problem:
-            answers[index] = {"refused": str(problem)}
+            answers[index] = Refused(str(problem))
     estimates = estimate_rows(deployments, fit.calibration, efficiencies())
     measured_changes = _measured_changes(measurements, deployments, fit)
     for index, deployed, at_rate, estimate, move in zip(
         indices, deployments, rated, estimates, measured_changes, strict=True
     ):
         if isinstance(estimate, RefusedEstimate):
-            answers[index] = {"refused": estimate.reason}
+            answers[index] = Refused(estimate.reason)
             continue
         answer = _answer_row(deployed, estimate, fit, move)
         answers[index] = (
-            answer if at_rate is None else answer | at_rate_words(answer, at_rate, deployed.osl)
+            answer if at_rate is None else answer_at_rate(answer, at_rate, deployed.osl)
         )
     return answers
 
 
 def estimate_file(
     path: Path | str, source: MeasurementSource = STORED_MEASUREMENTS
-) -> list[Answer]:
+) -> list[EstimateAnswer | Refused]:
     """Return the answers for the rows of a table file, in order."""
     return estimate_many(read_rows(path), source)
 
@@ -215,72 +215,89 @@ def _measured_changes(
 
 def _answer_row(
     deployed: Deployment, uncorrected: Estimate, fit: EstimateFit, change: Change | None = None
-) -> Answer:
-    """Return one estimate with the keys of docs/interfaces.md, corrected by ``change``.
+) -> EstimateAnswer:
+    """Return one estimate, corrected by ``change``.
 
     The expected error is that of similar benchmark rows. Measurements of the user's own, from which
     ``change`` comes, can only lower it.
     """
     split = uncorrected.arranged.split  # also if the estimate chose the split itself
+    estimate = corrected_estimate(uncorrected, change, deployed.osl) if change else uncorrected
+    power = power_w(deployed, estimate)
+    fitted = _fitted_error(deployed, fit, change, split=split)
+    return EstimateAnswer(
+        model=deployed.shape.name,
+        gpu=deployed.gpu.name,
+        mode="disagg" if split else "agg",
+        ttft_ms=estimate.ttft_s * 1e3,
+        tbt_ms=estimate.tbt_s * 1e3,
+        tokens_per_s=estimate.tokens_per_s,
+        power_w=power,
+        j_per_token=power / estimate.tokens_per_s,
+        j_per_request=power / estimate.tokens_per_s * deployed.osl,
+        memory_gb=estimate.memory_bytes / 1e9,
+        gpus=estimate.gpus,
+        engine=deployed.engine,
+        concurrency=deployed.concurrency,
+        batch=estimate.batch,
+        profile="roofline",
+        provenance=EstimateProvenance(
+            kind="modelled",
+            source="operators of the model, as fast as measured kernels of the GPU's family; "
+            f"how serving differs from kernels was fitted to {fit.source}",
+            gpu=deployed.gpu.provenance.source,
+            power=power_model(deployed.gpu).provenance.source,
+        ),
+        expected_error=_narrowed(fitted, change),
+        assumptions=(
+            *estimate.assumptions,
+            *_bottleneck_notes(deployed, estimate),
+            *compare_with_built_in(deployed, estimate),
+        ),
+        own=_own_correction(uncorrected, change, fitted),
+    )
+
+
+def _fitted_error(
+    deployed: Deployment, fit: EstimateFit, change: Change | None, *, split: bool
+) -> ExpectedError:
+    """Return the error of similar benchmark rows; ``change`` only adds to its basis."""
     version = deployed.version and f"{deployed.engine} {deployed.version}"
     basis = fit.basis(deployed.shape.name, deployed.gpu, version)
     later = fit.later_version(deployed.engine, deployed.version)
     age = (timezone.localdate() - fit.published).days
-    estimate = corrected_estimate(uncorrected, change, deployed.osl) if change else uncorrected
     cell_key, cell = fit.errors[basis].of(replace(error_properties(deployed), split=split))
-    fitted_error = {name: value for name, value in asdict(cell).items() if name != "rows"}
-    error: dict[str, float] = dict(fitted_error)
-    if change:  # own rows may narrow the error, never widen it
-        for name in ("ttft", "tbt"):
-            median_error, p90_error = getattr(change, f"{name}_error")
-            error[name] = min(fitted_error[name], median_error)
-            error[f"{name}_90"] = min(fitted_error[f"{name}_90"], p90_error)
-    power = power_w(deployed, estimate)
-    return {
-        "model": deployed.shape.name,
-        "gpu": deployed.gpu.name,
-        "mode": "disagg" if split else "agg",
-        "ttft_ms": estimate.ttft_s * 1e3,
-        "tbt_ms": estimate.tbt_s * 1e3,
-        "tokens_per_s": estimate.tokens_per_s,
-        "power_w": power,
-        "j_per_token": power / estimate.tokens_per_s,
-        "j_per_request": power / estimate.tokens_per_s * deployed.osl,
-        "memory_gb": estimate.memory_bytes / 1e9,
-        "gpus": estimate.gpus,
-        "engine": deployed.engine,
-        "concurrency": deployed.concurrency,
-        "batch": estimate.batch,
-        "profile": "roofline",
-        "provenance": {
-            "kind": "modelled",
-            "source": "operators of the model, as fast as measured kernels of the GPU's family; "
-            f"how serving differs from kernels was fitted to {fit.source}",
-            "gpu": deployed.gpu.provenance.source,
-            "power": power_model(deployed.gpu).provenance.source,
-        },
-        "expected_error": {
-            **error,
-            "basis": _error_basis(basis, change, cell_words(cell_key, cell.rows)),
-            "model_checked": deployed.shape.name in fit.models,
-            "gpu_checked": deployed.gpu.name in fit.gpus,
-            "outside": [
-                *fit.outside(
-                    {"isl": deployed.isl, "osl": deployed.osl, "concurrency": deployed.concurrency}
-                ),
-                *_unmeasured_notes(deployed),
-                *([f"{later}, {age} days ago"] if later else []),
-            ],
-            "newest_version": fit.newest_before(deployed.engine, deployed.version) or None,
-            "data_age_days": age,
-        },
-        "assumptions": [
-            *estimate.assumptions,
-            *_bottleneck_notes(deployed, estimate),
-            *compare_with_built_in(deployed, estimate),
-        ],
-        "own": _own_correction(uncorrected, change, fitted_error),
-    }
+    measured = {"isl": deployed.isl, "osl": deployed.osl, "concurrency": deployed.concurrency}
+    return ExpectedError(
+        ttft=cell.ttft,
+        tbt=cell.tbt,
+        ttft_90=cell.ttft_90,
+        tbt_90=cell.tbt_90,
+        basis=_error_basis(basis, change, cell_words(cell_key, cell.rows)),
+        model_checked=deployed.shape.name in fit.models,
+        gpu_checked=deployed.gpu.name in fit.gpus,
+        outside=(
+            *fit.outside(measured),
+            *_unmeasured_notes(deployed),
+            *([f"{later}, {age} days ago"] if later else []),
+        ),
+        newest_version=fit.newest_before(deployed.engine, deployed.version) or None,
+        data_age_days=age,
+    )
+
+
+def _narrowed(error: ExpectedError, change: Change | None) -> ExpectedError:
+    """Return the error that remains with the user's rows, which never widen it."""
+    if change is None:
+        return error
+    (ttft, ttft_90), (tbt, tbt_90) = change.ttft_error, change.tbt_error
+    return replace(
+        error,
+        ttft=min(error.ttft, ttft),
+        tbt=min(error.tbt, tbt),
+        ttft_90=min(error.ttft_90, ttft_90),
+        tbt_90=min(error.tbt_90, tbt_90),
+    )
 
 
 def error_properties(deployed: Deployment) -> CellSelector:
@@ -299,24 +316,24 @@ def _error_basis(basis: str, change: Change | None, measured: str) -> str:
 
 
 def _own_correction(
-    before: Estimate, change: Change | None, error: Mapping[str, float]
-) -> dict[str, Any] | None:
+    before: Estimate, change: Change | None, error: ExpectedError
+) -> OwnRows | None:
     """Return how the user's measurements changed an estimate; None if they did not."""
     if change is None:
         return None
-    return {
-        "rows": change.rows,
-        "alike": change.alike,
-        "ttft_factor": change.ttft,
-        "tbt_factor": change.tbt,
-        "ttft_ms_before": before.ttft_s * 1e3,
-        "tbt_ms_before": before.tbt_s * 1e3,
-        "tokens_per_s_before": before.tokens_per_s,
-        "ttft_error_before": error["ttft"],
-        "ttft_90_before": error["ttft_90"],
-        "tbt_error_before": error["tbt"],
-        "tbt_90_before": error["tbt_90"],
-    }
+    return OwnRows(
+        rows=change.rows,
+        alike=change.alike,
+        ttft_factor=change.ttft,
+        tbt_factor=change.tbt,
+        ttft_ms_before=before.ttft_s * 1e3,
+        tbt_ms_before=before.tbt_s * 1e3,
+        tokens_per_s_before=before.tokens_per_s,
+        ttft_error_before=error.ttft,
+        ttft_90_before=error.ttft_90,
+        tbt_error_before=error.tbt,
+        tbt_90_before=error.tbt_90,
+    )
 
 
 def prefill_busy_share(deployed: Deployment, estimate: Estimate) -> float:

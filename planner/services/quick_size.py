@@ -1,11 +1,14 @@
 """Answer how many GPUs serve users at once, or a rate, without a trace or a scenario."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from math import ceil, isfinite
 from typing import Any
 
 from planner.domain.deployment_search.query import MOST_TOP, DeploymentQuery, price_of
+from planner.domain.deployment_search.results import ExpectedError as SearchError
+from planner.domain.estimate_answer import EstimateAnswer, ExpectedError, Refused
+from planner.domain.serialise import OPTIONAL
 from planner.errors import PlannerError
 from planner.inputs import catalogue
 from planner.services.deployment_search import search_deployments
@@ -41,40 +44,53 @@ class SizeQuestion:
                 raise PlannerError(f"{name} is {getattr(self, name):g}. Give a number above 0.")
 
 
-def quick_size(question: SizeQuestion) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuickSize:
+    """The fewest GPUs that answer a sizing question."""
+
+    gpus: int
+    replicas: int
+    tp: int  # GPUs of one replica
+    gpu: str
+    model: str
+    ttft_ms: float | None
+    tbt_ms: float | None
+    tokens_per_s: float  # output tokens of all replicas
+    expected_error: ExpectedError | SearchError
+    assumptions: tuple[str, ...]
+    users_per_replica: float | None = field(default=None, metadata={OPTIONAL: True})
+    rps_per_replica: float | None = field(default=None, metadata={OPTIONAL: True})
+    cost_usd_per_hour: float | None = None
+    tpot_ms: float | None = None  # the same as tbt_ms
+
+
+def quick_size(question: SizeQuestion) -> QuickSize:
     """Return the fewest GPUs that meet both latency limits, with cost and assumptions.
 
     Raises PlannerError if no replica meets the limits.
     """
     if question.users is not None:
-        answer = _fewest_for_users(question)
+        size = _fewest_for_users(question)
+    elif question.cached_share:
+        size = _fewest_for_cached_rate(question)
     else:
-        answer = (
-            _fewest_for_cached_rate(question)
-            if question.cached_share
-            else _cheapest_for_rate(question)
-        )
-    price = price_of(answer["gpu"], {})
-    lengths = f"Every request has {question.isl:,} input and {question.osl:,} output tokens."
-    cost = answer["gpus"] * price.usd if isfinite(price.usd) else None
-    return {
-        **answer,
-        "cost_usd_per_hour": cost,
-        "tpot_ms": answer["tbt_ms"],
-        "assumptions": [
-            lengths,
-            *(
-                [f"A prefix cache has {question.cached_share:.0%} of the input tokens."]
-                if question.cached_share
-                else []
-            ),
+        size = _cheapest_for_rate(question)
+    price = price_of(size.gpu, {})
+    known, cached = isfinite(price.usd), question.cached_share
+    return replace(
+        size,
+        cost_usd_per_hour=size.gpus * price.usd if known else None,
+        tpot_ms=size.tbt_ms,
+        assumptions=(
+            f"Every request has {question.isl:,} input and {question.osl:,} output tokens.",
+            *([f"A prefix cache has {cached:.0%} of the input tokens."] if cached else []),
             f"Limits: TTFT {question.ttft_ms:,g} ms, TPOT {question.tbt_ms:,g} ms.",
             "No spare replica.",
-            f"Price of a GPU-hour: {f'${price.usd:,.2f}, ' * (cost is not None)}"
+            f"Price of a GPU-hour: {f'${price.usd:,.2f}, ' * known}"
             f"{price.provenance.source} ({price.provenance.kind}).",
-            *answer["assumptions"],
-        ],
-    }
+            *size.assumptions,
+        ),
+    )
 
 
 def loads_of(users: int) -> list[int]:
@@ -94,40 +110,38 @@ def loads_of(users: int) -> list[int]:
     return sorted((count for count in counts if count <= MAX_PER_REPLICA), reverse=True)
 
 
-def _fewest_for_users(question: SizeQuestion) -> dict[str, Any]:
+def _fewest_for_users(question: SizeQuestion) -> QuickSize:
     """Return the fewest GPUs on which the mean latencies of ``users`` meet both limits."""
     users = question.users or 1
-    replicas, answer = _fewest_gpus(question, loads_of(users), lambda load, _: users / load)
-    return {
-        **answer,
-        "users_per_replica": users / replicas,
-        "tokens_per_s": answer["tokens_per_s"] * replicas,
-        "assumptions": [f"{users:,} requests are in flight at any time.", *answer["assumptions"]],
-    }
+    one = _fewest_gpus(question, loads_of(users), lambda load, _: users / load)
+    return replace(
+        one,
+        users_per_replica=users / one.replicas,
+        tokens_per_s=one.tokens_per_s * one.replicas,
+        assumptions=(f"{users:,} requests are in flight at any time.", *one.assumptions),
+    )
 
 
-def _fewest_for_cached_rate(question: SizeQuestion) -> dict[str, Any]:
+def _fewest_for_cached_rate(question: SizeQuestion) -> QuickSize:
     """Return the fewest GPUs for a rate of requests whose prompts are partly cached."""
-    rps, loads = question.rps or 0.0, loads_of(MAX_PER_REPLICA)
-
-    def wanted(_: int, answer: dict[str, Any]) -> float:
-        return rps * question.osl / float(answer["tokens_per_s"])
-
-    _, answer = _fewest_gpus(question, loads, wanted)
-    return {
-        **answer,
-        "rps_per_replica": answer["tokens_per_s"] / question.osl,
-        "tokens_per_s": rps * question.osl,
-        "assumptions": [f"{rps:g} requests arrive per second.", *answer["assumptions"]],
-    }
+    tokens_per_s = (question.rps or 0.0) * question.osl
+    one = _fewest_gpus(
+        question, loads_of(MAX_PER_REPLICA), lambda _, answer: tokens_per_s / answer.tokens_per_s
+    )
+    return replace(
+        one,
+        rps_per_replica=one.tokens_per_s / question.osl,
+        tokens_per_s=tokens_per_s,
+        assumptions=(f"{question.rps:g} requests arrive per second.", *one.assumptions),
+    )
 
 
 def _fewest_gpus(
     question: SizeQuestion,
     loads: Sequence[int],
-    replicas_needed: Callable[[int, dict[str, Any]], float],
-) -> tuple[int, dict[str, Any]]:
-    """Return the number of replicas and the estimate of one, for the fewest GPUs.
+    replicas_needed: Callable[[int, EstimateAnswer], float],
+) -> QuickSize:
+    """Return the fewest GPUs, with the output tokens of one replica.
 
     Mean latencies meet both limits. ``replicas_needed`` returns the replicas for a number of
     requests in flight per replica and its estimate.
@@ -145,9 +159,9 @@ def _fewest_gpus(
     fits = [
         (ceil(replicas_needed(row["concurrency"], answer)) * int(row["tp"]), int(row["tp"]), answer)
         for row, answer in zip(rows, answers, strict=True)
-        if "refused" not in answer
-        and answer["ttft_ms"] <= question.ttft_ms
-        and answer["tbt_ms"] <= question.tbt_ms
+        if isinstance(answer, EstimateAnswer)
+        and answer.ttft_ms <= question.ttft_ms
+        and answer.tbt_ms <= question.tbt_ms
     ]
     if not fits:
         raise PlannerError(
@@ -155,31 +169,33 @@ def _fewest_gpus(
             f"{_nearest(answers, question)}. Loosen a limit, or choose another GPU or model."
         )
     gpus, width, answer = min(fits, key=lambda fit: fit[:2])
-    figures = ("ttft_ms", "tbt_ms", "tokens_per_s", "expected_error")
-    return gpus // width, {
-        "gpus": gpus,
-        "replicas": gpus // width,
-        "tp": width,
-        "gpu": gpu_type,
-        "model": name,
-        **{figure: answer[figure] for figure in figures},
-        "assumptions": ["Limits hold for the mean of steady traffic.", *answer["assumptions"]],
-    }
+    return QuickSize(
+        gpus=gpus,
+        replicas=gpus // width,
+        tp=width,
+        gpu=gpu_type,
+        model=name,
+        ttft_ms=answer.ttft_ms,
+        tbt_ms=answer.tbt_ms,
+        tokens_per_s=answer.tokens_per_s,
+        expected_error=answer.expected_error,
+        assumptions=("Limits hold for the mean of steady traffic.", *answer.assumptions),
+    )
 
 
-def _nearest(answers: Sequence[dict[str, Any]], question: SizeQuestion) -> str:
+def _nearest(answers: Sequence[EstimateAnswer | Refused], question: SizeQuestion) -> str:
     """Return the figures of the deployment that is closest to the latency limits, as text."""
     nearest = min(
-        (answer for answer in answers if "refused" not in answer),
-        key=lambda a: max(a["ttft_ms"] / question.ttft_ms, a["tbt_ms"] / question.tbt_ms),
+        (answer for answer in answers if isinstance(answer, EstimateAnswer)),
+        key=lambda a: max(a.ttft_ms / question.ttft_ms, a.tbt_ms / question.tbt_ms),
         default=None,
     )
     if nearest is None:
-        return str(next(answer["refused"] for answer in answers))
-    return f"the nearest has TTFT {nearest['ttft_ms']:,.0f} ms, TPOT {nearest['tbt_ms']:,.1f} ms"
+        return next(answer.refused for answer in answers if isinstance(answer, Refused))
+    return f"the nearest has TTFT {nearest.ttft_ms:,.0f} ms, TPOT {nearest.tbt_ms:,.1f} ms"
 
 
-def _cheapest_for_rate(question: SizeQuestion) -> dict[str, Any]:
+def _cheapest_for_rate(question: SizeQuestion) -> QuickSize:
     """Return the fleet of equal replicas, without disaggregation, that needs the fewest GPUs."""
     gpu_type = catalogue.gpu_name(question.gpu)
     query = DeploymentQuery(
@@ -192,34 +208,30 @@ def _cheapest_for_rate(question: SizeQuestion) -> dict[str, Any]:
         gpus=(gpu_type,),
         top=MOST_TOP,
     )
-    candidates = search_deployments(query)["candidates"]
-    cheapest = min(
-        (candidate for candidate in candidates if candidate["mode"] == "agg"),
-        key=lambda candidate: candidate["fleet_gpus"],
-        default=None,
-    )
+    aggregated = [row for row in search_deployments(query).candidates if row.mode == "agg"]
+    cheapest = min(aggregated, key=lambda row: row.fleet_gpus or 0, default=None)
     if cheapest is None:
         raise PlannerError(
             f"No replica of {question.model} on {gpu_type} meets the limits. Loosen a limit, or "
             "choose another GPU or model."
         )
     rps = question.rps or 0.0
-    return {
-        "gpus": cheapest["fleet_gpus"],
-        "replicas": cheapest["instances"],
-        "tp": cheapest["gpus"],
-        "gpu": gpu_type,
-        "model": catalogue.model_name(question.model),
-        "rps_per_replica": cheapest["max_rps"],
-        "ttft_ms": cheapest["ttft_ms"],
-        "tbt_ms": cheapest["tbt_ms"],
-        "tokens_per_s": rps * question.osl,
-        "expected_error": cheapest["expected_error"],
-        "assumptions": [
+    return QuickSize(
+        gpus=cheapest.fleet_gpus or 0,
+        replicas=cheapest.instances or 0,
+        tp=cheapest.gpus,
+        gpu=gpu_type,
+        model=catalogue.model_name(question.model),
+        rps_per_replica=cheapest.max_rps,
+        ttft_ms=cheapest.ttft_ms,
+        tbt_ms=cheapest.tbt_ms,
+        tokens_per_s=rps * question.osl,
+        expected_error=cheapest.expected_error,
+        assumptions=(
             f"{rps:g} requests arrive per second, at random moments (Poisson).",
             f"Limits hold for {query.percentile:g}% of requests.",
             "TTFT and TPOT are those of a fully loaded replica.",
-            f"Weights are in {cheapest['precision']}, the engine is {cheapest['engine']}.",
+            f"Weights are in {cheapest.precision}, the engine is {cheapest.engine}.",
             "Prefill and decode share GPUs.",
-        ],
-    }
+        ),
+    )

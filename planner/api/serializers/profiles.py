@@ -5,10 +5,10 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 from rest_framework.reverse import reverse
 
+from planner.api.results import schema_of
 from planner.api.serializers.hardware import ProvenanceField
 from planner.api.serializers.options import BytesField
 from planner.api.serializers.strict_fields import FiniteField, StrictSerializer
-from planner.api.serializers.trace_statistics import serializer_of
 from planner.inputs.profiles.spec import COMPUTED, KINDS, ProfileSpec
 from planner.inputs.profiles.tuning import MAX_OBSERVATIONS
 from planner.models import Calibration, ProfileVersion
@@ -205,9 +205,6 @@ class CalibrationItem(serializers.ModelSerializer[Calibration]):
         }
 
 
-EvidenceAnswer = serializer_of(Evidence, "Measurement")
-
-
 class CalibrationDetail(CalibrationItem):
     columns = serializers.SerializerMethodField()
     notes = serializers.SerializerMethodField()
@@ -217,7 +214,7 @@ class CalibrationDetail(CalibrationItem):
     class Meta(CalibrationItem.Meta):
         fields = [*CalibrationItem.Meta.fields, "columns", "notes", "preview", "evidence"]
 
-    @extend_schema_field(EvidenceAnswer(allow_null=True))
+    @extend_schema_field(schema_of(Evidence | None))
     def get_evidence(self, row: Calibration) -> dict[str, Any] | None:
         return asdict(evidence_of(row)) if row.kind == Calibration.Kind.BENCHMARK else None
 

@@ -145,35 +145,6 @@ class SamplesTaken(serializers.Serializer[Any]):
     end = serializers.DateTimeField()
 
 
-class PreviewQuery(serializers.Serializer[Any]):
-    engine = serializers.CharField()
-    what = serializers.CharField()
-    metric = serializers.CharField()
-    query = serializers.CharField()
-    words = serializers.CharField(help_text="Description.")
-
-
-class PreviewSeries(serializers.Serializer[Any]):
-    model = serializers.CharField()
-    region = serializers.CharField()
-    tier = serializers.CharField()
-    requests = serializers.FloatField(allow_null=True)
-    input_tokens = serializers.FloatField(allow_null=True)
-    output_tokens = serializers.FloatField(allow_null=True)
-    bins = serializers.IntegerField(help_text="Known bins of 300 s.")
-    gaps = serializers.IntegerField()
-
-
-class SourcePreview(serializers.Serializer[Any]):
-    """The queries and their results for the last hour, or the files; nothing is stored."""
-
-    queries = PreviewQuery(many=True)
-    files = serializers.ListField(child=serializers.CharField())
-    series = PreviewSeries(many=True)
-    begins = serializers.DateTimeField(allow_null=True)
-    ends = serializers.DateTimeField(allow_null=True)
-
-
 class SeriesAsked(serializers.Serializer[Any]):
     start = serializers.DateTimeField(required=False, help_text="The last day, unless given.")
     end = serializers.DateTimeField(required=False)

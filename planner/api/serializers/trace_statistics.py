@@ -1,53 +1,19 @@
-"""Describe the characterization of a trace, from the dataclasses that declare it."""
+"""Describe the characterization of a trace."""
 
-import types
-import typing
-from dataclasses import fields
-from functools import cache
+from dataclasses import dataclass
 from typing import Any
 
 from rest_framework import serializers
 
-from planner.domain.trace_statistics import figures
+from planner.domain.trace_statistics.figures import Character
 from planner.domain.traffic.window_rank import WindowRank
 
-PLAIN: dict[Any, type[serializers.Field[Any, Any, Any, Any]]] = {
-    str: serializers.CharField,
-    int: serializers.IntegerField,
-    float: serializers.FloatField,
-}
 
-
-@cache
-def serializer_of(shape: type, prefix: str = "Trace") -> type[serializers.Serializer[Any]]:
-    """Return a serializer with the fields and the docstring of a dataclass."""
-    hints = typing.get_type_hints(shape)
-    declared = {field.name: _field(hints[field.name], prefix) for field in fields(shape)}
-    return type(
-        f"{prefix}{shape.__name__}",
-        (serializers.Serializer,),
-        declared | {"__doc__": shape.__doc__},
-    )
-
-
-def _field(hint: Any, prefix: str, **how: Any) -> serializers.Field[Any, Any, Any, Any]:
-    """Return the serializer field of a type."""
-    if typing.get_origin(hint) is types.UnionType:
-        (inner,) = (part for part in typing.get_args(hint) if part is not type(None))
-        return _field(inner, prefix, allow_null=True)
-    if typing.get_origin(hint) is tuple:
-        return serializers.ListField(child=_field(typing.get_args(hint)[0], prefix), **how)
-    return PLAIN[hint](**how) if hint in PLAIN else serializer_of(hint, prefix)(**how)
-
-
-Character = serializer_of(figures.Character)
-Window = serializer_of(WindowRank)
-
-
-class CharacterAnswer(Character):  # type: ignore[misc, valid-type]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CharacterAnswer(Character):
     """The characterization of a trace, and the rank of the requested window."""
 
-    window = Window(allow_null=True)
+    window: WindowRank | None
 
 
 class CharacterAsked(serializers.Serializer[Any]):

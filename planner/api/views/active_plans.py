@@ -8,7 +8,6 @@ from rest_framework.response import Response
 
 from planner.api.base import ApiView, valid
 from planner.api.filters import KeptPlanFilter, Pages, StrictFilter
-from planner.api.results import schema_of
 from planner.api.schema import operation
 from planner.api.serializers.active_plans import (
     InForce,
@@ -112,7 +111,7 @@ class KeptPlanView(ApiView):
 
 
 class PlansBetweenView(ApiView):
-    @operation({200: schema_of(PlansBetween)}, 400, 404, parameters=[PlansBetweenAsked])
+    @operation({200: PlansBetween}, 400, 404, parameters=[PlansBetweenAsked])
     def get(self, request: Request) -> Response:
         """Compare two plans: replicas over a week in UTC, and settings.
 

@@ -19,6 +19,8 @@ from planner.domain.deployment_search.query import (
     TOP,
     DeploymentQuery,
 )
+from planner.domain.deployment_search.search import DeploymentSearchResult
+from planner.domain.serialise import as_json
 from planner.inputs.estimates.measured_corrections import MOST_ROWS
 from planner.services.deployment_search import scenario_with_deployments, search_deployments
 from planner.services.estimates import MeasurementSource
@@ -62,29 +64,6 @@ class ConfigureRequest(StrictSerializer):
     )
 
 
-class ConfigureAnswer(serializers.Serializer[Any]):
-    """Deployments ranked by cost; see docs/how-to/choose-a-gpu.md."""
-
-    model = serializers.CharField()
-    candidates = serializers.ListField(
-        child=serializers.DictField(),
-        help_text="Best first, each simulated, with its `profiles` for a scenario.",
-    )
-    pareto = serializers.ListField(
-        child=serializers.DictField(), help_text="Fronts of cost against TTFT and against TBT."
-    )
-    by_gpu = serializers.ListField(
-        child=serializers.DictField(), help_text="The best of each GPU type."
-    )
-    ruled_out = serializers.DictField(
-        child=serializers.IntegerField(), help_text="Candidates by the reason why not."
-    )
-    evaluated = serializers.IntegerField()
-    ranked_by = serializers.CharField()
-    assumptions = serializers.ListField(child=serializers.DictField())
-    seconds = serializers.FloatField()
-
-
 class IntoScenario(StrictSerializer):
     """Chosen deployments and their destination: a stored scenario, or a draft from a trace."""
 
@@ -105,7 +84,7 @@ class ScenarioText(serializers.Serializer[Any]):
 
 class ConfigureView(ApiView):
     @operation(
-        {200: ConfigureAnswer}, 400, 413, 415, 422,
+        {200: DeploymentSearchResult}, 400, 413, 415, 422,
         request=ConfigureRequest, examples={"One model on two GPU types": CONFIGURED},
     )  # fmt: skip
     def post(self, request: Request) -> Response:
@@ -121,7 +100,7 @@ class ConfigureView(ApiView):
         # A measured row is of the searched model unless it names another.
         rows = [{"model": sent["model"], **row} for row in sent.pop("measured", ())]
         measured = MeasurementSource(rows, use_stored=sent.pop("kept"))
-        return Response(search_deployments(DeploymentQuery(**sent), measured=measured))
+        return Response(as_json(search_deployments(DeploymentQuery(**sent), measured=measured)))
 
 
 class ConfigureScenarioView(ApiView):

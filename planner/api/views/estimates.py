@@ -16,13 +16,14 @@ from planner.api.examples import DEPLOYMENT
 from planner.api.parsers import BoundedJsonParser
 from planner.api.renderers import CsvRenderer
 from planner.api.schema import CSV, JSON, operation
-from planner.api.serializers.hardware import ProvenanceField
 from planner.api.serializers.strict_fields import FiniteField, StrictSerializer
+from planner.domain.estimate_answer import EstimateAnswer
+from planner.domain.serialise import as_json
 from planner.errors import IngestError
 from planner.inputs.estimates.measured_corrections import MOST_ROWS
 from planner.outputs.estimates import answer_table
 from planner.services import estimates
-from planner.services.quick_size import MAX_USERS, SizeQuestion, quick_size
+from planner.services.quick_size import MAX_USERS, QuickSize, SizeQuestion, quick_size
 from simulation.performance.estimate.calibration import ENGINES
 from simulation.performance.estimate.defaults import MOST_HITS, MOST_RECV, MOST_TOKENS
 from simulation.performance.specs import BYTES, WIDTHS
@@ -147,19 +148,6 @@ class QuickSizeRequest(StrictSerializer):
     )
 
 
-class QuickSizeAnswer(serializers.Serializer[Any]):
-    replicas = serializers.IntegerField()
-    gpus = serializers.IntegerField()
-    tp = serializers.IntegerField(help_text="GPUs of one replica.")
-    model = serializers.CharField()
-    gpu = serializers.CharField()
-    cost_usd_per_hour = serializers.FloatField(allow_null=True)
-    ttft_ms = serializers.FloatField()
-    tbt_ms = serializers.FloatField()
-    tokens_per_s = serializers.FloatField(help_text="Output tokens of all replicas.")
-    assumptions = serializers.ListField(child=serializers.CharField())
-
-
 class RowsRequest(StrictSerializer):
     """Many deployments; a row that cannot be estimated does not stop the others."""
 
@@ -167,121 +155,6 @@ class RowsRequest(StrictSerializer):
         child=serializers.DictField(), min_length=1, max_length=MAX_ROWS,
         help_text="Each as the body of /estimates/.",
     )  # fmt: skip
-
-
-class OwnRows(serializers.Serializer[Any]):
-    """The effect of your own measurements on the estimate."""
-
-    rows = serializers.IntegerField(help_text="Of this deployment.")
-    alike = serializers.IntegerField(help_text="Of others, which share an engine, GPU or model.")
-    ttft_factor = serializers.FloatField()
-    tbt_factor = serializers.FloatField()
-    ttft_ms_before = serializers.FloatField()
-    tbt_ms_before = serializers.FloatField()
-    tokens_per_s_before = serializers.FloatField()
-    ttft_error_before = serializers.FloatField()
-    tbt_error_before = serializers.FloatField()
-    ttft_90_before = serializers.FloatField()
-    tbt_90_before = serializers.FloatField()
-
-
-class NextMeasurement(serializers.Serializer[Any]):
-    """The measurement that would reduce the error of this deployment's estimates most."""
-
-    concurrency = serializers.IntegerField()
-    isl = serializers.IntegerField()
-    osl = serializers.IntegerField()
-    error = serializers.ListField(
-        child=serializers.FloatField(),
-        help_text="Median errors of TTFT and TBT now, mean over loads from 1 to 256 in "
-        "flight and the estimate's load. expected_error is at that load alone.",
-    )
-    after = serializers.ListField(child=serializers.FloatField(), help_text="With that row.")
-    commands = serializers.ListField(
-        child=serializers.CharField(), help_text="vLLM's benchmark and GuideLLM's that make it."
-    )
-
-
-class Errors(serializers.Serializer[Any]):
-    """Absolute relative errors, as fractions.
-
-    Half of all measurements lie within `ttft` and `tbt`, nine of ten within `ttft_90` and `tbt_90`.
-    """
-
-    ttft = serializers.FloatField()
-    tbt = serializers.FloatField()
-    ttft_90 = serializers.FloatField()
-    tbt_90 = serializers.FloatField()
-
-
-class LeftOut(Errors):
-    """Errors for similar measured deployments, if the fit had not seen a part of them."""
-
-    what = serializers.CharField(help_text="That the fit had not seen.")
-    rows = serializers.IntegerField()
-
-
-class ExpectedError(Errors):
-    """The expected error of this estimate."""
-
-    basis = serializers.CharField(help_text="Measurements behind these errors.")
-    model_checked = serializers.BooleanField()
-    gpu_checked = serializers.BooleanField()
-    outside = serializers.ListField(
-        child=serializers.CharField(), help_text="Inputs outside the measured ranges."
-    )
-    newest_version = serializers.CharField(
-        allow_null=True, help_text="Newest measured version, if that of the engine is later."
-    )
-    data_age_days = serializers.IntegerField(help_text="Since the measurements were published.")
-
-
-class EstimateProvenance(ProvenanceField):
-    gpu = serializers.CharField(help_text="Source of the GPU's figures.")
-    power = serializers.CharField(help_text="Source of the power by load.")
-
-
-class RateAnswer(serializers.Serializer[Any]):
-    """Results at a request rate; the times of the answer itself are means of the same replay."""
-
-    rate_rps = serializers.FloatField()
-    most_rps = serializers.FloatField(help_text="That go through with an endless queue.")
-    in_flight = serializers.FloatField()
-    ttft_p99_ms = serializers.FloatField()
-    tbt_p99_ms = serializers.FloatField(allow_null=True)
-    closed_loop_ttft_ms = serializers.FloatField(help_text="With as many in flight at any time.")
-    closed_loop_tbt_ms = serializers.FloatField()
-    by = serializers.CharField()
-
-
-class EstimateAnswer(serializers.Serializer[Any]):
-    model = serializers.CharField()
-    gpu = serializers.CharField()
-    mode = serializers.CharField()
-    ttft_ms = serializers.FloatField()
-    tbt_ms = serializers.FloatField()
-    tokens_per_s = serializers.FloatField(help_text="Output tokens, of the whole deployment.")
-    power_w = serializers.FloatField(help_text="Of all its GPUs, servers and PUE not counted.")
-    j_per_token = serializers.FloatField(help_text="Joules of the GPUs per output token.")
-    j_per_request = serializers.FloatField(help_text="Joules of the GPUs per request.")
-    memory_gb = serializers.FloatField(help_text="Per GPU, weights and KV cache in use.")
-    gpus = serializers.FloatField()
-    engine = serializers.ChoiceField(ENGINES)
-    concurrency = serializers.FloatField(help_text="Requests in flight: asked for, or of the rate.")
-    batch = serializers.FloatField(help_text="Sequences that one decode worker holds.")
-    profile = serializers.CharField()
-    provenance = EstimateProvenance()
-    expected_error = ExpectedError()
-    assumptions = serializers.ListField(child=serializers.CharField())
-    own = OwnRows(allow_null=True)
-    at_rate = RateAnswer(required=False, help_text="Only for a rate.")
-    left_out = LeftOut(
-        many=True, help_text="Errors by the part of the data that the fit had not seen."
-    )
-    next_measurement = NextMeasurement()
-    notes = serializers.ListField(
-        child=serializers.CharField(), help_text="Measured rows that were not used, and why."
-    )
 
 
 class EstimateRows(serializers.Serializer[Any]):
@@ -329,7 +202,7 @@ class EstimateView(ApiView):
         rows, kept = query.pop("measured", []), query.pop("kept")
         # A measured row inherits the fields that it does not give.
         measured = estimates.MeasurementSource([query | row for row in rows], use_stored=kept)
-        return Response(estimates.estimate_one(query, measured))
+        return Response(as_json(estimates.estimate_one(query, measured)))
 
 
 class EstimateRowsView(ApiView):
@@ -353,14 +226,15 @@ class EstimateRowsView(ApiView):
         if request.accepted_renderer.format == "csv":
             headers = {"Content-Disposition": 'attachment; filename="estimates.csv"'}
             return Response(answer_table(answers), headers=headers)
-        return Response({"rows": answers})
+        return Response({"rows": as_json(answers)})
 
 
 class QuickSizeView(ApiView):
     @operation(
-        {200: QuickSizeAnswer}, 400, 413, 415, 422, request=QuickSizeRequest,
+        {200: QuickSize}, 400, 413, 415, 422, request=QuickSizeRequest,
         examples={"50 users": {"model": "llama-3.1-70b", "gpu": "p5.48xlarge", "users": 50}},
     )  # fmt: skip
     def post(self, request: Request) -> Response:
         """Size a fleet without a trace: the fewest GPUs for users at once or a rate."""
-        return Response(quick_size(SizeQuestion(**valid(QuickSizeRequest(data=request.data)))))
+        question = SizeQuestion(**valid(QuickSizeRequest(data=request.data)))
+        return Response(as_json(quick_size(question)))

@@ -4,7 +4,6 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from planner.api.base import ApiView
-from planner.api.results import schema_of
 from planner.api.schema import operation
 from planner.domain.serialise import as_json
 from planner.selectors.explanation import Chain, explanation_chains
@@ -12,7 +11,7 @@ from planner.selectors.runs import run_get
 
 
 class RunWhyView(ApiView):
-    @operation({200: {"type": "array", "items": schema_of(Chain)}}, 404, 409)
+    @operation({200: list[Chain]}, 404, 409)
     def get(self, request: Request, run_id: int) -> Response:
         """Explain the recommended numbers of replicas of a run.
 

@@ -10,7 +10,6 @@ from rest_framework.reverse import reverse
 
 from planner.api.base import ApiView, valid
 from planner.api.filters import Pages, ProposalFilter, StrictFilter, StrictOrdering
-from planner.api.results import schema_of
 from planner.api.schema import LOCATION, operation
 from planner.api.serializers.proposals import (
     AmendRequest,
@@ -84,7 +83,7 @@ class ProposalView(ApiView):
 
 
 class ProposalDifferenceView(ApiView):
-    @operation({200: schema_of(Proposed)}, 404, 409)
+    @operation({200: Proposed}, 404, 409)
     def get(self, request: Request, number: int) -> Response:
         """Get the changes of a proposal: settings, replicas and outcomes on the same traffic.
 

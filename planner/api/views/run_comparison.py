@@ -7,7 +7,6 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from planner.api.base import ApiView, valid
-from planner.api.results import schema_of
 from planner.api.schema import operation
 from planner.domain.serialise import as_json
 from planner.selectors.run_comparison import (
@@ -37,7 +36,7 @@ class BesideAsked(serializers.Serializer[Any]):
 
 
 class RunsBesideView(ApiView):
-    @operation({200: schema_of(RunComparison)}, 400, 404, 409, parameters=[BesideAsked])
+    @operation({200: RunComparison}, 400, 404, 409, parameters=[BesideAsked])
     def get(self, request: Request) -> Response:
         """Compare two to eight completed runs.
 

@@ -14,7 +14,7 @@ from rest_framework.reverse import reverse
 from planner.api.base import ApiView, valid
 from planner.api.filters import Pages, RunFilter, StrictFilter, StrictOrdering
 from planner.api.renderers import AnyAccept, CsvRenderer, ParquetRenderer, table_rows
-from planner.api.results import results_schema
+from planner.api.results import AnyResult
 from planner.api.schema import CSV, JSON, operation, removal
 from planner.api.serializers.runs import (
     ExportAsked,
@@ -90,7 +90,7 @@ class RunCancelView(ApiView):
 
 
 class RunResultsView(ApiView):
-    @operation({200: results_schema()}, 404, 409)
+    @operation({200: AnyResult}, 404, 409)
     def get(self, request: Request, run_id: int) -> Response:
         """Get the figures of a completed run.
 

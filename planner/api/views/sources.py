@@ -20,14 +20,14 @@ from planner.api.serializers.sources import (
     SourceAsked,
     SourceChange,
     SourceItem,
-    SourcePreview,
     SourceRequest,
     SourceSeries,
 )
+from planner.domain.serialise import as_json
 from planner.inputs.live.samples import of_rows
 from planner.models import Source, SourceReading
 from planner.selectors.sources import readings_list, source_get, source_series, sources_list
-from planner.services.source_reading import source_preview, source_request_reading
+from planner.services.source_reading import Preview, source_preview, source_request_reading
 from planner.services.sources import samples_store, source_change, source_create, source_delete
 
 MOST_BINS = 50_000  # most bins in one answer
@@ -66,7 +66,7 @@ class SourceListView(ApiView, generics.ListAPIView[Source]):
 
 class SourcePreviewView(ApiView):
     @operation(
-        {200: SourcePreview}, 400, 403, 422,
+        {200: Preview}, 400, 403, 422,
         request=SourceAsked,
         examples={"A Prometheus": {"kind": "prometheus", "settings": PROMETHEUS}},
     )  # fmt: skip
@@ -74,7 +74,7 @@ class SourcePreviewView(ApiView):
         """Preview what a source would read; nothing is stored."""
         sent = valid(SourceAsked(data=request.data))
         preview = source_preview(user=self.user, kind=sent["kind"], fields=sent["settings"])
-        return Response(SourcePreview(preview).data)
+        return Response(as_json(preview))
 
 
 class SourceView(ApiView):

@@ -9,7 +9,6 @@ from rest_framework.response import Response
 
 from planner.api.base import ApiView, valid
 from planner.api.filters import Pages
-from planner.api.results import schema_of
 from planner.api.schema import operation
 from planner.api.serializers.scenarios import ScenarioDetail
 from planner.api.serializers.versions import (
@@ -48,7 +47,7 @@ class VersionListView(ApiView, generics.ListAPIView[ScenarioVersion]):
 
 
 class VersionsBetweenView(ApiView):
-    @operation({200: schema_of(VersionDifference)}, 400, 404, parameters=[BetweenAsked])
+    @operation({200: VersionDifference}, 400, 404, parameters=[BetweenAsked])
     def get(self, request: Request, scenario: str) -> Response:
         """Compare two versions.
 

@@ -7,7 +7,6 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from planner.api.base import ApiView, checked, idempotency_key, started
-from planner.api.results import schema_of
 from planner.api.schema import operation, run_started
 from planner.api.serializers.runs import RunDetail
 from planner.api.serializers.strict_fields import FiniteField, StrictSerializer
@@ -58,7 +57,7 @@ class WhatIfRequest(StrictSerializer):
 
 
 class RunWhatIfView(ApiView):
-    @operation({200: schema_of(WhatIf)}, 400, 404, 409, 422, request=WhatIfRequest)
+    @operation({200: WhatIf}, 400, 404, 409, 422, request=WhatIfRequest)
     def post(self, request: Request, run_id: int) -> Response:
         """Change the plan of a run without a simulation.
 

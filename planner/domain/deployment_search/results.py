@@ -1,13 +1,14 @@
 """Build the answer under the keys of the contract (interfaces.md), one row per candidate."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from planner.domain.deployment_search.measured_corrections import Correction, corrections_of
 from planner.domain.deployment_search.query import DeploymentQuery
+from planner.domain.serialise import OPTIONAL
 from planner.inputs.catalogue.estimate_calibration import EstimateFit
 from planner.inputs.catalogue.power import power_model
 from planner.inputs.catalogue.serving import MAX_BATCH, MAX_BATCH_TOKENS
@@ -111,6 +112,32 @@ class Row:
     max_batch_tokens: int
     own: MeasuredRows | None = None  # None: the user has no measurements
     front: tuple[str, ...] = ()
+    # Of a candidate: the sections of a scenario with its speeds.
+    profiles: tuple[dict[str, Any], ...] | None = field(default=None, metadata={OPTIONAL: True})
+
+    @property
+    def label(self) -> str:
+        """Return the deployment in words: "9 × B200, fp4: 5 prefill and 4 decode replicas"."""
+        name = f"{self.gpus} × {self.gpu}, {self.precision}"
+        if self.prefill is None or self.decode is None:
+            return name
+        prefill, decode = self.prefill.instances, self.decode.instances
+        return f"{name}: {prefill} prefill and {decode} decode replicas"
+
+    @property
+    def parallelism(self) -> list[str]:
+        """Return the parallelism of a replica in words, one line per role."""
+        sides: list[tuple[str, Row | Side]] = [("", self)]
+        if self.prefill is not None and self.decode is not None:
+            sides = [("prefill ", self.prefill), ("decode ", self.decode)]
+        names = {"tp": "tp", "pp": "pp", "attention_dp": "dp", "moe_tp": "moe tp",
+                 "moe_ep": "moe ep"}  # fmt: skip
+        lines = []
+        for role, side in sides:
+            widths = {short: getattr(side, name) for name, short in names.items()}
+            wide = [f"{short} {width}" for short, width in widths.items() if width > 1]
+            lines.append(f"{role}{', '.join(wide) or 'of one GPU'}")
+        return lines
 
 
 def rows_of(

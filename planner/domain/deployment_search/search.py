@@ -47,7 +47,6 @@ class DeploymentSearchResult:
     candidates: tuple[Row, ...]
     pareto: tuple[Row, ...]
     by_gpu: tuple[Row, ...]  # the best of each GPU type
-    profiles: tuple[tuple[Mapping[str, object], ...], ...]  # scenario sections of each candidate
     ruled_out: Mapping[str, int]
     evaluated: int
     ranked_by: str
@@ -92,10 +91,11 @@ def search_deployments(
         tbt_ms=query.tbt_ms,
         percentile=query.percentile,
         rps=query.rps,
-        candidates=best,
+        candidates=tuple(
+            replace(row, profiles=tuple(profiles_of(row, query.model))) for row in best
+        ),
         pareto=fronts_of(searched, query, shape, fit, measurements),
         by_gpu=by_gpu,
-        profiles=tuple(tuple(profiles_of(row, query.model)) for row in best),
         ruled_out=dict((built.ruled_out + Counter(searched.ruled_out)).most_common()),
         evaluated=built.evaluated
         + searched.evaluated

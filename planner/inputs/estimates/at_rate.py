@@ -20,8 +20,7 @@ from simulation.errors import SimulationError
 from simulation.fleet import Tier
 from simulation.performance.estimate.defaults import Deployment
 from simulation.performance.estimate.estimate import Estimate
-from simulation.performance.fitting.compare import stated_error
-from simulation.performance.profile import Profile, iteration_s, provenance_at
+from simulation.performance.profile import Profile, iteration_s
 from simulation.performance.specs import WIDTHS, Arrangement
 from simulation.results import RequestLog
 from simulation.sizing.batch_queue import saturated_rps
@@ -139,52 +138,6 @@ def requested_estimate(
     deployed = deployment({**fields, "concurrency": 1.0, "rounds": STEADY}, known)
     at_this_rate = at_rate(deployed, rate, known, any_engine="engine" not in fields)
     return replace(deployed, concurrency=max(at_this_rate.in_flight, 1.0)), at_this_rate
-
-
-def at_rate_words(answer: Mapping[str, Any], replayed: AtRate, osl: float) -> dict[str, Any]:
-    """Return the fields of an answer that a given request rate changes.
-
-    Times come from the simulation. Under ``at_rate`` are the times at constant concurrency, for
-    comparison.
-    """
-    tokens, power = replayed.rate * osl, float(answer["power_w"])
-    tbt_ms = replayed.tbt_s * 1e3 if np.isfinite(replayed.tbt_s) else float(answer["tbt_ms"])
-    error = stated_error(replayed.profile) if replayed.built_in else None
-    error_words = answer["expected_error"]
-    provenance = provenance_at(replayed.profile, replayed.outside)
-    if error is not None:
-        error_ranges = {
-            "ttft": error.median,
-            "tbt": error.median,
-            "ttft_90": error.p95,
-            "tbt_90": error.p95,
-        }
-        error_words = {**error_words, **error_ranges, "basis": f"{error.quantity}: {error.against}"}
-    return {
-        "ttft_ms": replayed.ttft_s * 1e3,
-        "tbt_ms": tbt_ms,
-        "tokens_per_s": tokens,
-        "j_per_token": power / tokens,
-        "j_per_request": power / replayed.rate,
-        "profile": replayed.profile.kind,
-        "provenance": {
-            **answer["provenance"],
-            "kind": provenance.kind,
-            "source": provenance.source,
-        },
-        "expected_error": error_words,
-        "at_rate": {
-            "rate_rps": replayed.rate,
-            "most_rps": replayed.most,
-            "in_flight": replayed.in_flight,
-            "ttft_p99_ms": replayed.ttft_99_s * 1e3,
-            "tbt_p99_ms": replayed.tbt_99_s * 1e3 if np.isfinite(replayed.tbt_99_s) else None,
-            "closed_loop_ttft_ms": answer["ttft_ms"],
-            "closed_loop_tbt_ms": answer["tbt_ms"],
-            "by": f"{replayed.requests:,} requests replayed one by one, Poisson arrivals, as "
-            "sizes are",
-        },
-    }
 
 
 def compare_with_built_in(deployment: Deployment, estimate: Estimate) -> tuple[str, ...]:

@@ -1,9 +1,12 @@
 """``bin/manage configure``: search the cheapest deployments that serve a model."""
 
 from argparse import ArgumentParser, ArgumentTypeError
+from dataclasses import asdict
 from typing import Any
 
 from planner.domain.deployment_search.query import TOP, DeploymentQuery
+from planner.domain.deployment_search.results import MeasuredRows, Row, Side
+from planner.domain.deployment_search.search import DeploymentSearchResult
 from planner.management.base import HeadroomCommand
 from planner.outputs.table_text import table_lines
 from planner.services.deployment_search import search_deployments
@@ -68,7 +71,7 @@ class Command(HeadroomCommand):
         rows.add_argument("--measured", help="file of your measured rows, as for estimate")
         rows.add_argument("--without-kept", action="store_true", help="ignore stored measurements")
 
-    def answer(self, options: dict[str, Any]) -> dict[str, Any]:
+    def answer(self, options: dict[str, Any]) -> DeploymentSearchResult:
         query = DeploymentQuery(
             **{key: options[key] for key in FIELDS},
             gpus=_names(options["gpus"]),
@@ -80,23 +83,20 @@ class Command(HeadroomCommand):
         )
         return search_deployments(query, self.progress, measured)
 
-    def words(self, answer: dict[str, Any]) -> str:
-        columns = COLUMNS | (MOVED if any(row["own"] for row in answer["candidates"]) else {})
-        rows = table_lines([_candidate_texts(row) for row in answer["candidates"]], columns)
-        others = table_lines([_candidate_texts(row) for row in answer["by_gpu"]], columns)
-        out = [f"  {number:>9,} {reason}" for reason, number in answer["ruled_out"].items()]
-        rests = [
-            f"{a['what']}: {a['value']} ({a['provenance']}, {a['source']})"
-            for a in answer["assumptions"]
-        ]
-        searched = f"{answer['evaluated']:,} candidates in {answer['seconds']:.1f} s"
-        profiles = [profile for row in answer["candidates"][:1] for profile in row["profiles"]]
+    def words(self, answer: DeploymentSearchResult) -> str:
+        columns = COLUMNS | (MOVED if any(row.own for row in answer.candidates) else {})
+        rows = table_lines([_candidate_texts(row) for row in answer.candidates], columns)
+        others = table_lines([_candidate_texts(row) for row in answer.by_gpu], columns)
+        out = [f"  {number:>9,} {reason}" for reason, number in answer.ruled_out.items()]
+        rests = [f"{a.what}: {a.value} ({a.provenance}, {a.source})" for a in answer.assumptions]
+        searched = f"{answer.evaluated:,} candidates in {answer.seconds:.1f} s"
+        profiles = [profile for row in answer.candidates[:1] for profile in row.profiles or ()]
         flow = [", ".join(f"{key}: {value}" for key, value in row.items()) for row in profiles]
         if not rows:
             rows = ["No deployment meets the limits; loosen them, or name other GPU types."]
         return "\n".join(
             [
-                f"{answer['model']}, {searched}, ranked by {answer['ranked_by']}", "",
+                f"{answer.model}, {searched}, ranked by {answer.ranked_by}", "",
                 *rows, "", "The best of each GPU type", *others, "",
                 "Profiles of the best, for a scenario", *(f"  - {{{row}}}" for row in flow), "",
                 "Ruled out", *out, "", *rests,
@@ -104,34 +104,35 @@ class Command(HeadroomCommand):
         )  # fmt: skip
 
 
-def _candidate_texts(row: dict[str, Any]) -> dict[str, Any]:
+def _candidate_texts(row: Row) -> dict[str, object]:
     """Return a candidate with the texts of its columns."""
-    return row | {
-        **{f"error_{name}": row["expected_error"][name] for name in ("ttft", "tbt")},
-        "deployment": deployment(row), "kw": row["power_w"] / 1000, "moved": _corrected(row["own"]),
+    return asdict(row) | {
+        "error_ttft": row.expected_error.ttft, "error_tbt": row.expected_error.tbt,
+        "deployment": deployment(row), "kw": row.power_w / 1000, "moved": _corrected(row.own),
     }  # fmt: skip
 
 
-def _corrected(own_rows: dict[str, Any] | None) -> str:
+def _corrected(own: MeasuredRows | None) -> str:
     """Return how your own measured rows changed the speeds."""
-    if own_rows is None:
+    if own is None:
         return ""
-    return f"decode x {own_rows['decode_factor']:.2f}, prefill x {own_rows['prefill_factor']:.2f}"
+    return f"decode x {own.decode_factor:.2f}, prefill x {own.prefill_factor:.2f}"
 
 
-def deployment(row: dict[str, Any]) -> str:
+def deployment(row: Row) -> str:
     """Return a deployment as text: "2P+3D of 4 x H200, fp8, vllm"."""
-    sides = [(row, "")]
-    if row["mode"] == "disagg":
-        sides = [(row["prefill"], " prefill"), (row["decode"], " decode")]
     parts = []
-    for side, role in sides:
-        widths = [f"{name} {side[name]}" for name in WIDTHS if side[name] > 1]
-        count = f"{side['instances']} x " if role else ""
-        gpus = side["gpus"]
-        inside = f" ({', '.join(widths)})" if widths else ""
-        parts.append(f"{count}{gpus} {row['gpu']}{role}{inside}")
-    return f"{' + '.join(parts)}, {row['precision']}, {' or '.join(row['engines'])}"
+    for role, side in (("prefill", row.prefill), ("decode", row.decode)):
+        if side is not None:
+            parts.append(f"{side.instances} x {side.gpus} {row.gpu} {role}{_widths(side)}")
+    whole = " + ".join(parts) or f"{row.gpus} {row.gpu}{_widths(row)}"
+    return f"{whole}, {row.precision}, {' or '.join(row.engines)}"
+
+
+def _widths(side: Row | Side) -> str:
+    """Return the widths above one, in parentheses."""
+    widths = [f"{name} {getattr(side, name)}" for name in WIDTHS if getattr(side, name) > 1]
+    return f" ({', '.join(widths)})" if widths else ""
 
 
 FIELDS = ("model", "isl", "osl", "ttft_ms", "tbt_ms", "percentile", "rps", "top")

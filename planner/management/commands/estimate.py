@@ -3,6 +3,7 @@
 from argparse import ArgumentParser
 from typing import Any
 
+from planner.domain.estimate_answer import EstimateAnswer, RateAnswer, Refused
 from planner.errors import PlannerError
 from planner.management.base import HeadroomCommand
 from planner.services.estimates import estimate_file, estimate_one, measurements_from_file
@@ -106,7 +107,9 @@ class Command(HeadroomCommand):
             if role:
                 widths.add_argument(f"--{role}-workers", type=float, help="number of workers")
 
-    def answer(self, options: dict[str, Any]) -> dict[str, Any]:
+    def answer(
+        self, options: dict[str, Any]
+    ) -> EstimateAnswer | dict[str, list[EstimateAnswer | Refused]]:
         fields = {key: options[key] for key in FIELDS if options[key] is not None}
         measured = measurements_from_file(
             options["measured"], use_stored=not options["without_kept"]
@@ -130,67 +133,70 @@ class Command(HeadroomCommand):
             )
         return estimate_one(fields, measured)
 
-    def words(self, answer: dict[str, Any]) -> str:
-        if "rows" in answer:
-            return "\n".join(_line(row) for row in answer["rows"])
-        lines = [_line(answer), f"{answer['provenance']['kind']}: {answer['provenance']['source']}"]
-        lines += [f"assumed: {note}" for note in answer["assumptions"]]
-        lines += rate_lines(answer) + own_lines(answer)
+    def words(self, answer: EstimateAnswer | dict[str, list[EstimateAnswer | Refused]]) -> str:
+        if isinstance(answer, dict):
+            return "\n".join(map(_line, answer["rows"]))
         return "\n".join(
-            [*lines, *(f"note: {note}" for note in answer["expected_error"]["outside"])]
+            [
+                _line(answer),
+                f"{answer.provenance.kind}: {answer.provenance.source}",
+                *(f"assumed: {note}" for note in answer.assumptions),
+                *rate_lines(answer.at_rate),
+                *own_lines(answer),
+                *(f"note: {note}" for note in answer.expected_error.outside),
+            ]
         )
 
 
-def rate_lines(answer: dict[str, Any]) -> list[str]:
+def rate_lines(at_rate: RateAnswer | None) -> list[str]:
     """Return the lines on a request rate; empty if the estimate is for a concurrency."""
-    at_rate = answer.get("at_rate")
     if at_rate is None:
         return []
+    tbt = "" if at_rate.tbt_p99_ms is None else f" and TBT {at_rate.tbt_p99_ms:.1f} ms"
     return [
-        f"at {at_rate['rate_rps']:g} requests/s, of at most {at_rate['most_rps']:.3g}: "
-        f"{at_rate['in_flight']:.3g} in flight, 99 of 100 within TTFT "
-        f"{at_rate['ttft_p99_ms']:.0f} ms"
-        + (f" and TBT {at_rate['tbt_p99_ms']:.1f} ms" if at_rate["tbt_p99_ms"] is not None else "")
-        + f" ({at_rate['by']}); as many in flight all the time: TTFT "
-        f"{at_rate['closed_loop_ttft_ms']:.0f} "
-        f"ms, TBT {at_rate['closed_loop_tbt_ms']:.1f} ms"
+        f"at {at_rate.rate_rps:g} requests/s, of at most {at_rate.most_rps:.3g}: "
+        f"{at_rate.in_flight:.3g} in flight, 99 of 100 within TTFT {at_rate.ttft_p99_ms:.0f} ms"
+        f"{tbt} ({at_rate.by}); as many in flight all the time: TTFT "
+        f"{at_rate.closed_loop_ttft_ms:.0f} ms, TBT {at_rate.closed_loop_tbt_ms:.1f} ms"
     ]
 
 
-def own_lines(answer: dict[str, Any]) -> list[str]:
+def own_lines(answer: EstimateAnswer) -> list[str]:
     """Return the effect of your own measurements, and the most useful next one."""
-    own_rows, further, lines = answer["own"], answer["next_measurement"], list(answer["notes"])
-    if own_rows:
+    own, further, lines = answer.own, answer.next_measurement, list(answer.notes or ())
+    if own:
         lines.append(
-            f"your measurements: {own_rows['rows']} rows of this deployment, {own_rows['alike']} "
-            f"of others; before them TTFT {own_rows['ttft_ms_before']:.0f} ms, TBT "
-            f"{own_rows['tbt_ms_before']:.1f} ms, {own_rows['tokens_per_s_before']:,.0f} tokens/s"
+            f"your measurements: {own.rows} rows of this deployment, {own.alike} of others; before "
+            f"them TTFT {own.ttft_ms_before:.0f} ms, TBT {own.tbt_ms_before:.1f} ms, "
+            f"{own.tokens_per_s_before:,.0f} tokens/s"
         )
-    (ttft, tbt), (ttft_after, tbt_after) = further["error"], further["after"]
+    if further is None:
+        return lines
+    (ttft, tbt), (ttft_after, tbt_after) = further.error, further.after
     lines.append(
-        f"to measure next: {further['concurrency']} requests in flight. Error at loads from "
+        f"to measure next: {further.concurrency} requests in flight. Error at loads from "
         f"1 to 256 in flight: then {ttft_after:.0%} in TTFT and {tbt_after:.0%} in "
         f"TBT, now {ttft:.0%} and {tbt:.0%} (figures above: this load alone)"
     )
-    return [*lines, *(f"  {command}" for command in further["commands"])]
+    return [*lines, *(f"  {command}" for command in further.commands)]
 
 
-def _line(row: dict[str, Any]) -> str:
+def _line(row: EstimateAnswer | Refused) -> str:
     """Return an estimate as one line."""
-    if "refused" in row:
-        return f"refused: {row['refused']}"
-    error = row["expected_error"]
+    if isinstance(row, Refused):
+        return f"refused: {row.refused}"
+    error = row.expected_error
     return (
-        f"{row['model']} on {row['gpus']:.10g} x {row['gpu']}: TTFT {row['ttft_ms']:.0f} ms "
-        f"({within(error, 'ttft')}), TBT {row['tbt_ms']:.1f} ms ({within(error, 'tbt')}), "
-        f"{row['tokens_per_s']:,.0f} tokens/s, {row['power_w']:,.0f} W, "
-        f"{row['memory_gb']:.0f} GB per GPU"
+        f"{row.model} on {row.gpus:.10g} x {row.gpu}: TTFT {row.ttft_ms:.0f} ms "
+        f"({within(error.ttft, error.ttft_90)}), TBT {row.tbt_ms:.1f} ms "
+        f"({within(error.tbt, error.tbt_90)}), {row.tokens_per_s:,.0f} tokens/s, "
+        f"{row.power_w:,.0f} W, {row.memory_gb:.0f} GB per GPU"
     )
 
 
-def within(error: dict[str, Any], name: str) -> str:
+def within(half: float, nine_of_ten: float) -> str:
     """Return the expected error as text."""
-    return f"half within {error[name]:.0%}, nine of ten within {error[name + '_90']:.0%}"
+    return f"half within {half:.0%}, nine of ten within {nine_of_ten:.0%}"
 
 
 FIELDS = (

@@ -6,7 +6,7 @@ from typing import Any
 from planner.domain.report import Fact, Note, Report, Section
 from planner.management.base import HeadroomCommand
 from planner.management.runs import report_text
-from planner.services.quick_size import SizeQuestion, quick_size
+from planner.services.quick_size import QuickSize, SizeQuestion, quick_size
 
 
 class Command(HeadroomCommand):
@@ -36,26 +36,25 @@ class Command(HeadroomCommand):
             "--tbt-ms", "--tpot-ms", type=float, default=50.0, help="time per output token"
         )
 
-    def answer(self, options: dict[str, Any]) -> dict[str, Any]:
+    def answer(self, options: dict[str, Any]) -> QuickSize:
         return quick_size(SizeQuestion(**{key: options[key] for key in SizeQuestion.__slots__}))
 
-    def words(self, answer: dict[str, Any]) -> str:
+    def words(self, answer: QuickSize) -> str:
         return report_text(_report(answer), self.stdout)
 
 
-def _report(answer: dict[str, Any]) -> Report:
+def _report(size: QuickSize) -> Report:
     """Return the answer as a report: the metrics are rows."""
-    replicas, tp = answer["replicas"], answer["tp"]
-    what = f"{replicas:,} {'replica' if replicas == 1 else 'replicas'} of {answer['model']}"
+    replicas, tp = size.replicas, size.tp
+    what = f"{replicas:,} {'replica' if replicas == 1 else 'replicas'} of {size.model}"
     return Report(
-        title=answer["model"],
-        answer=f"Use {answer['gpus']:,} {answer['gpu']}: {what} on {tp} "
-        f"{'GPU' if tp == 1 else 'GPUs'} each.",
+        title=size.model,
+        answer=f"Use {size.gpus:,} {size.gpu}: {what} on {tp} {'GPU' if tp == 1 else 'GPUs'} each.",
         facts=(
-            Fact("Cost per hour", answer["cost_usd_per_hour"], "$"),
-            Fact("TTFT", answer["ttft_ms"], "ms"),
-            Fact("TPOT", answer["tbt_ms"], "ms"),
-            Fact("Output, all replicas", answer["tokens_per_s"], "tokens/s"),
+            Fact("Cost per hour", size.cost_usd_per_hour, "$"),
+            Fact("TTFT", size.ttft_ms, "ms"),
+            Fact("TPOT", size.tbt_ms, "ms"),
+            Fact("Output, all replicas", size.tokens_per_s, "tokens/s"),
         ),
-        sections=(Section("Assumptions", tuple(map(Note, answer["assumptions"]))),),
+        sections=(Section("Assumptions", tuple(map(Note, size.assumptions))),),
     )

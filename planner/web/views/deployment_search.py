@@ -8,6 +8,8 @@ from django.http import HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
+from planner.domain.deployment_search.results import Row
+from planner.domain.deployment_search.search import DeploymentSearchResult
 from planner.domain.progress import Progress
 from planner.errors import EXPECTED
 from planner.models import Trace
@@ -86,65 +88,30 @@ def _key(request: Request) -> str:
     return f"configure-{request.user.pk}"
 
 
-def deployment(row: dict[str, Any]) -> str:
-    """Return a deployment in words: "9 × B200, fp4: 5 prefill and 4 decode replicas"."""
-    name = f"{row['gpus']} × {row['gpu']}, {row['precision']}"
-    if row["mode"] == "agg":
-        return name
-    prefill, decode = (row[side]["instances"] for side in ("prefill", "decode"))
-    return f"{name}: {prefill} prefill and {decode} decode replicas"
-
-
-def widths(row: dict[str, Any]) -> list[str]:
-    """Return the parallelism of the instances in words, one line per role."""
-    sides = [("", row)]
-    if row["mode"] == "disagg":
-        sides = [("prefill ", row["prefill"]), ("decode ", row["decode"])]
-    names = {"tp": "tp", "pp": "pp", "attention_dp": "dp", "moe_tp": "moe tp", "moe_ep": "moe ep"}
-    return [
-        f"{side}{', '.join(spread) or 'of one GPU'}"
-        for side, width_of in sides
-        for spread in [
-            [f"{short} {width_of[name]}" for name, short in names.items() if width_of[name] > 1]
-        ]
-    ]
-
-
-def page_context(answer: dict[str, Any]) -> dict[str, Any]:
+def page_context(found: DeploymentSearchResult) -> dict[str, Any]:
     """Return the context of the found deployments."""
-    rows = [_row(row) for row in answer["candidates"]]
     return {
-        "found": answer,
-        "rows": rows,
-        "best": rows[0] if rows else None,
-        "by_gpu": [_row(row) for row in answer["by_gpu"]],
-        "ruled_out": list(answer["ruled_out"].items()),
-        "speed_figure": _front(answer, "tokens_per_s_user", "tokens/s per user"),
-        "latency_figure": _front(answer, "ttft_ms", "TTFT, ms (95th percentile)"),
+        "found": found,
+        "best": next(iter(found.candidates), None),
+        "rows": [(row, json.dumps(row.profiles)) for row in found.candidates],
+        "by_gpu": [(row, "") for row in found.by_gpu],
+        "speed_figure": _front(found, "tokens_per_s_user", "tokens/s per user"),
+        "latency_figure": _front(found, "ttft_ms", "TTFT, ms (95th percentile)"),
     }
 
 
-def _row(row: dict[str, Any]) -> dict[str, Any]:
-    return row | {
-        "deployment": deployment(row),
-        "widths": widths(row),
-        "words": " or ".join(row["engines"]),
-        "chosen": json.dumps(row.get("profiles", [])),
-    }
-
-
-def _front(answer: dict[str, Any], key: str, label: str) -> Figure | None:
+def _front(found: DeploymentSearchResult, key: str, label: str) -> Figure | None:
     """Draw dollars per million tokens over a measure, by GPU type and mode; listed ones in grey."""
     measure = "TTFT" if key == "ttft_ms" else "user"
-    priced = [row for row in answer["pareto"] if row["usd_per_mtok"] is not None]
-    on = [row for row in priced if any(measure in name for name in row["front"])]
+    priced = [row for row in found.pareto if row.usd_per_mtok is not None]
+    on = [row for row in priced if any(measure in name for name in row.front)]
     if len(on) < 2:
         return None
-    groups: dict[str, list[dict[str, Any]]] = {}
+    groups: dict[str, list[Row]] = {}
     for row in on:
-        mode_label = ", P/D" if row["mode"] == "disagg" else ""
-        groups.setdefault(f"{row['gpu']}{mode_label}", []).append(row)
-    listed = [row for row in answer["candidates"] if row["usd_per_mtok"] is not None]
+        mode_label = ", P/D" if row.mode == "disagg" else ""
+        groups.setdefault(f"{row.gpu}{mode_label}", []).append(row)
+    listed = [row for row in found.candidates if row.usd_per_mtok is not None]
     traces = [_markers(listed, key, "Listed below", GREY, "circle-open")] if listed else []
     for i, (name, rows) in enumerate(groups.items()):
         colour, symbol = COLOURS[i % len(COLOURS)], SYMBOLS[i % len(SYMBOLS)]
@@ -156,10 +123,10 @@ def _front(answer: dict[str, Any], key: str, label: str) -> Figure | None:
     )  # fmt: skip
 
 
-def _markers(rows: list[dict[str, Any]], key: str, name: str, colour: str, symbol: str) -> Any:
+def _markers(rows: list[Row], key: str, name: str, colour: str, symbol: str) -> Any:
     return points(
-        [float(f"{row[key]:.4g}") for row in rows],
-        [float(f"{row['usd_per_mtok']:.4g}") for row in rows],
-        name, colour, symbol=symbol, size=9, text=[deployment(row) for row in rows],
+        [float(f"{getattr(row, key):.4g}") for row in rows],
+        [float(f"{row.usd_per_mtok:.4g}") for row in rows],
+        name, colour, symbol=symbol, size=9, text=[row.label for row in rows],
         hover="%{text}<br>%{x:,.4~r}, $%{y:,.4~r} per million tokens",
     )  # fmt: skip

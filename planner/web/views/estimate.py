@@ -105,16 +105,16 @@ def answer(row: dict[str, Any], typed: list[dict[str, Any]]) -> dict[str, Any]:
     measured = estimates.MeasurementSource(typed, "your measured rows")
     estimate = estimates.estimate_one(row, measured)
     loaded = {name: value for name, value in row.items() if name != "rate"}
-    after = {name: estimate[name] for name in ("ttft_ms", "tbt_ms")}
-    if (at_rate := estimate.get("at_rate")) is not None:
-        loaded["concurrency"] = max(at_rate["in_flight"], 1.0)
+    after = {"ttft_ms": estimate.ttft_ms, "tbt_ms": estimate.tbt_ms}
+    if (at_rate := estimate.at_rate) is not None:
+        loaded["concurrency"] = max(at_rate.in_flight, 1.0)
         # Measured rows correct the closed loop, so the page shows that for comparison.
-        after = {name: at_rate[f"closed_loop_{name}"] for name in after}
+        after = {"ttft_ms": at_rate.closed_loop_ttft_ms, "tbt_ms": at_rate.closed_loop_tbt_ms}
     sweep = estimates.estimate_sweep(loaded, sorted({*SWEEP, loaded["concurrency"]}), measured)
     loads = [float(load) for load, _ in sweep]
 
     def line(name: str, unit: str, key: str, axis: str) -> Any:
-        return name, unit, [at_load[key] for _, at_load in sweep], axis
+        return name, unit, [getattr(at_load, key) for _, at_load in sweep], axis
 
     output = line("Output", "tokens/s", "tokens_per_s", "y2")
     return {

@@ -363,12 +363,15 @@ def test_what_is_not_read_yet_is_not_characterised(api, upload):
 
 def test_the_document_describes_what_a_trace_is_like(api, ready):
     """Every key of the answer is a property of its schema, and the other way round."""
-    schemas = api.get("/api/v1/schema/?format=json").json()["components"]["schemas"]
+    paths = api.get("/api/v1/schema/?format=json").json()["paths"]
+    answered = paths[f"{URL}{{name}}/character/"]["get"]["responses"]["200"]
+    shape = answered["content"]["application/json"]["schema"]["properties"]
     body = api.get(f"{URL}conv/character/").json()
-    assert set(schemas["CharacterAnswer"]["properties"]) == set(body)
-    assert set(schemas["TraceLengths"]["properties"]) == set(body["lengths"][0])
-    assert set(schemas["TraceDay"]["properties"]) == set(body["days"]["days"][0])
-    assert set(schemas["TraceRhythm"]["properties"]) == set(body["rhythm"])
+    assert set(shape) == set(body)
+    assert set(shape["lengths"]["items"]["properties"]) == set(body["lengths"][0])
+    days = shape["days"]["properties"]["days"]["items"]
+    assert set(days["properties"]) == set(body["days"]["days"][0])
+    assert set(shape["rhythm"]["properties"]) == set(body["rhythm"])
 
 
 def test_a_refused_file_is_read_again_as_is_said(api, reader, upload):

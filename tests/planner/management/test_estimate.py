@@ -16,7 +16,8 @@ from django.utils import timezone
 
 from planner.errors import PlannerError
 from planner.inputs.catalogue.estimate_calibration import estimate_fit
-from planner.services.estimates import BASIS, UNSEEN, estimate_many, estimate_one
+from planner.services.estimates import BASIS, UNSEEN
+from tests.planner.estimates import estimate_many, estimate_one
 
 pytestmark = pytest.mark.django_db
 

@@ -9,9 +9,10 @@ import pytest
 
 from planner.errors import PlannerError
 from planner.inputs import catalogue
-from planner.services.estimates import MeasurementSource, estimate_many, estimate_one
+from planner.services.estimates import MeasurementSource
 from simulation.fleet import Tier
 from simulation.sizing.capacity import SizingCase, capacity
+from tests.planner.estimates import estimate_many, estimate_one
 from tests.planner.management.test_estimate import answered, refused
 
 pytestmark = pytest.mark.django_db

@@ -9,7 +9,7 @@ import pytest
 
 from planner.domain.formats import digits
 from planner.services.calibrations import calibration_path
-from planner.services.estimates import estimate_one
+from tests.planner.estimates import estimate_one
 from tests.planner.management.test_commands import SCENARIO, answer, command, problem
 from tests.planner.management.test_commands import folder as folder  # a fixture
 from tests.planner.reports import last_report, rows_of, tables_of

@@ -16,7 +16,7 @@ from planner.models import Calibration, User
 from planner.selectors.evidence import evidence_of
 from planner.selectors.measured_corrections import deployment_rows
 from planner.services.calibrations import CalibrationOptions, calibration_delete, calibration_path
-from planner.services.estimates import estimate_one
+from tests.planner.estimates import estimate_one
 
 pytestmark = pytest.mark.django_db
 

@@ -24,14 +24,14 @@ def sized(**changes):
 def test_the_answer_is_within_the_limits_and_grows_with_the_users():
     answers = [sized(users=users) for users in (1, 50, 500)]
     for answer in answers:
-        assert answer["ttft_ms"] <= 2000 and answer["tbt_ms"] <= 50
-        assert answer["gpus"] == answer["replicas"] * answer["tp"]
-        assert answer["gpu"] == "H100-SXM" and answer["assumptions"]
-    assert [a["gpus"] for a in answers] == sorted(a["gpus"] for a in answers)
+        assert answer.ttft_ms <= 2000 and answer.tbt_ms <= 50
+        assert answer.gpus == answer.replicas * answer.tp
+        assert answer.gpu == "H100-SXM" and answer.assumptions
+    assert [a.gpus for a in answers] == sorted(a.gpus for a in answers)
 
 
 def test_tighter_limits_need_no_fewer_gpus():
-    loose, tight = (sized(tbt_ms=limit)["gpus"] for limit in (80, 25))
+    loose, tight = (sized(tbt_ms=limit).gpus for limit in (80, 25))
     assert tight >= loose
 
 
@@ -49,10 +49,10 @@ def test_every_load_leads_to_replicas_that_serve_all_users(users):
 
 def test_a_rate_needs_replicas_that_carry_it():
     answer = sized(users=None, rps=3.0)
-    assert answer["replicas"] * answer["rps_per_replica"] >= 3.0
-    assert answer["gpus"] == answer["replicas"] * answer["tp"]
-    assert answer["ttft_ms"] <= 2000 and answer["tbt_ms"] <= 50
-    assert answer["cost_usd_per_hour"] > 0
+    assert answer.replicas * answer.rps_per_replica >= 3.0
+    assert answer.gpus == answer.replicas * answer.tp
+    assert answer.ttft_ms <= 2000 and answer.tbt_ms <= 50
+    assert answer.cost_usd_per_hour > 0
 
 
 @pytest.mark.parametrize("asked", [{"users": None}, {"rps": 1.0}, {"users": 0}, {"ttft_ms": 0}])
@@ -65,13 +65,13 @@ def test_page_and_api_answer_as_the_service(planner):
     asked = QUESTION | {"users": 5}
     answer = client_of(planner).post("/api/v1/quick-size/", asked, format="json")
     page = signed_in(planner).get(reverse("web:quick-size"), asked)
-    assert answer.json()["gpus"] == page.context["found"]["gpus"] == sized(users=5)["gpus"]
+    assert answer.json()["gpus"] == page.context["found"].gpus == sized(users=5).gpus
     short = {name: asked[name] for name in ("model", "gpu", "users")}  # the rest has defaults
     assert signed_in(planner).get(reverse("web:quick-size"), short).context["found"]
     # The form begins with a number of users, which a rate replaces.
     begun = signed_in(planner).get(reverse("web:quick-size")).context["form"]["users"].initial
     rate = signed_in(planner).get(reverse("web:quick-size"), asked | {"users": begun, "rps": 3})
-    assert rate.context["found"]["replicas"] == sized(users=None, rps=3.0)["replicas"]
+    assert rate.context["found"].replicas == sized(users=None, rps=3.0).replicas
     both = signed_in(planner).get(reverse("web:quick-size"), asked | {"rps": 1})
     assert both.status_code == 200 and both.context["form"].errors
 
@@ -79,6 +79,6 @@ def test_page_and_api_answer_as_the_service(planner):
 @pytest.mark.parametrize("load", [{"users": 200}, {"users": None, "rps": 20.0}])
 def test_cached_prompts_need_no_more_gpus(load):
     shares = [sized(**load, cached_share=share) for share in (0.001, 0.5, 0.9)]
-    gpus = [answer["gpus"] for answer in shares]
+    gpus = [answer.gpus for answer in shares]
     assert gpus == sorted(gpus, reverse=True)
     assert gpus[-1] < gpus[0]

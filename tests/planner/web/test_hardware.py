@@ -16,11 +16,12 @@ from planner.models import Calibration, OwnGpu, OwnModel, Profile, User
 from planner.selectors.hardware import model_get
 from planner.selectors.run_hardware import stored_hardware
 from planner.services.calibrations import CalibrationOptions, calibration_path
-from planner.services.estimates import MeasurementSource, estimate_one, estimate_sweep
+from planner.services.estimates import MeasurementSource, estimate_sweep
 from planner.services.scenarios import scenario_create, scenario_run
 from planner.web.forms.choices import names_of
 from planner.web.forms.document import row_changes
 from planner.web.forms.profile_choice import ProfileChoice
+from tests.planner.estimates import estimate_one
 from tests.planner.web.pages import json_in, signed_in, text_of
 from tests.planner.web.study import DOCUMENT as SCENARIO
 
@@ -270,8 +271,8 @@ def test_options_of_the_engine_are_those_of_the_command_line(client: Client) -> 
             "accepted_tokens": 1.2, "equal_lengths": "no", "rounds": 1000}  # fmt: skip
     page = client.get(reverse("web:estimate"), asked | more)
     shown, known = page.context["found"], estimate_one(asked | more)
-    assert (shown["ttft_ms"], shown["tbt_ms"]) == (known["ttft_ms"], known["tbt_ms"])
-    assert shown["tbt_ms"] != estimate_one(asked)["tbt_ms"]
+    assert (shown.ttft_ms, shown.tbt_ms) == (known["ttft_ms"], known["tbt_ms"])
+    assert shown.tbt_ms != estimate_one(asked)["tbt_ms"]
     assert "8 LoRA adapters of rank 16" in text_of(page)
     assert "lora_active is missing" in text_of(
         client.get(reverse("web:estimate"), asked | {"lora_rank": 16})
@@ -327,9 +328,9 @@ def test_a_sweep_is_of_one_deployment_whatever_was_left_out(client: Client) -> N
            "concurrency": 64, "mode": "disagg"}  # fmt: skip
     estimated = estimate_one(row)
     swept = dict(estimate_sweep(row, [16, 64, 256]))
-    assert {answer["gpus"] for answer in swept.values()} == {estimated["gpus"]}
+    assert {answer.gpus for answer in swept.values()} == {estimated["gpus"]}
     for key in ("ttft_ms", "tbt_ms", "power_w"):
-        assert swept[64][key] == pytest.approx(estimated[key], rel=1e-9)
+        assert getattr(swept[64], key) == pytest.approx(estimated[key], rel=1e-9)
     # beyond 128 in flight one worker is taken where the row does not say how many
     assert estimate_one(row | {"concurrency": 256})["gpus"] < estimated["gpus"]
 

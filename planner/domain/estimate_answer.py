@@ -1,0 +1,167 @@
+"""Declare the answer of an estimate, under the keys of the contract (interfaces.md)."""
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from planner.domain.serialise import OPTIONAL
+from planner.inputs.estimates.at_rate import AtRate
+from planner.inputs.estimates.measured_corrections import NextMeasurement
+from simulation.performance.fitting.compare import stated_error
+from simulation.performance.profile import provenance_at
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EstimateProvenance:
+    """The sources of an estimate."""
+
+    kind: str
+    source: str
+    gpu: str  # source of the GPU's figures
+    power: str  # source of the power by load
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpectedError:
+    """The expected error of an estimate: absolute relative errors, as fractions.
+
+    Half of all measurements lie within ``ttft`` and ``tbt``, nine of ten within the other two.
+    """
+
+    ttft: float
+    tbt: float
+    ttft_90: float
+    tbt_90: float
+    basis: str  # measurements behind these errors
+    model_checked: bool
+    gpu_checked: bool
+    outside: tuple[str, ...]  # inputs outside the measured ranges
+    newest_version: str | None  # newest measured version, if that of the engine is later
+    data_age_days: int  # since the measurements were published
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnRows:
+    """The effect of the user's own measurements on an estimate."""
+
+    rows: int  # of this deployment
+    alike: int  # of others, which share an engine, GPU or model
+    ttft_factor: float
+    tbt_factor: float
+    ttft_ms_before: float
+    tbt_ms_before: float
+    tokens_per_s_before: float
+    ttft_error_before: float
+    ttft_90_before: float
+    tbt_error_before: float
+    tbt_90_before: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeftOut:
+    """The errors for similar measured deployments, if the fit had not seen a part of them."""
+
+    what: str  # that the fit had not seen
+    ttft: float
+    tbt: float
+    ttft_90: float
+    tbt_90: float
+    rows: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RateAnswer:
+    """The results at a request rate; the times of the answer are means of the same replay."""
+
+    rate_rps: float
+    most_rps: float  # that go through with an endless queue
+    in_flight: float
+    ttft_p99_ms: float
+    tbt_p99_ms: float | None
+    closed_loop_ttft_ms: float  # with as many in flight at any time
+    closed_loop_tbt_ms: float
+    by: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EstimateAnswer:
+    """The estimate of one deployment in steady state.
+
+    The last three fields are given for a single estimate, not for each of many.
+    """
+
+    model: str
+    gpu: str
+    mode: str  # agg, disagg
+    ttft_ms: float
+    tbt_ms: float
+    tokens_per_s: float  # output tokens of the whole deployment
+    power_w: float  # of all its GPUs, without servers and PUE
+    j_per_token: float  # joules of the GPUs per output token
+    j_per_request: float
+    memory_gb: float  # per GPU: weights, and the KV cache in use
+    gpus: float
+    engine: str
+    concurrency: float  # requests in flight: asked for, or of the rate
+    batch: float  # sequences that one decode worker holds
+    profile: str
+    provenance: EstimateProvenance
+    expected_error: ExpectedError
+    assumptions: tuple[str, ...]
+    own: OwnRows | None
+    at_rate: RateAnswer | None = field(default=None, metadata={OPTIONAL: True})
+    next_measurement: NextMeasurement | None = field(default=None, metadata={OPTIONAL: True})
+    # Measured rows that were not used, and why.
+    notes: tuple[str, ...] | None = field(default=None, metadata={OPTIONAL: True})
+    # Errors by the part of the data that the fit had not seen.
+    left_out: tuple[LeftOut, ...] | None = field(default=None, metadata={OPTIONAL: True})
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The reason why a deployment has no estimate."""
+
+    refused: str
+
+
+def answer_at_rate(answer: EstimateAnswer, replayed: AtRate, osl: float) -> EstimateAnswer:
+    """Return the answer with what a given request rate changes.
+
+    Times come from the simulation. Under ``at_rate`` are the times at constant concurrency, for
+    comparison.
+    """
+    tokens, expected = replayed.rate * osl, answer.expected_error
+    error = stated_error(replayed.profile) if replayed.built_in else None
+    if error is not None:
+        expected = replace(
+            expected,
+            ttft=error.median,
+            tbt=error.median,
+            ttft_90=error.p95,
+            tbt_90=error.p95,
+            basis=f"{error.quantity}: {error.against}",
+        )
+    source = provenance_at(replayed.profile, replayed.outside)
+    known_tbt = bool(np.isfinite(replayed.tbt_s))
+    return replace(
+        answer,
+        ttft_ms=replayed.ttft_s * 1e3,
+        tbt_ms=replayed.tbt_s * 1e3 if known_tbt else answer.tbt_ms,
+        tokens_per_s=tokens,
+        j_per_token=answer.power_w / tokens,
+        j_per_request=answer.power_w / replayed.rate,
+        profile=replayed.profile.kind,
+        provenance=replace(answer.provenance, kind=source.kind, source=source.source),
+        expected_error=expected,
+        at_rate=RateAnswer(
+            rate_rps=replayed.rate,
+            most_rps=replayed.most,
+            in_flight=replayed.in_flight,
+            ttft_p99_ms=replayed.ttft_99_s * 1e3,
+            tbt_p99_ms=replayed.tbt_99_s * 1e3 if np.isfinite(replayed.tbt_99_s) else None,
+            closed_loop_ttft_ms=answer.ttft_ms,
+            closed_loop_tbt_ms=answer.tbt_ms,
+            by=f"{replayed.requests:,} requests replayed one by one, Poisson arrivals, as "
+            "sizes are",
+        ),
+    )
