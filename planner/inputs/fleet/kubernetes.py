@@ -37,6 +37,7 @@ MODEL_VARIABLES = ("MODEL_ID", "MODEL_NAME", "HF_MODEL_ID", "MODEL_PATH", "MODEL
 ROLES = {"prefill": "prefill", "decode": "decode"}
 OURS = "headroom"
 KEDA_MOST = 100  # KEDA's own default of maxReplicaCount
+PAUSED = "autoscaling.keda.sh/paused"  # an annotation; with -replicas: at this number
 DEFAULT_BOUNDS = {"ScaledObject": (0, KEDA_MOST), "HorizontalPodAutoscaler": (1, None)}
 # Names of metrics inside a PromQL query.
 METRIC = re.compile(r"\b(?:vllm|sglang|tgi|trtllm|nv|triton|DCGM|llm_d|inference\w*)[:_]\w+")
@@ -367,18 +368,26 @@ def _scaler(body: Body) -> Scaler | None:
         "aibrix": lambda: _aibrix_triggers(spec.get("metricsSources")),
     }.get(kinds, tuple)()
     marks = _facts_of_labels(body, apart=False)
+    noted = section(body, "metadata", "annotations")
+    paused = whole_number(noted.get(f"{PAUSED}-replicas"))
+    schedules = any(one_line(row.get("type")) == "cron" for row in rows(spec.get("triggers")))
+    notes = {
+        "its schedule of cron triggers is not imported": schedules,
+        "its autoscaler is paused": paused is not None or noted.get(PAUSED) in ("true", True),
+    }
     facts = replace(
         marks,
         model=marks.model or one_line(spec.get("modelID")),
         minimum=minimum_replicas,
         maximum=maximum_replicas,
-        replicas=whole_number(section(body, "status").get("currentReplicas")),
+        replicas=paused
+        if paused is not None
+        else whole_number(section(body, "status").get("currentReplicas")),
+        notes=tuple(note for note, applies in notes.items() if applies),
         scaled=True,
         triggers=triggers,
         autoscaler=AUTOSCALERS[kind](body) if kind in AUTOSCALERS else None,
     )
-    if any(one_line(row.get("type")) == "cron" for row in rows(spec.get("triggers"))):
-        facts = replace(facts, notes=("its schedule of cron triggers is not imported",))
     name = target or one_line(section(body, "metadata").get("name"))
     return Scaler(name, namespace_of(body), kinds, facts, rank)
 

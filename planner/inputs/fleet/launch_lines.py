@@ -48,6 +48,7 @@ FLAGS = {
     "transfer": ("kv-transfer-config",),
 }
 NAMES = {flag: name for name, flags in FLAGS.items() for flag in flags}
+WORKER = re.compile(r"--(headless\b|node[-_]rank[= ]+[1-9])")  # a further node of a replica
 ROLES = {"kv_producer": "prefill", "kv_consumer": "decode"}
 
 
@@ -55,7 +56,8 @@ def launch_pools(text: str) -> list[RunningPool]:
     """Return a pool for each launch line of a shell script. Replicas are not stated there."""
     pools = []
     for command in _commands(text):
-        if LAUNCH.search(" ".join(command)) or _runs_image(command):
+        line = " ".join(command)
+        if (LAUNCH.search(line) or _runs_image(command)) and not WORKER.search(line):
             pools.append(engine_facts(command, _shell_variables(text)))
     return pools
 

@@ -193,16 +193,25 @@ def _numbers_as_written(text: pl.Series, number: FloatArray, whole: bool) -> Flo
     return result.fill_null(np.nan).to_numpy()
 
 
-def points_group(columns: Sequence[pl.Series], times: pl.Series) -> bool:
-    """Return whether points separate thousands, by numbers with two points or by dotted dates."""
+def points_group(columns: Sequence[pl.Series], times: pl.Series, *, counts: bool) -> bool:
+    """Return whether points separate thousands.
+
+    Numbers with two points show it. Otherwise all points must be able to separate thousands, and
+    the dates have points too, or the columns are ``counts`` with other numbers below 1000.
+    """
     texts = [
         column.str.strip_chars().drop_nulls() for column in columns if column.dtype == pl.String
     ]
     if any(text.str.contains(r"^\d{1,3}(\.\d{3}){2,}$").any() for text in texts):
         return True
-    dotted = times.cast(pl.String).str.contains(r"^\s*\d\d?\.\d\d?\.\d{4}").any()
-    pointed = [column for text in texts if (column := text.filter(text.str.contains(r"\."))).len()]
-    return dotted and bool(pointed) and all(t.str.contains(_POINTED).all() for t in pointed)
+    pointed = [text.filter(text.str.contains(".", literal=True)) for text in texts]
+    if not any(map(len, pointed)) or not all(t.str.contains(_POINTED).all() for t in pointed):
+        return False
+    if times.cast(pl.String).str.contains(r"^\s*\d\d?\.\d\d?\.\d{4}").any():
+        return True
+    # A fixed number of decimals would leave no number without a point.
+    mixed = any(t.str.contains(r"^[1-9]\d{0,2}$").any() for t in texts)
+    return counts and mixed and not any(t.str.contains(r"^0\.").any() for t in pointed)
 
 
 def cell_unit(series: pl.Series) -> str:

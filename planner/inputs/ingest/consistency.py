@@ -32,6 +32,7 @@ HOUR_NS = 3_600_000_000_000
 SOON = 0.02  # share of a latency within which a start follows an end
 BY_CHANCE = 0.3  # more starts than this share follow an end anyway at a high rate
 FEW_REPEATS = 5  # fewer repeated rows may be chance
+FEW_FRACTIONS = 3  # fewer numbers with fractions may be mistakes
 FEW_BINS = 12  # fewer bins do not show a counter
 LEAST_SPREAD = 0.2  # of requests between bins (logarithms), from which means differ from sums
 MOST_HOURS = 10  # of 12 hours of the day, from which the other twelve are missing
@@ -353,7 +354,9 @@ def _bin_ends(evidence: Evidence) -> Finding | None:
 
 def _whole_counts(evidence: Evidence) -> bool:
     known = evidence.values[np.isfinite(evidence.values) & (evidence.values != 0)]
-    return bool(known.size >= FEW_BINS and (np.abs(known - np.rint(known)) > 1e-6).mean() >= 0.1)
+    return bool(
+        known.size >= FEW_FRACTIONS and (np.abs(known - np.rint(known)) > 1e-6).mean() >= 0.1
+    )
 
 
 def _row_weights(evidence: Evidence) -> bool:
@@ -379,6 +382,7 @@ RULES: Mapping[str, Rule] = {
     "repeated_rows": _repeated_rows,
     "row_weights": _row_weights,
     "token_totals": _token_totals,
+    "planned_rows": lambda evidence: Finding(values={"value": evidence.value}),
     "sum_rows": lambda evidence: Finding(values={"value": evidence.value}),
     "latency_gaps": _latency_gaps,
     "counter": _counter,

@@ -46,6 +46,7 @@ from planner.inputs.ingest.store import write_demand
 from simulation.arrays import BoolArray
 
 MAX_CELLS = 20_000_000
+BY_CHANCE = 10_000  # amounts below this may equal the sum of two others by chance
 
 
 def read_demand_file(reading: Reading) -> Content:
@@ -77,10 +78,13 @@ class _Reader:
         }
         probe, amounts_of = reading.table.probe, [s.amounts.values() for s in layout.sources]
         amount_columns = [c for each in amounts_of for amount in each for c in amount.columns]
+        counts = not any(source.basis for source in layout.sources) and not layout.unknown_unit
         self._points = points_group(
-            [probe[column] for column in amount_columns], probe[layout.sources[0].time[0]]
+            [probe[c] for c in amount_columns], probe[layout.sources[0].time[0]], counts=counts
         )
         self._conditions = reading.conditions()
+        if reading.options.filter is None:
+            self._check_planned(probe)
         self.names = {label: Names(label, reading.name) for label in LABELS}
         needed = [
             *(column for source in layout.sources for column in source.time),
@@ -96,6 +100,14 @@ class _Reader:
         self._order = clock.Order()
         self._offsets: set[str] = set()
         self._frames: list[pl.DataFrame] = []
+
+    def _check_planned(self, probe: pl.DataFrame) -> None:
+        """Check the first rows for a column that marks some of them as forecast or planned."""
+        for column in probe.columns:
+            kinds = labels(probe[column]).drop_nulls().unique().head(10)
+            planned = kinds.filter(kinds.str.contains(NAMED["planned"].pattern))
+            if 0 < planned.len() < kinds.len() < 10:
+                self._reading.check("planned_rows", column=column, value=planned[0])
 
     def take(self, batch: Batch) -> None:
         """Check one batch; a bad cell refuses its whole row."""
@@ -263,8 +275,9 @@ class _Reader:
             )
             named = bool(NAMED["total"].search(name))
             near = 0.02 if named and name else 1e-9
+            several = 2 if named or largest_sum >= BY_CHANCE else 3
             if abs(2 * largest_sum - sums[field].sum()) > near * largest_sum or not (
-                (named and name) or sums.height > (2 if named else 3)
+                (named and name) or sums.height > several
             ):
                 continue
             if not named and (column := self._layout.labels.get(label)):

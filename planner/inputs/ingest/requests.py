@@ -385,7 +385,7 @@ class _Reader:
         for hour, count in pl.Series(ns // HOUR_NS).value_counts().iter_rows():
             totals.hours[hour] = totals.hours.get(hour, 0) + count
         if column := self._fields.get("sample_rate"):
-            rates = numbers(frame[column])[0]
+            rates = _sample_rates(frame[column])
             known = np.isfinite(rates) & (rates > 0)
             totals.rates |= set(np.unique(rates[known]).tolist()[:50])
             # A row without a rate stands for itself alone.
@@ -519,6 +519,8 @@ class _Reader:
         if totals.no_utility:
             column = self._layout.fields["utility"]
             notes.append(f"{totals.no_utility:,} requests have no utility (column {column}).")
+        if (rates := self._fields.get("sample_rate")) and not totals.rates:
+            notes.append(f"{rates} has no rate that can be read: each row counts once.")
         for label, column in self._layout.fields.items():
             if label in self.names and (blank := self.names[label].blank):
                 notes.append(f"{blank:,} requests have no {label} (column {column}).")
@@ -528,6 +530,14 @@ class _Reader:
                 "their average."
             )
         return tuple(notes)
+
+
+def _sample_rates(column: pl.Series) -> FloatArray:
+    """Return sample rates, also written 10%, 1/100, 1:100 or 1 in 100; NaN without one."""
+    text = column.cast(pl.String, strict=False).str.strip_chars()
+    one_in = text.str.extract(r"^1 ?(?:/|:|in|of|out of) ?([\d,.]+)$")
+    share = numbers(text.str.extract(r"^([\d,.]+) ?%$"))[0] / 100
+    return np.where(np.isfinite(share), share, numbers(one_in.fill_null(text))[0])
 
 
 def _one_in(rates: FloatArray) -> FloatArray:

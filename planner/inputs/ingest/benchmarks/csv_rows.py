@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -159,6 +160,10 @@ def read_table(text: str, name: str) -> Batch:
         raise IngestError(f"{name}, line {fault.lines[0]}: {fault.reason}. Correct or remove it.")
     if not table.frame.height:
         raise IngestError(f"{name} has a header but no rows. Add the measurements.")
+    if any(column.str.contains(r"^\s*\d+,\d{1,2}\s*$").any() for column in table.frame):
+        # With decimal commas, points separate thousands.
+        grouped = pl.col(pl.String).str.replace(r"^(\s*\d{1,3})\.(\d{3})\b", "$1$2")
+        return replace(table, frame=table.frame.with_columns(grouped))
     return table
 
 
@@ -167,7 +172,7 @@ def _columns(header: Sequence[str], name: str) -> tuple[dict[str, str], dict[str
     fields: dict[str, str] = {}
     units: dict[str, str] = {}
     for title in header:
-        match = re.fullmatch(r"(.*?)(?:[_ (]+(ms|s|us)\)?)?", title.strip().lower())
+        match = re.fullmatch(r"(.*?)(?:[_ (\[]+(ms|s|us)[)\]]?)?", title.strip().lower())
         bare, unit = (match[1], match[2]) if match else (title, None)
         for field, names in COLUMNS.items():
             timed = field in TIMES and compact_name(bare) in names

@@ -25,6 +25,7 @@ BENCHMARK_FORMATS = ("auto", *TOOLS, "wva", "splitwise", "sageserve", "csv")
 MAX_BYTES = 200_000_000  # a JSON with every request of a long run; rows alone are far smaller
 MAX_ROWS = 1_000_000
 GIVEN = ("model", "gpu", "precision", "tp", "isl", "osl", "concurrency")  # from the caller
+LEAST_TBT_S, MOST_TBT_S = 1e-4, 5.0
 GATEWAY = re.compile(r"gateway|router|load.?balanc|inference.?pool|ingress", re.IGNORECASE)
 SHORT = 200  # characters of a text that may name a gateway
 
@@ -93,6 +94,7 @@ def read_benchmarks(
             f"{source.name} looks like the JSON of {known[0]}, not of {format}. Use auto."
         )
     kind, rows, notes, facts = known
+    _check_times(rows, source.name)
     rows = _fill_missing(rows, given)
     if given.get("concurrency"):
         facts["loop"] = [loop or CLOSED for loop in facts["loop"]]
@@ -124,6 +126,16 @@ def _results_and_table(text: str, name: str) -> tuple[list[dict[str, object]], B
         rows = table.frame.iter_rows(named=True)
         results = [{key: cell for key, cell in row.items() if cell} for row in rows]
     return results, table
+
+
+def _check_times(rows: BenchmarkRows, name: str) -> None:
+    """Raise IngestError for times between tokens that no engine has, as in another unit."""
+    wrong = (rows.tbt_s < LEAST_TBT_S) | (rows.tbt_s > MOST_TBT_S)
+    if wrong.any():
+        raise IngestError(
+            f"{name}: row {int(wrong.argmax()) + 1} has {rows.tbt_s[wrong][0]:.3g} s between "
+            "tokens, which no engine has. Correct the unit of its times."
+        )
 
 
 def _fill_missing(rows: BenchmarkRows, given: Mapping[str, str | float | None]) -> BenchmarkRows:

@@ -3,8 +3,8 @@
 A declaration has ``title``, ``docs`` (the tool's page), ``known_by`` (paths that identify a run)
 and ``[fields]``: field to a path in the run. ``*`` is the first element of a list with the rest of
 the path, and ``#`` the number of such elements. ``a | b`` takes b where a is absent; ``a - b`` and
-``a / b`` are computed. Fields of times end with ``_ns``, ``_ms`` or ``_s``. A value with ``units``
-of ms beside it is read in seconds.
+``a / b`` are computed. Fields of times end with ``_ns``, ``_ms`` or ``_s``; ``unit`` or ``units``
+beside a value counts instead.
 
 ``requests = true``: each object is one request, and the runs are summed up. ``rows`` names the list
 of runs in a report, and ``extras`` the objects with what users add. Each run then has its report as
@@ -31,7 +31,11 @@ from simulation.performance.rows import BenchmarkRows, benchmark_rows
 TEXTS = ("model", "gpu", "precision")
 TIMES = ("ttft", "tbt", "e2e", "mean_ttft", "mean_tbt", "mean_e2e", "arrival", "decode")
 SCALE = {"ns": 1e-9, "ms": 1e-3, "s": 1.0}
-MILLI = ("ms", "ms/token")
+STATED_S = {
+    f"{unit}{of}": seconds
+    for unit, seconds in (SCALE | {"us": 1e-6, "sec": 1.0, "seconds": 1.0}).items()
+    for of in ("", "/token")
+}
 NAMED = {  # what users of several tools add to a run
     "gpu": "gpu | gpu_type | gpu_name | hardware | accelerator | device",
     "precision": "precision | dtype | quantization | weight_precision",
@@ -45,6 +49,7 @@ ENGINE_PATHS = ("engine", "backend", "framework", "report.backend")
 VERSION_PATHS = ("engine_version", "backend_version", "vllm_version", "sglang_version")
 Facts = dict[str, list[str]]  # of every row, by FACTS; "": not in the file
 LISTED = 5  # names in a note
+REACHED = 0.5  # of a limit on requests in flight; with fewer in flight, the limit is no load
 NOTABLE = 0.05  # share of failed requests that is reported
 
 
@@ -139,19 +144,25 @@ def _statistic(tool: Tool, run: Any, where: str) -> str:
     return statistic_of(next(paths, ""))
 
 
-def _number(run: Any, expression: str, where: str) -> float:
-    """Return the value of an arithmetic expression of paths; NaN if a part is absent."""
+def _number(run: Any, expression: str, where: str, unit_s: float = 0.0) -> float:
+    """Return the value of an arithmetic expression of paths; NaN if a part is absent.
+
+    A time is returned in units of ``unit_s`` seconds, whatever unit the file states beside it.
+    """
     for alternative in expression.split(" | "):
         for sign in (" - ", " / "):
             left, found, right = alternative.partition(sign)
             if found:
-                first, second = _number(run, left, where), _number(run, right, where)
+                first, second = (_number(run, part, where, unit_s) for part in (left, right))
                 value = first - second if sign == " - " else first / second if second else math.nan
                 break
         else:
             path = alternative.strip()
-            units = value_at(run, f"{path.rpartition('.')[0]}.units")
-            value = _value(value_at(run, path), path, where) * (1e-3 if units in MILLI else 1.0)
+            value = _value(value_at(run, path), path, where)
+            above = path.rpartition(".")[0]
+            stated = value_at(run, f"{above}.units") or value_at(run, f"{above}.unit")
+            if unit_s and (seconds := STATED_S.get(str(stated).lower())):
+                value *= seconds / unit_s
         if not math.isnan(value):
             return value
     return math.nan
@@ -192,7 +203,7 @@ def declared(
             used = [run_values for run_values in values if not run_values["left_out"]]
             if not used:
                 raise IngestError(f"{name}: no benchmark has a completed request. Run it again.")
-            fields = [_row(run_values) for run_values in used]
+            fields = [{k: v for k, v in _row(each).items() if k != "by_law"} for each in used]
             texts = {key: [str(row[key]) for row in fields] for key in TEXTS}
             columns = {key: [row[key] for row in fields] for key in fields[0] if key not in TEXTS}
             facts = {key: [run_values[key] for run_values in used] for key in FACTS}
@@ -208,10 +219,10 @@ def _values(tool: Tool, run: Any, where: str) -> dict[str, Any]:
             found = (value_at(run, path.strip()) for path in expression.split(" | "))
             values[key] = next((str(each) for each in found if each not in (None, "")), "")
             continue
-        number = _number(run, expression, where)
         field, _, unit = key.rpartition("_")
-        scaled = unit in SCALE and field in TIMES
-        values[field if scaled else key] = number * (SCALE[unit] if scaled else 1.0)
+        unit_s = SCALE[unit] if unit in SCALE and field in TIMES else 0.0
+        number = _number(run, expression, where, unit_s)
+        values[field if unit_s else key] = number * (unit_s or 1.0)
     values["ttft_statistic"] = _statistic(tool, run, where)
     named = (str(value_at(run, path) or "").lower().replace("-", "") for path in ENGINE_PATHS)
     values["engine"] = next((ENGINE_NAMES[each] for each in named if each in ENGINE_NAMES), "")
@@ -241,7 +252,8 @@ def _row(values: Mapping[str, Any]) -> dict[str, Any]:
     rate = value("rate", value("rate_per_min") / 60)
     replicas = float(values["replicas"] or 1.0)
     # Without a limit, Little's law gives the mean number in flight.
-    in_flight = min(value("concurrency", rate * mean_e2e), done) / replicas
+    by_law = rate * mean_e2e
+    in_flight = min(value("concurrency", by_law), done) / replicas
     throughput = value("throughput", value("throughput_per_gpu") * value("tp")) / replicas
     return {
         **{key: values.get(key, "") for key in TEXTS},
@@ -249,6 +261,7 @@ def _row(values: Mapping[str, Any]) -> dict[str, Any]:
         "isl": value("isl"),
         "osl": osl,
         "concurrency": in_flight,
+        "by_law": by_law / replicas,
         "ttft_s": ttft,
         "tbt_s": tbt,
         "e2e_s": value("e2e"),
@@ -315,6 +328,12 @@ def _notes(values: Sequence[Mapping[str, Any]]) -> list[str]:
             notes.append(
                 f"Result {number}: its stack has several pools of engines. Only the "
                 "first one is shown."
+            )
+        row = _row(run_values)
+        if row["by_law"] < REACHED * row["concurrency"]:
+            notes.append(
+                f"Result {number}: {row['concurrency']:g} requests may be in flight, but "
+                f"{row['by_law']:.3g} are by their rate and times."
             )
         share = failed / (failed + done) if done == done and failed == failed else 0.0
         if share > NOTABLE:

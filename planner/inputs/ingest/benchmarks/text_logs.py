@@ -89,7 +89,9 @@ def _metrics(text: str) -> dict[str, object]:
         elif len(cells) > 1:
             metric = "_".join(re.sub(r"\(.*?\)", "", cells[0]).lower().split())
             values = dict(zip(names, cells[1:], strict=False))
-            metrics[metric] = {"avg": values["Value"]} if "Value" in values else values
+            unit = re.search(r"\((.*?)\)", cells[0])
+            values["unit"] = unit[1] if unit else ""
+            metrics[metric] = values | ({"avg": values["Value"]} if "Value" in values else {})
     return metrics
 
 

@@ -127,6 +127,12 @@ def test_a_script_starts_a_pool_a_line():
     assert [(pool.model, pool.tp) for pool in pools] == [("a/b", 2), ("c/d", 1)]
 
 
+def test_nodes_of_one_replica_are_one_pool():
+    line = "python -m sglang.launch_server --model-path a/b --tp 16 --nnodes 2 --node-rank"
+    (pool,) = read_fleet(f"{line} 0\n{line} 1\n")
+    assert (pool.model, pool.tp, pool.replicas) == ("a/b", 16, 1)
+
+
 # Kubernetes
 
 
@@ -176,6 +182,18 @@ items:
     assert (pool.replicas, pool.minimum, pool.maximum) == (3, 2, 9)
     assert (pool.triggers[0].measure, pool.triggers[0].value) == ("queue", 5.0)
     assert pool.engine_version == "0.10.1" and pool.needs == ()
+
+
+def test_a_paused_autoscaler_keeps_its_replicas():
+    text = """\
+kind: ScaledObject
+metadata: {name: s, annotations: {autoscaling.keda.sh/paused-replicas: "2"}}
+spec:
+  scaleTargetRef: {name: llama}
+  maxReplicaCount: 10
+"""
+    (pool,) = read_fleet(text)
+    assert (pool.replicas, pool.maximum, len(pool.notes)) == (2, 10, 1)
 
 
 def test_a_leader_worker_set_is_a_group_of_pods():

@@ -464,3 +464,31 @@ def test_a_printed_result_is_read_like_its_json(tmp_path):
     assert rows.concurrency.tolist() == [32, 64]
     assert (rows.isl[0], rows.osl[0]) == (1024, 256)
     assert (rows.ttft_s[0], rows.tbt_s[0]) == pytest.approx((0.19988, 0.01403))
+
+
+def metric(unit, value):
+    return {"unit": unit, "avg": value, "p50": value}
+
+
+@pytest.mark.parametrize(("unit", "scale"), [("ms", 1000), ("s", 1), ("sec", 1)])
+def test_the_unit_beside_a_time_counts(read, unit, scale):
+    times = {"time_to_first_token": 0.25, "inter_token_latency": 0.02, "request_latency": 3.1}
+    result = {name: metric(unit, seconds * scale) for name, seconds in times.items()}
+    rows = read(result | {"request_throughput": metric("requests/sec", 2.5)}).rows
+    assert (rows.ttft_s[0], rows.tbt_s[0], rows.e2e_s[0]) == pytest.approx((0.25, 0.02, 3.1))
+    table = [f"{name.replace('_', ' ').title()} ({unit}),{seconds * scale},{seconds * scale}"
+             for name, seconds in times.items()]  # fmt: skip
+    text = "Metric,avg,p50\n" + "\n".join(table) + "\n\nMetric,Value\nRequest Throughput,2.5\n"
+    rows = read(text, "a.csv").rows
+    assert (rows.ttft_s[0], rows.tbt_s[0], rows.e2e_s[0]) == pytest.approx((0.25, 0.02, 3.1))
+
+
+@pytest.mark.parametrize("tpot", ["0.01", "9000"])
+def test_times_that_no_engine_has_are_refused(read, tpot):
+    with pytest.raises(IngestError):
+        read(HEADER.replace("prefill", "ttft") + f"m,g,1,1,10,10,5,{tpot}\n", "a.csv")
+
+
+def test_requests_that_did_not_complete_failed(read):
+    rows = read({**VLLM_NEW, "num_prompts": 3 * VLLM_NEW["completed"], "failed": None}).rows
+    assert rows.failed[0] == 2 * VLLM_NEW["completed"]

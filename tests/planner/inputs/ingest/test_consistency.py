@@ -803,3 +803,52 @@ def test_an_export_that_is_appended_to_itself_is_asked(ingest):
     rows = rows.replace(f"{T0},", f"{T0}.0,")
     choices = asked(ingest, HEAD + rows + rows)
     assert ("where", "all") in choices
+
+
+@pytest.mark.parametrize(("rate", "one_in"), [("10%", 10), ("1/100", 100), ("1:20", 20)])
+def test_sample_rates_as_text(ingest, rate, one_in):
+    rows = "".join(f"2025-06-02 00:{i:02d}:{i:02d},10,20,{rate}\n" for i in range(30))
+    assert ingest(HEAD.strip() + ",sample_rate\n" + rows).sample == pytest.approx(one_in)
+
+
+def test_points_in_counts_beside_smaller_counts_separate_thousands(ingest, tmp_path, store):
+    counts = [987, 1234, 1100, 998, 1350, 2100, 1999, 875]
+    rows = [f"2025-06-02 {h:02d}:00,{n:,}\n" for h, n in enumerate(counts)]
+    text = "time;requests\n" + "".join(row.replace(",", ";", 1) for row in rows)
+    assert ingest(text.replace(",", ".")).requests == sum(counts)
+    # Without a smaller count, they may be rates with three digits.
+    text = "time;requests\n" + "".join(f"2025-06-02 {h:02d}:00;1.{h}50\n" for h in range(8))
+    assert ("amounts", "per_second") in asked(ingest, text)
+
+
+def test_rows_of_a_forecast_are_asked(ingest, tmp_path, store):
+    rows = [
+        f"2025-06-02 {h:02d}:00,{90 + h},{'actual' if h < 9 else 'forecast'}" for h in range(12)
+    ]
+    choices = asked(ingest, "time,requests,kind\n" + "\n".join(rows) + "\n")
+    (measured,) = (c for (option, value), c in choices.items() if value != "all")
+    assert reread(tmp_path, store, measured).requests == sum(90 + h for h in range(9))
+
+
+@pytest.mark.parametrize("whole", ["global", "zone 3"])
+def test_one_of_three_labels_may_be_the_sum_of_the_others(ingest, tmp_path, store, whole):
+    rows = [
+        f"2025-06-02 {h:02d}:00,{region},{count}\n"
+        for h in range(24)
+        for region, count in ((whole, 1500 + h % 5), ("eu", 1000 + h % 5), ("us", 500))
+    ]
+    text, right = "time,region,requests\n" + "".join(rows), sum(1500 + h % 5 for h in range(24))
+    if whole == "global":
+        assert ingest(text).requests == right
+    else:
+        choice = asked(ingest, text)["where", 'region != "zone 3"']
+        assert reread(tmp_path, store, choice).requests == right
+
+
+def test_results_of_a_batch_are_no_request(ingest):
+    rows = [
+        {"created_at": T0 + 60 * i, "request_counts": {"total": 1000},
+         "usage": {"input_tokens": 90_000, "output_tokens": 9000}}
+        for i in range(30)
+    ]  # fmt: skip
+    asked(ingest, "".join(json.dumps(row) + "\n" for row in rows), "t.jsonl")
