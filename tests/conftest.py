@@ -1,7 +1,5 @@
 """Fixtures for every kind of test. Nothing here needs Django until a test asks for it."""
 
-from __future__ import annotations
-
 import gc
 import os
 import subprocess

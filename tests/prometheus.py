@@ -1,7 +1,5 @@
 """A real Prometheus, and an exporter that shows an engine's counters as a trace is replayed."""
 
-from __future__ import annotations
-
 import json
 import socket
 import subprocess

@@ -1,7 +1,5 @@
 """Carry out recipes of CONTRIBUTING on toys, in one copy of the tree."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -4,8 +4,6 @@ PostgreSQL and Redis: those of DATABASE_URL and REDIS_URL when set, else private
 as long as the tests. What is not installed is installed by apt-get where that may be done.
 """
 
-from __future__ import annotations
-
 import os
 import pwd
 import shutil

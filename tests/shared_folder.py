@@ -4,8 +4,6 @@ A test that needs them is skipped where they are not, and the end of the run say
 what nothing was compared with.
 """
 
-from __future__ import annotations
-
 import os
 from collections import Counter
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """What is dear to make and the same for all tests, made by one of the suite's processes."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import pickle

@@ -1,8 +1,6 @@
 """Imports go one way and in no circle, and the core is pure: from the sources, and in a fresh
 interpreter."""
 
-from __future__ import annotations
-
 import ast
 import re
 import subprocess

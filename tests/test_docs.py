@@ -1,7 +1,5 @@
 """Links, purpose lines and commands of the documentation."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Oracles that are not there are counted, and nobody else decides what to do without them."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Characters of every block of Unicode 14 (Blocks.txt), and those that end a line somewhere."""
 
-from __future__ import annotations
-
 SURROGATES = range(0xD800, 0xE000)  # no characters: neither UTF-8 nor a column of text holds them
 STARTS = """
 0 80 100 180 250 2b0 300 370 400 500 530 590 600 700 750 780 7c0 800 840 860 870 8a0 900 980

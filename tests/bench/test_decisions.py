@@ -1,7 +1,5 @@
 """The bench of decisions: how a case is made of real data, and what is read off its result."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

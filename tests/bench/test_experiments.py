@@ -1,7 +1,5 @@
 """Plots without a library: valid, with every value where it belongs."""
 
-from __future__ import annotations
-
 import json
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path

@@ -3,8 +3,6 @@
 `bin/bench malformed` sends these and a thousand others, bombs among them.
 """
 
-from __future__ import annotations
-
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path

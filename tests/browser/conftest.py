@@ -1,7 +1,5 @@
 """People who use the pages, and what every browser test needs of the site."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """A browser that is lost in one test is there again in the next."""
 
-from __future__ import annotations
-
 import contextlib
 from typing import Any
 

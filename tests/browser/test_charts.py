@@ -1,7 +1,5 @@
 """Plotly's rules come as a file, since the site's policy lets no script put styles into a page."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Measurements uploaded, fitted, judged and used; the new pages on a phone."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

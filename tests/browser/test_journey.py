@@ -1,7 +1,5 @@
 """From a real trace to a plan on the screen, with a real worker."""
 
-from __future__ import annotations
-
 import csv
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What only a browser can tell: scripts, charts, themes, widths."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """A password can be looked at while it is typed, and what is chosen is judged as it is typed."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

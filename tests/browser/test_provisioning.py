@@ -1,7 +1,5 @@
 """The page of a provisioning run: graph, devices, plots that come by themselves, on a phone too."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

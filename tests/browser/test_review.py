@@ -1,7 +1,5 @@
 """A plan is proposed, talked over, amended and approved by two people, and the log tells of it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """A planning session in a browser: why, what if, a sweep, and runs beside each other."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

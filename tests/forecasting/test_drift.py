@@ -1,7 +1,5 @@
 """Whether forecasts of late were worse than before."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

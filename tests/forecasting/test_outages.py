@@ -1,7 +1,5 @@
 """What is told from demand: zeros that the bins around them rule out."""
 
-from __future__ import annotations
-
 import numpy as np
 import polars as pl
 import pytest

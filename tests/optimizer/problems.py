@@ -1,7 +1,5 @@
 """Small planning problems, and their optimum by counting every fleet there is."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable
 from dataclasses import replace

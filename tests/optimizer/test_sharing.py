@@ -1,7 +1,5 @@
 """Packing of models onto GPUs: exact against brute force, and first fit against exact."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

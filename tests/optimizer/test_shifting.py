@@ -1,7 +1,5 @@
 """Deferrable work goes where and when it costs least; GPUs are reserved where that pays."""
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import replace
 

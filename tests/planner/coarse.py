@@ -1,8 +1,6 @@
 """Sizes of instances judged by few requests, for tests that look at how a run is carried out and
 not at what an instance carries to a hundredth."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

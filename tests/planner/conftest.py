@@ -1,7 +1,5 @@
 """People, a scenario, a trace and a completed run."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 
 import pytest

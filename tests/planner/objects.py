@@ -1,7 +1,5 @@
 """A row of each kind, and what the addresses of the product call it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any

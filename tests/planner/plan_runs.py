@@ -1,7 +1,5 @@
 """Runs with a timetable that can be put in force, for tests of what is proposed and decided."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from planner.models import Run, Scenario, User

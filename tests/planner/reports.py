@@ -1,7 +1,5 @@
 """Reading reports in tests."""
 
-from __future__ import annotations
-
 from planner.domain.report import Report, Table, Value
 from planner.models import Run
 from planner.outputs.reports import run_report

@@ -1,7 +1,5 @@
 """What the tests of the application start from: a scenario, figures, a table, a script's client."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The analyses of a scenario, with their runs."""
 
-from __future__ import annotations
-
 from planner.models import Run, Scenario, User
 from planner.selectors.analyses import AnalysisState, analyses_of
 from planner.services.scenarios import scenario_edit

@@ -1,7 +1,5 @@
 """Arrays in a bucket: what one machine writes another reads, and what the bucket loses is told."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,8 +1,6 @@
 """A version that serves goes on while the next one's migrations are applied before it starts: rows
 that it writes without a new column are taken, and nothing that it reads is taken away."""
 
-from __future__ import annotations
-
 from importlib import import_module
 from pathlib import Path
 

@@ -5,8 +5,6 @@ fails. A line says the least role that an address lets in, method by method; wha
 answered is asked of the product.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The embedded deployment in a folder of its own, as `bin/run` starts it."""
 
-from __future__ import annotations
-
 import os
 import secrets
 import shutil

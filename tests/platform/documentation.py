@@ -1,7 +1,5 @@
 """The tables of settings in docs/operations.md."""
 
-from __future__ import annotations
-
 import re
 
 from tests.platform.conftest import ROOT

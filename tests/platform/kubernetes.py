@@ -11,8 +11,6 @@ all under the Apache License 2.0. Every object is closed: a field that there is 
 not in a cluster.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

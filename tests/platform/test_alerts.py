@@ -1,7 +1,5 @@
 """Alerts: the chart's are those of docker/, each is about a metric that there is, and fires."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Published advisories about what is installed are looked up where they can be reached."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 

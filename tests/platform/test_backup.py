@@ -1,7 +1,5 @@
 """Backups by command: from one installation to another, of either database."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A bad setting is refused in one sentence, whichever way the product is started."""
 
-from __future__ import annotations
-
 import ast
 import os
 import re

@@ -1,7 +1,5 @@
 """What a stranger gets of a real web server: no byte of a body is read before the log-in."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -4,8 +4,6 @@ No engine need be here: variables are put in as Compose does, and what Compose m
 its documented behaviour.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The broker without a server: order, one holder per message, and nothing lost by a kill."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

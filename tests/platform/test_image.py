@@ -1,7 +1,5 @@
 """docker/Dockerfile copies all that the product needs; `bench.image` carries out its steps."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """A worker that is killed outright leaves a run that the next one takes up and ends."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

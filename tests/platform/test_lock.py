@@ -1,8 +1,6 @@
 """The image takes packages whose files are known by their hashes, and they are those that are
 tried here."""
 
-from __future__ import annotations
-
 import re
 from importlib.metadata import PackageNotFoundError, requires
 

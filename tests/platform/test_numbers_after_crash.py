@@ -1,7 +1,5 @@
 """PostgreSQL is killed outright between runs, and their numbers follow each other all the same."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """tools/pin_images.py writes only digests of manifests that it has fetched."""
 
-from __future__ import annotations
-
 import hashlib
 import http.server
 import json

@@ -1,7 +1,5 @@
 """Two processes that take in the same file at the same moment, in one data directory."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """What the environment decides."""
 
-from __future__ import annotations
-
 import json
 import os
 import resource

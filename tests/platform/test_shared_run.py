@@ -1,7 +1,5 @@
 """One run on several workers: the same result, and a killed worker loses only its own part."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

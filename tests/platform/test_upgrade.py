@@ -3,8 +3,6 @@
 ``database_0041`` holds the tables that migrations 0001 to 0041 made, and rows for them.
 """
 
-from __future__ import annotations
-
 import json
 import sqlite3
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A database that is newer or older than this version can use is refused at every start."""
 
-from __future__ import annotations
-
 import sqlite3
 import subprocess
 import sys

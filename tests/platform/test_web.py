@@ -1,7 +1,5 @@
 """What every response carries, and what is refused at the door."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from io import BytesIO
 from typing import Any

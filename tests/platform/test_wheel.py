@@ -1,7 +1,5 @@
 """A wheel of the product works outside the checkout, with templates, static files and data."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """The real worker and the real browser of the fixtures."""
 
-from __future__ import annotations
-
 import subprocess
 import time
 from typing import Any

@@ -1,7 +1,5 @@
 """How a worker ended is observed by its supervisor and reaches the run that it had."""
 
-from __future__ import annotations
-
 import json
 import signal
 from pathlib import Path

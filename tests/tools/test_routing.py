@@ -1,7 +1,5 @@
 """Experts that the tokens of a measured layer reach: conserved, and by hand on small ones."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """What is sent from region to region, by hand."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

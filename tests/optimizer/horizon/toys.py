@@ -1,7 +1,5 @@
 """Small horizons, and their optimum by counting every fleet of every period."""
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import replace
 from typing import Any

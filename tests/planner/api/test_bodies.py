@@ -1,8 +1,6 @@
 """Every body that the API takes as JSON, from its own document: whatever is sent, no error of the
 program comes of it, and whoever is refused is told why."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -5,8 +5,6 @@ things that there are, and holds status, media type, headers and body of each an
 are 200 of them. What a request did is undone.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import re

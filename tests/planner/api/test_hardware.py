@@ -1,7 +1,5 @@
 """GPUs, models, profiles, calibration, observations and estimates over REST."""
 
-from __future__ import annotations
-
 import io
 import json
 

@@ -1,7 +1,5 @@
 """People over the API: what the browser's page does."""
 
-from __future__ import annotations
-
 from rest_framework.test import APIClient
 
 from planner.models import User

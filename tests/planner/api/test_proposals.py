@@ -1,7 +1,5 @@
 """Proposals, versions, rules and the log over the API: the story that scripts tell."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 
 import pytest

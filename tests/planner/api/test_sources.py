@@ -1,7 +1,5 @@
 """Live sources over REST: made, sent samples, read, looked at, removed."""
 
-from __future__ import annotations
-
 from planner.models import Source
 
 URL = "/api/v1/sources/"

@@ -1,7 +1,5 @@
 """Small scenarios and stored traces, made by the product's own reader from a few lines of text."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Data that more than one test reads; nothing here needs a database."""
 
-from __future__ import annotations
-
 import pytest
 
 from planner.domain.traffic.sources import StoredTrace

@@ -1,7 +1,5 @@
 """Parts as another process would hand them over: one after the other, written and read back."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, TypeVar
 

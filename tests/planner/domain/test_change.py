@@ -1,7 +1,5 @@
 """The gates of a proposal, from stored results."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Options of runs: declared once, kept to their kind, refused in words."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

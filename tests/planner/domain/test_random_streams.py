@@ -1,7 +1,5 @@
 """Streams have names, one place, and the bytes that results were made with."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

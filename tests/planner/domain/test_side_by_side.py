@@ -1,7 +1,5 @@
 """Steps side by side: nothing but the order in time is different."""
 
-from __future__ import annotations
-
 import threading
 from functools import partial
 

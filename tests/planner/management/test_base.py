@@ -1,7 +1,5 @@
 """What no command shows to a user: a traceback of a database that nobody has set up."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """bin/manage configure: the contract of its options and answer."""
 
-from __future__ import annotations
-
 import io
 import json
 from typing import Any

@@ -1,7 +1,5 @@
 """Command lines in the documentation are valid."""
 
-from __future__ import annotations
-
 import argparse
 import re
 import shlex

@@ -1,7 +1,5 @@
 """bin/manage estimate: the contract of its options, columns and answers."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json

@@ -1,7 +1,5 @@
 """A speed is called measured as far as the measurements go, on every surface that says it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """bin/manage profiles: list, show, import."""
 
-from __future__ import annotations
-
 import io
 import json
 from pathlib import Path

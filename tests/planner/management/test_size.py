@@ -1,7 +1,5 @@
 """bin/manage size: the contract of its answer, its laws, and what it refuses."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """bin/manage source: a folder read by hand, and the law that a plan of it is that of its file."""
 
-from __future__ import annotations
-
 import os
 import time
 from pathlib import Path

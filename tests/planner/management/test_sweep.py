@@ -1,7 +1,5 @@
 """bin/manage sweep: the law that a cell is the run of its scenario by itself."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

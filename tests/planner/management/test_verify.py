@@ -1,7 +1,5 @@
 """bin/manage plan --verify, and the best P/D ratio on a plan of prefill and decode pools."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

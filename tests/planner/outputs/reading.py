@@ -1,7 +1,5 @@
 """Manifests read back: what number of replicas they ask for in each minute of a week."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any

@@ -1,7 +1,5 @@
 """Plans by hand, to be exported."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 

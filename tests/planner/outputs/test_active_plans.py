@@ -1,7 +1,5 @@
 """Plans that clusters follow: frozen, one of each scenario, and at /metrics what they ask for."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 
 import pytest

@@ -1,7 +1,5 @@
 """What leaves for a cluster: its schedule is the plan's, and its reader takes it."""
 
-from __future__ import annotations
-
 import json
 from copy import deepcopy
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Every renderer draws every block of a report."""
 
-from __future__ import annotations
-
 import io
 import re
 import zipfile

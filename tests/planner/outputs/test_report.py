@@ -1,7 +1,5 @@
 """Reports: what they say is what the run says, in every format, and nothing in them runs."""
 
-from __future__ import annotations
-
 import io
 import re
 import zipfile

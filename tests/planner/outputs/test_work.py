@@ -1,7 +1,5 @@
 """What /metrics says of the work: counted by hand on a few runs."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 
 import pytest

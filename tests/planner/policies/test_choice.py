@@ -1,7 +1,5 @@
 """Policies in the scenario file: types by name, defaults of the classes, labels, own ones."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """What a policy says of itself is what pages, comparisons and the documentation go by."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import pytest

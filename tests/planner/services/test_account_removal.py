@@ -1,7 +1,5 @@
 """What is kept about somebody is theirs to have; an account goes, and what it owned stays."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

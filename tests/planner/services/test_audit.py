@@ -1,7 +1,5 @@
 """The audit log: numbered without a gap, and only added to."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

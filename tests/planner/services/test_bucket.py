@@ -1,7 +1,5 @@
 """A bucket that files are dropped into: a real S3-compatible server, asked as any other is."""
 
-from __future__ import annotations
-
 import gzip
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer

@@ -1,7 +1,5 @@
 """What an uploaded file does to estimates, and that removing it undoes that."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The fleet of today in a scenario: its rows, the profiles that they need, and its autoscaler."""
 
-from __future__ import annotations
-
 import pytest
 from django.urls import reverse
 

@@ -1,7 +1,5 @@
 """A scenario that names own hardware and a kept profile, from its file to its results."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Drafts of a launch: what is asked is in the scenario, what is not is filled in, and it runs."""
 
-from __future__ import annotations
-
 from datetime import date
 from typing import Any
 

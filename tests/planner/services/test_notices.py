@@ -1,7 +1,5 @@
 """Notices: who is told, how a webhook is signed, what is never called, what becomes of failures."""
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import json

@@ -1,7 +1,5 @@
 """Numbers of rows that people name by number: consecutive, and none given twice."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest

@@ -1,7 +1,5 @@
 """Signing in by an identity provider, against one that answers over HTTP and signs with RSA."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """bin/manage place, its page and its REST view: the same run on all three ways in."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """How many GPUs for users at once: monotone in users and limits, and within the limits."""
 
-from __future__ import annotations
-
 import pytest
 from django.urls import reverse
 

@@ -1,7 +1,5 @@
 """What is refused is counted, and who runs into a limit is recorded."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Old data goes by itself: never untold, never what something rests on, and not unless asked."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from typing import Any
 

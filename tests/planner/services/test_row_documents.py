@@ -1,7 +1,5 @@
 """A row written as a line of a backup is the same row again, whatever its text holds."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A second factor: the algorithm by its published values, and how it is begun, asked for, lost."""
 
-from __future__ import annotations
-
 import pyotp
 import pytest
 from django.test import Client

@@ -1,7 +1,5 @@
 """bin/manage share, its page and its REST view: the same run on all three ways in."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from pathlib import Path
 

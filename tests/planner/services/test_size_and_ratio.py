@@ -1,7 +1,5 @@
 """bin/manage pd-ratio, and sizes and ratios as runs: documents, pages without scripts, refusals."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

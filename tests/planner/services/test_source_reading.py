@@ -1,7 +1,5 @@
 """Sources that are read: a real Prometheus, and a folder that files are dropped into."""
 
-from __future__ import annotations
-
 import os
 import time
 from contextlib import ExitStack

@@ -1,7 +1,5 @@
 """Live sources: their series as traces, snapshots, refusals."""
 
-from __future__ import annotations
-
 import shutil
 from datetime import UTC, datetime, timedelta
 from typing import Any

@@ -1,8 +1,6 @@
 """From samples to a notice: replicas that have become slower than the profile of the plan in force
 are told of once, at the reading that shows it, and again in what came of the plan."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 
 import pytest

@@ -1,7 +1,5 @@
 """Characters that no database stores are refused with one sentence, on either database."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Versions of scenarios: every save is kept, any is restored or branched."""
 
-from __future__ import annotations
-
 import pytest
 
 from planner.errors import PlannerError

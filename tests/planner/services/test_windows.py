@@ -1,7 +1,5 @@
 """Which stretch of a trace a draft plans, and what it says of it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A workspace is removed with all its rows and arrays; others, accounts and the audit log stay."""
 
-from __future__ import annotations
-
 import io
 import json
 import tarfile

@@ -1,7 +1,5 @@
 """Workspaces: what belongs to one is of no other, and nothing is asked for outside of one."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

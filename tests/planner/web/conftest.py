@@ -1,7 +1,5 @@
 """A signed-in planner's browser, a scenario and a completed run for pages."""
 
-from __future__ import annotations
-
 import pytest
 from django.test import Client
 

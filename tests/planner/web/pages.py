@@ -1,7 +1,5 @@
 """Looking at pages as a browser without scripts does."""
 
-from __future__ import annotations
-
 import json
 import re
 from html.parser import HTMLParser

@@ -1,7 +1,5 @@
 """A completed provisioning run of a kept scenario, for pages and REST views that show one."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch

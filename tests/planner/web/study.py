@@ -1,7 +1,5 @@
 """A completed comparison made by hand, for pages that show one: small, and every figure known."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Who may see and change what, and what people read when something is refused."""
 
-from __future__ import annotations
-
 import json
 import re
 from concurrent.futures import ThreadPoolExecutor

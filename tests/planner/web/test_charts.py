@@ -1,7 +1,5 @@
 """Charts show what the tables say, with no more points than the picture needs."""
 
-from __future__ import annotations
-
 import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The page of the search for deployments, and what is chosen there in a scenario; REST likewise."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Who took data out is in the audit log, once an hour, by page and API."""
 
-from __future__ import annotations
-
 from django.core.cache import cache
 from django.urls import get_resolver
 

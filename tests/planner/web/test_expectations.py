@@ -1,7 +1,5 @@
 """What a comparison expected, beside what happened in its window."""
 
-from __future__ import annotations
-
 import pytest
 from django.urls import reverse
 

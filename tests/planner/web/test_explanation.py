@@ -1,7 +1,5 @@
 """Why a recommended number is what it is: a chain from demand to error, of what the run keeps."""
 
-from __future__ import annotations
-
 from planner.models import Run, User
 from planner.selectors.explanation import explanation_chains
 from tests.planner.samples import client_of

@@ -1,7 +1,5 @@
 """The five places, the search over all names, and the home page of the fleet."""
 
-from __future__ import annotations
-
 import re
 from datetime import UTC, datetime, timedelta
 from typing import Any

@@ -1,7 +1,5 @@
 """How a forecast did, on the page of any run that has one."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 
 import polars as pl

@@ -1,7 +1,5 @@
 """The scenario form says what the document says, and changes only what the user changed."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The glossary page shows docs/glossary.md, the one place that defines terms."""
 
-from __future__ import annotations
-
 import re
 
 from django.conf import settings

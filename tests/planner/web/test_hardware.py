@@ -1,7 +1,5 @@
 """Catalogue pages, own GPUs and models, profiles and calibration."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

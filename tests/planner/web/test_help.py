@@ -1,7 +1,5 @@
 """The how-to pages inside the product, and which one a page opens."""
 
-from __future__ import annotations
-
 import re
 
 from django.test import Client

@@ -1,7 +1,5 @@
 """The results page by the minute, by group and by kind of hour."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import polars as pl

@@ -1,7 +1,5 @@
 """The password is asked for again before what weighs most of an account is changed."""
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The people page, and that nobody is offered what would be refused."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

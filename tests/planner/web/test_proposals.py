@@ -1,7 +1,5 @@
 """Proposals, versions and the audit log in the browser."""
 
-from __future__ import annotations
-
 import json
 
 from django.test import Client

@@ -1,7 +1,5 @@
 """The page of a provisioning run without scripts, and its REST views: the same figures."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What the results page picks out of a run's document."""
 
-from __future__ import annotations
-
 import pytest
 
 from planner.domain.deserialise import from_json

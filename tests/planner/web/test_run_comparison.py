@@ -1,7 +1,5 @@
 """Runs beside each other: the law that a run is no different from itself, and what is marked."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

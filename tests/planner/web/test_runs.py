@@ -1,7 +1,5 @@
 """A run from waiting to results, as the browser shows it."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """The editor: a form and a text of the same document."""
 
-from __future__ import annotations
-
 import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

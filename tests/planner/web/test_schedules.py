@@ -1,7 +1,5 @@
 """Schedules on pages and over HTTP: made, paused, fired, and what came of them."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 
 import pytest

@@ -1,7 +1,5 @@
 """Sessions: listed with where they are used, ended, and of no use to who reads the database."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 
 from django.conf import settings

@@ -1,7 +1,5 @@
 """Pages of live sources: made, looked at, paused, removed; what is refused says why."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 
 from planner.inputs.live.samples import of_rows

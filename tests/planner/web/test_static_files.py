@@ -1,7 +1,5 @@
 """The style sheet that browsers get has every rule that a page needs, and no others."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

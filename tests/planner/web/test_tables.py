@@ -1,7 +1,5 @@
 """Heads of tables: what a template says in a word each."""
 
-from __future__ import annotations
-
 from django.template import Context, Template
 
 

@@ -1,7 +1,5 @@
 """Time zones: of a person, else of the workspace, in what people read; data stays in UTC."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 

@@ -1,7 +1,5 @@
 """The search for one model: its profiles are those that a scenario makes, its figures add up."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,8 +1,6 @@
 """Measured rows of one's own move the search as they move ``size``, and no further than they share
 something with a deployment."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

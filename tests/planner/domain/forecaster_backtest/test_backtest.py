@@ -1,7 +1,5 @@
 """Forecasters judged by what they lead to: the law of hindsight, brute force, small traffic."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import product
 from pathlib import Path

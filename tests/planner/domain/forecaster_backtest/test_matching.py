@@ -1,7 +1,5 @@
 """Turning a knob until attainment is what was asked for: laws on made-up curves, then by hand."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Attention and experts on GPUs of their own, end to end: sized, divided, replayed, paid."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

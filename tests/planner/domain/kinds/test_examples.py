@@ -1,7 +1,5 @@
 """Every worked example of the documentation parses and can be carried out."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Prefill and decode apart, end to end: sized by role, planned by stage, replayed together."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

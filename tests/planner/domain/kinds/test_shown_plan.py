@@ -1,7 +1,5 @@
 """The plan that a comparison shows, with the factor that it was made with."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

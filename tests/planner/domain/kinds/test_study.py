@@ -1,7 +1,5 @@
 """A study from end to end: one seed, one answer; parts that agree; progress that can stop it."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

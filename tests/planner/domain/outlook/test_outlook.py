@@ -1,7 +1,5 @@
 """Months add up to the plan they stand for, and commitments are the cheapest there are."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Room for work that may wait: all of it is done before it is urgent, and no more is bought."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

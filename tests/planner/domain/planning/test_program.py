@@ -1,7 +1,5 @@
 """From a scenario's objective, limits and priorities to the plan, its document and its worth."""
 
-from __future__ import annotations
-
 import itertools
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Kernels and slowdowns that were measured and imported, in what is provisioned."""
 
-from __future__ import annotations
-
 from itertools import product
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Both phases and several models on common GPUs, and batches that take time to fill."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Whole replicas of real models: the fewest there are, and never more for less."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

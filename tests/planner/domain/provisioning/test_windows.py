@@ -1,7 +1,5 @@
 """The levels along a scenario's traffic: what they hold, on observation and on forecast."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Drawn days: what they conserve, and that no later traffic is in them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

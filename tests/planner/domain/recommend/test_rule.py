@@ -1,7 +1,5 @@
 """The rule: the cheapest candidate that passes every required day, by brute force and by hand."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

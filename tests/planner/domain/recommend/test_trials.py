@@ -1,7 +1,5 @@
 """Trials: the value that is found is the cheapest that passes, as trying every value shows."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """Windows of a study begin with the requests in flight."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Past windows: nothing of them is later than the first decision, and they are like the window."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What is too much to replay is replayed as one cell of the fleet, and planned as a whole."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

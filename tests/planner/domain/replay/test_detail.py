@@ -1,7 +1,5 @@
 """What a simulation says by interval, by group and by request: a few requests, worked by hand."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What a flat fleet that serves as well would cost: by brute force, and by its laws."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

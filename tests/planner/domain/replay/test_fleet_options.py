@@ -1,7 +1,5 @@
 """Faults, starts by source, lending and caches of a scenario, in what a simulation says."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """CoCoServe's policy on a scenario: idle GPUs are borrowed, paid for, and told of."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

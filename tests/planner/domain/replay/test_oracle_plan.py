@@ -1,7 +1,5 @@
 """The oracle plan: it meets every tier, and nothing that can be run is cheaper."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Plans carried out: planned again from the fleet there is, and reroutes that reach the router."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Whether demand can be served by the ways that are open: Hall's sets against flows."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.sparse import csr_array

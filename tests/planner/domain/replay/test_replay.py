@@ -1,7 +1,5 @@
 """Policies on the same requests: what each fleet is, and what none may do."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What serving instances carry over time, in the demand's unit, against counting by hand."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast

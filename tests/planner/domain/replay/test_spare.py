@@ -1,8 +1,6 @@
 """What a fleet carries with the scenario's spare gone, and the fewest to add: against every way to
 lose it and every fleet there is, counted out."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import product
 from types import SimpleNamespace

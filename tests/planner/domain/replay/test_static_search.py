@@ -1,7 +1,5 @@
 """The search for the smallest fleet: counts spread over pools, judged as rarely as possible."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import assume, given
 from hypothesis import strategies as st

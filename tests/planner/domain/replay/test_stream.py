@@ -1,7 +1,5 @@
 """A run of more requests than fit in memory: replayed as a stream, told, and the same."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from polars.testing import assert_frame_equal

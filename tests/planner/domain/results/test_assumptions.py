@@ -1,7 +1,5 @@
 """What a result rests on: one list, with a value, a provenance and the key that says otherwise."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Laws of the schedule of a result: who follows its requests has the replicas of the simulation."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What the comparison says: who wins, against what, and what must not be overlooked."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast

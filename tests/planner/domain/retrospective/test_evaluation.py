@@ -1,7 +1,5 @@
 """Plans against what came: the plan that knew it, forecasts off by a known share, and drifts."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,8 +1,6 @@
 """Drift of speed by what a live source sees: a replica that is simulated is as fast as its profile,
 whatever the load; one that is slower is found out, and since when."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

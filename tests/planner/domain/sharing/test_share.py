@@ -1,7 +1,5 @@
 """The run that lets models share GPUs: what its result states, and how its options change it."""
 
-from __future__ import annotations
-
 from functools import cache
 
 import pytest

@@ -1,7 +1,5 @@
 """What is said of a trace: against closed forms, by hand, and on real files."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A trace with many labels or a very long span: sums over groups, and bounded lists."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

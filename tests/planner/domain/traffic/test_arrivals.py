@@ -1,7 +1,5 @@
 """Arrivals within a bin: what a decision knows of the bursts of a trace, or is told of counts."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Cached tokens of a log or of counts, from the file to sizes, ratios and drawn requests."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """More or fewer requests than a trace has."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Counting requests into bins."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

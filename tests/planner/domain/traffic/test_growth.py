@@ -1,7 +1,5 @@
 """Growth of what comes after the traffic: in forecasts, in requests drawn, and nowhere else."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Lengths known at a decision: nothing from after it, and drift followed by those that come."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

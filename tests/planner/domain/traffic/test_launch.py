@@ -1,7 +1,5 @@
 """Traffic without a trace: what is described is what is drawn, planned for and replayed."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What a forecast would have been at past moments, and what it is held against."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

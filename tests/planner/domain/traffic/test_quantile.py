@@ -1,7 +1,5 @@
 """What of a forecast a plan stands on: laws, brute force, by hand, then on small traffic."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

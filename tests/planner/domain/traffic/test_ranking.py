@@ -1,7 +1,5 @@
 """How a window compares with the rest of its trace: counted by hand, then laws."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 
 import numpy as np

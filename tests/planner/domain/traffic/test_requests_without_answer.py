@@ -1,7 +1,5 @@
 """Requests without an answer, such as embeddings: prompts alone, from the file to the replay."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A log of one in n requests: its counts, arrivals, band and stated error."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

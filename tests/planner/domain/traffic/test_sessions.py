@@ -1,7 +1,5 @@
 """Sessions of a log, from the file to scaled requests, cells, prefix blocks and figures."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What prompts share, as far as the first decision knows, enters sizes where caches are on."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

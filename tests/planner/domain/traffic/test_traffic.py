@@ -1,7 +1,5 @@
 """Sources on one time line: shares, scale, labels, gaps, totals and every refusal."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path

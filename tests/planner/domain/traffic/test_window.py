@@ -1,7 +1,5 @@
 """The window of a study: defaults, 'end', and what was known at each decision."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

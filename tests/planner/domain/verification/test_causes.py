@@ -1,7 +1,5 @@
 """What a replay missed, laid to causes by counterfactual: each that is put in is the one found."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Sizes between one that held and one that did not; prefill and decode apart."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import cast
 

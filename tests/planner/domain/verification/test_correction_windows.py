@@ -1,7 +1,5 @@
 """Requests that a plan is corrected on."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What the error of a profile does to the replica count of a plan."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A plan corrected both ways on requests from before its window, and judged on the window's."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace

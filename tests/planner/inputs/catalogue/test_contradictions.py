@@ -1,7 +1,5 @@
 """Built-in profiles that cannot both be right are said to, wherever they are used."""
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """config.json read against the catalogue's own facts, and what is said of those that lack some."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

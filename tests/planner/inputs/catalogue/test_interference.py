@@ -1,7 +1,5 @@
 """The published slowdowns of kernels side by side, beside the physical model."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Operator profiles of the catalogue's models on measured kernels."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

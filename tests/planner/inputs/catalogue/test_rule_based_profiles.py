@@ -1,8 +1,6 @@
 """Profiles of the newest models by rule: what people look for is there, and what a form writes of
 one is as fast in a scenario."""
 
-from __future__ import annotations
-
 import pytest
 
 from planner.inputs import catalogue

@@ -1,7 +1,5 @@
 """One speed for one deployment: profiles by shape take what estimates take."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

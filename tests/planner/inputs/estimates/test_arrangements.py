@@ -1,7 +1,5 @@
 """GPUs over PCIe: what measured collectives say, and that nobody has to use them as one group."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Laws of evidence: what the user's measurements may do to estimates and stated errors."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

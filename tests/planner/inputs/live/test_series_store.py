@@ -1,7 +1,5 @@
 """A series that grows: by hand, and the laws of merging."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 
 import numpy as np

@@ -1,7 +1,5 @@
 """From the scenario's words to the core's values: built-in facts, bounds, and their refusals."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

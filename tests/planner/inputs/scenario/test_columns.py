@@ -1,7 +1,5 @@
 """Columns of a fleet: GPU types as they were, variants and roles apart, GPUs shared."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Scenario text: types and back without loss, faults with their line, edits that keep comments."""
 
-from __future__ import annotations
-
 import json
 import re
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """A scenario's roofline with kept rows: those of decodes alone leave prefill as modelled."""
 
-from __future__ import annotations
-
 import pytest
 
 from planner.inputs import catalogue

@@ -1,7 +1,5 @@
 """Scenarios that bring their own models, GPUs and carbon, and profiles that nobody measured."""
 
-from __future__ import annotations
-
 from dataclasses import fields, replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Power caps of profiles become columns; limits of sites and racks become rows."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

@@ -1,7 +1,5 @@
 """How instances serve and how requests find them: from the scenario's words to the fleet."""
 
-from __future__ import annotations
-
 import pytest
 
 from planner.errors import ScenarioError

@@ -1,7 +1,5 @@
 """What is told to somebody who wrote a key that there is not."""
 
-from __future__ import annotations
-
 import pytest
 
 from planner.inputs.scenario.schema import Scenario

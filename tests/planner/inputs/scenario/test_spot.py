@@ -1,7 +1,5 @@
 """Spot GPUs in a scenario: columns, capacity and prices of their own, reclaimed at a rate."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

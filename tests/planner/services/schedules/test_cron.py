@@ -1,7 +1,5 @@
 """Moments of cron lines: by hand, by brute force over minutes, and where clocks change."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 

@@ -1,7 +1,5 @@
 """Differences of plans worked out by hand, and what the rule makes of them."""
 
-from __future__ import annotations
-
 from datetime import datetime, timedelta
 
 import pytest

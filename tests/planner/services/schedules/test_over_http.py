@@ -1,7 +1,5 @@
 """The script of docs/how-to/plan-on-a-schedule.md, run against the product."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,8 +1,6 @@
 """The quarter of docs/examples, cut down to two thin weeks: each planned on what was known by then,
 reviewed by rule, and held against what came."""
 
-from __future__ import annotations
-
 import importlib.util
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Increases of counters, by hand."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
