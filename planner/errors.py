@@ -142,7 +142,7 @@ class PastLimit(NotReady):
 class Damaged(NotReady):
     """A stored file of a run cannot be read any more: it was cut short or changed."""
 
-    title = "A kept table is damaged"
+    title = "A stored table is damaged"
 
 
 class NotAllowed(PlannerError):

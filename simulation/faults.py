@@ -114,7 +114,7 @@ def check_faults(
 ) -> None:
     """Raise ``SimulationError`` for a fault with an unknown pool or region or an invalid number."""
     if retries < 0 or retries > 100:
-        raise SimulationError("retries of requests whose instance failed must be 0 to 100.")
+        raise SimulationError("retries of requests whose replica failed must be 0 to 100.")
     for i, fault in enumerate(faults):
         fault_words = f"Fault {i + 1} ({type(fault).__name__})"
         named = getattr(fault, "pools", None)
@@ -123,7 +123,7 @@ def check_faults(
         if any(not 0 <= p < pools for p in named or ()):
             raise SimulationError(f"{fault_words}: its pool must be 0 to {pools - 1}.")
         if isinstance(fault, Crash | SlowInstance) and fault.instance < 0:
-            raise SimulationError(f"{fault_words}: its instance must be 0 or more.")
+            raise SimulationError(f"{fault_words}: its replica must be 0 or more.")
         if isinstance(fault, Crash) and not 0 <= fault.at_s < np.inf:
             raise SimulationError(f"{fault_words}: at_s must be a number of seconds >= 0.")
         lasting = SlowInstance | RegionOutage | ControllerOutage

@@ -251,7 +251,7 @@ class Fleet:
                 raise SimulationError(f"There is no router {name!r}. Use {', '.join(ROUTERS)}.")
         if self.routing.decode == "prefix-aware":
             raise SimulationError(
-                "Routing to decode instances: prompts are computed before. Choose another router "
+                "Routing to decode replicas: prompts are computed before. Choose another router "
                 "than prefix-aware."
             )
         roles = {(pool.model, pool.region, pool.role) for pool in self.pools}

@@ -20,10 +20,10 @@ COMPLETED, REJECTED, UNFINISHED, NOT_DUE = 0, 1, 2, 3
 
 # Reasons of a rejection, before the simulation or during it.
 NO_POOL = "no pool serves the model"
-NO_TIER = "no pool of the model takes the tier"
+NO_TIER = "no pool of the model serves the tier"
 BEYOND_CONTEXT = "input and output exceed the model's maximum context"
 TOO_LONG = "input and output exceed the KV capacity of every pool of the model"
-INSTANCE_FAILED = "its instance failed, and it had no retry left"
+INSTANCE_FAILED = "its replica failed, and it had no retry left"
 OUT_OF_MEMORY = "KV memory ran out while decoding"
 NO_WAY = "no pool of the model is reachable from its region"
 REASONS = (NO_POOL, NO_TIER, BEYOND_CONTEXT, TOO_LONG, INSTANCE_FAILED, OUT_OF_MEMORY, NO_WAY)

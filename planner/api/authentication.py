@@ -29,7 +29,7 @@ class TokenAuthentication(OfDrf):
             and user_and_token[1].scope == ApiToken.Scope.READ
             and request.method not in SAFE_METHODS
         ):
-            raise PermissionDenied("This token is for reading alone. Make one for all you may do.")
+            raise PermissionDenied("This token may only read. Make one for all you may do.")
         return user_and_token
 
     def authenticate_credentials(self, key: str) -> tuple[Any, Any]:

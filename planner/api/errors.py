@@ -62,7 +62,7 @@ TITLES = {
     401: "Log in first",
     403: "Not allowed",
     404: "Not found",
-    405: "This address does not take this method",
+    405: "This address does not support this method",
     406: "Not available in this form",
     413: "Too large",
     415: "This kind of body is not understood",
@@ -87,7 +87,7 @@ def problem_handler(error: Exception, context: dict[str, Any]) -> JsonResponse:
     if (expected := _expected(error, path)) is not None:
         return expected
     if isinstance(error, Http404):
-        error = exceptions.NotFound("There is nothing at this address.")
+        error = exceptions.NotFound("Not found.")
     elif isinstance(error, PermissionDenied):
         error = exceptions.PermissionDenied()
     elif isinstance(error, ModelError):

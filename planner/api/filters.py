@@ -83,8 +83,10 @@ class Pages(NumberPagination):
             "in": "query",
             "required": False,
             "schema": {"type": "string"},
-            "description": "In place of a page: empty for the start, then as `next` has it. No row "
-            "is skipped or told twice whatever is made or removed meanwhile.",
+            "description": (
+                "In place of a page: empty for the start, then the value of `next`. Rows made or "
+                "removed meanwhile neither skip nor repeat others."
+            ),
         }
         return [*super().get_schema_operation_parameters(view), cursor]
 
@@ -105,7 +107,7 @@ class StrictFilter(DjangoFilterBackend):  # type: ignore[misc]  # it has no type
             # ``?format=`` chooses the renderer and is no filter.
             if name not in known and name != view.settings.URL_FORMAT_OVERRIDE:
                 raise ValidationError(
-                    {name: f"There is no such parameter; there are {', '.join(sorted(known))}."}
+                    {name: f"There is no such parameter. Choose from {', '.join(sorted(known))}."}
                 )
         return super().filter_queryset(request, queryset, view)
 
@@ -174,7 +176,7 @@ class ProposalFilter(filters.FilterSet):  # type: ignore[misc]
 
 class KeptPlanFilter(filters.FilterSet):  # type: ignore[misc]
     scenario = filters.CharFilter(
-        method="by_scenario", max_length=120, label="Its name, as it is now or was then"
+        method="by_scenario", max_length=120, label="Its name now or at that time"
     )
 
     def by_scenario(self, rows: QuerySet[ActivePlan], _: str, value: str) -> Any:

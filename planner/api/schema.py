@@ -43,8 +43,10 @@ KEY = OpenApiParameter(
     KEY_HEADER,
     str,
     OpenApiParameter.HEADER,
-    description="A name of your choice for this request, at most 120 characters. Sent again with "
-    "the same request it gives back the first run; with another request it is refused (422).",
+    description=(
+        "A name of your choice for this request, at most 120 characters. The same key and "
+        "request return the first run. Another request with this key is refused (422)."
+    ),
 )
 WORKSPACE = OpenApiParameter(
     WORKSPACE_HEADER,
@@ -204,10 +206,10 @@ VERBS: dict[str, tuple[str, dict[str, Any]]] = {
     "provision": ("Provision by operators, layers and whole replicas", {"level": "all"}),
     "size": ("Size one replica of each model and GPU type", {"isl": 3000, "osl": 350}),
     "pd-ratio": (
-        "Find the ratio of prefill to decode instances of a service",
+        "Find the ratio of prefill to decode replicas of a service",
         {"service": "llama-3.1-70b", "instances": 16},
     ),
-    "place": ("Place instances in the network, with and without its topology", {"grow": 0.5}),
+    "place": ("Place replicas in the network, with and without its topology", {"grow": 0.5}),
     "share": ("Let models share GPUs, by memory or by time", {"by": "best"}),
     "backtest": (
         "Compare forecasters by the cost of their plans, at equal attainment",

@@ -57,7 +57,7 @@ def health(request: HttpRequest) -> JsonResponse:
     except DatabaseError:
         return _health_response("down", database="down")
     if stalled:
-        return _health_response("stalled", database="ok", work="runs wait and no worker takes them")
+        return _health_response("stalled", database="ok", work="runs wait and no worker is running")
     return _health_response("ok", database="ok", work="ok")
 
 

@@ -257,7 +257,8 @@ def _not_to_be_had(host: str, port: int, problem: OSError) -> Stopped:
     taken = problem.errno == errno.EADDRINUSE
     reason = "is taken" if taken else f"cannot be used ({problem.strerror})"
     return Stopped(
-        f"Port {port} of {host} {reason}. Stop what listens there or choose another by --port."
+        f"Port {port} of {host} {reason}. Stop the program on that port, or choose another with "
+        "--port."
     )
 
 

@@ -197,6 +197,7 @@ class Role(Enum):
     LIMIT = "limit"
     SHORTFALL = "shortfall"
     MEASURED = "measured"
+    DEFERRABLE = "deferrable"
     OTHER = "other"  # renderers take the next colour
 
 

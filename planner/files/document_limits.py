@@ -27,7 +27,7 @@ def fault_of_extent(data: Any, *, values: int = MAX_VALUES, depth: int = MAX_DEP
         if level > depth:
             return f"nested deeper than {depth} levels. Check its brackets and aliases"
         if isinstance(value, int) and abs(value) >= 10**MAX_DIGITS:
-            return f"a whole number of more than {MAX_DIGITS} digits in it; no quantity has as many"
+            return f"a number with more than {MAX_DIGITS} digits"
         if character := unstorable_character(_text_of(value)):
             return f"the character {character} in a text, which cannot be stored. Remove it"
         if isinstance(value, Mapping):

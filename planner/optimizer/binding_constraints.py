@@ -15,11 +15,10 @@ from planner.optimizer.figures import (
 from planner.optimizer.formatting import (
     cap_words,
     in_region,
-    instance_words,
     on_gpu,
     percent,
     redundancy_words,
-    tokens_words,
+    replica_words,
 )
 from planner.optimizer.objective import CHURN, POWER, caps, totals
 from planner.optimizer.pools import carried_by_pools
@@ -53,7 +52,7 @@ def _binding_caps(problem: PlanningProblem, target: IntArray) -> Iterator[Bindin
             used, limit = float(changes.starts + changes.stops), problem.churn
         of = f"{cap_words(cap.family, used)} of {cap_words(cap.family, limit)}"
         taker = cap.where if cap.family == POWER else "The plan"
-        sentence = f"{taker[0].upper()}{taker[1:]} takes {of} allowed."
+        sentence = f"{taker[0].upper()}{taker[1:]} uses {of} allowed."
         yield Binding(cap.family, cap.where, sentence)
 
 
@@ -63,16 +62,16 @@ def _binding_capacities(problem: PlanningProblem, target: IntArray) -> Iterator[
     for region, gpu in np.argwhere(used > 0):
         usable = (problem.theta_tps > 0) & (problem.rows == gpu)
         sizes, name = problem.gpus_per_instance[usable], problem.row_names[gpu]
-        total, planned = int(problem.capacity_gpus[region, gpu]), int(used[region, gpu])
-        if total - planned >= sizes.min():
+        total = int(problem.capacity_gpus[region, gpu])
+        if total - used[region, gpu] >= sizes.min():
             continue
         where = f"{name} in {problem.regions[region]}"
-        planned_words = (
-            ("its only GPU is planned" if total == 1 else f"all {total:,} GPUs are planned")
-            if planned == total
-            else f"{planned:,} of {total:,} GPUs are planned and an instance takes {sizes.min()}"
+        sentence = (
+            f"{problem.regions[region]} uses all its {total:,} {name}."
+            if total == used[region, gpu]
+            else f"{problem.regions[region]} has too few of its {total:,} {name} left for another "
+            "replica."
         )
-        sentence = f"{problem.regions[region]} can hold no more {name}: {planned_words}."
         yield Binding("capacity", where, sentence)
 
 
@@ -80,7 +79,7 @@ def _binding_maximums(problem: PlanningProblem, target: IntArray) -> Iterator[Bi
     """Yield pools at their maximum."""
     for model, region, gpu in np.argwhere((target > 0) & (target == problem.maximum)):
         where = on_gpu(problem, model, region, gpu)
-        count_words = instance_words(int(target[model, region, gpu]))
+        count_words = replica_words(int(target[model, region, gpu]))
         yield Binding("maximum", where, f"{where} is at its maximum of {count_words}.")
 
 
@@ -88,7 +87,7 @@ def _binding_minimums(problem: PlanningProblem, target: IntArray) -> Iterator[Bi
     """Yield pools at their minimum."""
     for model, region, gpu in np.argwhere((target > 0) & (target == problem.minimum)):
         where = on_gpu(problem, model, region, gpu)
-        count_words = instance_words(int(target[model, region, gpu]))
+        count_words = replica_words(int(target[model, region, gpu]))
         yield Binding("minimum", where, f"{where} is at its minimum of {count_words}.")
 
 
@@ -104,14 +103,15 @@ def _binding_local_needs(problem: PlanningProblem, target: IntArray) -> Iterator
         if served - need[model, region] >= last[weakest][model, region][present].min() / side.share:
             continue
         where = in_region(problem, model, region)
-        count = instance_words(int(target[model, region, side.columns].sum()))
+        own = where + _side_words(side)
         sentence = (
-            f"{where} keeps {count}{_side_words(side)} to serve {percent(problem.epsilon)} of its "
-            "own "
-            f"peak, {tokens_words(need[model, region])}. They serve "
-            f"{served:,.0f}{redundancy_words(problem)}."
+            f"One replica less of {own} would not serve {percent(problem.epsilon)} of its own peak"
+            f"{redundancy_words(problem)}."
         )
-        yield Binding("local", where + _side_words(side), sentence)
+        yield Binding(
+            "local", own, sentence, int(target[model, region, side.columns].sum()),
+            float(need[model, region]), served,
+        )  # fmt: skip
 
 
 def _limiting_sides(
@@ -152,16 +152,16 @@ def _binding_joint_peaks(problem: PlanningProblem, target: IntArray) -> Iterator
             if left[model] - need[model] >= last[model][tight].min() / side.share:
                 continue
             reported.add((model, side.name))
-            count = instance_words(int(target[model][:, side.columns].sum()))
-            lost = " without any one of them" if problem.lose_region else ""
+            where = problem.models[model] + _side_words(side)
+            lost = " without one region" if problem.lose_region else ""
             sentence = (
-                f"{problem.models[model]} keeps {count}{_side_words(side)} in all regions to "
-                "serve their "
-                f"joint peak{lost}, {tokens_words(need[model])}. They serve {left[model]:,.0f}"
+                f"One replica less of {where} would not serve the joint peak of all regions{lost}"
                 f"{redundancy_words(problem)}."
             )
-            family = "regions" if problem.lose_region else "global"
-            yield Binding(family, problem.models[model] + _side_words(side), sentence)
+            yield Binding(
+                "regions" if problem.lose_region else "global", where, sentence,
+                int(target[model][:, side.columns].sum()), float(need[model]), float(left[model]),
+            )  # fmt: skip
 
 
 def _last_instance_tps(problem: PlanningProblem, target: IntArray, side: Side) -> FloatArray:

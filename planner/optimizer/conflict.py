@@ -22,10 +22,10 @@ from planner.optimizer.formatting import (
     cap_words,
     first_names,
     in_region,
-    instance_words,
     join_names,
     percent,
     redundancy_words,
+    replica_words,
     tokens_words,
 )
 from planner.optimizer.objective import caps
@@ -124,8 +124,7 @@ def _local_shortage(problem: PlanningProblem) -> Iterator[str]:
             "its own "
             f"peaks{redundancy_words(problem)} ({_words_by_model(problem, parts)}) and has "
             f"{available:,}: "
-            f"add {needed_gpus - available:,}, or let more be served elsewhere with an epsilon "
-            "below "
+            f"add {needed_gpus - available:,}, or serve more elsewhere with an epsilon below "
             f"{problem.epsilon:g}."
         )
 
@@ -161,7 +160,7 @@ def _maximum_conflicts(problem: PlanningProblem) -> Iterator[str]:
     for model, region in np.argwhere(served < local * (1 - TOLERANCE)):
         yield (
             f"{in_region(problem, model, region)} may grow to "
-            f"{instance_words(int(largest[model, region].sum()))}{redundancy_words(problem)}, "
+            f"{replica_words(int(largest[model, region].sum()))}{redundancy_words(problem)}, "
             "serving "
             f"{served[model, region]:,.0f} of the {tokens_words(local[model, region])} it must "
             "serve "
@@ -170,7 +169,7 @@ def _maximum_conflicts(problem: PlanningProblem) -> Iterator[str]:
         )
     for (model,) in np.argwhere(served.sum(axis=1) < total * (1 - TOLERANCE)):
         yield (
-            f"{problem.models[model]} may grow to {instance_words(int(largest[model].sum()))} "
+            f"{problem.models[model]} may grow to {replica_words(int(largest[model].sum()))} "
             "over all "
             f"regions{redundancy_words(problem)}, serving {served[model].sum():,.0f} of its joint "
             "peak of "

@@ -16,9 +16,9 @@ def percent(epsilon: float) -> str:
     return f"{epsilon * 100:g}%"
 
 
-def instance_words(count: int) -> str:
-    """Return "1 instance" or "3 instances"."""
-    return f"{count:,} instance" + ("" if count == 1 else "s")
+def replica_words(count: int) -> str:
+    """Return "1 replica" or "3 replicas"."""
+    return f"{count:,} replica" + ("" if count == 1 else "s")
 
 
 def cap_words(family: str, value: float) -> str:
@@ -42,10 +42,10 @@ def first_names(items: Sequence[str], count: int = 8) -> str:
 
 
 def redundancy_words(problem: PlanningProblem) -> str:
-    """Return the redundancy as words: " with any instance of every pool gone", or ""."""
+    """Return the redundancy as words: " with any replica of every pool gone", or ""."""
     if not problem.spare:
         return ""
-    gone = "instance" if problem.spare == 1 else f"{problem.spare} instances"
+    gone = "replica" if problem.spare == 1 else f"{problem.spare} replicas"
     return f" with any {gone} of {'every pool' if problem.by_pool else 'the region'} gone"
 
 

@@ -89,7 +89,7 @@ def serve_limited(
     if np.any(gpus_used(problem, problem.minimum) > problem.capacity_gpus):
         raise ScenarioError("The minimums take more GPUs than there are: lower one of them.")
     if np.isfinite(problem.churn):
-        raise ScenarioError("The greedy policies know no limit on changes: use Exact.")
+        raise ScenarioError("Greedy policies ignore limits on changes. Use Exact.")
     if not _within_caps(problem, problem.minimum):
         raise ScenarioError("The minimums take more than the budget or carbon cap: raise it.")
     tiers = None if tier_tps is None or tier_weights is None else (tier_tps, tier_weights)

@@ -132,7 +132,10 @@ class Binding:
 
     family: str
     where: str  # e.g. "llama-3.1-8b in us-east"
-    sentence: str  # with figures and units
+    sentence: str  # with the figures that hold in every window
+    replicas: int | None = None  # of a demand to serve, in this window
+    need_tps: float | None = None
+    served_tps: float | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

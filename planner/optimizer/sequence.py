@@ -42,7 +42,7 @@ def plan_sequence(
         raise ScenarioError("There is no window to plan: give a horizon of one period or more.")
     first = problems[0]
     if len(period_start_s) != len(problems):
-        raise ScenarioError(f"{len(problems)} windows need as many starts, not those given.")
+        raise ScenarioError(f"{len(problems)} windows need one start each.")
     for problem in problems:
         if (problem.models, problem.regions, problem.gpus) != (
             first.models,

@@ -138,10 +138,10 @@ def _check_objective(problem: PlanningProblem) -> None:
         if problem.power_kw.shape != rows or not np.all(problem.power_kw >= 0):
             raise ScenarioError(f"power_kw must hold limits of 0 or more of shape {rows}.")
         if problem.kw is None:
-            raise ScenarioError("Power limits need kw: give the kilowatts an instance draws.")
+            raise ScenarioError("Power limits need kw: give the kilowatts a replica draws.")
     carbon = problem.weights.kg > 0 or np.isfinite(problem.carbon_kg)
     if (problem.weights.kwh > 0 or carbon) and problem.kw is None:
-        raise ScenarioError("Energy and carbon need kw: give the kilowatts an instance draws.")
+        raise ScenarioError("Energy and carbon need kw: give the kilowatts a replica draws.")
     if carbon and problem.kg_per_kwh is None:
         raise ScenarioError("Carbon needs kg_per_kwh: give the carbon intensity of every region.")
 
@@ -165,10 +165,10 @@ def _check_pools(problem: PlanningProblem) -> None:
     """Check spare instances, and the properties of ``pool_tps`` that bounds and cuts rely on."""
     pool = problem.pool_tps
     if not problem.spare >= 0:
-        raise ScenarioError(f"spare is {problem.spare}: give 0 or more instances.")
+        raise ScenarioError(f"spare is {problem.spare}: give 0 or more replicas.")
     if len(role_sides(problem)) > MOST_WAYS:
         raise ScenarioError(
-            f"{problem.spare} spare instances by region may be gone in more than {MOST_WAYS} ways: "
+            f"{problem.spare} spare replicas by region can fail in more than {MOST_WAYS} ways: "
             "keep fewer, or keep them by pool."
         )
     if problem.lose_region and len(problem.regions) < 2:
@@ -184,7 +184,7 @@ def _check_pools(problem: PlanningProblem) -> None:
     )
     falls = per_instance < previous * (1 - SLACK)
     _raise_for(
-        problem, "pool_tps", pool, falls, "let what each instance carries never fall with more"
+        problem, "pool_tps", pool, falls, "let what each replica carries never fall with more"
     )
     has_capacity, run = pool[:, :, -1] > 0, problem.theta_tps > 0
     beyond = problem.theta_tps < per_instance[:, :, -1] * (1 - SLACK)
@@ -193,7 +193,7 @@ def _check_pools(problem: PlanningProblem) -> None:
         "theta_tps",
         problem.theta_tps,
         (has_capacity & beyond) | (has_capacity != run),
-        "give what each instance of the largest pool of pool_tps carries, or more",
+        "give what each replica of the largest pool of pool_tps carries, or more",
     )
 
 
@@ -209,7 +209,7 @@ def _check_feasibility(problem: PlanningProblem) -> None:
         "usd_per_hour",
         usd,
         could_be_bought & (charged <= 0),
-        "give a price, a nominal one for GPUs you own, since what costs nothing is never saved",
+        "give a price, a nominal one for GPUs you own, because free GPUs are never saved",
     )
     minimum = problem.minimum
     _raise_for(
@@ -262,7 +262,7 @@ def _raise_for(
     index = tuple(int(i) for i in np.argwhere(wrong)[0])
     named = {"l": problem.models, "r": problem.regions, "g": problem.gpus, "t": problem.row_names}
     where = ", ".join(
-        named[axis][i] if axis in named else f"window {i}" if axis == "w" else f"{i + 1} instances"
+        named[axis][i] if axis in named else f"window {i}" if axis == "w" else f"{i + 1} replicas"
         for axis, i in zip((AXES | OPTIONAL)[field], index, strict=True)
     )
     raise ScenarioError(f"{field} of {where} is {values[index]}: {remedy}.")

@@ -67,7 +67,7 @@ def plans_between(old: ActivePlan, new: ActivePlan) -> PlansBetween:
     )
     notes: list[str] = []
     if not in_both.any():
-        notes.append("They say nothing of the same hours of a week: replicas are not compared.")
+        notes.append("They cover different hours of a week, so replicas are not compared.")
     notes += [
         f"Plan {plan.pk} covers more than a week: of times that share a minute of the week the "
         "most counts."

@@ -153,8 +153,8 @@ def plan_of(run: Run, options: ExportOptions, now: datetime) -> Plan:
     policy, label, rows, rule = _policy_of(run, result, options.policy)
     if not rows:
         raise NotReady(
-            f"{label} has no replicas in run {run.pk}, or it is of an earlier release that did not "
-            "keep them. Run it again, or name another policy."
+            f"{label} has no replicas in run {run.pk}, or an earlier release did not store them. "
+            "Run it again, or name another policy."
         )
     repeat = _repeat(options.repeat, begins, ends, now, window.get("clock", "utc"))
     zone = ZoneInfo(options.timezone)
@@ -389,7 +389,8 @@ def _name_pools(pools: Sequence[Pool], pairs: Sequence[str]) -> list[Pool]:
     for pool in named:  # each region is its own cluster
         if (pool.region, pool.name) in seen:
             raise PlannerError(
-                f"names: {pool.name} would be two deployments of {pool.region}. Give each its own."
+                f"names: {pool.name} is the name of two deployments of {pool.region}. Give each "
+                "its own."
             )
         seen.add((pool.region, pool.name))
     return named

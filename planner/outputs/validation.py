@@ -32,7 +32,7 @@ def check(schema: str, body: Mapping[str, Any], called: str) -> None:
     fault = next(faults(schema, body), None)
     if fault is not None:
         raise PlannerError(
-            f"The export of {called} would not be taken by its reader ({fault}); nothing was "
+            f"The export of {called} is invalid for its reader ({fault}); nothing was "
             "written. Export to another format, and report this."
         )
 
@@ -174,7 +174,7 @@ def _aibrix(body: Mapping[str, Any]) -> Iterator[str]:
         if schedule["startTime"] >= schedule["endTime"]:
             yield f"{schedule['name']}: from {schedule['startTime']} to {schedule['endTime']}"
         if schedule.get("minReplicas", 0) > schedule.get("maxReplicas", INT32):
-            yield f"{schedule['name']}: at least more than at most"
+            yield f"{schedule['name']}: the minimum is above the maximum"
         if schedule.get("maxReplicas", 1) < 1:
             yield f"{schedule['name']}: maxReplicas below 1"
         for day in schedule.get("daysOfWeek", ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")):

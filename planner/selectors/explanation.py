@@ -218,7 +218,7 @@ def _error_steps(result: Row, pool: Row) -> Iterator[Step]:
         None,
     )
     if row is not None and row["error"] is None:
-        words.append(f"how far its profile is off is not known: {row['basis']}")
+        words.append(f"the error of its profile is unknown: {row['basis']}")
     elif row is not None:
         sensitivity = ""
         if row["replicas_if_slower"] is not None and row["replicas_if_faster"] is not None:

@@ -128,7 +128,7 @@ def profile_get(name: str, version: int | None = None) -> KnownProfile:
             if profile.name == name and version is None:
                 return profile
         have = ", ".join(known.name for known in profiles_list()[:MAX_NAMES])
-        raise NotFound(f"There is no profile {name!r}; there are, among others: {have}.")
+        raise NotFound(f"There is no profile {name!r}. Some profiles: {have}.")
     versions = row.versions.select_related("profile", "calibration", "created_by")
     found_version = versions.filter(version=version).first() if version else versions.first()
     if found_version is None:

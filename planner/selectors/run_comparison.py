@@ -158,9 +158,7 @@ def _notes(runs: Sequence[Run], results: Sequence[dict[str, Any]]) -> Iterator[s
         yield "Different versions of Headroom made these runs. That alone may change figures."
     cells = {(result.get("replayed") or {}).get("cells", 1) for result in results}
     if len(cells) > 1:
-        yield (
-            "The runs were replayed on different shares of their traffic: see traffic.max_replayed."
-        )
+        yield ("The runs replayed different shares of their traffic (traffic.max_replayed).")
 
 
 def _why_not_ranked(

@@ -38,10 +38,10 @@ PLAN_SETTINGS = (
 PLAN = (
     Column("usd", USD, "of the whole window, starts included", better=LESS),
     Column("gpu_hours", HOURS, "of the whole window", better=LESS),
-    Column("kwh", KWH, "modelled at the load that instances are sized for", better=LESS),
+    Column("kwh", KWH, "modelled at the load that replicas are sized for", better=LESS),
     Column("carbon_kg", KG, "of that energy", better=LESS),
-    Column("starts", COUNT, "of instances"),
-    Column("stops", COUNT, "of instances"),
+    Column("starts", COUNT, "of replicas"),
+    Column("stops", COUNT, "of replicas"),
 )
 PLAN_HEADS = {"usd": "Cost", "gpu_hours": "GPU-hours", "kwh": "Energy", "carbon_kg": "Carbon",
               "starts": "Starts", "stops": "Stops"}  # fmt: skip

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from django.db.models import QuerySet
+from django.db.models import OuterRef, QuerySet, Subquery
 
 from planner.models import ActivePlan, Firing, Outcome, Schedule, Source
 from planner.selectors.lookup import row_by_name, row_by_number
@@ -14,8 +14,11 @@ MAX_OUTCOMES = 100  # newest judged plans that are searched for speeds of a prof
 
 
 def schedules_list() -> QuerySet[Schedule]:
-    """Return all schedules with their scenarios and owners."""
-    return Schedule.objects.select_related("scenario", "owner")
+    """Return all schedules with their scenarios, owners, and last firing."""
+    last = Firing.objects.filter(schedule=OuterRef("pk"))
+    return Schedule.objects.select_related("scenario", "owner").annotate(
+        last_at=Subquery(last.values("due_at")[:1]), last_state=Subquery(last.values("state")[:1])
+    )
 
 
 def schedule_get(name: str) -> Schedule:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
-from django.db.models import QuerySet
+from django.db.models import Count, QuerySet
 
 from planner.domain.whatif.figures import FIGURES, Cell, Figure, RankedCell, ranked
 from planner.errors import PlannerError
@@ -57,8 +57,9 @@ class Grid:
 
 
 def sweeps_list() -> QuerySet[Sweep]:
-    """Return all sweeps without their documents, which are large."""
-    return Sweep.objects.select_related("scenario", "owner").defer("document")
+    """Return all sweeps with the number of their runs, without their large documents."""
+    rows = Sweep.objects.select_related("scenario", "owner").defer("document")
+    return rows.annotate(cells=Count("runs")).order_by("-created_at", "-pk")
 
 
 def sweep_get(number: int) -> Sweep:

@@ -55,7 +55,7 @@ def version_get(scenario: Scenario, number: int) -> ScenarioVersion:
     if version is None:
         numbers = versions_of(scenario).values_list("number", flat=True)
         raise NotFound(
-            f"{scenario.name} has no version {number}; there are "
+            f"{scenario.name} has no version {number}. Choose from "
             f"{', '.join(str(held_number) for held_number in sorted(numbers)[-10:])}."
         )
     return version

@@ -182,7 +182,7 @@ def _check_needs_no_proposal(user: User | None) -> None:
     check_may_approve(user)
     if review_rules().required:
         raise NotAllowed(
-            "Here a plan takes effect by a proposal alone. Propose it and have it approved."
+            "Here plans take effect only through proposals. Propose it and have it approved."
         )
 
 

@@ -114,7 +114,7 @@ def check_may_approve_proposal(proposal: Proposal, by: User) -> None:
     if not review_rules().self_approval and by.pk in authors_of(proposal):
         raise NotAllowed("You proposed or amended this. Ask another approver.")
     if any(approval.by_id == by.pk for approval in approvals_of(proposal)):
-        raise NotReady(f"You approved it already; it takes {missing_approvals(proposal)}.")
+        raise NotReady(f"You already approved it. It needs {missing_approvals(proposal)}.")
 
 
 def state_label(proposal: Proposal) -> str:

@@ -23,7 +23,7 @@ from simulation.performance.profile import Profile
 from simulation.sizing.queueing import largest_rate
 
 LENGTH_FACTOR = 1.2
-OTHER_FLEET_NOTE = "Another model or GPU type is another fleet."
+OTHER_FLEET_NOTE = "Another model or GPU type changes the fleet."
 # Compared with the chosen model.
 COMPARED_MODELS = ("llama-3.1-8b", "gpt-oss-120b", "llama-3.1-70b")
 
@@ -177,16 +177,14 @@ def _limits(trace: Trace, draft: Scenario) -> Iterator[Assumption]:
         for tier in draft.tiers
     )
     named = [name for name in trace.report.get("tiers") or [] if name]
-    named_words = (
-        f"your file names {_first_names(named)}, which no limit is known of" if named else ""
-    )
+    named_words = f"your file names {_first_names(named)}, without a known limit" if named else ""
     yield Assumption(
         "tiers",
         "Tiers and their limits",
         tiers,
         f"{named_words or 'your file has no tiers'}; these are SageServe's interactive ones (IW-F, "
         "IW-N)",
-        "What may wait longer needs fewer replicas at the peak.",
+        "Work that may wait longer needs fewer replicas at the peak.",
     )
 
 
@@ -206,7 +204,7 @@ def _lengths(trace: Trace, draft: Scenario, speed: Profile) -> Iterator[Assumpti
             "sources",
             what,
             f"mean {lengths.mean:,.0f} tokens, spread (CV) {lengths.cv:g}",
-            "your file counts none; these are of Azure's conversations of 2023",
+            "your file has none: these are from Azure's conversations of 2023",
             f"If they are {LENGTH_FACTOR - 1:.0%} longer, about {more:.0%} more replicas and cost.",
         )
 
@@ -227,7 +225,7 @@ def _assumed_spread(trace: Trace) -> Iterator[Assumption]:
         "How lengths and arrivals spread within a bin",
         f"lengths log-normal around each bin's mean (CV {FILE_CV:g}); arrivals at random times",
         "your file has sums per bin",
-        "Longer tails and bursts need more room at the same mean; a file of requests has both.",
+        "Long tails and bursts need more capacity at the same mean. A file of requests shows both.",
     )
 
 
@@ -274,7 +272,7 @@ def _other_models_note(trace: Trace, profile: Profile) -> str:
         if name != profile.model and (other := profiles.get((name, profile.gpu))) is not None
     ]
     return (
-        f"Another model is another fleet: {', '.join(other_models)}."
+        f"Another model changes the fleet: {', '.join(other_models)}."
         if other_models
         else OTHER_FLEET_NOTE
     )

@@ -136,7 +136,7 @@ def _serving_of_model(
         raise NotFound(f"No built-in profile serves {model!r}. Choose a model of the list.")
     if gpu and gpu not in by_gpu and strict:
         raise NotFound(
-            f"No built-in profile has {model} on {gpu!r}; there are {', '.join(by_gpu)}."
+            f"No built-in profile has {model} on {gpu!r}. Choose from {', '.join(by_gpu)}."
         )
     default_gpu = DEFAULT_GPU if DEFAULT_GPU in by_gpu else next(iter(by_gpu))
     profile = by_gpu[gpu if gpu in by_gpu else default_gpu]

@@ -54,8 +54,8 @@ Row = Mapping[str, Any]
 BASIS = {
     "seen": "measured rows of this model on this GPU type; the fit had seen them",
     "version": "measured rows of this model and GPU type, fitted without the engine's version",
-    "model": "models that the fit had not seen, as this one",
-    "gpu": "GPU types that the fit had not seen, as this one",
+    "model": "models that the fit has not seen, such as this one",
+    "gpu": "GPU types that the fit has not seen, such as this one",
     "both": "models on GPU types, both unseen by the fit, as here",
     "vendor_gpu": "GPU types of this vendor that the fit had not seen",
     "vendor": "GPUs of a vendor that the fit had not seen, so the error is a factor",
@@ -243,8 +243,10 @@ def _answer_row(
         profile="roofline",
         provenance=EstimateProvenance(
             kind="modelled",
-            source="operators of the model, as fast as measured kernels of the GPU's family; "
-            f"how serving differs from kernels was fitted to {fit.source}",
+            source=(
+                "operators at the speed of measured kernels of the GPU's family, with serving "
+                "overhead fitted to {fit.source}"
+            ),
             gpu=deployed.gpu.provenance.source,
             power=power_model(deployed.gpu).provenance.source,
         ),
@@ -353,7 +355,7 @@ def _unmeasured_notes(deployed: Deployment) -> list[str]:
     return [
         *notes,
         f"no kernel was measured on {deployed.gpu.name} or its family ({family or 'not named'}); "
-        "those of another are used, so expect more than this error",
+        "kernels of another family are used, so expect larger errors",
     ]
 
 

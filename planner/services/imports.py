@@ -87,7 +87,7 @@ def _import_config(
     """Store the model that a config.json describes, replacing one of the same name."""
     model_name = name.strip() or str(config.get("_name_or_path") or "").rpartition("/")[2]
     if not model_name:
-        raise CatalogueError(f"{file_name} does not hold the model's name. Give one.")
+        raise CatalogueError(f"{file_name} has no model name. Give one.")
     spec = model_of_config(model_name, config)
     precision = precision_of(config)
     row = next((entry.row for entry in models_list() if entry.name == model_name), None)
@@ -154,10 +154,12 @@ def _read_yaml(text: str) -> Any:
     """Return the data in a YAML text; raise CatalogueError if it is too long or has aliases."""
     if len(text) > MAX_YAML_CHARACTERS:
         raise CatalogueError(
-            f"YAML of more than {MAX_YAML_CHARACTERS:,} characters is not taken. Split the file."
+            f"YAML of more than {MAX_YAML_CHARACTERS:,} characters is too long. Split the file."
         )
     if ANCHOR.search(text):  # a few lines of aliases can expand to billions of values
-        raise CatalogueError("YAML with anchors and aliases is not taken. Write the values out.")
+        raise CatalogueError(
+            "YAML with anchors and aliases is not supported. Write the values out."
+        )
     return YAML(typ="safe", pure=True).load(text)
 
 

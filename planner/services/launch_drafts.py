@@ -117,8 +117,8 @@ def _assumptions(described: LaunchDescription, document: str) -> Iterator[Assump
         "profiles",
         "Model and GPUs",
         f"{profile.model} on {profile.tp} × {profile.gpu}, {profile.precision}",
-        f"{speed_words}; the fewest GPUs that it is known on or fits",
-        "Another arrangement is another fleet: configure searches them all.",
+        f"{speed_words}; the fewest GPUs on which it fits",
+        "Other arrangements change the fleet. Find a deployment searches all.",
     )
     yield Assumption(
         "regions",
@@ -148,7 +148,7 @@ def _assumptions(described: LaunchDescription, document: str) -> Iterator[Assump
         "Start of a replica",
         f"{draft.fleet.startup_s / 60:g} min",
         "weights are at hand in the region (SageServe, section 4)",
-        "The longer, the earlier a plan has to ask.",
+        "A longer cold start needs earlier scale-up.",
     )
 
 

@@ -299,7 +299,7 @@ def identity_link(*, person: User, subject: str) -> None:
     """Link an account from before the identity provider to a subject; for the command line."""
     idp, subject = _configured(), subject.strip()
     if not subject:
-        raise PlannerError("--subject is missing: it is what the provider calls sub.")
+        raise PlannerError("--subject is missing. It is the provider's sub.")
     identity, new = ExternalIdentity.objects.get_or_create(
         issuer=idp.issuer, subject=subject, defaults={"user": person}
     )

@@ -36,7 +36,7 @@ def orphans_sweep(*, min_age_s: float = MIN_AGE_S) -> int:
         final_path = _relative(path.with_name(meant_for(path.name)))
         if _relative(path) in named or final_path in active_stores:
             continue
-        logger.info("%s belongs to nothing any more and is removed", path.name)
+        logger.info("%s has no owner and is removed", path.name)
         if path.is_dir():
             shutil.rmtree(path, ignore_errors=True)
         else:
@@ -56,7 +56,7 @@ def _sweep_bucket(before: float) -> int:
         if store in named:
             continue
         if max((written for _, written in bucket.objects(store)), default=before) < before:
-            logger.info("%s belongs to nothing any more and is removed", store)
+            logger.info("%s has no owner and is removed", store)
             bucket.remove(store)
             removed += 1
     return removed

@@ -24,7 +24,7 @@ from planner.services.sessions import sessions_end
 VERIFIED_KEY = "proved-at"  # key of a session: seconds since the epoch
 FRESH_S = 900.0
 MAX_WRONG = 10  # wrong passwords of one account within a minute
-CONFIRM_MESSAGE = "It is some time since you signed in. Give your password once more."
+CONFIRM_MESSAGE = "Confirm your password to continue. Give your password once more."
 logger = logging.getLogger(__name__)
 MAIL_TASK = "planner.tasks.password_mail"
 MAX_PER_NETWORK = 10  # most mails within a minute
@@ -100,7 +100,7 @@ def check_verified(request: HttpRequest, user: User, password: str) -> None:
     if not needs_password(request):
         return
     if not user.has_usable_password():
-        raise NotAllowed("It is some time since you signed in. Sign in once more, on the page.")
+        raise NotAllowed("Confirm your password to continue. Sign in once more, on the page.")
     if not password:
         raise NotAllowed(CONFIRM_MESSAGE)
     try:

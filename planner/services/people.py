@@ -98,7 +98,7 @@ def check_may_change_account(by: User | None, person: User, action: str) -> None
         membership.workspace_id != workspace_id for membership in person.membership_list
     ):
         raise NotAllowed(
-            f"{person.username} does not belong to this workspace alone, so only an admin of the "
+            f"{person.username} belongs to other workspaces too, so only an admin of the "
             f"installation may {action} them."
         )
 
@@ -122,4 +122,4 @@ def _parse_role(role: str) -> User.Role:
         return User.Role(role)
     except ValueError:
         roles = ", ".join(User.Role.values)
-        raise PlannerError(f"There is no role {role!r}; there are {roles}.") from None
+        raise PlannerError(f"There is no role {role!r}. Choose from {roles}.") from None

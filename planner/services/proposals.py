@@ -164,7 +164,7 @@ def comment(
     """
     check_may_plan(by)
     if not text.strip():
-        raise PlannerError("text: a comment says something; it was empty.")
+        raise PlannerError("text: a comment must have text.")
     entry = _add_entry(proposal, Kind.COMMENT, by, text=text, anchor=_checked_anchor(anchor or {}))
     record("proposal.commented", proposal, by=by, entry=entry.pk)
     return entry
@@ -220,7 +220,7 @@ def approve(
         raise NotAllowed("Somebody approves a proposal, or a rule that has a name.")
     if locked.state != State.OPEN:
         raise NotReady(
-            f"Proposal {locked.pk} is {state_label(locked)}; only an open one is approved."
+            f"Proposal {locked.pk} is {state_label(locked)}; only open proposals can be approved."
         )
     check_up_to_date(locked)
     if by is not None:
@@ -348,7 +348,7 @@ def _check_undecided(proposal: Proposal, action: str) -> None:
 
 def _check_author(proposal: Proposal, by: User, action: str) -> None:
     if by.pk not in authors_of(proposal) and not may_administer(by):
-        raise NotAllowed(f"Only who made proposal {proposal.pk}, or an admin, may {action}.")
+        raise NotAllowed(f"Only the author of proposal {proposal.pk}, or an admin, may {action}.")
 
 
 def _checked_text(text: str) -> str:

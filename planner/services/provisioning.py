@@ -147,7 +147,7 @@ def _curve_provenance(measured: Measurements) -> dict[str, str]:
     if table is not None and table.alone:
         share = f"a share of the SMs where measured ({table.source}), else by the model"
     if measured.kernels is None:
-        how = "published peaks times the shares of them that measured kernels reach"
+        how = "published peaks times the share that measured kernels reach"
         return {"kind": "modelled", "source": f"{how}; {share}"}
     how = f"kernels from {measured.kernels.source} where there are any, else efficiency factors"
     return {"kind": "measured", "source": f"{how}; {share}"}

@@ -36,7 +36,7 @@ class SizeQuestion:
 
     def __post_init__(self) -> None:
         if (self.users is None) == (self.rps is None):
-            raise PlannerError("Give users, the requests in flight, or rps, one of them.")
+            raise PlannerError("Give either users (requests in flight) or rps.")
         if self.users is not None and not 1 <= self.users <= MAX_USERS:
             raise PlannerError(f"users is {self.users:,}. Give 1 to {MAX_USERS:,}.")
         for name in ("ttft_ms", "tbt_ms"):

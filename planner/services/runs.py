@@ -40,7 +40,7 @@ LOST_S = 20.0  # no message takes this long once a sweep has come through the sa
 ABANDONED_S = 600.0  # ample time between two runs of a command
 COMMAND_ENDED = {
     "reason": "Its command ended",
-    "problem": "The command that carried this run out ended before it was done. Call it again, or "
+    "problem": "The command of this run stopped before the run ended. Call it again, or "
     "run the scenario from its page.",
 }
 MAX_FAILURES = 3  # workers that a run or a part may end before it is given up

@@ -134,7 +134,7 @@ def _claim_due_moment(schedule: Schedule, now: datetime) -> datetime | None:
             current_workspace(),
             Event.FAILED,
             f"Schedule {schedule.name} missed {len(missed)} moments, the last "
-            f"{missed[-1]:%Y-%m-%d %H:%M} UTC; one is made up for now.",
+            f"{missed[-1]:%Y-%m-%d %H:%M} UTC; the last one runs now.",
             f"/schedules/{schedule.pk}/",
         )
     return last

@@ -106,7 +106,9 @@ def _check_limits(schedule: Schedule) -> None:
         )
     for name, value in zip(LIMITS, limits, strict=True):
         if value is not None and not 0 <= value <= 10:
-            raise PlannerError(f"{name}: {value:g} is no share from 0 to 10; 0.1 is a tenth.")
+            raise PlannerError(
+                f"{name}: {value:g} must be a share from 0 to 10, such as 0.1 for 10%."
+            )
 
 
 def _check_may_change(schedule: Schedule, user: User | None) -> None:

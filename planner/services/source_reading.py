@@ -111,7 +111,7 @@ def source_read(
                 raise
         except Exception:  # a bug in one source must not stop the reading of others
             logger.exception("source %s could not be read", source.name)
-            _store_problem(source, "Reading it met a bug of the program; its log has the rest.")
+            _store_problem(source, "A bug stopped the reading. Details are in the log.")
             if raise_errors:
                 raise
         finally:

@@ -139,7 +139,8 @@ def samples_store(*, source: Source, user: User | None, sent: PushedSamples) -> 
     check_may_plan(user, "not send samples")
     if source.kind != Source.Kind.SAMPLES:
         raise NotReady(
-            f"Source {source.name} is read, nothing is sent to it. Make one of kind samples."
+            f"Source {source.name} is read by Headroom and takes no samples. Make one of kind "
+            "samples."
         )
     if source.paused:
         raise NotReady(f"Source {source.name} is paused. End the pause to send it samples.")
@@ -226,7 +227,7 @@ def current_trace(source: Source, until: datetime | None = None) -> Trace:
     samples = _samples_until(source, until.timestamp())
     if not samples.bins["requests"].is_not_null().any():
         raise NotReady(
-            f"Source {source.name} knows of no request before {until:%Y-%m-%d %H:%M} UTC. Choose "
+            f"Source {source.name} has no request before {until:%Y-%m-%d %H:%M} UTC. Choose "
             "a later moment."
         )
     label = f"{source.name}-{until.astimezone(UTC):%Y%m%dt%H%M}z"
@@ -306,7 +307,7 @@ def _check_name(source: Source) -> None:
     """Raise SourceError if the name is invalid, or a trace has it already."""
     if not NAME.fullmatch(source.name) or source.name in RESERVED_NAMES:
         raise SourceError(
-            f"name: {source.name[:80]!r} is no name of a source. Take small letters, digits and "
+            f"name: {source.name[:80]!r} is no name of a source. Use small letters, digits and "
             "hyphens, such as chat-live."
         )
     if Trace.objects.filter(name=source.name).exists():

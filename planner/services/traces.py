@@ -211,7 +211,9 @@ def trace_run(
     """Start a run on the trace alone, without a scenario."""
     check_may_plan(owner)
     if kind != Run.Kind.FORECAST:
-        raise PlannerError("A trace alone can only be forecast. Name it in a scenario for more.")
+        raise PlannerError(
+            "A trace without a scenario can only be forecast. Name it in a scenario for more."
+        )
     return runs.run_create(
         owner=owner, kind=kind, trace=trace, options=options, idempotency_key=idempotency_key
     )
@@ -395,7 +397,7 @@ def _register_trace(
                 return first, False
         else:
             return trace, True
-    raise NotReady(f"{file_name} could not be named, too many are coming in at once. Try again.")
+    raise NotReady(f"{file_name} could not be named: too many uploads at once. Try again.")
 
 
 def _model_limits(report: IngestReport, store: Path) -> dict[str, Any]:

@@ -35,6 +35,7 @@ from planner.domain.whatif.variations import Axis, Variation, cells_of, varied_d
 from planner.errors import KeyReused, NotReady, PlannerError
 from planner.inputs.scenario import document as text
 from planner.inputs.scenario.build import build_hardware
+from planner.inputs.scenario.schema.test_days import LEVELS
 from planner.inputs.scenario.settings import ALL
 from planner.models import Run, Scenario, Sweep, User, take_numbers
 from planner.optimizer.pareto_front import SLACK
@@ -54,6 +55,7 @@ from planner.version import code_version
 
 WITH_PLAN = (Run.Kind.PLAN, Run.Kind.COMPARE, Run.Kind.PARETO)
 KEPT_S = 86_400  # time that the answer of a cell stays in the cache
+SPARE = "objective.spare.instances"
 THE_PLAN = "lt-i"  # policy that follows the plan of a plan run
 
 
@@ -174,7 +176,9 @@ def what_if_replay(
     return run_on_draft(
         run=run, user=user, kind=run.kind, changes=changes,
         name=_new_name(run),
-        options={key: value for key, value in run.options.items() if key != "seed"},
+        options={
+            key: value for key, value in run.options.items() if key != "seed" and key not in changes
+        },
         idempotency_key=idempotency_key,
     )  # fmt: skip
 
@@ -248,6 +252,9 @@ def _changes(run: Run, chosen: Mapping[str, Any]) -> Variation:
         changes = _answer_and_variation(base, chosen)[1]
     if not changes:
         raise PlannerError("No setting is changed. Change one, or run the scenario again.")
+    if run.kind == Run.Kind.COMPARE and changes.get(SPARE) == 0:
+        # Higher levels of assurance would add the spare replica again.
+        changes = {**changes, "assurance": LEVELS[0]}
     return changes
 
 
@@ -355,7 +362,10 @@ def sweep_report(sweep: Sweep, figure: Figure) -> Report:
     varied = []
     for axis in sweep.axes:
         setting = settings.get(axis["key"])
-        texts = ["not set" if value is None else str(value) for value in axis["values"]]
+        texts = [
+            "not set" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+            for value in axis["values"]
+        ]
         if setting is not None:
             texts = [f"{text} {setting.unit}" for text in texts]
         varied.append(

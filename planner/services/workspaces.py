@@ -67,7 +67,7 @@ def person_join(*, by: User | None, name: str, role: str) -> User:
     if person is None:
         raise NotFound(f"Nobody called {name.strip()[:80]} has an account. Invite them.")
     if role not in Role.values:
-        raise PlannerError(f"There is no role {role!r}; there are {', '.join(Role.values)}.")
+        raise PlannerError(f"There is no role {role!r}. Choose from {', '.join(Role.values)}.")
     workspace = current_workspace()
     if any(membership.workspace_id == workspace.pk for membership in person.membership_list):
         raise PlannerError(f"{person.username} belongs to this workspace already.")

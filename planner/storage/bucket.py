@@ -244,7 +244,7 @@ class BucketStore:
         for file in files:
             path = (root / file.path).resolve() if file.path else root
             if not path.is_relative_to(root):
-                raise self._damage_error(relative, f"names {file.path!r}, which lies elsewhere")
+                raise self._damage_error(relative, f"names {file.path!r}, which is elsewhere")
             paths.add(path)
             if _digests(path) != file.parts:
                 self._download_file(relative, file, path)
@@ -313,7 +313,7 @@ class BucketStore:
             yield
         except SourceError as problem:
             raise Unreached(
-                f"Traces and results lie in {self.name}, which cannot be used now: {problem}"
+                f"Traces and results are in {self.name}, which cannot be used now: {problem}"
             ) from None
 
 

@@ -70,7 +70,7 @@ def allocate(
     # Fail with a remedy here instead of running out of memory below.
     if slots * batch > MAX_BATCH_PLACES:
         raise SimulationError(
-            f"The pools may grow to {slots:,} instances, with up to {batch:,} requests in a batch; "
+            f"The pools may grow to {slots:,} replicas, with up to {batch:,} requests in a batch; "
             f"{MAX_BATCH_PLACES:,} places in batches are allowed: lower the capacity or the "
             "maximum of pools, or max_batch."
         )

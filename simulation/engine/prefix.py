@@ -46,7 +46,7 @@ def allocate_caches(pools: Array, slots: int, block_tokens: int) -> tuple[Array,
     total_blocks = int((blocks * pools["maximum"]).sum())
     if total_blocks > MAX_BLOCKS:
         raise SimulationError(
-            f"The instances' KV memory holds {total_blocks:,} blocks of {block_tokens} tokens; "
+            f"The replicas' KV memory holds {total_blocks:,} blocks of {block_tokens} tokens; "
             f"prefix caches of {MAX_BLOCKS:,} are allowed. Lower the maximum of pools, or use "
             "larger blocks."
         )

@@ -129,7 +129,7 @@ def check_inputs(
     for pool in fleet.pools:
         pool_words = f"Pool of {pool.model} in {pool.region}"
         if not 0 <= pool.minimum <= pool.maximum:
-            raise SimulationError(f"{pool_words}: needs 0 <= minimum <= maximum instances.")
+            raise SimulationError(f"{pool_words}: needs 0 <= minimum <= maximum replicas.")
         if not 0 <= pool.startup_s < np.inf:
             raise SimulationError(f"{pool_words}: startup_s must be a number of seconds >= 0.")
     if not (np.all(fleet.latency_s >= 0) and np.all(np.isfinite(np.diagonal(fleet.latency_s)))):

@@ -212,7 +212,7 @@ def _check_split(shape: ModelShape, arrangement: Arrangement, split: AttentionFf
     spread = max(arrangement.pp, arrangement.attention_dp, arrangement.moe_tp, arrangement.moe_ep)
     if spread > 1:
         raise SimulationError(
-            f"{name}: attention_ffn says itself how experts are spread. Leave out pp, "
+            f"{name}: attention_ffn already spreads the experts. Leave out pp, "
             "attention_dp, moe_tp and moe_ep."
         )
     if split.attention % arrangement.tp:

@@ -88,7 +88,7 @@ class Part:
         if (np.diff(self.x) <= 0).any() or (np.diff(self.y) <= 0).any():
             raise SimulationError("The knots of a curve must ascend.")
         if (self.seconds < 0).any():
-            raise SimulationError("An iteration cannot take less than no time.")
+            raise SimulationError("The time of an iteration must be at least 0.")
         ends = (self.y[0], self.y[-1]) if self.y.size > 1 else (-ANY, ANY)
         for name, end in zip(("low", "high"), ends, strict=True):
             if not getattr(self, name).size:
@@ -425,7 +425,7 @@ def slower_by_phase(curve: Curve, prefill: float, decode: float) -> Curve:
 def slower_by_sequence(curve: Curve, seconds: float) -> Curve:
     """Add ``seconds`` to a curve for each sequence that an iteration decodes."""
     if not 0 <= seconds < np.inf:
-        raise SimulationError("A sequence cannot take less than no time.")
+        raise SimulationError("The time of a sequence must be at least 0.")
     values = curve.values.copy()
     if curve.kind == LINEAR:
         values[BETA] += seconds

@@ -267,7 +267,7 @@ def capacity_tokens(
             f"{shape.name} does not fit on {arrangement.gpus} x {gpu.name}: its weights take "
             f"{gpu_weight_bytes(shape, arrangement) / 1e9:.0f} GB of the "
             f"{gpu.memory_bytes * MEMORY_SHARE / 1e9:.0f} GB that each GPU gives. Use more GPUs "
-            "per instance or a smaller precision."
+            "per replica or a smaller precision."
         )
     return tokens
 
@@ -291,6 +291,6 @@ def kv_capacity_tokens(
         raise SimulationError(
             f"{model.name} does not fit on {tp} x {gpu.name}: its weights take "
             f"{model.weight_bytes / 1e9:.0f} GB of {tp * gpu.memory_bytes * MEMORY_SHARE / 1e9:.0f}"
-            " GB. Use more GPUs per instance (tp) or a smaller precision."
+            " GB. Use more GPUs per replica (tp) or a smaller precision."
         )
     return tokens

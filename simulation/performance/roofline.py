@@ -49,8 +49,8 @@ def roofline_profile(
         kv_capacity_tokens=kv_capacity_tokens,
         provenance=Provenance(
             "modelled",
-            f"Operators of {shape.name} at the published peaks of {gpu.name}, times the shares of "
-            f"them that measured kernels reach on {', '.join(families)}",
+            f"Operators of {shape.name} at the published peaks of {gpu.name}, times the share "
+            f"that measured kernels reach on {', '.join(families)}",
         ),
         curve=roofline_curve(graph, gpu, efficiencies, overhead_s, sequence_s),
         graph=graph,

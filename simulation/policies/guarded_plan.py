@@ -22,13 +22,13 @@ from simulation.policies.parts.service_controller import DECODE, PREFILL
 from simulation.policy import Actions, ComputedParameter, Guard, Hold, Observation, ScalingPolicy
 
 # Names of its targets in results
-PROMPT = "above the plan: prompt tokens a second an instance"
-OUTPUT = "above the plan: output tokens a second an instance"
-IN_FLIGHT = "above the plan: requests in flight an instance"
+PROMPT = "above the plan: prompt tokens/s per replica"
+OUTPUT = "above the plan: output tokens/s per replica"
+IN_FLIGHT = "above the plan: requests in flight per replica"
 PER_POOL_OR_REGION = {
     n: f"above the plan: of that, what each of {n} does" for n in (1, 2, 4, 8, 16, 64)
 }
-OVERLOAD = "above the plan: of that, what came late without a pile"
+OVERLOAD = "above the plan: of that, late requests without a queue"
 Each = float | Sequence[float] | FloatArray  # per instance: one number, or one per pool
 
 
@@ -160,7 +160,7 @@ class Guarded(ScalingPolicy):
         each = np.asarray(value, np.float64)
         if each.ndim > 1 or not np.all(each > 0) or (each.ndim and len(each) != pools):
             raise SimulationError(
-                f"Policy {self.name!r}: give what an instance shows as one number above 0, or as "
+                f"Policy {self.name!r}: give what a replica shows as one number above 0, or as "
                 f"one for each of the {pools} pools."
             )
         return np.broadcast_to(each, pools)

@@ -36,8 +36,8 @@ class Signal:
     def words(self) -> str:
         """Return the name of the signal for the user."""
         return {
-            "decode_tps": "output tokens a second an instance",
-            "prefill_tps": "prompt tokens a second an instance",
+            "decode_tps": "output tokens/s per replica",
+            "prefill_tps": "prompt tokens/s per replica",
             "busy": "time its GPUs are busy",
             "sm_activity": "SM activity",
         }[self.reading]

@@ -14,7 +14,7 @@ from simulation.provisioning.workload import PhaseProblem, reserve_kv_cache, wit
 
 FALLBACK_METHODS = {
     "model": "whole replicas need the fewest GPUs",
-    "module": "runs of layers need the fewest GPUs",
+    "module": "groups of layers need the fewest GPUs",
 }
 ROUNDING = 1.0 + 1e-9
 

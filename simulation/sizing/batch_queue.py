@@ -125,7 +125,7 @@ def decode_places(profile: Profile, workload: Workload, role: str = "both") -> t
     if memory < 1:
         raise SimulationError(
             f"A request of the sample does not fit in {profile.model}'s KV memory on {profile.gpu} "
-            f"({profile.kv_capacity_tokens} tokens). Use more GPUs per instance."
+            f"({profile.kv_capacity_tokens} tokens). Use more GPUs per replica."
         )
     limits = [(batch, "batch"), (memory, "memory")]
     if role == "both":
@@ -199,7 +199,7 @@ def evaluate_pool(
     for an invalid role or number, and if a request does not fit in memory.
     """
     if role not in ROLES or instances < 1 or senders < 1:
-        raise SimulationError("A pool needs a role of both, prefill or decode, and an instance.")
+        raise SimulationError("A pool needs a role of both, prefill or decode, and a replica.")
     if role == "prefill":
         return _evaluate_prefill(profile, workload, instances)
     limit, limited_by = decode_places(profile, workload, role)

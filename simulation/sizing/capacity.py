@@ -214,7 +214,7 @@ def _trickle_sentence(profile: Profile, tier: Tier, run: SimulationResult) -> st
         lost = float((log.outcome != COMPLETED).mean())
         return (
             f"{pool_words} cannot meet tier {tier.name}: {lost:.1%} of requests need more than its "
-            f"{profile.kv_capacity_tokens} KV tokens. Use more GPUs per instance."
+            f"{profile.kv_capacity_tokens} KV tokens. Use more GPUs per replica."
         )
     values = {"ttft": log.ttft_s, "tbt": log.tbt_s, "e2e": log.e2e_s}[name]
     limit = miss_shares(log, tier)[name][1]

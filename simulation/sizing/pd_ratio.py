@@ -99,7 +99,7 @@ def all_splits(instances: int) -> list[tuple[int, int]]:
     Raises SimulationError for fewer than 2 instances.
     """
     if instances < 2:
-        raise SimulationError("Prefill and decode apart need at least 2 instances.")
+        raise SimulationError("Prefill and decode apart need at least 2 replicas.")
     return [(p, instances - p) for p in range(1, instances)]
 
 

@@ -163,7 +163,7 @@ class Trial:
             profile = pools[-1].profile
             raise SimulationError(
                 f"No request of the sample fits in {profile.model}'s KV memory on {profile.gpu} "
-                f"({profile.kv_capacity_tokens} tokens). Use more GPUs per instance."
+                f"({profile.kv_capacity_tokens} tokens). Use more GPUs per replica."
             )
         first, end = int(0.2 * (len(last) - 1)), int(0.8 * (len(last) - 1))
         if last[end] > last[first]:

@@ -79,10 +79,7 @@ def merge_parts(
     left = [bool(result.tally.outcomes[:, 2:].any()) for result in results]
     due_s = max(result.last_due_s for result in results)
     if any(more and end < due_s for more, end in zip(left, ends, strict=True)):
-        raise SimulationError(
-            "Requests were left after the window that the whole fleet would have had longer for: "
-            "simulate it in one part."
-        )
+        raise SimulationError("Requests remained after the window. Simulate it in one part.")
     # Parts list their own pools; restore the order of the whole fleet.
     order = np.argsort(np.concatenate([part.pool_indices for part in parts]))
     first = results[0]

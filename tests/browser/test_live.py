@@ -147,7 +147,7 @@ def test_a_past_is_read_planned_decided_and_scraped(
     page = site.request.get(f"{live_server.url}/metrics", headers=scraper).text()
     assert 'model="m"' in page, page
     # What is in force is named as people know it.
-    other.goto(f"{live_server.url}/schedules/")
-    expect(other.locator("#plans-in-force")).to_contain_text(label)
+    other.goto(f"{live_server.url}/plans-in-force/")
+    expect(other.locator("main")).to_contain_text(label)
     assert violations(other) == [] and not console
     other.context.close()

@@ -30,7 +30,7 @@ ONLY_ONE_GPU_TYPE = np.array([[1000.0, 0.0], [0.0, 1500.0]])
         (
             {"theta_tps": ONLY_ONE_GPU_TYPE, "capacity_gpus": np.array([[2, 16], [16, 16]])},
             "us-east needs at least 3 A100 to serve 80% of its own peaks (small 3) and has 2: add "
-            "1, or let more be served elsewhere with an epsilon below 0.8.",
+            "1, or serve more elsewhere with an epsilon below 0.8.",
         ),
         (
             {
@@ -44,17 +44,17 @@ ONLY_ONE_GPU_TYPE = np.array([[1000.0, 0.0], [0.0, 1500.0]])
         (
             {"capacity_gpus": np.array([[1, 1], [16, 16]])},
             "us-east needs at least 5 GPUs to serve 80% of its own peaks (large 4 "
-            "and small 1) and has 2: add 3, or let more be served elsewhere with an epsilon below "
+            "and small 1) and has 2: add 3, or serve more elsewhere with an epsilon below "
             "0.8.",
         ),
         (
             {"maximum": np.array([[[2, 0], [9, 9]], [[9, 9], [9, 9]]])},
-            "small in us-east may grow to 2 instances, serving 2,000 of the 2,400 tokens/s it must "
+            "small in us-east may grow to 2 replicas, serving 2,000 of the 2,400 tokens/s it must "
             "serve itself. Raise its maximum or the capacity there, or lower epsilon below 0.8.",
         ),
         (
             {"maximum": np.array([[[1, 0], [1, 0]], [[9, 9], [9, 9]]]), "epsilon": 0.1},
-            "small may grow to 2 instances over all regions, serving 2,000 of its joint peak of "
+            "small may grow to 2 replicas over all regions, serving 2,000 of its joint peak of "
             "4,500 tokens/s: raise a maximum or the capacity somewhere.",
         ),
     ],
@@ -114,7 +114,7 @@ def test_limits_that_clash_only_together():
     )
     assert plan.conflict == (
         "These cannot all hold: 3,000 tokens/s of small in us-east (100% of its peak), 2,000 "
-        "tokens/s of large in us-east (100% of its peak), 3 A100 in us-east and at most 1 instance "
+        "tokens/s of large in us-east (100% of its peak), 3 A100 in us-east and at most 1 replica "
         "of small on H100 in us-east. Relax any one of them: add GPUs, plan for less demand, lower "
         "epsilon, or change the limits named."
     )

@@ -158,11 +158,11 @@ def test_few_large_pools_are_better_than_many_small_ones():
         ({"pool_tps": np.ones((2, 2))}, "pool_tps has shape"),
         (
             {"pool_tps": np.array([[[9.0, 10.0]] * 2] * 2), "theta_tps": np.full((2, 2), 5.0)},
-            "pool_tps of small, A100, 2 instances is 10.0: let what each instance carries never",
+            "pool_tps of small, A100, 2 replicas is 10.0: let what each replica carries never",
         ),
         (
             {"pool_tps": np.array([[[9.0, 20.0]] * 2] * 2), "theta_tps": np.full((2, 2), 9.0)},
-            "theta_tps of small, A100 is 9.0: give what each instance of the largest pool",
+            "theta_tps of small, A100 is 9.0: give what each replica of the largest pool",
         ),
     ],
 )

@@ -227,7 +227,8 @@ def test_a_taken_port_is_told_before_anything_starts(embedded: dict[str, str]) -
         done = manage(embedded, "serve", "--no-demo", "--port", str(port))
     assert done.returncode == 2
     assert done.stderr.strip() == (
-        f"Port {port} of 127.0.0.1 is taken. Stop what listens there or choose another by --port."
+        f"Port {port} of 127.0.0.1 is taken. Stop the program on that port, or choose another "
+        "with --port."
     )
     assert done.stdout == ""
 

@@ -254,7 +254,7 @@ def test_laws_hold_under_many_faults_and_the_same_seed_gives_the_same_bytes(seed
     [
         (Crash(1, 5.0), "its pool"),
         (Crash(0, -5.0), "at_s"),
-        (Crash(0, 5.0, -1), "instance"),
+        (Crash(0, 5.0, -1), "replica"),
         (SlowInstance(0, 5.0, 4.0, 2.0), "from_s"),
         (SlowInstance(0, 5.0, 6.0, 0.0), "factor"),
         (RegionOutage("x", 0.0, 1.0), "'x' is not known"),

@@ -61,7 +61,7 @@ class DesiredPool(serializers.Serializer[Any]):
     gpu = serializers.CharField()
     role = serializers.CharField()
     replicas = serializers.IntegerField(
-        allow_null=True, help_text="Now; null where the plan says nothing of this moment."
+        allow_null=True, help_text="Replicas now. null outside the plan's window."
     )
 
 
@@ -70,7 +70,7 @@ class KeptPlan(serializers.ModelSerializer[ActivePlan]):
 
     run = serializers.IntegerField(source="number")
     proposal = serializers.IntegerField(
-        source="proposal_id", allow_null=True, help_text="By which it was approved; null: none."
+        source="proposal_id", allow_null=True, help_text="The approved proposal. null: none."
     )
     timezone = serializers.CharField(source="zone")
     by = serializers.CharField(
@@ -103,7 +103,7 @@ class KeptPool(serializers.Serializer[Any]):
 
 
 class KeptPlanDetail(KeptPlan):
-    pools = KeptPool(many=True, help_text="As they were frozen.")
+    pools = KeptPool(many=True, help_text="Fixed when the plan became active.")
 
     class Meta(KeptPlan.Meta):
         fields = [*KeptPlan.Meta.fields, "pools"]

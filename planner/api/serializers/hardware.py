@@ -45,7 +45,7 @@ class _Request(StrictSerializer):
     name = serializers.CharField(max_length=80)
     kind = serializers.ChoiceField(KINDS, default="assumed", help_text="What the figures are.")
     source = serializers.CharField(  # type: ignore[assignment]
-        max_length=500, required=False, help_text="Where they come from, in words."
+        max_length=500, required=False, help_text="Their source, in words."
     )
 
     def get_fields(self) -> dict[str, serializers.Field[Any, Any, Any, Any]]:
@@ -183,7 +183,7 @@ class PriceItem(serializers.Serializer[Any]):
     region = serializers.CharField()
     gpu = serializers.CharField()
     usd_per_gpu_hour = serializers.FloatField(
-        allow_null=True, help_text="On demand; null: no such offer is known."
+        allow_null=True, help_text="On-demand price. null: no known offer."
     )
     spot_usd_per_gpu_hour = serializers.FloatField(allow_null=True, help_text="As spot capacity.")
     one_year_usd_per_gpu_hour = serializers.FloatField(

@@ -124,10 +124,12 @@ class ScenarioGiven(StrictSerializer):
     kind = ""  # kind of the run
 
     scenario = serializers.CharField(
-        max_length=120, required=False, help_text="Name or id of a kept scenario."
+        max_length=120, required=False, help_text="Name or id of a stored scenario."
     )
     document = serializers.CharField(
-        required=False, trim_whitespace=False, help_text="A scenario file, YAML, not kept."
+        required=False,
+        trim_whitespace=False,
+        help_text="A scenario file in YAML. It is not stored.",
     )
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:

@@ -68,7 +68,7 @@ class ProfileItem(serializers.Serializer[Any]):
     kind = serializers.CharField(help_text="linear, table, operator or roofline")
     model = serializers.CharField()
     gpu = serializers.CharField()
-    tp = serializers.IntegerField(help_text="GPUs of one instance.")
+    tp = serializers.IntegerField(help_text="GPUs of one replica.")
     telling = CheckField(
         source="stated_check", allow_null=True, help_text="The check that it is judged by."
     )
@@ -170,7 +170,7 @@ class Checks(serializers.Serializer[Any]):
 
 
 class ArrangementRows(serializers.Serializer[Any]):
-    model = serializers.CharField(help_text="As the file calls it; empty if it does not say.")
+    model = serializers.CharField(help_text="The file's name for it. Empty if unknown.")
     gpu = serializers.CharField()
     precision = serializers.CharField()
     tp = serializers.IntegerField(allow_null=True)
@@ -307,7 +307,7 @@ class FitRequest(ComputeRequest):
 
     kind = serializers.ChoiceField(KINDS)
     rows_model = serializers.CharField(
-        max_length=200, default="", allow_blank=True, help_text="As the file calls it."
+        max_length=200, default="", allow_blank=True, help_text="The file's name for it."
     )
     rows_gpu = serializers.CharField(max_length=200, default="", allow_blank=True)
 

@@ -74,9 +74,9 @@ class RunWait(serializers.Serializer[Any]):
 
 class RunDetail(RunItem):
     waits = serializers.SerializerMethodField()
-    options = serializers.DictField(help_text="As chosen when it was started.")
+    options = serializers.DictField(help_text="As chosen at the start.")
     resolved = serializers.DictField(
-        help_text="Own GPUs and models, and versions of kept profiles, that the scenario named."
+        help_text="Own GPUs, models and versions of stored profiles that the scenario names."
     )
     preview = serializers.SerializerMethodField()
     log = serializers.CharField(help_text="Log lines.")

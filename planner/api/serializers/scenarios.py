@@ -71,7 +71,7 @@ class DocumentRequest(StrictSerializer):
         required=False,
         allow_blank=True,
         max_length=MAX_MESSAGE_CHARACTERS,
-        help_text="Why; kept with the version.",
+        help_text="Reason, stored with the version.",
     )
 
 
@@ -88,7 +88,7 @@ class ChangeRequest(StrictSerializer):
         required=False,
         allow_blank=True,
         max_length=MAX_MESSAGE_CHARACTERS,
-        help_text="Why; kept with the version.",
+        help_text="Reason, stored with the version.",
     )
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ class CharacterAnswer(Character):
 
 class CharacterAsked(serializers.Serializer[Any]):
     start = serializers.DateTimeField(
-        required=False, help_text="Begin of a window to rank among all windows as long."
+        required=False, help_text="Begin of a window to rank among windows of that length."
     )
     end = serializers.DateTimeField(required=False, help_text="Its end.")
 

@@ -22,7 +22,8 @@ class WorkspaceRequest(StrictSerializer):
 class WorkspaceChange(StrictSerializer):
     name = serializers.CharField(max_length=80, required=False)
     second_factor = serializers.BooleanField(
-        required=False, help_text="Asked of everybody in it; for its admins."
+        required=False,
+        help_text=("Whether everybody in it needs a second factor. Set by its admins."),
     )
 
 
@@ -58,7 +59,9 @@ class ChannelRequest(StrictSerializer):
         max_length=len(Event),
         help_text="[] is everything.",
     )
-    mine = serializers.BooleanField(default=True, help_text="False, by an admin: the workspace's.")
+    mine = serializers.BooleanField(
+        default=True, help_text=("False (admins): those of the whole workspace.")
+    )
 
 
 class ChannelMade(ChannelItem):

@@ -62,7 +62,7 @@ class AgainGiven(StrictSerializer):
         max_length=4096,
         default="",
         trim_whitespace=False,
-        help_text="Yours, once more; not asked of a session that began within 15 minutes.",
+        help_text="Your password. Not needed within 15 minutes of signing in.",
     )
 
 
@@ -72,7 +72,9 @@ class FactorBegun(StrictSerializer):
 
 
 class CodeGiven(StrictSerializer):
-    code = serializers.CharField(max_length=64, help_text="Of now; to end it, or a recovery code.")
+    code = serializers.CharField(
+        max_length=64, help_text="The current code, or a recovery code, to end it."
+    )
     on = serializers.BooleanField(default=True, help_text="False ends it.")
 
 

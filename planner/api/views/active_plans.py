@@ -36,7 +36,7 @@ from planner.selectors.runs import run_get
 from planner.services.active_plans import plan_activate, plan_end, plan_restore
 from planner.services.scenarios import plan_branch
 
-NONE = "No plan is active. Make one active with POST and the number of its run."
+NONE = "No plan is active. Activate a plan with POST and the number of its run."
 
 
 class InForceView(ApiView):

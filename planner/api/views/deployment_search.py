@@ -40,7 +40,7 @@ class ConfigureRequest(StrictSerializer):
     )
     rps = FiniteField(
         max_value=MOST_RPS, required=False, allow_null=True,
-        help_text="Requests/s that all instances carry.",
+        help_text="Requests/s of all replicas.",
     )  # fmt: skip
     gpus = serializers.ListField(
         child=serializers.CharField(max_length=80), required=False, max_length=100,
@@ -56,8 +56,10 @@ class ConfigureRequest(StrictSerializer):
     top = serializers.IntegerField(min_value=1, max_value=MOST_TOP, default=TOP)
     measured = serializers.ListField(
         child=serializers.DictField(), required=False, max_length=MOST_ROWS,
-        help_text="Your own measured rows, as /estimates/ takes them, of this model unless they "
-        "name another: they move speeds and errors.",
+        help_text=(
+                "Your own measured rows, in the format of /estimates/. They correct speeds and "
+                "errors."
+            ),
     )  # fmt: skip
     kept = serializers.BooleanField(
         required=False, default=True, help_text="Use measurements that were uploaded here too."
@@ -79,7 +81,7 @@ class IntoScenario(StrictSerializer):
 
 
 class ScenarioText(serializers.Serializer[Any]):
-    document = serializers.CharField(help_text="YAML, not kept yet: POST it to /scenarios/.")
+    document = serializers.CharField(help_text="YAML, not stored yet: POST it to /scenarios/.")
 
 
 class ConfigureView(ApiView):
@@ -106,7 +108,7 @@ class ConfigureView(ApiView):
 class ConfigureScenarioView(ApiView):
     @operation(
         {200: ScenarioText}, 400, 404, 409, 413, 415, 422,
-        request=IntoScenario, examples={"Into a kept scenario": CHOSEN},
+        request=IntoScenario, examples={"Into a stored scenario": CHOSEN},
     )  # fmt: skip
     def post(self, request: Request) -> Response:
         """Put chosen deployments into a scenario.

@@ -38,9 +38,9 @@ def docs(request: HttpRequest) -> HttpResponse:
 @csrf_exempt  # it changes nothing; a POST also gets 404
 def nothing_here(request: HttpRequest) -> HttpResponse:
     """Return 404 as a problem; if only the final slash is missing, name the right address."""
-    detail = "There is nothing at this address; /api/v1/docs/ lists what there is."
+    detail = "Not found. /api/v1/docs/ lists every address."
     if not request.path.endswith("/") and _is_view(f"{request.path_info}/"):
-        detail = f"There is nothing at this address; it ends with a slash: {request.path}/"
+        detail = f"Not found. Addresses end with a slash: {request.path}/"
     return problem(404, detail, request.path)
 
 

@@ -63,7 +63,7 @@ class EstimateRequest(StrictSerializer):
     )  # fmt: skip
     max_num_seqs = FiniteField(
         min_value=1, max_value=1e6, required=False,
-        help_text="Sequences that a rank decodes at once, at most. Default: what memory holds.",
+        help_text="Most sequences in a decode batch of a rank. Default: as memory allows.",
     )  # fmt: skip
     chunk_tokens = FiniteField(
         min_value=1, max_value=MOST_TOKENS, required=False,
@@ -93,7 +93,7 @@ class EstimateRequest(StrictSerializer):
     lora_rank = serializers.IntegerField(min_value=1, max_value=1024, required=False)
     lora_active = serializers.IntegerField(
         min_value=1, max_value=4096, required=False,
-        help_text="Different LoRA adapters among the requests under way, all of them in memory.",
+        help_text="Different LoRA adapters in use at the same time.",
     )  # fmt: skip
     mode = serializers.ChoiceField(("agg", "disagg"), required=False)
     prefill_workers = FiniteField(min_value=1, max_value=1e5, required=False)
@@ -101,8 +101,10 @@ class EstimateRequest(StrictSerializer):
 
     measured = serializers.ListField(
         child=serializers.DictField(), required=False, max_length=MOST_ROWS,
-        help_text="Your measured rows: the fields of this body, with ttft_ms and tbt_ms. Absent "
-        "fields are those of the body. They correct the estimate.",
+        help_text=(
+                "Your measured rows: the fields of this body, with ttft_ms and tbt_ms. Missing "
+                "fields come from the body. They correct the estimate."
+            ),
     )  # fmt: skip
     kept = serializers.BooleanField(
         required=False, default=True, help_text="Whether stored measurements are used too."
@@ -144,7 +146,7 @@ class QuickSizeRequest(StrictSerializer):
         min_value=0,
         max_value=MOST_HITS,
         default=0.0,
-        help_text="Of input tokens, in a prefix cache.",
+        help_text="Share of input tokens in a prefix cache.",
     )
 
 
@@ -160,7 +162,7 @@ class RowsRequest(StrictSerializer):
 class EstimateRows(serializers.Serializer[Any]):
     rows = serializers.ListField(
         child=serializers.DictField(),
-        help_text="In the order asked: answers, or {refused: reason}.",
+        help_text="Answers in the order of the requests, or {refused: reason}.",
     )
 
 

@@ -118,7 +118,7 @@ class PersonView(ApiView):
             person = people.person_change(by=self.user, person=person, **sent)
         return Response(Person(person).data)
 
-    @operation({204: OpenApiResponse(description="They no longer belong here.")}, 403, 404)
+    @operation({204: OpenApiResponse(description="Remove them first.")}, 403, 404)
     def delete(self, request: Request, name: str) -> Response:
         """Remove somebody from this workspace; for admins. The account and its work stay."""
         check_may_administer(self.user)

@@ -148,8 +148,10 @@ class OutcomeItem(serializers.ModelSerializer[Outcome]):
 
 class OutcomeDetail(OutcomeItem):
     figures = serializers.DictField(
-        help_text="Demand, attainment, cost, replicas held and needed by hour, drifts; empty while "
-        "it runs."
+        help_text=(
+            "Demand, attainment, cost, planned and needed replicas by hour, and drift. Empty "
+            "while it runs."
+        )
     )
 
     class Meta(OutcomeItem.Meta):

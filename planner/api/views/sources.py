@@ -108,7 +108,7 @@ class SourceView(ApiView):
 
 class SourceReadView(ApiView):
     @operation(
-        {200: OpenApiResponse(SourceItem, "Asked for; read_at and problem say when it is done.")},
+        {200: OpenApiResponse(SourceItem, "Started. read_at and problem show when it is done.")},
         403, 404, 409,
         request=None,
     )  # fmt: skip

@@ -39,7 +39,7 @@ class SweepRequest(StrictSerializer):
     scenario = serializers.CharField(max_length=120, required=False, help_text="Name or id.")
     document = serializers.CharField(required=False, trim_whitespace=False, help_text="YAML.")
     kind = serializers.ChoiceField(WORK, default=Run.Kind.PLAN.value, help_text="Of every run.")
-    options = serializers.DictField(required=False, help_text="Of the kind, for every run.")
+    options = serializers.DictField(required=False, help_text="Options of the kind, for every run.")
     vary = serializers.ListField(child=AxisGiven(), min_length=1, max_length=MOST_AXES)
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:

@@ -294,8 +294,8 @@ def expected_error(
 
 BASIS = {
     "seen": "this model on this GPU type was measured",
-    "model": "models that were not measured, as this one",
-    "gpu": "GPU types that were not measured, as this one",
+    "model": "unmeasured models such as this one",
+    "gpu": "unmeasured GPU types such as this one",
     "both": "models on GPU types that were not measured, as here",
     "vendor_gpu": "GPU types of the vendor that the fit did not see",
     "vendor": "GPUs of vendors that the fit did not see",

@@ -145,7 +145,8 @@ def _check_prices(query: DeploymentQuery, prices: Mapping[str, HourPrice]) -> No
     for name in query.prices:
         if name not in prices:
             raise CatalogueError(
-                f"price of {name}: no such GPU type is searched; there are {', '.join(prices)}."
+                f"price of {name}: the search has no such GPU type. Choose from "
+                f"{', '.join(prices)}."
             )
 
 
@@ -154,7 +155,7 @@ def _ranked_by(query: DeploymentQuery, best: tuple[Row, ...]) -> str:
     if best and best[0].usd_per_hour is None:
         return "requests/s per GPU, for no price is known"
     if query.rps is not None:
-        return f"dollars an hour of all instances for {query.rps:g} requests/s"
+        return f"dollars an hour of all replicas for {query.rps:g} requests/s"
     return "dollars per million tokens at full load"
 
 
@@ -183,7 +184,7 @@ def _assumptions(
     """Return what the answer assumes and the query does not state, each with its source."""
     out = [
         Assumption(
-            "Speeds", "operators at published peaks, times what measured kernels reach",
+            "Speeds", "operators at published peaks, times the share that measured kernels reach",
             "modelled", "as kind: roofline of a scenario, with the engine's host time",
         ),
         Assumption(
@@ -210,7 +211,7 @@ def _assumptions(
     if query.rps is not None:
         out.append(
             Assumption(
-                "Several instances", "each has the capacity of one replica. A pool has more",
+                "Several replicas", "each has the capacity of one replica. A pool has more",
                 "assumed", "bin/manage size shows how much more",
             )
         )  # fmt: skip

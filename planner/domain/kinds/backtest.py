@@ -133,7 +133,7 @@ def run(
     study = study_of(scenario, traces, known, part(progress, 0.0, 0.1))
     if study.window.ahead:
         raise ScenarioError(
-            "horizon.start: a backtest needs traffic that came, and the window is after it. Leave "
+            "horizon.start: a backtest needs past traffic, and the window is in the future. Leave "
             "it out, or give days."
         )
     goals = {tier.name: tier.attainment for tier in study.hardware.tiers if not tier.deferrable}

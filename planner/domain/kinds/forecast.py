@@ -59,7 +59,7 @@ AHEAD = series_columns(
     Column("peak_p90", NUMBER, "forecast peak, 90% quantile", lambda row: row.ahead.peak(0.9)),
     Column("reason", TEXT, "why this method, where it was chosen", attrgetter("ahead.reason")),
     Column("note", TEXT, "where it was worse than naive", attrgetter("note")),
-    Column("cleaned", TEXT, "bins taken for gaps", attrgetter("cleaned")),
+    Column("cleaned", TEXT, "bins read as gaps", attrgetter("cleaned")),
 )
 YEAR_S = 366 * 86_400.0
 

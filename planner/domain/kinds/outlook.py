@@ -52,7 +52,7 @@ RHYTHM_S = 2 * WEEK_S  # shortest traffic that shows a weekly rhythm
 PLANNED = Fact(
     "Replicas, GPU-hours, energy, cost, carbon",
     "modelled",
-    "plans of a representative week on the facts above; nothing is replayed",
+    "plans of a representative week on the facts above, without a replay",
 )
 TERM_WORDS = {"one_year": "a year", "three_years": "three years"}
 
@@ -291,7 +291,7 @@ def _basis(
     if window.growth:
         sentences.append(
             f"{window.growth.words}: each month is planned at the growth of its middle, by "
-            "traffic.growth, which nothing observed."
+            "traffic.growth (assumed)."
         )
     elif horizon != "week":
         sentences.append("Without traffic.growth every month is as busy as the first.")
@@ -303,9 +303,13 @@ def _basis(
         )
     elif not traffic.all_launched:
         sentences.append("Seasons of the year, holidays and campaigns are not in it.")
-    sentences.append("Start costs of leaving today's fleet are not in it, those of every week are.")
+    sentences.append(
+        "It has the start costs of every week, without those of leaving today's fleet."
+    )
     if scenario.objective.periods == ALL:
-        sentences.append("objective.periods: all is of a window: here periods follow one another.")
+        sentences.append(
+            "objective.periods: all applies to one window. Here periods follow one another."
+        )
     if offers:
         sentences.append(
             "Commitments are counted on this schedule, not planned with. A plan with them "
@@ -314,7 +318,7 @@ def _basis(
         if horizon != "year":
             sentences.append(f"This {horizon} represents the whole term of a commitment.")
         if any(offer.term == "three_years" for offer in offers):
-            sentences.append("A term of three years pays as told if all three are as this one.")
+            sentences.append("A three-year term pays only if all three years are like this one.")
     return sentences
 
 

@@ -63,7 +63,7 @@ class Options(RunOptions):
     service: str = Field(title="Service", max_length=120, description="A model of the scenario.")
     instances: int | None = Field(
         None,
-        title="Instances, prefill and decode together",
+        title="Replicas, prefill and decode together",
         ge=2,
         le=MOST_INSTANCES,
         description="Prefill and decode replicas together. Default: all that fit, at most 16.",
@@ -274,12 +274,12 @@ def beats_aggregated(best: RatioFigures, mixed: AggregatedCapacity | None) -> bo
 
 def headline(best: RatioFigures, mixed: AggregatedCapacity | None, count: int) -> str:
     """Return a sentence on the best ratio, or on aggregated serving if that is as good."""
-    split = f"{best.name} of {count} instances, {best.max_tps:,.0f} tokens/s"
+    split = f"{best.name} of {count} replicas, {best.max_tps:,.0f} tokens/s"
     if mixed is None:
         return f"Best split: {split}"
     if mixed.max_tps >= best.max_tps:
         return (
-            f"Stay aggregated: {count} instances serve {mixed.max_tps:,.0f} tokens/s, "
+            f"Stay aggregated: {count} replicas serve {mixed.max_tps:,.0f} tokens/s, "
             f"the best split {best.name} {best.max_tps:,.0f}"
         )
     if mixed.max_tps == 0:

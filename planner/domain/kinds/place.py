@@ -122,7 +122,7 @@ def run(
     if hardware.capacity_gpus.sum() > MOST_GPUS:
         raise ScenarioError(
             f"regions: {hardware.capacity_gpus.sum():,} GPUs are more than the {MOST_GPUS:,} that "
-            "are placed at once; place a part of the regions."
+            "one run can place. Place fewer regions."
         )
     progress(0.0, "Reading the traffic")
     traffic = build_traffic(settings_of(scenario).traffic, traces)

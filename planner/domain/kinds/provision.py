@@ -232,7 +232,7 @@ def run(
     chosen = [case for case in cases if case.chosen]
     if not chosen:
         raise Infeasible(
-            "No model meets its limits on any GPU type, whatever the granularity: "
+            "No model meets its limits on any GPU type, at any level: "
             + " ".join(figures.refusal_notes(cases))
         )
     if OPERATOR in options.levels:
@@ -294,7 +294,7 @@ def run(
             *figures.no_savings_notes(saved),
             *course_words.lost,
         ),
-        levels={level: totals[level] for level in options.levels},
+        levels=totals,
         savings=saved,
         pools=tuple(map(figures.PoolFigures.of, cases)),
         window=window_facts(window, traffic),

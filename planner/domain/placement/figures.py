@@ -242,27 +242,28 @@ def region_trees(problem: PlacementProblem) -> Iterator[RegionTree]:
 
 def headline(methods: Mapping[str, MethodFigures], pairs: bool) -> str:
     """Return the main sentence of a placement run."""
-    best = (methods.get(EXACT) or next(iter(methods.values()))).start
+    chosen = methods.get(EXACT) or next(iter(methods.values()))
+    best = chosen.start
     if not pairs:
         return (
             f"{best.units:,} replicas placed, {gpu_words(best.fragmented_gpus)} left over on "
             "partly used nodes"
         )
-    lost = (f"{row.label} {row.start.bandwidth_lost:.0%}" for row in methods.values())
-    return f"KV bandwidth lost across switches: {', '.join(lost)}"
+    blind = None if chosen.label == LABELS[BLIND] else methods.get(BLIND)
+    than = f", {blind.start.bandwidth_lost:.0%} without topology" if blind else ""
+    return f"{chosen.label} placement loses {best.bandwidth_lost:.0%} of KV bandwidth{than}"
 
 
 def warnings(methods: Mapping[str, MethodFigures], pairs: bool) -> Iterator[str]:
     """Yield warnings: cases in which a simpler method is as good, and units without a place."""
     if pairs and _equals_baseline(methods):
         yield (
-            "Topology saves bandwidth here, not time. In the busiest hour, a placement without it "
-            f"is within {SAME_E2E:.0%} of the E2E p95 of the others, and within "
-            f"{100 * SAME_POINTS:g} points of their attainment."
+            "Topology saves bandwidth here, not time: E2E p95 is within "
+            f"{SAME_E2E:.0%} without it, and attainment within {100 * SAME_POINTS:g} points."
         )
     cheap, exact = methods.get(ALGORITHM4), methods.get(EXACT)
     if cheap and exact and cheap.start.points <= exact.start.points * 1.001:
-        yield "Algorithm 4 equals the exact placement here, without a solver."
+        yield "Algorithm 4 is as good as the exact placement here."
     for method in methods.values():
         for gap in method.start.unplaced:
             yield (
@@ -331,6 +332,6 @@ def notes(source: str, methods: Mapping[str, MethodFigures], pairs: bool) -> Ite
         )
     if any(method.start.fallback_gpus for method in methods.values()):
         yield (
-            "Instances on fallback GPUs are simulated at the speed of their preferred type. The "
+            "Replicas on fallback GPUs are simulated at the speed of their preferred type. The "
             "figures are too good for a placement with them."
         )

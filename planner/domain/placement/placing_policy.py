@@ -91,9 +91,9 @@ class PlacingPolicy(Wrapper):
         shares = np.where(self._sends, self._shares / looks if self._looks else self._share, np.nan)
         return (
             *super().computed_parameters(),
-            ComputedParameter("share of KV bandwidth that switches leave, mean", shares),
+            ComputedParameter("mean share of KV bandwidth left by switches", shares),
             ComputedParameter(
-                "instances without a place, mean over decisions", self._refused / looks
+                "replicas without a place, mean over decisions", self._refused / looks
             ),
         )
 

@@ -39,7 +39,7 @@ def placed_services(
     rules = tuple(rules_of(scenario, model.name) for model in hardware.models)
     services = services_by(rules, hardware, counts)
     if not services:
-        raise ScenarioError("There are no instances to place. Give fleet.today or more traffic.")
+        raise ScenarioError("There are no replicas to place. Give fleet.today or more traffic.")
     return services
 
 
@@ -61,7 +61,7 @@ def services_by(
         )
         if len(set(stages[list(disaggregated)].tolist())) == 1:
             raise ScenarioError(
-                f"{name} has prefill instances without decode instances, or the other way round. "
+                f"{name} has prefill replicas without decode replicas, or the other way round. "
                 "Give both in fleet.today."
             )
         groups = [disaggregated] if disaggregated else []
@@ -154,8 +154,8 @@ def _role(hardware: Hardware, rules: PlacedService, m: int, g: int, name: str) -
     attention, ffn = rules.attention_to_ffn
     if gpus % (attention + ffn):
         raise ScenarioError(
-            f"placement.services: a prefill instance of {name} has {gpus} GPUs, which "
-            f"{attention} attention and {ffn} FFN instances cannot share evenly. Choose an "
+            f"placement.services: a prefill replica of {name} has {gpus} GPUs, which "
+            f"{attention} attention and {ffn} FFN replicas cannot share evenly. Choose an "
             "attention_to_ffn with a sum that divides it."
         )
     each = gpus // (attention + ffn)

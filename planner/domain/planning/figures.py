@@ -1,6 +1,6 @@
 """Define the result figures of a plan: totals, decisions, binding constraints and load splits."""
 
-from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -18,7 +18,7 @@ from planner.domain.serialise import KEY, MERGED, OPTIONAL, moment
 from planner.domain.sizing.sizing import Sizes
 from planner.inputs.scenario.build import Hardware
 from planner.optimizer.pools import pool_capacity
-from planner.optimizer.problem import FEASIBLE, OPTIMAL, TIMEOUT, ScalingPlan
+from planner.optimizer.problem import FEASIBLE, OPTIMAL, TIMEOUT, Binding, ScalingPlan
 
 ENERGY = (
     "rated-load power at all times, host and PUE "
@@ -38,17 +38,24 @@ class Decision:
     target: int
 
 
+Span = tuple[float, float] | None  # least and most
+
+
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """A binding constraint and the number of periods that it binds.
+    """A binding constraint, the number of periods that it binds, and the span of its figures.
 
-    ``sentence`` is that of the first period.
+    ``replicas``, ``need_tps`` and ``served_tps`` are the least and the most of these periods,
+    in input tokens/s. They are None for a constraint without a demand.
     """
 
     family: str
     where: str
     sentence: str
     periods: int
+    replicas: Span = field(default=None, metadata={OPTIONAL: True})
+    need_tps: Span = field(default=None, metadata={OPTIONAL: True})
+    served_tps: Span = field(default=None, metadata={OPTIONAL: True})
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,10 +232,23 @@ def decisions(plan: ScalingPlan, hardware: Hardware) -> tuple[Decision, ...]:
 
 def _binding(plan: ScalingPlan) -> tuple[Limit, ...]:
     """Return each binding constraint once, with its number of periods, most frequent first."""
-    binding = [bound for window in plan.windows for bound in window.binding]
-    first = {(bound.family, bound.where): bound for bound in reversed(binding)}
-    periods = Counter((bound.family, bound.where) for bound in binding)  # in order of appearance
-    return tuple(Limit(*key, first[key].sentence, count) for key, count in periods.most_common())
+    same: dict[tuple[str, str], list[Binding]] = {}
+    for window in plan.windows:
+        for bound in window.binding:
+            same.setdefault((bound.family, bound.where), []).append(bound)
+    return tuple(
+        Limit(
+            *key, bounds[0].sentence, len(bounds), _span(bound.replicas for bound in bounds),
+            _span(bound.need_tps for bound in bounds), _span(bound.served_tps for bound in bounds),
+        )
+        for key, bounds in sorted(same.items(), key=lambda item: -len(item[1]))
+    )  # fmt: skip
+
+
+def _span(values: Iterable[float | None]) -> Span:
+    """Return the least and the most of the known values; None if there are none."""
+    known = [value for value in values if value is not None]
+    return (min(known), max(known)) if known else None
 
 
 def load_split(plan: ScalingPlan, hardware: Hardware, sizes: Sizes) -> tuple[Split, ...]:

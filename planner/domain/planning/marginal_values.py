@@ -40,7 +40,7 @@ WORTH = Columns(
         Column("doubt", NUMBER, "half the width within which that is proven"),
         Column("per_unit", NUMBER, "saved per unit of the step",
                lambda row: None if row.saves is None else row.saves / row.step),
-        Column("relaxation", NUMBER, "the same by the linear relaxation", attrgetter("relaxed")),
+        Column("relaxation", NUMBER, "saving by the linear relaxation", attrgetter("relaxed")),
         Column("basis", TEXT, "how it was found", lambda row: RE_SOLVED),
     )
 )  # fmt: skip
@@ -81,7 +81,7 @@ def marginal_values(
     dearest = _most_expensive_period(inputs, planned)
     if dearest is None:
         return None
-    progress(0.1, "What more GPUs would be worth")
+    progress(0.1, "Value of more GPUs")
     limit = min(RESOLVE_S, settings.time_limit_s)
     moved = list(
         capacity_values(

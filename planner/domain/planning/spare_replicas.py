@@ -61,8 +61,8 @@ def _costs(plan: ScalingPlan) -> tuple[float, float]:
 
 def loss_words(spare: SpareSettings) -> str:
     """Return the losses that a plan must survive, in words."""
-    many = "instance" if spare.instances == 1 else f"{spare.instances} instances"
-    where = "every pool" if spare.by_pool else "every region's instances of a model"
+    many = "replica" if spare.instances == 1 else f"{spare.instances} replicas"
+    where = "every pool" if spare.by_pool else "every region's replicas of a model"
     gone = [f"any {many} of {where}"] if spare.instances else []
     gone += ["any one region"] if spare.region else []
     return " and ".join(gone)
@@ -74,7 +74,7 @@ def _sentence(
     """Return the sentence on the spare replicas and their extra cost."""
     kept = f"Demand is carried without {loss_words(spare)}"
     if usd is None or gpu_hours is None:
-        return f"{kept}; the plan without that was not found."
+        return f"{kept}. No plan without it was found."
     share_words = "" if share is None else f" ({share:+.1%})"
     cost = f"${usd:,.2f}{share_words} and {gpu_hours:,.1f} GPU-hours of this window"
     return f"{kept}: that costs {cost}."

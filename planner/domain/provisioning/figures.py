@@ -371,7 +371,8 @@ def short_notes(cases: Iterable[Case]) -> Iterator[str]:
             yield (
                 f"{case.phase.capitalize()} of {case.model} in {case.region} on {case.gpu} keeps "
                 f"{case.service.slo_s * 1e3:,.0f} ms for {replayed.attainment:.1%} of requests at "
-                f"most, not for {case.limit.attainment:.0%}: the longest take longer alone."
+                f"most, not for {case.limit.attainment:.0%}: the longest prompts exceed the limit "
+                "even on idle GPUs."
             )
 
 

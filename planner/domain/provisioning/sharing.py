@@ -34,7 +34,7 @@ APART, TOGETHER, CHUNKED_MODEL, CHUNKED_OPERATOR = (
 )  # fmt: skip
 HOW = {
     TOGETHER: "prefill and decode by operators on common GPUs",
-    CHUNKED_MODEL: "whole replicas that compute prompts in chunks among decodes",
+    CHUNKED_MODEL: "whole replicas with chunked prefill",
     CHUNKED_OPERATOR: "operators that compute prompts in chunks among decodes",
 }
 
@@ -258,8 +258,8 @@ def _is_beaten(shared: SharedGpus) -> Iterator[str]:
         apart, best = service.ways[APART], service.ways[service.best]
         if service.best == CHUNKED_MODEL and best.gpus < apart.gpus:
             yield (
-                f"{service.where}: provisioning below the replica is beaten by whole replicas that "
-                f"compute prompts in chunks among decodes, on {gpu_words(best.gpus)} instead of "
+                f"{service.where}: provisioning below the replica is beaten by whole replicas "
+                f"with chunked prefill, on {gpu_words(best.gpus)} instead of "
                 f"{apart.gpus}."
             )
 
@@ -286,5 +286,5 @@ def _better_words(shared: SharedGpus) -> Iterator[str]:
 def _confirmation(attainment: float | None) -> str:
     """Return a clause on whether a replay confirmed this way of sharing."""
     if attainment is None:
-        return "by means of queueing, without a replay"
+        return "by mean queueing times, without a replay"
     return f"a replay keeps the limits for {attainment:.1%} of requests"

@@ -128,7 +128,7 @@ def _timing_fact(cases: list[Case]) -> Fact:
         f"error {check.mape:.0%} on {check.rows} rows ({check.against})"
         for check in efficiencies().checks
     )
-    modelled = f"published peaks times the shares of them that measured kernels reach; {errors}"
+    modelled = f"published peaks times the share that measured kernels reach; {errors}"
     modelled += _by_profile(cases)
     kernels, what = cases[0].measured.kernels, f"Seconds of operators on {cases[0].gpu}"
     if kernels is None:

@@ -256,7 +256,7 @@ def _static(over_time: OverTime) -> Iterator[str]:
             if held and held.attainment >= ATTAINMENT and held.gpu_hours < course.gpu_hours - 0.05:
                 yield (
                     f"{pool.phase.capitalize()} of {pool.model} in {pool.region} {WORDS[level]}: "
-                    f"the {gpu_words(held.gpus)} of the busiest hour, held all the time, take "
+                    f"the {gpu_words(held.gpus)} of the busiest hour, fixed for the window, take "
                     f"{held.gpu_hours:,.1f} GPU-hours and keep {held.attainment:.1%} of the "
                     f"requests within the limit. Replanned every {course.every_s:.0f} s, it "
                     f"takes {course.gpu_hours:,.1f}."

@@ -56,7 +56,7 @@ def _facts(result: BacktestResult) -> Iterator[Fact]:
     best = result.methods[result.best]
     yield Fact("Cheapest forecaster", best.method, note=f"plans for {best.at}" if best.at else "")
     yield Fact("Cost", best.cost_usd, "$", note="at equal SLO attainment")
-    yield Fact("Excess over the oracle", best.regret, form=Form.CHANGE)
+    yield Fact("Above the oracle", best.regret, form=Form.CHANGE)
     perfect = result.methods.get(PERFECT)
     if perfect is not None:
         yield Fact("Cost with a perfect forecast", perfect.cost_usd, "$")
@@ -69,16 +69,13 @@ def _forecasters(result: BacktestResult, methods: Sequence[ForecasterFigures]) -
         (Head("Forecaster", wide=2), _name),
         (Head("Cost", Form.NUMBER, "$"), lambda row: row.cost_usd),
         (Head("GPU-hours", Form.NUMBER), lambda row: row.gpu_hours),
-        (Head("Starts", Form.NUMBER), lambda row: row.starts),
-        (Head("Stops", Form.NUMBER), lambda row: row.stops),
-        (Head("Above target", Form.CHANGE), lambda row: row.spare),
-        (Head("Plans for", wide=2), lambda row: row.at),
         (Head("Above the oracle", Form.CHANGE), lambda row: row.regret),
+        (Head("Plans for", wide=2), lambda row: row.at),
         (Head("Cost as chosen before", Form.NUMBER, "$"), lambda row: row.as_run_cost_usd),
-        (Head("Above target then", Form.CHANGE), lambda row: row.as_run_spare),
+        (Head("Attainment then, above target", Form.CHANGE), lambda row: row.as_run_spare),
         marked=lambda row: row.method == result.best,
-        note="Equal attainment uses the window itself (oracle). An operator gets the cost as "
-        "chosen before, from earlier days.",
+        note="Equal attainment: parameters from the window itself. As chosen before: from "
+        "earlier days, as in production.",
     )
 
 
@@ -115,39 +112,22 @@ def _baselines(result: BacktestResult) -> Iterator[Section]:
             (Head("Cost", Form.NUMBER, "$"), lambda row: row.cost_usd),
             (Head("GPU-hours", Form.NUMBER), lambda row: row.gpu_hours),
             (Head("Starts", Form.NUMBER), lambda row: row.starts),
-            (Head("Stops", Form.NUMBER), lambda row: row.stops),
-            (Head("Above target", Form.CHANGE), lambda row: row.spare),
+            (Head("Attainment above target", Form.CHANGE), lambda row: row.spare),
             (Head("Remark"), lambda row: row.word),
         )
         yield Section("Policies without a forecast", (rows,), "Baselines")
 
 
 def _chart(result: BacktestResult, methods: Sequence[ForecasterFigures]) -> Chart:
-    """Return the cost over the attainment above the target, with a point per plan."""
-    series = (
-        _points(
-            "Equal attainment", Role.RECOMMENDED,
-            [(row.method, row.spare, row.cost_usd) for row in methods],
-        ),
-        _points(
-            "As chosen before", Role.MEASURED,
-            [(row.method, row.as_run_spare, row.as_run_cost_usd) for row in methods],
-        ),
-        _points(
-            "Without a forecast", Role.BASELINE,
-            [(row.label, row.spare, row.cost_usd) for row in result.beside.values()],
-        ),
-    )  # fmt: skip
-    return Chart(
-        "Cost by SLO attainment", Axis("attainment above target", form=Form.CHANGE),
-        Axis(unit="$"), tuple(line for line in series if line.x),
-    )  # fmt: skip
-
-
-def _points(
-    label: str, role: Role, rows: Sequence[tuple[str, float | None, float | None]]
-) -> Series:
-    """Return the rows that have both values as named points."""
-    known = [(name, x, y) for name, x, y in rows if x is not None and y is not None]
-    xs, ys = tuple(x for _, x, _ in known), tuple(y for *_, y in known)
-    return Series(label, xs, ys, role, Shape.POINTS, notes=tuple(name for name, *_ in known))
+    """Return the cost of each forecaster, and of the cheapest policy without a forecast."""
+    names = tuple(row.method for row in methods)
+    costs = (
+        ("Equal attainment", Role.RECOMMENDED, tuple(row.cost_usd for row in methods)),
+        ("As chosen before", Role.MEASURED, tuple(row.as_run_cost_usd for row in methods)),
+    )
+    series = [Series(label, names, usd, role, Shape.BAR) for label, role, usd in costs if any(usd)]
+    priced = [(row.cost_usd, row.label) for row in result.beside.values() if row.cost_usd]
+    if priced:
+        usd, label = min(priced)
+        series.append(Series(label, (names[0], names[-1]), (usd, usd), Role.BASELINE))
+    return Chart("Cost by forecaster", Axis(), Axis(unit="$"), tuple(series))

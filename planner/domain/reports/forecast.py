@@ -44,7 +44,7 @@ def report(result: ForecastResult, tables: Tables) -> Report:
     return Report(
         title=result.scenario or "Forecast",
         answer=result.headline or f"Forecast of {len(rows):,} series.",
-        about=window_text(window) if window else "What follows the trace",
+        about=window_text(window) if window else "After the trace",
         facts=tuple(_facts(rows, tables("forecast") if window else None)),
         sections=(
             Section("Forecast of each series", (_series(rows),), "Series"),

@@ -92,7 +92,7 @@ def modules_section(
         (Head("In a layer", Form.COUNT), lambda row: row[1].each),
         (Head("Memory", Form.NUMBER, "MiB"), lambda row: row[1].memory_bytes / 1048576),
         (Head("256 tokens", Form.NUMBER, "GFLOP"), lambda row: row[1].flops / 1e9),
-        title="What the modules of a layer take",
+        title="Memory and work of a layer's modules",
     )
     charts = _charts(pools[:POOLS], frame, tables("modules"))
     blocks: tuple[Block, ...] = (operations, resources, *charts, memory, *NOTES)

@@ -1,7 +1,7 @@
 """Chart demand, capacity and replicas over the window, from the tables of a run.
 
-Demand is what must be served on arrival: deferrable tiers are left out. Capacity is what the
-replicas of a model sustain within the SLO. Both are in input tokens per second.
+Demand is what must be served on arrival: work that may wait is drawn on top of it. Capacity is
+what the replicas of a model sustain within the SLO. Both are in input tokens per second.
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,6 +11,7 @@ from datetime import datetime
 import polars as pl
 
 from planner.domain.formats import figure
+from planner.domain.planning.purchases import WorkHour
 from planner.domain.report import Axis, Chart, Role, Series, Shape, shortfall
 from planner.domain.reports.tables import Tables
 from planner.domain.results.basis import Frame
@@ -56,8 +57,10 @@ class Load:
         return max(shares, default=0.0)
 
 
-def demand_of(tables: Tables, frame: Frame) -> pl.DataFrame:
+def demand_of(tables: Tables, frame: Frame, *, deferrable: bool = False) -> pl.DataFrame:
     """Return the demand by model and time, in input tokens/s: as measured, else as forecast.
+
+    It is that of tiers served on arrival, or that of deferrable tiers.
 
     The last bin is repeated at the end of the window, because a bin lasts until the next.
     """
@@ -72,7 +75,7 @@ def demand_of(tables: Tables, frame: Frame) -> pl.DataFrame:
             found = found.with_columns(pl.col("mean").alias("tps"))
     if found.is_empty():
         return found
-    found = found.filter(~pl.col("tier").is_in(list(frame.deferrable)))
+    found = found.filter(pl.col("tier").is_in(list(frame.deferrable)) == deferrable)
     return to_end(found.group_by("time", "model").agg(pl.col("tps").sum()).sort("time"), window.end)
 
 
@@ -124,11 +127,17 @@ def load_of(demand: pl.DataFrame, capacity: pl.DataFrame) -> Load | None:
 
 
 def demand_chart(
-    tables: Tables, frame: Frame, policy: str, label: str, today: str | None
+    tables: Tables,
+    frame: Frame,
+    policy: str,
+    label: str,
+    today: str | None,
+    work: Sequence[WorkHour] = (),
 ) -> tuple[Chart | None, Load | None]:
     """Return a chart of demand and capacity, and their figures.
 
     It shows the forecast band, the capacity of the plan and of a baseline, and the shortfall.
+    Deferrable demand stands on top: as it arrives, or as the plan moves it (``work``).
     The second value is None if the run has no capacity over time.
     """
     demand = demand_of(tables, frame)
@@ -138,7 +147,7 @@ def demand_chart(
     load = load_of(demand, capacity_of(tables, policy))
     series = [
         *_band(tables("forecast"), frame),
-        # Work that may wait is not in it; the capacity serves that too.
+        *_deferrable(total, tables, frame, work),
         Series(
             "Interactive demand" if frame.deferrable else "Demand",
             tuple(total["time"]), tuple(total["tps"]), Role.DEMAND,
@@ -162,6 +171,30 @@ def demand_chart(
         series += [above] if above else []
     y = replace(TOKENS, top=top)
     return Chart("Demand and capacity", Axis(), y, tuple(series), bare=True), load
+
+
+def _deferrable(
+    total: pl.DataFrame, tables: Tables, frame: Frame, work: Sequence[WorkHour]
+) -> Iterator[Series]:
+    """Yield the deferrable demand as a band above ``total``: the capacity serves both."""
+    if work:
+        starts = [*sorted({row.period for row in work}), frame.window.end]
+        seconds = (starts[1] - starts[0]).total_seconds()
+        found = pl.DataFrame(
+            {"time": [row.period for row in work], "tps": [row.planned / seconds for row in work]}
+        )
+    elif frame.deferrable:
+        found = demand_of(tables, frame, deferrable=True)
+    else:
+        return
+    if found.is_empty():
+        return
+    time = pl.col("time").cast(total.schema["time"])
+    above = found.group_by(time).agg(pl.col("tps").sum().alias("above")).sort("time")
+    both = total.join_asof(above, on="time").with_columns(pl.col("above").fill_null(0.0))
+    top = tuple((both["tps"] + both["above"]).round(1))
+    label = "Deferrable demand, moved" if work else "Deferrable demand"
+    yield Series(label, tuple(both["time"]), top, Role.DEFERRABLE, Shape.BAND, tuple(both["tps"]))
 
 
 def replicas_chart(tables: Tables, frame: Frame, policy: str) -> Chart | None:
@@ -221,7 +254,8 @@ def _pool_columns(rows: pl.DataFrame) -> list[str]:
 def _pool_name(columns: Sequence[str]) -> pl.Expr:
     """Return the name of a pool."""
     name = pl.concat_str([pl.col(name) for name in columns], separator=" ")
-    return name.str.strip_suffix(" mixed")
+    # Arrangements end with the role, which is a column of its own.
+    return name.str.replace(r"( mixed|, prefill|, decode)$", "")
 
 
 def _band(forecast: pl.DataFrame, frame: Frame) -> Iterator[Series]:

@@ -59,10 +59,11 @@ def _subject(result: PdRatioResult) -> str:
     """Return the service, its SLO, its lengths and its GPUs."""
     limits = ((result.limits.ttft_ms, "TTFT"), (result.limits.tbt_ms, "TPOT"))
     slo = ", ".join(f"{name} {limit:,.0f} ms" for limit, name in limits if limit is not None)
+    sides = (result.prefill, "prefill"), (result.decode, "decode")
+    gpus = (f"{role} on {side.arrangement.removesuffix(f', {role}')}" for side, role in sides)
     return (
         f"{result.service} · {result.tier}: {slo}, p{result.percentile:g} · mean ISL "
-        f"{result.isl:,.0f}, OSL {result.osl:,.0f} · prefill on {result.prefill.arrangement}, "
-        f"decode on {result.decode.arrangement}"
+        f"{result.isl:,.0f}, OSL {result.osl:,.0f} · {', '.join(gpus)}"
     )
 
 
@@ -95,8 +96,8 @@ def _warnings(result: PdRatioResult) -> Iterator[str]:
     for side, count in (("prefill", best.prefill), ("decode", best.decode)):
         if count == 1 and result.instances > 2:
             yield (
-                f"The best split is at the edge of the range: one {side} instance. "
-                "Losing it stops the service. Try more instances."
+                f"The best split is at the edge of the range: one {side} replica. "
+                "Losing it stops the service. Try more replicas."
             )
 
 
@@ -124,7 +125,7 @@ def _curve(result: PdRatioResult) -> Chart:
 def _why(result: PdRatioResult) -> Note:
     """Return why the ratio of a plan differs."""
     return Note(
-        f"Best of {result.instances} instances in one pair of pools, at mean lengths. A plan sizes "
+        f"Best of {result.instances} replicas in one pair of pools, at mean lengths. A plan sizes "
         "each region for its own demand and adds spare replicas, so its P:D differs."
     )
 
@@ -137,7 +138,7 @@ def _ratios(result: PdRatioResult) -> Table:
         return (row.figures.prefill, row.figures.decode) == (best.prefill, best.decode)
 
     return table(
-        result.ratios,
+        sorted(result.ratios, key=lambda row: -row.figures.max_tps),
         (Head("Ratio"), lambda row: row.figures.name),
         (Head("Capacity", Form.COUNT, "tokens/s"), lambda row: row.figures.max_tps),
         (Head("Capacity", Form.NUMBER, "req/s"), lambda row: row.figures.max_rps),
@@ -164,7 +165,7 @@ def _over_time(result: PdRatioResult) -> Iterator[Section]:
     notes = tuple(f"ISL {row.isl:,.0f}, OSL {row.osl:,.0f}" for row in rows)
     kept = (float(best.prefill), float(best.prefill))
     chart = Chart(
-        "Prefill instances of the best ratio", Axis(),
+        "Prefill replicas of the best ratio", Axis(),
         Axis(unit=f"of {result.instances}", top=float(result.instances)),
         (
             Series("best in the window", times, counts, Role.RECOMMENDED, Shape.STEP, notes=notes),
@@ -219,7 +220,7 @@ def _heat(
             for name, row in zip(rows, shown, strict=True)
         ),
         title,
-        note="Darker: more prefill instances.",
+        note="Darker: more prefill replicas.",
         shades=tuple((None, *(_share(cell) for cell in row)) for row in shown),
     )
 

@@ -44,7 +44,7 @@ def _subject(result: PlaceResult) -> str:
         f"{tree.s2:,} S2 switches"
         for tree in result.topology
     )
-    return " · ".join((f"Instances of {result.counts_from}", *trees))
+    return " · ".join((f"Replicas of {result.counts_from}", *trees))
 
 
 def _fact(method: MethodFigures) -> Fact:
@@ -78,7 +78,7 @@ def _placements(methods: list[MethodFigures]) -> Table:
         (Head("Points", Form.NUMBER), lambda row: row.start.points),
         (Head("Gap", Form.SHARE), lambda row: row.start.gap),
         (Head("Time", Form.SECONDS), lambda row: row.start.seconds),
-        note="A unit is the smallest set of instances in the ratio. Split: prefill and decode in "
+        note="A unit is the smallest set of replicas in the ratio. Split: prefill and decode in "
         "different RDMA subgroups. Left over: free GPUs on partly used nodes.",
     )
 

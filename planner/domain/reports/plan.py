@@ -38,7 +38,9 @@ def report(result: PlanResult, tables: Tables) -> Report:
     """Return the report of ``plan``."""
     frame, plan, recommended = result.frame, result.plan, result.recommended
     schedule = schedule_from(recommended.timetable if recommended else None)
-    over_time, load = demand_chart(tables, frame, THE_PLAN, "plan", None)
+    over_time, load = demand_chart(
+        tables, frame, THE_PLAN, "plan", None, plan.shift.hours if plan.shift else ()
+    )
     charts = (over_time, replicas_chart(tables, frame, THE_PLAN))
     warnings = [*(plan.conflicts or ())]
     if load is not None and load.hours_short:
@@ -144,6 +146,8 @@ def _ratios(ratios: Sequence[StatedRatio]) -> Table:
     return table(
         ratios,
         (Head("Model", wide=2), lambda row: row.model),
+        (Head("Prefill on", wide=2), lambda row: row.prefill_on.removesuffix(", prefill")),
+        (Head("Decode on", wide=2), lambda row: row.decode_on.removesuffix(", decode")),
         (Head("Replicas", Form.COUNT), lambda row: row.instances),
         (Head("Prefill", Form.COUNT), lambda row: row.best.figures.prefill if row.best else None),
         (Head("Decode", Form.COUNT), lambda row: row.best.figures.decode if row.best else None),

@@ -5,7 +5,7 @@ from collections.abc import Set as AbstractSet
 from typing import Any, cast
 
 from planner.domain.formats import duration, figure
-from planner.domain.planning.figures import PlanFigures, PlanTotals
+from planner.domain.planning.figures import PlanFigures, PlanTotals, Span
 from planner.domain.planning.marginal_values import MarginalValues
 from planner.domain.planning.power_caps import CapPlan
 from planner.domain.planning.power_limits import PowerUse
@@ -117,8 +117,8 @@ def _shift(shift: ShiftFigures, unit: str) -> Section:
         shift.hours,
         (Head("Period", Form.MOMENT, wide=2), lambda row: row.period),
         (Head("Region"), lambda row: row.region),
-        (Head("Arriving", Form.NUMBER, "input tokens"), lambda row: row.arrived),
-        (Head("Planned", Form.NUMBER, "input tokens"), lambda row: row.planned),
+        (Head("Arriving", Form.NUMBER, "M input tokens"), lambda row: row.arrived / 1e6),
+        (Head("Planned", Form.NUMBER, "M input tokens"), lambda row: row.planned / 1e6),
         (Head("Electricity", Form.NUMBER, "$/kWh"), lambda row: row.usd_per_kwh),
         (Head("Carbon", Form.NUMBER, "g/kWh"), lambda row: row.g_per_kwh),
     )
@@ -237,9 +237,18 @@ def _constraints(plan: PlanFigures) -> Iterator[Section]:
         plan.binding,
         (Head("Constraint", wide=5), lambda row: row.sentence),
         (Head("Periods", Form.COUNT), lambda row: row.periods),
+        (Head("Replicas", wide=2), lambda row: _span(row.replicas)),
+        (Head("Demand", unit="input tokens/s", wide=2), lambda row: _span(row.need_tps)),
+        (Head("Capacity", unit="input tokens/s", wide=2), lambda row: _span(row.served_tps)),
+        note="Spans over the periods in which the constraint binds.",
     )
     blocks = (proof, rows) if plan.binding else (proof,)
     yield Section("Binding constraints", blocks, "Constraints", folded=True, printed=True)
+
+
+def _span(values: Span) -> str:
+    """Return the least and the most as text, such as "4 to 7"."""
+    return " to ".join(dict.fromkeys(f"{value:,.0f}" for value in values or ()))
 
 
 def _worth(worth: MarginalValues) -> Section:

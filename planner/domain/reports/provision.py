@@ -77,7 +77,7 @@ def _levels(result: ProvisionResult) -> Table:
         """Return the share of ``measure`` that a level saves over whole replicas."""
         shares = result.savings.get(item[0])
         share = getattr(shares, measure) if shares else None
-        return None if share is None else -share
+        return -share if share else None
 
     return table(
         result.levels.items(),

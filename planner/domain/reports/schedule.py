@@ -29,6 +29,11 @@ class SchedulePool:
         role = "" if self.role in WHOLE else f", {self.role}"
         return f"{self.model}, {self.region}{role}"
 
+    @property
+    def gpus(self) -> str:
+        """Return the GPUs of a replica without the role, which ``name`` has."""
+        return self.arrangement.removesuffix(f", {self.role}")
+
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
@@ -105,7 +110,7 @@ def schedule_table(schedule: Schedule, clock: str) -> Table:
         Head("Request at", Form.MOMENT, zone),
         *((Head("For the period from", Form.MOMENT, zone),) if ahead else ()),
         *((Head("All", Form.COUNT, "replicas"),) if several else ()),
-        *(Head(pool.name, Form.COUNT, pool.arrangement) for pool in schedule.pools),
+        *(Head(pool.name, Form.COUNT, pool.gpus) for pool in schedule.pools),
     )
     rows = tuple(
         (

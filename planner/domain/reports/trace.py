@@ -128,8 +128,10 @@ def _sessions(sessions: Sessions | None) -> Iterator[Section]:
         (Head("Think time, P95", Form.SECONDS), lambda row: row.think_s_p95),
         (Head("Turns with a growing prompt", Form.SHARE), lambda row: row.growing),
         (Head("Growth per turn, P50", Form.NUMBER, TOKENS), lambda row: row.growth_p50),
-        note="Sessions have two turns or more. In a simulation, a turn waits for the answer "
-        "before it, its think time and its own time.",
+        note=(
+            "Sessions have two turns or more. Each simulated turn waits for the previous answer "
+            "and its think time."
+        ),
     )
     yield Section("Sessions", (rows,))
 

@@ -85,7 +85,7 @@ def answer_of(study: Study, run: PolicyRun, base: PolicyRun) -> Answer:
     what = _action_sentence(study, requests, run.label, run.traits)
     ready = run.series.ready.sum(axis=0).mean()
     spare = study.settings.plan.spare
-    lost = loss_words(spare) if spare else "one instance"
+    lost = loss_words(spare) if spare else "one replica"
     parts = (
         Fact("Fleet", "" if run.traits.flat else f"{ready:,.1f} replicas on average"),
         Fact("Cost", _money(study, run) + cost_difference_words(run, base, usd=False)),

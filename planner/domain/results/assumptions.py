@@ -208,7 +208,7 @@ def _lengths_of_counts(whose: str, source: BinnedSource, field: str, key: str) -
     drawn = lengths.input if field == "input_tokens" else lengths.output
     value = f"mean {drawn.mean:,.0f} tokens, cv {drawn.cv:.3g}"
     if isinstance(drawn, SampledLength):
-        source_words = "counted by the source's histograms; prompts and answers are drawn apart"
+        source_words = "from the source's histograms, drawn separately for prompts and answers"
         return Assumption(whose, value, OBSERVED, source_words, key)
     if getattr(source.columns, field) is None:
         return Assumption(whose, value, ASSUMED, "given by hand: no file counts them", key)
@@ -270,13 +270,13 @@ def _serving(hardware: Hardware) -> Iterator[Assumption]:
         yield Assumption(f"Batching of {model.name}", value, ASSUMED, "scenario", "serving")
     for (m, g), link in hardware.links.items():
         what = f"KV transfer of {hardware.models[m].name} from {hardware.columns[g].label}"
-        value = f"{link.bytes_s / GIGA:,.4g} GB/s an instance"
+        value = f"{link.bytes_s / GIGA:,.4g} GB/s per replica"
         provenance = dict(hardware.provenance)[what]
         yield Assumption(what, value, provenance.kind, provenance.source, "serving.kv_transfer")
     routing = hardware.routing
     overflow = f"overflow at {routing.region_threshold:.0%}"
     value = f"by {routing.instance}, from {routing.sees}, {overflow}"
-    source = "a router that knows every instance's load and takes no time itself"
+    source = "a router that knows every replica's load and adds no latency"
     yield Assumption("Routing", value, MODELLED, source, "fleet.routing")
     for i, home in enumerate(hardware.regions):
         for j in range(i + 1, len(hardware.regions)):
@@ -376,7 +376,7 @@ def _plan(study: Study) -> Iterator[Assumption]:
         )
         yield Assumption("Spare for the loss of", value, ASSUMED, "scenario", "objective.spare")
     else:
-        value = "no instance beyond what demand asks for"
+        value = "no replica beyond what demand asks for"
         source_words = "the scenario asks for none"
         yield Assumption("Spare", value, ASSUMED, source_words, "objective.spare")
     money = [f"${plan.in_all.usd:,.6g} in all"] if math.isfinite(plan.in_all.usd) else []

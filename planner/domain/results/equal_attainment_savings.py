@@ -101,7 +101,7 @@ def oracle_words(run: PolicyRun) -> str:
 
 def _instances(run: PolicyRun) -> str:
     count = sum(pool.initial for pool in run.fleet.pools)
-    return f"{count:,} instance{'s' * (count != 1)}"
+    return f"{count:,} replica{'s' * (count != 1)}"
 
 
 def amount(value: float) -> str:
@@ -120,7 +120,7 @@ def _reasons_unequal(unequal: EqualSlo | None, base: PolicyRun) -> Iterator[str]
         f"{unequal.attainment:.1%}"
     )
     if unequal.saving is None:
-        yield "no flat fleet serves alike, to tell what that is worth"
+        yield "no static fleet has the same attainment to compare with"
     elif abs(unequal.saving) < NOTHING:
         yield "at equal service as much"
     else:

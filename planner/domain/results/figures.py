@@ -50,9 +50,9 @@ def note_of(run: PolicyRun) -> str:
     )
     above, below = _signal_text(swing, swing.out_above), _signal_text(swing, swing.in_below)
     if swing.asked_more:
-        return f"{stayed}, above {above} all the time: it only ever asked for more."
+        return f"{stayed}, above {above} all the time: it always scaled out."
     if swing.asked_fewer:
-        return f"{stayed} and never passed {above}: it never asked for more."
+        return f"{stayed} and never passed {above}: it never scaled out."
     if swing.share and swing.out_above >= 1:
         return (
             f"{stayed}, and no share passes {above}, where it would ask for more: it did not scale."

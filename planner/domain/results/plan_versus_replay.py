@@ -20,8 +20,7 @@ def plan_and_replay(runs: Sequence[PolicyRun]) -> list[str]:
         rest = summary.cost_usd - summary.after_cost_usd - planned_usd
         reasons = [
             (summary.after_cost_usd, "for work that was left when the window ended"),
-            (rest, "for starts that took longer or less than planned and instances that still "
-             "drained"),
+            (rest, "for other start times than planned, and for draining replicas"),
         ]  # fmt: skip
         parts = ", ".join(
             f"{'-' * (usd < 0)}${amount(abs(usd))} {what}"

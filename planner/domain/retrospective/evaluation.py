@@ -115,7 +115,7 @@ def _cheapest_plan(
     try:
         return plan_load(study.plan_input, load, progress), ()
     except Infeasible as problem:
-        return None, (f"Nothing would have carried all that came: {problem}",)
+        return None, (f"No fleet could have served this demand: {problem}",)
 
 
 def _replay_counts(

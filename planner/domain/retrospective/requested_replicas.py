@@ -42,6 +42,6 @@ def _place(hardware: Hardware, pool: HeldPool) -> int:
         if same and all(getattr(pool, n) in (None, getattr(replica, n)) for n in finer):
             return p
     raise ScenarioError(
-        f"The plan held {pool.model} on {pool.gpu} in {pool.region}, and the scenario has no such "
-        "pool any more. Its result cannot be replayed."
+        f"The plan held {pool.model} on {pool.gpu} in {pool.region}, and the scenario no longer "
+        "has this pool. Its result cannot be replayed."
     )

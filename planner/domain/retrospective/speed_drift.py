@@ -49,7 +49,7 @@ def speed_drifts(
                 if len(observations) > 1
                 else f"The speed of {observed.model or 'a model'} in "
                 f"{observed.region or 'a region'} was "
-                "observed, and the plan held no replicas of it that prefill and decode."
+                "observed, but the plan has no replicas that do both prefill and decode."
             )
         elif observed.at_s.size >= LEAST:
             drift = _drift(hardware.profiles[observations[0]], observed)

@@ -174,7 +174,7 @@ def gpu_figures(
     for number, plan in enumerate(plans, 1):
         replays, end_s = plan.replay.models, max(plan.replay.end_s, span_s)
         yield GpuFigures(
-            name=f"{pool.region} {pool.gpu} x{pool.gpus} {number}",
+            name=f"{pool.region} {pool.gpus} x {pool.gpu}, {number}",
             region=pool.region,
             gpu=pool.gpu,
             gpus=pool.gpus,

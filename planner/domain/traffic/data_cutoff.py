@@ -93,5 +93,5 @@ def until_words(until_s: float, end_s: float, bin_s: float) -> str:
     """Return the note on how ``traffic.until`` limits the data of a result."""
     words = f"Traffic counts as it was known at {words_of(until_s, UTC_CLOCK)} (traffic.until)."
     if end_s < until_s - bin_s:
-        words += f" The {(until_s - end_s) / 3600:,.1f} h before that were not yet told: a gap."
+        words += f" The {(until_s - end_s) / 3600:,.1f} h before that were not yet known: a gap."
     return words

@@ -257,7 +257,7 @@ class _Choice:
         goal = f"the {self.group.wanted:.1%} asked for"
         if round(self.needed - self.group.wanted, 3) <= 0:
             return goal
-        return f"{self.needed:.1%}, {goal} and what so few decisions leave unsaid,"
+        return f"{self.needed:.1%}, {goal} and the uncertainty of so few decisions,"
 
     def _level_words(self) -> str:
         if self.height.times > 1.0:
@@ -342,7 +342,7 @@ def past_of(
     """
     lead, steps, per_period = _lead(window), _steps(window, at_once), window.bins_per_period
     if series.start_s > origins[0] - 1e-6:
-        raise SeriesTooShort(f"{series.key}: nothing came before the first of its past decisions.")
+        raise SeriesTooShort(f"{series.key}: no traffic before the first of its past decisions.")
     # Cut at the first decision of the window: nothing later may influence the choice.
     known_series = series.window(series.start_s, float(window.origins_s[0]))
     model = forecaster(method, horizon_bins=per_period, lead_bins=lead)

@@ -56,7 +56,7 @@ def requests_ahead(
         except SeriesTooShort:
             mean = forecaster("last-value").fit(series).predict(bins).mean
             notes.append(
-                f"{key} is too short for {method}: what follows it is drawn at its last value."
+                f"{key} is too short for {method}: later times are drawn at its last value."
             )
         mean = mean * window.grown / cells
         expected += float(mean.sum())

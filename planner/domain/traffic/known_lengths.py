@@ -60,8 +60,8 @@ def known_lengths(traffic: Traffic, window: Window, seed: int) -> KnownLengths:
     ]
     samples = tuple(tuple(sample.lengths for sample in by_model) for by_model in used)
     notes = tuple(
-        f"No request of {model} came before the first decision: its lengths are those of all the "
-        "traffic, the window's too."
+        f"No request of {model} came before the first decision: its lengths come from all "
+        "traffic, the window included."
         for m, (model, (kept, _)) in enumerate(zip(traffic.models, by_model, strict=True))
         if kept[0].lengths is traffic.lengths[m]
     )

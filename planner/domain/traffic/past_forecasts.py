@@ -120,7 +120,7 @@ def _looked_back(series: DemandSeries, window: Window, method: str) -> LookedBac
     moments = origins(window)
     moments = moments[moments > series.start_s + window.bin_s]
     if not moments.size:
-        raise SeriesTooShort(f"{series.key}: nothing came before any moment to look back on.")
+        raise SeriesTooShort(f"{series.key}: no traffic before the past decisions.")
     lead = round((window.start_s - float(window.origins_s[0])) / window.bin_s)
     ahead = max(lead + window.bins_per_period, round(DAY_S / window.bin_s))
     steps = max(lead + window.bins_per_period, min(ahead, MOST_STEPS))

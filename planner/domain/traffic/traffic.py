@@ -47,12 +47,12 @@ SYNTHESISED = "requests synthesised from bins"
 FORECAST = "requests synthesised from the forecast"
 
 LAUNCHED = (
-    "Traffic without a trace follows the scenario, without observations. It "
-    "is drawn at random, which shows how far hours differ from their shape."
+    "Traffic without a trace follows the scenario, without observations. It is drawn at random "
+    "to show how much hours vary."
 )
 
 GROWING = (
-    "a prompt at least as long as the one before it in its session is taken to begin with that one."
+    "a prompt at least as long as the previous one of its session is assumed to begin with it."
 )
 DAY_S = 86_400.0
 READ = (*COLUMNS, "hash_ids", "cached_tokens", "session", "think_s")  # columns of stored requests
@@ -522,7 +522,7 @@ def _prefix_notes(
     counted = any(isinstance(source.trace.blocks, CachedTokens) for source in measured)
     counted |= any(source.cached_share > 0 for source in binned)
     if settings.prefix_caching and trace.blocks is None and not counted:
-        return ["Prefix caches are on and find nothing: no source has hash_ids or cached tokens."]
+        return ["Prefix caches are on but unused: no source has hash_ids or cached tokens."]
     if not counted:
         return []
     if not settings.prefix_caching:

@@ -24,10 +24,10 @@ ANY_SIZE = "no size"
 # Changes in words that follow "met" in a sentence.
 CHANGED = {
     FAULTS: "without faults",
-    START_UP: "with instances that start in no time",
+    START_UP: "with replicas that start in no time",
     FORECAST: "planned on a perfect forecast",
     ROUTING: "with every region open to every request at no distance",
-    SIZE: "with twice the instances",
+    SIZE: "with twice the replicas",
     ANY_SIZE: "by none of these",
 }
 ROOM = 4  # factor on the GPUs and limits, enough for twice the replicas

@@ -37,7 +37,7 @@ ROUNDS = 8  # most rounds of planning and replay
 TOLD = 0.0005  # smallest share of a tier for which a cause is reported
 OUTCOMES = {
     AGREED: "",
-    NEAREST: "There every tier is met, as near to its share as whole instances allowed.",
+    NEAREST: "There every tier is met, as near to its share as whole replicas allowed.",
     GAVE_UP: "There no plan that was tried meets every tier.",
     NO_PLAN: "There a tier is missed, and with the sizes that asks for no plan is feasible.",
 }
@@ -351,7 +351,7 @@ def _sentence(verified: VerifiedPlan) -> str:
         if row.attainment is not None
     )
     first, last = verified.first.summary, verified.run.summary
-    sentences = [f"Replayed on the window's requests, which no size was corrected on: {shares}."]
+    sentences = [f"Replayed on the window's requests, which did not correct the sizes: {shares}."]
     if verified.run is verified.first:
         sentences.append("The sizes are unchanged.")
     else:
@@ -367,12 +367,13 @@ def _sentence(verified: VerifiedPlan) -> str:
         row.attainment is None or row.attainment >= row.target - DAMPING for row in rows
     ):
         sentences.append(
-            f"Cheaper plans held there and not in the window: of {verified.window_tries} tried on "
+            f"Cheaper plans met the SLO there but not in the window: of {verified.window_tries} "
+            "tried on "
             "it this one was chosen, in hindsight."
         )
     elif verified.window_tries > 1:
         sentences.append(
-            f"None of {verified.window_tries} plans that held there does so in the window."
+            f"None of {verified.window_tries} plans that met the SLO there meets it in the window."
         )
     sentences += [_cause_words(row.tier, verified.causes) for row in rows if not _met_words(row)]
     return " ".join(sentence for sentence in sentences if sentence)

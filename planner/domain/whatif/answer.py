@@ -127,7 +127,7 @@ def answer_what_if(base: StoredPlan, variation: Variation, progress: Progress = 
     # The kept sizes belong to the models and columns of the run.
     if hardware.columns != before.columns or hardware.models != before.models:
         raise ScenarioError(
-            "The change adds or removes kinds of replicas, which have no size yet. Simulate it."
+            "The change adds or removes kinds of replicas, without a size. Simulate it."
         )
     settings = settings_of(scenario).plan
     settings = replace(settings, time_limit_s=min(settings.time_limit_s, base.solve_s))

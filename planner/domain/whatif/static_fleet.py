@@ -15,8 +15,8 @@ from simulation.arrays import FloatArray, IntArray
 
 SHARE = 1 - 1e-9  # factor on the needed rate: a rounding error must not add an instance
 IN_PROPORTION = (
-    "Replicas follow in proportion to the capacity of the run's static fleet. One less per pool "
-    "may be enough. Simulate to confirm."
+    "Replicas follow in proportion to the capacity of the run's static fleet. One replica less "
+    "per pool may suffice. Simulate to confirm."
 )
 
 

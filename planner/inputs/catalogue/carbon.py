@@ -79,7 +79,7 @@ def hourly(
     known_cycles = cycles()
     if name not in known_cycles:
         raise CatalogueError(
-            f"Grid {name!r} has no daily cycle here; there are {', '.join(known_cycles)}, "
+            f"Grid {name!r} has no daily cycle here. Choose from {', '.join(known_cycles)}, "
             "or give 24 values yourself."
         )
     days = np.arange(1, 366) if day is None else np.array([day])

@@ -38,7 +38,7 @@ def contradictions(known: Mapping[Key, LinearProfile]) -> dict[Key, str]:
                 f"{CONTRADICTED}: {few[0]} carries {on_many:.1f} requests/s on {many[2]} "
                 f"x {few[1]} by {_source(known[many])} and {on_few:.1f} on {few[2]} by "
                 f"{_source(known[few])} ({ISL:,.0f} input and {OSL:,.0f} output tokens), though "
-                "more GPUs cannot carry less: their engines or set-ups differ, so measure your own"
+                "more GPUs should serve more. Engines or set-ups differ: measure your own"
             )
             for key in (few, many):
                 sentences.setdefault(key, words)

@@ -93,6 +93,6 @@ def _precision(text: str, key: str) -> str:
 def _unknown(key: str, value: Any) -> CatalogueError:
     """Return the error for an unknown precision under ``key``."""
     return CatalogueError(
-        f"config.json: {key} is {value!r:.60}, which is no known precision of weights. Remove it, "
+        f"config.json: {key} is {value!r:.60}, an unknown precision of weights. Remove it, "
         "or give bits: 4 or 8."
     )

@@ -60,7 +60,7 @@ def read_price_list(data: bytes, file_name: str) -> tuple[OwnPrice, ...]:
         if len(rows) > MOST_ROWS:
             raise CatalogueError(f"{file_name} has more than {MOST_ROWS:,} prices. Split it.")
     if not rows:
-        raise CatalogueError(f"{file_name} has no price in it; its columns: {', '.join(COLUMNS)}.")
+        raise CatalogueError(f"{file_name} has no price. Its columns: {', '.join(COLUMNS)}.")
     return tuple(rows.values())
 
 
@@ -110,7 +110,7 @@ def _check_keys(keys: list[str], location: str) -> None:
     for key in keys:
         if key not in COLUMNS:
             raise CatalogueError(
-                f"{location}: {key!r} is not known; there are {', '.join(COLUMNS)}."
+                f"{location}: {key!r} is not known. Choose from {', '.join(COLUMNS)}."
             )
     missing = [name for name in NAMES if name not in keys]
     if missing:

@@ -56,9 +56,9 @@ class ModelledProfile:
         """Return where the profile's speeds come from: a computation, not a run."""
         return Provenance(
             "modelled",
-            f"operators of {self.model} at the published peaks of {self.gpu}, times the shares of "
-            f"them that measured kernels reach; served by {engine_title(ENGINE)}; no run of the "
-            "two was measured",
+            f"operators of {self.model} at the published peaks of {self.gpu}, times the share "
+            f"that measured kernels reach; served by {engine_title(ENGINE)}; this pair was not "
+            "measured",
         )
 
     @property

@@ -125,7 +125,7 @@ def model_shape(name: str, fields: Mapping[str, Any]) -> ModelShape:
     for key, value in fields.items():
         if key not in SHAPE_FIELDS:
             known = ", ".join(sorted(SHAPE_FIELDS))
-            raise CatalogueError(f"Model {name}: shape.{key} is not known; there are {known}.")
+            raise CatalogueError(f"Model {name}: shape.{key} is not known. Choose from {known}.")
         if not _is_valid(key, value):
             kind = "true or false" if key in SWITCHES else "a whole number of at least 0"
             raise CatalogueError(f"Model {name}: shape.{key} must be {kind}, not {value!r:.60}.")
@@ -160,7 +160,7 @@ def _values(
     names = [*(quantity.name for quantity in quantities), *words]
     for key in facts:
         if key not in names:
-            raise CatalogueError(f"{what}: {key} is not known; there are {', '.join(names)}.")
+            raise CatalogueError(f"{what}: {key} is not known. Choose from {', '.join(names)}.")
     values: dict[str, Any] = {}
     for quantity in quantities:
         value = facts.get(quantity.name)

@@ -83,7 +83,7 @@ def at_rate(deployment: Deployment, rate: float, known: UserFacts, *, any_engine
         if rate > max_rate:
             raise PlannerError(
                 f"rate is {rate:g} requests/s and {max_rate:.3g} is the most that go through this "
-                "deployment. Give less, or more GPUs or workers."
+                "deployment. Lower it, or add GPUs or workers."
             )
         # Two draws of requests, as for sizes.
         runs = [trial.at(rate, draw=draw) for draw in (0, 1)]

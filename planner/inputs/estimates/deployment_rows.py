@@ -148,7 +148,7 @@ def _shape(name: str, known: UserFacts) -> ModelShape:
     shape = known.models[name].shape
     if shape is None:
         raise PlannerError(
-            f"model {name} is known by its memory alone. Add it from its config.json for estimates."
+            f"model {name} is known only by its memory. Add it from its config.json for estimates."
         )
     return shape
 

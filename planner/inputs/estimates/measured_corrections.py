@@ -180,7 +180,7 @@ def corrections_from(
         for group, belief in corrections[name].doubted.items():
             sentences.append(
                 f"Measured {name.upper()} of {_name_of(rows, traits, group)} weighs {belief:.0%}: "
-                "its rows do not predict each other better than the estimate does."
+                "its rows disagree more than the estimate is off."
             )
         measured_here = [row for row, used in zip(rows, finite, strict=True) if used]
         pairs = contradictions(fit.alike[name].likeness, traits.take(finite), log_error[finite])

@@ -110,7 +110,7 @@ def _too_long(name: str, line: int, data: bytes, quoted: bool) -> IngestError:
             f"{MAX_RECORD_BYTES >> 20} MiB. Remove it or double it."
         )
     return IngestError(
-        f"{name}, line {line} is longer than {MAX_RECORD_BYTES >> 20} MiB, which no request is. "
+        f"{name}, line {line} is longer than {MAX_RECORD_BYTES >> 20} MiB, too long for a request. "
         "Check that the file is a table with one row per line."
     )
 

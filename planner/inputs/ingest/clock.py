@@ -26,7 +26,7 @@ from planner.inputs.ingest.names import DECLARED
 from planner.inputs.ingest.report import RELATIVE, UTC, moment_text
 from simulation.arrays import BoolArray, FloatArray, IntArray
 
-NAIVE = "Times have no offset; taken as UTC."
+NAIVE = "Times have no offset and are read as UTC."
 MISSING = "time missing"
 UNREADABLE = "time not understood"
 NO_OFFSET = "time without an offset in a file with offsets"
@@ -218,7 +218,7 @@ def _local(clock: Clock, zone: str) -> Clock:
     """Return the clock of calendar times, in ``zone`` unless they carry offsets."""
     if clock.aware:
         return clock
-    note = f"Times have no offset; taken as local time of {zone}." if zone else NAIVE
+    note = f"Times have no offset and are read as local time of {zone}." if zone else NAIVE
     return replace(clock, note=note, zone=zone, certain=bool(zone))
 
 
@@ -295,15 +295,15 @@ def _numeric_clock(column: str, numbers: FloatArray, unit: str | None) -> Clock:
     typical = float(np.median(numbers))
     low, high = _EXCEL_DAYS
     if unit is None and low <= numbers.min() <= numbers.max() < high and (numbers % 1).any():
-        note = f"{column} holds days as spreadsheets count them; taken as UTC."
+        note = f"{column} holds spreadsheet days, read as UTC."
         return Clock((column,), ("d",), aware=False, kind=UTC, note=note, form=EXCEL, certain=False)
     if unit is None:
         unit = next((name for name, least in _EPOCHS if typical >= least), "s")
     is_epoch = typical * UNITS_NS[unit] / 1e9 >= _EPOCH_S
     if is_epoch:
-        note = "" if stated else f"{column} holds epoch times, taken to be in {unit}."
+        note = "" if stated else f"{column} holds epoch times, read as {unit}."
     else:
-        note = _relative_note(column) if stated else _relative_note(f"{column}, taken to be in s,")
+        note = _relative_note(column) if stated else _relative_note(f"{column}, read as s,")
     kind = UTC if is_epoch else RELATIVE
     return Clock((column,), (unit,), aware=False, kind=kind, note=note, certain=is_epoch)
 

@@ -416,7 +416,7 @@ class _Reader:
         return tuple(notes)
 
 
-UNANSWERED = "No request has an answer: they count as load of their prompts alone, like embeddings."
+UNANSWERED = "No request has output tokens, so only prompts count, as for embeddings."
 _KEYS = ("series", *LABELS)
 _COUNTER = ("source", *_KEYS, "counter")  # columns that tell counters apart
 _TABLE = ("line", "ns", *_COUNTER, *AMOUNTS)

@@ -99,7 +99,7 @@ def bin_width(number: IntArray, ns: IntArray, name: str, bin_s: float | None) ->
     steps = steps[(np.diff(number[order]) == 0) & (steps > 0)]
     if not steps.size:
         raise IngestError(
-            f"{name}: the bin width cannot be told from one time per series. Give it as bin_s, in "
+            f"{name}: one time per series does not show the bin width. Give it as bin_s, in "
             "seconds."
         )
     values, counts = np.unique(steps, return_counts=True)

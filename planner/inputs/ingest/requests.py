@@ -556,9 +556,9 @@ def clock_notes(when: clock.Clock, offsets: Sequence[str] | set[str]) -> list[st
     notes = [when.note] if when.note else []
     if len(offsets) > 1:
         notes.append(
-            f"Times carry {len(offsets)} different offsets ({', '.join(sorted(offsets)[:5])}); "
+            f"Times have {len(offsets)} different offsets ({', '.join(sorted(offsets)[:5])}); "
             "all were converted to UTC."
         )
     elif offsets and "+00:00" not in offsets:
-        notes.append(f"Times carry the offset {min(offsets)}; converted to UTC.")
+        notes.append(f"Times have the offset {min(offsets)}; converted to UTC.")
     return notes

@@ -48,7 +48,7 @@ def check_regular(path: Path | str, name: str = "") -> int:
             raise IngestError(f"{name} is a folder. Name one file in it.")
         if not stat.S_ISREG(status.st_mode):
             raise IngestError(
-                f"{name} is a pipe, a socket or a device, which has no end. Save its output as "
+                f"{name} is a pipe, a socket or a device, which never ends. Save its output as "
                 "a file first."
             )
         Path(path).open("rb").close()
@@ -104,7 +104,7 @@ class Expansion:
         if self._bytes > self._credible:
             raise IngestError(
                 f"{self._name} expands more than {CREDIBLE_RATIO} times, to over "
-                f"{self._credible / GB:.1f} GB, which no trace does. Give it unpacked, or as "
+                f"{self._credible / GB:.1f} GB, more than any trace. Give it unpacked, or as "
                 "CSV, if it is one."
             )
 

@@ -84,8 +84,8 @@ def refusals_of_libraries(name: str) -> Iterator[None]:
         logger.warning("%s: %s", name, error, exc_info=error)
         cause = str(error).split("\n", 1)[0].strip().rstrip(".")[:200]
         raise IngestError(
-            f"{name} holds something that cannot be read ({cause}). Write it again with numbers, "
-            "words and times alone."
+            f"{name} has a part that cannot be read ({cause}). Save it with only numbers, text "
+            "and times."
         ) from None
 
 

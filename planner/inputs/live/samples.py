@@ -222,7 +222,7 @@ def _check_histogram(histogram: Mapping[str, float] | None, location: str) -> No
         if not bound > 0 or not 0 <= count <= LARGEST:
             raise SourceError(
                 f"{location}: {upper_bound}: {count} is no bucket. Give upper bounds above 0 (or "
-                "+Inf) and how many were in each bucket alone."
+                "+Inf) and the count of each bucket, not cumulative."
             )
 
 

@@ -132,6 +132,6 @@ def _fault_words(fault: Any) -> str:
     if fault["type"] == "string_pattern_mismatch" and fault["ctx"]["pattern"] == NAMED:
         return (
             "name an environment variable that begins with HEADROOM_SOURCE_, such as "
-            "HEADROOM_SOURCE_TOKEN; the secret itself is never kept."
+            "HEADROOM_SOURCE_TOKEN; the secret itself is never stored."
         )
     return f"{str(fault['msg'])[:160].removesuffix('.').lower()}."

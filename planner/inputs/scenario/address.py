@@ -47,7 +47,7 @@ def place_of(entries: Sequence[Any], step: str, address: str) -> int:
     if step.isdecimal() and int(step) < len(entries):
         return int(step)
     raise ScenarioError(
-        f"{address}: there is no {step!r}; there are {', '.join(names[:20]) or 'none'}."
+        f"{address}: there is no {step!r}. Choose from {', '.join(names[:20]) or 'none'}."
     )
 
 

@@ -80,7 +80,7 @@ def fault_problems(scenario: Scenario) -> list[tuple[Path, str]]:
     for i, fault in enumerate(scenario.faults):
         for field in ("at_s", "from_s"):
             if window_s is not None and getattr(fault, field, 0.0) >= window_s:
-                words = f"the window is over by then (horizon.duration_s: {window_s:g}). Move it"
+                words = f"the window ends before (horizon.duration_s: {window_s:g}). Move it"
                 problems.append((("faults", i, field), words))
         for field, names in have.items():
             value = getattr(fault, field, None)

@@ -62,8 +62,8 @@ def in_words(named: Sequence[str], start_s: float, end_s: float) -> str:
     ]
     if not days:
         return (
-            f"Holidays ({', '.join(named)}): none came in this traffic, so nothing is known of "
-            "such days and they are forecast as any other."
+            f"Holidays ({', '.join(named)}): this traffic has none, so they are forecast like "
+            "other days."
         )
     shown = ", ".join(f"{day:%Y-%m-%d} {holiday}".strip() for day, holiday in days[-SHOWN:])
     more = f" and {len(days) - SHOWN} before" if len(days) > SHOWN else ""

@@ -39,7 +39,7 @@ def links_of(
         links[m, g], source = link_of(models[m], gpu, tp, section, transfers[m])
         shared = transfers[m].shared_gb_s
         between = "" if shared is None else f", {shared:g} GB/s between all"
-        rate = f"{links[m, g].bytes_s / GIGA:g} GB/s an instance"
+        rate = f"{links[m, g].bytes_s / GIGA:g} GB/s per replica"
         fact = Provenance("assumed", f"{rate}{between}: {source}")
         facts.append((f"KV transfer of {models[m].name} from {columns[g].label}", fact))
     return links

@@ -36,7 +36,7 @@ def plan_problems(scenario: Scenario) -> Iterator[tuple[Path, str]]:
                 "Leave it out",
             )
     if objective.utility_usd is not None and not any(tier.utility > 0 for tier in scenario.tiers):
-        problem = "no tier has a utility above 0. Give one with it"
+        problem = "no tier has a utility above 0. Give a tier one"
         yield ("objective", "utility_usd"), problem
     if objective.limited is None and (priorities.models or priorities.tiers):
         yield (

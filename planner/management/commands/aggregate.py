@@ -65,7 +65,7 @@ class Command(HeadroomCommand):
     def words(self, answer: dict[str, Any]) -> str:
         return (
             f"{answer['requests']:,} requests of {answer['rows']:,} rows in {answer['bins']:,} "
-            f"rows of demand by {answer['bin_s']} s: {answer['demand']} (bin/manage ingest takes "
-            f"it), lengths: {answer['lengths']}.\n"
+            f"rows of demand by {answer['bin_s']} s: {answer['demand']} (for bin/manage ingest), "
+            f"lengths: {answer['lengths']}.\n"
             f"{answer['left_out']:,} rows are ignored: no time, or invalid tokens."
         )

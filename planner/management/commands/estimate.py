@@ -57,7 +57,7 @@ class Command(HeadroomCommand):
             "--acceptance", type=float, help="share of the draft tokens that is accepted"
         )
         engine.add_argument(
-            "--max-num-seqs", type=float, help="sequences that a rank decodes at once, at most"
+            "--max-num-seqs", type=float, help="most sequences in a decode batch of a rank"
         )
         engine.add_argument(
             "--chunk-tokens", type=float, help="prompt tokens of an iteration. Default: 8192"
@@ -156,7 +156,7 @@ def rate_lines(at_rate: RateAnswer | None) -> list[str]:
     return [
         f"at {at_rate.rate_rps:g} requests/s, of at most {at_rate.most_rps:.3g}: "
         f"{at_rate.in_flight:.3g} in flight, 99 of 100 within TTFT {at_rate.ttft_p99_ms:.0f} ms"
-        f"{tbt} ({at_rate.by}); as many in flight all the time: TTFT "
+        f"{tbt} ({at_rate.by}); constant requests in flight: TTFT "
         f"{at_rate.closed_loop_ttft_ms:.0f} ms, TBT {at_rate.closed_loop_tbt_ms:.1f} ms"
     ]
 
@@ -176,7 +176,7 @@ def own_lines(answer: EstimateAnswer) -> list[str]:
     lines.append(
         f"to measure next: {further.concurrency} requests in flight. Error at loads from "
         f"1 to 256 in flight: then {ttft_after:.0%} in TTFT and {tbt_after:.0%} in "
-        f"TBT, now {ttft:.0%} and {tbt:.0%} (figures above: this load alone)"
+        f"TBT, now {ttft:.0%} and {tbt:.0%} (figures above: only this load)"
     )
     return [*lines, *(f"  {command}" for command in further.commands)]
 

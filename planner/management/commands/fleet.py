@@ -31,7 +31,7 @@ class Command(HeadroomCommand):
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("files", nargs="+", help="files that belong together; - for stdin")
+        parser.add_argument("files", nargs="+", help="files of one deployment; - for stdin")
         parser.add_argument("--scenario", help="scenario to write fleet.today into: name or id")
         parser.add_argument("--out", help="write the scenario to this file instead of storing it")
         parser.add_argument("--model", default="", help="model, if a file does not state it")

@@ -36,7 +36,7 @@ class Command(ReportCommand):
             for name in ("bin_s", "horizon_s", "backtest"):
                 if options[name]:
                     raise PlannerError(
-                        f"{flag_of(name)} is for a trace; a scenario says it in traffic.bin_s and "
+                        f"{flag_of(name)} is only for a trace. A scenario has traffic.bin_s and "
                         "horizon."
                     )
             document, name = load_scenario(source, self.progress)

@@ -49,7 +49,7 @@ class Command(HeadroomCommand):
         now = timezone.now()
         exclusive = [options["none"], options["run"] is not None, options["again"] is not None]
         if sum(exclusive) > 1:
-            raise NotReady("in-force: give the number of a run, --again or --none, one of them.")
+            raise NotReady("in-force: give one of a run's number, --again and --none.")
         if options["history"]:
             return {"plans": [_plan_line(plan) for plan in activated_plans(options["scenario"])]}
         if options["again"] is not None:

@@ -48,7 +48,7 @@ class Command(HeadroomCommand):
         actions = parser.add_subparsers(
             dest="action", required=True, title="actions", prog=f"{COMMAND} profiles"
         )
-        listing = self._action(actions, "list", "built-in profiles and those kept here")
+        listing = self._action(actions, "list", "built-in and stored profiles")
         listing.add_argument("--search", default="", help="parts of model, GPU, kind or name")
         show = self._action(actions, "show", "one profile with its errors")
         show.add_argument("name", help="name of the profile")
@@ -76,7 +76,7 @@ class Command(HeadroomCommand):
             take.add_argument(limit, type=int, help=text)
 
         keep = self._action(
-            actions, "keep", "keep measured rows, which then move estimates and sizes"
+            actions, "keep", "store measured rows, which correct estimates and sizes"
         )
         keep.add_argument("file", type=Path, help="measured rows")
         keep.add_argument(
@@ -102,7 +102,7 @@ class Command(HeadroomCommand):
         )  # fmt: skip
         keep.add_argument("--source", default="", help="source of the measurement")
 
-        undo = self._action(actions, "remove", "remove kept rows, which undoes their effect")
+        undo = self._action(actions, "remove", "remove stored rows and their effect")
         undo.add_argument("calibration", type=int, help="number that keep printed")
 
     def add_output(self, parser: ArgumentParser) -> None:

@@ -85,7 +85,7 @@ class Command(HeadroomCommand):
         if "firings" in answer:
             lines += table_lines(answer["firings"], FIRINGS) or ["Nothing was due."]
         if "outcomes" in answer:
-            lines += table_lines(answer["outcomes"], OUTCOMES) or ["No plan's time is over yet."]
+            lines += table_lines(answer["outcomes"], OUTCOMES) or ["No plan has ended yet."]
         return "\n".join(lines)
 
     def _carried_out(self, fired: list[Firing], now: datetime) -> list[Firing]:

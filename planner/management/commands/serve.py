@@ -46,8 +46,10 @@ class Command(HelpedCommand):
         parser.add_argument(
             "--check",
             action="store_true",
-            help="start on a free port, check pages, workers and the plan of the demo, then stop; "
-            "with --no-demo without the plan",
+            help=(
+                "check pages, workers and the demo's plan on a free port, then stop (--no-demo: "
+                "without the plan)"
+            ),
         )
 
     def handle(self, *_: Any, **options: Any) -> None:

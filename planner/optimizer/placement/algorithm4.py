@@ -169,10 +169,7 @@ def _add_to_groups(
                     break
             rows += unit_rows
             if not unit_rows:
-                reason = (
-                    f"none of its groups has room for another {service.roles[r].name} instance "
-                    "beside it"
-                )
+                reason = f"none of its groups has room for another {service.roles[r].name} replica"
                 gaps.append(Unplaced(s, shape, count - done, reason))
                 break
     return rows, gaps
@@ -190,7 +187,7 @@ def no_room_reason(
         for alternative in service.alternatives
     ):
         return (
-            "enough GPUs are free, but no one subgroup has room for all instances of a unit"
+            "enough GPUs are free, but no one subgroup has room for all replicas of a unit"
             if len(service.roles) > 1
             else "enough GPUs are free, but spread over nodes with too few each"
         )

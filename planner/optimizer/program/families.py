@@ -15,10 +15,10 @@ from planner.optimizer.figures import global_need_tps, local_need_tps
 from planner.optimizer.formatting import (
     cap_words,
     in_region,
-    instance_words,
     on_gpu,
     percent,
     redundancy_words,
+    replica_words,
     tokens_words,
 )
 from planner.optimizer.objective import BUDGET, CARBON, CHURN, POWER
@@ -350,7 +350,7 @@ def _joint_words(window: PlanningProblem, within: str, row: int) -> str:
 
 def _home_words(window: PlanningProblem, within: str, rho: FloatArray, row: int) -> str:
     where = in_region(window, *divmod(row, len(window.regions)))
-    return f"{tokens_words(rho[row])} from {where}, served there or where it may be sent{within}"
+    return f"{tokens_words(rho[row])} from {where}, served there or in an allowed region{within}"
 
 
 def _bound_words(
@@ -362,7 +362,7 @@ def _bound_words(
         draft.problem.first,
         int(draft.model[cell]), int(draft.region[cell]), int(draft.column[cell]),
     )  # fmt: skip
-    return f"{least_or_most} {instance_words(int(limit[cell]))} of {where}{within}"
+    return f"{least_or_most} {replica_words(int(limit[cell]))} of {where}{within}"
 
 
 def _power_words(window: PlanningProblem, limits: IntArray, within: str, row: int) -> str:

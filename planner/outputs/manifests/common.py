@@ -182,8 +182,8 @@ def _cycle(plan: Plan) -> str:
     largest_note = " (the largest count, if several of its days coincide)" if long > cycle else ""
     rest = cycle - long
     smallest_note = (
-        f" It does not cover {duration(rest.total_seconds())} of each {every}. There, its lowest "
-        "count applies, which was not checked."
+        f"It does not cover {duration(rest.total_seconds())} of each {every}. There, its lowest "
+        "count applies (not simulated)."
         if rest > timedelta(0)
         else ""
     )

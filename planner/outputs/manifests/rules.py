@@ -30,7 +30,7 @@ LOOK_S = 15  # interval of load checks in the simulation
 RATE_S = 60  # window of rates: four scrapes of 15 s
 
 TOKENS = (
-    "scales on KV tokens in flight, which no serving engine has as a metric. Export a policy on "
+    "scales on KV tokens in flight, which no serving engine exports. Export a policy on "
     "queue, concurrency or memory"
 )
 

@@ -58,7 +58,8 @@ class ShownSection:
 
 def sections_shown(report: Report, *, live: bool) -> tuple[ShownSection, ...]:
     """Return the sections for templates; with ``live``, the page's script draws the charts."""
-    return _shown(report.sections, report.clock, live)
+    sections = sorted(report.sections, key=lambda section: section.folded)
+    return _shown(sections, report.clock, live)
 
 
 def _shown(sections: Sequence[Section], clock: str, live: bool) -> tuple[ShownSection, ...]:

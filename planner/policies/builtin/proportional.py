@@ -19,11 +19,11 @@ LINES: dict[SignalName, tuple[str, str]] = {
     "prefill-sm": ("prefill SM activity", "Share of time in which their SMs compute."),
     "decode-gpu": (
         "decode GPU use",
-        "Share of time in which decode replicas run; hardly depends on load.",
+        "Share of time in which decode replicas run. It hardly depends on load.",
     ),
     "decode-sm": (
         "decode SM activity",
-        "Share of time in which their SMs compute; equals decode TPS here.",
+        "Share of time in which SMs compute. Here it follows decode TPS.",
     ),
 }
 

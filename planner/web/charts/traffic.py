@@ -206,4 +206,4 @@ def _amount(day: Json, unit: str) -> float | None:
 
 
 def _rank_words(rank: int | None, of: int) -> str:
-    return "too little is known to rank it" if rank is None else f"rank {rank} of {of}"
+    return "too few data to rank it" if rank is None else f"rank {rank} of {of}"

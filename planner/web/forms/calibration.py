@@ -104,7 +104,7 @@ class MeasurementsForm(DressedForm):
         max_length=500,
         required=False,
         widget=forms.TextInput(attrs={"placeholder": "cluster, engine and its version, date"}),
-        help_text="Shown wherever a result rests on it; left empty, the file's name.",
+        help_text="Shown with results that use it. Default: the file's name.",
     )
 
     def reading(self) -> CalibrationOptions:
@@ -140,7 +140,7 @@ class FitForm(_RowsForm):
     tp = forms.IntegerField(label="GPUs per replica", min_value=1, max_value=1024)
     precision = forms.ChoiceField(label="Precision", choices=[(p, p) for p in BYTES])
     max_batch = _limit("Sequences in a batch", "Left empty: 256, or the largest batch of a table.")
-    max_batch_tokens = _limit("Tokens of an iteration", "The chunked prefill budget; else 2,048.")
+    max_batch_tokens = _limit("Tokens of an iteration", "Chunked prefill budget. Default: 2,048.")
     kv_capacity_tokens = _limit("KV cache, tokens", "Default: 90% of the memory minus the weights.")
     kernels = _kernels()
 
@@ -173,8 +173,8 @@ class ComputedForm(forms.Form):
     precision = forms.ChoiceField(label="Weights", choices=[(p, p) for p in BYTES])
     kv_precision = forms.ChoiceField(label="KV cache", choices=[("bf16", "bf16"), ("fp8", "fp8")])
     max_batch = _limit("Sequences in a batch", "Left empty: 256.")
-    max_batch_tokens = _limit("Tokens of an iteration", "The chunked prefill budget; else 2,048.")
-    kv_capacity_tokens = _limit("KV cache, tokens", "Left empty: what the memory leaves.")
+    max_batch_tokens = _limit("Tokens of an iteration", "Chunked prefill budget. Default: 2,048.")
+    kv_capacity_tokens = _limit("KV cache, tokens", "Default: as memory allows.")
 
     def __init__(self, *args: Any, kernels: list[tuple[str, str]], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

@@ -22,7 +22,10 @@ TITLES = {
     "profiles": ("Deployments", "Built-in profiles, and those this scenario gives in full."),
     "regions": ("Regions and their GPUs", "One row per region and GPU type."),
     "tiers": ("Service tiers", "Limits that the given percentile of requests must keep."),
-    "sources": ("Traffic", "What arrives, and where it goes; shares as “east 60 %, west 40 %”."),
+    "sources": (
+        "Traffic",
+        ("Traces by model and region, with shares such as “east 60 %, west 40 %”."),
+    ),
     "today": ("Today's fleet", "Current replicas. They are the baseline of savings."),
     "test_days": (
         "Test days",

@@ -152,53 +152,54 @@ SCALARS: dict[str, Scalar] = {
     "start": Scalar("horizon.start", "Begins (UTC)"),
     "duration_h": Scalar("horizon.duration_s", "Lasts, hours", HOUR),
     "period_min": Scalar("horizon.period_s", "Decide every, min", MINUTE, "60"),
-    "lead_min": Scalar("horizon.lead_s", "Ahead by, min", MINUTE),
+    "lead_min": Scalar("horizon.lead_s", "Lead time, min", MINUTE),
     "bin_s": Scalar("traffic.bin_s", "Demand bins, s", 1),
-    "max_replayed": Scalar("traffic.max_replayed", "Requests to replay, at most", 1),
-    "growth_factor": Scalar("traffic.growth.factor", "Ahead: times the forecast", empty="1"),
+    "max_replayed": Scalar("traffic.max_replayed", "Most requests to replay", 1),
+    "growth_factor": Scalar("traffic.growth.factor", "Growth factor", empty="1"),
     "growth_percent": Scalar(
-        "traffic.growth.per_month", "Ahead: more each month, %", PERCENT, empty="0"
+        "traffic.growth.per_month", "Monthly growth, %", PERCENT, empty="0"
     ),
     "price_list": Scalar("price_list", "Price list", empty="none: built-in prices"),
     "seed": Scalar("seed", "Seed"),
-    "startup_min": Scalar("fleet.startup_s", "A replica starts in, minutes", MINUTE),
-    "minimum": Scalar("fleet.minimum", "At least, per model and region"),
+    "startup_min": Scalar("fleet.startup_s", "Cold start, minutes", MINUTE),
+    "minimum": Scalar("fleet.minimum", "Minimum replicas per model and region"),
     "method": Scalar("forecast.method", "Method"),
     "quantile": Scalar(
-        "forecast.quantile", "Plan for the quantile", empty="chosen on the days before"
+        "forecast.quantile", "Forecast percentile, as a fraction", empty="chosen on the days before"
     ),
     "holidays": Scalar("forecast.holidays", "Holidays"),
-    "epsilon": Scalar("objective.epsilon", "Served in its own region"),
+    "epsilon": Scalar("objective.epsilon", "Share served in its own region"),
     "solver": Scalar("objective.solver", "Solver"),
     "time_limit_s": Scalar("objective.time_limit_s", "Solver's time, seconds"),
-    "baseline": Scalar("objective.baseline", "Savings are against"),
+    "baseline": Scalar("objective.baseline", "Baseline of savings"),
     "minimise": Scalar("objective.minimise", "Minimise", folded=True),
     "periods": Scalar("objective.periods", "Periods", folded=True),
-    "gap": Scalar("objective.gap", "Gap that is good enough", folded=True),
+    "gap": Scalar("objective.gap", "Accepted gap to the optimum", folded=True),
     "limited": Scalar(
-        "objective.limited", "Where not all can be served", empty="no plan", folded=True
+        "objective.limited", "If demand exceeds capacity", empty="no plan", folded=True
     ),
     "utility_usd": Scalar(
-        "objective.utility_usd", "Worth of a unit of utility, $", empty="not used", folded=True
+        "objective.utility_usd", "Value of a unit of utility, $", empty="not used", folded=True
     ),
     "usd_per_hour": Scalar(
-        "objective.limits.usd_per_hour", "At most, $ per hour", empty=NONE, folded=True
+        "objective.limits.usd_per_hour", "Cost limit, $ per hour", empty=NONE, folded=True
     ),
     "carbon_kg_per_hour": Scalar(
-        "objective.limits.carbon_kg_per_hour", "At most, kg CO₂ per hour", empty=NONE, folded=True
+        "objective.limits.carbon_kg_per_hour", "Carbon limit, kg CO₂ per hour", empty=NONE,
+        folded=True,
     ),
     "changes_per_period": Scalar(
-        "objective.limits.changes_per_period", "Starts and stops per period", empty=NONE,
+        "objective.limits.changes_per_period", "Limit on starts and stops per period", empty=NONE,
         folded=True,
     ),
     "lend_share": Scalar(
-        "objective.lend_share", "Lending earns, share of the price", empty="none", folded=True
+        "objective.lend_share", "Income from lent GPUs, share of price", empty="none", folded=True
     ),
-    "limit_usd": Scalar("objective.limits.usd", "At most, $ in all", empty=NONE, folded=True),
+    "limit_usd": Scalar("objective.limits.usd", "Cost limit, $", empty=NONE, folded=True),
     "limit_carbon_kg": Scalar(
-        "objective.limits.carbon_kg", "At most, kg CO₂ in all", empty=NONE, folded=True
+        "objective.limits.carbon_kg", "Carbon limit, kg CO₂", empty=NONE, folded=True
     ),
     "limit_changes": Scalar(
-        "objective.limits.changes", "Starts and stops in all", empty=NONE, folded=True
+        "objective.limits.changes", "Limit on starts and stops", empty=NONE, folded=True
     ),
 }  # fmt: skip

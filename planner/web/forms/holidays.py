@@ -30,7 +30,7 @@ class HolidaysField(forms.Field):
         named = [part.strip() for part in str(value or "").replace("\n", ",").split(",")]
         named_days = list(dict.fromkeys(_checked(part) for part in named if part))
         if len(named_days) > MOST:
-            raise forms.ValidationError(f"Give at most {MOST}; a country is one.")
+            raise forms.ValidationError(f"Give at most {MOST}. A country counts as one.")
         return named_days or None
 
     def prepare_value(self, value: Any) -> Any:

@@ -25,7 +25,7 @@ class RulesForm(DressedForm):
         help_text="Above it, an admin must approve. Empty: no budget.",
     )
     required = forms.BooleanField(
-        label="Plans take effect by proposals alone",
+        label="Plans take effect only through proposals",
         required=False,
         help_text="Default: an approver may also activate a run directly.",
     )

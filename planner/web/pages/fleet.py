@@ -81,11 +81,16 @@ def came_of(outcome: Outcome) -> str:
     return f"short for {figure(short)} h" if short else "held"
 
 
-def _facts(plan: ActivePlan, now: datetime) -> Iterator[Fact]:
-    """Yield the current replicas and their next change."""
+def replicas_now(plan: ActivePlan, now: datetime) -> int | None:
+    """Return the replicas that a plan states for now; None outside its window."""
     counts = [pool.replicas for pool in desired(plan, now)]
     known = [count for count in counts if count is not None]
-    yield Fact("Replicas now", sum(known) if known else None, note=plan.label or plan.policy)
+    return sum(known) if known else None
+
+
+def _facts(plan: ActivePlan, now: datetime) -> Iterator[Fact]:
+    """Yield the current replicas and their next change."""
+    yield Fact("Replicas now", replicas_now(plan, now), note=plan.label or plan.policy)
     change = next_change(plan, now)
     if change is not None:
         date, _, clock = when(change.at).partition(", ")

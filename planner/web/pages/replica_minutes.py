@@ -69,7 +69,7 @@ CHARTS = (
     ),
     MinuteChart(
         "tokens", "Tokens per second", Axis("tokens/s", "tokens/s"),
-        "Prompt tokens computed and tokens given out.",
+        "Prompt tokens computed, and output tokens.",
         (total("input_tps", "In"), total("output_tps", "Out")),
     ),
     MinuteChart(

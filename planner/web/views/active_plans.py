@@ -23,7 +23,7 @@ from planner.services.access import may_approve
 from planner.services.active_plans import plan_restore
 from planner.services.scenarios import plan_branch
 from planner.web.errors import planners_only
-from planner.web.pages.fleet import came_of, fleet_plan
+from planner.web.pages.fleet import came_of, fleet_plan, replicas_now
 from planner.web.pages.run_comparison import setting_line
 from planner.web.paging import paged
 from planner.web.request import Request
@@ -40,12 +40,13 @@ def listing(request: Request) -> HttpResponse:
     """List all plans, or those of a ``scenario``, and compare the plans ``from`` and ``to``."""
     scenario = request.GET.get("scenario", "")
     outcomes = Prefetch("outcomes", Outcome.objects.defer("figures"))
-    rows = activated_plans(scenario).defer("pools").prefetch_related(outcomes)
+    plans = activated_plans(scenario).defer("pools").prefetch_related(outcomes)
     old, new = (_named(request.GET.get(name, "")) for name in ("from", "to"))
     difference = plans_between(old, new) if old and new and old != new else None
-    page = paged(request, rows)
+    page, now = paged(request, plans), timezone.now()
     context = {
         "page": page,
+        "rows": [(plan, None if plan.until else replicas_now(plan, now)) for plan in page],
         "several": page.paginator.count > 1,
         "reasons": any(plan.why for plan in page),
         "outcomes": any(plan.outcomes.all() for plan in page),

@@ -198,7 +198,7 @@ class EstimateForm(forms.Form):
     equal_lengths = forms.ChoiceField(
         label="All of one length",
         required=False,
-        help_text="Else as benchmarks have it.",
+        help_text="Default: as in benchmarks.",
         choices=[("", "default"), ("yes", "yes"), ("no", "no")],
     )
     draft_tokens = _optional_number(

@@ -46,7 +46,7 @@ def change(request: Request, pk: int) -> HttpResponse:
     channel = notifications.channel_get(request.user, pk)
     if "remove" in request.POST:
         notifications.channel_remove(user=request.user, channel=channel)
-        messages.success(request, f"{channel.address} is no longer told.")
+        messages.success(request, f"{channel.address} gets no more notifications.")
     else:
         notifications.channel_test(channel=channel)
         messages.success(request, f"A test is on its way to {channel.address}.")

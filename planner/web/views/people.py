@@ -166,7 +166,7 @@ class InviteForm(DressedForm):
     existing = forms.BooleanField(
         label="Has an account already",
         required=False,
-        help_text="In another workspace of this installation; no password is chosen then.",
+        help_text="For a person of another workspace here. Their password stays.",
     )
 
     def chosen(self) -> dict[str, str]:

@@ -147,7 +147,7 @@ def act(request: Request, pk: int) -> HttpResponse:
     }
     action = request.POST.get("action", "")
     if action not in actions:
-        raise PlannerError(f"action: there is no {action!r}; there are {', '.join(actions)}.")
+        raise PlannerError(f"action: there is no {action!r}. Choose from {', '.join(actions)}.")
     apply, words = actions[action]
     apply()
     proposal_after = proposal_get(pk)

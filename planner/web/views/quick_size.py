@@ -82,7 +82,7 @@ class QuickSizeForm(DressedForm):
             values["users"] = None  # the form begins with users; a rate replaces them
         given = [name for name in ("users", "rps") if values.get(name) is not None]
         if len(given) != 1 and not self.errors:
-            self.add_error("users", "Give users at once or requests/s, one of them.")
+            self.add_error("users", "Give either users or requests/s.")
         return values
 
     def question(self) -> SizeQuestion:

@@ -17,7 +17,6 @@ from planner.domain.formats import zone_name
 from planner.errors import PlannerError
 from planner.models import Scenario, Schedule, User
 from planner.policies.registry import POLICIES
-from planner.selectors.active_plans import active_plans
 from planner.selectors.scenarios import scenarios_list
 from planner.selectors.schedules import (
     firings_list,
@@ -63,7 +62,6 @@ def listing(request: Request) -> HttpResponse:
         "page": paged(request, schedules_list()),
         "outcomes": outcomes,
         "weeks_figure": weeks_figure(outcomes),
-        "plans_in_force": active_plans(),
     }
     return render(request, "web/schedules.html", context)
 

@@ -233,7 +233,7 @@ class PrometheusForm(SourceForm):
     url = forms.CharField(
         label="Address",
         max_length=300,
-        help_text="Of the server, without /api/v1; on the operator's list, HEADROOM_SOURCES.",
+        help_text="URL of the server, without /api/v1. It must be in HEADROOM_SOURCES.",
         widget=forms.TextInput(attrs={"placeholder": "https://prometheus.example:9090"}),
     )
     engine = forms.ChoiceField(label="Engine", choices=ENGINES, required=False)
@@ -245,7 +245,8 @@ class PrometheusForm(SourceForm):
     tier = _text("Tier of all")
     tier_label = _text("Label of the tier")
     token_env = _text(
-        "Variable of the bearer token", "Its name begins with HEADROOM_SOURCE_; never the token."
+        "Variable of the bearer token",
+        ("Name of a variable that begins with HEADROOM_SOURCE_. Never the token itself."),
     )
     user_env = _text("Variable of the user name", "For basic authentication.")
     password_env = _text("Variable of the password")
@@ -281,7 +282,7 @@ class FolderForm(FilesForm):
     path = forms.CharField(
         label="Folder",
         max_length=500,
-        help_text="On the machine of the workers; in one of HEADROOM_SOURCE_FOLDERS.",
+        help_text="A folder on the workers' machine, within HEADROOM_SOURCE_FOLDERS.",
     )
     first = ("name", "path", "format", "bin_s")
 
@@ -291,15 +292,17 @@ class BucketForm(FilesForm):
     url = forms.CharField(
         label="Address",
         max_length=300,
-        help_text="Of the S3-compatible server, without the bucket; on the operator's list, "
-        "HEADROOM_SOURCES.",
+        help_text=(
+            "URL of the S3-compatible server, without the bucket. It must be in HEADROOM_SOURCES."
+        ),
         widget=forms.TextInput(attrs={"placeholder": "https://s3.eu-central-1.amazonaws.com"}),
     )
     bucket = forms.CharField(label="Bucket", max_length=63)
     prefix = _text("Prefix", "The folder in it. Default: the whole bucket.")  # type: ignore[assignment]  # fields are no attributes: Form.prefix stays
     signing_region = _text("Region of the bucket", "As its server calls it; us-east-1.")
     access_key_env = _text(
-        "Variable of the access key", "Its name begins with HEADROOM_SOURCE_; never the key."
+        "Variable of the access key",
+        ("Name of a variable that begins with HEADROOM_SOURCE_. Never the key itself."),
     )
     secret_key_env = _text("Variable of the secret key")
     session_token_env = _text("Variable of the session token", "Of temporary credentials.")

@@ -247,7 +247,7 @@ class MappingForm(forms.Form):
         for field, columns in chosen.items():
             if len(columns) > 1 and field not in JOINED:
                 raise forms.ValidationError(
-                    f"{' and '.join(columns)} are both said to be {field.replace('_', ' ')}. "
+                    f"{' and '.join(columns)} are both mapped to {field.replace('_', ' ')}. "
                     "Keep one."
                 )
         mapping = {field: JOINED.get(field, "").join(columns) for field, columns in chosen.items()}

@@ -140,15 +140,15 @@ def arrange(deployment: Deployment) -> ArrangedDeployment:
     interval = _recv_interval(deployment)
     if interval > 1.0 and deployment.recv_interval is None:
         notes += (
-            f"SGLang taken to look for requests every {interval:g} iterations, as InferenceMAX's "
-            "recipes for these lengths have it. Give recv_interval 1 for its default",
+            f"SGLang polls for requests every {interval:g} iterations, as in InferenceMAX's "
+            "recipes for these lengths. Give recv_interval 1 for its default",
         )
     return replace(filled, assumptions=notes, equal=equal, recv_interval=interval)
 
 
-EQUAL = "all requests taken to have the same lengths, as benchmarks give them, so that "
+EQUAL = "all requests have the same lengths (assumed, as in benchmarks), so that "
 IN_STEP = "SGLang's users stay in step and wait for half of the others' prompts"
-TRAIN = "those that started one after the other keep coming one after the other"
+TRAIN = "requests stay in their order of start"
 NOT_EQUAL = ". Give equal_lengths no where lengths differ"
 
 
@@ -181,13 +181,13 @@ def _inconsistent_settings(deployment: Deployment, filled: ArrangedDeployment) -
     for tp in dict.fromkeys((filled.decode.tp, filled.prefill.tp)):
         if shape.heads % tp:
             notes.append(
-                f"tp {tp} does not divide the {shape.heads} attention heads of {shape.name}, which "
-                "most engines refuse; computed as if it did"
+                f"tp {tp} does not divide the {shape.heads} attention heads of {shape.name}, "
+                "which most engines refuse (computed anyway)"
             )
     unit = next((name for name in COMPUTED_IN[weights] if gpu.peak_flops.get(name)), weights)
     if unit != weights and weights != "int4":  # int4 is known to be a storage format only
         notes.append(
-            f"{gpu.name} does not compute in {weights}: weights are kept in {weights}, "
+            f"{gpu.name} does not compute in {weights}: weights are stored in {weights}, "
             f"computed in {unit}"
         )
     if shape.experts and BYTES[weights] < 1.0:
@@ -195,16 +195,15 @@ def _inconsistent_settings(deployment: Deployment, filled: ArrangedDeployment) -
     if shape.adapters:
         notes.append(
             f"{shape.adapters.active} LoRA adapters of rank {shape.adapters.rank} in use at once, "
-            "on all linear layers but those of experts, router and output head: modelled, no "
-            "served deployment with adapters was among those measured"
+            "on all linear layers but experts, router and output head (modelled: no measured "
+            "deployment had adapters)"
         )
     if deployment.osl == 1:
         notes.append(
-            "answers of one token: a request is its prompt alone, as where a model embeds or "
-            "classifies; TBT then says nothing"
+            "answers of one token, as for embeddings: only prompts count; TBT then says nothing"
         )
     if shape.encoder:
-        notes.append(f"text alone: images for {shape.name} and the encoder of them are not counted")
+        notes.append(f"text only: images for {shape.name} and their encoder are not counted")
     return tuple(notes)
 
 
@@ -238,14 +237,14 @@ def _with_defaults(deployment: Deployment) -> ArrangedDeployment:
             node_gpus = min(deployment.gpu.gpus_per_node, 8)
             total, prefill = decode.tp, _with_gpus_grouped(prefill, node_gpus, 1)
             decode = _with_gpus_grouped(decode, total - node_gpus if spread else 8, 1)
-            notes.append(f"{total} GPUs taken as those of all workers")
+            notes.append(f"{total} GPUs counted over all workers")
         if deployment.shape.experts:
             if spread and decode.attention_dp == 1:
                 decode = _with_gpus_grouped(decode, 1, decode.gpus)
-                notes.append("attention of decode taken as data parallel")
+                notes.append("decode attention assumed data parallel")
             if prefill.attention_dp == 1:
                 prefill = _with_gpus_grouped(prefill, 1, prefill.gpus)
-                notes.append("attention of prefill taken as data parallel")
+                notes.append("prefill attention assumed data parallel")
     decode, prefill = (_whole_experts(arrangement, notes) for arrangement in (decode, prefill))
     return ArrangedDeployment(decode, prefill, workers, prefill_workers, True, tuple(notes))
 
@@ -262,8 +261,8 @@ def _split_total_tp(deployment: Deployment, notes: list[str]) -> ArrangedDeploym
     )
     workers = 1.0 if spread else float((total - prefill) // WORKER)
     notes.append(
-        f"tp {total} taken as the GPUs of all workers of a deployment whose prefill ({prefill} "
-        f"GPUs a worker) and decode ({total - prefill} GPUs) are apart"
+        f"tp {total} counted over all workers of a deployment with prefill ({prefill} "
+        f"GPUs a worker) and decode ({total - prefill} GPUs) on separate GPUs"
     )
     decode = (1, total - prefill) if spread else (WORKER, 1)
     return ArrangedDeployment(
@@ -282,7 +281,7 @@ def _whole_experts(where: Arrangement, notes: list[str]) -> Arrangement:
     """Use expert parallelism if engines could not divide one expert over that many GPUs."""
     if where.moe_tp <= TENSOR_PARALLEL_MOST:
         return where
-    notes.append(f"experts on {where.moe_tp} GPUs taken as parallel by expert")
+    notes.append(f"experts on {where.moe_tp} GPUs assumed expert-parallel")
     return _with_gpus_grouped(where, where.tp, where.attention_dp, experts=True)
 
 

@@ -15,9 +15,9 @@ Metric = Literal["memory", "gpu", "queue", "concurrency", "tokens"]
 WORDS: dict[Metric, str] = {
     "memory": "KV memory in use",
     "gpu": "time its GPUs are busy",
-    "queue": "requests waiting an instance",
-    "concurrency": "requests waiting or running an instance",
-    "tokens": "tokens in flight an instance",
+    "queue": "requests waiting per replica",
+    "concurrency": "requests waiting or running per replica",
+    "tokens": "tokens in flight per replica",
 }
 SHARES: frozenset[Metric] = frozenset({"memory", "gpu"})  # metrics that are a share of an instance
 NEEDS_SIGNALS: frozenset[Metric] = frozenset({"gpu", "concurrency", "tokens"})

@@ -72,7 +72,7 @@ class ServiceController(ScalingPolicy):
         for i, service in enumerate(self.services):
             if service.paired:
                 ratios[list(service.pools)] = self.ratio.of(i)
-        return (ComputedParameter("prefill instances to one decode instance", ratios),)
+        return (ComputedParameter("prefill replicas per decode replica", ratios),)
 
     def wanted(self, i: int, observation: Observation) -> tuple[int, int]:
         """Return a direction, and the number of instances of the driving role of service ``i``.

@@ -137,7 +137,7 @@ def test_a_maximum_names_itself_and_its_period_in_a_conflict():
     assert plan.status == INFEASIBLE
     assert plan.conflict.startswith(
         "These cannot all hold: 1,500 tokens/s of m in here (100% of its peak) in period 2 and at "
-        "most 9 instances of m on H100 in here in period 2. Relax any one of them"
+        "most 9 replicas of m on H100 in here in period 2. Relax any one of them"
     )
 
 

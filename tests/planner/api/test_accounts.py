@@ -102,7 +102,7 @@ def test_get_is_not_a_login(stranger, db):
     answer = stranger.get(TOKEN)
     assert answer.status_code == 405
     assert "POST" in answer["Allow"]
-    assert answer.json()["title"] == "This address does not take this method"
+    assert answer.json()["title"] == "This address does not support this method"
 
 
 def test_a_stranger_is_asked_to_log_in(stranger):
@@ -148,7 +148,7 @@ def test_a_token_for_reading_changes_nothing(stranger, planner):
     stranger.credentials(HTTP_AUTHORIZATION=f"Token {key}")
     assert stranger.get(ME).status_code == 200
     refused = stranger.post("/api/v1/scenarios/", {"document": "x"}, format="json")
-    assert refused.status_code == 403 and "reading alone" in refused.json()["detail"]
+    assert refused.status_code == 403 and "only read" in refused.json()["detail"]
 
 
 def test_a_token_ends_when_it_was_to(stranger, planner):

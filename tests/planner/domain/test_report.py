@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import Any
 
+import polars as pl
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.domain.deserialise import from_json
-from planner.domain.report import Form, Head, Table, shortfall, table
+from planner.domain.planning.purchases import WorkHour
+from planner.domain.report import Form, Head, Role, Table, shortfall, table
+from planner.domain.reports.over_time import demand_chart
 from planner.domain.serialise import KEY, MERGED, OPTIONAL, as_json
 
 FLOATS = st.floats(0, 1e6)
@@ -52,6 +58,30 @@ def test_a_result_is_read_back_as_it_was(stored: Stored) -> None:
 
 def test_a_key_that_an_older_version_did_not_write_is_none() -> None:
     assert from_json(Inner, {"name": "m"}) == Inner(None, "m")
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_deferrable_demand_stands_on_the_interactive_one(moved: bool) -> None:
+    start, hour = datetime(2024, 5, 18, tzinfo=UTC), timedelta(hours=1)
+    starts = [start, start + hour]
+    rows = [
+        {"time": at, "model": "m", "tier": tier, "input_tokens": tokens}
+        for at, chat, batch in zip(starts, (3600.0, 7200.0), (0.0, 36000.0), strict=True)
+        for tier, tokens in (("chat", chat), ("batch", batch))
+    ]
+    window = SimpleNamespace(start=start, end=start + 2 * hour, bin_s=3600)
+    frame: Any = SimpleNamespace(window=window, deferrable=("batch",))
+    work = [WorkHour(at, "east", 0.0, 18000.0, 0.0, 0.0) for at in starts] if moved else []
+
+    def tables(name: str) -> pl.DataFrame:
+        return pl.DataFrame(rows) if name == "demand" else pl.DataFrame()
+
+    chart, _ = demand_chart(tables, frame, "", "plan", None, work)
+    assert chart is not None
+    by_role = {series.role: series for series in chart.series}
+    band, demand = by_role[Role.DEFERRABLE], by_role[Role.DEMAND]
+    assert demand.y[:2] == (1.0, 2.0) == band.low[:2]
+    assert band.y[:2] == ((6.0, 7.0) if moved else (1.0, 12.0))
 
 
 @given(st.lists(st.tuples(FLOATS, FLOATS), min_size=1))

@@ -270,8 +270,8 @@ def test_forecast_of_a_scenario(folder: Path) -> None:
         (("demand.csv", "--bin", "0"), "--bin 0"),
         (("demand.csv", "--horizon", "-5"), "--horizon -5"),
         (("demand.csv", "--backtest", "--origins", "0"), "--origins 0"),
-        (("plan.yml", "--bin", "60"), "--bin is for a trace"),
-        (("plan.yml", "--backtest"), "--backtest is for a trace"),
+        (("plan.yml", "--bin", "60"), "--bin is only for a trace"),
+        (("plan.yml", "--backtest"), "--backtest is only for a trace"),
         (("missing.csv",), "missing.csv: there is no such file, and no trace of that name"),
     ],
 )

@@ -71,8 +71,8 @@ def test_more_gpus_that_give_less_are_told() -> None:
     """Collectives over PCIe take more than the GPUs bring: said, with what half of them give."""
     row = {"model": "llama-3.1-8b", "gpu": "L40S", "isl": 1155, "osl": 211, "concurrency": 256}
     first, two = (estimate_one(row | {"tp": tp}, OWN) for tp in (1, 2))
-    notes = [note for note in two["assumptions"] if "smaller instances" in note]
+    notes = [note for note in two["assumptions"] if "smaller replicas" in note]
     assert bool(notes) == (two["tokens_per_s"] <= first["tokens_per_s"])
     assert not notes or f"{first['tokens_per_s']:,.0f}" in notes[0]
     fast = estimate_one(row | {"gpu": "H100-SXM", "tp": 2}, OWN)
-    assert not any("smaller instances" in note for note in fast["assumptions"])
+    assert not any("smaller replicas" in note for note in fast["assumptions"])

@@ -138,7 +138,7 @@ def test_each_model_of_a_file_is_served_by_its_own() -> None:
     }
     assert "no built-in model is called our-own" in assumed["Model and GPUs of our-own"]
     assert "your file names it; " in assumed["Model and GPUs of llama-3.1-70b"]
-    assert "your file names gold, which no limit is known of" in assumed["Tiers and their limits"]
+    assert "your file names gold, without a known limit" in assumed["Tiers and their limits"]
 
     chosen = choose_serving(trace, "llama-3.1-8b")
     text_drafted = scenario_draft(trace, serving=chosen)

@@ -95,7 +95,7 @@ def test_only_admins_decide_who_belongs(db: None, role: str) -> None:
         ("pia", "viewer", "There is a pia already"),
         ("a b", "viewer", "User name 'a b'"),
         ("", "viewer", "User name ''"),
-        ("nora", "king", "there are viewer, planner, approver, admin"),
+        ("nora", "king", "Choose from viewer, planner, approver, admin"),
     ],
 )
 def test_what_cannot_be_is_said_in_a_sentence(

@@ -1,4 +1,4 @@
-"""A serving benchmark swept over its load, from upload to a kept profile."""
+"""A serving benchmark swept over its load, from upload to a stored profile."""
 
 from __future__ import annotations
 

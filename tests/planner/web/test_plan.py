@@ -153,4 +153,4 @@ def test_a_backtest_leads_with_its_verdict_and_shows_every_forecaster(
     (flat,) = rows_of(baselines)
     assert (flat["Policy"], flat["Replicas"]) == ("Smallest flat fleet", 6)
     figure = json_in(answer, "forecasters-1-data")
-    assert [trace["y"] for trace in figure["data"]] == [[96.0, 100.0], [99.0, 99.0], [96.0]]
+    assert [trace["y"] for trace in figure["data"]] == [[96.0, 100.0], [99.0, 99.0], [96.0, 96.0]]

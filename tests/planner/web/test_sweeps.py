@@ -69,7 +69,7 @@ def test_a_grid_shows_what_came_of_each_and_the_best(sweep: Sweep) -> None:
     ("axes", "says"),
     [
         ((Axis("tiers[IW-F].ttft_ms", (-1,)),), "with tiers[IW-F].ttft_ms = -1"),
-        ((Axis("tiers[chat].ttft_ms", (1,)),), "there is no 'chat'; there are IW-F"),
+        ((Axis("tiers[chat].ttft_ms", (1,)),), "there is no 'chat'. Choose from IW-F"),
         ((Axis("horizon.perod_s", (1,)),), "period_s"),
         ((Axis("a..b", (1,)),), "no such setting"),
         ((Axis("seed", ()),), "no values"),

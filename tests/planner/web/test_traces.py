@@ -339,7 +339,7 @@ def test_a_file_without_lengths_of_answers_is_read_by_a_tick(client: Client) -> 
     ("choice", "words"),
     [
         ({}, "at least one column"),
-        ({"column_0": "model", "column_1": "model"}, "both said to be model"),
+        ({"column_0": "model", "column_1": "model"}, "both mapped to model"),
         ({"column_0": "arrival", "column_1": "requests"}, "does not belong to a file of format"),
     ],
 )

@@ -130,7 +130,9 @@ def test_a_comparison_s_what_ifs_are_of_the_plan_it_shows(folder: Path, viewer: 
 
 
 @pytest.mark.parametrize("spare", [0, 1])
-def test_a_what_if_without_changes_is_the_recommendation(folder: Path, spare: int) -> None:
+def test_a_what_if_without_changes_is_the_recommendation(
+    folder: Path, spare: int, planner: User
+) -> None:
     """Whether the scenario or the level of assurance adds the spare replica; its number is all."""
     changed = {"objective.spare.instances": spare, "policies": ["lt-i"], "traffic.bin_s": 300,
                "horizon.duration_s": 600, "test_days": [{"kind": "replica_lost"}]}  # fmt: skip
@@ -145,6 +147,9 @@ def test_a_what_if_without_changes_is_the_recommendation(folder: Path, spare: in
     assert totals(same)[0] == pytest.approx(recommended["cost_usd"], rel=0.02)
     assert totals(asked(run, spare=1)) == totals(same)
     assert asked(run, spare=2).least > same.least > asked(run, spare=0).least
+    replayed = what_if_replay(run=run, user=planner, chosen=chosen_of({"spare": 0}))
+    scenario = parse(replayed.document)
+    assert (scenario.objective.spare.instances, scenario.assurance) == (0, "economy")
 
 
 def test_the_what_if_of_a_flat_fleet_is_that_fleet(folder: Path, viewer: User) -> None:

@@ -83,7 +83,7 @@ def test_tier_without_a_pool_is_rejected_with_its_reason():
     only = tiered(pool(SLOW, tiers=("fast",)))
     result = simulate(trace([0.0, 0.0], 10, 1, tier=[0, 1], tiers=TIERS), only, Static([1]))
     assert result.requests.outcome.tolist() == [0, 1]
-    assert result.reject_reasons == {"no pool of the model takes the tier": 1}
+    assert result.reject_reasons == {"no pool of the model serves the tier": 1}
 
 
 def test_handed_over_requests_stay_with_pools_of_their_tier():

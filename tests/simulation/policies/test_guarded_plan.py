@@ -159,7 +159,7 @@ def test_roles_go_by_what_they_do():
     both = {"prefill_tps": np.array([6000.0, 0.0]), "decode_tps": np.array([600.0, 300.0])}
     assert asked(policy, 5, ready=[4, 4], **both)[-1] == [6, 4]
     computed = {setting.what: setting.values for setting in policy.computed_parameters()}
-    assert np.isnan(computed["above the plan: output tokens a second an instance"][0])
+    assert np.isnan(computed["above the plan: output tokens/s per replica"][0])
 
 
 def test_what_it_goes_by_is_given_for_every_pool_or_refused():

@@ -220,5 +220,5 @@ def test_operators_stand_as_the_level_that_needs_least():
     cheap = replace(plan_level("module", problem, DEVICE), devices=1, power_w=1.0)
     fine = plan_level("operator", problem, DEVICE, coarser=[replicas, cheap])
     assert fine.level == "operator" and fine.devices == 1
-    assert fine.method == "runs of layers need the fewest GPUs"
+    assert fine.method == "groups of layers need the fewest GPUs"
     assert fine.cut(problem).problem.names[0].startswith("layers")

@@ -129,7 +129,7 @@ def _per_replica_of(kind: str, numbers: dict[str, FloatArray]) -> list[str]:
     if parallel is not None and "throughput" in numbers and (parallel > 1).any():
         numbers["throughput"] = numbers["throughput"] / np.where(parallel > 1, parallel, 1.0)
         notes.append(
-            f"Throughput of {int((parallel > 1).sum())} rows of several parallel instances (dp) "
+            f"Throughput of {int((parallel > 1).sum())} rows of several parallel replicas (dp) "
             "was divided among them. Batch and time between tokens are of one."
         )
     if "power_share" in numbers:  # splitwise writes 0 where power was not measured

@@ -228,7 +228,8 @@ class Prometheus:
             )
         if 300 <= refused.code < 400:
             return SourceError(
-                f"{host} sends on to another address (HTTP {refused.code}), which is not followed. "
+                f"{host} redirects to another address (HTTP {refused.code}), which is not "
+                "followed. "
                 "Give the address itself as url."
             )
         reason = ""

@@ -49,7 +49,7 @@ def shape_of(frame: Frame, shapes: Shapes, model: str) -> ModelShape:
     if canonical is not None:
         return shapes[canonical]
     raise IngestError(
-        f"{frame.name} times layers of {model}, which the catalogue does not know. Add the model "
+        f"{frame.name} times layers of {model}, an unknown name in the catalogue. Add the model "
         "first, for the sizes of its layers."
     )
 

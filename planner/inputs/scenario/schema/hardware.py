@@ -212,9 +212,9 @@ class Profile(Section):
     @model_validator(mode="after")
     def _check_origin(self) -> Profile:
         if self.name is not None and self.in_full:
-            raise ValueError("name refers to a kept profile. Leave out alpha_ms to delta_ms")
+            raise ValueError("name refers to a stored profile. Leave out alpha_ms to delta_ms")
         if self.version is not None and self.name is None:
-            raise ValueError("version is of a kept profile. Give its name too")
+            raise ValueError("version is of a stored profile. Give its name too")
         if self.kind == "roofline" and (self.name is not None or self.in_full):
             raise ValueError("kind: roofline is computed. Leave out name and alpha_ms to delta_ms")
         if self.engine is not None and self.kind != "roofline":
@@ -240,7 +240,7 @@ class Profile(Section):
         if self.kind != "roofline":
             raise ValueError("attention_ffn is computed. Give kind: roofline with it")
         if self.role == "mixed":
-            raise ValueError("attention_ffn is of prefill or decode instances. Give role")
+            raise ValueError("attention_ffn is of prefill or decode replicas. Give role")
         if self.engine is not None:
             raise ValueError("attention_ffn is of no engine in particular. Leave out engine")
         if self.lora_rank is not None:
@@ -254,5 +254,7 @@ class Profile(Section):
         all_or_none(self, ("lora_rank", "lora_active"))
         for constant, slope in (("alpha_ms", "beta_ms"), ("gamma_ms", "delta_ms")):
             if getattr(self, constant) == 0 and getattr(self, slope) == 0:
-                raise ValueError(f"{constant} and {slope} are both 0: work takes time. Give one")
+                raise ValueError(
+                    f"{constant} and {slope} are both 0: one must be above 0. Give one"
+                )
         return self

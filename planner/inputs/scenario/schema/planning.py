@@ -171,10 +171,12 @@ class Objective(Section):
             raise ValueError("only limited: Exact keeps to reroute. Give that, or leave one out")
         if self.spare.regions and self.limited not in (None, "Exact"):
             raise ValueError(
-                "only limited: Exact keeps to spare.regions. Give that, or leave one out"
+                "only limited: method: exact respects spare.regions. Give that, or leave one out"
             )
         if self.periods == "all" and self.limited not in (None, "Exact"):
-            raise ValueError("periods: all chooses exactly. Give limited: Exact, or periods: one")
+            raise ValueError(
+                "periods: all always uses the exact method. Give limited: Exact, or periods: one"
+            )
         return self
 
 

@@ -55,7 +55,7 @@ def test_what_fits_is_placed_and_what_does_not_is_not_started() -> None:
     assert (most >= 8).all() and most[0] <= 48 and most[1] <= 24
     lawful(policy)
     in_force = {parameter.what: parameter.values for parameter in policy.computed_parameters()}
-    refused = in_force["instances without a place, mean over decisions"]
+    refused = in_force["replicas without a place, mean over decisions"]
     assert refused.tolist() == ((200 - most) / 2).tolist()
     # It shrinks; what still drains keeps its place, then the next may have it.
     ready = most.copy()
@@ -74,7 +74,7 @@ def test_caches_have_the_bandwidth_that_the_switches_leave(affinity: str, share:
     (shares,) = (
         parameter.values
         for parameter in policy.computed_parameters()
-        if parameter.what.startswith("share of KV")
+        if parameter.what.startswith("mean share of KV")
     )
     assert shares[0] == pytest.approx(share) and np.isnan(shares[1])  # of those that send
 

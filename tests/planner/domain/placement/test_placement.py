@@ -203,7 +203,7 @@ def test_rules_of_a_service() -> None:
         ("attention", 1, 1),
         ("ffn", 1, 1),
     ]
-    with pytest.raises(ScenarioError, match="2 GPUs, which 2 attention and 1 FFN instances"):
+    with pytest.raises(ScenarioError, match="2 GPUs, which 2 attention and 1 FFN replicas"):
         services(attention_to_ffn=[2, 1])
 
 
@@ -254,7 +254,7 @@ def test_decode_alone_is_refused() -> None:
     scenario = disaggregated(fleet={"minimum": 0, "today": [row("decode", "H", 2)]})
     hardware = build_hardware(scenario)
     assert hardware.today is not None
-    with pytest.raises(ScenarioError, match="prefill instances without decode"):
+    with pytest.raises(ScenarioError, match="prefill replicas without decode"):
         placed_services(scenario, hardware, hardware.today)
 
 

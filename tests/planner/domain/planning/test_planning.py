@@ -83,7 +83,7 @@ def test_spare_instances_and_what_they_cost(tmp_path: Path) -> None:
     assert spare.gpu_hours == pytest.approx(2 / 12 + 1 / 60)
     assert spare.usd_share == pytest.approx(spare.usd / 1.1)
     assert spare.sentence == (
-        "Demand is carried without any instance of every pool: that costs $0.37 (+33.3%) and 0.2 "
+        "Demand is carried without any replica of every pool: that costs $0.37 (+33.3%) and 0.2 "
         "GPU-hours of this window."
     )
     assert plan_figures(asked, result.plan, spare=spare).spare is spare

@@ -152,7 +152,9 @@ def test_one_level_and_the_exact_method(stored: StoredTrace) -> None:
         ),
         progress=silent,
     ).document
-    assert list(document["levels"]) == ["operator"] and list(document["savings"]) == ["operator"]
+    assert list(document["levels"]) == ["operator", "model"] and list(document["savings"]) == [
+        "operator"
+    ]
     for pool in document["pools"]:  # the source's algorithm stands beside ours and the optimum
         level, methods = pool["levels"]["operator"], pool["methods"]
         assert len(methods) == 4 and len({row["method"] for row in methods}) == 4

@@ -145,7 +145,7 @@ def test_coordinated_control_keeps_the_ratio(apart: Study) -> None:
     run = played(apart, "decode-tps")
     prefill, decode = run.series.ready
     ratio = next(
-        setting.value for setting in run.settings if setting.what.startswith("prefill instances to")
+        setting.value for setting in run.settings if setting.what.startswith("prefill replicas per")
     )
     assert isinstance(ratio, float)
     # Minutes with both sides whole: one step of rounding around the best ratio.
@@ -175,7 +175,7 @@ def test_a_guard_goes_by_the_curve_that_its_plan_was_sized_by(mixed: Study) -> N
     run = played(mixed, "lt-g")
     first = next(setting.where for setting in run.settings if setting.what == "replicas at most")
     by_name = {setting.what: setting.value for setting in run.settings if setting.where == first}
-    prompts = by_name["above the plan: prompt tokens a second an instance"]
+    prompts = by_name["above the plan: prompt tokens/s per replica"]
     assert prompts == pytest.approx(theta, rel=0.1)
     for n in (1, 2, 4, 16):
         share = by_name[f"above the plan: of that, what each of {n} does"]
@@ -213,7 +213,7 @@ def test_a_policy_says_what_to_copy(mixed: Study, apart: Study) -> None:
     }
     pool = next(where for what, where in by_place if what == "replicas at most")
     shown = pressure_test(mixed, "fixed").metric_targets("concurrency")[0]
-    target = by_place["target of requests waiting or running an instance", pool]
+    target = by_place["target of requests waiting or running per replica", pool]
     assert target == pytest.approx(shown) and target > 1
     assert (
         by_place["stabilisation_s", ""] == 300.0 and by_place["routing.region_threshold", ""] == 0.7
@@ -221,7 +221,7 @@ def test_a_policy_says_what_to_copy(mixed: Study, apart: Study) -> None:
     assert by_place["replicas at the start", pool] == mixed.pools(mixed.today)[0]
     run = played(apart, "decode-tps")
     ratios = {
-        setting.value for setting in run.settings if setting.what.startswith("prefill instances to")
+        setting.value for setting in run.settings if setting.what.startswith("prefill replicas per")
     }
     begins = [pool.initial for pool in run.fleet.pools]
     assert ratios == {begins[0] / begins[1]}
@@ -255,7 +255,7 @@ def test_memory_that_says_nothing_is_told_beside_the_figures(mixed: Study) -> No
     """Prompts of 800 tokens and answers of 40 leave KV memory all but empty at any load."""
     run = played(mixed, "reactive", sees="memory")
     assert run.swing is not None and run.swing.high < 0.7
-    assert "never passed 70%: it never asked for more" in note_of(run)
+    assert "never passed 70%: it never scaled out" in note_of(run)
     assert note_of(played(mixed, "hpa-concurrency")) == ""
 
 

@@ -72,11 +72,11 @@ def test_it_says_what_to_run_from_when_at_what_cost_and_how_well() -> None:
         "Run 8b: 2 in east, 2 in west from 13:00 UTC on 20 May 2024, then by the schedule (4 to "
         "5); 4.5 replicas on average; $1,980 a day ($59.4k a month of such days), 40% less than "
         "today's fleet, as well served; SLO attainment 99.0% of fast (target 95%), 99.0% of slow "
-        "(target 90%); survives the loss of one instance: no."
+        "(target 90%); survives the loss of one replica: no."
     )
     assert answer.what == answer.sentence.split("; 4.5")[0] + "."
     assert [fact.of for fact in answer.facts] == [
-        "Fleet", "Cost", "SLO attainment", "Survives the loss of one instance"
+        "Fleet", "Cost", "SLO attainment", "Survives the loss of one replica"
     ]  # fmt: skip
     assert all(f"{fact.before}{fact.words}" in answer.sentence for fact in answer.facts)
     assert [row.replicas for row in answer.timetable.rows] == [(2, 2), (3, 2), (2, 2)]
@@ -94,11 +94,11 @@ def test_what_never_changes_runs_all_the_time_and_an_empty_pool_is_left_out() ->
         "Run 8b: 5 in east from 13:00 UTC on 20 May 2024, all the time"
     )
     assert "as much as today's fleet" in answer.sentence
-    assert answer.sentence.endswith("survives the loss of one instance: yes.")
+    assert answer.sentence.endswith("survives the loss of one replica: yes.")
     stated = study(spare=SpareSettings(instances=2, region=True))
     answer = answer_of(stated, planned([[5, 0]] * 4, survives=0.5), run("today", 1980.0))
     assert answer.sentence.endswith(
-        "survives the loss of any 2 instances of every pool and any one region: 50% of the time."
+        "survives the loss of any 2 replicas of every pool and any one region: 50% of the time."
     )
     assert len(answer.timetable.rows) == 1 and len(answer.timetable.pools) == 1
 

@@ -75,14 +75,14 @@ SWING = SignalRange(
 @pytest.mark.parametrize(
     ("changed", "note"),
     [
-        ({}, "stayed between 0.2% and 2.0% and never passed 70%: it never asked for more."),
+        ({}, "stayed between 0.2% and 2.0% and never passed 70%: it never scaled out."),
         ({"low": 0.4, "high": 0.6, "asked_fewer": False},
          "stayed between 40% and 60%, never above 70% nor below 30%: it did not scale."),
         ({"low": 1.0, "high": 1.0, "out_above": 1.12, "in_below": 0.82, "asked_fewer": False},
          "stayed at 100%, and no share passes 112%, where it would ask for more: "
          "it did not scale."),
         ({"low": 1.0, "high": 1.0, "out_above": 0.9, "asked_more": True, "asked_fewer": False},
-         "stayed at 100%, above 90% all the time: it only ever asked for more."),
+         "stayed at 100%, above 90% all the time: it always scaled out."),
     ],
 )  # fmt: skip
 def test_a_signal_that_never_moved_is_told(policy, changed, note):

@@ -57,7 +57,7 @@ def test_a_window_ahead_begins_there_also_where_the_source_lags(tmp_path):
     stored = hourly(tmp_path, COUNTS[:50], requests=False)
     traffic = built(stored, traffic__until=moment(53))
     assert np.isnan(traffic.demand.requests[0, 50:]).all() and traffic.demand.bins == 53
-    assert "3.0 h before that were not yet told" in traffic.notes[-1]
+    assert "3.0 h before that were not yet known" in traffic.notes[-1]
     settings = make.settings(horizon={"start": "end", "duration_s": 7200, "period_s": 3600})
     window = resolve_window(settings.window, traffic.demand)
     assert window.ahead and window.start_s == make.EPOCH + 53 * 3600

@@ -81,7 +81,7 @@ def test_merged_traces_keep_their_ids_apart(tmp_path):
 
 def test_caches_that_find_nothing_say_so(tmp_path):
     on = {"serving": [{"prefix_caching": True}], "traffic__sources": [source()]}
-    sentence = "Prefix caches are on and find nothing"
+    sentence = "Prefix caches are on but unused"
     known = stored(tmp_path, [*ROWS, ROWS[1] | {"timestamp": 300_000}])
     bare = request_file(tmp_path, [0.0, 300.0])
     for trace, changes, expected in ((known, on, False), (bare, on, True), (bare, {}, False)):

@@ -40,7 +40,7 @@ def test_csv_and_yaml_say_the_same() -> None:
         (HEAD + ",G,1,,,\n", "line 2: region is empty"),
         (HEAD + "east,G,1,,,,9\n", "line 2: more values"),
         (HEAD + "east,G,1,,,\neast,G,2,,,\n", "line 3: G in east is there twice"),
-        (HEAD, "has no price in it"),
+        (HEAD, "has no price"),
     ],
 )
 def test_a_file_that_is_wrong_says_where(text: str, words: str) -> None:

@@ -39,7 +39,7 @@ def exported(policy: Policy, roles: tuple[str, ...] = ("mixed",)) -> str:
 
 FOUND = {
     "prefill velocity, tokens/s": 12000.0, "limit of TTFT, ms": 1000.0, "limit of TBT, ms": 200.0,
-    "target of KV memory in use": 0.6, "target of requests waiting an instance": 4.0,
+    "target of KV memory in use": 0.6, "target of requests waiting per replica": 4.0,
 }  # fmt: skip
 
 

@@ -106,7 +106,7 @@ def test_bin_width_is_the_common_measure_when_steps_vary(ingest, store):
 
 def test_bin_width_can_be_given_and_must_fit(ingest):
     content = "t_s,requests\n0,1\n"
-    with pytest.raises(IngestError, match="the bin width cannot be told from one time per series"):
+    with pytest.raises(IngestError, match="one time per series does not show the bin width"):
         ingest(content)
     assert ingest(content, bin_s=300.0).bin_s == 300
     assert ingest("t_s,requests\n0,1\n600,1\n", bin_s=300.0).series[0].gaps == 1

@@ -46,7 +46,7 @@ def test_azure_2023_without_offset_is_taken_as_utc(ingest, store):
     assert (report.start, report.end) == ("2023-11-16T18:15:46Z", "2023-11-16T18:15:50Z")
     assert report.start_ns % 1_000_000_000 == 680_590_000
     assert (report.input_tokens, report.output_tokens) == (770, 153)
-    assert "Times have no offset; taken as UTC." in report.notes
+    assert "Times have no offset and are read as UTC." in report.notes
     np.testing.assert_allclose(read_requests(store).arrival_s, [0.0, 4.314579], rtol=0, atol=1e-9)
 
 

@@ -93,8 +93,8 @@ def test_units_of_plain_numbers(ingest, column, mapped, value, seconds):
 
 
 def test_a_unit_that_was_assumed_is_said(ingest):
-    assert "taken to be in s," in ingest(rows("0", "5")).notes[0]
-    assert "epoch times, taken to be in ms" in ingest(rows("1715348707000")).notes[0]
+    assert "read as s," in ingest(rows("0", "5")).notes[0]
+    assert "epoch times, read as ms" in ingest(rows("1715348707000")).notes[0]
 
 
 def test_times_from_several_columns(ingest):
@@ -131,7 +131,7 @@ def test_several_offsets_are_converted_and_noted(ingest, store):
 def test_one_foreign_offset_is_noted(ingest):
     report = ingest(rows("2024-01-01 02:00:00+02:00"))
     assert report.start == "2024-01-01T00:00:00Z"
-    assert report.notes == ("Times carry the offset +02:00; converted to UTC.",)
+    assert report.notes == ("Times have the offset +02:00; converted to UTC.",)
 
 
 def test_rows_without_offset_in_a_file_with_offsets_are_refused(ingest):

@@ -89,7 +89,7 @@ def test_a_column_that_is_not_there_is_told(tmp_path):
     path = tmp_path / "log.csv"
     path.write_text("when,isl,osl\n0,1,2\n")
     table = warehouse.table_of(warehouse.connect("duckdb"), str(path))
-    with pytest.raises(IngestError, match="--map arrival=COLUMN; there are when, isl, osl"):
+    with pytest.raises(IngestError, match="Choose from when, isl, osl"):
         warehouse.columns_of(table, {})
     with pytest.raises(IngestError, match="no such column"):
         warehouse.columns_of(table, {"arrival": "wen"})

@@ -79,7 +79,7 @@ def test_own_format_in_json(tmp_path: Path) -> None:
         ("a,b\n1,2\n", "not in a known kernel format"),
         ("system,gemm_dtype,m,n,k,latency_ms\nh100_sxm,fp6,1,2,3,4\n", "'fp6' is unknown"),
         ("hardware,model,tp,kind,layer,n,time_us\nH100,nobody,1,x,o_proj,1,2\n",
-         "does not know. Add the model"),
+         "unknown name in the catalogue. Add the model"),
     ],
 )  # fmt: skip
 def test_bad_files_are_told_what_to_change(tmp_path: Path, text: str, words: str) -> None:

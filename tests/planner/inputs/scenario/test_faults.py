@@ -62,7 +62,7 @@ def test_pools_that_a_policy_has_cut_apart_are_found_again() -> None:
 
 def test_a_fault_after_the_window_is_refused() -> None:
     text = TEXT + "horizon: {duration_s: 3600}\nfaults: [{kind: crash, at_s: 3600}]\n"
-    with pytest.raises(ScenarioError, match="the window is over by then"):
+    with pytest.raises(ScenarioError, match="the window ends before"):
         parse(text)
     assert parse(text.replace("at_s: 3600}", "at_s: 3599}")).faults
 

@@ -196,7 +196,7 @@ def test_limits_are_for_approvers_to_set(schedule, scenario, planner):
         ({"kind": "ingest"}, "choose from plan, compare"),
         ({"options": {"nonsense": 1}}, "nonsense"),
         ({"most_replicas": 0.1}, "give both"),
-        ({"most_replicas": 0.1, "most_cost": -1}, "most_cost: -1 is no share"),
+        ({"most_replicas": 0.1, "most_cost": -1}, "most_cost: -1 must be a share"),
         ({"name": "Mondays"}, "already"),
         ({"name": " "}, "needs one"),
     ],

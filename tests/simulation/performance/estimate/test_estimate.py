@@ -230,7 +230,7 @@ def test_a_group_wider_than_engines_make_is_the_gpus_of_all_workers() -> None:
     assert few.split and many.split
     assert (few.decode.gpus, few.decode_workers, few.prefill.gpus) == (8, 4.0, 4)
     assert (many.decode.attention_dp, many.decode.moe_ep, many.decode_workers) == (32, 32, 1.0)
-    assert "tp 36 taken as the GPUs of all workers" in few.assumptions[0]
+    assert "tp 36 counted over all workers" in few.assumptions[0]
     arranged = arrange(replace(total, decode_workers=2.0))
     assert not arranged.split and arranged.decode.gpus == 36  # what is given is kept
 
@@ -240,7 +240,7 @@ def test_experts_are_not_split_further_than_engines_do() -> None:
     apart = replace(DEEPSEEK, decode=wide, prefill=DEEPSEEK.decode, decode_workers=1.0)
     arranged = arrange(replace(apart, prefill_workers=1.0))
     assert (arranged.decode.moe_tp, arranged.decode.moe_ep) == (1, 32)
-    assert "experts on 32 GPUs taken as parallel by expert" in arranged.assumptions
+    assert "experts on 32 GPUs assumed expert-parallel" in arranged.assumptions
 
 
 def test_more_collectives_between_nodes_take_longer() -> None:

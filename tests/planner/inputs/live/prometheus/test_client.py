@@ -113,7 +113,7 @@ def test_credentials_are_sent_and_shown_to_nobody(server):
 @pytest.mark.parametrize(
     ("status", "body", "says"),
     [
-        (302, b"moved", r"sends on to another address \(HTTP 302\), which is not followed"),
+        (302, b"moved", r"redirects to another address \(HTTP 302\), which is not followed"),
         (401, b"", "refuses to answer"),
         (422, b'{"status": "error", "error": "query processing would load too much"}', "too much"),
         (200, b"<html>", "is no Prometheus server"),
