@@ -329,8 +329,10 @@ def start_compiler(children: Children) -> None:
                 "-m",
                 "planner.installation",
                 inherits=lock,
-                failing="the simulator is not compiled, for which its messages above give the "
-                "reason; the first run will try again.",
+                failing=(
+                    "the simulator is not compiled. See its messages above. The first run "
+                    "tries again."
+                ),
             )
 
 

@@ -58,7 +58,7 @@ BASIS = {
     "gpu": "GPU types that the fit has not seen, such as this one",
     "both": "models on GPU types, both unseen by the fit, as here",
     "vendor_gpu": "GPU types of this vendor that the fit had not seen",
-    "vendor": "GPUs of a vendor that the fit had not seen, so the error is a factor",
+    "vendor": "unseen GPU vendor, so the error is a factor",
 }
 # What each fit had not seen. The page compares the errors of these fits.
 UNSEEN = {

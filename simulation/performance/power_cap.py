@@ -37,7 +37,7 @@ class CapCurve:
     def __post_init__(self) -> None:
         ascends = (np.diff(self.cap) > 0).all() and (np.diff(self.speed) >= 0).all()
         if self.cap.shape != self.speed.shape or not self.cap.size or not ascends:
-            raise SimulationError("A curve of power caps needs caps and speeds that ascend.")
+            raise SimulationError("Power caps and their speeds must ascend.")
         if not (self.cap[0] > 0 and self.speed[0] > 0 and self.speed[-1] <= 1):
             raise SimulationError("Power caps and speeds are shares above 0, speeds at most 1.")
 

@@ -13,6 +13,7 @@
   const NARROW = 576; // px: a phone, where the legend is above the chart
   const ROWS = 500; // of the table behind a chart
   const POINTS = 2000; // of a line that others follow
+  const RESIZED = 300; // ms until Plotly has resized a chart
   const LEGEND = 5; // entries of a legend before the others are asked for
 
   // A variable may hold an expression, so let the browser resolve it to a colour.
@@ -283,6 +284,8 @@
     new MutationObserver(() => drawAll(document)).observe(document.documentElement, {
       attributeFilter: ["data-bs-theme"],
     });
+    // When a phone is turned, the legend would lie on the chart. Plotly resizes it first.
+    matchMedia(`(max-width: ${NARROW}px)`).addEventListener("change", () => setTimeout(drawAll, RESIZED, document));
   });
   // What was drawn in a closed section has no width until it opens.
   document.addEventListener("toggle", (event) => {

@@ -24,7 +24,7 @@ ANY_SIZE = "no size"
 # Changes in words that follow "met" in a sentence.
 CHANGED = {
     FAULTS: "without faults",
-    START_UP: "with replicas that start in no time",
+    START_UP: "with instant starts of replicas",
     FORECAST: "planned on a perfect forecast",
     ROUTING: "with every region open to every request at no distance",
     SIZE: "with twice the replicas",

@@ -31,7 +31,7 @@ def pair_of(pair: str) -> tuple[str, str]:
     if names[1] not in BOUNDS:
         names.reverse()
     if names[1] not in BOUNDS:
-        raise ValueError(f"one of both must be {' or '.join(BOUNDS)}")
+        raise ValueError(f"one objective must be {' or '.join(BOUNDS)}")
     return names[0], names[1]
 
 

@@ -79,7 +79,7 @@ def narrower_is_faster_sentence(deployment: Deployment) -> list[str]:
     sentence = (
         f"{best.gpus} of the {wide.gpus} GPUs {gives} {best.tokens_per_s:,.0f} tokens/s here, all "
         f"as one group {wide.tokens_per_s:,.0f}: collectives over the links of "
-        f"{deployment.gpu.name} take more than the others bring, so take smaller replicas"
+        f"{deployment.gpu.name} take more than the other GPUs add, so use smaller replicas"
     )
     widest_use = max(widest_deployments(deployment), key=lambda way: way.tokens_per_s, default=None)
     if widest_use is not None and widest_use.tokens_per_s > best.tokens_per_s:

@@ -526,8 +526,7 @@ class _Reader:
                 notes.append(f"{blank:,} requests have no {label} (column {column}).")
         if self._reading.options.one_in is None and len(totals.rates) > 1:
             notes.append(
-                f"The rows have {len(totals.rates)} sample rates. Each row counts with "
-                "their average."
+                f"The rows have {len(totals.rates)} sample rates. Each row counts with their mean."
             )
         return tuple(notes)
 

@@ -46,7 +46,7 @@ class GrowingSeries:
     def append(self, samples: Samples) -> None:
         """Store the samples of one reading; several processes may do so at the same time."""
         if samples.bin_s != self.bin_s:
-            raise ValueError(f"bins of {samples.bin_s} s do not go with bins of {self.bin_s} s")
+            raise ValueError(f"bins of {samples.bin_s} s do not match bins of {self.bin_s} s")
         if samples.bins.is_empty() and samples.histograms.is_empty():
             return
         self.folder.mkdir(parents=True, exist_ok=True)
