@@ -200,6 +200,11 @@ CHART_TOOLS = SafeString(
 )
 
 
+@register.filter
+def no_match(search: str, what: str) -> str:
+    return f"No {what} matches “{search}”" if search else f"No {what}"
+
+
 @register.simple_tag
 def icon(name: str, classes: str = "") -> SafeString:
     """Draw an icon of templates/web/_icons.html, hidden from screen readers as decoration."""

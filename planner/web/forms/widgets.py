@@ -1,6 +1,7 @@
 """Apply Tabler's classes to Django's widgets, in one place."""
 
 from collections.abc import Iterable
+from functools import cache
 from typing import Any, TypeVar
 from zoneinfo import available_timezones
 
@@ -46,15 +47,20 @@ class DressedForm(forms.Form):
         dress(self)
 
 
+@cache
+def zone_choices() -> list[tuple[str, str]]:
+    """Return every time zone as a choice. They come from some hundred files."""
+    return [(name, name) for name in sorted(available_timezones())]
+
+
 class ZoneForm(DressedForm):
     """A form for the time zone of a person (empty: the workspace's) or of a workspace."""
 
     def __init__(self, zone: str, inherited: str = "") -> None:
         super().__init__(initial={"zone": zone})
         own = [("", f"As the workspace ({inherited})")] if inherited else []
-        named = [(name, name) for name in sorted(available_timezones())]
         self.fields["zone"] = forms.ChoiceField(
-            label="Time zone", required=False, choices=[*own, *named], widget=LongSelect
+            label="Time zone", required=False, choices=[*own, *zone_choices()], widget=LongSelect
         )
         dress(self)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, time
 from typing import Any
-from zoneinfo import available_timezones
 
 from django import forms
 from django.contrib import messages
@@ -37,7 +36,7 @@ from planner.services.schedules import (
 from planner.web.charts.retrospective import demand_figure, hours_figure, weeks_figure
 from planner.web.errors import planners_only
 from planner.web.form_responses import attempt
-from planner.web.forms.widgets import LongSelect, dress
+from planner.web.forms.widgets import LongSelect, dress, zone_choices
 from planner.web.paging import paged
 from planner.web.request import Request
 
@@ -217,7 +216,7 @@ class ScheduleForm(forms.Form):
     zone = forms.ChoiceField(
         label="Time zone",
         initial=zone_name,
-        choices=lambda: [(name, name) for name in sorted(available_timezones())],
+        choices=zone_choices,
         widget=LongSelect,
     )
     kind = forms.ChoiceField(label="Run", choices=Schedule.Kind.choices)

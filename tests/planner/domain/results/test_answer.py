@@ -103,12 +103,6 @@ def test_what_never_changes_runs_all_the_time_and_an_empty_pool_is_left_out() ->
     assert len(answer.timetable.rows) == 1 and len(answer.timetable.pools) == 1
 
 
-def test_what_adds_to_its_plan_by_load_says_so() -> None:
-    take = planned([[5, 0]] * 4, name="lt-g")
-    answer = answer_of(study(), take, run("today", 1980.0))
-    assert ", all the time, and more where load asks for it; " in answer.sentence
-
-
 def test_a_policy_with_a_rule_of_its_own_begins_with_what_it_had() -> None:
 
     hpa = run("hpa", 10.0)
@@ -134,33 +128,9 @@ def test_a_flat_fleet_says_that_it_is_one_and_a_day_is_the_rate_of_a_shorter_win
     )
 
 
-def test_a_tier_that_is_missed_comes_before_what_to_run_and_what_it_costs() -> None:
-    take = replace(
-        run("lt-i", 9.0, fast=0.505), series=cast(Any, SimpleNamespace(ready=np.full((1, 4), 6.0)))
-    )
-    answer = answer_of(study(("east",)), take, take)
-    assert answer.sentence.startswith(
-        "Planned (LT-I) misses a tier in this window (fast: 50.50%, target 95%). Run "
-    )
-
-
 @pytest.mark.parametrize(("share", "words"), [(0.9998, "over 99.9%"), (1.0, "100.0%")])
 def test_what_is_not_all_is_not_rounded_to_all(share: float, words: str) -> None:
     assert per_cent(share) == words
-
-
-def test_what_is_in_time_ahead_supposes_the_forecast() -> None:
-    ahead = study()
-    ahead.window = replace(ahead.window, ahead=True)
-    take = planned([[2, 2]] * 4)
-    sentence = answer_of(ahead, take, take).sentence
-    assert "%) if demand is as forecast; survives" in sentence
-    assert "if demand" not in answer_of(study(), take, take).sentence
-
-
-def test_a_relative_clock_has_days_and_no_utc() -> None:
-    answer = answer_of(study(clock="relative"), planned([[1, 1]] * 4), run("today", 1.0))
-    assert "UTC" not in answer.sentence and "on Day " in answer.sentence
 
 
 def test_a_timetable_of_nothing_is_no_table() -> None:

@@ -35,24 +35,6 @@ def test_the_quietest_day_is_called_so() -> None:
     assert "quietest of 4" in rank.sentence and "5.2 times" in rank.sentence
 
 
-def test_words_of_the_busiest_and_of_those_between() -> None:
-    demand = hourly([480, 240, 1200, 960])
-    sentences = [
-        window_rank(demand, MAY + d * DAY_S, MAY + (d + 1) * DAY_S).sentence for d in range(4)
-    ]
-    assert sentences[2] == "3 May 2024 is the busiest of 4 days."
-    assert "2nd busiest of 4" in sentences[3] and "25%" in sentences[3]
-    alike = window_rank(hourly([240, 240]), MAY, MAY + DAY_S)
-    assert alike.sentence == "1 May 2024 is as busy as every other day of the trace."
-    only_day = window_rank(hourly([240]), MAY, MAY + DAY_S)
-    assert only_day.rank == only_day.of == 1 and "the only day" in only_day.sentence
-
-
-def test_hardly_more_is_not_called_0_percent_more() -> None:
-    sentence = window_rank(hourly([480, 1000, 1002, 240]), MAY + DAY_S, MAY + 2 * DAY_S).sentence
-    assert "2nd busiest of 4" in sentence and "%" not in sentence
-
-
 def test_a_window_is_compared_with_stretches_at_its_own_time_of_day() -> None:
     demand = hourly([240, 480, 720])
     rank = window_rank(demand, MAY + 12 * HOUR_S, MAY + 36 * HOUR_S)
@@ -101,11 +83,6 @@ def test_a_window_that_is_not_all_known_has_no_rank() -> None:
     assert rank.rank is None and rank.of == 2 and "too many gaps" in rank.sentence
     outside = window_rank(demand, MAY + 3 * DAY_S, MAY + 4 * DAY_S)
     assert outside.rank is None and "not wholly within the trace" in outside.sentence
-
-
-def test_days_of_a_trace_without_a_calendar_are_numbered() -> None:
-    rank = window_rank(hourly([24, 48], 0.0), 0.0, DAY_S, "relative")
-    assert rank.sentence.startswith("Day 1 is the quietest of 2 days") and "Day 2" in rank.sentence
 
 
 @pytest.mark.parametrize("seed", range(5))
