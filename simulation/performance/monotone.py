@@ -9,19 +9,8 @@ from simulation.arrays import FloatArray
 
 
 def isotonic(values: FloatArray, weights: FloatArray) -> FloatArray:
-    """Return the non-decreasing sequence nearest to ``values`` in weighted least squares.
-
-    The algorithm pools adjacent violators (Ayer et al. 1955).
-    """
-    levels: list[list[float]] = []  # value, weight, points
-    for value, weight in zip(values.tolist(), weights.tolist(), strict=True):
-        levels.append([value, weight, 1])
-        while len(levels) > 1 and levels[-2][0] > levels[-1][0]:
-            upper, lower = levels.pop(), levels[-1]
-            total = lower[1] + upper[1]
-            lower[0] = (lower[0] * lower[1] + upper[0] * upper[1]) / total
-            lower[1], lower[2] = total, lower[2] + upper[2]
-    return np.repeat([v for v, _, _ in levels], [int(n) for _, _, n in levels])
+    """Return the non-decreasing sequence nearest to ``values`` in weighted least squares."""
+    return np.asarray(scipy.optimize.isotonic_regression(values, weights=weights).x)
 
 
 def rising(grid: FloatArray, weights: FloatArray, passes: int = 20) -> FloatArray:

@@ -1,9 +1,9 @@
 """Calibrate the stated errors of estimates on whole groups of measurements that a fit left out.
 
-This is split conformal prediction with groups as its units (Lee, Barber and Willett,
-*Distribution-free inference with hierarchical data*, 2023): a new deployment belongs to a new group
-(model, GPU type, engine, precision, mode and version), so groups count and not rows. A group weighs
-the square root of its rows.
+This is split conformal prediction on predictions of rows whose group the fit left out. A cell needs
+several groups (model, GPU type, engine, precision, mode and version), because the next deployment
+belongs to a new one (Lee, Barber and Willett, *Distribution-free inference with hierarchical data*,
+2023).
 """
 
 from __future__ import annotations
@@ -34,11 +34,9 @@ def error_table(
             names.setdefault(key, []).append(i)
     cells = {}
     for key, rows in sorted(names.items()):
-        _, member, sizes = np.unique(groups[rows], return_inverse=True, return_counts=True)
-        enough = len(rows) >= LEAST and sizes.size >= FEWEST_GROUPS
+        enough = len(rows) >= LEAST and np.unique(groups[rows]).size >= FEWEST_GROUPS
         if enough or key in ("agg", "disagg"):
-            weights = sizes[member] ** -0.5
-            errors = [_quantiles(part[rows], weights) for part in (tbt, ttft)]
+            errors = [np.quantile(part[rows], LEVELS).tolist() for part in (tbt, ttft)]
             cells[key] = Cell(*errors[0], *errors[1], len(rows))
     for missing in {"agg", "disagg"} - cells.keys():  # no deployment of that mode was measured
         (other,) = {"agg", "disagg"} & cells.keys()
@@ -59,13 +57,6 @@ def distant_table(tbt: FloatArray, ttft: FloatArray, groups: TextArray) -> Error
     errors = [np.expm1(wide * np.sqrt(weights @ part**2)).tolist() for part in (tbt, ttft)]
     cell = Cell(*errors[0], *errors[1], tbt.size)
     return ErrorTable({"agg": cell, "disagg": cell})
-
-
-def _quantiles(errors: FloatArray, weights: FloatArray) -> list[float]:
-    """Return the smallest errors with at least ``LEVELS`` of the weight up to them."""
-    order = np.argsort(errors)
-    reached = np.cumsum(weights[order]) / weights.sum()
-    return [float(value) for value in errors[order][np.searchsorted(reached, LEVELS)]]
 
 
 def wheres_of(

@@ -53,7 +53,7 @@ FARTHEST = 0.7  # logarithm of an error at which its pull saturates
 # The same for TTFT. Runs that include loading, and runs that keep all users in step, differ from
 # the rest by factors. A mean of both would be right for neither.
 TTFT_FARTHEST = 0.4
-TTFT_ONLY = ("start_s", "start", "order", "gather", "polls", "train", "median",
+TTFT_ONLY = ("start_s", "start", "order", "gather", "polls", "train",
              "split_order", "split_start")  # fmt: skip
 # Distance in logarithms from the assumed value that costs as much as one row.
 FREEDOM = 0.5
@@ -61,7 +61,7 @@ FREEDOMS = {
     "unpacked": 0.3, "iteration_s": 0.3, "far_s": 0.7, "mix": 0.1, "split_decode": 0.15,
     "split_order": 0.5, "split_start": 0.5,
     "start_s": 0.7, "eager_s": 1.0, "order": 0.2, "gather": 0.7, "polls": 0.3, "train": 0.7,
-    "sequence_s": 0.7, "foreign": 0.1, "acceptance": 0.15, "median": 0.5,
+    "sequence_s": 0.7, "foreign": 0.1, "acceptance": 0.15,
     "draft_s": 0.7,
     **{f"mix.{engine}": 0.1 for engine in ENGINES},
     **{f"start.{engine}": 0.3 for engine in ENGINES},

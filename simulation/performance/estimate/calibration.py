@@ -37,7 +37,6 @@ class Calibration:
     # 0.9 for the first one (arXiv 2412.19437, section 5.4.3).
     acceptance: float = 0.7
     draft_s: float = 0.3e-3  # host time of one pass of the layer that drafts a token
-    median: float = 0.3  # share of the wait for others of the first round that a median TTFT shows
     mix: float = 0.9  # share of other users' prompts that falls between a request's tokens
     start_s: float = 0.03  # from arrival to the first iteration
     # Host time per operator of an iteration with prompts. An operator may be many kernels.
@@ -89,19 +88,18 @@ class Calibration:
         """Return the factor of a release, named as in ``releases``.
 
         A release without a factor has that of the newest release before it, or else of the oldest.
-        A name without a version has 1. A family without factors has the mean of the other families.
+        Kernels of one GPU family do not serve another, so a family without factors has 1.
         """
-        engine, family, version = name.split(" ", 2) if name else ("", "", "")
-        own = {key: value for key, value in self.releases.items() if key.startswith(f"{engine} ")}
-        of_family = {k: value for k, value in own.items() if k.split(" ")[1] == family}
-        own = of_family or own
+        family, _, version = name.rpartition(" ")
+        own = {
+            release_order(key.rpartition(" ")[2]): value
+            for key, value in self.releases.items()
+            if key.startswith(f"{family} ")
+        }
         if not own or not version:
             return 1.0
-        order = {key: release_order(key.split(" ", 2)[2]) for key in own}
-        before = [at for at in order.values() if at <= release_order(version)]
-        at = max(before) if before else min(order.values())
-        values = [value for key, value in own.items() if order[key] == at]
-        return sum(values) / len(values)
+        before = [at for at in own if at <= release_order(version)]
+        return own[max(before) if before else min(own)]
 
 
 def release_order(version: str) -> tuple[tuple[int, ...], float]:

@@ -15,7 +15,7 @@ Disaggregated: decode workers see no prompts, so TBT = decode(b). TTFT is the su
 - the time of the request's own prompt,
 - the wait for the prompts before it, since users start together and keep part of that order,
 - the transfer of the prompt's cache to the decode worker,
-- the wait for slow prefill workers, which hold back all users who are not decoding,
+- the queue for prefill workers, which hold back all users who are not decoding,
 - the wait for a place in the batch if memory limits it: by Little's law
   N = throughput * (TTFT + (osl - 1) TBT).
 """
@@ -191,7 +191,8 @@ def steady_state(loop: ClosedLoop, c: Calibration) -> SteadyState:
     start = np.choose(loop.engine, [c.of("start", engine) for engine in ENGINES])
     order = np.choose(loop.engine, [c.of("order", engine) for engine in ENGINES])
     order = order * np.where(loop.split, c.split_order, 1.0)
-    order = order * np.where(loop.median, c.median, 1.0)
+    # The median request is not of the first round. Later rounds mix, unless prefill has a queue.
+    order = np.where(loop.median & ~loop.split, 0.0, order)
     start = start * np.where(loop.split, c.split_start, 1.0)
     ttft = start + overlapped(prompt, eager) + np.where(loop.split, 0.0, decode)
     passing = gathered(loop.engine, loop.decode_ranks, c) + c.polls * loop.recv_interval
@@ -199,14 +200,21 @@ def steady_state(loop: ClosedLoop, c: Calibration) -> SteadyState:
     # All requests of the first round arrive at once; with more rounds it counts less.
     before = np.where(in_step, QUEUE_AHEAD, order * ROUNDS / loop.rounds)
     others = np.maximum(queued, 1.0) - 1.0
-    ttft = ttft + before * others * prompt_in_crowd_s
+    first_wait = before * others * prompt_in_crowd_s
     train = loop.equal & ~loop.split & ~in_step
     lone = np.maximum(marginal, eager / loop.prefill_ranks)
     ttft = ttft + np.where(train, np.minimum(c.train, others), 0.0) * lone
     ttft = ttft + np.where(loop.split, loop.transfer_s, 0.0)
-    # Prompts cannot start faster than they are computed, so users who are not decoding wait.
-    ttft = np.maximum(ttft, queued * prompt_in_crowd_s - (loop.osl - 1.0) * tbt)
+    # Prompts cannot start faster than they are computed, so users who are not decoding wait. Apart,
+    # they queue before that: approximate mean value analysis of ``queued`` users who decode for
+    # ``away`` seconds between two prompts (Schweitzer 1979; Reiser and Lavenberg 1980).
+    away = (loop.osl - 1.0) * tbt
+    excess = queued * prompt_in_crowd_s - away
+    queue = (excess + np.sqrt(excess**2 + 4.0 * prompt_in_crowd_s * away)) / 2.0
+    queue = np.maximum(queue - prompt_in_crowd_s, 0.0)
+    apart = ttft + overlapped(queue, first_wait)
+    ttft = np.where(loop.split, apart, np.maximum(ttft + first_wait, excess))
     # Users that exceed the batch wait for a place (Little's law).
-    stay = ttft + (loop.osl - 1.0) * tbt
+    stay = ttft + away
     wait = stay * (loop.users / in_service - 1.0)
     return SteadyState(ttft + wait, tbt, loop.osl * in_service / stay, decode, prompt, workers)

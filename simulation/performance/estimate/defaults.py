@@ -60,7 +60,7 @@ class Deployment:
     equal: bool | None = None  # all requests have the same lengths; None: unknown
     recv_interval: float | None = None  # decode iterations between SGLang's polls for requests
     max_num_seqs: float = math.inf  # sequences that one attention rank decodes at once, at most
-    chunk_tokens: float = MAX_BATCH_TOKENS  # prompt tokens of one iteration, at most
+    chunk_tokens: float | None = None  # prompt tokens of one iteration, at most; None: unknown
     prefix_hit_rate: float = 0.0  # share of a prompt's tokens in a prefix cache
     median_ttft: bool = False  # TTFT is the median of requests, not their mean
 
@@ -84,10 +84,9 @@ class Deployment:
         limits = {"max_num_seqs": (1, math.inf), "chunk_tokens": (1, MOST_TOKENS),
                   "prefix_hit_rate": (0, MOST_HITS)}  # fmt: skip
         for name, (minimum, maximum) in limits.items():
-            if not minimum <= getattr(self, name) <= maximum:
-                raise SimulationError(
-                    f"{name} is {getattr(self, name):g}. Give {minimum} to {maximum:g}."
-                )
+            value = getattr(self, name)
+            if value is not None and not minimum <= value <= maximum:
+                raise SimulationError(f"{name} is {value:g}. Give {minimum} to {maximum:g}.")
         accepted = 0.0 if math.isnan(self.accepted) else self.accepted
         if not 0 <= accepted <= self.drafted <= MOST_DRAFTED:
             raise SimulationError(
@@ -117,6 +116,7 @@ class ArrangedDeployment:
     assumptions: tuple[str, ...]
     equal: bool = False  # all requests have the same lengths
     recv_interval: float = 0.0  # decode iterations between two polls for requests
+    chunk_tokens: float = MAX_BATCH_TOKENS  # prompt tokens of one iteration, at most
 
     @property
     def gpus(self) -> float:
@@ -143,7 +143,15 @@ def arrange(deployment: Deployment) -> ArrangedDeployment:
             f"SGLang polls for requests every {interval:g} iterations, as in InferenceMAX's "
             "recipes for these lengths. Give recv_interval 1 for its default",
         )
-    return replace(filled, assumptions=notes, equal=equal, recv_interval=interval)
+    chunk = _chunk_tokens(deployment)
+    if chunk != MAX_BATCH_TOKENS and deployment.chunk_tokens is None:
+        notes += (
+            f"TensorRT-LLM taken to compute one prompt of {chunk:g} tokens at a time, as "
+            f"InferenceMAX's recipes have it. Give chunk_tokens {MAX_BATCH_TOKENS} for its default",
+        )
+    return replace(
+        filled, assumptions=notes, equal=equal, recv_interval=interval, chunk_tokens=chunk
+    )
 
 
 EQUAL = "all requests have the same lengths (assumed, as in benchmarks), so that "
@@ -165,10 +173,24 @@ def _recv_interval(deployment: Deployment) -> float:
         return 0.0
     if deployment.recv_interval is not None:
         return deployment.recv_interval
-    drawn = (deployment.isl, deployment.osl) in DRAWN
-    if deployment.rounds > STEADY or not drawn or deployment.gpu.family not in NEAREST:
+    if not _is_recipe(deployment):
         return 1.0  # the recipes for GPUs of other vendors keep the default
     return RECV_MANY if deployment.concurrency >= MANY else RECV_FEW
+
+
+def _is_recipe(deployment: Deployment) -> bool:
+    """Return whether a deployment has the lengths of InferenceMAX, on a GPU of NVIDIA."""
+    drawn = (deployment.isl, deployment.osl) in DRAWN
+    return deployment.rounds <= STEADY and drawn and deployment.gpu.family in NEAREST
+
+
+def _chunk_tokens(deployment: Deployment) -> float:
+    """Return the prompt tokens that one iteration computes at most."""
+    if deployment.chunk_tokens is not None:
+        return deployment.chunk_tokens
+    if deployment.engine == "trtllm" and deployment.prefill is None and _is_recipe(deployment):
+        return deployment.isl  # one prompt at a time: their --max_num_tokens leaves no more
+    return MAX_BATCH_TOKENS
 
 
 def _inconsistent_settings(deployment: Deployment, filled: ArrangedDeployment) -> tuple[str, ...]:

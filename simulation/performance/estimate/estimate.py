@@ -179,7 +179,7 @@ def loop_of(placed: Sequence[PlacedDeployment], efficiencies: Efficiencies) -> C
     decode = iteration(batch, context, drafted, zeros)
     prefill = iteration(zeros, zeros, ranks * tokens, ranks * pairs)
     mixed = iteration(batch, context, drafted + ranks * tokens, ranks * pairs)
-    chunk = np.array([p.deployment.chunk_tokens for p in placed])
+    chunk = np.array([p.arranged.chunk_tokens for p in placed])
     abreast = np.clip(chunk / tokens, 1.0, np.maximum(batch / ranks - 1.0, 1.0))
     crowd_prompts = abreast * ranks
     crowd = iteration(zeros, zeros, crowd_prompts * tokens, crowd_prompts * pairs)

@@ -10,7 +10,8 @@ modelled profile, or from an upper bound if there is no such profile.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy
@@ -41,7 +42,7 @@ class Parameter:
 class LinearFit:
     """Fitted parameters of a linear profile, and the largest sizes among the rows of the fit."""
 
-    parameters: tuple[Parameter, Parameter, Parameter, Parameter]  # alpha, beta, gamma, delta
+    parameters: tuple[Parameter, ...]  # alpha, beta, gamma, delta
     decodes: float
     prefill_tokens: float
     context: float  # tokens of a decoding sequence; inf if a row lacks it
@@ -230,8 +231,8 @@ def _without_prefill(
         design = np.column_stack([np.ones(sizes.size), sizes])
         line = least_squares(design / seconds[:, None], np.ones(sizes.size), sizes[:, None])
         gamma, delta = (
-            Parameter(name, float(value), np.nan, np.nan, UNITS[name])
-            for name, value in zip(("gamma", "delta"), line.values, strict=True)
+            replace(parameter, low=np.nan, high=np.nan)
+            for parameter in _parameters(line, ("gamma", "delta"))
         )
         note = (
             f"No prefill was measured: gamma and delta are those of the {base.kind} profile "
@@ -264,13 +265,12 @@ def served_rows(rows: BenchmarkRows) -> BenchmarkRows:
 UNITS = {"alpha": "s", "beta": "s per sequence", "gamma": "s", "delta": "s per token"}
 
 
-def _parameters(line: Line, names: tuple[str, str]) -> tuple[Parameter, Parameter]:
-    """Return the two coefficients of a line as parameters with ``names``."""
-    first, second = (
+def _parameters(line: Line, names: Sequence[str]) -> tuple[Parameter, ...]:
+    """Return the coefficients of a line as parameters with ``names``."""
+    return tuple(
         Parameter(name, float(v), float(low), float(high), UNITS[name])
         for name, v, low, high in zip(names, line.values, line.low, line.high, strict=True)
     )
-    return first, second
 
 
 def _from_served(rows: BenchmarkRows) -> LinearFit:
@@ -279,12 +279,7 @@ def _from_served(rows: BenchmarkRows) -> LinearFit:
     tokens = batch * rows.isl / rows.osl
     design = np.column_stack([np.ones(rows.rows), batch, tokens])
     line = least_squares(design, rows.tbt_s, configurations(rows))
-    alpha, beta, delta = (
-        Parameter(name, float(v), float(low), float(high), UNITS[name])
-        for name, v, low, high in zip(
-            ("alpha", "beta", "delta"), line.values, line.low, line.high, strict=True
-        )
-    )
+    alpha, beta, delta = _parameters(line, ("alpha", "beta", "delta"))
     gamma = Parameter("gamma", alpha.value, alpha.low, alpha.high, "s")
     note = (
         "Fitted to the TBT of served deployments, which mix decode and prefill. A prefill "
