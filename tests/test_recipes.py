@@ -200,7 +200,7 @@ from planner.web.forms.options import OptionsForm
 from tests.planner.domain import builders as make
 
 parser = load_command_class("planner", "size").create_parser("manage.py", "size")
-words = vars(parser.parse_args(["plan.yml", "--isl", "50", "--osl", "9", "--remark", "mine"]))
+words = parser.parse_args(["plan.yml", "--isl", "50", "--osl", "9", "--remark", "mine"])
 options = options_of(size.Options, options_said(size.Options, words))
 field = REQUESTS["size"]().fields["remark"]
 print(field.max_length, field.help_text)

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from datetime import datetime
 from types import NoneType, UnionType
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from planner.domain.columns import COUNT, FLAG, REASONS, TEXT, Column, Columns
 from planner.domain.kinds.forecast import SeriesResult
@@ -52,6 +52,8 @@ def schema_of(hint: Any) -> Schema:
     if origin in (Union, UnionType):
         known = [schema_of(part) for part in arguments if part is not NoneType]
         return {"anyOf": [*known, {"type": "null"}]} if NoneType in arguments else {"anyOf": known}
+    if origin is Literal:
+        return {"enum": list(arguments)}
     if origin is not None and issubclass(origin, Mapping):
         return {"type": "object", "additionalProperties": schema_of(arguments[1])}
     if origin is not None and issubclass(origin, Sequence):

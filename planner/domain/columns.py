@@ -37,7 +37,6 @@ class Column:
     once: str = ""  # an older name, which flat tables have too
     heads: Mapping[str, str] = field(default_factory=dict)  # heading by table of a page
     below: bool = False  # on a page, shown small below the column before it
-    sign: str = ""  # name of a column of flags that is shown as a sign before the value
     better: int = 0  # LESS or MORE, all else being equal; 0: neither
 
     def value(self, item: Any) -> Any:

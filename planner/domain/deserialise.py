@@ -6,7 +6,7 @@ from datetime import datetime
 from enum import Enum
 from functools import cache
 from types import NoneType, UnionType
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from planner.domain.serialise import COLUMNS, KEY, MERGED
 
@@ -56,7 +56,7 @@ def _value_from_parent(hint: Any, data: Mapping[str, Any]) -> Any:
 def _value(hint: Any, value: Any) -> Any:
     """Return a JSON value as a value of the type ``hint``."""
     origin, arguments = get_origin(hint), get_args(hint)
-    if value is None or hint is Any:
+    if value is None or hint is Any or origin is Literal:
         return value
     if origin in (Union, UnionType):
         kinds = [kind for kind in arguments if kind is not NoneType]

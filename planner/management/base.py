@@ -6,7 +6,7 @@ Every command imports this module, so it imports neither the simulator nor the o
 import json
 import os
 import sys
-from argparse import ArgumentParser
+from argparse import ArgumentParser, Namespace
 from typing import Any, TextIO
 
 from django.conf import settings
@@ -18,6 +18,8 @@ from planner.errors import EXPECTED, Ambiguous, Infeasible, PlannerError, of_inp
 from planner.management.help import HelpedCommand
 from planner.models.workspace import within
 from planner.version import VERSION
+
+Document = dict[str, Any]  # a JSON object that a command prints
 
 
 class HeadroomCommand(HelpedCommand):
@@ -42,7 +44,7 @@ class HeadroomCommand(HelpedCommand):
             help="slug of the workspace. Default: HEADROOM_WORKSPACE, else main",
         )
 
-    def answer(self, options: dict[str, Any]) -> Any:
+    def answer(self, options: Namespace) -> Any:
         """Carry out the command and return its answer."""
         raise CommandError(f"{type(self).__module__} does not answer")
 
@@ -53,9 +55,9 @@ class HeadroomCommand(HelpedCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         """Run the command in its workspace."""
         with within(options["workspace"]):
-            self._handle(options)
+            self._handle(Namespace(**options))
 
-    def _handle(self, options: dict[str, Any]) -> None:
+    def _handle(self, options: Namespace) -> None:
         """Print the answer, or print an expected error to stderr and exit.
 
         The exit code is that of the error, by default 2. Bugs keep their traceback.
@@ -65,9 +67,9 @@ class HeadroomCommand(HelpedCommand):
         except EXPECTED as problem:
             self._clear_line()
             # A script that reads JSON also gets the conflict as JSON.
-            if isinstance(problem, Infeasible) and options["json"]:
+            if isinstance(problem, Infeasible) and options.json:
                 self.stdout.write(json.dumps(infeasible_document(problem)))
-            if isinstance(problem, Ambiguous) and options["json"]:
+            if isinstance(problem, Ambiguous) and options.json:
                 choices = [choice._asdict() for choice in problem.choices]
                 self.stdout.write(json.dumps({"question": problem.question, "choices": choices}))
             self.stderr.write(str(problem))
@@ -80,7 +82,7 @@ class HeadroomCommand(HelpedCommand):
             self.stderr.write(str(expected))
             sys.exit(2)
         self._clear_line()
-        self.stdout.write(json.dumps(_plain(answer)) if options["json"] else self.words(answer))
+        self.stdout.write(json.dumps(_plain(answer)) if options.json else self.words(answer))
 
     def progress(self, fraction: float, stage: str) -> None:
         """Show a progress bar on a terminal; print nothing elsewhere, so that logs stay short."""
@@ -127,7 +129,7 @@ def _of_database(error: BaseException) -> PlannerError | None:
     )
 
 
-def infeasible_document(problem: Infeasible) -> dict[str, Any]:
+def infeasible_document(problem: Infeasible) -> Document:
     """Return the answer of ``plan`` without a plan: the same keys with empty values."""
     # Most commands plan nothing, and start faster without the optimizer.
     from planner.optimizer.problem import INFEASIBLE

@@ -1,10 +1,10 @@
 """Offer the options of a kind of run as arguments of its command."""
 
-from argparse import ArgumentParser
+from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping
 from typing import Any
 
-from planner.domain.options import RunOptions, options_in, options_of
+from planner.domain.options import Option, RunOptions, options_in, options_of
 from planner.errors import OptionsRefused
 
 
@@ -18,14 +18,16 @@ def flag_of(name: str) -> str:
 
 def add_options(
     parser: ArgumentParser,
-    declared: type[RunOptions],
+    options: Mapping[str, Option],
     *,
+    checked: bool = True,
     leave_out: tuple[str, ...] = (),
     alone: Mapping[str, str] | None = None,
     groups: Mapping[str, tuple[str, ...]] | None = None,
 ) -> None:
     """Add an argument per option, except those of ``leave_out``.
 
+    Without ``checked``, any value is taken and nothing is needed: the command checks the values.
     ``alone`` maps an option to its value for a flag without one. ``groups`` maps the title of a
     group in the help to its options.
     """
@@ -35,7 +37,7 @@ def add_options(
         for group in [parser.add_argument_group(title)]
         for name in names
     }
-    for name, option in options_in(declared).items():
+    for name, option in options.items():
         if name in leave_out:
             continue
         # argparse formats help texts with %, so double it.
@@ -43,16 +45,16 @@ def add_options(
         if option.type == "boolean":
             # None means not given, so that the default of the option applies.
             words |= {"action": "store_true", "default": None}
-        elif option.choices and not option.many:
+        elif option.choices and not option.many and checked:
             words |= {"choices": option.choices, "required": option.required}
         else:
-            words |= {"metavar": name.upper(), "required": option.required}
+            words |= {"metavar": name.upper(), "required": option.required and checked}
         if alone and name in alone:
             words |= {"nargs": "?", "const": alone[name]}
         group_of.get(name, parser).add_argument(flag_of(name), **words)
 
 
-def options_said(declared: type[RunOptions], words: Mapping[str, Any]) -> dict[str, Any]:
+def options_said(declared: type[RunOptions], words: Namespace) -> dict[str, Any]:
     """Return the checked options of the command line.
 
     Lists are separated by commas. Lists of a fixed length are separated by colons. Raises
@@ -60,7 +62,7 @@ def options_said(declared: type[RunOptions], words: Mapping[str, Any]) -> dict[s
     """
     values = {}
     for name, option in options_in(declared).items():
-        if (value := words.get(name)) is None:
+        if (value := getattr(words, name, None)) is None:
             continue
         if option.many:
             mark = ":" if option.fewest == option.largest else ","
@@ -71,5 +73,7 @@ def options_said(declared: type[RunOptions], words: Mapping[str, Any]) -> dict[s
     try:
         return options_of(declared, values).given()
     except OptionsRefused as refused:
-        faults = [f._replace(value=str(words.get(f.name) or f.value)) for f in refused.faults]
+        faults = [
+            f._replace(value=str(getattr(words, f.name, None) or f.value)) for f in refused.faults
+        ]
         raise OptionsRefused.of(faults, flag_of) from None

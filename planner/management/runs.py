@@ -1,20 +1,21 @@
 """Share the parts of commands that run a scenario or read a trace."""
 
-from argparse import ArgumentParser
+from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from shutil import get_terminal_size
-from typing import Any, ClassVar, TextIO
+from typing import ClassVar, TextIO
 
 from django.core.management.base import OutputWrapper
 
 from planner.domain.kinds.registry import KINDS
+from planner.domain.options import options_in
 from planner.domain.progress import Progress
 from planner.domain.report import Report
 from planner.errors import NotFound, PlannerError
 from planner.inputs.ingest import IngestOptions
 from planner.inputs.ingest.source import check_regular
 from planner.inputs.scenario import document as text
-from planner.management.base import HeadroomCommand, wants_colour
+from planner.management.base import Document, HeadroomCommand, wants_colour
 from planner.management.options import add_options, options_said
 from planner.models import Run, Trace
 from planner.outputs.render.terminal import terminal_text
@@ -36,7 +37,7 @@ def report_text(report: Report, stream: TextIO | OutputWrapper) -> str:
 class ReportCommand(HeadroomCommand):
     """A command whose answer is a run with a report."""
 
-    def words(self, answer: dict[str, Any]) -> str:
+    def words(self, answer: Document) -> str:
         """Return the report of the run as text, in colour and fitted to width on a terminal."""
         return report_text(run_report(run_get(answer["run"])), self.stdout)
 
@@ -53,25 +54,24 @@ class RunCommand(ReportCommand):
         parser.add_argument(
             "scenario", help="scenario file (YAML), or name or id of a stored scenario"
         )
-        declared = KINDS[self.kind].options
+        declared = options_in(KINDS[self.kind].options)
         add_options(
             parser, declared, leave_out=self.leave_out, alone=self.alone, groups=self.groups
         )
 
-    def answer(self, options: dict[str, Any]) -> dict[str, Any]:
+    def answer(self, options: Namespace) -> Document:
         """Run the scenario in this process and return the result."""
         chosen = options_said(KINDS[self.kind].options, options)
-        document, name = load_scenario(options["scenario"], self.progress)
+        document, name = load_scenario(options.scenario, self.progress)
         run = run_create(
             owner=None, kind=self.kind, document=document, name=name, options=chosen, enqueue=False
         )
         return execute(run, self.progress)
 
 
-def execute(run: Run, progress: Progress) -> dict[str, Any]:
+def execute(run: Run, progress: Progress) -> Document:
     """Execute a run in this process and return its result; raises its expected error."""
-    run = run_execute(run_id=run.pk, observer=progress, raise_errors=True)
-    result: dict[str, Any] = run.result
+    result: Document = run_execute(run_id=run.pk, observer=progress, raise_errors=True).result
     return result
 
 

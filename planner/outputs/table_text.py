@@ -16,116 +16,65 @@ class Head:
     """The head of a column."""
 
     text: str
-    small: tuple[str, ...] = ()  # lines below it
-    numeric: bool = True
+    small: tuple[str, ...]  # lines below it
+    numeric: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """The text of one cell."""
+    """The text of one cell, and what a page shows below it."""
 
     text: str
-    small: str = ""  # shown below the text
-    met: bool | None = None  # shows a sign; None: no target
-    numeric: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """A row of the table: its name, its label and its cells."""
-
-    name: str
-    label: str
-    cells: tuple[Cell, ...]
-    note: str = ""  # shown below the label
+    small: str
+    numeric: bool
 
 
 @dataclass(frozen=True, slots=True)
 class FigureTable:
-    """A table of text that a page or a terminal shows."""
+    """A table of text that a page shows; each line begins with its label."""
 
     heads: tuple[Head, ...]
-    lines: tuple[Line, ...]
+    lines: tuple[tuple[str, tuple[Cell, ...]], ...]
 
 
-def figure_table(
-    columns: Columns,
-    table: str,
-    rows: Iterable[tuple[str, str, Row]],
-    *,
-    spread: Mapping[str, Sequence[str]] | None = None,
-    notes: Mapping[str, str] | None = None,
-    note: str = "",
-) -> FigureTable:
-    """Return a table with one line for each of ``rows``, which are (name, label, figures).
+def figure_table(columns: Columns, table: str, rows: Iterable[tuple[str, Row]]) -> FigureTable:
+    """Return a table with one line for each of ``rows``, which are (label, figures).
 
-    ``table`` names the table whose columns are shown. ``spread`` maps columns to keys: such a
-    column is shown once per key, with the key in its head. ``notes`` are texts by such a key, for
-    heads of columns that have a sign. ``note`` names the figure that holds a row's note.
+    ``table`` names the table whose columns are shown.
     """
-    groups: list[tuple[list[Column], str]] = []
-    shared: list[Column] = []
+    groups: list[list[Column]] = []
     for column in columns.on(table):
-        if column.below:
-            # It is shown small below the column before it, and for every key of that column.
-            shared.append(column)
+        if column.below:  # shown small below the column before it
+            groups[-1].append(column)
         else:
-            shared = [column]
-            groups += [(shared, key) for key in (spread or {}).get(column.name, ("",))]
+            groups.append([column])
     heads = tuple(
         Head(
-            first.heads[table].format(key),
-            tuple(
-                filter(
-                    None,
-                    (
-                        (notes or {}).get(key, "") if first.sign else "",
-                        *(column_below.heads[table] for column_below in below),
-                    ),
-                )
-            ),
-            not _is_words(first),
+            first.heads[table],
+            tuple(column.heads[table] for column in below),
+            first.unit not in (TEXT, REASONS),
         )
-        for (first, *below), key in groups
+        for first, *below in groups
     )
-    lines = tuple(
-        Line(
-            name,
-            label,
-            tuple(_cell(group, key, row) for group, key in groups),
-            row.get(note, "") if note else "",
-        )
-        for name, label, row in rows
-    )
-    return FigureTable(heads, lines)
+    lines = ((label, tuple(_cell(group, row) for group in groups)) for label, row in rows)
+    return FigureTable(heads, tuple(lines))
 
 
-def _cell(group: Sequence[Column], key: str, row: Row) -> Cell:
+def _cell(group: Sequence[Column], row: Row) -> Cell:
     """Return the cell of a group of columns: the first as text, the others in small below it."""
     first, *below = group
-    value = _value(first, key, row)
-    flags = row.get(first.sign) if first.sign and value is not None else None
-    small = [(column, _value(column, key, row)) for column in below]
+    small = [(column.unit, _value(column, row)) for column in below]
     return Cell(
-        figure_text(value, first.unit, 2),
-        ", ".join(
-            figure_text(figure, column.unit) for column, figure in small if figure is not None
-        ),
-        flags.get(key) if flags else None,
-        not _is_words(first),
+        figure_text(_value(first, row), first.unit, 2),
+        ", ".join(figure_text(value, unit) for unit, value in small if value is not None),
+        first.unit not in (TEXT, REASONS),
     )
 
 
-def _value(column: Column, key: str, row: Row) -> Any:
-    """Return a figure; for a spread column, only its part ``key``."""
+def _value(column: Column, row: Row) -> Any:
+    """Return a figure; for a column with parts, the first of them."""
     value = row.get(column.name)
-    part = key or (column.parts[0] if column.parts else "")
-    return (value or {}).get(part) if part else value
-
-
-def _is_words(column: Column) -> bool:
-    """Return whether a column has text, which is aligned to the left."""
-    return column.unit in (TEXT, REASONS)
+    return (value or {}).get(column.parts[0]) if column.parts else value
 
 
 def figure_text(value: Any, unit: str, places: int = 1) -> str:
@@ -139,17 +88,6 @@ def figure_text(value: Any, unit: str, places: int = 1) -> str:
     if unit == SHARE:
         return percent(value, places)
     return str(value) if unit == TEXT else figure(value, WRITTEN.get(unit, ""))
-
-
-def text_table(table: FigureTable, first: str) -> list[str]:
-    """Return the lines of a table on a terminal; cells that miss a target are marked."""
-    rows = [[first, *(_with_note(head.text, ", ".join(head.small)) for head in table.heads)]]
-    for line in table.lines:
-        missed = (" MISSED" if cell.met is False else "" for cell in line.cells)
-        texts = (_with_note(cell.text, cell.small) for cell in line.cells)
-        rows.append([line.label, *(text + sign for text, sign in zip(texts, missed, strict=True))])
-    lines = align_cells(rows, [False, *(head.numeric for head in table.heads)])
-    return lines + [f"{line.label}: {line.note}" for line in table.lines if line.note]
 
 
 def table_lines(rows: Sequence[Row], columns: Mapping[str, str]) -> list[str]:
@@ -171,8 +109,3 @@ def align_cells(rows: Sequence[Sequence[str]], right: Sequence[bool]) -> list[st
     sides = "<>"
     layout = "  ".join(f"{{:{sides[r]}{width}}}" for r, width in zip(right, widths, strict=True))
     return [layout.format(*row).rstrip() for row in rows]
-
-
-def _with_note(text: str, small: str) -> str:
-    """Return ``text`` with ``small`` in parentheses."""
-    return f"{text} ({small})" if small else text

@@ -23,8 +23,10 @@ NAMES = ("hpa", "keda", "wva", "dynamo", "aibrix", "kserve", "llm-d")
 INT32 = 2**31 - 1
 _CRON = re.compile(r"\d+ \d+ (\*|\d+) (\*|\d+) (\*|[\d,-]+)")
 
+Body = Mapping[str, Any]  # a Kubernetes object
 
-def check(schema: str, body: Mapping[str, Any], called: str) -> None:
+
+def check(schema: str, body: Body, called: str) -> None:
     """Raise PlannerError that names the first fault of an object and its location.
 
     ``called`` names the export in the message.
@@ -37,7 +39,7 @@ def check(schema: str, body: Mapping[str, Any], called: str) -> None:
         )
 
 
-def faults(schema: str, body: Mapping[str, Any]) -> Iterator[str]:
+def faults(schema: str, body: Body) -> Iterator[str]:
     """Yield every fault of an object as text."""
     if schema in NAMES:
         for error in _validator(schema).iter_errors(dict(body)):
@@ -65,7 +67,7 @@ def _numbers(value: Any, path: str) -> Iterator[tuple[str, int]]:
         yield path, value
 
 
-def _no_faults(_: Mapping[str, Any]) -> Iterator[str]:
+def _no_faults(_: Body) -> Iterator[str]:
     """Yield nothing, for schemas without additional rules."""
     yield from ()
 
@@ -76,7 +78,7 @@ def _check_order(least: int, most: int) -> Iterator[str]:
         yield f"at least {least} and at most {most} replicas"
 
 
-def _hpa(body: Mapping[str, Any]) -> Iterator[str]:
+def _hpa(body: Body) -> Iterator[str]:
     """Yield the faults of a HorizontalPodAutoscaler."""
     spec = body["spec"]
     yield from _check_order(spec.get("minReplicas", 1), spec["maxReplicas"])
@@ -87,12 +89,12 @@ def _hpa(body: Mapping[str, Any]) -> Iterator[str]:
         yield "WVA needs both llm-d.ai/managed and llm-d.ai/model-id"
 
 
-def _annotation(body: Mapping[str, Any], name: str) -> str:
+def _annotation(body: Body, name: str) -> str:
     """Return an annotation, or ""."""
     return str(body["metadata"].get("annotations", {}).get(name, ""))
 
 
-def _behaviour(behaviour: Mapping[str, Any]) -> Iterator[str]:
+def _behaviour(behaviour: Body) -> Iterator[str]:
     """Yield the faults of a scaling behaviour."""
     for direction, rules in behaviour.items():
         if not 0 <= rules.get("stabilizationWindowSeconds", 0) <= 3600:
@@ -102,7 +104,7 @@ def _behaviour(behaviour: Mapping[str, Any]) -> Iterator[str]:
                 yield f"behavior.{direction}.policies: {policy}"
 
 
-def _keda(body: Mapping[str, Any]) -> Iterator[str]:
+def _keda(body: Body) -> Iterator[str]:
     """Yield the faults of a ScaledObject."""
     spec = body["spec"]
     yield from _check_order(spec.get("minReplicaCount", 0), spec.get("maxReplicaCount", 100))
@@ -147,12 +149,12 @@ def _cron(metadata: Mapping[str, str]) -> Iterator[str]:
         yield f"metadata.desiredReplicas: {metadata['desiredReplicas']}"
 
 
-def _wva(body: Mapping[str, Any]) -> Iterator[str]:
+def _wva(body: Body) -> Iterator[str]:
     """Yield the faults of a VariantAutoscaling."""
     yield from _check_order(body["spec"].get("minReplicas", 1), body["spec"]["maxReplicas"])
 
 
-def _dynamo(body: Mapping[str, Any]) -> Iterator[str]:
+def _dynamo(body: Body) -> Iterator[str]:
     """Yield the faults of a Dynamo graph."""
     components = body["spec"]["components"]
     names = [component["name"].lower() for component in components]
@@ -162,7 +164,7 @@ def _dynamo(body: Mapping[str, Any]) -> Iterator[str]:
         yield f"{len(names)} components, 25 at most"
 
 
-def _aibrix(body: Mapping[str, Any]) -> Iterator[str]:
+def _aibrix(body: Body) -> Iterator[str]:
     """Yield the faults of an AIBrix PodAutoscaler: its limits, and schedules that overlap."""
     spec = body["spec"]
     yield from _check_order(spec.get("minReplicas", 1), spec["maxReplicas"])
@@ -188,7 +190,7 @@ def _aibrix(body: Mapping[str, Any]) -> Iterator[str]:
         yield "schedules of one name"
 
 
-def _kserve(body: Mapping[str, Any]) -> Iterator[str]:
+def _kserve(body: Body) -> Iterator[str]:
     """Yield the faults of an LLMInferenceService."""
     spec = body["spec"]
     for role in (spec, spec.get("prefill", {})):
@@ -201,7 +203,7 @@ def _kserve(body: Mapping[str, Any]) -> Iterator[str]:
         yield from _triggers(scaling["keda"]["triggers"])
 
 
-def _dynamo_planner(body: Mapping[str, Any]) -> Iterator[str]:
+def _dynamo_planner(body: Body) -> Iterator[str]:
     """Yield the faults of a PlannerConfig, by the validators of ai-dynamo 1.6."""
     config = YAML(typ="safe", pure=True).load(body["data"]["planner.yaml"])
     is_disaggregated = config["mode"] == "disagg"
@@ -217,7 +219,7 @@ def _dynamo_planner(body: Mapping[str, Any]) -> Iterator[str]:
         yield "ttft_ms and itl_ms are above 0"
 
 
-def _model_claim(body: Mapping[str, Any]) -> Iterator[str]:
+def _model_claim(body: Body) -> Iterator[str]:
     """Yield where a ModelClaim breaks its CRD: required fields, the engine, and one replica."""
     spec = body.get("spec", {})
     for field in ("artifactURL", "podSelector"):
@@ -232,7 +234,7 @@ def _model_claim(body: Mapping[str, Any]) -> Iterator[str]:
     yield from (f"$.spec.{name}: unknown field" for name in sorted(spec.keys() - known))
 
 
-RULES: dict[str, Callable[[Mapping[str, Any]], Iterator[str]]] = {
+RULES: dict[str, Callable[[Body], Iterator[str]]] = {
     "hpa": _hpa,
     "keda": _keda,
     "wva": _wva,

@@ -1,15 +1,18 @@
 """Read runs and their results."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import polars as pl
 from django.db.models import QuerySet
 
+from planner.domain.deserialise import from_json
 from planner.errors import NotReady
 from planner.models import Run
 from planner.selectors.lookup import row_by_number
 from planner.storage import row_arrays
+
+T = TypeVar("T")
 
 
 def runs_list() -> QuerySet[Run]:
@@ -44,6 +47,11 @@ def run_result(run: Run) -> dict[str, Any]:
         raise NotReady(f"Run {run.pk} has no results; it is {state}{ending}")
     result: dict[str, Any] = run.result
     return result
+
+
+def typed_result(run: Run, kind: type[T]) -> T:
+    """Return the result of a completed run as its type; raise NotReady as ``run_result`` does."""
+    return from_json(kind, run_result(run))
 
 
 def run_tables(run: Run) -> list[str]:

@@ -53,8 +53,7 @@ def model_save(
     *,
     user: User | None,
     name: str,
-    facts: Mapping[str, Any] | None = None,
-    spec: ModelSpec | None = None,
+    facts: Mapping[str, Any] | ModelSpec,
     source: str = "",
     kind: str = ASSUMED,
     model: OwnModel | None = None,
@@ -62,16 +61,16 @@ def model_save(
 ) -> OwnModel:
     """Store a new model, or change the existing ``model``.
 
-    It is described by its memory (``facts``) or by its shape (``spec``, from ``model_of_config``).
+    ``facts`` has the figures of its memory, or is the ``model_of_config``, which has its shape.
     """
     check_may_plan(user)
     name = check_name("model", name, catalogue.models())
     provenance = _provenance(kind, source, user)
-    if spec is None:
-        spec = user_hardware.model_spec(name, facts or {}, provenance)
+    if isinstance(facts, ModelSpec):
+        shape = replace(facts.shape, name=name) if facts.shape else None
+        spec = replace(facts, name=name, shape=shape, provenance=provenance)
     else:
-        shape = replace(spec.shape, name=name) if spec.shape else None
-        spec = replace(spec, name=name, shape=shape, provenance=provenance)
+        spec = user_hardware.model_spec(name, facts, provenance)
     return _save(OwnModel, model, name, model_facts(spec), spec.provenance, user, version)
 
 

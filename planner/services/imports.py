@@ -75,7 +75,7 @@ def hardware_import(
                 )
             if shape is not None:
                 spec = _model_of_shape(user_hardware.model_shape(common["name"], shape))
-                saved.append(model_save(user=user, spec=spec, model=row, **common))
+                saved.append(model_save(user=user, facts=spec, model=row, **common))
             else:
                 saved.append(model_save(user=user, facts=facts, model=row, **common))
     return saved
@@ -94,7 +94,7 @@ def _import_config(
     return model_save(
         user=user,
         name=model_name,
-        spec=spec,
+        facts=spec,
         source=source or f"its {file_name}, which publishes weights in {precision}",
         kind="published",
         model=row,

@@ -41,6 +41,7 @@ METADATA_CACHE_S = 600  # seconds for which the provider's metadata is cached
 MAX_BYTES = 500_000
 SCOPE = "openid profile email"
 UNKNOWN_SIGN_IN = "This sign-in did not start here, or has expired. Sign in again."
+Document = dict[str, Any]  # of the identity provider: metadata, tokens or claims
 
 
 class ProviderFailed(PlannerError):
@@ -133,7 +134,7 @@ def _configured() -> IdentityProvider:
     return idp
 
 
-def _metadata(idp: IdentityProvider) -> dict[str, Any]:
+def _metadata(idp: IdentityProvider) -> Document:
     """Return the provider's metadata; raise ProviderFailed if it names another issuer."""
     metadata = _cached_document(idp, f"{idp.issuer}/.well-known/openid-configuration")
     if str(metadata.get("issuer", "")).rstrip("/") != idp.issuer:
@@ -145,8 +146,8 @@ def _metadata(idp: IdentityProvider) -> dict[str, Any]:
 
 
 def _tokens(
-    idp: IdentityProvider, metadata: dict[str, Any], code: str, verifier: str, return_url: str
-) -> dict[str, Any]:
+    idp: IdentityProvider, metadata: Document, code: str, verifier: str, return_url: str
+) -> Document:
     """Exchange the authorization code for tokens at the identity provider."""
     body = {
         "grant_type": "authorization_code",
@@ -168,9 +169,7 @@ class _Client:
         self.client_id, self.client_secret = idp.client_id, idp.client_secret
 
 
-def _claims(
-    idp: IdentityProvider, metadata: dict[str, Any], tokens: dict[str, Any], nonce: str
-) -> dict[str, Any]:
+def _claims(idp: IdentityProvider, metadata: Document, tokens: Document, nonce: str) -> Document:
     """Return the claims of the ID token.
 
     The token must be signed by a key of the provider, be for this client and this sign-in, and not
@@ -195,7 +194,7 @@ def _claims(
     return dict(token.claims)
 
 
-def _decode_token(idp: IdentityProvider, metadata: dict[str, Any], token: str) -> jwt.Token:
+def _decode_token(idp: IdentityProvider, metadata: Document, token: str) -> jwt.Token:
     """Verify the token; fetch the keys again if no cached key matches."""
     keys = _keys(idp, metadata)
     try:
@@ -204,14 +203,14 @@ def _decode_token(idp: IdentityProvider, metadata: dict[str, Any], token: str) -
         return jwt.decode(token, _keys(idp, metadata, fresh=True), algorithms=ALGORITHMS)
 
 
-def _keys(idp: IdentityProvider, metadata: dict[str, Any], *, fresh: bool = False) -> KeySet:
+def _keys(idp: IdentityProvider, metadata: Document, *, fresh: bool = False) -> KeySet:
     document = _cached_document(idp, metadata["jwks_uri"], fresh=fresh)
     return KeySet.import_key_set({"keys": document.get("keys", [])})
 
 
 def _userinfo(
-    idp: IdentityProvider, metadata: dict[str, Any], tokens: dict[str, Any], claims: dict[str, Any]
-) -> dict[str, Any]:
+    idp: IdentityProvider, metadata: Document, tokens: Document, claims: Document
+) -> Document:
     """Return the user's data from the provider; raise ProviderFailed for another user."""
     headers = {"Authorization": f"Bearer {tokens.get('access_token', '')}"}
     document = _request_json(idp, metadata["userinfo_endpoint"], headers=headers)
@@ -223,7 +222,7 @@ def _userinfo(
 
 
 @transaction.atomic
-def _account(idp: IdentityProvider, claims: dict[str, Any]) -> User:
+def _account(idp: IdentityProvider, claims: Document) -> User:
     """Return the account of the user in ``claims``, with the roles of its groups.
 
     The first sign-in creates the account.
@@ -247,7 +246,7 @@ def _account(idp: IdentityProvider, claims: dict[str, Any]) -> User:
     return user
 
 
-def _create_account(idp: IdentityProvider, claims: dict[str, Any], subject: str) -> User:
+def _create_account(idp: IdentityProvider, claims: Document, subject: str) -> User:
     """Create an account for a subject; raise NotAllowed if its user name exists."""
     preferred = str(claims.get("preferred_username") or claims.get("email") or subject)
     name = User.normalize_username(preferred.strip())[:150]
@@ -309,7 +308,7 @@ def identity_link(*, person: User, subject: str) -> None:
         record("user.linked", person, by=None, issuer=idp.issuer, subject=subject)
 
 
-def _cached_document(idp: IdentityProvider, url: str, *, fresh: bool = False) -> dict[str, Any]:
+def _cached_document(idp: IdentityProvider, url: str, *, fresh: bool = False) -> Document:
     """Return a public document of the provider, from the cache or (``fresh``) fetched."""
     key = f"oidc-{hashlib.sha256(url.encode()).hexdigest()}"
     document = None if fresh else cache.get(key)
@@ -324,7 +323,7 @@ def _request_json(
     url: str,
     body: bytes | None = None,
     headers: dict[str, str] | None = None,
-) -> dict[str, Any]:
+) -> Document:
     """Return the JSON object that the provider responds with; raise ProviderFailed without one."""
     try:
         response = outgoing_requests.request(

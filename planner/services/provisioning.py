@@ -2,15 +2,16 @@
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, fields, replace
 from typing import Any
 
 import numpy as np
 from django.core.cache import cache
 
-from planner.domain.kinds.provision import Options
+from planner.domain.kinds.provision import Options, ProvisionResult
 from planner.domain.options import options_of
+from planner.domain.provisioning.figures import PoolFigures
 from planner.domain.provisioning.levels import (
     Judge,
     Measurements,
@@ -25,7 +26,7 @@ from planner.inputs.scenario.build import build_hardware
 from planner.inputs.scenario.document import parse
 from planner.models import Run
 from planner.selectors.run_hardware import stored_hardware
-from planner.selectors.runs import run_result
+from planner.selectors.runs import run_result, typed_result
 from planner.version import code_version
 from simulation.provisioning.savings import savings
 from simulation.provisioning.sensitivity import sensitivity
@@ -40,43 +41,44 @@ SWEEPS = ("length", "rate", "size")
 LIMIT_MULTIPLE = 3.0  # least latency limit of a swept length, in lone passes on one GPU
 
 
-def pool_named(result: dict[str, Any], name: str, phase: str) -> dict[str, Any]:
+def pool_of_run(run: Run, name: str, phase: str) -> PoolFigures:
     """Return the pool with this name (see ``pool_names``) and phase; the first if both are ""."""
-    pools: list[dict[str, Any]] = result.get("pools") or []
-    if result.get("kind") != "provision" or not pools:
+    run_result(run)  # raises NotReady if there is none yet
+    pools = typed_result(run, ProvisionResult).pools if run.kind == Run.Kind.PROVISION else ()
+    if not pools:
         raise NotReady("This run did not provision below the replica. Start one with it.")
     names = pool_names(pools)
     for pool, pool_name in zip(pools, names, strict=True):
-        if name in ("", pool_name, _plain_name(pool)) and phase in ("", pool["phase"]):
+        if name in ("", pool_name, _plain_name(pool)) and phase in ("", pool.phase):
             return pool
     available = ", ".join(dict.fromkeys(names))
     raise NotFound(f"There is no {phase} pool {name!r} in this run. Known: {available}.")
 
 
-def pool_names(pools: list[dict[str, Any]]) -> list[str]:
+def pool_names(pools: Sequence[PoolFigures]) -> list[str]:
     """Return ``model / region / gpu`` of each pool, with the precision where two would be equal."""
     weights: dict[str, set[str]] = {}
     for pool in pools:
-        weights.setdefault(_plain_name(pool), set()).add(pool["weights"])
+        weights.setdefault(_plain_name(pool), set()).add(pool.weights)
     names = []
     for pool in pools:
         name = _plain_name(pool)
-        names.append(f"{name} / {pool['weights']}" if len(weights[name]) > 1 else name)
+        names.append(f"{name} / {pool.weights}" if len(weights[name]) > 1 else name)
     return names
 
 
-def _plain_name(pool: dict[str, Any]) -> str:
-    return f"{pool['model']} / {pool['region']} / {pool['gpu']}"
+def _plain_name(pool: PoolFigures) -> str:
+    return f"{pool.model} / {pool.region} / {pool.gpu}"
 
 
-def operator_sensitivity(run: Run, pool: dict[str, Any]) -> dict[str, Any]:
+def operator_sensitivity(run: Run, pool: PoolFigures) -> dict[str, Any]:
     """Return how a pool's operators respond to length, batch, rate and share of a GPU; cached."""
 
     def compute() -> dict[str, Any]:
         phase_load, measured = service_of_pool(run, pool)
         responses = sensitivity(
             phase_load,
-            lambda changed: problem_of(changed, pool["weights"], measured=measured),
+            lambda changed: problem_of(changed, pool.weights, measured=measured),
             lengths=SENSITIVITY_LENGTHS,
             rates=np.unique([*RATES, round(phase_load.requests_s, 1)]),
         )
@@ -94,7 +96,7 @@ def operator_sensitivity(run: Run, pool: dict[str, Any]) -> dict[str, Any]:
     return _cached(run, pool, "sensitivity", compute)
 
 
-def savings_sweep(run: Run, pool: dict[str, Any], by: str) -> dict[str, Any]:
+def savings_sweep(run: Run, pool: PoolFigures, by: str) -> dict[str, Any]:
     """Return the savings of operator-level over whole-replica provisioning, over one variable.
 
     ``by`` is the variable: length, rate or model size. Sizes are those of the Qwen2 family, at the
@@ -112,7 +114,7 @@ def savings_sweep(run: Run, pool: dict[str, Any], by: str) -> dict[str, Any]:
         elif by == "size":
             points = [(name, replace(service, shape=shape(name))) for name in FAMILY]
         else:
-            points = [(n, _at_length(service, n, pool["weights"], measured)) for n in LENGTHS]
+            points = [(n, _at_length(service, n, pool.weights, measured)) for n in LENGTHS]
         rules = replace(
             options_of(Options, run.options).rules,
             levels=("operator",),
@@ -122,10 +124,10 @@ def savings_sweep(run: Run, pool: dict[str, Any], by: str) -> dict[str, Any]:
         rows = []
         for value, varied in points:
             judge = Judge.drawn(
-                (varied.isl, pool.get("isl_cv") or 0.0), (varied.osl, pool.get("osl_cv") or 0.0),
-                pool.get("attainment", 0.95), 1,
+                (varied.isl, pool.isl_cv or 0.0), (varied.osl, pool.osl_cv or 0.0),
+                pool.attainment, 1,
             )  # fmt: skip
-            _, levels = solve_levels(varied, pool["weights"], rules, measured, judge)
+            _, levels = solve_levels(varied, pool.weights, rules, measured, judge)
             row: dict[str, Any] = {"at": value, "slo_ms": varied.slo_s * 1e3}
             met = [its.replayed is None or its.replayed.attainment >= judge.attainment
                    for its in levels.values()]  # fmt: skip
@@ -167,38 +169,38 @@ def _at_length(service: PhaseLoad, tokens: int, weights: str, measured: Measurem
     return replace(varied, slo_s=max(service.slo_s, limit))
 
 
-def service_of_pool(run: Run, pool: dict[str, Any]) -> tuple[PhaseLoad, Measurements]:
+def service_of_pool(run: Run, pool: PoolFigures) -> tuple[PhaseLoad, Measurements]:
     """Return the load of a pool in the run, and the kernel measurements of its GPU type."""
     hardware_facts, options = stored_hardware(run.resolved), options_of(Options, run.options)
     hardware = build_hardware(parse(run.document, run.name), hardware_facts)
-    model = next(model for model in hardware.models if model.name == pool["model"])
-    gpu = next(gpu for gpu in hardware.gpus if gpu.name == pool["gpu"])
+    model = next(model for model in hardware.models if model.name == pool.model)
+    gpu = next(gpu for gpu in hardware.gpus if gpu.name == pool.gpu)
     assert model.shape is not None
-    images = float(pool.get("images") or 0.0)
+    images = pool.images or 0.0
     phase_load = PhaseLoad(
         shape=model.shape,
         gpu=gpu,
-        phase=pool["phase"],
-        requests_s=pool["requests_s"],
-        isl=pool["isl"],
-        cached=float(pool.get("cached_tokens") or 0.0),
-        osl=pool["osl"],
-        slo_s=pool["slo_ms"] / 1e3,
-        image_tokens=images * float(pool.get("image_tokens") or 0.0),
+        phase=pool.phase,
+        requests_s=pool.requests_s,
+        isl=pool.isl,
+        cached=pool.cached_tokens or 0.0,
+        osl=pool.osl,
+        slo_s=pool.slo_ms / 1e3,
+        image_tokens=images * (pool.image_tokens or 0.0),
         images=images or 1.0,
-        start_s=float(pool.get("start_ms") or 0.0) / 1e3,
+        start_s=(pool.start_ms or 0.0) / 1e3,
     )
     measured = measured_on(
         hardware_facts, [gpu.name], timing=options.kernels, interference=options.interference
     )
-    return phase_load, replace(measured[gpu.name], times=float(pool.get("times", 1.0)))
+    return phase_load, replace(measured[gpu.name], times=pool.times or 1.0)
 
 
 def _cached(
-    run: Run, pool: dict[str, Any], figure: str, compute: Callable[[], dict[str, Any]]
+    run: Run, pool: PoolFigures, figure: str, compute: Callable[[], dict[str, Any]]
 ) -> dict[str, Any]:
     """Return the result of ``compute``, cached by pool, load and version of the program."""
-    load = {name: value for name, value in pool.items() if name not in ("levels", "savings")}
+    load = as_json(replace(pool, levels={}, savings={}))
     question = json.dumps(
         [figure, code_version(), run.document, run.resolved, run.options, load], sort_keys=True
     )
@@ -208,8 +210,3 @@ def _cached(
         answer = compute()
         cache.set(key, answer, CACHE_S)
     return answer
-
-
-def pool_of_run(run: Run, name: str, phase: str) -> dict[str, Any]:
-    """Return ``pool_named`` of a completed run."""
-    return pool_named(run_result(run), name, phase)

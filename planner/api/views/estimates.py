@@ -16,88 +16,23 @@ from planner.api.examples import DEPLOYMENT
 from planner.api.parsers import BoundedJsonParser
 from planner.api.renderers import CsvRenderer
 from planner.api.schema import CSV, JSON, operation
+from planner.api.serializers.options import field_of
 from planner.api.serializers.strict_fields import FiniteField, StrictSerializer
 from planner.domain.estimate_answer import EstimateAnswer
+from planner.domain.estimate_options import ESTIMATE
 from planner.domain.serialise import as_json
 from planner.errors import IngestError
 from planner.inputs.estimates.measured_corrections import MOST_ROWS
 from planner.outputs.estimates import answer_table
 from planner.services import estimates
 from planner.services.quick_size import MAX_USERS, QuickSize, SizeQuestion, quick_size
-from simulation.performance.estimate.calibration import ENGINES
-from simulation.performance.estimate.defaults import MOST_HITS, MOST_RECV, MOST_TOKENS
-from simulation.performance.specs import BYTES, WIDTHS
+from simulation.performance.estimate.defaults import MOST_HITS
 
 MAX_ROWS = 20_000
 
 
 class EstimateRequest(StrictSerializer):
     """One deployment with its requests in flight, as in `bin/manage estimate`."""
-
-    model = serializers.CharField(max_length=200, help_text="In the catalogue or on Hugging Face.")
-    gpu = serializers.CharField(max_length=80)
-    isl = FiniteField(min_value=1, max_value=1e7, help_text="Input tokens of a request.")
-    osl = FiniteField(min_value=1, max_value=1e7, help_text="Output tokens of a request.")
-    concurrency = FiniteField(
-        min_value=1, max_value=1e6, required=False, help_text="Requests in flight."
-    )
-    rate = FiniteField(
-        min_value=1e-6, max_value=1e6, required=False,
-        help_text="Requests/s, instead of concurrency. They are replayed one by one "
-        "on the profile of sizes and plans.",
-    )  # fmt: skip
-    precision = serializers.ChoiceField(tuple(BYTES), required=False, help_text="Of the weights.")
-    kv_cache = serializers.ChoiceField(tuple(BYTES), required=False)
-    engine = serializers.ChoiceField(ENGINES, required=False)
-    engine_version = serializers.CharField(max_length=60, required=False, allow_blank=True)
-    draft_tokens = FiniteField(
-        min_value=0, max_value=64, required=False,
-        help_text="Drafted and verified per sequence and iteration (speculative decoding).",
-    )  # fmt: skip
-    accepted_tokens = FiniteField(
-        min_value=0, max_value=64, required=False, help_text="Accepted draft tokens, on average."
-    )
-    acceptance = FiniteField(
-        min_value=0, max_value=1, required=False,
-        help_text="Share of the draft tokens that is accepted, instead of accepted_tokens.",
-    )  # fmt: skip
-    max_num_seqs = FiniteField(
-        min_value=1, max_value=1e6, required=False,
-        help_text="Most sequences in a decode batch of a rank. Default: as memory allows.",
-    )  # fmt: skip
-    chunk_tokens = FiniteField(
-        min_value=1, max_value=MOST_TOKENS, required=False,
-        help_text="Prompt tokens of an iteration, at most. Default: 8192.",
-    )  # fmt: skip
-    prefix_hit_rate = FiniteField(
-        min_value=0, max_value=MOST_HITS, required=False,
-        help_text="Share of a prompt that the prefix cache holds. Default: 0.",
-    )  # fmt: skip
-    ttft_statistic = serializers.ChoiceField(
-        ("mean", "median"), required=False, help_text="Of TTFT. Default: mean."
-    )
-    rounds = FiniteField(
-        min_value=1, max_value=1e9, required=False,
-        help_text="Requests per user, as in a benchmark; 1000 for steady traffic. Default: 10.",
-    )  # fmt: skip
-    equal_lengths = serializers.ChoiceField(
-        ("yes", "no"), required=False,
-        help_text="Whether all requests have equal lengths. Default: yes in a benchmark (rounds up "
-        "to 100), except for lengths of InferenceMAX.",
-    )  # fmt: skip
-    recv_interval = FiniteField(
-        min_value=1, max_value=MOST_RECV, required=False,
-        help_text="Iterations between SGLang's polls for requests (--scheduler-recv-interval). "
-        "Default: 1; 10 or 30 for benchmarks with lengths of InferenceMAX.",
-    )  # fmt: skip
-    lora_rank = serializers.IntegerField(min_value=1, max_value=1024, required=False)
-    lora_active = serializers.IntegerField(
-        min_value=1, max_value=4096, required=False,
-        help_text="Different LoRA adapters in use at the same time.",
-    )  # fmt: skip
-    mode = serializers.ChoiceField(("agg", "disagg"), required=False)
-    prefill_workers = FiniteField(min_value=1, max_value=1e5, required=False)
-    decode_workers = FiniteField(min_value=1, max_value=1e5, required=False)
 
     measured = serializers.ListField(
         child=serializers.DictField(), required=False, max_length=MOST_ROWS,
@@ -118,13 +53,8 @@ class EstimateRequest(StrictSerializer):
         return attrs
 
     def get_fields(self) -> dict[str, serializers.Field[Any, Any, Any, Any]]:
-        fields = super().get_fields()
-        for side in ("", "prefill_", "decode_"):
-            for width in WIDTHS:
-                fields[f"{side}{width}"] = serializers.IntegerField(
-                    min_value=1, max_value=1024, required=False
-                )
-        return fields
+        declared = {name: field_of(option) for name, option in ESTIMATE.items()}
+        return declared | super().get_fields()
 
 
 class QuickSizeRequest(StrictSerializer):

@@ -118,8 +118,8 @@ class ModelEntry(EntryView):
             raise CatalogueError(
                 f"Model {name}: its memory follows from config. Leave out {', '.join(facts)}."
             )
-        spec = imports.model_of_config(name, config) if config is not None else None
-        return hardware.model_save(model=row, name=name, facts=facts, spec=spec, **more)
+        described = facts if config is None else imports.model_of_config(name, config)
+        return hardware.model_save(model=row, name=name, facts=described, **more)
 
 
 class GpuListView(GpuEntry):

@@ -27,6 +27,7 @@ from planner.api.serializers.runs import (
     TableRows,
 )
 from planner.domain.options import options_of
+from planner.domain.provisioning.figures import PoolFigures
 from planner.errors import NotReady
 from planner.models import Run
 from planner.outputs import CSV_ROWS, PARQUET
@@ -170,7 +171,7 @@ class RunSweepView(ApiView):
         return Response(savings_sweep(run, pool, by))
 
 
-def _pool(request: Request, run_id: int) -> tuple[Run, dict[str, Any]]:
+def _pool(request: Request, run_id: int) -> tuple[Run, PoolFigures]:
     """Return the run and the chosen part of its provisioning result."""
     query = valid(PoolAsked(data=request.query_params))
     run = run_get(run_id)

@@ -15,6 +15,7 @@ from planner.domain.serialise import MERGED, OPTIONAL, gpu_words
 from simulation.arrays import IntArray
 from simulation.provisioning.level import FALLBACK_METHODS, Level
 from simulation.provisioning.savings import Savings, saved_shares, savings
+from simulation.provisioning.workload import Phase
 
 LEVEL_NAMES = {"operator": "Operators", "module": "Layers", "model": "Whole replicas"}
 
@@ -211,7 +212,7 @@ class PoolFigures:
     model: str
     region: str
     gpu: str
-    phase: str
+    phase: Phase
     weights: str  # precision
     chosen: bool  # counts in the totals
     requests_s: float  # of the busiest hour

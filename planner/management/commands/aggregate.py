@@ -1,13 +1,12 @@
 """``bin/manage aggregate``: compute the demand and the lengths of a trace without a copy of it."""
 
-from argparse import ArgumentParser
+from argparse import ArgumentParser, Namespace
 from pathlib import Path
-from typing import Any
 
 from planner.errors import IngestError
 from planner.inputs.ingest import warehouse
 from planner.inputs.ingest.options import column_mapping
-from planner.management.base import HeadroomCommand
+from planner.management.base import Document, HeadroomCommand
 
 
 class Command(HeadroomCommand):
@@ -32,23 +31,23 @@ class Command(HeadroomCommand):
         )
         parser.add_argument("--out", type=Path, default=Path("."), help="folder for both files")
 
-    def answer(self, options: dict[str, Any]) -> dict[str, Any]:
-        if not 1 <= options["bin"] <= 86_400:
+    def answer(self, options: Namespace) -> Document:
+        if not 1 <= options.bin <= 86_400:
             raise IngestError("--bin must be 1 to 86,400 s.")
-        mapping = column_mapping(options["map"], "--map ")
+        mapping = column_mapping(options.map, "--map ")
         try:
-            table = warehouse.table_of(warehouse.connect(options["engine"]), options["source"])
+            table = warehouse.table_of(warehouse.connect(options.engine), options.source)
             columns = warehouse.columns_of(table, mapping)
-            counts = warehouse.aggregate(table, columns, options["bin"])
+            counts = warehouse.aggregate(table, columns, options.bin)
         except IngestError:
             raise
         except Exception as problem:  # each engine raises different exceptions
             first = str(problem).strip().split("\n", 1)[0][:300]
             raise IngestError(
-                f"{options['source']}: {options['engine']} could not read it ({first})."
+                f"{options.source}: {options.engine} could not read it ({first})."
             ) from problem
-        options["out"].mkdir(parents=True, exist_ok=True)
-        paths = {name: options["out"] / f"{name}.csv" for name in ("demand", "lengths")}
+        options.out.mkdir(parents=True, exist_ok=True)
+        paths = {name: options.out / f"{name}.csv" for name in ("demand", "lengths")}
         counts.demand.write_csv(paths["demand"])
         counts.lengths.write_csv(paths["lengths"])
         sums = counts.demand.select("requests", "input_tokens", "output_tokens").sum().row(0)
@@ -57,12 +56,12 @@ class Command(HeadroomCommand):
             "left_out": counts.left_out,
             **dict(zip(("requests", "input_tokens", "output_tokens"), sums, strict=True)),
             "bins": len(counts.demand),
-            "bin_s": options["bin"],
+            "bin_s": options.bin,
             "columns": columns,
             **{name: str(path) for name, path in paths.items()},
         }
 
-    def words(self, answer: dict[str, Any]) -> str:
+    def words(self, answer: Document) -> str:
         return (
             f"{answer['requests']:,} requests of {answer['rows']:,} rows in {answer['bins']:,} "
             f"rows of demand by {answer['bin_s']} s: {answer['demand']} (for bin/manage ingest), "

@@ -1,7 +1,6 @@
 """``bin/manage arrays``: copy all arrays to the bucket of HEADROOM_ARRAYS, and list lost ones."""
 
-from dataclasses import asdict
-from typing import Any
+from argparse import Namespace
 
 from planner.management.base import HeadroomCommand
 from planner.services import arrays
@@ -11,12 +10,10 @@ class Command(HeadroomCommand):
     help = "Move arrays of this machine into the bucket of HEADROOM_ARRAYS. List missing arrays."
     examples = ("arrays", "arrays --json", "arrays --workspace research")
 
-    def answer(self, options: dict[str, Any]) -> dict[str, Any]:
-        return asdict(arrays.arrays_copy_to_bucket())
+    def answer(self, options: Namespace) -> arrays.BucketCopy:
+        return arrays.arrays_copy_to_bucket()
 
-    def words(self, answer: dict[str, Any]) -> str:
-        first = (
-            f"{answer['bucket']}: {answer['whole']:,} there, {answer['taken']:,} taken from here"
-        )
-        lost = "".join(f"\nlost: {name}" for name in answer["lost"])
-        return f"{first}, {len(answer['lost']):,} lost{lost}"
+    def words(self, answer: arrays.BucketCopy) -> str:
+        first = f"{answer.bucket}: {answer.whole:,} there, {answer.taken:,} taken from here"
+        lost = "".join(f"\nlost: {name}" for name in answer.lost)
+        return f"{first}, {len(answer.lost):,} lost{lost}"

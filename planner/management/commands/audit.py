@@ -1,11 +1,10 @@
 """``bin/manage audit``: write the audit log to a file."""
 
-from argparse import ArgumentParser
+from argparse import ArgumentParser, Namespace
 from pathlib import Path
-from typing import Any
 
 from planner.errors import PlannerError
-from planner.management.base import HeadroomCommand
+from planner.management.base import Document, HeadroomCommand
 from planner.models import AuditRecord
 from planner.outputs.audit import audit_csv, audit_json
 from planner.services.audit import record
@@ -27,8 +26,8 @@ class Command(HeadroomCommand):
             "file", nargs="?", type=Path, default="audit.csv", help="a file .csv or .json"
         )
 
-    def answer(self, options: dict[str, Any]) -> dict[str, Any]:
-        path: Path = options["file"]
+    def answer(self, options: Namespace) -> Document:
+        path: Path = options.file
         if path.suffix not in WRITERS:
             raise PlannerError(f"{path}: give a file that ends in {' or '.join(WRITERS)}.")
         # Record first, so that the file includes its own export.
@@ -36,5 +35,5 @@ class Command(HeadroomCommand):
         path.write_text(WRITERS[path.suffix](True), encoding="utf-8")
         return {"path": str(path), "records": AuditRecord.objects.count()}
 
-    def words(self, answer: dict[str, Any]) -> str:
+    def words(self, answer: Document) -> str:
         return f"{answer['records']} records in {answer['path']}."

@@ -1,9 +1,7 @@
 """``bin/manage backup FILE``: write everything to one verified file while the product runs."""
 
-from argparse import ArgumentParser
-from dataclasses import asdict
+from argparse import ArgumentParser, Namespace
 from pathlib import Path
-from typing import Any
 
 from planner.management.base import HeadroomCommand
 from planner.services import backups
@@ -20,10 +18,10 @@ class Command(HeadroomCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("file", type=Path, help="file to write, such as headroom.tar.zst")
 
-    def answer(self, options: dict[str, Any]) -> dict[str, Any]:
-        return asdict(backups.backup(options["file"]))
+    def answer(self, options: Namespace) -> backups.BackupSummary:
+        return backups.backup(options.file)
 
-    def words(self, answer: dict[str, Any]) -> str:
-        size = f"{answer['rows']:,} rows, {answer['bytes']:,} bytes"
-        checked = f"{answer['tables']} tables compared in a scratch database"
-        return f"{answer['path']}: {size}; {checked} ({answer['checked_in']})"
+    def words(self, answer: backups.BackupSummary) -> str:
+        size = f"{answer.rows:,} rows, {answer.bytes:,} bytes"
+        checked = f"{answer.tables} tables compared in a scratch database"
+        return f"{answer.path}: {size}; {checked} ({answer.checked_in})"

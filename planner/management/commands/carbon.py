@@ -1,14 +1,13 @@
 """``bin/manage carbon``: print carbon by hour of the day, from a CSV or a grid's known cycle."""
 
-from argparse import ArgumentParser
+from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 
 from planner.errors import CatalogueError
 from planner.inputs.catalogue import grid
 from planner.inputs.catalogue.carbon import MOST_G_PER_KWH, hourly, hourly_of_csv
-from planner.management.base import HeadroomCommand
+from planner.management.base import Document, HeadroomCommand
 
 LARGEST_BYTES = 20_000_000  # room for years of five-minute values
 
@@ -23,8 +22,8 @@ class Command(HeadroomCommand):
         )
         parser.add_argument("--mean", type=float, help="yearly mean. Default: the published one")
 
-    def answer(self, options: dict[str, Any]) -> dict[str, Any]:
-        path = Path(options["source"])
+    def answer(self, options: Namespace) -> Document:
+        path = Path(options.source)
         if path.is_file():
             if path.stat().st_size > LARGEST_BYTES:
                 raise CatalogueError(f"{path.name} is larger than {LARGEST_BYTES:,} bytes.")
@@ -34,15 +33,15 @@ class Command(HeadroomCommand):
                 raise CatalogueError(f"{path.name} is not a text file. Give CSV.") from None
         elif path.suffix:
             raise CatalogueError(f"{path}: there is no such file. Give a CSV, or a country code.")
-        elif options["mean"] is not None and not 0 <= options["mean"] <= MOST_G_PER_KWH:
+        elif options.mean is not None and not 0 <= options.mean <= MOST_G_PER_KWH:
             raise CatalogueError(f"--mean must be 0 to {MOST_G_PER_KWH:,} g CO2e per kWh.")
         else:
-            source = grid(options["source"])
-            mean = source.carbon_g_per_kwh if options["mean"] is None else options["mean"]
+            source = grid(options.source)
+            mean = source.carbon_g_per_kwh if options.mean is None else options.mean
             values = hourly(source.cycle or source.name, mean)
         rounded = [round(value, 1) for value in values]
         return {"carbon_g_per_kwh": rounded, "mean": fmean(rounded)}
 
-    def words(self, answer: dict[str, Any]) -> str:
+    def words(self, answer: Document) -> str:
         values = ", ".join(f"{value:g}" for value in answer["carbon_g_per_kwh"])
         return f"carbon_g_per_kwh: [{values}]  # by UTC hour, mean {answer['mean']:.0f}"

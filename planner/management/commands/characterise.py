@@ -1,13 +1,12 @@
 """``bin/manage characterise``: describe a trace, and rank a window among all of its windows."""
 
-from argparse import ArgumentParser
+from argparse import ArgumentParser, Namespace
 from datetime import UTC, datetime
-from typing import Any
 
 from planner.domain.formats import duration
 from planner.domain.serialise import as_json
 from planner.errors import PlannerError
-from planner.management.base import HeadroomCommand
+from planner.management.base import Document, HeadroomCommand
 from planner.management.runs import load_trace
 from planner.outputs.table_text import table_lines
 from planner.selectors.traces import ready_trace, trace_character, trace_window
@@ -55,17 +54,17 @@ class Command(HeadroomCommand):
         parser.add_argument("--start", help="begin of a window to rank, e.g. 2024-05-18T00:00")
         parser.add_argument("--end", help="end of that window; UTC without an offset")
 
-    def answer(self, options: dict[str, Any]) -> dict[str, Any]:
-        if bool(options["start"]) != bool(options["end"]):
+    def answer(self, options: Namespace) -> Document:
+        if bool(options.start) != bool(options.end):
             raise PlannerError("Give --start and --end both, or neither.")
-        trace = ready_trace(load_trace(options["trace"], self.progress).name)
+        trace = ready_trace(load_trace(options.trace, self.progress).name)
         window = None
-        if options["start"]:
-            start, end = (moment(f"--{name}", options[name]) for name in ("start", "end"))
+        if options.start:
+            start, end = (moment(f"--{name}", getattr(options, name)) for name in ("start", "end"))
             window = trace_window(trace, start, end)
         return trace_character(trace) | {"window": as_json(window)}
 
-    def words(self, answer: dict[str, Any]) -> str:
+    def words(self, answer: Document) -> str:
         parts = [
             [f"{answer['trace']}: {answer['series']} series, bins of {duration(answer['bin_s'])}"],
             table_lines([answer["total"], *answer["volumes"]], VOLUMES),

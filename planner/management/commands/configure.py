@@ -1,8 +1,7 @@
 """``bin/manage configure``: search the cheapest deployments that serve a model."""
 
-from argparse import ArgumentParser, ArgumentTypeError
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from dataclasses import asdict
-from typing import Any
 
 from planner.domain.deployment_search.query import TOP, DeploymentQuery
 from planner.domain.deployment_search.results import MeasuredRows, Row, Side
@@ -71,16 +70,14 @@ class Command(HeadroomCommand):
         rows.add_argument("--measured", help="file of your measured rows, as for estimate")
         rows.add_argument("--without-kept", action="store_true", help="ignore stored measurements")
 
-    def answer(self, options: dict[str, Any]) -> DeploymentSearchResult:
+    def answer(self, options: Namespace) -> DeploymentSearchResult:
         query = DeploymentQuery(
-            **{key: options[key] for key in FIELDS},
-            gpus=_names(options["gpus"]),
-            engines=_names(options["engines"]) or ENGINES,
-            prices=dict(options["price"]),
+            **{key: getattr(options, key) for key in FIELDS},
+            gpus=_names(options.gpus),
+            engines=_names(options.engines) or ENGINES,
+            prices=dict(options.price),
         )
-        measured = measurements_from_file(
-            options["measured"], use_stored=not options["without_kept"]
-        )
+        measured = measurements_from_file(options.measured, use_stored=not options.without_kept)
         return search_deployments(query, self.progress, measured)
 
     def words(self, answer: DeploymentSearchResult) -> str:

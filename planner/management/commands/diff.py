@@ -1,14 +1,14 @@
 """``bin/manage diff``: compare the settings and the figures of runs."""
 
-from argparse import ArgumentParser
-from typing import Any
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterable
 
 from planner.domain.columns import SHARE
 from planner.domain.formats import NOTHING, signed_percent
-from planner.domain.serialise import as_json
 from planner.management.base import HeadroomCommand
-from planner.outputs.table_text import Cell, FigureTable, Head, Line, figure_text, text_table
-from planner.selectors.run_comparison import compare_runs, runs_to_compare
+from planner.outputs.table_text import align_cells, figure_text
+from planner.selectors.run_comparison import RunComparison, compare_runs, runs_to_compare
+from planner.selectors.run_comparison_figures import ComparedFigure, Setting
 from planner.templatetags.headroom import setting
 
 
@@ -22,40 +22,40 @@ class Command(HeadroomCommand):
             "--policy", default="", help="policy to compare. Default: the best of each run"
         )
 
-    def answer(self, options: dict[str, Any]) -> dict[str, Any]:
-        beside = compare_runs(runs_to_compare(options["runs"]), options["policy"])
-        plain: dict[str, Any] = as_json(beside)
-        return plain
+    def answer(self, options: Namespace) -> RunComparison:
+        return compare_runs(runs_to_compare(options.runs), options.policy)
 
-    def words(self, answer: dict[str, Any]) -> str:
-        heads = tuple(Head(f"run {run['run']}") for run in answer["runs"])
-        lines = [f"run {run['run']}: {run['name']}. {run['answer']}" for run in answer["runs"]]
-        lines += answer["notes"]
-        if answer["differences"]:
-            rows = [_row(row["key"], row["values"]) for row in answer["differences"]]
-            lines += ["", *text_table(FigureTable(heads, tuple(rows)), "setting")]
-        lines.append(f"{answer['same']} other settings are the same.")
-        for group in answer["groups"]:
-            figures = tuple(_figures(row) for row in group["rows"])
-            lines += ["", *text_table(FigureTable(heads, figures), group["title"].lower())]
-            lines += [group["note"]] if group["note"] else []
+    def words(self, answer: RunComparison) -> str:
+        heads = [f"run {compared.run}" for compared in answer.runs]
+        lines = [f"run {run.run}: {run.name}. {run.answer}" for run in answer.runs]
+        lines += answer.notes
+        if answer.differences:
+            lines += ["", *_aligned("setting", heads, map(_setting, answer.differences))]
+        lines.append(f"{answer.same} other settings are the same.")
+        for group in answer.groups:
+            lines += ["", *_aligned(group.title.lower(), heads, map(_figures, group.rows))]
+            lines += [group.note] if group.note else []
         return "\n".join(lines)
 
 
-def _row(label: str, values: list[Any]) -> Line:
-    """Return a line with the values of a setting."""
-    texts = (NOTHING if value is None else setting(value) for value in values)
-    return Line(label, label, tuple(Cell(text) for text in texts))
+def _aligned(first: str, heads: list[str], rows: Iterable[list[str]]) -> list[str]:
+    """Return rows of a label and a text per run as aligned lines."""
+    return align_cells([[first, *heads], *rows], [False, *[True] * len(heads)])
 
 
-def _figures(row: dict[str, Any]) -> Line:
-    """Return a line with a figure of each run, its change and its mark."""
-    share = row["unit"] == SHARE
-    cells = []
-    for value, change, mark in zip(row["values"], row["changes"], row["marks"], strict=True):
+def _setting(row: Setting) -> list[str]:
+    """Return a setting and its value in each run."""
+    return [row.key, *(NOTHING if value is None else setting(value) for value in row.values)]
+
+
+def _figures(row: ComparedFigure) -> list[str]:
+    """Return a figure of each run, with its change and its mark."""
+    cells = [row.label]
+    for value, change, mark in zip(row.values, row.changes, row.marks, strict=True):
+        text = NOTHING if value is None else figure_text(value, row.unit, 2)
         words = ""
         if change:
-            words = f"{100 * change:+.2f} points" if share else signed_percent(change)
-        text = NOTHING if value is None else figure_text(value, row["unit"], 2)
-        cells.append(Cell(text, " ".join(filter(None, (words, mark)))))
-    return Line(row["name"], row["label"], tuple(cells))
+            words = f"{100 * change:+.2f} points" if row.unit == SHARE else signed_percent(change)
+        below = " ".join(filter(None, (words, mark)))
+        cells.append(f"{text} ({below})" if below else text)
+    return cells

@@ -1,19 +1,23 @@
 """``bin/manage estimate``: estimate latency, throughput, power and memory of a deployment."""
 
-from argparse import ArgumentParser
-from typing import Any
+from argparse import ArgumentParser, Namespace
 
 from planner.domain.estimate_answer import EstimateAnswer, RateAnswer, Refused
+from planner.domain.estimate_options import ENGINE, ESTIMATE, LOAD, PARALLELISM, WORKERS
 from planner.errors import PlannerError
 from planner.management.base import HeadroomCommand
+from planner.management.options import add_options
 from planner.services.estimates import estimate_file, estimate_one, measurements_from_file
 
-WIDTHS = {
-    "tp": "tensor parallelism",
-    "pp": "pipeline parallelism",
-    "attention-dp": "data parallelism of attention",
-    "moe-tp": "tensor parallelism of experts",
-    "moe-ep": "expert parallelism",
+GROUPS = {
+    "load": tuple(option.name for option in LOAD),
+    **{
+        f"parallelism of {side.strip('_')} workers" if side else "parallelism": tuple(
+            option.name for option in (*widths, *([WORKERS[side]] if side else []))
+        )
+        for side, widths in PARALLELISM.items()
+    },
+    "engine": tuple(option.name for option in ENGINE),
 }
 NEEDED = ("model", "gpu", "isl", "osl", "concurrency")
 
@@ -27,67 +31,7 @@ class Command(HeadroomCommand):
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--model", help="name in the catalogue or on Hugging Face")
-        parser.add_argument("--gpu", help="GPU type, such as H100-SXM or h100_sxm")
-        load = parser.add_argument_group("load")
-        load.add_argument("--isl", type=float, help="input tokens of a request")
-        load.add_argument("--osl", type=float, help="output tokens of a request")
-        load.add_argument("--concurrency", type=float, help="requests in flight")
-        load.add_argument(
-            "--rate",
-            type=float,
-            help="random arrivals per second, instead of --concurrency; simulated on the profile "
-            "of sizes and plans",
-        )
-        self._add_widths(parser)
-        engine = parser.add_argument_group("engine")
-        engine.add_argument(
-            "--precision", help="precision of the weights: bf16, fp8, fp4, int8 or int4"
-        )
-        engine.add_argument("--kv-cache", help="precision of the KV cache")
-        engine.add_argument("--engine", help="vllm, sglang or trtllm. Default: vllm")
-        engine.add_argument("--engine-version", help="version of the engine, such as 0.19.0")
-        engine.add_argument(
-            "--draft-tokens", type=float, help="draft tokens per step (speculative decoding)"
-        )
-        engine.add_argument(
-            "--accepted-tokens", type=float, help="accepted draft tokens, on average"
-        )
-        engine.add_argument(
-            "--acceptance", type=float, help="share of the draft tokens that is accepted"
-        )
-        engine.add_argument(
-            "--max-num-seqs", type=float, help="most sequences in a decode batch of a rank"
-        )
-        engine.add_argument(
-            "--chunk-tokens", type=float, help="prompt tokens of an iteration. Default: 8192"
-        )
-        engine.add_argument(
-            "--prefix-hit-rate", type=float, help="share of a prompt in the prefix cache"
-        )
-        engine.add_argument("--ttft-statistic", help="mean or median. Default: mean")
-        engine.add_argument(
-            "--rounds",
-            type=float,
-            help="requests per user; 1000 for steady traffic. Default: 10, as in benchmarks",
-        )
-        engine.add_argument(
-            "--equal-lengths",
-            choices=("yes", "no"),
-            help="whether all requests have equal lengths. Default: yes in a benchmark, except "
-            "for lengths of InferenceMAX",
-        )
-        engine.add_argument(
-            "--recv-interval",
-            type=float,
-            help="iterations between SGLang's polls for requests. Default: 1; 10 or 30 for "
-            "benchmarks with lengths of InferenceMAX",
-        )
-        engine.add_argument("--lora-rank", type=float, help="rank of LoRA adapters")
-        engine.add_argument("--lora-active", type=float, help="different adapters in use at once")
-        engine.add_argument(
-            "--mode", help="agg, or disagg: separate prefill and decode. Default: agg"
-        )
+        add_options(parser, ESTIMATE, checked=False, groups=GROUPS)
         rows = parser.add_argument_group("rows and measurements")
         rows.add_argument("--rows", help="file with these options as columns, one row each")
         rows.add_argument(
@@ -96,31 +40,18 @@ class Command(HeadroomCommand):
         )
         rows.add_argument("--without-kept", action="store_true", help="ignore stored measurements")
 
-    def _add_widths(self, parser: ArgumentParser) -> None:
-        """Add the parallelism of a replica, or of its prefill and decode workers."""
-        for role in ("", "prefill", "decode"):
-            title = f"parallelism of {role} workers" if role else "parallelism"
-            widths = parser.add_argument_group(title)
-            for width, what in WIDTHS.items():
-                flag = f"--{role}-{width}" if role else f"--{width}"
-                widths.add_argument(flag, type=int, help=what)
-            if role:
-                widths.add_argument(f"--{role}-workers", type=float, help="number of workers")
-
     def answer(
-        self, options: dict[str, Any]
+        self, options: Namespace
     ) -> EstimateAnswer | dict[str, list[EstimateAnswer | Refused]]:
-        fields = {key: options[key] for key in FIELDS if options[key] is not None}
-        measured = measurements_from_file(
-            options["measured"], use_stored=not options["without_kept"]
-        )
-        if options["rows"]:
+        fields = {name: value for name in ESTIMATE if (value := getattr(options, name)) is not None}
+        measured = measurements_from_file(options.measured, use_stored=not options.without_kept)
+        if options.rows:
             if fields:
                 raise PlannerError(
                     f"--{next(iter(fields)).replace('_', '-')} and --rows exclude each other. Make "
                     "it a column of the file."
                 )
-            return {"rows": estimate_file(options["rows"], measured)}
+            return {"rows": estimate_file(options.rows, measured)}
         # A rate replaces the concurrency.
         needed = [name for name in NEEDED if name != "concurrency" or "rate" not in fields]
         missing = [name for name in needed if name not in fields]
@@ -197,12 +128,3 @@ def _line(row: EstimateAnswer | Refused) -> str:
 def within(half: float, nine_of_ten: float) -> str:
     """Return the expected error as text."""
     return f"half within {half:.0%}, nine of ten within {nine_of_ten:.0%}"
-
-
-FIELDS = (
-    *(f"{s}{w}".replace("-", "_") for s in ("", "prefill-", "decode-") for w in WIDTHS),
-    "model", "gpu", "prefill_workers", "decode_workers", "precision", "kv_cache", "engine",
-    "engine_version", "draft_tokens", "accepted_tokens", "acceptance", "max_num_seqs",
-    "chunk_tokens", "prefix_hit_rate", "ttft_statistic", "rounds", "equal_lengths",
-    "recv_interval", "lora_rank", "lora_active", "mode", "isl", "osl", "concurrency", "rate",
-)  # fmt: skip

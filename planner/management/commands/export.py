@@ -1,14 +1,13 @@
 """``bin/manage export``: write a run to a file."""
 
-from argparse import ArgumentParser
+from argparse import ArgumentParser, Namespace
 from pathlib import Path
-from typing import Any
 
 from django.utils import timezone
 
-from planner.domain.options import options_of
+from planner.domain.options import options_in, options_of
 from planner.errors import PlannerError
-from planner.management.base import HeadroomCommand
+from planner.management.base import Document, HeadroomCommand
 from planner.management.options import add_options, options_said
 from planner.models import Run
 from planner.outputs import load_result
@@ -32,21 +31,21 @@ class Command(HeadroomCommand):
         )
         parser.add_argument("--to", required=True, choices=[*FORMATS], help="format")
         parser.add_argument("--out", type=Path, help="file to write")
-        add_options(parser, ExportOptions)
+        add_options(parser, options_in(ExportOptions))
 
-    def answer(self, options: dict[str, Any]) -> dict[str, Any]:
-        run = _run(options["plan"])
+    def answer(self, options: Namespace) -> Document:
+        run = _run(options.plan)
         path = run_write(
             run=run,
-            to=options["to"],
+            to=options.to,
             folder=Path.cwd(),
             options=options_of(ExportOptions, options_said(ExportOptions, options)),
             now=timezone.now(),
-            out=options["out"],
+            out=options.out,
         )
-        return {"path": str(path), "run": run.pk, "format": options["to"]}
+        return {"path": str(path), "run": run.pk, "format": options.to}
 
-    def words(self, answer: dict[str, Any]) -> str:
+    def words(self, answer: Document) -> str:
         return f"Wrote {answer['path']}"
 
 

@@ -1,15 +1,14 @@
 """``bin/manage fleet``: read what runs today, and write it into a scenario."""
 
 import sys
-from argparse import ArgumentParser
+from argparse import ArgumentParser, Namespace
 from pathlib import Path
-from typing import Any
 
 from planner.errors import PlannerError
 from planner.inputs.fleet import RunningPool, read_fleet
 from planner.inputs.fleet.reading import MAX_CHARACTERS
 from planner.inputs.ingest.source import check_regular
-from planner.management.base import HeadroomCommand
+from planner.management.base import Document, HeadroomCommand
 from planner.management.runs import load_scenario
 from planner.outputs.table_text import table_lines
 from planner.selectors.scenarios import scenario_get
@@ -48,22 +47,22 @@ class Command(HeadroomCommand):
             "--replicas", type=int, help="replicas of each pool, instead of the file's"
         )
 
-    def answer(self, options: dict[str, Any]) -> dict[str, Any]:
-        name = ", ".join(Path(file).name for file in options["files"])
-        text = "\n---\n".join(_text(file) for file in options["files"])
-        given = Given(**{key: options[key] for key in Given.__slots__})
-        if not options["scenario"]:
+    def answer(self, options: Namespace) -> Document:
+        name = ", ".join(Path(file).name for file in options.files)
+        text = "\n---\n".join(_text(file) for file in options.files)
+        given = Given(**{key: getattr(options, key) for key in Given.__slots__})
+        if not options.scenario:
             facts = RunningPool(model=given.model, gpu=given.gpu, tp=given.tp)
             pools = [pool.over(facts).as_dict() for pool in read_fleet(text, name)]
             return {"pools": pools, "scenario": None, "notes": []}
-        if options["out"]:
-            document, _ = load_scenario(options["scenario"], self.progress)
+        if options.out:
+            document, _ = load_scenario(options.scenario, self.progress)
             imported = with_fleet(document, text, name, given)
-            Path(options["out"]).write_text(imported.document, encoding="utf-8")
-            stored = options["out"]
+            Path(options.out).write_text(imported.document, encoding="utf-8")
+            stored = options.out
         else:
             scenario, imported = fleet_import(
-                scenario=scenario_get(options["scenario"]),
+                scenario=scenario_get(options.scenario),
                 user=None,
                 text=text,
                 name=name,
@@ -76,7 +75,7 @@ class Command(HeadroomCommand):
             "notes": list(imported.notes),
         }
 
-    def words(self, answer: dict[str, Any]) -> str:
+    def words(self, answer: Document) -> str:
         rows = [{**pool, "needs": ", ".join(pool["needs"])} for pool in answer["pools"]]
         lines = table_lines(rows, COLUMNS)
         lines += [f"{pool['name']}: {note}" for pool in answer["pools"] for note in pool["notes"]]

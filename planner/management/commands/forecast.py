@@ -1,11 +1,12 @@
 """``bin/manage forecast``: forecast the demand after a trace, or in the window of a scenario."""
 
-from argparse import ArgumentParser
+from argparse import ArgumentParser, Namespace
 from pathlib import Path
-from typing import Any
 
 from planner.domain.kinds.forecast import Options, TraceOptions
+from planner.domain.options import options_in
 from planner.errors import PlannerError
+from planner.management.base import Document
 from planner.management.options import add_options, flag_of, options_said
 from planner.management.runs import ReportCommand, execute, load_scenario, load_trace
 from planner.models import Run, Scenario
@@ -22,19 +23,19 @@ class Command(ReportCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("source", help="file, stored trace, or scenario file")
-        add_options(parser, TraceOptions, leave_out=("origins",))
+        add_options(parser, options_in(TraceOptions), leave_out=("origins",))
         parser.add_argument("--backtest", action="store_true", help="errors over past origins")
         parser.add_argument("--origins", type=int, default=24, help="origins of the backtest")
 
-    def answer(self, options: dict[str, Any]) -> dict[str, Any]:
-        source = options["source"]
-        if options["origins"] < 1:
-            raise PlannerError(f"--origins {options['origins']}: give 1 or more.")
-        origins = options["origins"] if options["backtest"] else None
+    def answer(self, options: Namespace) -> Document:
+        source = options.source
+        if options.origins < 1:
+            raise PlannerError(f"--origins {options.origins}: give 1 or more.")
+        origins = options.origins if options.backtest else None
         scenario = Path(source).suffix in (".yml", ".yaml")
         if scenario or Scenario.objects.filter(name=source).exists():
             for name in ("bin_s", "horizon_s", "backtest"):
-                if options[name]:
+                if getattr(options, name):
                     raise PlannerError(
                         f"{flag_of(name)} is only for a trace. A scenario has traffic.bin_s and "
                         "horizon."
@@ -53,7 +54,7 @@ class Command(ReportCommand):
             owner=None,
             kind=Run.Kind.FORECAST,
             trace=load_trace(source, self.progress),
-            options=options_said(TraceOptions, options | {"origins": origins}),
+            options=options_said(TraceOptions, Namespace(**vars(options) | {"origins": origins})),
             enqueue=False,
         )
         return execute(run, self.progress)

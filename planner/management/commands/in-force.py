@@ -1,13 +1,12 @@
 """``bin/manage in-force``: list, set or withdraw the active plans, one per scenario."""
 
-from argparse import ArgumentParser
-from typing import Any
+from argparse import ArgumentParser, Namespace
 
 from django.utils import timezone
 
-from planner.domain.options import options_of
+from planner.domain.options import options_in, options_of
 from planner.errors import NotReady
-from planner.management.base import HeadroomCommand
+from planner.management.base import Document, HeadroomCommand
 from planner.management.options import add_options, options_said
 from planner.models import ActivePlan
 from planner.outputs.active_plan_metrics import desired
@@ -43,36 +42,36 @@ class Command(HeadroomCommand):
             "--again", type=int, metavar="PLAN", help="number of an earlier plan, by --history"
         )
         parser.add_argument("--message", default="", help="reason")
-        add_options(parser, ExportOptions, leave_out=LEFT_OUT)
+        add_options(parser, options_in(ExportOptions), leave_out=LEFT_OUT)
 
-    def answer(self, options: dict[str, Any]) -> dict[str, Any]:
+    def answer(self, options: Namespace) -> Document:
         now = timezone.now()
-        exclusive = [options["none"], options["run"] is not None, options["again"] is not None]
+        exclusive = [options.none, options.run is not None, options.again is not None]
         if sum(exclusive) > 1:
             raise NotReady("in-force: give one of a run's number, --again and --none.")
-        if options["history"]:
-            return {"plans": [_plan_line(plan) for plan in activated_plans(options["scenario"])]}
-        if options["again"] is not None:
-            again = activated_plan_get(options["again"])
-            plan_restore(plan=again, user=None, now=now, message=options["message"])
-        elif options["none"]:
-            current = active_plan(options["scenario"])
+        if options.history:
+            return {"plans": [_plan_line(plan) for plan in activated_plans(options.scenario)]}
+        if options.again is not None:
+            again = activated_plan_get(options.again)
+            plan_restore(plan=again, user=None, now=now, message=options.message)
+        elif options.none:
+            current = active_plan(options.scenario)
             # Without a scenario, ``plan_end`` ends the only active plan or refuses if there are
             # several.
-            if current or not options["scenario"]:
+            if current or not options.scenario:
                 plan_end(user=None, now=now, plan=current)
-        elif options["run"] is not None:
+        elif options.run is not None:
             chosen = options_of(ExportOptions, options_said(ExportOptions, options))
-            run = run_get(options["run"])
-            plan_activate(run=run, options=chosen, user=None, now=now, message=options["message"])
+            run = run_get(options.run)
+            plan_activate(run=run, options=chosen, user=None, now=now, message=options.message)
         plans = list(active_plans())
-        if options["scenario"]:
-            plans = [plan for plan in [active_plan(options["scenario"])] if plan]
+        if options.scenario:
+            plans = [plan for plan in [active_plan(options.scenario)] if plan]
         return _pools_now(plans[0] if plans else None) | {
             "plans": [_pools_now(plan) for plan in plans]
         }
 
-    def words(self, answer: dict[str, Any]) -> str:
+    def words(self, answer: Document) -> str:
         if answer["plans"] and "plan" in answer["plans"][0]:
             return "\n".join(table_lines(answer["plans"], KEPT))
         lines = []
@@ -85,7 +84,7 @@ class Command(HeadroomCommand):
         return "\n".join(lines) or "No plan is active."
 
 
-def _plan_line(plan: ActivePlan) -> dict[str, Any]:
+def _plan_line(plan: ActivePlan) -> Document:
     """Return a plan as a row of the history."""
     return {
         "plan": plan.pk,
@@ -101,7 +100,7 @@ def _plan_line(plan: ActivePlan) -> dict[str, Any]:
     }
 
 
-def _pools_now(plan: ActivePlan | None) -> dict[str, Any]:
+def _pools_now(plan: ActivePlan | None) -> Document:
     """Return the replicas that a plan requests now."""
     if plan is None:
         return {"run": None, "desired": []}

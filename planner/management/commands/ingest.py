@@ -1,16 +1,15 @@
 """``bin/manage ingest``: import a trace or demand file into the column store."""
 
 import time
-from argparse import ArgumentParser
+from argparse import ArgumentParser, Namespace
 from pathlib import Path
-from typing import Any
 
 from planner.domain.trace_statistics.volumes import LISTED
 from planner.inputs.ingest import IngestOptions
 from planner.inputs.ingest.formats import OFFERED
 from planner.inputs.ingest.options import column_mapping
 from planner.inputs.ingest.source import KINDS_OF_FILE
-from planner.management.base import HeadroomCommand
+from planner.management.base import Document, HeadroomCommand
 from planner.services.traces import trace_ingest_path
 
 
@@ -29,24 +28,26 @@ class Command(HeadroomCommand):
         )
         parser.add_argument("--name", default="", help="name of the trace. Default: by the file")
         for name, option in OFFERED.items():
-            kind: dict[str, Any] = {"choices": list(option.choices)} if option.choices else {}
+            kind: Document = {"choices": list(option.choices)} if option.choices else {}
             if option.switch:
                 kind = {"action": "store_true"}
             parser.add_argument(f"--{name}", help=option.help, **kind)
 
-    def answer(self, options: dict[str, Any]) -> dict[str, Any]:
+    def answer(self, options: Namespace) -> Document:
         begun = time.perf_counter()
-        path: Path = options["file"]
+        path: Path = options.file
         trace = trace_ingest_path(
             path=path,
-            options=IngestOptions.of(path.name, options, column_mapping(options["map"], "--map ")),
-            name=options["name"],
+            options=IngestOptions.of(
+                path.name, vars(options), column_mapping(options.map, "--map ")
+            ),
+            name=options.name,
             progress=lambda done: self.progress(done, f"Reading {path.name}"),
         )
-        report: dict[str, Any] = trace.report | {"trace": trace.name, "file": path.name}
+        report: Document = trace.report | {"trace": trace.name, "file": path.name}
         return report | {"seconds": time.perf_counter() - begun}
 
-    def words(self, answer: dict[str, Any]) -> str:
+    def words(self, answer: Document) -> str:
         lines = [
             f"{answer['file']} is stored as {answer['trace']} ({answer['format']}, "
             f"{answer['kind']}).",

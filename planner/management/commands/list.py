@@ -1,12 +1,12 @@
 """``bin/manage list``: the names and numbers that other commands take."""
 
-from argparse import ArgumentParser
+from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterable
 from datetime import datetime
 from operator import attrgetter
 from typing import Any
 
-from planner.management.base import HeadroomCommand
+from planner.management.base import Document, HeadroomCommand
 from planner.outputs.table_text import table_lines
 from planner.selectors.hardware import gpus_list, models_list
 from planner.selectors.runs import runs_list
@@ -42,16 +42,16 @@ class Command(HeadroomCommand):
         parser.add_argument("--search", default="", help="part of the name")
         parser.add_argument("--most", type=int, default=MOST, help="most rows")
 
-    def answer(self, options: dict[str, Any]) -> dict[str, Any]:
-        rows, columns = LISTS[options["what"]]
-        found = [row for row in rows() if options["search"].lower() in row.name.lower()]
+    def answer(self, options: Namespace) -> Document:
+        rows, columns = LISTS[options.what]
+        found = [row for row in rows() if options.search.lower() in row.name.lower()]
         shown = [
             {name: _json(attrgetter(path)(row)) for name, path in columns.items()}
-            for row in found[: options["most"]]
+            for row in found[: options.most]
         ]
-        return {options["what"]: shown, "count": len(found)}
+        return {options.what: shown, "count": len(found)}
 
-    def words(self, answer: dict[str, Any]) -> str:
+    def words(self, answer: Document) -> str:
         what, *_ = answer
         if not answer[what]:
             return f"No {what} here."

@@ -1,11 +1,10 @@
 """``bin/manage prices``: store your own price list, or list those stored."""
 
-from argparse import ArgumentParser
+from argparse import ArgumentParser, Namespace
 from pathlib import Path
-from typing import Any
 
 from planner.errors import CatalogueError
-from planner.management.base import HeadroomCommand
+from planner.management.base import Document, HeadroomCommand
 from planner.models import PriceList
 from planner.services.hardware import MAX_BYTES, price_list_save
 
@@ -23,15 +22,15 @@ class Command(HeadroomCommand):
             "--name", default="", help="name of the list. Default: the name in the file"
         )
 
-    def answer(self, options: dict[str, Any]) -> dict[str, Any]:
-        if options["file"]:
-            path = Path(options["file"])
+    def answer(self, options: Namespace) -> Document:
+        if options.file:
+            path = Path(options.file)
             if not path.is_file():
                 raise CatalogueError(f"{path}: there is no such file. Give a CSV or YAML file.")
             if path.stat().st_size > MAX_BYTES:
                 raise CatalogueError(f"{path.name} is larger than {MAX_BYTES:,} bytes. Split it.")
             price_list_save(
-                user=None, data=path.read_bytes(), file_name=path.name, name=options["name"]
+                user=None, data=path.read_bytes(), file_name=path.name, name=options.name
             )
         lists = [
             {"name": row.name, "prices": len(row.facts["prices"]), "source": row.source}
@@ -39,7 +38,7 @@ class Command(HeadroomCommand):
         ]
         return {"price_lists": lists}
 
-    def words(self, answer: dict[str, Any]) -> str:
+    def words(self, answer: Document) -> str:
         rows = [
             f"{row['name']}: {row['prices']:,} prices from {row['source']}"
             for row in answer["price_lists"]

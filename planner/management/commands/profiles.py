@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, _SubParsersAction
+from argparse import ArgumentParser, Namespace, _SubParsersAction
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from planner.errors import CatalogueError, PlannerError
 from planner.inputs import catalogue
 from planner.inputs.profiles.spec import COMPUTED, KINDS, ProfileSpec
 from planner.installation import COMMAND
-from planner.management.base import HeadroomCommand
+from planner.management.base import Document, HeadroomCommand
 from planner.management.help import HelpFormatter
 from planner.models import Calibration
 from planner.selectors.calibrations import calibration_get
@@ -116,29 +116,22 @@ class Command(HeadroomCommand):
         super().add_output(parser)
         return parser
 
-    def answer(self, options: dict[str, Any]) -> dict[str, Any]:
-        if options["action"] == "keep":
+    def answer(self, options: Namespace) -> Document:
+        if options.action == "keep":
             return _keep(options)
-        if options["action"] == "remove":
-            removed = calibration_get(options["calibration"])
+        if options.action == "remove":
+            removed = calibration_get(options.calibration)
             name = removed.name
             calibration_delete(calibration=removed, user=None)
-            return {"removed": options["calibration"], "name": name}
-        if options["action"] == "list":
-            listed = profiles_list(options["search"])
+            return {"removed": options.calibration, "name": name}
+        if options.action == "list":
+            listed = profiles_list(options.search)
             return {"profiles": [profile_document(profile) for profile in listed]}
-        if options["action"] == "show":
-            profile = profile_get(options["name"], options["profile_version"])
-            versions = [row.version for row in profile_versions(options["name"])]
-            return profile_document(profile) | {
-                "checks": [asdict(check) for check in profile.checks],
-                "parameters": dict(profile.parameters),
-                "versions": versions,
-                "notes": list(profile.report.get("notes", [])),
-            }
-        return self._import(options)
+        if options.action == "show":
+            return _detail(profile_get(options.name, options.profile_version))
+        return _import(options)
 
-    def words(self, answer: dict[str, Any]) -> str:
+    def words(self, answer: Document) -> str:
         if "calibration" in answer:
             return "\n".join(_kept_lines(answer))
         if "removed" in answer:
@@ -159,42 +152,51 @@ class Command(HeadroomCommand):
         ]
         return "\n".join(lines + [f"  {note}" for note in answer["notes"]])
 
-    def _import(self, options: dict[str, Any]) -> dict[str, Any]:
-        """Fit or compute a profile from files and return it."""
-        named = {name: options[name] for name in ("format", "model", "gpu")}
-        reading = CalibrationOptions(**named, tp=options["tp"] or 1)
-        files = [
-            calibration_path(user=None, path=path, options=reading, source=options["source"])
-            for path in options["file"]
-        ]
-        kernels = [file for file in files if file.kind == Calibration.Kind.KERNELS]
-        rows = [file for file in files if file.kind == Calibration.Kind.BENCHMARK]
-        if len(rows) > 1:
-            raise PlannerError(
-                "Give one file of benchmark rows at a time. Join JSON files before (cat run-*.json "
-                "> runs.json), and tables under one header."
-            )
-        if not rows and options["kind"] not in COMPUTED:
-            hint = f"; {kernels[0].name} holds measured kernels" if kernels else ""
-            raise PlannerError(
-                f"A {options['kind']} profile is fitted to benchmark rows. Name a file{hint}."
-            )
-        spec = _spec(options, rows[0] if rows else None, tuple(kernel.pk for kernel in kernels))
-        if rows:
-            version = profile_fit(user=None, calibration=rows[0], spec=spec)
-        else:
-            version = profile_compute(user=None, spec=spec)
-        # Print the new version as ``show`` does.
-        asked = {"action": "show", "name": version.profile.name, "profile_version": version.version}
-        return self.answer(asked)
+
+def _detail(profile: KnownProfile) -> Document:
+    """Return a profile with its checks, its parameters and the numbers of its versions."""
+    return profile_document(profile) | {
+        "checks": [asdict(check) for check in profile.checks],
+        "parameters": dict(profile.parameters),
+        "versions": [row.version for row in profile_versions(profile.name)],
+        "notes": list(profile.report.get("notes", [])),
+    }
 
 
-def _keep(options: dict[str, Any]) -> dict[str, Any]:
+def _import(options: Namespace) -> Document:
+    """Fit or compute a profile from files and return it."""
+    named = {name: getattr(options, name) for name in ("format", "model", "gpu")}
+    reading = CalibrationOptions(**named, tp=options.tp or 1)
+    files = [
+        calibration_path(user=None, path=path, options=reading, source=options.source)
+        for path in options.file
+    ]
+    kernels = [file for file in files if file.kind == Calibration.Kind.KERNELS]
+    rows = [file for file in files if file.kind == Calibration.Kind.BENCHMARK]
+    if len(rows) > 1:
+        raise PlannerError(
+            "Give one file of benchmark rows at a time. Join JSON files before (cat run-*.json "
+            "> runs.json), and tables under one header."
+        )
+    if not rows and options.kind not in COMPUTED:
+        hint = f"; {kernels[0].name} holds measured kernels" if kernels else ""
+        raise PlannerError(
+            f"A {options.kind} profile is fitted to benchmark rows. Name a file{hint}."
+        )
+    spec = _spec(options, rows[0] if rows else None, tuple(kernel.pk for kernel in kernels))
+    if rows:
+        version = profile_fit(user=None, calibration=rows[0], spec=spec)
+    else:
+        version = profile_compute(user=None, spec=spec)
+    return _detail(profile_get(version.profile.name, version.version))
+
+
+def _keep(options: Namespace) -> Document:
     """Store a file of measurements and return a summary."""
     names = [each.name for each in fields(CalibrationOptions)]
-    reading = CalibrationOptions(**{name: options[name] for name in names})
+    reading = CalibrationOptions(**{name: getattr(options, name) for name in names})
     calibration = calibration_path(
-        user=None, path=options["file"], options=reading, source=options["source"]
+        user=None, path=options.file, options=reading, source=options.source
     )
     benchmark = calibration.kind == Calibration.Kind.BENCHMARK
     evidence = evidence_of(calibration) if benchmark else None
@@ -212,7 +214,7 @@ def _keep(options: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _kept_lines(answer: dict[str, Any]) -> list[str]:
+def _kept_lines(answer: Document) -> list[str]:
     """Return the rows that are kept and used, the reasons for the others, and the effects."""
     lines = [
         f"calibration {answer['calibration']}: {answer['rows']:,} rows of {answer['name']} "
@@ -234,7 +236,7 @@ def _kept_lines(answer: dict[str, Any]) -> list[str]:
     return lines
 
 
-def profile_document(known: KnownProfile) -> dict[str, Any]:
+def profile_document(known: KnownProfile) -> Document:
     """Return a profile as a row of a list; ``error`` is that of its main check."""
     stated = known.stated_check
     return {
@@ -259,15 +261,13 @@ def profile_document(known: KnownProfile) -> dict[str, Any]:
     }
 
 
-def _spec(
-    options: dict[str, Any], rows: Calibration | None, kernels: tuple[int, ...]
-) -> ProfileSpec:
+def _spec(options: Namespace, rows: Calibration | None, kernels: tuple[int, ...]) -> ProfileSpec:
     """Return the profile to create, from the options and from the arrangement in the file.
 
     Raises PlannerError unless exactly one arrangement in the file fits the options.
     """
-    named = {key: options[key] for key in ("model", "gpu", "tp") if options[key]}
-    only: dict[str, Any] = {}
+    named = {key: getattr(options, key) for key in ("model", "gpu", "tp") if getattr(options, key)}
+    only: Document = {}
     if rows is not None:
         fitting = [
             arrangement
@@ -290,23 +290,23 @@ def _spec(
     for what, value in (("model", model), ("gpu", gpu)):
         if not value:
             raise PlannerError(f"--{what} is missing. Name it.")
-    name = options["name"] or f"{model} {gpu} tp{tp}".replace("/", "-")
+    name = options.name or f"{model} {gpu} tp{tp}".replace("/", "-")
     limits = ("max_batch", "max_batch_tokens", "kv_capacity_tokens")
     return ProfileSpec(
         name=name,
-        kind=options["kind"],
+        kind=options.kind,
         model=model,
         gpu=gpu,
         tp=tp,
         rows_model=only.get("model") or "",
         rows_gpu=only.get("gpu") or "",
-        precision=options["precision"],
+        precision=options.precision,
         kernels=kernels,
-        **{limit: options[limit] for limit in limits},
+        **{limit: getattr(options, limit) for limit in limits},
     )
 
 
-def _agrees(arrangement: dict[str, Any], named: dict[str, Any]) -> bool:
+def _agrees(arrangement: Document, named: Document) -> bool:
     """Return whether an arrangement of a file fits the options."""
     same_model = "model" not in named or named["model"] in (
         arrangement["model"], _catalogue_name(catalogue.model_name, arrangement["model"]),
@@ -330,7 +330,7 @@ def _catalogue_name(find: Any, name: str) -> str:
         return name
 
 
-def _line(row: dict[str, Any]) -> str:
+def _line(row: Document) -> str:
     """Return a profile as one line."""
     version = f" version {row['version']}" if row["version"] else ""
     error = "not checked" if row["error"] is None else f"error {row['error']:.1%} ({row['basis']})"

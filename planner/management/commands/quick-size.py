@@ -1,7 +1,6 @@
 """``bin/manage quick-size``: GPUs for users at once or a rate, in one line."""
 
-from argparse import ArgumentParser
-from typing import Any
+from argparse import ArgumentParser, Namespace
 
 from planner.domain.report import Fact, Note, Report, Section
 from planner.management.base import HeadroomCommand
@@ -36,8 +35,10 @@ class Command(HeadroomCommand):
             "--tbt-ms", "--tpot-ms", type=float, default=50.0, help="time per output token"
         )
 
-    def answer(self, options: dict[str, Any]) -> QuickSize:
-        return quick_size(SizeQuestion(**{key: options[key] for key in SizeQuestion.__slots__}))
+    def answer(self, options: Namespace) -> QuickSize:
+        return quick_size(
+            SizeQuestion(**{key: getattr(options, key) for key in SizeQuestion.__slots__})
+        )
 
     def words(self, answer: QuickSize) -> str:
         return report_text(_report(answer), self.stdout)

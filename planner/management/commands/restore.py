@@ -1,9 +1,7 @@
 """``bin/manage restore FILE``: restore a backup into a stopped installation."""
 
-from argparse import ArgumentParser
-from dataclasses import asdict
+from argparse import ArgumentParser, Namespace
 from pathlib import Path
-from typing import Any
 
 from django.conf import settings
 
@@ -32,26 +30,24 @@ class Command(HeadroomCommand):
             help="store U+FFFD in place of characters that this database cannot store (U+0000)",
         )
 
-    def answer(self, options: dict[str, Any]) -> dict[str, Any]:
+    def answer(self, options: Namespace) -> backups.RestoreSummary:
         try:
             # A running server or worker would write while rows are replaced.
             with only_one(settings.HEADROOM_DATA_DIR):
-                return asdict(
-                    backups.restore(
-                        options["file"],
-                        replace=options["replace"],
-                        replace_characters=options["replace_characters"],
-                    )
+                return backups.restore(
+                    options.file,
+                    replace=options.replace,
+                    replace_characters=options.replace_characters,
                 )
         except Stopped as running:
             raise NotReady(str(running)) from None
 
-    def words(self, answer: dict[str, Any]) -> str:
-        lines = [f"{answer['rows']:,} rows restored from {answer['path']}"]
+    def words(self, answer: backups.RestoreSummary) -> str:
+        lines = [f"{answer.rows:,} rows restored from {answer.path}"]
         lines += [
             f"This version has no {name}: {rows:,} rows left out"
-            for name, rows in answer["left_out"].items()
+            for name, rows in answer.left_out.items()
         ]
-        if answer["replaced"]:
-            lines.append(f"Characters replaced by U+FFFD in {answer['replaced']:,} rows")
+        if answer.replaced:
+            lines.append(f"Characters replaced by U+FFFD in {answer.replaced:,} rows")
         return "\n".join(lines)

@@ -1,6 +1,6 @@
 """``bin/manage schedule``: manage schedules, which plan again at given times."""
 
-from argparse import ArgumentParser
+from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -12,7 +12,7 @@ from django.utils import timezone
 from planner.domain.serialise import as_json
 from planner.errors import EXPECTED, PlannerError
 from planner.inputs.scenario.document import values_of
-from planner.management.base import HeadroomCommand
+from planner.management.base import Document, HeadroomCommand
 from planner.management.runs import load_scenario
 from planner.models import Firing, Outcome, Scenario, Schedule
 from planner.outputs.table_text import table_lines
@@ -70,13 +70,13 @@ class Command(HeadroomCommand):
         parser.add_argument("--as-of", type=_moment, help="fire: use the data of that time")
         parser.add_argument("--now", type=_moment, help="assume this time (separate database only)")
 
-    def answer(self, options: dict[str, Any]) -> dict[str, Any]:
-        options["now"] = options["now"] or timezone.now()
-        if not options["name"] and options["action"] not in ("list", "tick", "outcomes", "digest"):
-            raise PlannerError(f"schedule {options['action']}: name a schedule.")
-        return ACTIONS[options["action"]](self, options)
+    def answer(self, options: Namespace) -> Document:
+        options.now = options.now or timezone.now()
+        if not options.name and options.action not in ("list", "tick", "outcomes", "digest"):
+            raise PlannerError(f"schedule {options.action}: name a schedule.")
+        return ACTIONS[options.action](self, options)
 
-    def words(self, answer: dict[str, Any]) -> str:
+    def words(self, answer: Document) -> str:
         lines = []
         if "digest" in answer:
             lines.append(answer["digest"])
@@ -106,19 +106,19 @@ def _moment(text: str) -> datetime:
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
-def _list(command: Command, options: dict[str, Any]) -> dict[str, Any]:
+def _list(command: Command, options: Namespace) -> Document:
     """List all schedules."""
     return {"schedules": [_row(schedule) for schedule in schedules_list()]}
 
 
-def _fields(command: Command, options: dict[str, Any]) -> dict[str, Any]:
+def _fields(command: Command, options: Namespace) -> Document:
     """Return the fields of a schedule that the options give."""
     named = ("cron", "zone", "kind", "policy", "most_replicas", "most_cost")
-    fields = {name: options[name] for name in named if options[name] is not None}
-    if options["options"] is not None:
-        fields["options"] = dict(_option(text) for text in options["options"])
-    if options["scenario"] is not None:
-        fields["scenario"] = _scenario(command, options["scenario"])
+    fields = {name: getattr(options, name) for name in named if getattr(options, name) is not None}
+    if options.options is not None:
+        fields["options"] = dict(_option(text) for text in options.options)
+    if options.scenario is not None:
+        fields["scenario"] = _scenario(command, options.scenario)
     return fields
 
 
@@ -148,74 +148,74 @@ def _scenario(command: Command, source: str) -> Scenario:
     return scenario or scenario_create(owner=None, document=document)
 
 
-def _add(command: Command, options: dict[str, Any]) -> dict[str, Any]:
+def _add(command: Command, options: Namespace) -> Document:
     """Create a schedule."""
     fields = _fields(command, options)
     missing = [name for name in ("scenario", "cron") if name not in fields]
     if missing:
         raise PlannerError(f"schedule add: give --{' and --'.join(missing)} too.")
-    schedule = schedule_create(owner=None, name=options["name"], now=options["now"], **fields)
+    schedule = schedule_create(owner=None, name=options.name, now=options.now, **fields)
     return {"schedules": [_row(schedule)]}
 
 
-def _change(command: Command, options: dict[str, Any]) -> dict[str, Any]:
+def _change(command: Command, options: Namespace) -> Document:
     """Change a schedule."""
-    schedule = schedule_get(options["name"])
+    schedule = schedule_get(options.name)
     fields = _fields(command, options)
-    schedule_change(schedule=schedule, user=None, now=options["now"], **fields)
+    schedule_change(schedule=schedule, user=None, now=options.now, **fields)
     return {"schedules": [_row(schedule)]}
 
 
-def _pause(command: Command, options: dict[str, Any]) -> dict[str, Any]:
+def _pause(command: Command, options: Namespace) -> Document:
     """Pause a schedule."""
-    return {"schedules": [_row(schedule_pause(schedule=schedule_get(options["name"]), user=None))]}
+    return {"schedules": [_row(schedule_pause(schedule=schedule_get(options.name), user=None))]}
 
 
-def _resume(command: Command, options: dict[str, Any]) -> dict[str, Any]:
+def _resume(command: Command, options: Namespace) -> Document:
     """Resume a schedule."""
-    schedule = schedule_get(options["name"])
-    return {"schedules": [_row(schedule_resume(schedule=schedule, user=None, now=options["now"]))]}
+    schedule = schedule_get(options.name)
+    return {"schedules": [_row(schedule_resume(schedule=schedule, user=None, now=options.now))]}
 
 
-def _fire(command: Command, options: dict[str, Any]) -> dict[str, Any]:
+def _fire(command: Command, options: Namespace) -> Document:
     """Fire a schedule now and execute its run."""
     firing = schedule_fire(
-        schedule=schedule_get(options["name"]), user=None, now=options["now"],
-        as_of=options["as_of"], enqueue=False,
+        schedule=schedule_get(options.name), user=None, now=options.now,
+        as_of=options.as_of, enqueue=False,
     )  # fmt: skip
     return {
         "firings": [
-            _fired(carried_out) for carried_out in command._carried_out([firing], options["now"])
+            _fired(carried_out) for carried_out in command._carried_out([firing], options.now)
         ]
     }
 
 
-def _tick(command: Command, options: dict[str, Any]) -> dict[str, Any]:
+def _tick(command: Command, options: Namespace) -> Document:
     """Fire all schedules that are due, and execute their runs."""
-    done = schedules_tick(now=options["now"], enqueue=False)
-    fired = command._carried_out(list(done.fired), options["now"])
+    done = schedules_tick(now=options.now, enqueue=False)
+    fired = command._carried_out(list(done.fired), options.now)
     return {"firings": [_fired(carried_out) for carried_out in (*done.settled, *fired)]}
 
 
-def _history(command: Command, options: dict[str, Any]) -> dict[str, Any]:
+def _history(command: Command, options: Namespace) -> Document:
     """Return a schedule with its newest firings."""
-    schedule = schedule_get(options["name"])
+    schedule = schedule_get(options.name)
     return {
         "schedules": [_row(schedule)],
         "firings": [_fired(firing) for firing in firings_list(schedule)[:MOST]],
     }
 
 
-def _outcomes(command: Command, options: dict[str, Any]) -> dict[str, Any]:
+def _outcomes(command: Command, options: Namespace) -> Document:
     """Compute due reports of plan versus actual; return those of a schedule, or all."""
-    schedule = schedule_get(options["name"]) if options["name"] else None
-    outcomes_tick(now=options["now"], limit=MOST, progress=command.progress)
+    schedule = schedule_get(options.name) if options.name else None
+    outcomes_tick(now=options.now, limit=MOST, progress=command.progress)
     return {"outcomes": [_outcome(outcome) for outcome in outcomes_list(schedule)[:MOST]]}
 
 
-def _outcome(outcome: Outcome) -> dict[str, Any]:
+def _outcome(outcome: Outcome) -> Document:
     """Return a report of plan versus actual as JSON."""
-    row: dict[str, Any] = as_json(
+    row: Document = as_json(
         {
             "begins": outcome.begins,
             "ends": outcome.ends,
@@ -228,9 +228,9 @@ def _outcome(outcome: Outcome) -> dict[str, Any]:
     return row
 
 
-def _row(schedule: Schedule) -> dict[str, Any]:
+def _row(schedule: Schedule) -> Document:
     """Return a schedule as JSON."""
-    row: dict[str, Any] = as_json(
+    row: Document = as_json(
         {
             "name": schedule.name,
             "scenario": schedule.scenario.name if schedule.scenario else None,
@@ -248,9 +248,9 @@ def _row(schedule: Schedule) -> dict[str, Any]:
     return row
 
 
-def _fired(firing: Firing) -> dict[str, Any]:
+def _fired(firing: Firing) -> Document:
     """Return a firing as JSON."""
-    row: dict[str, Any] = as_json(
+    row: Document = as_json(
         {
             "schedule": firing.schedule.name,
             "due_at": firing.due_at,
@@ -265,7 +265,7 @@ def _fired(firing: Firing) -> dict[str, Any]:
     return row
 
 
-ACTIONS: dict[str, Callable[[Command, dict[str, Any]], dict[str, Any]]] = {
+ACTIONS: dict[str, Callable[[Command, Namespace], Document]] = {
     "list": _list,
     "add": _add,
     "change": _change,
@@ -275,5 +275,5 @@ ACTIONS: dict[str, Callable[[Command, dict[str, Any]], dict[str, Any]]] = {
     "tick": _tick,
     "history": _history,
     "outcomes": _outcomes,
-    "digest": lambda command, options: {"digest": digest_text(now=options["now"])},
+    "digest": lambda command, options: {"digest": digest_text(now=options.now)},
 }

@@ -2,10 +2,10 @@
 
 import json
 import shutil
-from argparse import ArgumentParser
+from argparse import ArgumentParser, Namespace
 from pathlib import Path
-from typing import Any
 
+from planner.management.base import Document
 from planner.management.runs import RunCommand
 from planner.models import Run
 from planner.storage import row_arrays
@@ -31,12 +31,14 @@ class Command(RunCommand):
             help="folder for result.json and Parquet tables, with one row per request",
         )
 
-    def answer(self, options: dict[str, Any]) -> dict[str, Any]:
-        answer = super().answer(options | {"requests": True if options["out"] else None})
-        if options["out"]:
-            options["out"].mkdir(parents=True, exist_ok=True)
+    def answer(self, options: Namespace) -> Document:
+        answer = super().answer(
+            Namespace(**vars(options) | {"requests": True if options.out else None})
+        )
+        if options.out:
+            options.out.mkdir(parents=True, exist_ok=True)
             store = Run.objects.values_list("store", flat=True).get(pk=answer["run"])
             for table in row_arrays.local_path(store).glob("*.parquet"):
-                shutil.copy(table, options["out"] / OUT_NAMES.get(table.name, table.name))
-            (options["out"] / "result.json").write_text(json.dumps(answer, indent=2) + "\n")
+                shutil.copy(table, options.out / OUT_NAMES.get(table.name, table.name))
+            (options.out / "result.json").write_text(json.dumps(answer, indent=2) + "\n")
         return answer

@@ -1,15 +1,14 @@
 """``bin/manage source``: create, preview, read and list live sources of demand."""
 
 import json
-from argparse import ArgumentParser
+from argparse import ArgumentParser, Namespace
 from datetime import datetime
-from typing import Any
 
 from django.utils.dateparse import parse_datetime
 
 from planner.domain.serialise import as_json
 from planner.errors import SourceError
-from planner.management.base import HeadroomCommand
+from planner.management.base import Document, HeadroomCommand
 from planner.models import Source
 from planner.outputs.table_text import table_lines
 from planner.selectors.sources import source_gaps, source_get, sources_list
@@ -54,25 +53,25 @@ class Command(HeadroomCommand):
         when.add_argument("--every", type=int, help="seconds between readings")
         when.add_argument("--until", help="moment, such as 2026-05-04T06:00Z")
 
-    def answer(self, options: dict[str, Any]) -> dict[str, Any]:
-        verb, name = options["verb"], options["name"]
+    def answer(self, options: Namespace) -> Document:
+        verb, name = options.verb, options.name
         if verb == "list":
             return {"sources": [_source_line(source) for source in sources_list()]}
         kind, settings = _kind_and_settings(options)
         if verb == "preview":
-            preview: dict[str, Any] = as_json(source_preview(user=None, kind=kind, fields=settings))
+            preview: Document = as_json(source_preview(user=None, kind=kind, fields=settings))
             return preview
         if not name:
             raise SourceError(f"source {verb}: name a source.")
         if verb == "add":
             source = source_create(
-                owner=None, name=name, kind=kind, settings=settings, bin_s=options["bin"],
-                every_s=options["every"],
+                owner=None, name=name, kind=kind, settings=settings, bin_s=options.bin,
+                every_s=options.every,
             )  # fmt: skip
             return _source_line(source)
         source = source_get(name)
         if verb == "trace":
-            trace = current_trace(source, _moment(options["until"]))
+            trace = current_trace(source, _moment(options.until))
             return {"trace": trace.name, "requests": trace.requests}
         if verb == "remove":
             source_delete(source=source, user=None)
@@ -89,17 +88,17 @@ class Command(HeadroomCommand):
             source_change(source=source, user=None, changes={"paused": verb == "pause"})
         )
 
-    def words(self, answer: dict[str, Any]) -> str:
+    def words(self, answer: Document) -> str:
         if "sources" not in answer:
             return json.dumps(answer, indent=2)
         rows = answer["sources"]
         return "\n".join(table_lines(rows, COLUMNS)) if rows else "There is no live source yet."
 
 
-def _kind_and_settings(options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+def _kind_and_settings(options: Namespace) -> tuple[str, Document]:
     """Return the kind and the settings of a source from the options."""
-    settings: dict[str, Any] = {}
-    for pair in options["set"]:
+    settings: Document = {}
+    for pair in options.set:
         key, equals, value = pair.partition("=")
         if not (key and equals):
             raise SourceError(f"--set {pair}: write KEY=VALUE, such as region=us-east.")
@@ -110,16 +109,16 @@ def _kind_and_settings(options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
         else:
             settings[key] = value
     for name in ("url", "path", "bucket"):
-        if options[name]:
-            settings[name] = options[name]
+        if getattr(options, name):
+            settings[name] = getattr(options, name)
     # Without --kind, the location implies it.
-    kind = options["kind"] or (
+    kind = options.kind or (
         "bucket"
-        if options["bucket"]
+        if options.bucket
         else "prometheus"
-        if options["url"]
+        if options.url
         else "folder"
-        if options["path"]
+        if options.path
         else "samples"
     )
     return kind, settings
@@ -135,7 +134,7 @@ def _moment(text: str | None) -> datetime | None:
     return moment
 
 
-def _source_line(source: Source) -> dict[str, Any]:
+def _source_line(source: Source) -> Document:
     """Return a source as a row."""
     gaps = source_gaps(source)
     return {

@@ -1,7 +1,6 @@
 """``bin/manage sweep``: run a scenario for every pair of values of two settings."""
 
-from argparse import ArgumentParser
-from typing import Any
+from argparse import ArgumentParser, Namespace
 
 from planner.domain.kinds.registry import KINDS
 from planner.domain.progress import part
@@ -10,7 +9,7 @@ from planner.domain.whatif.figures import FIGURES
 from planner.domain.whatif.variations import Axis
 from planner.errors import EXPECTED, PlannerError
 from planner.inputs.scenario.document import values_of
-from planner.management.base import HeadroomCommand
+from planner.management.base import Document, HeadroomCommand
 from planner.management.runs import load_scenario, report_text
 from planner.models import Sweep
 from planner.selectors.sweeps import DEFAULT, figure_by_name, sweep_grid
@@ -39,14 +38,14 @@ class Command(HeadroomCommand):
             "--figure", default=DEFAULT.name, choices=names, help="figure in the cells"
         )
 
-    def answer(self, options: dict[str, Any]) -> dict[str, Any]:
-        axes = [_axis(text) for text in options["vary"]]
-        document, _ = load_scenario(options["scenario"], self.progress)
+    def answer(self, options: Namespace) -> Document:
+        axes = [_axis(text) for text in options.vary]
+        document, _ = load_scenario(options.scenario, self.progress)
         self.sweep = sweep_create(
-            owner=None, document=document, axes=axes, kind=options["kind"], enqueue=False
+            owner=None, document=document, axes=axes, kind=options.kind, enqueue=False
         )
         self._execute(self.sweep)
-        grid: dict[str, Any] = as_json(sweep_grid(self.sweep, figure_by_name(options["figure"])))
+        grid = as_json(sweep_grid(self.sweep, figure_by_name(options.figure)))
         return {"sweep": self.sweep.pk, "kind": self.sweep.kind, "axes": self.sweep.axes, **grid}
 
     def _execute(self, sweep: Sweep) -> None:
@@ -62,7 +61,7 @@ class Command(HeadroomCommand):
             except EXPECTED:
                 continue  # its cell shows the error
 
-    def words(self, answer: dict[str, Any]) -> str:
+    def words(self, answer: Document) -> str:
         report = sweep_report(self.sweep, figure_by_name(answer["figure"]))
         return report_text(report, self.stdout)
 

@@ -1,13 +1,12 @@
 """``bin/manage user``: manage the people of a workspace and their roles."""
 
 import json
-from argparse import ArgumentParser
-from typing import Any
+from argparse import ArgumentParser, Namespace
 
 from django.core.serializers.json import DjangoJSONEncoder
 
 from planner.errors import PlannerError
-from planner.management.base import HeadroomCommand
+from planner.management.base import Document, HeadroomCommand
 from planner.models import User
 from planner.outputs.table_text import table_lines
 from planner.selectors.people import people_list, person_get
@@ -48,8 +47,8 @@ class Command(HeadroomCommand):
         parser.add_argument("--confirm", default="", help="remove: the name again")
         parser.add_argument("--role", help=f"one of {', '.join(User.Role.values)}")
 
-    def answer(self, options: dict[str, Any]) -> dict[str, Any]:
-        action, name, role = options["action"], options["name"], options["role"]
+    def answer(self, options: Namespace) -> Document:
+        action, name, role = options.action, options.name, options.role
         if action == "list":
             return {"users": [_person_line(person) for person in people_list()]}
         if not name:
@@ -69,16 +68,14 @@ class Command(HeadroomCommand):
                 json.loads(json.dumps(account_data(person, by=None), cls=DjangoJSONEncoder))
             )
         if action == "remove":
-            heir = person_get(options["to"]) if options["to"] else None
-            done = account_remove(
-                by=None, person=person, confirm=options["confirm"], new_owner=heir
-            )
+            heir = person_get(options.to) if options.to else None
+            done = account_remove(by=None, person=person, confirm=options.confirm, new_owner=heir)
             return {"removed": done.name, "passed": done.passed}
         if action == "leave":
             workspaces.person_leave(by=None, person=person)
             return _person_line(person)
         if action == "link":
-            identity_link(person=person, subject=options["subject"])
+            identity_link(person=person, subject=options.subject)
             return _person_line(person)
         if action == "end-factor":
             factor_reset(by=None, person=person)
@@ -98,7 +95,7 @@ class Command(HeadroomCommand):
             )
         )
 
-    def words(self, answer: dict[str, Any]) -> str:
+    def words(self, answer: Document) -> str:
         if "users" in answer:
             return "\n".join(table_lines(answer["users"], COLUMNS))
         if "audit_log" in answer:
@@ -115,7 +112,7 @@ class Command(HeadroomCommand):
         return "\n".join(lines)
 
 
-def _person_line(person: User) -> dict[str, Any]:
+def _person_line(person: User) -> Document:
     """Return a person as a row."""
     last = person.last_login
     return {

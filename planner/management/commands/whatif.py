@@ -1,6 +1,6 @@
 """``bin/manage whatif``: change the plan of a run without a simulation."""
 
-from argparse import ArgumentParser
+from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +10,7 @@ from planner.domain.whatif.figures import WhatIf
 from planner.domain.whatif.settings import chosen_of
 from planner.errors import PlannerError
 from planner.inputs.scenario.document import values_of
-from planner.management.base import HeadroomCommand
+from planner.management.base import Document, HeadroomCommand
 from planner.management.runs import report_text
 from planner.selectors.runs import run_get
 from planner.services.whatif import what_if_answer
@@ -39,24 +39,23 @@ class Command(HeadroomCommand):
         ):
             parser.add_argument(flag, action="append", default=[], metavar=form, help=text)
 
-    def answer(self, options: dict[str, Any]) -> dict[str, Any]:
+    def answer(self, options: Namespace) -> Document:
         tiers: dict[str, dict[str, float]] = {}
-        for name, value in _pairs("--limit", options["limit"]):
+        for name, value in _pairs("--limit", options.limit):
             # Split at the last dot, because names of tiers may contain dots.
             tier, _, limit = name.rpartition(".")
             tiers.setdefault(tier, {})[limit] = value
-        sent = {name: options[name] for name in ("growth", "quantile", "spare", "without")}
+        sent = {name: getattr(options, name) for name in ("growth", "quantile", "spare", "without")}
         sent |= {
-            "prices": dict(_pairs("--price", options["price"])),
-            "mix": dict(_pairs("--mix", options["mix"])),
-            "values": dict(_set(text) for text in options["set"]),
+            "prices": dict(_pairs("--price", options.price)),
+            "mix": dict(_pairs("--mix", options.mix)),
+            "values": dict(_set(text) for text in options.set),
             "tiers": tiers,
         }
-        self.found = what_if_answer(run_get(options["run"]), chosen_of(sent))
-        document: dict[str, Any] = as_json(self.found)
-        return {"run": options["run"], **document}
+        self.found = what_if_answer(run_get(options.run), chosen_of(sent))
+        return {"run": options.run, **as_json(self.found)}
 
-    def words(self, answer: dict[str, Any]) -> str:
+    def words(self, answer: Document) -> str:
         report = answer_report(f"What-if of run {answer['run']}", None, self.found)
         return report_text(report, self.stdout)
 

@@ -1,10 +1,9 @@
 """``bin/manage workspace``: manage the workspaces of this installation."""
 
-from argparse import ArgumentParser
-from typing import Any
+from argparse import ArgumentParser, Namespace
 
 from planner.errors import PlannerError
-from planner.management.base import HeadroomCommand
+from planner.management.base import Document, HeadroomCommand
 from planner.models import Workspace
 from planner.models.workspace import workspace_of
 from planner.outputs.table_text import table_lines
@@ -39,15 +38,15 @@ class Command(HeadroomCommand):
         parser.add_argument("--confirm", default="", help="remove: the slug again")
         parser.add_argument("--name", default="", help="rename: the new name")
 
-    def answer(self, options: dict[str, Any]) -> dict[str, Any]:
-        action, which = options["action"], options["which"]
+    def answer(self, options: Namespace) -> Document:
+        action, which = options.action, options.which
         if action == "list":
             return {"workspaces": [_workspace_line(workspace) for workspace in workspaces_list()]}
         if not which:
             raise PlannerError(f"workspace {action}: the name is missing. Give it after {action}.")
         if action == "remove":
             workspace = workspace_of(which)
-            done = workspace_remove(by=None, workspace=workspace, confirm=options["confirm"])
+            done = workspace_remove(by=None, workspace=workspace, confirm=options.confirm)
             return {
                 "workspace": which,
                 "name": workspace.name,
@@ -55,18 +54,18 @@ class Command(HeadroomCommand):
                 "path": done.path,
             }
         if action == "add":
-            workspace = workspaces.workspace_add(by=None, name=which, slug=options["slug"])
+            workspace = workspaces.workspace_add(by=None, name=which, slug=options.slug)
         elif action in ("ask-factor", "waive-factor"):
             workspace = workspaces.workspace_rule(
                 by=None, workspace=workspace_of(which), second_factor=action == "ask-factor"
             )
         else:
             workspace = workspaces.workspace_rename(
-                by=None, workspace=workspace_of(which), name=options["name"]
+                by=None, workspace=workspace_of(which), name=options.name
             )
         return {"workspace": workspace.slug, "name": workspace.name}
 
-    def words(self, answer: dict[str, Any]) -> str:
+    def words(self, answer: Document) -> str:
         if "workspaces" in answer:
             return "\n".join(table_lines(answer["workspaces"], COLUMNS))
         if "path" in answer:
@@ -76,7 +75,7 @@ class Command(HeadroomCommand):
         return f"{answer['workspace']}: {answer['name']}"
 
 
-def _workspace_line(workspace: Workspace) -> dict[str, Any]:
+def _workspace_line(workspace: Workspace) -> Document:
     """Return a workspace as a row."""
     return {
         "workspace": workspace.slug,

@@ -45,7 +45,6 @@ def line(
     *,
     dash: str = "solid",
     width: float = 2.0,
-    mode: str = "lines",
     hover: str | None = "%{x}: %{y:,.4~r}",
     **style: Any,
 ) -> Any:
@@ -54,7 +53,7 @@ def line(
     ``style`` takes Plotly's settings, such as ``line_shape`` or ``visible``.
     """
     look = {"color": colour, "dash": dash, "width": width}
-    return _scatter(x, y, name, mode, hover, {"line": look}, style)
+    return _scatter(x, y, name, "lines", hover, {"line": look}, style)
 
 
 def points(

@@ -1,10 +1,10 @@
 """Draw plans against actual demand: by plan over the weeks, and by hour within one plan."""
 
 from collections.abc import Sequence
-from datetime import datetime
-from typing import Any
 
+from planner.domain.deserialise import from_json
 from planner.domain.report import Axis, Chart, Form, Role, Series, Shape
+from planner.domain.retrospective.figures import PlanEvaluation
 from planner.models import Outcome
 from planner.outputs.render.figure import Figure
 from planner.outputs.render.plotly import figure_of
@@ -16,59 +16,57 @@ def weeks_figure(outcomes: Sequence[Outcome]) -> Figure | None:
     if len(done) < 2:
         return None
     when = tuple(outcome.begins for outcome in done)
-    figures = [outcome.figures for outcome in done]
-    off = tuple(judged["demand"]["wape"] for judged in figures)
+    plans = [from_json(PlanEvaluation, outcome.figures) for outcome in done]
     series = (
-        Series("Demand off by", when, off),
-        Series("Replica-hours beyond need", when, tuple(map(_beyond, figures))),
-        Series("Late, of the worst tier", when, tuple(map(_largest_miss, figures)), Role.BASELINE),
+        Series("Demand off by", when, tuple(plan.demand.wape for plan in plans)),
+        Series("Replica-hours beyond need", when, tuple(map(_beyond, plans))),
+        Series("Late, of the worst tier", when, tuple(map(_largest_miss, plans)), Role.BASELINE),
     )
     return figure_of(Chart("", Axis(), Axis("share", form=Form.SHARE), series, small=True))
 
 
-def hours_figure(figures: dict[str, Any]) -> Figure | None:
+def hours_figure(plan: PlanEvaluation) -> Figure | None:
     """Draw active and needed replicas by hour; None if no hour is known."""
     lines = (
         ("held", "Held, as planned", Role.RECOMMENDED),
         ("needed", "Would have done", Role.MEASURED),
     )
-    return _by_hour(figures, "replicas", "replicas", Shape.STEP, lines)
+    return _by_hour(plan, "replicas", "replicas", Shape.STEP, lines)
 
 
-def demand_figure(figures: dict[str, Any]) -> Figure | None:
+def demand_figure(plan: PlanEvaluation) -> Figure | None:
     """Draw actual and forecast demand in input tokens/s."""
     lines = (
         ("came_tps", "Came", Role.MEASURED),
         ("forecast_tps", "Forecast", Role.OTHER),
         ("planned_tps", "Planned for", Role.BASELINE),
     )
-    return _by_hour(figures, "input tokens/s", "tokens/s", Shape.LINE, lines)
+    return _by_hour(plan, "input tokens/s", "tokens/s", Shape.LINE, lines)
 
 
 def _by_hour(
-    figures: dict[str, Any],
+    plan: PlanEvaluation,
     title: str,
     unit: str,
     shape: Shape,
     lines: Sequence[tuple[str, str, Role]],
 ) -> Figure | None:
     """Draw several keys of the hours as lines, each with a name."""
-    rows = figures.get("hours") or []
-    if not rows:
+    if not plan.hours:
         return None
-    when = tuple(datetime.fromisoformat(row["begins"]) for row in rows)
+    when = tuple(hour.begins for hour in plan.hours)
     series = tuple(
-        Series(name, when, tuple(row[key] for row in rows), role, shape)
+        Series(name, when, tuple(getattr(hour, key) for hour in plan.hours), role, shape)
         for key, name, role in lines
     )
     return figure_of(Chart("", Axis(), Axis(title, unit), series, small=True))
 
 
-def _largest_miss(figures: dict[str, Any]) -> float | None:
-    shares = [share for share in figures["attainment"].values() if share is not None]
+def _largest_miss(plan: PlanEvaluation) -> float | None:
+    shares = [share for share in plan.attainment.values() if share is not None]
     return 1 - min(shares) if shares else None
 
 
-def _beyond(figures: dict[str, Any]) -> float | None:
-    needed = figures["needed_replica_hours"]
-    return figures["replica_hours"] / needed - 1 if needed else None
+def _beyond(plan: PlanEvaluation) -> float | None:
+    needed = plan.needed_replica_hours
+    return plan.replica_hours / needed - 1 if needed else None

@@ -11,6 +11,7 @@ import polars as pl
 
 from planner.domain.formats import local, when
 from planner.domain.serialise import moment as instant
+from planner.domain.trace_statistics.figures import Day, Lengths, LostBins
 from planner.domain.trace_statistics.volumes import OTHERS
 from planner.domain.traffic.window import DAY_S, UTC_CLOCK
 from planner.outputs.render.figure import BLUE, GREY, ORANGE, PALETTE, Figure, plain_figure
@@ -19,7 +20,6 @@ from planner.web.charts.over_time import axis_title
 LOST = "rgba(213, 94, 0, 0.30)"
 WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 MOST_LENGTHS = 0.999  # end of the CDF: single longer requests would stretch the axis
-Json = Mapping[str, Any]
 
 
 def colour_of(label: str, place: int) -> str:
@@ -34,7 +34,7 @@ def rate_figure(
     *,
     unit: str,
     clock: str,
-    lost: Sequence[Json] = (),
+    lost: Sequence[LostBins] = (),
 ) -> Figure:
     """Draw the ``rates`` of all labels stacked, and a line of their sum, ``total``.
 
@@ -71,7 +71,7 @@ def rate_figure(
     shapes = [
         {
             "type": "rect", "xref": "x", "yref": "paper", "y0": 0, "y1": 1, "layer": "below",
-            "x0": _moment(span["start_s"], clock), "x1": _moment(span["end_s"], clock),
+            "x0": _moment(span.start_s, clock), "x1": _moment(span.end_s, clock),
             "fillcolor": LOST, "line": {"width": 1, "color": LOST},
         }
         for span in lost
@@ -155,22 +155,24 @@ def _local_week(
     return [moved[i : i + 24] for i in range(0, len(moved), 24)], when(begins).rpartition(" ")[2]
 
 
-def lengths_figure(lengths: Sequence[Json], levels: Sequence[float], places: Json) -> Figure:
+def lengths_figure(
+    lengths: Sequence[Lengths], levels: Sequence[float], places: Mapping[str, int]
+) -> Figure:
     """Draw by label the share of requests (y) up to each length in tokens (x, logarithmic)."""
     lines = []
     for length in lengths:
         reached = [
             (longest, level)
-            for longest, level in zip(length["quantiles"], levels, strict=True)
+            for longest, level in zip(length.quantiles, levels, strict=True)
             if level <= MOST_LENGTHS
         ]
-        place = places.get(length["label"], 0)
+        place = places.get(length.label, 0)
         lines.append(
             {
-                "type": "scatter", "mode": "lines", "name": length["label"],
+                "type": "scatter", "mode": "lines", "name": length.label,
                 "x": [max(longest, 1) for longest, _ in reached],
                 "y": [level for _, level in reached],
-                "line": {"width": 1.6, "color": colour_of(length["label"], place), "shape": "hv"},
+                "line": {"width": 1.6, "color": colour_of(length.label, place), "shape": "hv"},
                 "hovertemplate": "%{y:.0%} have at most %{x:,.0f}",
             }
         )  # fmt: skip
@@ -181,15 +183,15 @@ def lengths_figure(lengths: Sequence[Json], levels: Sequence[float], places: Jso
     )  # fmt: skip
 
 
-def days_figure(days: Sequence[Json], unit: str, clock: str) -> Figure:
+def days_figure(days: Sequence[Day], unit: str, clock: str) -> Figure:
     """Draw the volume of each day: the busiest is highlighted, unranked days are grey."""
-    ranks = [day["rank"] for day in days]
+    ranks = [day.rank for day in days]
     colours = [GREY if rank is None else ORANGE if rank == 1 else BLUE for rank in ranks]
-    names = [_rank_words(day["rank"], sum(r is not None for r in ranks)) for day in days]
+    names = [_rank_words(day.rank, sum(r is not None for r in ranks)) for day in days]
     bars = {
         "type": "bar", "y": [_amount(day, unit) for day in days], "marker": {"color": colours},
-        "x": [instant(day["start_s"]).date() if clock == UTC_CLOCK
-              else round(day["start_s"] / DAY_S) + 1 for day in days],
+        "x": [instant(day.start_s).date() if clock == UTC_CLOCK
+              else round(day.start_s / DAY_S) + 1 for day in days],
         "text": names, "textposition": "none",
         "hovertemplate": f"%{{y:,.4~s}} {unit.replace('_', ' ')}, %{{text}}<extra></extra>",
     }  # fmt: skip
@@ -200,8 +202,8 @@ def days_figure(days: Sequence[Json], unit: str, clock: str) -> Figure:
     )  # fmt: skip
 
 
-def _amount(day: Json, unit: str) -> float | None:
-    amount = day.get(unit)
+def _amount(day: Day, unit: str) -> float | None:
+    amount = getattr(day, unit, None)
     return None if amount is None else float(f"{amount:.6g}")
 
 

@@ -6,10 +6,10 @@ from typing import Any
 
 from django import forms
 
+from planner.domain.estimate_options import WIDTH_LABELS as WIDTHS
 from planner.inputs.ingest.benchmarks import BENCHMARK_FORMATS
 from planner.inputs.profiles.spec import KINDS, ProfileSpec
 from planner.services.calibrations import KERNELS, CalibrationOptions
-from planner.web.forms.choices import WIDTHS
 from planner.web.forms.widgets import DressedForm, dress
 from simulation.performance.estimate.calibration import ENGINES
 from simulation.performance.specs import BYTES

@@ -13,13 +13,6 @@ from planner.web.forms.profile_choice import ProfileChoice
 from simulation.performance.specs import Provenance
 
 Choices = list[tuple[str, Any]]
-WIDTHS = {  # of an arrangement, and what they are called
-    "tp": "Tensor parallel",
-    "pp": "Pipeline stages",
-    "attention_dp": "Attention data parallel",
-    "moe_tp": "Experts, tensor parallel",
-    "moe_ep": "Experts, expert parallel",
-}
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,8 @@ from planner.domain.options import Option, RunOptions, options_in, options_of
 from planner.errors import OptionsRefused
 
 LABELS = {  # of choices; others are shown as they are
+    "agg": "on the same GPUs",
+    "disagg": "on different GPUs (P/D)",
     "auto": "measured, if available",
     "modelled": "modelled alone",
     "free": "default: as in the source",
@@ -37,11 +39,14 @@ class OptionsForm(forms.Form):
         super().__init__(**more)
         for name, option in options_in(declared).items():
             if name not in without:
-                self.fields[name] = _field(option)
+                self.fields[name] = option_field(option)
 
 
-def _field(option: Option) -> forms.Field:
-    """Return the form field for an option, by its type and choices."""
+def option_field(option: Option, blank: str = "") -> forms.Field:
+    """Return the form field for an option, by its type and choices.
+
+    ``blank`` is the label of a first choice without a value.
+    """
     words: dict[str, Any] = {"label": option.label, "required": False, "initial": option.default}
     if option.type == "boolean":
         return forms.BooleanField(
@@ -49,6 +54,8 @@ def _field(option: Option) -> forms.Field:
         )
     if option.choices:
         choices = [(value, LABELS.get(value, value)) for value in option.choices]
+        if blank:
+            choices.insert(0, ("", blank))
         return forms.ChoiceField(
             choices=choices, widget=forms.Select(attrs={"class": "form-select"}), **words
         )

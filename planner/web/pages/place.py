@@ -5,10 +5,11 @@ from typing import Any
 
 import polars as pl
 
+from planner.domain.kinds.place import PlaceResult
 from planner.domain.placement.methods import METHODS
 from planner.domain.serialise import gpu_words
 from planner.models import Run
-from planner.selectors.runs import run_result, run_table
+from planner.selectors.runs import run_table, typed_result
 
 STATES = {
     "start": "As it is",
@@ -30,21 +31,15 @@ BAR = 160  # width of a bar that represents several nodes
 
 
 def page_context(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
-    """Return the tree for the method, state and region in ``params``."""
-    result = run_result(run)
-    names = [name for name in METHODS if name in result["methods"]]
-    return {"run": run, **tree_context(run, result, names, params)}
-
-
-def tree_context(
-    run: Run, result: dict[str, Any], names: list[str], params: Mapping[str, str]
-) -> dict[str, Any]:
-    """Return the placement tree of one region in one state, as the page's choices say."""
+    """Return the tree of one region in one state, as ``params`` choose."""
+    result = typed_result(run, PlaceResult)
+    names = [name for name in METHODS if name in result.methods]
     method = _chosen(params.get("method", ""), names[::-1])
-    placed = result["methods"][method]
-    states = [name for name in STATES if name == "start" or name in placed]
+    placed = result.methods[method]
+    figures = {"start": placed.start, "grown": placed.grown, "shrunk": placed.shrunk}
+    states = [name for name in STATES if figures[name] is not None]
     state = _chosen(params.get("state", ""), states)
-    regions = [row["region"] for row in result["topology"]]
+    regions = [tree.region for tree in result.topology]
     region = _chosen(params.get("region", ""), regions)
     nodes = run_table(run, "nodes").filter(pl.col("region") == region)
     placed_instances = run_table(run, "instances").filter(
@@ -54,21 +49,22 @@ def tree_context(
         placed_instances.filter(pl.col("state") == name) for name in (state, "start")
     )
     first_numbers = set(first_instances["instance"].to_list())
-    services = [row["name"] for row in result["services"]]
+    services = [row.name for row in result.services]
     letters = sorted(
         {_letter(row) for row in shown_instances.iter_rows(named=True)}, key="PDMAF".index
     )
-    shown_state = placed if state == "start" else placed[state]
+    shown_state = figures[state] or placed.start
     return {
+        "run": run,
         "method": method,
-        "method_choices": [(name, result["methods"][name]["label"]) for name in names],
+        "method_choices": [(name, result.methods[name].label) for name in names],
         "state": state,
         "state_choices": [(name, STATES[name]) for name in states],
         "region": region,
         "regions": regions,
         "used": int(shown_instances["gpus"].sum()),
-        "unplaced": shown_state["unplaced_units"],  # over all regions
-        "chosen_services": placed["services"],
+        "unplaced": shown_state.unplaced_units,  # over all regions
+        "chosen_services": placed.services,
         "legend": [
             (name, f"place-{i % COLOURS}")
             for i, name in enumerate(services)

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from planner.domain.kinds.provision import Options
-from planner.domain.provisioning.figures import LEVEL_NAMES
+from planner.domain.kinds.provision import Options, ProvisionResult
+from planner.domain.provisioning.figures import LEVEL_NAMES, PoolFigures
 from planner.domain.report import Axis, Chart, Role, Series, Shape
 from planner.domain.serialise import clean
 from planner.models import Run
@@ -25,7 +25,7 @@ from planner.outputs.render.figure import (
     points,
 )
 from planner.outputs.render.plotly import figure_of
-from planner.selectors.runs import run_result, run_table
+from planner.selectors.runs import run_table, typed_result
 from planner.services import provisioning as service
 from planner.web.forms.options import OptionsForm
 
@@ -50,23 +50,23 @@ LEVELS = ("operator", "module", "model")
 
 
 def page_context(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
-    """Return the pool that ``params`` select, and the form to provision it again."""
-    form = OptionsForm(Options, without=("level",), initial=run.options)
-    return {"run": run, "form": form, **pool_context(run, run_result(run), params)}
+    """Return the pool that ``params`` select, and the form to provision it again.
 
-
-def pool_context(run: Run, result: dict[str, Any], params: Mapping[str, str]) -> dict[str, Any]:
-    """Return the context of the chosen pool, phase, and level (operators, layers or replicas)."""
-    pools = sorted(result["pools"], key=lambda pool: not pool["chosen"])
-    by_name: dict[str, dict[str, dict[str, Any]]] = {}
+    A pool has a phase and a level: operators, layers or replicas.
+    """
+    result = typed_result(run, ProvisionResult)
+    pools = sorted(result.pools, key=lambda pool: not pool.chosen)
+    by_name: dict[str, dict[str, PoolFigures]] = {}
     for pool, name in zip(pools, service.pool_names(pools), strict=True):
-        by_name.setdefault(name, {})[pool["phase"]] = pool
+        by_name.setdefault(name, {})[pool.phase] = pool
     name = _one_of(list(by_name), params.get("pool", ""))
     phase = _one_of(list(by_name[name]), params.get("phase", ""))
     pool = by_name[name][phase]
-    planned = [level for level in LEVELS if level in pool["levels"]]
+    planned = [level for level in LEVELS if level in pool.levels]
     level = _one_of(planned, params.get("level", "")) if planned else ""
     context: dict[str, Any] = {
+        "run": run,
+        "form": OptionsForm(Options, without=("level",), initial=run.options),
         "pool": pool,
         "pool_name": name,
         "pool_names": list(by_name),
@@ -74,11 +74,11 @@ def pool_context(run: Run, result: dict[str, Any], params: Mapping[str, str]) ->
         "phases": ("prefill", "decode"),
         "level": level,
         "level_choices": [(level, LEVEL_NAMES[level]) for level in planned],
-        "pool_levels": [(LEVEL_NAMES[level], level, pool["levels"][level]) for level in planned],
+        "pool_levels": [(LEVEL_NAMES[level], pool.levels[level]) for level in planned],
     }
     if level:
         context |= plan_context(run, pool, level)
-    if "over_time" in result and pool["chosen"]:
+    if result.over_time is not None and pool.chosen:
         context["course_figure"] = course_figure(_rows(run, "courses", pool))
     return context
 
@@ -87,7 +87,7 @@ def _one_of(known: list[str], name: str) -> str:
     return name if name in known else known[0]
 
 
-def plan_context(run: Run, pool: dict[str, Any], level: str) -> dict[str, Any]:
+def plan_context(run: Run, pool: PoolFigures, level: str) -> dict[str, Any]:
     """Return the operators of a plan in graph order, and its devices."""
     operators, devices, shards = (
         _rows(run, name, pool).filter(pl.col("level") == level)
@@ -125,7 +125,7 @@ def columns(nodes: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
     ]
 
 
-def _chosen_pool(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
+def _chosen_pool(run: Run, params: Mapping[str, str]) -> PoolFigures:
     return service.pool_of_run(run, params.get("pool", ""), params.get("phase", ""))
 
 
@@ -141,13 +141,13 @@ def sweep_context(by: str, run: Run, params: Mapping[str, str]) -> dict[str, Any
     return {"pool": pool, "by": by, "sweep": sweep, "sweep_figure": sweep_figure(sweep)}
 
 
-def _rows(run: Run, table: str, pool: dict[str, Any]) -> pl.DataFrame:
+def _rows(run: Run, table: str, pool: PoolFigures) -> pl.DataFrame:
     """Return the rows of one pool, matched by those key columns that the table has.
 
     Tables of older runs have no precisions, nor has the table of courses.
     """
     rows = run_table(run, table)
-    return rows.filter(pl.col(name) == pool[name] for name in KEYS if name in rows.columns)
+    return rows.filter(pl.col(name) == getattr(pool, name) for name in KEYS if name in rows.columns)
 
 
 def memory_figure(shards: pl.DataFrame, room_gb: float) -> Figure:
@@ -261,10 +261,9 @@ def sweep_figure(sweep: dict[str, Any]) -> Figure:
     rows = [row for row in sweep["rows"] if "gpus" in row]
     traces: list[Any] = []
     for (measure, name, colour), dash in zip(MEASURES, DASHES, strict=False):
-        traces.append(
-            line([row["at"] for row in rows], [round(100 * row[measure], 2) for row in rows],
-                 name, colour, dash=dash, mode="lines+markers")
-        )  # fmt: skip
+        shares = [round(100 * row[measure], 2) for row in rows]
+        drawn = line([row["at"] for row in rows], shares, name, colour, dash=dash)
+        traces.append(drawn | {"mode": "lines+markers"})
         source = SOURCE[variable][measure]
         traces.append(
             points([x for x, _ in source], [100 * share for _, share in source],

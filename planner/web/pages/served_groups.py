@@ -40,7 +40,7 @@ def groups_context(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
         "group_policy": policy,
         "group_fields": fields,
         "group_rows": figure_table(
-            GROUPS, GROUP_TABLE, [("", row["tier"], row) for row in rows.head(MOST_ROWS).to_dicts()]
+            GROUPS, GROUP_TABLE, [(row["tier"], row) for row in rows.head(MOST_ROWS).to_dicts()]
         ),
         "group_more": max(0, rows.height - MOST_ROWS),
         "group_all": ALL,

@@ -7,7 +7,7 @@ from planner.domain.deserialise import from_json
 from planner.domain.formats import compact, digits, duration, percent
 from planner.domain.report import Fact
 from planner.domain.reports.trace import trace_report
-from planner.domain.trace_statistics import figures
+from planner.domain.trace_statistics.figures import Burstiness, Character, Volume
 from planner.domain.trace_statistics.volumes import LINES, LISTED
 from planner.domain.traffic.window import UTC_CLOCK
 from planner.models import Trace
@@ -16,7 +16,6 @@ from planner.outputs.render.html import sections_shown
 from planner.selectors.traces import trace_character, trace_rates
 from planner.web.charts.traffic import days_figure, lengths_figure, rate_figure, week_figure
 
-Character = Mapping[str, Any]
 AMOUNTS = ("requests", "input_tokens", "output_tokens", "total_tokens")
 ROWS = 12  # most rows of a table that could have hundreds; the API returns all
 # Smallest autocorrelations at a day for each description of how days repeat.
@@ -29,15 +28,13 @@ def trace_context(trace: Trace, params: Mapping[str, str]) -> dict[str, Any]:
 
     ``by`` in ``params`` selects how traffic is split: by model, region, tier or series.
     """
-    character = trace_character(trace)
-    kinds = list(dict.fromkeys(volume["by"] for volume in character["volumes"]))
-    several = [
-        kind for kind in kinds if sum(volume["by"] == kind for volume in character["volumes"]) > 1
-    ]
+    character = from_json(Character, trace_character(trace))
+    kinds = list(dict.fromkeys(volume.by for volume in character.volumes))
+    several = [kind for kind in kinds if sum(volume.by == kind for volume in character.volumes) > 1]
     chosen = params.get("by", "")
     by = chosen if chosen in kinds else next(iter([*several, *kinds]), "all")
-    volumes = [volume for volume in character["volumes"] if volume["by"] == by]
-    report = trace_report(from_json(figures.Character, character), by)
+    volumes = [volume for volume in character.volumes if volume.by == by]
+    report = trace_report(character, by)
     series = largest(trace.report.get("series", ()), LISTED)
     return {
         "series": series,
@@ -52,8 +49,8 @@ def trace_context(trace: Trace, params: Mapping[str, str]) -> dict[str, Any]:
         "stretch_s": float(trace_rates(trace, by)["seconds"][0]),
         "week": _week(character),
         "lengths": _lengths(character, by, volumes),
-        "days": days_figure(character["days"]["days"], character["unit"], character["clock"])
-        if len(character["days"]["days"]) > 1
+        "days": days_figure(character.days.days, character.unit, character.clock)
+        if len(character.days.days) > 1
         else None,
     }
 
@@ -67,21 +64,22 @@ def largest(series: Sequence[Mapping[str, Any]], most: int) -> list[Mapping[str,
 
 def _facts(character: Character) -> Iterator[Fact]:
     """Yield amount, rate, peak hour and mean lengths of the traffic."""
-    total, rhythm = character["total"], character["rhythm"]
-    requests = total["requests"]
-    span = duration(character["end_s"] - character["start_s"])
+    total, rhythm = character.total, character.rhythm
+    requests = total.requests
+    span = duration(character.end_s - character.start_s)
     yield Fact("Requests", requests and round(requests), note=f"in {span}")
-    unit = f"{character['unit'].replace('_', ' ')}/s"
-    yield Fact(f"Mean {unit}", total["mean"], note=f"peak {digits(total['peak'])}")
-    if rhythm["peak_to_trough"]:
-        over = f"{digits(rhythm['peak_to_trough'])} times {rhythm['trough_hour']:02d}:00"
-        zone = " (UTC)" if character["clock"] == UTC_CLOCK else ""
-        yield Fact(f"Peak hour{zone}", f"{rhythm['peak_hour']:02d}:00", note=over)
+    unit = f"{character.unit.replace('_', ' ')}/s"
+    yield Fact(f"Mean {unit}", total.mean, note=f"peak {digits(total.peak)}")
+    if rhythm.peak_to_trough:
+        over = f"{digits(rhythm.peak_to_trough)} times {rhythm.trough_hour:02d}:00"
+        zone = " (UTC)" if character.clock == UTC_CLOCK else ""
+        yield Fact(f"Peak hour{zone}", f"{rhythm.peak_hour:02d}:00", note=over)
     for field in ("input_tokens", "output_tokens"):
-        if requests and total[field]:
+        amount = getattr(total, field)
+        if requests and amount:
             words = field.replace("_", " ").capitalize()
-            total_text = f"per request, {compact(total[field])} in all"
-            yield Fact(words, total[field] / requests, note=total_text)
+            total_text = f"per request, {compact(amount)} in all"
+            yield Fact(words, amount / requests, note=total_text)
 
 
 def _rates(trace: Trace, character: Character, by: str) -> dict[str, Figure]:
@@ -93,8 +91,8 @@ def _rates(trace: Trace, character: Character, by: str) -> dict[str, Figure]:
             total,
             field,
             unit="requests/s" if field == "requests" else f"{field.replace('_', ' ')}/s",
-            clock=character["clock"],
-            lost=character["outages"],
+            clock=character.clock,
+            lost=character.outages,
         )
         for field in AMOUNTS
         if field in rates.columns
@@ -103,38 +101,34 @@ def _rates(trace: Trace, character: Character, by: str) -> dict[str, Figure]:
 
 def _week(character: Character) -> Figure | None:
     """Draw the weekly pattern if the trace covers all hours of the day."""
-    if character["rhythm"]["peak_hour"] is None:
+    if character.rhythm.peak_hour is None:
         return None
-    unit = (
-        "requests/s"
-        if character["unit"] == "requests"
-        else f"{character['unit'].replace('_', ' ')}/s"
-    )
+    unit = "requests/s" if character.unit == "requests" else f"{character.unit.replace('_', ' ')}/s"
     return week_figure(
-        character["rhythm"]["weekday_hour"],
+        character.rhythm.weekday_hour,
         unit=unit,
-        clock=character["clock"],
-        start_s=character["start_s"],
+        clock=character.clock,
+        start_s=character.start_s,
     )
 
 
-def _lengths(character: Character, by: str, volumes: list[Any]) -> dict[str, Figure]:
+def _lengths(character: Character, by: str, volumes: list[Volume]) -> dict[str, Figure]:
     """Draw the length distributions of the labels, with the colours of the other charts."""
-    places = {volume["label"]: place for place, volume in enumerate(volumes)}
+    places = {volume.label: place for place, volume in enumerate(volumes)}
     few = len(places) if len(places) <= LINES else LINES - 1
     charts = {}
     for field in ("input_tokens", "output_tokens"):
         lines = [
             length
-            for length in character["lengths"]
-            if length["field"] == field
-            and length["by"] == by
-            and length["quantiles"]
-            and places.get(length["label"], 0) < few + (by == "all")
+            for length in character.lengths
+            if length.field == field
+            and length.by == by
+            and length.quantiles
+            and places.get(length.label, 0) < few + (by == "all")
         ]
-        lines.sort(key=lambda line: places.get(line["label"], 0))
+        lines.sort(key=lambda line: places.get(line.label, 0))
         if lines:
-            charts[field] = lengths_figure(lines, character["levels"], places)
+            charts[field] = lengths_figure(lines, character.levels, places)
     return charts
 
 
@@ -154,21 +148,21 @@ def _model_limits(report: Mapping[str, Any]) -> Iterator[str]:
 
 def _unusual_traits(character: Character) -> Iterator[str]:
     """Yield sentences on unusual traits of this traffic, most important first."""
-    yield from character["days"]["words"]
-    if character["outages_found"]:
-        many = character["outages_found"]
+    yield from character.days.words
+    if character.outages_found:
+        many = character.outages_found
         yield (f"{many:,} outage{'s' * (many > 1)}, shaded below. They are not counted as demand.")
-    if character["gaps"]:
-        yield f"{character['gaps']:,} bins are missing. They count as gaps, not zero."
+    if character.gaps:
+        yield f"{character.gaps:,} bins are missing. They count as gaps, not zero."
     yield from _rhythm(character)
-    for unequal in character["imbalance"]:
-        unit = character["unit"].replace("_", " ").capitalize()
-        between = " to " if unequal["labels"] > 2 else ", "
+    for unequal in character.imbalance:
+        unit = character.unit.replace("_", " ").capitalize()
+        between = " to " if unequal.labels > 2 else ", "
         yield (
-            f"{unit} by {unequal['by']}: {unequal['most']} {percent(unequal['most_share'], 0)}"
-            f"{between}{unequal['least']} {percent(unequal['least_share'], 0)}."
+            f"{unit} by {unequal.by}: {unequal.most} {percent(unequal.most_share, 0)}"
+            f"{between}{unequal.least} {percent(unequal.least_share, 0)}."
         )
-    yield from character["notes"]
+    yield from character.notes
 
 
 def repeats(correlation: float) -> str:
@@ -178,21 +172,21 @@ def repeats(correlation: float) -> str:
 
 def _rhythm(character: Character) -> Iterator[str]:
     """Yield sentences on daily and weekly patterns, peak hours and bursts."""
-    rhythm = character["rhythm"]
-    day, week = rhythm["autocorrelation_day"], rhythm["autocorrelation_week"]
+    rhythm = character.rhythm
+    day, week = rhythm.autocorrelation_day, rhythm.autocorrelation_week
     if day is not None:
         words = f"Days {repeats(day)} each other (autocorrelation {day:.2f} at a day"
         yield words + (f", {week:.2f} at a week)." if week is not None else ").")
-    if words := bursts(character["burstiness"]):
+    if words := bursts(character.burstiness):
         yield words
 
 
-def bursts(scales: Sequence[Mapping[str, Any]]) -> str:
+def bursts(scales: Sequence[Burstiness]) -> str:
     """Return a phrase on bursts within ten minutes, at the finest and coarsest time scale.
 
     Traffic may be bursty at one of them only.
     """
-    local = [scale for scale in scales if scale["within_10_min"] is not None]
+    local = [scale for scale in scales if scale.within_10_min is not None]
     if not local:
         return ""
     finest, coarsest = local[0], local[-1]
@@ -200,12 +194,12 @@ def bursts(scales: Sequence[Mapping[str, Any]]) -> str:
     return f"Arrivals within ten minutes: {', '.join(map(_burstiness_at, scales))}."
 
 
-def _bursty(scale: Mapping[str, Any]) -> bool:
-    return bool(scale["within_10_min"] >= BURSTY)
+def _bursty(scale: Burstiness) -> bool:
+    return (scale.within_10_min or 0.0) >= BURSTY
 
 
-def _burstiness_at(scale: Mapping[str, Any]) -> str:
+def _burstiness_at(scale: Burstiness) -> str:
     """Return a phrase on burstiness at one time scale."""
     how = "bursty" if _bursty(scale) else "near Poisson"
-    over, times = duration(scale["bin_s"]), digits(scale["within_10_min"])
+    over, times = duration(scale.bin_s), digits(scale.within_10_min or 0.0)
     return f"{how} over {over} ({times} times the Poisson variance)"

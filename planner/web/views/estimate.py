@@ -13,26 +13,30 @@ from django.shortcuts import redirect, render
 from django.utils.text import slugify
 from django.views.decorators.http import require_POST, require_safe
 
+from planner.domain.estimate_options import ESTIMATE, PARALLELISM
 from planner.errors import EXPECTED, IngestError
-from planner.inputs.estimates.at_rate import MOST_RPS
 from planner.inputs.ingest.source import short_name
 from planner.outputs import csv_text
 from planner.outputs.estimates import answer_table
 from planner.selectors.hardware import gpus_list, models_list
 from planner.services import calibrations, estimates
 from planner.web.errors import planners_only
-from planner.web.forms.choices import WIDTHS
+from planner.web.forms.options import option_field
 from planner.web.forms.widgets import DressedForm, dress
 from planner.web.pages.profile_figures import sweep_figure
 from planner.web.request import Request
-from simulation.performance.estimate.calibration import ENGINES
-from simulation.performance.estimate.defaults import MOST_DRAFTED, MOST_HITS, MOST_RECV, MOST_TOKENS
-from simulation.performance.specs import BYTES
 
 OPTIONS = (
     "kv_cache", "equal_lengths", "draft_tokens", "accepted_tokens", "lora_rank", "lora_active",
     "rounds", "recv_interval", "max_num_seqs", "chunk_tokens", "prefix_hit_rate", "ttft_statistic",
 )  # fmt: skip
+NEEDED = ("model", "gpu", "isl", "osl", "concurrency")
+INITIAL = {"model": "llama-3.1-8b", "gpu": "H100-SXM", "tp": 1, "isl": 1024, "osl": 256,
+           "concurrency": 32}  # fmt: skip
+LISTS = {"model": "model-names", "gpu": "gpu-names"}
+HINTED = ("rate", *OPTIONS)
+BLANK = {"precision": "published", **dict.fromkeys(("kv_cache", "equal_lengths"), "default"),
+         "ttft_statistic": "default"}  # fmt: skip
 COLUMNS = ("concurrency", "isl", "osl", "ttft_ms", "tbt_ms")
 SWEEP = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 MAX_BYTES = 20_000_000
@@ -127,102 +131,7 @@ def answer(row: dict[str, Any], typed: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _count(label: str, initial: int | None = None, high: int = 1024) -> forms.IntegerField:
-    return forms.IntegerField(
-        label=label, required=False, min_value=1, max_value=high, initial=initial
-    )
-
-
-def _optional_number(label: str, low: float, high: float, hint: str = "") -> forms.FloatField:
-    widget = forms.NumberInput(attrs={"step": "any"})
-    return forms.FloatField(
-        label=label, required=False, min_value=low, max_value=high, widget=widget, help_text=hint
-    )
-
-
-def _size(label: str, initial: int, high: float) -> forms.FloatField:
-    widget = forms.NumberInput(attrs={"step": "any"})
-    return forms.FloatField(
-        label=label, min_value=1, max_value=high, initial=initial, widget=widget
-    )
-
-
 class EstimateForm(forms.Form):
-    model = forms.CharField(
-        label="Model",
-        max_length=200,
-        initial="llama-3.1-8b",
-        widget=forms.TextInput(attrs={"list": "model-names"}),
-    )
-    gpu = forms.CharField(
-        label="GPU",
-        max_length=80,
-        initial="H100-SXM",
-        widget=forms.TextInput(attrs={"list": "gpu-names"}),
-    )
-    precision = forms.ChoiceField(
-        label="Weights", required=False, choices=[("", "published"), *((p, p) for p in BYTES)]
-    )
-    engine = forms.ChoiceField(label="Engine", choices=[(e, e) for e in ENGINES], required=False)
-    engine_version = forms.CharField(
-        label="Engine version",
-        max_length=60,
-        required=False,
-        widget=forms.TextInput(attrs={"placeholder": "such as 0.19.0"}),
-    )
-    mode = forms.ChoiceField(
-        label="Prefill and decode",
-        required=False,
-        choices=[("agg", "on the same GPUs"), ("disagg", "on different GPUs (P/D)")],
-    )
-    isl = _size("Input tokens", 1024, 1e7)
-    osl = _size("Output tokens", 256, 1e7)
-    concurrency = _size("Requests in flight", 32, 1e6)
-    rate = forms.FloatField(
-        label="or requests/s",
-        required=False,
-        min_value=1e-6,
-        max_value=MOST_RPS,
-        widget=forms.NumberInput(attrs={"step": "any"}),
-        help_text="Poisson arrivals. The number of requests in flight follows from the rate.",
-    )
-    kv_cache = forms.ChoiceField(
-        label="KV cache",
-        required=False,
-        help_text="Else as the engine keeps it.",
-        choices=[("", "default"), *((p, p) for p in ("bf16", "fp8"))],
-    )
-    rounds = _optional_number(
-        "Requests of each user", 1, 1e9, "10 as in a benchmark; 1,000 for steady traffic."
-    )
-    equal_lengths = forms.ChoiceField(
-        label="All of one length",
-        required=False,
-        help_text="Default: as in benchmarks.",
-        choices=[("", "default"), ("yes", "yes"), ("no", "no")],
-    )
-    draft_tokens = _optional_number(
-        "Tokens drafted", 0, MOST_DRAFTED, "Per step, by speculative decoding."
-    )
-    accepted_tokens = _optional_number("of them accepted", 0, MOST_DRAFTED, "On average.")
-    max_num_seqs = _optional_number("Max sequences of a rank", 1, 1e6)
-    chunk_tokens = _optional_number(
-        "Prompt tokens of an iteration", 1, MOST_TOKENS, "Default: 8192."
-    )
-    prefix_hit_rate = _optional_number(
-        "Prefix hit rate", 0, MOST_HITS, "Share of a prompt's tokens."
-    )
-    ttft_statistic = forms.ChoiceField(
-        label="TTFT statistic", required=False, choices=[("", "mean"), ("median", "median")]
-    )
-    lora_rank = _count("Rank of LoRA adapters")
-    lora_active = _count("Adapters in use at once", high=4096)
-    recv_interval = _optional_number(
-        "SGLang's recv_interval", 1, MOST_RECV, "Iterations between looks for requests."
-    )
-    prefill_workers = _count("Prefill workers", high=10_000)
-    decode_workers = _count("Decode workers", high=10_000)
-
     measured = forms.CharField(
         label="Your own measured rows",
         max_length=8000,
@@ -234,14 +143,19 @@ class EstimateForm(forms.Form):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        for side in ("", "prefill_", "decode_"):
-            for width, label in WIDTHS.items():
-                self.fields[f"{side}{width}"] = _count(label)
-        self.fields["tp"].initial = 1
+        for name, option in ESTIMATE.items():
+            self.fields[name] = option_field(option, BLANK.get(name, ""))
+            self.fields[name].initial = INITIAL.get(name)
+            if name in HINTED:
+                self.fields[name].help_text = option.help
+        for name in NEEDED:
+            self.fields[name].required = True
+        for name, names in LISTS.items():
+            self.fields[name].widget.attrs["list"] = names
         dress(self)
 
     def widths(self, side: str) -> list[Any]:
-        return [self[f"{side}{width}"] for width in WIDTHS]
+        return [self[option.name] for option in PARALLELISM[side]]
 
     def options(self) -> list[Any]:
         return [self[name] for name in OPTIONS]

@@ -25,7 +25,7 @@ from planner.web.form_responses import attempt, refused
 from planner.web.forms.widgets import DressedForm, dress
 from planner.web.paging import paged
 from planner.web.request import Request
-from simulation.performance.specs import BYTES, KINDS, Provenance
+from simulation.performance.specs import BYTES, KINDS, ModelSpec, Provenance
 
 SHOWN_PRICES = 12
 PRICE_FILTERS = ("search", "provider", "region", "gpu", "order")
@@ -166,10 +166,8 @@ def model_edit(request: Request, name: str = "") -> HttpResponse:
     spec = known.model_get(name).spec if name else None
     shaped = spec if spec and spec.shape else None
     form = partial(ModelForm, counted=shaped is not None)
-    fixed = {"spec": shaped} if shaped else {}  # memory follows from the shape
-    return _edit(
-        request, row, form, user_hardware.model_given(spec) if spec else {}, "model", **fixed
-    )
+    given = user_hardware.model_given(spec) if spec else {}
+    return _edit(request, row, form, given, "model", shaped)
 
 
 @require_http_methods(["GET", "POST"])
@@ -238,12 +236,20 @@ def _place(row: Any) -> str:
 
 
 def _edit(
-    request: Request, row: Any, form_class: Any, shown: dict[str, Any], what: str, **fixed: Any
+    request: Request,
+    row: Any,
+    form_class: Any,
+    shown: dict[str, Any],
+    what: str,
+    shaped: ModelSpec | None = None,
 ) -> HttpResponse:
-    """Show the form for a GPU type or model (``what``), or save it and show the result."""
+    """Show the form for a GPU type or model (``what``), or save it and show the result.
+
+    The memory of a model that is ``shaped`` follows from its shape, not from the form.
+    """
     facts = shown | ({"name": row.name, "kind": row.kind, "source": row.source} if row else {})
     form = form_class(request.POST if request.method == "POST" else None, initial=facts)
-    saved, problem = attempt(form, lambda: _save(request, row, form, what, **fixed))
+    saved, problem = attempt(form, lambda: _save(request, row, form, what, shaped))
     if saved is not None:
         messages.success(request, f"{saved.name} is saved.")
         return redirect(f"web:{what}", saved.name)
@@ -252,18 +258,18 @@ def _edit(
     return render(request, "web/hardware_edit.html", context, status=status)
 
 
-def _save(request: Request, row: Any, form: Any, what: str, **fixed: Any) -> Any:
+def _save(request: Request, row: Any, form: Any, what: str, shaped: ModelSpec | None) -> Any:
     """Save the GPU type or model in a valid form."""
     version = request.POST.get("version", "")
+    facts: Any = shaped or form.given()
     return (hardware.gpu_save if what == "gpu" else hardware.model_save)(
         user=request.user,
         name=form.cleaned_data["name"],
-        facts=form.given(),
+        facts=facts,
         source=form.cleaned_data["source"],
         kind=form.cleaned_data["kind"],
         version=version_of(version),
         **{what: row},
-        **fixed,
     )
 
 

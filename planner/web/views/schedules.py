@@ -12,7 +12,9 @@ from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
+from planner.domain.deserialise import from_json
 from planner.domain.formats import zone_name
+from planner.domain.retrospective.figures import PlanEvaluation
 from planner.errors import PlannerError
 from planner.models import Scenario, Schedule, User
 from planner.policies.registry import POLICIES
@@ -119,11 +121,11 @@ def detail(request: Request, pk: int) -> HttpResponse:
 def outcome(request: Request, pk: int) -> HttpResponse:
     """Show the comparison of a plan with actual traffic."""
     judged = outcome_get(pk)
-    context = {
-        "outcome": judged,
-        "hours_figure": hours_figure(judged.figures),
-        "demand_figure": demand_figure(judged.figures),
-    }
+    context: dict[str, object] = {"outcome": judged}
+    if judged.figures:
+        evaluation = from_json(PlanEvaluation, judged.figures)
+        context["hours_figure"] = hours_figure(evaluation)
+        context["demand_figure"] = demand_figure(evaluation)
     return render(request, "web/outcome.html", context)
 
 

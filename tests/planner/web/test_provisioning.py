@@ -1,7 +1,6 @@
 """The page of a provisioning run without scripts, and its REST views: the same figures."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 from django.urls import reverse
@@ -108,7 +107,7 @@ def test_other_runs_have_none_of_it(api: APIClient, planner: User, run: Run) -> 
 
 
 def test_a_sweep_is_worked_out_once(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    pool: dict[str, Any] = run.result["pools"][0]
+    pool = provisioning.pool_of_run(run, "", "")
     first = provisioning.savings_sweep(run, pool, "rate")
 
     def never(*_: object, **__: object) -> None:
@@ -132,10 +131,8 @@ def test_kernels_that_were_uploaded_are_used_and_named(planner: User, tmp_path: 
         if "Seconds of operators" in fact["what"]
     ]
     assert "our own harness" in sources[0]
-    assert (
-        "our own harness"
-        in provisioning.operator_sensitivity(run, run.result["pools"][0])["provenance"]["source"]
-    )
+    pool = provisioning.pool_of_run(run, "", "")
+    assert "our own harness" in provisioning.operator_sensitivity(run, pool)["provenance"]["source"]
     assert "measured" in page(planner, run, phase="prefill", level="operator")
 
 

@@ -13,6 +13,7 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 from django.urls import reverse
 
+from planner.domain.trace_statistics.figures import Burstiness
 from planner.errors import NotFound
 from planner.inputs.ingest import IngestOptions
 from planner.models import Run, Trace, User
@@ -60,9 +61,8 @@ def test_bursts_of_minutes_are_not_hidden_by_calm_seconds(
     by_second: float | None, by_minute: float | None, words: tuple[str, ...]
 ) -> None:
     scales = [
-        {"bin_s": 1.0, "within_10_min": by_second},
-        {"bin_s": 10.0, "within_10_min": None},
-        {"bin_s": 60.0, "within_10_min": by_minute},
+        Burstiness(bin_s, 100, 1.0, within, 1.0, 1.0, 0.0)
+        for bin_s, within in ((1.0, by_second), (10.0, None), (60.0, by_minute))
     ]
     said = bursts(scales)
     assert bool(said) == bool(words) and all(word in said for word in words)
