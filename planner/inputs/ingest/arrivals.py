@@ -50,14 +50,9 @@ def read_arrivals(reading: Reading) -> Content:
         {"name": " / ".join(filter(None, labels.values())) or base_name(reading.name), **labels}
         for labels in keys.select(LABELS).iter_rows(named=True)
     ]
+    rates: list[dict[str, int]] = [{} for _ in identities]
     grids, _ = lay_out(
-        cells,
-        identities,
-        BIN_NS,
-        reading.name,
-        reading.table.unit,
-        zero=True,
-        rates=[{}] * len(identities),
+        cells, identities, BIN_NS, reading.name, reading.table.unit, zero=True, rates=rates
     )
     write_demand(reading.folder, grids)
     write_lengths(reading.folder, _sample(prompts, keys, grids))

@@ -43,16 +43,17 @@ def record_blocks(
         data = b"".join(waiting)
         cut = whole_records(data, quoted)
         if cut == 0 and length > MAX_RECORD_BYTES:
-            raise _too_long(name, line, data, quoted)
+            raise IngestError(
+                f"{name}, line {line} is longer than {MAX_RECORD_BYTES >> 20} MiB. Check its "
+                "double quotes, and that each row has its own line."
+            )
         if cut:
             yield from _short_block(checked(Block(data[:cut], line), name), quoted)
             line += data.count(b"\n", 0, cut)
         waiting = [data[cut:]] if cut < length else []
         length -= cut
-    if not length:
-        return
     data = b"".join(waiting)
-    if not data.endswith(b"\n"):
+    if data and not data.endswith(b"\n"):
         data += b"\n"
     cut = whole_records(data, quoted)
     if cut:
@@ -60,8 +61,7 @@ def record_blocks(
     if cut < len(data):
         line += data.count(b"\n", 0, cut)
         raise IngestError(
-            f"{name}, line {line}: a double quote opens here and is never closed. Remove it or "
-            "double it."
+            f"{name}, line {line}: a double quote opens here and is never closed. Remove it."
         )
 
 
@@ -102,27 +102,13 @@ def outside_quotes(buffer: ByteArray, positions: IntArray) -> BoolArray:
     return np.asarray(np.searchsorted(quotes, positions) % 2 == 0)
 
 
-def _too_long(name: str, line: int, data: bytes, quoted: bool) -> IngestError:
-    """Return the error for a record above MAX_RECORD_BYTES, which is often an unclosed quote."""
-    if quoted and data.count(b'"') % 2:
-        return IngestError(
-            f"{name}, line {line}: a double quote opens here and is not closed within "
-            f"{MAX_RECORD_BYTES >> 20} MiB. Remove it or double it."
-        )
-    return IngestError(
-        f"{name}, line {line} is longer than {MAX_RECORD_BYTES >> 20} MiB, too long for a request. "
-        "Check that the file is a table with one row per line."
-    )
-
-
 def checked(block: Block, name: str) -> Block:
     """Return the block if it is UTF-8 without NUL bytes; raise IngestError."""
     data = block.data
     if (nul := data.find(b"\0")) >= 0:
         line = block.first_line + data.count(b"\n", 0, nul)
         raise IngestError(
-            f"{name} is binary, not text (a NUL byte in line {line}). Export it as CSV, JSON "
-            "lines or Parquet."
+            f"{name} is binary, not text (a NUL byte in line {line}). Export it as CSV."
         )
     if not data.isascii():
         try:

@@ -80,14 +80,11 @@ class Tally:
     def require_some(self, rows: int) -> None:
         """Raise IngestError for a file without rows, or if all rows were refused."""
         if rows == 0:
-            raise IngestError(
-                f"{self._name} has column names but no rows. Export it again with its data."
-            )
+            raise IngestError(f"{self._name} has column names but no rows. Export it again.")
         if rows == sum(self.left_out.values()):
             listed = "; ".join(self.left_out)
             raise IngestError(
-                f"{self._name}: none of its {rows:,} rows is load ({listed}). Give where=all to "
-                "keep every row, or another filter."
+                f"{self._name}: none of its {rows:,} rows is load ({listed}). where=all keeps them."
             )
         faulty = self.total - sum(self.left_out.values())
         if rows == self.total or (rows >= FEW and faulty > rows / 2):
@@ -95,8 +92,7 @@ class Tally:
             counted = f"all {rows:,}" if rows == self.total else f"{faulty:,} of {rows:,}"
             raise IngestError(
                 f"{self._name}: {counted} rows were rejected, the first ({self._unit} "
-                f"{first.line}, {first.text!r}) for: {first.reason}. Check the format and the "
-                "mapping of columns."
+                f"{first.line}, {first.text!r}) for: {first.reason}. Check format and mapping."
             )
 
 
@@ -157,11 +153,9 @@ def numbers(series: pl.Series, *, whole: bool = False) -> tuple[FloatArray, Bool
     number = text.cast(pl.Float64, strict=False).fill_null(np.nan).to_numpy()
     odd = ~np.isfinite(number) | ((np.floor(number) != number) if whole else False)
     if not odd.any():
-        return number, np.zeros(number.size, dtype=np.bool_)
+        return number, odd
     blank = (text.is_null() | text.str.to_lowercase().is_in(BLANK)).to_numpy()
-    if (odd & ~blank).any():
-        number = _numbers_as_written(text, number, whole)
-    return number, blank
+    return _numbers_as_written(text, number, whole) if (odd & ~blank).any() else number, blank
 
 
 # Thousands with commas, blanks or apostrophes; thousands with points; a decimal comma.
@@ -241,8 +235,7 @@ class Names:
         if len(self._seen) > MAX_LABELS:
             raise IngestError(
                 f"{self._file}: the column taken for {self._field} has more than {MAX_LABELS:,} "
-                f"different values, so it is no {self._field}. Map another "
-                f"({self._field}=COLUMN)."
+                f"different values. Map another ({self._field}=COLUMN)."
             )
 
     @property

@@ -90,10 +90,10 @@ class Clock:
     """How a file writes its times."""
 
     columns: tuple[str, ...]
-    units: tuple[str, ...]  # of each column, for numbers; empty for calendar text
-    aware: bool  # calendar times carry an offset
-    kind: str  # report.UTC or report.RELATIVE
-    note: str  # assumption, as a sentence; empty without one
+    units: tuple[str, ...] = ()  # of each column, for numbers; empty for calendar text
+    aware: bool = False  # calendar times carry an offset
+    kind: str = UTC  # or report.RELATIVE
+    note: str = ""  # assumption, as a sentence; empty without one
     form: str = ""  # of calendar text that is not ISO 8601
     zone: str = ""  # of local times, as in the IANA database
     certain: bool = True  # whether the file or the caller states unit and zone
@@ -132,18 +132,15 @@ class Times:
 
 def unit_of(column: str) -> str | None:
     """Return the unit in a column's name, for example s for ``t_s`` and h for ``hour_index``."""
-    for word in reversed(re.split(r"[^a-z]+", column.lower())):
-        if word in _WORDS:
-            return _WORDS[word]
-    return None
+    words = reversed(re.split(r"[^a-z]+", column.lower()))
+    return next((_WORDS[word] for word in words if word in _WORDS), None)
 
 
 def check_zone(zone: str | None) -> None:
     """Raise IngestError for a name that is no time zone."""
     if zone and zone not in available_timezones():
         raise IngestError(
-            f"timezone: there is no zone {zone[:60]!r}. Give a name such as America/New_York, "
-            "Europe/Berlin or UTC."
+            f"timezone: there is no zone {zone[:60]!r}. Give a name such as Europe/Berlin or UTC."
         )
 
 
@@ -174,12 +171,12 @@ def choose_clock(
     if len(columns) > 1:
         units = tuple(unit_of(column) or "s" for column in columns)
         note = _relative_note(" plus ".join(columns))
-        return Clock(tuple(columns), units, aware=False, kind=RELATIVE, note=note)
-    column = columns[0]
+        return Clock(tuple(columns), units, kind=RELATIVE, note=note)
+    (column,) = columns
     series = probe[column]
     if series.dtype.is_temporal():
         aware = isinstance(series.dtype, pl.Datetime) and series.dtype.time_zone is not None
-        return _local(Clock((column,), (), aware, UTC, ""), stated.zone)
+        return _local(Clock((column,), aware=aware), stated.zone)
     numbers = time_numbers(series)
     if ranges := _are_ranges(_text(series)):
         series = _text(series).str.replace(_UNSPACED_RANGE, "$1")
@@ -193,13 +190,12 @@ def choose_clock(
         named = not stated.default and unit_of(column) is not None
         return replace(clock, certain=stated.unit is not None or named or clock.certain)
     if naive or aware_rows:
-        aware = aware_rows > naive
-        return _local(Clock((column,), (), aware, UTC, "", form, ranges=ranges), stated.zone)
+        clock = Clock((column,), aware=aware_rows > naive, form=form, ranges=ranges)
+        return _local(clock, stated.zone)
     shown = next((value for value in text if value and value.lower() not in BLANK), "")
     raise IngestError(
         f"{name}: column {column} holds no time that can be read in its first {series.len():,} "
-        f"rows ({shown[:40]!r}). Write times as 2024-05-10 13:45:00 (with or without "
-        "an offset such as +00:00) or as numbers."
+        f"rows ({shown[:40]!r}). Write times as 2024-05-10 13:45:00+00:00 or as numbers."
     )
 
 
@@ -252,32 +248,28 @@ def _form(text: pl.Series, dates: str, name: str, column: str) -> str:
         return ""
     if known.str.contains(_SLASH).any():
         return _slash_order(body, dates, name, column)
-    best, form = 0, ""
-    for candidate in _OTHER:
-        fits = int(_parse(body, candidate).is_not_null().sum())
-        if fits > best:
-            best, form = fits, candidate
-    return form
+    return _best_form(body, _OTHER)
+
+
+def _best_form(text: pl.Series, forms: Sequence[str]) -> str:
+    """Return the first of the forms that read most rows; "" if none reads a row."""
+    fits = [_parse(text, form).count() for form in forms]
+    return forms[int(np.argmax(fits))] if any(fits) else ""
 
 
 def _slash_order(text: pl.Series, dates: str, name: str, column: str) -> str:
     """Return the form of dates with slashes; a number above 12 shows which part is the day."""
     first, second = (text.str.extract(_SLASH, part).cast(pl.Int64) for part in (1, 2))
-    if not dates:
-        if (first > 12).any():
-            dates = DAY_FIRST
-        elif (second > 12).any():
-            dates = MONTH_FIRST
-        elif (first == second).all():
-            dates = MONTH_FIRST  # both readings are the same
-        else:
-            raise AmbiguousDates(
-                f"{name}: dates in {column} such as {str(text[0])[:40]!r} can begin with the day "
-                "or with the month."
-            )
+    if not dates and (first > 12).any():
+        dates = DAY_FIRST
+    elif not dates and ((second > 12).any() or (first == second).all()):
+        dates = MONTH_FIRST  # if all are equal, both readings are the same
+    elif not dates:
+        raise AmbiguousDates(
+            f"{name}: dates in {column} ({str(text[0])[:40]!r}) begin with the day or the month."
+        )
     forms = [day + rest for day in _SLASHES[dates] for rest in _SLASHED]
-    fits = [int(_parse(text, form).is_not_null().sum()) for form in forms]
-    return forms[int(np.argmax(fits))]
+    return _best_form(text, forms) or forms[0]
 
 
 _EXCEL_DAYS = (36_526.0, 73_050.0)  # spreadsheets count days from 1899-12-30: 2000 to 2100
@@ -296,16 +288,14 @@ def _numeric_clock(column: str, numbers: FloatArray, unit: str | None) -> Clock:
     low, high = _EXCEL_DAYS
     if unit is None and low <= numbers.min() <= numbers.max() < high and (numbers % 1).any():
         note = f"{column} holds spreadsheet days, read as UTC."
-        return Clock((column,), ("d",), aware=False, kind=UTC, note=note, form=EXCEL, certain=False)
+        return Clock((column,), ("d",), note=note, form=EXCEL, certain=False)
     if unit is None:
         unit = next((name for name, least in _EPOCHS if typical >= least), "s")
-    is_epoch = typical * UNITS_NS[unit] / 1e9 >= _EPOCH_S
-    if is_epoch:
+    if typical * UNITS_NS[unit] / 1e9 >= _EPOCH_S:
         note = "" if stated else f"{column} holds epoch times, read as {unit}."
-    else:
-        note = _relative_note(column) if stated else _relative_note(f"{column}, read as s,")
-    kind = UTC if is_epoch else RELATIVE
-    return Clock((column,), (unit,), aware=False, kind=kind, note=note, certain=is_epoch)
+        return Clock((column,), (unit,), note=note)
+    note = _relative_note(column if stated else f"{column}, read as s,")
+    return Clock((column,), (unit,), kind=RELATIVE, note=note, certain=False)
 
 
 def _relative_note(what: str) -> str:
@@ -456,9 +446,8 @@ def _read_numbers(frame: pl.DataFrame, clock: Clock) -> Times:
         total += _scale_to_integers(frame[column], number, factor)
     if clock.form == EXCEL:
         total += _EXCEL_EPOCH_NS
-        total = (
-            np.rint(total / 1e6).astype(np.int64) * 1_000_000
-        )  # a float of days has no finer time
+        # A float of days has no finer time than a millisecond.
+        total = np.rint(total / 1e6).astype(np.int64) * 1_000_000
         seconds = total / 1e9
     before = seconds < 0
     outside = (seconds > _LAST_S) | (before & (clock.kind == UTC))
@@ -509,15 +498,13 @@ def _epoch_range(unit: str) -> tuple[float, float]:
 
 def _scale_to_integers(series: pl.Series, number: FloatArray, factor: int) -> IntArray:
     """Return ``number * factor`` as integers; whole numbers stay exact beyond a float's digits."""
-    is_exact = series.dtype.is_integer() or series.dtype == pl.String
-    exact = series.cast(pl.Int64, strict=False) if is_exact else None
     rounded = np.asarray(np.rint(number * factor), dtype=np.int64)
-    if exact is None:
+    if not (series.dtype.is_integer() or series.dtype == pl.String):
         return rounded
+    exact = series.cast(pl.Int64, strict=False)
     is_whole = exact.is_not_null().to_numpy() & (number != 0.0)
-    return np.where(
-        is_whole, np.where(is_whole, exact.fill_null(0).to_numpy(), 0) * factor, rounded
-    )
+    whole = np.where(is_whole, exact.fill_null(0).to_numpy(), 0)
+    return np.where(is_whole, whole * factor, rounded)
 
 
 def _read_text(series: pl.Series, clock: Clock) -> Times:
@@ -624,11 +611,10 @@ def _strip(series: pl.Series) -> pl.Series:
 
 
 def _numbers(series: pl.Series) -> FloatArray:
-    number = (series if series.dtype.is_numeric() else _strip(series)).cast(
-        pl.Float64, strict=False
-    )
-    if number.null_count() and not series.dtype.is_numeric():  # perhaps a decimal comma
-        text = _strip(series).str.replace(r"^(\d{4,}),(\d+)$", "$1.$2")
+    written = series if series.dtype.is_numeric() else _strip(series)
+    number = written.cast(pl.Float64, strict=False)
+    if number.null_count() and written.dtype == pl.String:  # perhaps a decimal comma
+        text = written.str.replace(r"^(\d{4,}),(\d+)$", "$1.$2")
         number = text.cast(pl.Float64, strict=False)
     return number.fill_null(np.nan).to_numpy(writable=True)
 

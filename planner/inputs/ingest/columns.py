@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from dataclasses import field as default
 from itertools import combinations
 
@@ -145,12 +145,10 @@ class DemandLayout:
     @property
     def columns(self) -> Mapping[str, str]:
         """Return field to column; several columns are joined as in a mapping."""
-        fields: dict[str, list[str]] = {}
+        fields: dict[str, dict[str, None]] = {}
         for source in self.sources:
-            amounts = ((name, str(expression)) for name, expression in source.amounts.items())
-            for name, column in (("time", "+".join(source.time)), *amounts):
-                if column not in fields.setdefault(name, []):
-                    fields[name].append(column)
+            for name, column in {"time": "+".join(source.time), **source.amounts}.items():
+                fields.setdefault(name, {})[str(column)] = None
         return {name: ",".join(columns) for name, columns in fields.items()} | dict(self.labels)
 
 
@@ -169,11 +167,7 @@ class RequestLayout:
     @property
     def columns(self) -> Mapping[str, str]:
         """Return field to column; several columns are joined as in a mapping."""
-        tokens = {
-            name: str(expression)
-            for name, expression in self.tokens.items()
-            if expression.alternatives
-        }
+        tokens = {name: str(each) for name, each in self.tokens.items() if each.alternatives}
         return {"arrival": "+".join(self.arrival), **tokens, **self.fields}
 
 
@@ -258,16 +252,11 @@ class Resolver:
 
     def _exact_sum(self, field: str, text: str) -> Expression:
         """Return the columns that a mapping such as ``a+b|c`` names; raise for unknown ones."""
-        if text in self.columns:
-            return Expression(((text,),))
-        return Expression(
-            tuple(
-                (part.strip(),)
-                if part.strip() in self.columns
-                else tuple(self.exact(field, column.strip()) for column in part.split("+"))
-                for part in text.split("|")
-            )
-        )
+        alternatives = []
+        for part in [text] if text in self.columns else text.split("|"):
+            names = [part] if part.strip() in self.columns else part.split("+")
+            alternatives.append(tuple(self.exact(field, column.strip()) for column in names))
+        return Expression(tuple(alternatives))
 
     def _declared(self, text: str) -> Expression | None:
         """Return the columns that a format declares; parts that the file lacks are left out."""
@@ -292,12 +281,12 @@ class Resolver:
 
     def exact(self, field: str, column: str) -> str:
         """Return ``column`` if the file has it; raise IngestError otherwise."""
-        if column in self.columns:
-            return column
-        raise IngestError(
-            f"{self.name} has no column {column!r} to take {field} from; its columns are "
-            f"{_column_list(self.columns)}."
-        )
+        if column not in self.columns:
+            raise IngestError(
+                f"{self.name} has no column {column!r} to take {field} from; its columns are "
+                f"{_column_list(self.columns)}."
+            )
+        return column
 
     def time(self, field: str) -> tuple[tuple[str, ...], str | None]:
         """Return the columns that add up to a time, and the unit that the caller gave."""
@@ -316,10 +305,9 @@ class Resolver:
                 raise self.missing(field)
             return (column,), None
         value, unit = self.mapping[field], None
-        if value not in self.columns:
-            head, colon, tail = value.rpartition(":")
-            if colon and tail in UNITS_NS:
-                value, unit = head, tail
+        head, _, tail = value.rpartition(":")
+        if value not in self.columns and head and tail in UNITS_NS:
+            value, unit = head, tail
         parts = (value,) if value in self.columns else tuple(p.strip() for p in value.split("+"))
         return tuple(self.exact(field, part) for part in parts), unit
 
@@ -404,11 +392,11 @@ def _dated(columns: tuple[str, ...], probe: pl.DataFrame) -> tuple[str, ...]:
         )
         return next(((named, hour) for hour in hours), columns)
     small = time_numbers(probe[named])
-    if small.size and small.size == probe.height and np.abs(small).max() < _DURATION_S:
-        unsorted = small.size < 2 or (np.diff(small) < 0).mean() > 0.05 or np.ptp(small) == 0
-        moments = (c for c in others if unsorted and _all_match(probe[c], _MOMENT))
-        return next(((moment,) for moment in moments), columns)
-    return columns
+    if not small.size or small.size < probe.height or np.abs(small).max() >= _DURATION_S:
+        return columns
+    unsorted = small.size < 2 or (np.diff(small) < 0).mean() > 0.05 or np.ptp(small) == 0
+    moments = (c for c in others if unsorted and _all_match(probe[c], _MOMENT))
+    return next(((moment,) for moment in moments), columns)
 
 
 def _all_match(series: pl.Series, pattern: str, share: float = 1.0) -> bool:
@@ -441,29 +429,20 @@ def _whole_tokens(
 
     named = "input_tokens" in apart and bool(NAMED["apart"].search(str(tokens["input_tokens"])))
     chosen = [
-        field
-        for field, parts in apart.items()
-        if len(parts) > 1
-        or (named and field == "input_tokens")
-        or (sum_of(parts) > sum_of([tokens[field]])).any()
-    ]
+        f for f, parts in apart.items()
+        if len(parts) > 1 or (named and f == "input_tokens")
+        or (sum_of(parts) > sum_of([tokens[f]])).any()
+    ]  # fmt: skip
     total = find.expression("total_tokens")
     if total is not None and not named:
         wholes = [tokens[f] for f in ("input_tokens", "output_tokens") if f in tokens]
         beyond = sum_of([total]) - sum_of(wholes)
         subsets = [list(each) for n in range(len(apart) + 1) for each in combinations(apart, n)]
-        chosen = min(
-            subsets,
-            key=lambda fields: np.abs(beyond - sum_of(e for f in fields for e in apart[f])).sum(),
-        )
-    sums = {
-        field: Expression(((*tokens[field].columns, *(str(part) for part in apart[field])),))
-        for field in chosen
-    }
-    notes = (
-        f"{field} is the sum {summed}: its parts are counted apart."
-        for field, summed in sums.items()
-    )
+        parts_of = (sum_of(each for f in fields for each in apart[f]) for fields in subsets)
+        off = [np.abs(beyond - parts_sum).sum() for parts_sum in parts_of]
+        chosen = subsets[int(np.argmin(off))]
+    sums = {f: Expression(((*tokens[f].columns, *map(str, apart[f])),)) for f in chosen}
+    notes = (f"{f} is the sum {each}: its parts are counted apart." for f, each in sums.items())
     return sums, tuple(notes)
 
 
@@ -489,13 +468,9 @@ def demand_layout(
     time, unit = find.time("time")
     if "time" not in options.mapping and not known:
         time = _dated(time, probe)
-    labels = {
-        field: column
-        for field in ("series", *LABELS)
-        if (field == "series" or options.constant(field) is None)
-        and (column := find.column(field)) is not None
-        and column not in time
-    }
+    free = [label for label in LABELS if options.constant(label) is None]
+    found = {field: find.column(field) for field in ("series", *free)}
+    labels = {field: column for field, column in found.items() if column and column not in time}
     sources = _source_per_column(find, time, unit, probe)
     if not sources and (panel := _panel(find, time, unit, probe)):
         sources, labels = panel, {}
@@ -511,19 +486,16 @@ def demand_layout(
         if failed and "requests" not in find.mapping and not find.expression("requests"):
             notes += (f"{' and '.join(failed[:5])}: failed requests are no load.",)
     basis = options.amounts
-    units = [each for source in sources for each in source.basis.values()]
-    amount = sources[0].amounts.get("requests")
-    unnamed = sources[0].model is not None or (amount is not None and str(amount) in _VALUES)
-    unnamed = unnamed or (amount is not None and bool(_words(str(amount)) & _MEAN))
-    bare = basis == AUTO and not units and unnamed
+    stated = any(source.basis for source in sources)
+    amount = str(sources[0].amounts.get("requests", ""))
+    unnamed = sources[0].model is not None or amount in _VALUES or bool(_words(amount) & _MEAN)
+    bare = basis == AUTO and not stated and unnamed
     if basis != AUTO:
-        of_basis = AMOUNTS[1:] if basis == PER_REQUEST else AMOUNTS
-        stated = {} if basis == COUNTS else dict.fromkeys(of_basis, basis)
+        fields = () if basis == COUNTS else AMOUNTS[1:] if basis == PER_REQUEST else AMOUNTS
         sources = tuple(
-            Amounts(s.name, s.time, s.time_unit, s.amounts,
-                    {n: b for n, b in stated.items() if n in s.amounts}, s.model)
+            replace(s, basis={field: basis for field in fields if field in s.amounts})
             for s in sources
-        )  # fmt: skip
+        )
     return DemandLayout(sources, labels, notes, unknown_unit=bare, parts=parts)
 
 
@@ -585,8 +557,7 @@ def _single_source(
             )
     if "rate" in find.mapping and "requests" in find.mapping:
         raise IngestError(
-            f"{find.name}: requests and rate are both mapped. Map requests where the file counts "
-            "requests per bin, rate where it gives them per second."
+            f"{find.name}: requests and rate are both mapped. Map requests per bin, or a rate."
         )
     if ("requests" not in amounts or "rate" in find.mapping) and (rate := find.expression("rate")):
         amounts["requests"] = rate
@@ -601,7 +572,7 @@ def _source_per_column(
 ) -> tuple[Amounts, ...]:
     """Return one source per mapped or named column of requests; () if one column has them all."""
     mapped = find.mapping.get("requests", "")
-    if mapped and mapped not in find.columns and "," in mapped:
+    if mapped not in find.columns and "," in mapped:
         counts = [find.exact("requests", part.strip()) for part in mapped.split(",")]
     elif mapped or find.expression("requests") or find.column("rate"):
         return ()
@@ -669,9 +640,8 @@ def _panel(
         return ()
     sources = []
     for column in _panel_columns(probe):
-        label = NAMED["label"].search(column)
+        label, amounts = NAMED["label"].search(column), {"requests": Expression(((column,),))}
         name = label[1].strip() if label else column
-        amounts = {"requests": Expression(((column,),))}
         sources.append(Amounts(name, time, unit, amounts, _bases(amounts, probe), model=name))
     return tuple(sources)
 
@@ -685,8 +655,8 @@ def _without_parts(
     values = [source.amounts["requests"].values(probe) for source in sources]
     together = sum(values[1:], values[0])
     for source, value in zip(sources, values, strict=True):
-        named = bool(NAMED["total"].search(source.name))
-        near = (0.02 if named else 1e-6) * abs(value).max(initial=0.0)
+        share = 0.02 if NAMED["total"].search(source.name) else 1e-6
+        near = share * abs(value).max(initial=0.0)
         if value.any() and abs(together - 2 * value).max() <= near:
             column = source.amounts["requests"]
             others = tuple(each for each in sources if each is not source)

@@ -134,15 +134,11 @@ def _time_unit(evidence: Evidence) -> Finding | None:
         doubt = not evidence.declared_unit and gap >= SLOW_GAP
     if not doubt:
         return None
-    seconds = (("s", "seconds"), ("ms", "milliseconds"))
-    units = seconds if gap < 1e3 * SLOW_GAP else (seconds[1], ("us", "microseconds"))
-    field = "time" if evidence.bins else "arrival"
-    return Finding(
-        values={"units": " or in ".join(words for _, words in units)},
-        choices=tuple(
-            Choice(words, "map", f"{field}={evidence.column}:{unit}") for unit, words in units
-        ),
-    )
+    units = {"s": "seconds", "ms": "milliseconds", "us": "microseconds"}
+    units.pop("us" if gap < 1e3 * SLOW_GAP else "s")
+    mapped = f"{'time' if evidence.bins else 'arrival'}={evidence.column}"
+    choices = tuple(Choice(words, "map", f"{mapped}:{unit}") for unit, words in units.items())
+    return Finding(values={"units": " or in ".join(units.values())}, choices=choices)
 
 
 def _clock_change(evidence: Evidence) -> Finding | None:
@@ -159,11 +155,14 @@ def _clock_change(evidence: Evidence) -> Finding | None:
     ):
         found = (changing_zones(local, skipped=skipped) for local in local_times)
         if zones := next(filter(None, found), ()):
-            choices = [Choice(f"local time of {zone}", "timezone", zone) for zone in zones[:4]]
-            return Finding(
-                values={"what": words}, choices=(*choices, Choice("UTC", "timezone", "UTC"))
-            )
+            return Finding(values={"what": words}, choices=zone_choices(zones[:4]))
     return None
+
+
+def zone_choices(zones: Sequence[str]) -> tuple[Choice, ...]:
+    """Return local time of each zone and UTC as choices."""
+    local = (Choice(f"local time of {zone}", "timezone", zone) for zone in zones)
+    return (*local, Choice("UTC", "timezone", "UTC"))
 
 
 def _is_double_hour(hour: int, rows: int, evidence: Evidence) -> bool:
@@ -290,10 +289,7 @@ def only_grows(before: FloatArray, after: FloatArray, *, restarts: bool = True) 
 
 def _repeated_ids(evidence: Evidence) -> Finding | None:
     """State that ids repeat at other times, as retries do; ask if most do, as in event logs."""
-    choices = tuple(
-        Choice(f"rows of {value}", "where", f'{column} = "{value}"')
-        for column, value in evidence.events
-    )
+    choices = tuple(Choice(f"rows of {v}", "where", f'{c} = "{v}"') for c, v in evidence.events)
     if evidence.parts:
         return Finding("asks" if choices else "refuses", choices=choices)
     return Finding("states", {"repeats": evidence.repeats}) if evidence.repeats else None
@@ -344,11 +340,9 @@ def _sums_or_means(evidence: Evidence) -> bool:
 
 def _bin_ends(evidence: Evidence) -> Finding | None:
     """Find bins that last much shorter or longer than the step between them."""
-    lasts, step = evidence.values, evidence.step_s
-    if not lasts.size or not step:
-        return None
-    length = float(np.nanmedian(lasts))
-    near = not length > 0 or 0.5 < length / step < 1.5
+    step = evidence.step_s
+    length = float(np.nanmedian(evidence.values)) if evidence.values.size else 0.0
+    near = not step or not length > 0 or 0.5 < length / step < 1.5
     return None if near else Finding(values={"length": length, "step": step})
 
 

@@ -76,22 +76,19 @@ def read_header(lines: Records, name: str) -> Header:
     below = lines.keep(lines.line > last)
     if below.start.size and _holds_units(below.text(0), delimiter):
         raise IngestError(
-            f"{name}, line {below.line[0]} holds units. Write them into the names of the columns, "
-            "such as input_tokens (k)."
+            f"{name}, line {below.line[0]} holds units. Write them into the line above it."
         )
     numbered = _number_columns(columns)
     check_names([column for column in columns if column not in numbered], name)
     if all(_DATA.match(column) for column in columns if column):
         raise IngestError(
-            f"{name}, line {line} holds data instead of column names. Add a first line such as "
-            "arrival,input_tokens,output_tokens."
+            f"{name}, line {line} holds data instead of column names. Add a line of names."
         )
     columns = [column or f"column {i}" for i, column in enumerate(columns, 1)]
     twice = sorted(column for column, count in Counter(columns).items() if count > 1)
     if twice:
         raise IngestError(
-            f"{name}, line {line} names the column {twice[0]} "
-            f"{columns.count(twice[0])} times. Give each column its own name."
+            f"{name}, line {line} names the column {twice[0]} again. Give each its own name."
         )
     return Header(delimiter, tuple(columns), last, numbered)
 
@@ -100,23 +97,22 @@ def _below_title(lines: Records) -> Records:
     """Return the records from the line of column names on, without comments and titles above."""
     counts = {mark: field_counts(lines, mark, quoted=True)[:_SAMPLE] for mark in DELIMITERS}
     for start in range(min(_BLOCK, lines.start.size - 1)):
-        text = lines.text(start)
         below = max(int(np.median(count[start + 1 :])) for count in counts.values())
         plain = max(int(count[start]) for count in counts.values()) == 1
-        title = plain or _is_above_names(lines, start, counts)
-        if not (text.startswith(("#", "sep=")) or (title and below > 1)):
-            return lines.keep(np.arange(lines.start.size) >= start) if start else lines
+        title = below > 1 and (plain or _is_above_names(lines, start, counts))
+        if not title and not lines.text(start).startswith(("#", "sep=")):
+            return lines.keep(np.arange(lines.start.size) >= start)
     return lines
 
 
 def _is_above_names(lines: Records, start: int, counts: Mapping[str, IntArray]) -> bool:
     """Return whether a record is a title: it has fewer cells than the names and rows below it."""
-    mark, count = max(counts.items(), key=lambda item: int(np.median(item[1][start + 1 :])))
-    if count[start] >= np.median(count[start + 1 :]):
+    usual = {mark: int(np.median(count[start + 1 :])) for mark, count in counts.items()}
+    mark = max(usual, key=usual.__getitem__)
+    wide = np.flatnonzero(counts[mark][start + 1 :] == usual[mark])
+    if counts[mark][start] >= usual[mark] or not wide.size:
         return False
-    wide = np.flatnonzero(count[start + 1 :] == int(np.median(count[start + 1 :])))
-    first = lines.text(start + 1 + int(wide[0])) if wide.size else ""
-    names = first.split(mark)
+    names = lines.text(start + 1 + int(wide[0])).split(mark)
     return len(names) > 1 and not any(_DATA.match(cell.strip(' "')) for cell in names)
 
 
@@ -134,8 +130,7 @@ def _cells(text: str, delimiter: str, name: str, line: int) -> list[str]:
         return [field.strip() for field in next(csv.reader([text], delimiter=delimiter))]
     except csv.Error as error:  # a quote within a name, or a name above the csv module's limit
         raise IngestError(
-            f"{name}, line {line}: the names of the columns cannot be read as CSV ({error}). Give "
-            "them short names without double quotes."
+            f"{name}, line {line}: the names of the columns cannot be read as CSV ({error})."
         ) from None
 
 
@@ -147,12 +142,11 @@ def _block(lines: Records, delimiter: str, name: str) -> tuple[list[str], int] |
     """
     block: dict[str, list[str]] = {}
     last = 0
-    for place in range(min(_BLOCK, lines.start.size)):
-        cells = _cells(lines.text(place), delimiter, name, int(lines.line[place]))
+    for place, line in enumerate(lines.line[:_BLOCK].tolist()):
+        cells = _cells(lines.text(place), delimiter, name, line)
         if re.match(r"\d", cells[0]):
             break
-        block[compact_name(cells[0])] = cells
-        last = int(lines.line[place])
+        block[compact_name(cells[0])], last = cells, line
     if not {"label", "statistic"} <= block.keys():
         return None
     for statistic in block["statistic"][1:]:
@@ -170,24 +164,19 @@ def _number_columns(columns: Sequence[str]) -> tuple[str, ...]:
     if len(numbers) < _NUMBERED or _DAY_S % len(numbers) or len(numbers) == len(columns):
         return ()
     minutes = 1440 / len(numbers)
-    values = [
-        (int(hour) * 60 + int(minute)) / minutes if colon else int(hour)
-        for hour, colon, minute in (number.partition(":") for number in numbers)
-    ]
-    first = values[0]
-    return tuple(numbers) if values == [first + i for i in range(len(values))] else ()
+    parts = (number.partition(":") for number in numbers)
+    places = [(int(h) * 60 + int(m)) / minutes if colon else int(h) for h, colon, m in parts]
+    return tuple(numbers) if places == [places[0] + i for i in range(len(places))] else ()
 
 
 def _delimiter(lines: Records) -> str | None:
     """Return the delimiter that gives most records as many fields as the header, or None."""
-    best: tuple[float, int] = (0.0, 1)
-    chosen = None
+    votes = {}
     for mark in DELIMITERS:
         counts = field_counts(lines, mark, quoted=True)[:_SAMPLE]
-        vote = (float((counts == counts[0]).mean()), int(counts[0]))
-        if counts[0] > 1 and vote > best:
-            best, chosen = vote, mark
-    return chosen
+        votes[mark] = (counts[0] > 1, float((counts == counts[0]).mean()), int(counts[0]))
+    best = max(votes, key=votes.__getitem__)
+    return best if votes[best][0] else None
 
 
 def batch(lines: Records, header: Header, columns: Sequence[str], name: str) -> Batch:
@@ -196,11 +185,9 @@ def batch(lines: Records, header: Header, columns: Sequence[str], name: str) -> 
         lines = lines.keep(lines.line > header.line)
     faults: list[RefusedRows] = []
     if b'"' in lines.data:
-        lines = _separate_summary(
-            lines, has_stray_quote(lines, header.delimiter), MISQUOTED, faults
-        )
+        lines = _good(lines, has_stray_quote(lines, header.delimiter), MISQUOTED, faults)
     counts = field_counts(lines, header.delimiter, quoted=True)
-    lines = _separate_summary(lines, counts != len(header.columns), WRONG_COUNT, faults)
+    lines = _good(lines, counts != len(header.columns), WRONG_COUNT, faults)
     if header.numbered:
         return _one_row_per_bin(lines, header, columns, name, faults)
     frame = _parse(lines, header, columns, name)
@@ -210,8 +197,7 @@ def batch(lines: Records, header: Header, columns: Sequence[str], name: str) -> 
         cells = _cells(lines.text(place), header.delimiter, name, line)
         if set(cells) == set(header.columns) and tuple(cells) != header.columns:
             raise IngestError(
-                f"{name}, line {line} names the columns again in another order. Split the file "
-                "before it."
+                f"{name}, line {line} names the columns in another order. Split the file there."
             )
     return Batch(frame, lines.line, lines.text, tuple(faults))
 
@@ -233,27 +219,22 @@ def _one_row_per_bin(
     )
 
 
-def _separate_summary(
-    lines: Records, bad: BoolArray, reason: str, faults: list[RefusedRows]
-) -> Records:
+def _good(lines: Records, bad: BoolArray, reason: str, faults: list[RefusedRows]) -> Records:
     """Return the records that are not ``bad``, and append the others to ``faults``."""
-    if not bad.any():
-        return lines
-    refused = lines.keep(bad)
-    faults.append(RefusedRows(reason, refused.line, refused.text))
-    return lines.keep(~bad)
+    if bad.any():
+        refused = lines.keep(bad)
+        faults.append(RefusedRows(reason, refused.line, refused.text))
+        return lines.keep(~bad)
+    return lines
 
 
 def _parse(lines: Records, header: Header, columns: Sequence[str], name: str) -> pl.DataFrame:
     schema = dict.fromkeys(header.columns, pl.String)
     if not lines.start.size:
         return pl.DataFrame(schema=schema).select(columns)
-    text = lines.joined()
-    frame = (
-        pl.scan_csv(text, has_header=False, separator=header.delimiter, schema=schema)
-        .select(columns)
-        .collect()
-    )
+    text, mark = lines.joined(), header.delimiter
+    scan = pl.scan_csv(text, has_header=False, separator=mark, schema=schema)
+    frame = scan.select(columns).collect()
     # Unusual quoting can make polars see other rows. Line numbers would then be wrong.
     if frame.height != lines.start.size:
         raise IngestError(

@@ -31,10 +31,10 @@ from planner.inputs.ingest.grid import (
     AMOUNTS,
     Grid,
     bin_width,
-    gap_counts,
+    gap_count,
+    known_sum,
     lay_out,
     number_keys,
-    totals,
 )
 from planner.inputs.ingest.names import NAMED, compact_name
 from planner.inputs.ingest.options import AUTO, COUNTER, LABELS, RATES
@@ -51,11 +51,11 @@ BY_CHANCE = 10_000  # amounts below this may equal the sum of two others by chan
 
 def read_demand_file(reading: Reading) -> Content:
     """Read every series of a demand file onto its grid."""
-    known = dict(reading.format.columns)
     connector = reading.format.connector
-    if connector and connector.metric:
+    known = dict(connector.columns)
+    if connector.metric:
         known["requests"] = connector.value
-    if connector and connector.series and not reading.options.mapping:
+    if connector.series and not reading.options.mapping:
         layout = declared_layout(connector)
     else:
         layout = demand_layout(reading.table.probe, reading.options, reading.name, known)
@@ -174,10 +174,7 @@ class _Reader:
             self._frames.append(pl.DataFrame(table).with_columns(*absent).select(_TABLE))
             self._cells += keep.size
         if self._cells > MAX_CELLS:
-            raise IngestError(
-                f"{self._reading.name} has more than {MAX_CELLS:,} bins. Sum them over wider bins "
-                "or split the file by series."
-            )
+            raise IngestError(f"{self._reading.name}: over {MAX_CELLS:,} bins. Use wider bins.")
 
     def finish(self) -> Content:
         """Put the series on their grids, write them, and return the content."""
@@ -185,10 +182,8 @@ class _Reader:
         series = series_reports(grids, next(iter(self._clocks.values())).kind)
         if all(each.gaps == each.bins for each in series):
             columns = {str(e) for s in self._layout.sources for e in s.amounts.values()}
-            raise IngestError(
-                f"{self._reading.name}: no row has a number in {' or '.join(sorted(columns))}. "
-                "Name the columns that hold the amounts."
-            )
+            listed = " or ".join(sorted(columns))
+            raise IngestError(f"{self._reading.name}: no row has a number in {listed}. Map others.")
         write_demand(self._reading.folder, grids)
         for label, names in self.names.items():
             names.add(pl.Series([grid.identity[label] for grid in grids], dtype=pl.String))
@@ -228,14 +223,13 @@ class _Reader:
         self._check_ends(width / 1e9)
         sources = [self._layout.sources[number] for number in keys["source"]]
         labels = keys.select(_KEYS).iter_rows(named=True)
-        missing = getattr(self._reading.format.connector, "missing", "")
         grids, faults = lay_out(
             table,
             list(map(self._identity, labels, sources)),
             width,
             name,
             self._reading.table.unit,
-            zero="zero" in (options.missing, missing),
+            zero="zero" in (options.missing, self._reading.format.connector.missing),
             rates=[source.rates for source in sources],
         )
         for fault in faults:
@@ -261,7 +255,7 @@ class _Reader:
 
     def _without_sums(self, table: pl.DataFrame) -> pl.DataFrame:
         """Return the rows without those that are the sum of all others, such as of model Total."""
-        field = next((f for f in AMOUNTS if not np.isnan(table[f].to_numpy()).all()), "")
+        field = next((f for f in AMOUNTS if table[f].is_not_nan().any()), "")
         if not field or self._metrics or self._reading.options.filter is not None:
             return table
         for label in _KEYS:
@@ -283,11 +277,10 @@ class _Reader:
             if not named and (column := self._layout.labels.get(label)):
                 self._reading.check("sum_rows", column=column, value=name)
             is_sum = table[label].fill_null("") == name
-            lines = table.filter(is_sum)["line"].to_numpy()
+            lines = table["line"].filter(is_sum)
             reason = f"the sum of the other rows ({label} {name})"
-            self._reading.tally.leave_out(
-                RefusedRows(reason, lines, table["line"].filter(is_sum).cast(pl.String).__getitem__)
-            )
+            texts = lines.cast(pl.String).__getitem__
+            self._reading.tally.leave_out(RefusedRows(reason, lines.to_numpy(), texts))
             table = table.filter(~is_sum)
         return table
 
@@ -321,7 +314,7 @@ class _Reader:
     def _amounts(self, table: pl.DataFrame) -> pl.DataFrame:
         """Return amounts per bin: counters become their growth, and rows of metrics are joined."""
         options, connector = self._reading.options, self._reading.format.connector
-        meant = connector.amounts if connector and options.amounts == AUTO else options.amounts
+        meant = connector.amounts if options.amounts == AUTO else options.amounts
         counters = set(AMOUNTS) if meant == COUNTER else set()
         if meant in ("", AUTO):
             counters = self._counters(table)
@@ -334,7 +327,7 @@ class _Reader:
                     f"{missing:,} readings of counters are missing. The growth across each gap is "
                     "spread evenly over its bins."
                 )
-        if self._metrics or self._layout.parts or (connector and connector.repeated == "sum"):
+        if self._metrics or self._layout.parts or connector.repeated == "sum":
             bins = table.group_by("source", *_KEYS, "ns", maintain_order=True)
             table = bins.agg(pl.col("line").first(), *map(_sum_of_known, AMOUNTS))
         return table
@@ -343,16 +336,12 @@ class _Reader:
         """Return the fields that are counters; raise Question if they may be counts per bin."""
         counters = set()
         source = self._layout.sources[0]
-        fields = [field for field in AMOUNTS if field in source.amounts or self._metrics]
         ordered = table.sort(*_COUNTER, "ns", nulls_last=True)
         of_series = ordered.select(_COUNTER).hash_rows()
-        same = (of_series == of_series.shift(1)).fill_null(False).to_numpy()
-        columns = {
-            field: values
-            for field in fields
-            if not np.isnan(values := ordered[field].to_numpy()).all()
-        }
-        pairs = {field: (v[:-1][same[1:]], v[1:][same[1:]]) for field, v in columns.items()}
+        same = (of_series == of_series.shift(1)).fill_null(False).to_numpy()[1:]
+        columns = {field: ordered[field].to_numpy() for field in AMOUNTS}
+        columns = {field: v for field, v in columns.items() if not np.isnan(v).all()}
+        pairs = {field: (v[:-1][same], v[1:][same]) for field, v in columns.items()}
         # Counters of one table grow together.
         growing = all(only_grows(*pair) for pair in pairs.values())
         for field, values in columns.items():
@@ -401,18 +390,19 @@ class _Reader:
         means = [str(s.amounts[field]) for s in self._layout.sources for field in s.means]
         if means:
             notes.append(f"{' and '.join(means)}: means per request, times the requests.")
-        rates = {
-            str(source.amounts[field]): basis.replace("_", " ")
-            for source in self._layout.sources
-            for field, basis in source.basis.items()
-            if basis in RATES
-        }
-        for basis in dict.fromkeys(rates.values()):
-            columns = sorted(column for column, unit in rates.items() if unit == basis)
-            notes.append(
-                f"{' and '.join(columns[:5])} {'are' if len(columns) > 1 else 'is'} {basis}; "
-                "multiplied by the bin width."
+        for basis in RATES:
+            columns = sorted(
+                {
+                    str(s.amounts[f])
+                    for s in self._layout.sources
+                    for f in s.basis
+                    if s.basis[f] == basis
+                }
             )
+            verb = f"{'are' if len(columns) > 1 else 'is'} {basis.replace('_', ' ')}"
+            if columns:
+                listed = " and ".join(columns[:5])
+                notes.append(f"{listed} {verb}; multiplied by the bin width.")
         return tuple(notes)
 
 
@@ -462,8 +452,7 @@ def counter_growth(
         ).filter(pl.col("grown").is_not_null())
         if (bins := int(rows["bins"].sum())) > MAX_CELLS:
             raise IngestError(
-                f"{name}: a counter has {bins:,} bins of {step / 1e9:g} s between its readings. "
-                "Check the times."
+                f"{name}: a counter has {bins:,} bins of {step / 1e9:g} s. Check the times."
             )
         missing += bins - rows.height
         rows = rows.with_columns(at=pl.int_ranges("bins")).explode("at")
@@ -507,7 +496,7 @@ class _Metrics:
     def of(cls, reading: Reading) -> _Metrics | None:
         """Return the table's metrics, or None for a table of one row per bin."""
         connector = reading.format.connector
-        if not connector or not connector.metric:
+        if not connector.metric:
             return None
         named = {compact_name(column): column for column in reading.table.columns}
         metric, value = (
@@ -523,18 +512,14 @@ class _Metrics:
 
     def layout(self, layout: DemandLayout) -> DemandLayout:
         """Return the layout with the column of values in place of the amounts."""
-        value = Expression(((self.value,),))
-        source = layout.sources[0]
-        amounts = dict.fromkeys(self.connector.metrics, value)
-        named = self.metric in self.columns
-        unknown = not named and self.reading.options.amounts == AUTO
-        basis = dict.fromkeys(amounts, self.reading.options.amounts)
-        stated = basis if self.reading.options.amounts in RATES else {}
+        source, meant = layout.sources[0], self.reading.options.amounts
+        amounts = dict.fromkeys(self.connector.metrics, Expression(((self.value,),)))
+        stated = dict.fromkeys(amounts, meant) if meant in RATES else {}
         return DemandLayout(
             (Amounts("", source.time, source.time_unit, amounts, stated),),
             {label: column for label, column in layout.labels.items() if label != "series"},
             layout.notes,
-            unknown_unit=unknown,
+            unknown_unit=self.metric not in self.columns and meant == AUTO,
         )
 
     def others_in(self, frame: pl.DataFrame) -> BoolArray:
@@ -579,11 +564,8 @@ class _Metrics:
         """Return the value of each row under the field of its metric."""
         if self.metric not in frame.columns:
             return {"requests": values["requests"]}
-        fields = self._fields(frame)
-        return {
-            field: value.zip_with(fields == field, pl.Series([np.nan]))
-            for field, value in values.items()
-        }
+        named, unknown = self._fields(frame), pl.Series([np.nan])
+        return {field: each.zip_with(named == field, unknown) for field, each in values.items()}
 
 
 def _label(values: pl.Series, field: str) -> pl.Series:
@@ -594,31 +576,24 @@ def _label(values: pl.Series, field: str) -> pl.Series:
 
 
 def series_reports(grids: Sequence[Grid], kind: str) -> tuple[SeriesReport, ...]:
-    sums = [totals(grids, field) for field in ("requests", "input_tokens", "output_tokens")]
-    whole_sums = [
-        [None if amount is None else as_whole_number(amount) for amount in column]
-        for column in sums
-    ]
     return tuple(
         SeriesReport(
             name=str(grid.identity["name"]),
             bins=grid.bins,
-            requests=requests,
-            gaps=unknown,
+            gaps=gap_count(grid),
             bin_s=as_whole_number(grid.bin_ns / 1e9),
             start=moment_text(grid.start_ns, kind),
             end=moment_text(grid.end_ns, kind),
-            input_tokens=input_tokens,
-            output_tokens=output_tokens,
+            requests=total([grid], "requests"),
+            input_tokens=total([grid], "input_tokens"),
+            output_tokens=total([grid], "output_tokens"),
             **{label: grid.identity[label] for label in LABELS},
         )
-        for grid, unknown, requests, input_tokens, output_tokens in zip(
-            grids, gap_counts(grids).tolist(), *whole_sums, strict=True
-        )
+        for grid in grids
     )
 
 
 def total(grids: Sequence[Grid], field: str) -> float | None:
     """Return the sum over the known bins of all series; None if no bin is known."""
-    known = [amount for amount in totals(grids, field) if amount is not None]
-    return as_whole_number(sum(known)) if known else None
+    sums = [amount for grid in grids if (amount := known_sum(grid.amounts[field])) is not None]
+    return as_whole_number(sum(sums)) if sums else None

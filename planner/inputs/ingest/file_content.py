@@ -15,8 +15,8 @@ from planner.errors import Choice, IngestError
 from planner.inputs.ingest import clock as clocks
 from planner.inputs.ingest import row_filter
 from planner.inputs.ingest.checks import Names, Tally
-from planner.inputs.ingest.connectors import Connector
-from planner.inputs.ingest.consistency import Evidence, Question, run
+from planner.inputs.ingest.connectors import GENERAL, Connector
+from planner.inputs.ingest.consistency import Evidence, Question, run, zone_choices
 from planner.inputs.ingest.names import compact_name
 from planner.inputs.ingest.options import AUTO, DEMAND_FIELDS, REQUEST_FIELDS, IngestOptions
 from planner.inputs.ingest.report import RELATIVE, SeriesReport
@@ -36,21 +36,13 @@ class Format:
     title: str  # label in a form
     words: str  # description in the guide
     read: Reader
-    connector: Connector | None = None  # the tool's declaration
+    connector: Connector = GENERAL  # the tool's declaration
     suits: Callable[[pl.DataFrame], bool] | None = None  # detection without a declaration
     fields: tuple[str, ...] = REQUEST_FIELDS  # fields that columns can be mapped to
 
-    @property
-    def columns(self) -> Mapping[str, str]:
-        return self.connector.columns if self.connector else {}
-
-    @property
-    def unit(self) -> str:
-        return self.connector.unit if self.connector else ""
-
     def known_by(self, probe: pl.DataFrame, written: str) -> bool:
         """Return whether a file with these first rows has this format."""
-        if self.connector:
+        if self.connector is not GENERAL:
             return self.connector.known(probe.columns, written)
         return self.suits is not None and self.suits(probe)
 
@@ -80,28 +72,24 @@ class Reading:
         """Return the clock (time notation) of columns; raise Question if several are possible."""
         options = self.options
         dates = "" if options.dates == AUTO else options.dates
-        stated = clocks.StatedTimes(unit, self.format.unit, options.timezone or "", dates)
+        stated = clocks.StatedTimes(unit, self.format.connector.unit, options.timezone or "", dates)
         column = columns[0]
         try:
             when = clocks.choose_clock(self.table.probe, columns, stated, name=self.name)
         except clocks.AmbiguousDates as problem:
-            choices = (("the day first", clocks.DAY_FIRST), ("the month first", clocks.MONTH_FIRST))
-            raise Question(
-                str(problem), [Choice(words, "dates", value) for words, value in choices]
-            ) from None
+            orders = {"the day first": clocks.DAY_FIRST, "the month first": clocks.MONTH_FIRST}
+            choices = [Choice(words, "dates", order) for words, order in orders.items()]
+            raise Question(str(problem), choices) from None
         zones = clocks.possible_zones(self.table.probe[column], when) or self._zones(when)
         if zones:
-            zone_choices = [Choice(f"local time of {zone}", "timezone", zone) for zone in zones]
-            raise Question(
-                f"{self.name}: {column} has no offset, and names a zone other than UTC.",
-                [*zone_choices, Choice("UTC", "timezone", "UTC")],
-            )
+            words = f"{self.name}: {column} has no offset, and names a zone other than UTC."
+            raise Question(words, zone_choices(zones))
         if len(columns) == 1:
             facts = {
                 "column": column,
                 "clock": when,
                 "numbers": clocks.time_numbers(self.table.probe[column]),
-                "declared_unit": bool(self.format.unit),
+                "declared_unit": bool(self.format.connector.unit),
                 "bins": self.format.fields == DEMAND_FIELDS,
             }
             self.check("time_unit", **facts)
@@ -129,10 +117,8 @@ class Reading:
 
     def conditions(self) -> tuple[Conditions, ...]:
         """Return the row filters of the caller, or else of the format, each with its reason."""
-        text, connector = self.options.filter, self.format.connector
-        declared = [(text, "")] if text else []
-        if text is None and connector:
-            declared = list(connector.where)
+        text = self.options.filter
+        declared = self.format.connector.where if text is None else [(text, "")] if text else []
         found = [
             (condition, reason or f"excluded by where: {row_filter.condition_text(condition)}")
             for text, reason in declared

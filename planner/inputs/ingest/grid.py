@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 
 import numpy as np
 import polars as pl
@@ -53,28 +54,15 @@ def number_keys(frame: pl.DataFrame, keys: Sequence[str]) -> tuple[pl.DataFrame,
     return joined, distinct
 
 
-def totals(grids: Sequence[Grid], field: str) -> list[float | None]:
-    """Return the sum over the known bins of each grid; None if no bin is known."""
-    values = np.concatenate([grid.amounts[field] for grid in grids])
-    known = ~np.isnan(values)
-    sums = np.add.reduceat(np.where(known, values, 0.0), _starts(grids))
-    has_known = np.logical_or.reduceat(known, _starts(grids))
-    return [
-        total if has else None for total, has in zip(sums.tolist(), has_known.tolist(), strict=True)
-    ]
+def known_sum(amounts: FloatArray) -> float | None:
+    """Return the sum over the known bins; None if no bin is known."""
+    known = amounts[~np.isnan(amounts)]
+    return float(known.sum()) if known.size else None
 
 
-def gap_counts(grids: Sequence[Grid]) -> IntArray:
-    """Return for each grid the number of bins without any known amount, ``[grids]``."""
-    unknown = np.ones(sum(grid.bins for grid in grids), dtype=np.bool_)
-    for field in AMOUNTS:
-        unknown &= np.isnan(np.concatenate([grid.amounts[field] for grid in grids]))
-    return np.asarray(np.add.reduceat(unknown, _starts(grids), dtype=np.int64))
-
-
-def _starts(grids: Sequence[Grid]) -> IntArray:
-    """Return the index of the first bin of each grid after all grids are concatenated."""
-    return np.cumsum([0, *(grid.bins for grid in grids[:-1])])
+def gap_count(grid: Grid) -> int:
+    """Return the number of bins without any known amount."""
+    return int(np.isnan([grid.amounts[field] for field in AMOUNTS]).all(axis=0).sum())
 
 
 def bin_width(number: IntArray, ns: IntArray, name: str, bin_s: float | None) -> int:
@@ -89,26 +77,22 @@ def bin_width(number: IntArray, ns: IntArray, name: str, bin_s: float | None) ->
         width = round(bin_s * 1e9)
         if _off_grid(number, ns, width).mean() > _OFF_GRID:
             raise IngestError(
-                f"{name}: its times do not fall on bins of {bin_s:g} s. Leave the width out to "
-                "have it found."
+                f"{name}: its times do not fall on bins of {bin_s:g} s. Leave the width out."
             )
         return width
     order = np.lexsort((ns, number))
-    steps = np.diff(ns[order])
-    # Only steps between different times of one series count.
-    steps = steps[(np.diff(number[order]) == 0) & (steps > 0)]
+    steps = np.diff(ns[order])[np.diff(number[order]) == 0]
+    steps = steps[steps > 0]  # between different times of one series
     if not steps.size:
         raise IngestError(
-            f"{name}: one time per series does not show the bin width. Give it as bin_s, in "
-            "seconds."
+            f"{name}: one time per series does not show the bin width. Give it as bin_s."
         )
     values, counts = np.unique(steps, return_counts=True)
     usual = int(values[np.argmax(counts)])
     longer = _regular_step(steps, usual)
     if longer:
         raise IngestError(
-            f"{name}: its bins are {usual / 1e9:g} s wide, and {longer / 1e9:g} s in another part. "
-            "Split the file there."
+            f"{name}: its bins are {usual / 1e9:g} s and {longer / 1e9:g} s wide. Split the file."
         )
     if _off_grid(number, ns, usual).mean() <= _OFF_GRID:
         return usual
@@ -117,8 +101,7 @@ def bin_width(number: IntArray, ns: IntArray, name: str, bin_s: float | None) ->
     if months or (steps.size > _FEW and steps.size < _FULL * steps.sum() / width):
         raise IngestError(
             f"{name}: no width of bins fits its times, which are {values[0] / 1e9:,.6g} to "
-            f"{values[-1] / 1e9:,.6g} s apart. Export amounts at regular times, or one row per "
-            "request with input_tokens and output_tokens."
+            f"{values[-1] / 1e9:,.6g} s apart. Export regular bins, or one row per request."
         )
     return width
 
@@ -134,15 +117,8 @@ def _regular_step(steps: IntArray, usual: int) -> int:
 def _off_grid(number: IntArray, ns: IntArray, width: int) -> BoolArray:
     """Return the rows whose time modulo the width differs from most rows of their series."""
     pairs = pl.DataFrame({"number": number, "remainder": ns % width})
-    most_common = (
-        pairs.group_by("number", "remainder")
-        .len()
-        .sort("number", "len", "remainder", descending=[False, True, False])
-        .unique("number", keep="first", maintain_order=True)
-    )
-    usual = pairs.join(most_common, on="number", how="left", maintain_order="left")[
-        "remainder_right"
-    ]
+    # Of several most common remainders, the smallest counts.
+    usual = pairs.select(pl.col("remainder").mode().min().over("number")).to_series()
     return (pairs["remainder"] != usual).to_numpy()
 
 
@@ -197,11 +173,10 @@ def lay_out(
             values[np.repeat(counted, bins)] = 0.0
         values[place] = column * factor[number]
         amounts[field] = values
+    parts = zip(identities, start.tolist(), pairwise(edges.tolist()), strict=True)
     grids = [
         Grid(identity, begin, width, {field: v[low:high] for field, v in amounts.items()})
-        for identity, begin, low, high in zip(
-            identities, start.tolist(), edges[:-1].tolist(), edges[1:].tolist(), strict=True
-        )
+        for identity, begin, (low, high) in parts
     ]
     return grids, _faults(pl.concat(refused))
 
@@ -215,9 +190,8 @@ def _require_room(
     if (bins > room).any():
         i = int((bins > room).argmax())
         raise IngestError(
-            f"{name}: series {names[i]} would have {bins[i]:,} bins of {width / 1e9:g} s between "
-            f"its first and last time, and {max(0, room[i]):,} fit its {rows[i]:,} rows. Check the "
-            "times, or give the width as bin_s."
+            f"{name}: series {names[i]} would have {bins[i]:,} bins of {width / 1e9:g} s, and at "
+            f"most {max(0, room[i]):,} for {rows[i]:,} rows. Check the times, or give bin_s."
         )
 
 

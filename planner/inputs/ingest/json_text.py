@@ -9,7 +9,8 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping
-from typing import NoReturn
+from contextlib import suppress
+from typing import Any, NoReturn
 
 import numpy as np
 import polars as pl
@@ -31,7 +32,7 @@ def read_probe(lines: Records, name: str, rows: int) -> tuple[Mapping[str, Path]
     columns: dict[str, Path] = {}
     good = np.zeros(lines.start.size, dtype=np.bool_)
     for i in range(lines.start.size):
-        value = _object(lines.text(i))
+        value = json_object(lines.text(i))
         if value is not None:
             good[i] = True
             for path in _fields(value):
@@ -41,8 +42,7 @@ def read_probe(lines: Records, name: str, rows: int) -> tuple[Mapping[str, Path]
                     columns[column] = path
     if not columns:
         raise IngestError(
-            f"{name}, line {lines.line[0]} is not a JSON object. Write one object per line "
-            "(JSON lines), not one array or an indented document."
+            f"{name}, line {lines.line[0]} is not a JSON object. Write one object per line."
         )
     check_names(list(columns), name)
     return columns, _parse(lines.keep(good), columns, ids=None, name=name)
@@ -50,16 +50,11 @@ def read_probe(lines: Records, name: str, rows: int) -> tuple[Mapping[str, Path]
 
 def batch(lines: Records, columns: Mapping[str, Path], ids: str | None, name: str) -> Batch:
     """Return the records as text columns (``ids``: lists of integers); bad lines become faults."""
-    try:
+    with suppress(pl.exceptions.PolarsError):
         frame = pl.read_ndjson(lines.joined(), schema=_schema(columns, ids))
-    except pl.exceptions.PolarsError:
-        frame = None
-    if (
-        frame is not None
-        and frame.height == lines.start.size
-        and not (ids and has_null_id(frame[ids]).any())
-    ):
-        return Batch(_flatten(frame, columns), lines.line, lines.text)
+        whole = frame.height == lines.start.size
+        if whole and not (ids and has_null_id(frame[ids]).any()):
+            return Batch(_flatten(frame, columns), lines.line, lines.text)
     # The block is not valid as a whole. Judge each line, to refuse only the bad ones.
     verdicts = np.array([_refusal_reason(lines.text(i), ids) for i in range(lines.start.size)])
     faults = tuple(
@@ -121,13 +116,14 @@ def _parse(lines: Records, columns: Mapping[str, Path], ids: str | None, name: s
 
 
 def _refusal_reason(text: str, ids: str | None) -> str:
-    value = _object(text)
+    value = json_object(text)
     if value is None:
         return NOT_JSON
     return BAD_IDS if ids and not _is_ids(value.get(ids)) else ""
 
 
-def _object(text: str) -> dict[str, object] | None:
+def json_object(text: str) -> dict[str, Any] | None:
+    """Return the object that a text is; None for other text, and for numbers such as NaN."""
     try:
         value = json.loads(text, parse_constant=_refuse, parse_float=_finite)
     except (ValueError, RecursionError):

@@ -14,13 +14,13 @@ import json
 import re
 from collections.abc import Iterator
 from datetime import datetime
-from typing import Any
 
 import polars as pl
 
 from planner.errors import IngestError
 from planner.inputs.ingest.blocks import record_blocks
 from planner.inputs.ingest.connectors import CONNECTORS
+from planner.inputs.ingest.json_text import json_object
 from planner.inputs.ingest.names import SYNONYMS, compact_name
 
 PROBED = 400  # lines in which a row of the log has to stand
@@ -105,7 +105,7 @@ def unwrapped(pieces: Iterator[bytes], head: bytes, name: str, size: int) -> Ite
 def _inner(line: str) -> tuple[str, str] | None:
     """Return time and text in an envelope, or None; a line of pairs is a text without a time."""
     if line[:1] == "{":
-        record = _object(line) or {}
+        record = json_object(line) or {}
         if not any("token" in key for key in record):
             for text, time in _WRAPPED:
                 if isinstance(record.get(text), str) and time in record:
@@ -117,7 +117,7 @@ def _inner(line: str) -> tuple[str, str] | None:
 
 def _row(time: str, text: str) -> str:
     """Return the text of an envelope as a JSON object, or after its time for an engine's line."""
-    record = _object(text) if text[:1] == "{" else _pairs(text)
+    record = json_object(text) if text[:1] == "{" else _pairs(text)
     if record:
         return json.dumps(record | ({"log_timestamp": time} if time else {}))
     text = text.rstrip("\n")
@@ -134,11 +134,3 @@ def _pairs(text: str) -> dict[str, str]:
     pairs = {key: value.strip('"') for key, value in _PAIR.findall(text)}
     has_tokens = any(compact_name(key) in SYNONYMS["input_tokens"] for key in pairs)
     return pairs if has_tokens else {}
-
-
-def _object(text: str) -> dict[str, Any] | None:
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) else None

@@ -78,17 +78,15 @@ class IngestOptions:
         _one_in(self.sample)
         if self.bin_s is not None and not 0.001 <= self.bin_s <= 366 * 86400:
             raise IngestError(
-                f"bin_s must be between 0.001 s and a year, not {self.bin_s:g}. Give the width of "
-                "one bin in seconds."
+                f"bin_s is {self.bin_s:g}. Give a width of bins from 0.001 s to a year."
             )
         if not 1 <= self.max_tokens <= INT32_MAX:
             raise IngestError(f"max_tokens must be between 1 and {INT32_MAX}.")
         if self.chunk_bytes < 1:
             raise IngestError("chunk_bytes must be at least 1.")
         mapping = {ALIASES.get(name, name): column for name, column in self.mapping.items()}
-        known = set(REQUEST_FIELDS) | set(DEMAND_FIELDS)
         for name, column in mapping.items():
-            if name not in known:
+            if name not in {*REQUEST_FIELDS, *DEMAND_FIELDS}:
                 raise IngestError(
                     f"There is no field {name!r} to map a column to. Request files have "
                     f"{', '.join(REQUEST_FIELDS)}, demand files {', '.join(DEMAND_FIELDS)}."
@@ -134,8 +132,7 @@ def _one_in(text: str | None) -> float | None:
     number = filters.number(text)
     if number is None or not 1 <= number <= 1_000_000:
         raise IngestError(
-            f"sample is {text[:40]!r}. Give n from 1 to 1,000,000 where the file holds one in n "
-            "requests."
+            f"sample is {text[:40]!r}. For one in n requests, give n from 1 to 1,000,000."
         )
     return number
 

@@ -28,12 +28,9 @@ def _matches(
 ) -> BoolArray:
     """Return the rows whose word fits ``pattern``, ``[rows]``."""
     text = series.cast(pl.String, strict=False).fill_null("").str.strip_chars().str.to_lowercase()
-    words = text.unique()
-    if len(words) > MOST_WORDS:
-        return np.zeros(series.len(), dtype=np.bool_)
-    fits = [
-        word for word in words.to_list() if pattern.search(word) and not (but and but.search(word))
-    ]
+    words = text.unique().to_list()
+    found = [word for word in words if pattern.search(word) and not (but and but.search(word))]
+    fits = found if len(words) <= MOST_WORDS else []
     return np.asarray(text.is_in(fits).to_numpy(), dtype=np.bool_)
 
 

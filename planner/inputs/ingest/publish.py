@@ -29,10 +29,12 @@ A check compares:
 
 
 def page_text() -> str:
-    rows = [
-        f"| {f'[`{f.name}`]({f.connector.docs})' if f.connector else f'`{f.name}`'} | {f.words} |\n"
-        for f in sorted(FORMATS.values(), key=lambda f: (f.connector is None, f.name))
-    ]
+    rows = []
+    for form in sorted(FORMATS.values(), key=lambda form: (not form.connector.docs, form.name)):
+        docs = form.connector.docs
+        rows.append(
+            f"| {f'[`{form.name}`]({docs})' if docs else f'`{form.name}`'} | {form.words} |\n"
+        )
     checks = [f"- `{name}`: {check['compares']}\n" for name, check in CHECKS.items()]
     return "".join([HEAD, *rows, CHECKED, *checks])
 

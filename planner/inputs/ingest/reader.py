@@ -23,10 +23,8 @@ from planner.inputs.ingest.source import Source
 from planner.inputs.ingest.store import META, write_report
 from planner.inputs.ingest.tables import Table, open_table, refusals_of_libraries
 
-SHARED = (  # fields of a report as the reader of a format found them
-    "kind", "rows", "requests", "start_ns", "end_ns", "input_tokens", "output_tokens", "series",
-    "bin_s", "columns",
-)  # fmt: skip
+# Fields of a report as the reader of a format found them.
+SHARED = "kind rows requests start_ns end_ns input_tokens output_tokens series bin_s columns"
 
 
 def ingest_file(
@@ -77,10 +75,10 @@ def _with_figures(question: Question, path: Path | str, options: IngestOptions) 
 
 def with_choice(options: IngestOptions, choice: Choice) -> IngestOptions:
     """Return the options with one answer to a question applied."""
+    chosen: dict[str, Any] = {choice.option: choice.value}
     if choice.option == "map":
         name, _, column = choice.value.partition("=")
-        return replace(options, mapping={**options.mapping, name: column})
-    chosen: dict[str, Any] = {choice.option: choice.value}
+        chosen = {"mapping": {**options.mapping, name: column}}
     return replace(options, **chosen)
 
 
@@ -119,7 +117,7 @@ def _read(
         raise IngestError(" ".join((str(problem), *left_out))) from None
     shutil.rmtree(scratch, ignore_errors=True)
     kind = content.clock.kind
-    found: dict[str, Any] = {name: getattr(content, name) for name in SHARED}
+    found: dict[str, Any] = {name: getattr(content, name) for name in SHARED.split()}
     found |= {f"{label}s": content.names[label].seen for label in LABELS}
     return IngestReport(
         trace=source.name,
@@ -164,10 +162,8 @@ def _assumptions(content: Content, reading: Reading, tally: Tally) -> Iterator[s
 
 def _no_rows(table: Table, name: str, tally: Tally) -> IngestError:
     """Return the error for a file without a usable row among its first rows."""
-    rows = 0
-    for batch in table.batches(table.columns[:1]):
-        rows += tally.begin(batch)
-        tally.close_batch()
+    rows = sum(tally.begin(batch) for batch in table.batches(table.columns[:1]))
+    tally.close_batch()
     tally.require_some(rows)
     return IngestError(
         f"{name}: its first rows have more or fewer fields than columns. Check its delimiter "

@@ -14,6 +14,7 @@ from planner.errors import IngestError
 from planner.inputs.ingest import clock, outcomes
 from planner.inputs.ingest.checks import Names, labels, numbers, token_counts
 from planner.inputs.ingest.columns import RequestLayout, request_layout
+from planner.inputs.ingest.connectors import GENERAL
 from planner.inputs.ingest.consistency import HOUR_NS, stray_bounds
 from planner.inputs.ingest.file_content import Content, Reading, read_times
 from planner.inputs.ingest.names import compact_name
@@ -54,23 +55,19 @@ class _Totals:
     jumps_ns: list[int] = field(default_factory=list)
     rates: set[float] = field(default_factory=set)  # sample rates
     weight: float = 0.0  # requests that the rows stand for, by their sample rates
-    ends: list[tuple[int, int, str]] = field(
-        default_factory=list
-    )  # first and last: time, line, text
+    # Time, line and text of the first and the last row.
+    ends: list[tuple[int, int, str]] = field(default_factory=list)
 
 
 def read_request_file(reading: Reading, *, answers: bool = True) -> Content:
     """Read one row per request into parts in order of arrival; ``answers``: of output tokens."""
-    table, format = reading.table, reading.format
-    layout = request_layout(
-        table.probe, reading.options, reading.name, format.columns, answers=answers
-    )
+    table, known = reading.table, reading.format.connector.columns
+    layout = request_layout(table.probe, reading.options, reading.name, known, answers=answers)
     ids = layout.fields.get("hash_ids")
     if ids is not None and table.kind == "csv":
         if "hash_ids" in reading.options.mapping:
             raise IngestError(
-                f"{reading.name}: hash_ids are lists, which CSV cannot hold. Give them as JSON "
-                "lines or Parquet."
+                f"{reading.name}: hash_ids are lists, which CSV cannot hold. Use JSON lines."
             )
         ids = None
     when = reading.clock(layout.arrival, layout.arrival_unit)
@@ -92,7 +89,7 @@ def read_request_file(reading: Reading, *, answers: bool = True) -> Content:
 def _check_tokens(reading: Reading, layout: RequestLayout) -> None:
     """Check the tokens of the first rows for counters, totals and rows of several requests."""
     probe, options = reading.table.probe, reading.options
-    stated = options.format != AUTO or reading.format.connector is not None
+    stated = options.format != AUTO or reading.format.connector is not GENERAL
     stated |= "arrival" in options.mapping
     counted = {field: each.values(probe) for field, each in layout.tokens.items()}
     # Counters of one table grow together, so the one that grows least decides.
@@ -122,13 +119,12 @@ def _check_repeats(reading: Reading, layout: RequestLayout, when: clock.Clock) -
     if column in layout.arrival:
         return
     if column:
-        rows = probe.filter(probe[column].is_not_null()).with_row_index("row")
+        rows = probe.filter(probe[column].is_not_null())
         if status := layout.fields.get("status"):  # failed attempts without an answer are no load
             answers = layout.tokens["output_tokens"].values(rows)
             rows = rows.filter(~outcomes.failed(rows[status], status) | (answers > 0))
-        same = rows.group_by(column, *prompt).agg("row")
-        again = same.filter(pl.col("row").list.len() > 1)
-        share = again["row"].list.len().sum() / max(1, rows.height)
+        same = rows.group_by(column, *prompt).len()
+        share = same.filter(pl.col("len") > 1)["len"].sum() / max(1, rows.height)
         times = rows.select(column, *layout.arrival).unique()
         texts = rows.select(column, *prompt, *layout.tokens["output_tokens"].columns).unique()
         reading.check(
@@ -176,16 +172,12 @@ def _event_values(rows: pl.DataFrame, ids: str) -> tuple[tuple[str, str], ...]:
     requests = rows[ids].n_unique()
     for column in rows.columns:
         kinds = rows[column].value_counts(sort=True)
-        if 1 < kinds.height <= 10 and column != ids:
-            once = [
-                str(kind)
-                for kind, count in kinds.iter_rows()
-                if kind is not None
-                and count >= 0.9 * requests
-                and rows.filter(pl.col(column) == kind)[ids].is_unique().all()
-            ]
-            if once:
-                return tuple((column, kind) for kind in once)
+        if not 1 < kinds.height <= 10 or column == ids:
+            continue
+        most = [k for k, count in kinds.iter_rows() if k is not None and count >= 0.9 * requests]
+        once = [k for k in most if rows.filter(pl.col(column) == k)[ids].is_unique().all()]
+        if once:
+            return tuple((column, str(kind)) for kind in once)
     return ()
 
 
@@ -478,28 +470,21 @@ class _Reader:
         """Subtract the rows outside [low_s, high_s) from the totals, and report them."""
         totals = self.totals
         arrival = pl.col("arrival_s")
-        kept = (
-            pl.scan_parquet([part.path for part in totals.parts])
-            .filter(arrival >= low_s, arrival < high_s)
-            .select(
-                pl.len().alias("rows"),
-                arrival.min().alias("begin"),
-                arrival.max().alias("end"),
-                *(pl.col(name).cast(pl.Int64).sum() for name in totals.tokens),
-            )
-            .collect()
-            .row(0, named=True)
+        stored = pl.scan_parquet([part.path for part in totals.parts])
+        tokens = (pl.col(name).cast(pl.Int64).sum() for name in totals.tokens)
+        sums = stored.filter(arrival >= low_s, arrival < high_s).select(
+            *tokens, rows=pl.len(), begin=arrival.min(), end=arrival.max()
         )
+        kept = sums.collect().row(0, named=True)
         totals.tokens = {name: kept[name] for name in totals.tokens}
         count, totals.accepted = totals.accepted - kept["rows"], kept["rows"]
-        shown = [
-            each for each in totals.ends if not low_s <= (each[0] - totals.first_ns) / 1e9 < high_s
-        ]
+        arrivals = ((each[0] - totals.first_ns) / 1e9 for each in totals.ends)
+        strays = [not low_s <= arrival_s < high_s for arrival_s in arrivals]
+        shown = [each for each, stray in zip(totals.ends, strays, strict=True) if stray]
         # Only the outermost rows have their text; the others count with them.
-        lines = np.array([shown[min(i, len(shown) - 1)][1] for i in range(count)], dtype=np.int64)
-        self._reading.tally.leave_out(
-            RefusedRows(STRAY, lines, lambda i: shown[min(i, len(shown) - 1)][2])
-        )
+        shown += shown[-1:] * (count - len(shown))
+        lines = np.array([line for _, line, _ in shown[:count]], dtype=np.int64)
+        self._reading.tally.leave_out(RefusedRows(STRAY, lines, lambda i: shown[i][2]))
         totals.start_ns = totals.first_ns + round(kept["begin"] * 1e9)
         totals.latest_ns = totals.first_ns + round(kept["end"] * 1e9)
 
@@ -512,10 +497,8 @@ class _Reader:
         totals = self.totals
         notes = [*clock_notes(self._clock, totals.offsets), *self._layout.notes]
         if totals.late:
-            notes.append(
-                f"Sorted {totals.late:,} row{'s' * (totals.late > 1)} that arrived before a row "
-                "above them."
-            )
+            rows = f"{totals.late:,} row{'s' * (totals.late > 1)}"
+            notes.append(f"Sorted {rows} that arrived before a row above them.")
         if totals.no_utility:
             column = self._layout.fields["utility"]
             notes.append(f"{totals.no_utility:,} requests have no utility (column {column}).")
@@ -524,10 +507,8 @@ class _Reader:
         for label, column in self._layout.fields.items():
             if label in self.names and (blank := self.names[label].blank):
                 notes.append(f"{blank:,} requests have no {label} (column {column}).")
-        if self._reading.options.one_in is None and len(totals.rates) > 1:
-            notes.append(
-                f"The rows have {len(totals.rates)} sample rates. Each row counts with their mean."
-            )
+        if self._reading.options.one_in is None and (several := len(totals.rates)) > 1:
+            notes.append(f"The rows have {several} sample rates. Each counts with their mean.")
         return tuple(notes)
 
 
@@ -554,10 +535,8 @@ def _hashed(column: pl.Series) -> pl.Series:
 def clock_notes(when: clock.Clock, offsets: Sequence[str] | set[str]) -> list[str]:
     notes = [when.note] if when.note else []
     if len(offsets) > 1:
-        notes.append(
-            f"Times have {len(offsets)} different offsets ({', '.join(sorted(offsets)[:5])}); "
-            "all were converted to UTC."
-        )
+        listed = ", ".join(sorted(offsets)[:5])
+        notes.append(f"Times have {len(offsets)} offsets ({listed}); all were converted to UTC.")
     elif offsets and "+00:00" not in offsets:
         notes.append(f"Times have the offset {min(offsets)}; converted to UTC.")
     return notes

@@ -67,8 +67,8 @@ def parse(text: str) -> tuple[Condition, ...]:
         if match is None or len(conditions) == MAX_CONDITIONS:
             raise IngestError(
                 f"where: {text[place : place + 60]!r} is no condition. Write COLUMN = VALUE, "
-                "COLUMN != VALUE, COLUMN in (A, B), COLUMN not in (A, B), COLUMN in 1..9 or "
-                f"COLUMN >= 5, joined by and, at most {MAX_CONDITIONS}."
+                f"!= VALUE, in (A, B), not in (A, B), in 1..9 or >= 5, joined by and, at most "
+                f"{MAX_CONDITIONS}."
             )
         conditions.append(_condition(match))
         place = match.end()

@@ -9,9 +9,9 @@ import codecs
 import hashlib
 import stat
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import zstandard
 
@@ -29,7 +29,11 @@ UTF16 = (b"\xff\xfe", b"\xfe\xff")
 CREDIBLE_BYTES, CREDIBLE_RATIO = 64 << 20, 200  # real traces compress 5 to 30 times
 _PIECE = 1 << 20
 _PACKED_PIECE = 1 << 16
-_ZSTD_PIECE = 2048  # a zstd block of a few bytes may expand to 128 KiB; keep a burst small
+_STEP = 2048  # a zstd block of a few bytes may expand to 128 KiB; keep a burst small
+_UNPACKERS: Mapping[str, Callable[[], Any]] = {
+    GZIP: lambda: zlib.decompressobj(wbits=31),  # 31: gzip format
+    ZSTD: lambda: zstandard.ZstdDecompressor().decompressobj(),
+}
 _FOREIGN = {
     b"PK\x03\x04": "a ZIP archive (or a spreadsheet). Unpack it or save it as CSV",
     b"BZh": "a bzip2 file. Unpack it or compress it with gzip or zstd",
@@ -44,22 +48,17 @@ def check_regular(path: Path | str, name: str = "") -> int:
     name = name or str(path)
     try:
         status = Path(path).stat()
-        if stat.S_ISDIR(status.st_mode):
-            raise IngestError(f"{name} is a folder. Name one file in it.")
-        if not stat.S_ISREG(status.st_mode):
-            raise IngestError(
-                f"{name} is a pipe, a socket or a device, which never ends. Save its output as "
-                "a file first."
-            )
-        Path(path).open("rb").close()
-    except IngestError:
-        raise
+        if stat.S_ISREG(status.st_mode):
+            Path(path).open("rb").close()
+            return status.st_size
     except FileNotFoundError:
         raise IngestError(f"{name}: there is no such file. Check the path.") from None
     except (OSError, ValueError) as error:
         cause = getattr(error, "strerror", None) or "its path is none"
         raise IngestError(f"{name} cannot be opened: {cause}.") from None
-    return status.st_size
+    if stat.S_ISDIR(status.st_mode):
+        raise IngestError(f"{name} is a folder. Name one file in it.")
+    raise IngestError(f"{name} is a pipe, a socket or a device. Save its output as a file.")
 
 
 def sha256_file(path: Path | str) -> str:
@@ -78,10 +77,8 @@ def base_name(name: str) -> str:
     """Return ``name`` without its extensions: ``week`` for ``week.csv.gz``."""
     stem = Path(name).name
     for endings in (COMPRESSED, EXTENSIONS):
-        for ending in endings:
-            if stem.lower().endswith(ending) and len(stem) > len(ending):
-                stem = stem[: -len(ending)]
-                break
+        found = next((ending for ending in endings if stem.lower().endswith(ending)), "")
+        stem = stem[: len(stem) - len(found)] or stem
     return stem
 
 
@@ -104,8 +101,7 @@ class Expansion:
         if self._bytes > self._credible:
             raise IngestError(
                 f"{self._name} expands more than {CREDIBLE_RATIO} times, to over "
-                f"{self._credible / GB:.1f} GB, more than any trace. Give it unpacked, or as "
-                "CSV, if it is one."
+                f"{self._credible / GB:.1f} GB, more than any trace. Give it unpacked."
             )
 
 
@@ -135,15 +131,12 @@ class Source:
     def _check(self) -> int:
         """Check extension and size, and return the size in bytes."""
         size = check_regular(self.path, self.name)
-        lower = self.name.lower()
-        for ending in COMPRESSED:
-            lower = lower.removesuffix(ending)
+        lower = self.name.lower().removesuffix(".gz").removesuffix(".zst")
         if lower.endswith(_WORKBOOKS):
             raise IngestError(f"{self.name} is a workbook. Save its sheet as CSV (UTF-8).")
         if not lower.endswith(self._extensions):
             raise IngestError(
-                f"{self.name} has an unknown extension. Name it {', '.join(self._extensions)}, "
-                f"or one of these followed by {' or '.join(COMPRESSED)}."
+                f"{self.name} has an unknown extension. Name it {', '.join(self._extensions)}."
             )
         if size == 0:
             raise IngestError(f"{self.name} is empty. Export it again.")
@@ -151,7 +144,7 @@ class Source:
         if size > limit:
             raise IngestError(
                 f"{self.name} is {size / GB:.1f} GB, over the quota of {limit / GB:.1f} GB. "
-                "Split it or ask for a larger quota."
+                "Split it."
             )
         return size
 
@@ -168,22 +161,19 @@ class Source:
         expansion = Expansion(self.name, self.bytes, self._options.max_expanded_bytes)
         with self.path.open("rb") as file:
             unpacked = self._stored_bytes(file)
-            if self.compression != PLAIN:
-                unpack = _gunzip if self.compression == GZIP else _unzstd
-                unpacked = unpack(unpacked, self._piece)
+            if new := _UNPACKERS.get(self.compression):
+                unpacked = _unpack(unpacked, new, self._piece)
             try:
                 for piece in unpacked:
                     expansion.add(len(piece))
                     yield piece
             except EOFError:
                 raise IngestError(
-                    f"{self.name} is cut short: its {self.compression} data ends before its end "
-                    "mark. Copy or upload it again."
+                    f"{self.name} is cut short ({self.compression}). Copy or upload it again."
                 ) from None
             except (zlib.error, zstandard.ZstdError) as error:
                 raise IngestError(
-                    f"{self.name} is damaged: its {self.compression} data cannot be unpacked "
-                    f"({error}). Copy or upload it again."
+                    f"{self.name} is damaged ({self.compression}: {error}). Copy it again."
                 ) from None
 
     def _stored_bytes(self, file: BinaryIO) -> Iterator[bytes]:
@@ -195,39 +185,21 @@ class Source:
             yield raw
 
 
-def _gunzip(raws: Iterator[bytes], piece: int) -> Iterator[bytes]:
-    """Yield the content of consecutive gzip members.
+def _unpack(raws: Iterator[bytes], new: Callable[[], Any], piece: int) -> Iterator[bytes]:
+    """Yield the content of consecutive gzip members or zstd frames, unpacked by ``new`` objects.
 
-    ``max_length`` keeps a decompression bomb from filling memory.
+    Small steps keep a decompression bomb from filling memory.
     """
-    unpacker = zlib.decompressobj(wbits=31)  # 31: gzip format
+    unpacker = new()
     for raw in raws:
-        data = raw
-        while data:
-            if unpacker.eof:
-                data = data.lstrip(b"\0")  # padding between or after members is allowed
-                if not data:
-                    break
-                unpacker = zlib.decompressobj(wbits=31)
-            if out := unpacker.decompress(data, piece):
-                yield out
-            data = unpacker.unused_data if unpacker.eof else unpacker.unconsumed_tail
-    while not unpacker.eof:  # zlib holds back output if a piece was filled exactly
-        out = unpacker.decompress(b"", piece)
-        if not out and not unpacker.eof:
-            raise EOFError
-        if out:
-            yield out
-
-
-def _unzstd(raws: Iterator[bytes], piece: int) -> Iterator[bytes]:
-    unpacker = zstandard.ZstdDecompressor().decompressobj()
-    for raw in raws:
-        for start in range(0, len(raw), _ZSTD_PIECE):
-            data = raw[start : start + _ZSTD_PIECE]
+        for start in range(0, len(raw), _STEP):
+            data = raw[start : start + _STEP]
             while data:
                 if unpacker.eof:
-                    unpacker = zstandard.ZstdDecompressor().decompressobj()
+                    data = data.lstrip(b"\0")  # padding between or after members is allowed
+                    if not data:
+                        break
+                    unpacker = new()
                 out = unpacker.decompress(data)
                 for first in range(0, len(out), piece):
                     yield out[first : first + piece]
@@ -250,7 +222,4 @@ def as_utf8(pieces: Iterable[bytes], name: str) -> Iterator[bytes]:
 
 def other_file_type(head: bytes) -> str | None:
     """Return what kind of file starts with ``head`` and the remedy; None if it may be a table."""
-    for magic, what in _FOREIGN.items():
-        if head.startswith(magic):
-            return what
-    return None
+    return next((what for magic, what in _FOREIGN.items() if head.startswith(magic)), None)

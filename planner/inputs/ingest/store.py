@@ -174,17 +174,16 @@ def scan_requests(store_dir: Path | str) -> tuple[IngestReport, pl.LazyFrame]:
     """Return report and lazy frame of a request trace; raise IngestError for a demand file."""
     report = read_report(store_dir)
     if report.kind != "requests":
-        raise IngestError(
-            f"{report.trace} holds demand per bin, not requests. Use it as a demand file."
-        )
+        raise IngestError(f"{report.trace} holds demand per bin, not requests. Use it as such.")
     return report, pl.scan_parquet(request_parts(store_dir))
 
 
-def _too_many_bins(bins: int, bin_s: float) -> IngestError:
-    return IngestError(
-        f"Bins of {bin_s:g} s cut this trace into {bins:,}, all series together, and {MAX_BINS:,} "
-        "are allowed. Choose a larger bin width."
-    )
+def _check_bins(bins: int, bin_s: float) -> None:
+    if bins > MAX_BINS:
+        raise IngestError(
+            f"Bins of {bin_s:g} s cut this trace into {bins:,}, all series together, and "
+            f"{MAX_BINS:,} are allowed. Choose a larger bin width."
+        )
 
 
 @damage_reported(STORED, AGAIN)
@@ -252,11 +251,9 @@ def _first_of_chain(ids: pl.Series, parents: pl.Series) -> pl.Series:
     own = np.arange(len(root))
     # A parent must come before, so that chains end.
     root = np.where((root >= 0) & (root < own), root, own)
-    while True:
-        further = root[root]
-        if np.array_equal(further, root):
-            return pl.Series(root)
+    while not np.array_equal(further := root[root], root):
         root = further
+    return pl.Series(root)
 
 
 def _read(
@@ -395,8 +392,7 @@ def bin_requests(store_dir: Path | str, bin_s: float) -> list[DemandColumns]:
     width = round(bin_s * 1e9)
     first = report.start_ns // width
     bins = report.end_ns // width - first + 1
-    if bins > MAX_BINS:
-        raise _too_many_bins(bins, bin_s)
+    _check_bins(bins, bin_s)
     arrival_ns = (pl.col("arrival_s") * 1e9).round().cast(pl.Int64) + (
         report.start_ns - first * width
     )
@@ -413,8 +409,7 @@ def bin_requests(store_dir: Path | str, bin_s: float) -> list[DemandColumns]:
         .collect(engine="streaming")
     )
     codes, row = np.unique(sums["place"].to_numpy() // bins, return_inverse=True)
-    if bins * len(codes) > MAX_BINS:
-        raise _too_many_bins(bins * len(codes), bin_s)
+    _check_bins(bins * len(codes), bin_s)
     amounts = np.zeros((3, len(codes), bins))
     for values, field in zip(amounts, AMOUNTS, strict=False):
         values[row, sums["place"].to_numpy() % bins] = sums[field].to_numpy() * report.sample

@@ -84,8 +84,7 @@ def refusals_of_libraries(name: str) -> Iterator[None]:
         logger.warning("%s: %s", name, error, exc_info=error)
         cause = str(error).split("\n", 1)[0].strip().rstrip(".")[:200]
         raise IngestError(
-            f"{name} has a part that cannot be read ({cause}). Save it with only numbers, text "
-            "and times."
+            f"{name} has a part that cannot be read ({cause}). Save only numbers, text and times."
         ) from None
 
 
@@ -96,10 +95,7 @@ def open_table(source: Source, options: IngestOptions, scratch: Path) -> Table:
     if head.startswith(PARQUET_MAGIC):
         return _open_parquet(source, options, itertools.chain([head], pieces), scratch)
     if ".parquet" in source.name.lower():
-        raise IngestError(
-            f"{source.name} is named a Parquet file but is not one. Check that it was written "
-            "to the end, or give it its right extension."
-        )
+        raise IngestError(f"{source.name} is named a Parquet file but is not one. Write it again.")
     if head.startswith(UTF16):
         pieces = as_utf8(itertools.chain([head], pieces), source.name)
         head = _head_of(pieces)
@@ -163,20 +159,19 @@ def _nested(head: bytes, name: str) -> tuple[bool, tuple[str, ...]] | None:
     first = head.split(b"\n", 1)[0].strip()
     try:
         record = json.loads(first)
-        document = not isinstance(record, dict) or not head.strip().partition(b"\n")[2].strip()
     except (ValueError, RecursionError):
-        record, document = None, True
+        record = None
     if isinstance(record, dict):
+        document = not head.strip().partition(b"\n")[2].strip()
         path = path_of(record, document=document)
         return (document, path) if path else None
     if head.lstrip()[:1] not in (b"[", b"{"):
         return None
-    first_values = list(itertools.islice(_values(head, name), 2))
-    if head.lstrip()[:1] == b"[":
-        return True, path_of(first_values[0] if first_values else None, document=False)
-    if not first_values:
-        return (True, _path_in_text(head)) if len(head) >= PROBE_BYTES else None
-    return True, path_of(first_values[0], document=len(first_values) == 1)
+    values = list(itertools.islice(_values(head, name), 2))
+    if head.lstrip()[:1] == b"[" or values:
+        alone = head.lstrip()[:1] != b"[" and len(values) == 1
+        return True, path_of(values[0] if values else None, document=alone)
+    return (True, _path_in_text(head)) if len(head) >= PROBE_BYTES else None
 
 
 def _values(head: bytes, name: str) -> Iterator[object]:
@@ -215,8 +210,7 @@ def _sample(head: bytes, complete: bool, name: str, quoted: bool) -> blocks.Reco
     cut = blocks.whole_records(head, quoted)
     if cut == 0 or not head[:cut].strip():
         raise IngestError(
-            f"{name} holds no complete line in its first {PROBE_BYTES >> 10} KiB. Check that it is "
-            "a table with one row per line."
+            f"{name} has no complete line in its first {PROBE_BYTES >> 10} KiB. Check it."
         )
     return blocks.records(blocks.checked(blocks.Block(head[:cut], 1), name), quoted=quoted)
 
@@ -235,19 +229,17 @@ class TextTable:
         quoted: bool,
         unit: str,
     ) -> None:
-        self.unit = unit
         self._source, self._options, self._stream = source, options, stream
-        self._quoted = quoted
+        self.unit, self._quoted = unit, quoted
+        self.kind = "csv" if quoted else "jsonl"
         if quoted:
             self._header = csv_text.read_header(lines, source.name)
-            self.kind, self.columns = "csv", self._header.shown
-            rows = csv_text.batch(lines, self._header, self.columns, source.name)
-            self.probe = rows.frame.head(PROBE_ROWS)
+            self.columns = self._header.shown
+            self.probe = csv_text.batch(lines, self._header, self.columns, source.name).frame
         else:
-            self.kind = "jsonl"
             self._paths, self.probe = json_text.read_probe(lines, source.name, PROBE_ROWS)
             self.columns = tuple(self._paths)
-            self.probe = self.probe.select(self.columns)
+        self.probe = self.probe.select(self.columns).head(PROBE_ROWS)
 
     @property
     def fraction(self) -> float:
@@ -257,25 +249,17 @@ class TextTable:
         return self._source.digest
 
     def batches(self, columns: Sequence[str], ids: str | None = None) -> Iterator[Batch]:
-        name = self._source.name
-        for block in self._blocks():
-            lines = blocks.records(block, quoted=self._quoted)
+        name, quoted, size = self._source.name, self._quoted, self._options.chunk_bytes
+        needed = [*columns, *([ids] if ids else [])]
+        for block in blocks.record_blocks(self._stream, name=name, size=size, quoted=quoted):
+            lines = blocks.records(block, quoted=quoted)
             if not lines.start.size:
                 continue
-            if self._quoted:
+            if quoted:
                 yield csv_text.batch(lines, self._header, columns, name)
             else:
-                needed = [*columns, *([ids] if ids else [])]
                 paths = {column: self._paths[column] for column in needed}
                 yield json_text.batch(lines, paths, ids, name)
-
-    def _blocks(self) -> Iterator[blocks.Block]:
-        return blocks.record_blocks(
-            self._stream,
-            name=self._source.name,
-            size=self._options.chunk_bytes,
-            quoted=self._quoted,
-        )
 
 
 def _open_parquet(
@@ -350,7 +334,7 @@ def python_safe(frame: pl.DataFrame) -> pl.DataFrame:
     try:
         frame.rows()
     except (ValueError, OverflowError):
-        return frame.with_columns(selectors.temporal().to_physical())
+        frame = frame.with_columns(selectors.temporal().to_physical())
     return frame
 
 

@@ -89,10 +89,8 @@ def _inherited_fields(value: Mapping[str, Any]) -> Row:
     for key, inner in value.items():
         fields = inner if isinstance(inner, dict) else {key: inner}
         for name, item in _flatten_key_values(fields).items():
-            short = not isinstance(item, dict | list | str) or (
-                isinstance(item, str) and len(item) <= LONGEST
-            )
-            if short and len(row) < INHERITED:
+            long = isinstance(item, dict | list) or (isinstance(item, str) and len(item) > LONGEST)
+            if not long and len(row) < INHERITED:
                 row[name] = item
     return row
 
@@ -113,11 +111,8 @@ def path_of(record: Any, *, document: bool) -> tuple[str, ...]:
                 return path
     if not document:
         return ()
-    lists = [
-        key
-        for key, value in record.items()
-        if isinstance(value, list) and value and isinstance(value[0], dict)
-    ]
+    listed = {key: value for key, value in record.items() if isinstance(value, list) and value}
+    lists = [key for key, value in listed.items() if isinstance(value[0], dict)]
     if len(lists) == 1 or (lists and lists[0].lower() in _LISTS):
         return (lists[0], "[]")
     for key, value in record.items():
@@ -164,13 +159,11 @@ def documents(pieces: Iterable[bytes], name: str) -> Iterator[Any]:
         most_bytes = MAX_RECORD_BYTES if array else DOCUMENT_BYTES
         if len(waiting) > most_bytes:
             raise IngestError(
-                f"{name}: value {count + 1} is longer than {most_bytes >> 20} MiB. Write one "
-                "object per line (JSON lines)."
+                f"{name}: value {count + 1} exceeds {most_bytes >> 20} MiB. Write JSON lines."
             )
     if waiting.strip(" \r\n\t,]"):
         raise IngestError(
-            f"{name} is not JSON after value {count} ({waiting.strip()[:40]!r}). Write it again, "
-            "or write one object per line (JSON lines)."
+            f"{name} is not JSON after value {count} ({waiting.strip()[:40]!r}). Write it again."
         )
 
 

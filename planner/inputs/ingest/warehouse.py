@@ -45,9 +45,7 @@ def connect(engine: str) -> Any:
             "Aggregating traces where they lie needs an engine: "
             ".venv/bin/python -m pip install -r requirements-warehouse.txt"
         )
-    if engine == "duckdb":
-        return ibis.duckdb.connect()
-    return ibis.pyspark.connect()
+    return ibis.duckdb.connect() if engine == "duckdb" else ibis.pyspark.connect()
 
 
 def table_of(backend: Any, source: str) -> Any:
@@ -97,8 +95,8 @@ def aggregate(table: Any, columns: Mapping[str, str], bin_s: int) -> Aggregated:
     if not counted:
         raise IngestError(
             f"None of {total:,} rows is a request: each needs a time, and tokens of 1 to "
-            f"{MAX_TOKENS:,} in {columns['input_tokens']} and {columns['output_tokens']}. A file "
-            "of amounts per bin is for bin/manage ingest as it is."
+            f"{MAX_TOKENS:,} in {columns['input_tokens']} and {columns['output_tokens']}. Read a "
+            "file of amounts per bin with bin/manage ingest."
         )
     moments = pl.from_epoch(demand["bin"], time_unit="s").dt.strftime("%Y-%m-%dT%H:%M:%SZ")
     demand = demand.select(moments.alias("bin_start"), pl.exclude("bin"))

@@ -11,7 +11,7 @@ import polars as pl
 from planner.errors import IngestError
 from planner.files.atomic_write import whole_folder
 from planner.inputs.ingest.demand import series_reports, total
-from planner.inputs.ingest.grid import Grid, gap_counts
+from planner.inputs.ingest.grid import Grid, gap_count
 from planner.inputs.ingest.report import UTC, IngestReport, moment_text
 from planner.inputs.ingest.store import (
     DEMAND,
@@ -88,7 +88,7 @@ def _grids(samples: Samples, name: str) -> tuple[list[Grid], list[str]]:
         ns = 1_000_000_000
         grids.append(Grid(identity, start * ns, samples.bin_s * ns, amounts))
     notes = []
-    if gaps := int(gap_counts(grids).sum()):
+    if gaps := sum(map(gap_count, grids)):
         notes.append(f"{gaps:,} of {bins * len(grids):,} bins were not measured: they are gaps.")
     if raised:
         notes.append(

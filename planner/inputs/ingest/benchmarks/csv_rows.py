@@ -61,11 +61,8 @@ def csv_rows(table: Batch, name: str, format: str) -> tuple[str, BenchmarkRows, 
         for field, column in fields.items()
         if field not in TEXTS
     }
-    texts = {
-        field: frame[fields[field]].fill_null("").str.strip_chars().to_list()
-        for field in TEXTS
-        if field in fields
-    }
+    cells = frame.with_columns(pl.all().fill_null("").str.strip_chars())
+    texts = {field: cells[fields[field]].to_list() for field in TEXTS if field in fields}
     kind = _format(frame.columns, fields, numbers, name, format)
     units = _UNITS.get(kind, {}) | units
     notes = _per_replica_of(kind, numbers)
@@ -144,8 +141,7 @@ def _add_times(numbers: dict[str, FloatArray]) -> None:
         return
     gaps = np.maximum(numbers["osl"] - 1, 0)
     if "e2e_s" not in numbers and "tbt_s" in numbers:
-        decode = np.where(gaps > 0, gaps * numbers["tbt_s"], 0.0)
-        numbers["e2e_s"] = numbers["ttft_s"] + decode
+        numbers["e2e_s"] = numbers["ttft_s"] + np.where(gaps > 0, gaps * numbers["tbt_s"], 0.0)
     elif "tbt_s" not in numbers and "e2e_s" in numbers:
         decode = numbers["e2e_s"] - numbers["ttft_s"]
         numbers["tbt_s"] = np.where(gaps > 0, decode / np.maximum(gaps, 1), np.nan)
@@ -206,11 +202,10 @@ def _format(
     format: str,
 ) -> str:
     """Return the format of a table; raise IngestError if its units are ambiguous."""
-    titles = {title.lower() for title in header}
-    if not titles.issuperset(SPLITWISE):
-        if format in ("splitwise", "sageserve"):
-            lacking = ", ".join(sorted(set(SPLITWISE) - titles))
-            raise IngestError(f"{name} is not a {format} file: it lacks {lacking}. Use csv.")
+    lacking = sorted(set(SPLITWISE) - {title.lower() for title in header})
+    if lacking and format in ("splitwise", "sageserve"):
+        raise IngestError(f"{name} is no {format} file: it lacks {', '.join(lacking)}. Use csv.")
+    if lacking:
         wva = {"model", "batch", "tbt", "tp"} <= fields.keys() and "isl" not in fields
         return "wva" if format == "wva" or (format == "auto" and wva) else "csv"
     if format in ("splitwise", "sageserve"):

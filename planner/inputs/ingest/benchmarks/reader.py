@@ -140,11 +140,10 @@ def _check_times(rows: BenchmarkRows, name: str) -> None:
 
 def _fill_missing(rows: BenchmarkRows, given: Mapping[str, str | float | None]) -> BenchmarkRows:
     filled: dict[str, Any] = {}
-    for name, value in given.items():
+    for name, value in ((name, value) for name, value in given.items() if value):
         known = getattr(rows, name)
         missing = np.isnan(known) if known.dtype.kind == "f" else known == ""
-        if value:
-            filled[name] = np.where(missing, value, known)
+        filled[name] = np.where(missing, value, known)
     return replace(rows, **filled)
 
 

@@ -51,7 +51,8 @@ def runs(
     ``numbers`` has isl, osl, arrival_s, e2e_s, ttft_s and tbt_s of every request. Lengths are means
     and times are medians, as benchmarks report them.
     """
-    done = np.isfinite(numbers["ttft_s"] + numbers["e2e_s"] + numbers["isl"] + numbers["osl"])
+    needed = ("arrival_s", "ttft_s", "e2e_s", "isl", "osl")
+    done = np.isfinite(sum(numbers[name] for name in needed))
     if not done.any():
         raise IngestError("No request has times to its first and last token. Add them.")
     count, failed = int(done.sum()), int((~done).sum())
@@ -72,11 +73,10 @@ def runs(
     columns = {
         name: rows[name].fill_null(np.nan).to_numpy() for name in rows.columns if name not in NAMES
     }
-    note = (
+    notes = [
         f"One line per request: {count:,} requests were summed up as {rows.height} runs, with mean "
         "lengths, median times and the mean number in flight (Little's law)."
-    )
-    notes = [note]
+    ]
     if failed:
         notes.append(f"{failed:,} requests have no times and count as failed.")
     return benchmark_rows(named, columns), notes

@@ -92,9 +92,8 @@ class Tool:
         ]
 
     def _is_result(self, run: Any) -> bool:
-        return isinstance(run, dict) and all(
-            value_at(run, path) is not None for path in self.known_by
-        )
+        known = (value_at(run, path) is not None for path in self.known_by)
+        return isinstance(run, dict) and all(known)
 
 
 def _read(path: Path) -> Tool:
@@ -125,10 +124,9 @@ def value_at(run: Any, path: str) -> Any:
     if isinstance(run, list) and first in ("*", "#"):
         values = [value for part in run if (value := value_at(part, rest)) is not None]
         return len(values) if first == "#" else next(iter(values), None)
+    inner = run.get(first) if isinstance(run, dict) else None
     if isinstance(run, list) and first.isdecimal():
         inner = run[int(first)] if int(first) < len(run) else None
-    else:
-        inner = run.get(first) if isinstance(run, dict) else None
     return value_at(inner, rest) if rest and inner is not None else (None if rest else inner)
 
 
@@ -196,18 +194,29 @@ def declared(
                 raise IngestError(f"{name}: no request was completed. Leave this result out.")
             unread = unread_note(key for run in flat for key in tool.unread(run))
             if tool.requests:
-                rows, notes, facts = _rows_per_run(values, name)
+                rows, notes, facts = _rows_per_run(values)
                 return tool.name, rows, notes + unread, facts
-            for run_values in values:  # a report lists runs without a completed request too
-                run_values["left_out"] = bool(tool.rows) and not run_values["tbt"] > 0
-            used = [run_values for run_values in values if not run_values["left_out"]]
+            # A report lists runs without a completed request too.
+            used = [each for each in values if not tool.rows or each["tbt"] > 0]
             if not used:
                 raise IngestError(f"{name}: no benchmark has a completed request. Run it again.")
-            fields = [{k: v for k, v in _row(each).items() if k != "by_law"} for each in used]
-            texts = {key: [str(row[key]) for row in fields] for key in TEXTS}
-            columns = {key: [row[key] for row in fields] for key in fields[0] if key not in TEXTS}
-            facts = {key: [run_values[key] for run_values in used] for key in FACTS}
-            return tool.name, benchmark_rows(texts, columns), _notes(values) + unread, facts
+            rows_of_runs = [_row(each) for each in used]
+            notes = [
+                f"Benchmark {number} is excluded: it completed no request."
+                for number, each in enumerate(values, 1)
+                if each not in used
+            ]
+            notes += _notes(used, rows_of_runs) + unread
+            columns = {
+                k: [row[k] for row in rows_of_runs] for k in rows_of_runs[0] if k != "by_law"
+            }
+            facts = {key: [each[key] for each in used] for key in FACTS}
+            return (
+                tool.name,
+                benchmark_rows({k: columns.pop(k) for k in TEXTS}, columns),
+                notes,
+                facts,
+            )
     return None
 
 
@@ -271,26 +280,15 @@ def _row(values: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _rows_per_run(
-    values: Sequence[Mapping[str, Any]], name: str
-) -> tuple[BenchmarkRows, list[str], Facts]:
-    """Return a log of requests as one row per run. Requests with a missing time are left out."""
-    needed = ("isl", "osl", "arrival", "e2e", "ttft", "tbt")
-    done = [
-        request
-        for request in values
-        if not any(math.isnan(request.get(k, math.nan)) for k in needed)
-    ]
-    if not done:
-        raise IngestError(f"{name}: no request has times to its first and last token.")
+def _rows_per_run(values: Sequence[Mapping[str, Any]]) -> tuple[BenchmarkRows, list[str], Facts]:
+    """Return a log of requests as one row per run."""
     columns = {
-        (key if key in ("isl", "osl") else f"{key}_s"): np.array([request[key] for request in done])
-        for key in needed
+        (key if key in ("isl", "osl") else f"{key}_s"): np.array(
+            [request.get(key, math.nan) for request in values]
+        )
+        for key in ("isl", "osl", "arrival", "e2e", "ttft", "tbt")
     }
-    texts = {key: [str(request.get(key, "")) for request in done] for key in TEXTS}
-    rows, notes = runs(texts, columns)
-    if missing := len(values) - len(done):
-        notes.append(f"{missing:,} of {len(values):,} requests did not finish and are excluded.")
+    rows, notes = runs({key: [str(each.get(key, "")) for each in values] for key in TEXTS}, columns)
     return rows, notes, facts_of_log(rows)
 
 
@@ -316,30 +314,22 @@ def unread_note(names: Iterable[str]) -> list[str]:
     return [f"Not read: {', '.join(unread[:LISTED])}{more}."] if unread else []
 
 
-def _notes(values: Sequence[Mapping[str, Any]]) -> list[str]:
+def _notes(runs_used: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return sentences on failed requests, replicas and missing times between tokens."""
     notes = []
-    for number, run_values in enumerate(values, 1):
-        if run_values["left_out"]:
-            notes.append(f"Benchmark {number} is excluded: it completed no request.")
-        failed = run_values.get("failed", 0.0)
-        done = run_values.get("completed", run_values.get("total", math.nan) - failed)
-        if run_values.get("pools", 1.0) > 1:
-            notes.append(
-                f"Result {number}: its stack has several pools of engines. Only the "
-                "first one is shown."
-            )
-        row = _row(run_values)
+    for number, (run, row) in enumerate(zip(runs_used, rows, strict=True), 1):
+        if run.get("pools", 1.0) > 1:
+            notes.append(f"Result {number}: of its several pools of engines, the first is shown.")
         if row["by_law"] < REACHED * row["concurrency"]:
             notes.append(
                 f"Result {number}: {row['concurrency']:g} requests may be in flight, but "
                 f"{row['by_law']:.3g} are by their rate and times."
             )
-        share = failed / (failed + done) if done == done and failed == failed else 0.0
+        share = row["failed"] / (row["failed"] + row["completed"] or math.nan)
         if share > NOTABLE:
             notes.append(f"Result {number}: {share:.0%} of its requests failed.")
-        if run_values["replicas"] not in ("", "1"):
-            notes.append(f"Result {number}: divided by its {run_values['replicas']} replicas.")
-    if all(math.isnan(_row(run_values)["tbt_s"]) for run_values in values):
+        if run["replicas"] not in ("", "1"):
+            notes.append(f"Result {number}: divided by its {run['replicas']} replicas.")
+    if all(math.isnan(row["tbt_s"]) for row in rows):
         notes.append("The file has no time between tokens and none follows from it.")
     return notes

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import re
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import Any
 
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from planner.errors import IngestError
 from planner.files.document_limits import fault_of_extent
+from planner.inputs.ingest.json_text import json_object
 
 MAX_CHARACTERS = 1_000_000
 _PRINTED = "Serving Benchmark Result"  # of vLLM and SGLang
@@ -45,7 +44,7 @@ def text_documents(text: str, name: str) -> list[dict[str, object]]:
         ]
     if text.lstrip().startswith(_DETAIL):
         lines = (line.partition(_DETAIL)[2] for line in text.splitlines() if _DETAIL in line)
-        entries = [entry for line in lines if isinstance(entry := _entry(line), dict)]
+        entries = [entry for line in lines if (entry := json_object(line))]
         facts = {str(entry.get("key")): entry.get("value") for entry in entries}
         return [_server_facts(facts, "result_first_token_mean_latency_ns", name)]
     if text.lstrip().startswith("Metric,"):
@@ -93,13 +92,6 @@ def _metrics(text: str) -> dict[str, object]:
             values["unit"] = unit[1] if unit else ""
             metrics[metric] = values | ({"avg": values["Value"]} if "Value" in values else {})
     return metrics
-
-
-def _entry(line: str) -> Any:
-    try:
-        return json.loads(line)
-    except (ValueError, RecursionError):
-        return None
 
 
 def _server_facts(facts: dict[str, object], key: str, name: str) -> dict[str, object]:

@@ -73,6 +73,7 @@ def _read(path: Path) -> Connector:
     return Connector(path.stem, known_by=known_by, where=where, **data)
 
 
+GENERAL = Connector("", "", "", "", "", (), {})  # of tables that no tool's declaration describes
 # The declaration with the most identifying columns is tried first.
 CONNECTORS: Mapping[str, Connector] = {
     each.name: each

@@ -25,12 +25,12 @@ GENERIC = "time,input_tokens,output_tokens\n"
     [
         ("", "t.csv is empty. Export it again."),
         ("\n  \n\n", "t.csv is empty. Export it again."),
-        (AZURE, "t.csv has column names but no rows. Export it again with its data."),
+        (AZURE, "t.csv has column names but no rows. Export it again."),
         ("TIMESTAMP ContextTokens\n2023 1\n", "t.csv has a single column, 'TIMESTAMP ContextTok"),
         ("2024-01-01 00:00:00,5,6\n2024-01-01 00:00:01,5,6\n", "line 1 holds data instead of"),
         (
             "time,input_tokens,output_tokens,time\n1,2,3,4\n",
-            "line 1 names the column time 2 times. Give each column its own name.",
+            "line 1 names the column time again",
         ),
         ('time,in"put\n2024,3"\n', "line 1: the names of the columns cannot be read as CSV"),
         (b"\x00\x01\x02,\x03\n", "t.csv is binary, not text (a NUL byte in line 1)"),
@@ -74,7 +74,7 @@ def test_json_that_is_not_lines(ingest, content):
 def test_cut_short(tmp_path, store, pack, cut):
     path = tmp_path / "t.csv.packed.csv"
     path.write_bytes(pack((AZURE + ROW * 50).encode())[:-cut])
-    with pytest.raises(IngestError, match=r"is cut short: its (gzip|zstd) data ends before"):
+    with pytest.raises(IngestError, match=r"is cut short"):
         ingest_file(path, store)
 
 
@@ -211,7 +211,7 @@ def test_strict_refuses_at_the_first_rejected_row(ingest, store):
         ({"mapping": {"model": "x"}, "model": "m"}, "model is given both as a column"),
         ({"mapping": {"arrival": ""}}, "The mapping of arrival names no column"),
         ({"missing": "maybe"}, "missing is 'maybe'"),
-        ({"bin_s": 0.0}, "bin_s must be between"),
+        ({"bin_s": 0.0}, "bin_s is 0"),
         ({"max_tokens": 0}, "max_tokens must be between"),
         ({"chunk_bytes": 0}, "chunk_bytes must be at least 1"),
         (
