@@ -245,7 +245,7 @@ def _answer_row(
             kind="modelled",
             source=(
                 "operators at the speed of measured kernels of the GPU's family, with serving "
-                "overhead fitted to {fit.source}"
+                f"overhead fitted to {fit.source}"
             ),
             gpu=deployed.gpu.provenance.source,
             power=power_model(deployed.gpu).provenance.source,

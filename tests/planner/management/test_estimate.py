@@ -67,6 +67,7 @@ def test_one_deployment_is_answered_with_the_keys_of_the_contract() -> None:
     assert not result["expected_error"]["model_checked"]
     assert result["expected_error"]["outside"] == ["isl 1000 is outside the measured 1024 to 15000"]
     assert result["provenance"]["kind"] == "modelled"
+    assert estimate_fit().source in result["provenance"]["source"]
     by = {row["what"]: row for row in result["left_out"]}
     assert by.keys() == set(UNSEEN.values()) and all(row["rows"] > 0 for row in by.values())
     shown = result["expected_error"]
