@@ -14,10 +14,10 @@ import polars as pl
 from simulation.arrays import FloatArray
 from simulation.errors import SimulationError
 from simulation.fleet import Fleet, KvLink, Pool, Region, Routing, Tier
+from simulation.performance.adjusted_profile import AdjustedProfile
 from simulation.performance.curves import Curve, Part, grid
 from simulation.performance.profile import Profile
 from simulation.performance.specs import GpuSpec, Provenance
-from simulation.performance.table import TableProfile
 from simulation.trace import Trace
 
 SHARED = Path(__file__).parents[1] / "../shared"
@@ -48,9 +48,10 @@ def splitwise_curve() -> Curve:
     return grid(decode=parts[0], prefill=parts[1], mixed=MIXED)
 
 
-def splitwise_profile(max_batch: int = 512, max_batch_tokens: int = 2048) -> TableProfile:
+def splitwise_profile(max_batch: int = 512, max_batch_tokens: int = 2048) -> AdjustedProfile:
     """Llama-2-70B in fp16 on eight H100."""
-    return TableProfile(
+    return AdjustedProfile(
+        kind="table",
         model=MODEL,
         gpu=GPU,
         tp=TP,

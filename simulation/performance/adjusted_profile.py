@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from simulation.performance import curves
@@ -15,7 +15,7 @@ from simulation.performance.specs import Phase, Provenance
 
 @dataclass(frozen=True, slots=True)
 class AdjustedProfile:
-    """A profile as plain numbers: a changed copy of another profile, or a stored one."""
+    """A profile as plain numbers: a table, a changed copy of a profile, or a stored one."""
 
     model: str
     gpu: str
@@ -25,13 +25,14 @@ class AdjustedProfile:
     kv_capacity_tokens: int
     provenance: Provenance
     kind: str
-    curve: Curve
+    curve: Curve = field(repr=False)
     checks: tuple[Check, ...] = ()
     spread: float = 0.0
     start_s: float = 0.0
     phases: tuple[Phase, Phase] | None = None  # prefill and decode, if their origins differ
     graph: OperatorGraph | None = None  # of the operators, for power by load
     cap: PowerCap | None = None  # power cap of the GPUs; None: their own limit
+    notes: tuple[str, ...] = ()  # sentences about rows that were dropped
 
 
 def adjusted(profile: Profile, **changes: Any) -> AdjustedProfile:

@@ -8,10 +8,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from simulation.arrays import BoolArray, FloatArray
+from simulation.performance.adjusted_profile import AdjustedProfile
 from simulation.performance.curves import ANY, Curve, Part, grid
 from simulation.performance.graph import OperatorGraph
-from simulation.performance.profile import Check
-from simulation.performance.specs import Provenance
 from simulation.performance.work import Iteration, Operator, iteration
 
 Known = Callable[[Operator, Iteration], BoolArray]  # whether each call was measured
@@ -39,24 +38,12 @@ def keys_knots(longest: int) -> FloatArray:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GraphProfile:
+class GraphProfile(AdjustedProfile):
     """A profile whose iteration time is the sum over a graph's operators; see ``Profile``."""
 
-    model: str
-    gpu: str
-    tp: int  # GPUs of one instance
-    max_batch: int
-    max_batch_tokens: int
-    kv_capacity_tokens: int
-    provenance: Provenance
-    kind: str  # operator or roofline
-    curve: Curve = field(repr=False)
     graph: OperatorGraph = field(repr=False)
     timing: Timing = field(repr=False)
-    spread: float  # standard deviation of ln(predicted / measured) expected of an iteration
-    checks: tuple[Check, ...] = ()
     measured_share: float = 0.0  # of a typical decode iteration's time, see ``operator``
-    start_s: float = 0.0  # see ``Profile``
 
 
 def compile_graph(

@@ -211,19 +211,9 @@ class PowerAtLoad:
     gpu: GpuSpec
     graph: OperatorGraph
 
-    def watts(
-        self,
-        seconds: npt.ArrayLike,
-        decodes: npt.ArrayLike,
-        decode_context: npt.ArrayLike,
-        prefill_tokens: npt.ArrayLike = 0.0,
-        prefill_pairs: npt.ArrayLike = 0.0,
-    ) -> FloatArray:
+    def watts(self, *iterations: npt.ArrayLike) -> FloatArray:
         """Return watts per GPU for iterations, or for means over many, given as in ``load``."""
-        of_iterations = load(
-            self.graph, self.gpu, seconds, decodes, decode_context, prefill_tokens, prefill_pairs
-        )
-        return watts(self.model, self.gpu, of_iterations)
+        return watts(self.model, self.gpu, load(self.graph, self.gpu, *iterations))
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,16 +230,8 @@ class PowerOfSides:
         """Return the power model, which all sides share."""
         return self.sides[0][1].model
 
-    def watts(
-        self,
-        seconds: npt.ArrayLike,
-        decodes: npt.ArrayLike,
-        decode_context: npt.ArrayLike,
-        prefill_tokens: npt.ArrayLike = 0.0,
-        prefill_pairs: npt.ArrayLike = 0.0,
-    ) -> FloatArray:
+    def watts(self, *iterations: npt.ArrayLike) -> FloatArray:
         """Return mean watts per GPU; arguments as in ``PowerAtLoad.watts``."""
-        iterations = (seconds, decodes, decode_context, prefill_tokens, prefill_pairs)
         by_side = [share * side.watts(*iterations) for share, side in self.sides]
         return np.asarray(np.add.reduce(by_side), np.float64)
 

@@ -29,6 +29,7 @@ import numpy.typing as npt
 
 from simulation.arrays import FloatArray
 from simulation.errors import SimulationError
+from simulation.performance.adjusted_profile import AdjustedProfile
 from simulation.performance.curves import ANY, Curve, Part, grid
 from simulation.performance.monotone import finer, interpolate, isotonic, rising
 from simulation.performance.profile import Check
@@ -39,28 +40,6 @@ STEPS = 3  # knots added between two measured ones, so that a bilinear table fol
 NEAR = 2.0  # ratio of keys per token, or of context, up to which a row counts as near
 SAME_CONTEXT = 1.05  # contexts within this ratio are one knot
 MAX_SIZE = 400  # different configurations in a table
-
-
-@dataclass(frozen=True, slots=True)
-class TableProfile:
-    """Measured iteration latency of one model on one GPU arrangement, interpolated."""
-
-    model: str
-    gpu: str
-    tp: int
-    max_batch: int
-    max_batch_tokens: int
-    kv_capacity_tokens: int
-    provenance: Provenance
-    curve: Curve
-    checks: tuple[Check, ...] = ()
-    notes: tuple[str, ...] = ()  # sentences about dropped rows
-    spread: float = 0.0  # nothing in it is modelled
-    start_s: float = 0.0  # prefill was measured as a whole
-
-    @property
-    def kind(self) -> str:
-        return "table"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -100,7 +79,7 @@ def table_profile(
     max_batch_tokens: int | None = None,
     mixed: float = 0.0,
     checks: tuple[Check, ...] = (),
-) -> TableProfile:
+) -> AdjustedProfile:
     """Build a table profile from the rows of one arrangement.
 
     Default limits are the largest measured batch and the longest single prompt. Raises
@@ -118,7 +97,8 @@ def table_profile(
     )
     single = rows.take(rows.whole & (rows.batch == 1))
     longest = np.nanmax(single.isl, initial=0.0)
-    return TableProfile(
+    return AdjustedProfile(
+        kind="table",
         model=model,
         gpu=gpu,
         tp=tp,

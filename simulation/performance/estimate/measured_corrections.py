@@ -361,14 +361,10 @@ def contradictions(
     same = common.same[LEVELS.index("arrangement")] & (common.apart < SAME_LOAD).all(axis=2)
     difference = np.abs(off[:, None] - off[None])
     torn = same & (difference > CONTRADICTION * np.hypot(noise[:, None], noise[None]))
-    pairs = []
-    for name in np.unique(rows.labels["deployment"][torn.any(axis=1)]):
-        rows_of_deployment = rows.labels["deployment"] == name
-        widest = np.where(
-            torn & rows_of_deployment[:, None] & rows_of_deployment[None], difference, 0.0
-        )
-        first, second = np.unravel_index(int(widest.argmax()), widest.shape)
-        pairs.append((int(first), int(second)))
+    names, pairs = rows.labels["deployment"], []
+    for name in np.unique(names[torn.any(axis=1)]):
+        widest = np.where(torn & (names == name), difference, 0.0)
+        pairs.append(divmod(int(widest.argmax()), rows.size))
     return pairs
 
 

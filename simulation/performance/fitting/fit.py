@@ -42,7 +42,7 @@ from simulation.performance.linear import LinearProfile
 from simulation.performance.profile import Check, Profile
 from simulation.performance.rows import BenchmarkRows
 from simulation.performance.specs import PHASES, Phase, Provenance
-from simulation.performance.table import TableProfile, table_profile
+from simulation.performance.table import table_profile
 
 KINDS = ("linear", "table", "operator", "roofline")
 
@@ -134,7 +134,7 @@ def fit(
 
     def by_table(part: BenchmarkRows) -> tuple[Profile, tuple[Parameter, ...], tuple[str, ...]]:
         """Return the table profile of the rows."""
-        profile: TableProfile = table_profile(
+        profile = table_profile(
             part,
             kv_capacity_tokens=kv_capacity_tokens,
             provenance=provenance,

@@ -11,7 +11,7 @@ modelled profile, or from an upper bound if there is no such profile.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import scipy
@@ -23,7 +23,7 @@ from simulation.performance.rows import BenchmarkRows
 
 CONFIDENCE = 0.95
 FALLS = 0.02  # share of the peak tokens/s; a smaller fall is noise
-SMALLEST_PROMPT = 64.0  # tokens, smallest size at which a modelled prefill is sampled
+SIZES = np.geomspace(64.0, 1.0, 24)  # the token budget over these gives the sampled prefill sizes
 CONTEXT = 4096.0  # tokens of prompt and of output in the fits of TBT; C1 has no context term
 
 
@@ -226,13 +226,11 @@ def _without_prefill(
             "a prompt takes as long as a decoding sequence (assumed, an upper bound)."
         )
     else:
-        sizes = np.geomspace(SMALLEST_PROMPT, max(max_batch_tokens, 2 * SMALLEST_PROMPT), 12)
-        seconds = iteration_s(base, 0.0, 0.0, sizes, sizes * sizes / 2)
-        design = np.column_stack([np.ones(sizes.size), sizes])
-        line = least_squares(design / seconds[:, None], np.ones(sizes.size), sizes[:, None])
         gamma, delta = (
-            replace(parameter, low=np.nan, high=np.nan)
-            for parameter in _parameters(line, ("gamma", "delta"))
+            Parameter(name, value, np.nan, np.nan, UNITS[name])
+            for name, value in zip(
+                ("gamma", "delta"), prefill_line(base, max_batch_tokens), strict=True
+            )
         )
         note = (
             f"No prefill was measured: gamma and delta are those of the {base.kind} profile "
@@ -247,6 +245,20 @@ def _without_prefill(
         tied=True,
         saturation=saturation,
     )
+
+
+def prefill_line(base: Profile, budget: float) -> tuple[float, float]:
+    """Return gamma and delta in seconds for prefill iterations of ``base`` up to ``budget`` tokens.
+
+    They minimize the squared relative errors.
+    """
+    tokens = budget / SIZES
+    none = np.zeros(tokens.shape)
+    seconds = iteration_s(base, none, none, tokens, tokens * tokens / 2)
+    gamma, delta = scipy.optimize.nnls(
+        np.column_stack([1 / seconds, tokens / seconds]), np.ones(tokens.size)
+    )[0]
+    return float(gamma), float(delta)
 
 
 def served_rows(rows: BenchmarkRows) -> BenchmarkRows:

@@ -28,15 +28,15 @@ from simulation.performance.fitting.fit_linear import (
     configurations,
     least_squares,
     longest_context,
+    prefill_line,
     served_rows,
 )
-from simulation.performance.profile import Profile, iteration_s
+from simulation.performance.profile import Profile
 from simulation.performance.rows import BenchmarkRows
 
 APART = 1.25  # ratio of the largest to the smallest isl / osl; below it rows are one sweep
 LIGHT = 2.0  # requests in flight; above them too much of TTFT is waiting
 NEAR = 1.05  # times the lowest load; such rows are repeats of it
-SIZES = np.geomspace(64.0, 1.0, 24)  # the token budget over these gives the sampled prefill sizes
 
 
 def is_sweep(rows: BenchmarkRows) -> bool:
@@ -93,20 +93,6 @@ def start_beside(prompt: Prompt | None, waiting: Waiting | None, base: Profile) 
     if prompt is None:
         return base.start_s
     return waiting.start_s if waiting is not None and prompt.load > 1 else 0.0
-
-
-def prefill_line(base: Profile, budget: float) -> tuple[float, float]:
-    """Return gamma and delta in seconds for prefill iterations of ``base`` up to ``budget`` tokens.
-
-    They minimize the squared relative errors.
-    """
-    tokens = budget / SIZES
-    none = np.zeros(tokens.shape)
-    seconds = iteration_s(base, none, none, tokens, tokens * tokens / 2)
-    gamma, delta = scipy.optimize.nnls(
-        np.column_stack([1 / seconds, tokens / seconds]), np.ones(tokens.size)
-    )[0]
-    return float(gamma), float(delta)
 
 
 def sweep_fit(
