@@ -46,10 +46,8 @@ def read_arrivals(reading: Reading) -> Content:
     )  # fmt: skip
     prompts = requests.group_by(*LABELS, "tokens").agg(counts).collect(engine="streaming")
     shutil.rmtree(parts)
-    identities = [
-        {"name": " / ".join(filter(None, labels.values())) or base_name(reading.name), **labels}
-        for labels in keys.select(LABELS).iter_rows(named=True)
-    ]
+    named, name = keys.select(LABELS).iter_rows(named=True), base_name(reading.name)
+    identities = [{"name": " / ".join(filter(None, of.values())) or name, **of} for of in named]
     rates: list[dict[str, int]] = [{} for _ in identities]
     grids, _ = lay_out(
         cells, identities, BIN_NS, reading.name, reading.table.unit, zero=True, rates=rates

@@ -16,14 +16,7 @@ from planner.inputs.ingest.checks import cell_unit, numbers
 from planner.inputs.ingest.clock import UNITS_NS, time_numbers
 from planner.inputs.ingest.connectors import Connector
 from planner.inputs.ingest.grid import AMOUNTS
-from planner.inputs.ingest.names import (
-    DECLARED,
-    NAMED,
-    RATE_NAMES,
-    SYNONYMS,
-    WIDE,
-    compact_name,
-)
+from planner.inputs.ingest.names import DECLARED, NAMED, RATE_NAMES, SYNONYMS, WIDE, compact_name
 from planner.inputs.ingest.options import (
     AUTO,
     COUNTS,

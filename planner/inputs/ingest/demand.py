@@ -122,11 +122,9 @@ class _Reader:
             self.rows -= int(others.sum())
             batch = batch.only(~others)
         frame = batch.frame
-        times = {
-            columns: read_times(self._reading, batch, when, self._order)
-            for columns, when in self._clocks.items()
-        }
+        times = {}
         for columns, when in self._clocks.items():
+            times[columns] = read_times(self._reading, batch, when, self._order)
             self._reading.watch_order(times[columns].ns, when)
         cells = {
             expression: amounts(expression.series(frame), str(expression), points=self._points)
@@ -189,7 +187,7 @@ class _Reader:
             names.add(pl.Series([grid.identity[label] for grid in grids], dtype=pl.String))
         when = next(iter(self._clocks.values()))
         requests, answers = total(grids, "requests"), total(grids, "output_tokens")
-        unanswered = requests or 0 if answers == 0 else 0
+        unanswered = int(requests or 0) if answers == 0 else 0
         return Content(
             kind="demand",
             rows=self.rows,
@@ -205,10 +203,9 @@ class _Reader:
             series=series,
             bin_s=as_whole_number(width_ns / 1e9),
             extras={
-                "total_tokens": total(grids, "total_tokens"),
-                "cached_tokens": total(grids, "cached_tokens"),
+                **{field: total(grids, field) for field in AMOUNTS[3:]},
                 "sample": self._reading.options.one_in or 1.0,
-                "unanswered": int(unanswered),
+                "unanswered": unanswered,
             },
         )
 
@@ -247,11 +244,9 @@ class _Reader:
         start, end = (
             clock.read(probe, replace(when, columns=(column,))) for column in (*source.time, ends)
         )
-        lasts = (end.ns - start.ns)[start.good & end.good] / 1e9
+        facts = {"values": (end.ns - start.ns)[start.good & end.good] / 1e9, "step_s": step_s}
         stated = self._reading.options.amounts != AUTO
-        self._reading.check(
-            "bin_ends", column=ends, values=lasts, step_s=step_s, unit_stated=stated
-        )
+        self._reading.check("bin_ends", column=ends, unit_stated=stated, **facts)
 
     def _without_sums(self, table: pl.DataFrame) -> pl.DataFrame:
         """Return the rows without those that are the sum of all others, such as of model Total."""
@@ -367,13 +362,11 @@ class _Reader:
     def _identity(
         self, labels: Mapping[str, str | None], source: Amounts
     ) -> Mapping[str, str | None]:
-        parts = [labels["series"], *(labels[label] for label in LABELS), source.name]
-        name = " / ".join(part for part in parts if part)
-        return {
-            "name": name or base_name(self._reading.name),
-            **{label: self._reading.options.constant(label) or labels[label] for label in LABELS},
-            **({"model": source.model} if source.model and not self._reading.options.model else {}),
-        }
+        options, parts = self._reading.options, [*(labels[key] for key in _KEYS), source.name]
+        name = " / ".join(part for part in parts if part) or base_name(self._reading.name)
+        found = {label: options.constant(label) or labels[label] for label in LABELS}
+        model = options.model or source.model or found["model"]
+        return {"name": name, **found, "model": model}
 
     def _notes(self) -> tuple[str, ...]:
         notes = list(self._layout.notes)

@@ -34,8 +34,7 @@ def check_names(columns: Sequence[str], name: str) -> None:
     """Raise IngestError for too many or too long column names, which later checks compare."""
     if len(columns) > MAX_COLUMNS:
         raise IngestError(
-            f"{name} has {len(columns):,} columns and {MAX_COLUMNS:,} are allowed. Keep those of "
-            "time, tokens, requests and labels."
+            f"{name} has {len(columns):,} columns and {MAX_COLUMNS:,} are allowed. Drop others."
         )
     longest = max(columns, key=len, default="")
     if len(longest) > MAX_NAME:

@@ -33,10 +33,8 @@ def preview(path: Path | str, name: str) -> Preview:
     options = IngestOptions(name=name)
     with tempfile.TemporaryDirectory() as scratch, refusals_of_libraries(name):
         table = open_table(Source(path, options), options, Path(scratch))
-        rows = tuple(
-            tuple("" if value is None else str(value)[:SHOWN] for value in row)
-            for row in python_safe(table.probe.head(ROWS)).iter_rows()
-        )
+        first = python_safe(table.probe.head(ROWS)).iter_rows()
+        rows = tuple(tuple("" if v is None else str(v)[:SHOWN] for v in row) for row in first)
     return Preview(table.columns, rows, _guess_mapping(table.columns))
 
 

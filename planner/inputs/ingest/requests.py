@@ -107,9 +107,8 @@ def _check_tokens(reading: Reading, layout: RequestLayout) -> None:
     if layout.total and "input_tokens" not in options.mapping:
         beyond = layout.total.values(probe) - counted["input_tokens"]
         column = str(layout.tokens["input_tokens"])
-        reading.check(
-            "token_totals", column=column, values=answers, after=beyond, unit_stated=stated
-        )
+        facts = {"values": answers, "after": beyond, "unit_stated": stated}
+        reading.check("token_totals", column=column, **facts)
 
 
 def _check_repeats(reading: Reading, layout: RequestLayout, when: clock.Clock) -> None:

@@ -137,10 +137,8 @@ def open_table(source: Source, options: IngestOptions, scratch: Path) -> Table:
 def _head_of(pieces: Iterator[bytes]) -> bytes:
     """Return the first bytes of a stream, enough to recognise the file type."""
     head = b""
-    for piece in pieces:
+    while len(head) < PROBE_BYTES and (piece := next(pieces, None)) is not None:
         head += piece
-        if len(head) >= PROBE_BYTES:
-            break
     return head
 
 

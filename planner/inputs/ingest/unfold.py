@@ -69,9 +69,8 @@ def _pairs(value: Any) -> Row | None:
     if not isinstance(value, list) or not value or not all(isinstance(x, dict) for x in value):
         return None
     key = "key" if "key" in value[0] else "name"
-    if not all(pair.keys() >= {key, "value"} for pair in value):
-        return None
-    return {str(_unwrap(pair[key])): _unwrap(pair["value"]) for pair in value}
+    known = all(pair.keys() >= {key, "value"} for pair in value)
+    return {str(_unwrap(pair[key])): _unwrap(pair["value"]) for pair in value} if known else None
 
 
 def _unwrap(value: Any) -> Any:

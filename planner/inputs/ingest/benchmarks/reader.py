@@ -168,13 +168,8 @@ def _table_of(documents: list[dict[str, object]], name: str) -> Batch:
     nested = any(isinstance(cell, dict | list) for each in documents for cell in each.values())
     timed = any(re.search("ttft|tpot|itl|tbt", str(column).lower()) for column in columns)
     if not of_tool and not nested and timed:
-        cells = {
-            column: [
-                None if (cell := each.get(column)) is None else str(cell) for each in documents
-            ]
-            for column in columns
-        }
-        frame = pl.DataFrame(cells, schema=dict.fromkeys(columns, pl.String))
+        rows = [{key: str(c) for key, c in each.items() if c is not None} for each in documents]
+        frame = pl.DataFrame(rows, schema=dict.fromkeys(columns, pl.String))
         return Batch(frame, np.arange(1, frame.height + 1), str)
     for number, document in enumerate(documents, 1):
         if document.get("completed") is None:
