@@ -277,6 +277,21 @@ def test_hosts_spend_time_on_each_sequence_that_a_rank_decodes() -> None:
         assert added == pytest.approx(CALIBRATION.sequence_s * batch, rel=1e-6)
 
 
+def test_a_separate_prefill_queues_before_it_is_full_and_never_beyond_its_rate() -> None:
+    """The queue grows with the users, and no worker computes more than its prompts per second."""
+    apart = replace(LLAMA, prefill=LLAMA.decode, prefill_workers=1.0, rounds=np.inf)
+    answers = [one(replace(apart, concurrency=n, osl=64.0)) for n in (1.0, 8.0, 32.0, 128.0)]
+    assert (np.diff([answer.ttft_s for answer in answers]) > 0).all()
+    busy = [answer.tokens_per_s / 64.0 * answer.prompt_s for answer in answers]
+    assert (np.diff(busy) > 0).all() and busy[-1] > 0.9
+
+
+def test_factors_of_a_release_belong_to_one_gpu_family() -> None:
+    known = Calibration(releases={"sglang cdna4 0.5.8": 0.7, "sglang cdna4 0.5.9": 0.6})
+    names = ("sglang cdna4 0.5.8", "sglang cdna4 0.6.0", "sglang cdna4 0.1.0", "sglang cdna3 0.5.8")
+    assert [known.of_release(name) for name in (*names, "")] == [0.7, 0.6, 0.7, 1.0, 1.0]
+
+
 def test_caps_chunks_and_hits_change_an_estimate() -> None:
     busy = replace(LLAMA, concurrency=64.0)
     capped = one(replace(busy, max_num_seqs=8.0))
