@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 
 from planner.errors import IngestError
-from planner.inputs.ingest import clock
+from planner.inputs.ingest import clock, outcomes
 from planner.inputs.ingest.checks import Names, amounts, labels, points_group
 from planner.inputs.ingest.columns import (
     Amounts,
@@ -36,10 +36,10 @@ from planner.inputs.ingest.grid import (
     lay_out,
     number_keys,
 )
-from planner.inputs.ingest.names import NAMED, compact_name
+from planner.inputs.ingest.names import NAMED, SYNONYMS, compact_name
 from planner.inputs.ingest.options import AUTO, COUNTER, LABELS, RATES
 from planner.inputs.ingest.report import RELATIVE, SeriesReport, as_whole_number, moment_text
-from planner.inputs.ingest.requests import clock_notes
+from planner.inputs.ingest.requests import CACHED, clock_notes
 from planner.inputs.ingest.rows import Batch, RefusedRows
 from planner.inputs.ingest.source import base_name
 from planner.inputs.ingest.store import write_demand
@@ -117,6 +117,13 @@ class _Reader:
             sums = labels(batch.frame[part]).str.contains(f"(?i){NAMED['total'].pattern}")
             reason = f"the sum of other rows ({part})"
             batch = self._reading.without(batch, sums.fill_null(False).to_numpy(), reason)
+            kinds, named = batch.frame[part], compact_name(part)
+            if self._reading.options.filter is None and named in SYNONYMS["cache_hit"]:
+                hits = outcomes.cache_hits(kinds)
+                batch = self._reading.without(batch, hits, f"{CACHED} ({part})")
+            elif self._reading.options.filter is None and named in SYNONYMS["status"]:
+                failed = outcomes.failed(kinds, part)
+                batch = self._reading.without(batch, failed, f"failed requests ({part})")
         if self._metrics:
             others = self._metrics.others_in(batch.frame)
             self.rows -= int(others.sum())

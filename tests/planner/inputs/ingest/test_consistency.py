@@ -852,3 +852,17 @@ def test_results_of_a_batch_are_no_request(ingest):
         for i in range(30)
     ]  # fmt: skip
     asked(ingest, "".join(json.dumps(row) + "\n" for row in rows), "t.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("column", "load", "no_load"), [("cache", "MISS", "HIT"), ("status", "success", "failed")]
+)
+def test_bins_of_no_load_are_left_out(ingest, column, load, no_load):
+    rows = [
+        f"2025-06-02 {h:02d}:00,{kind},{count}\n"
+        for h in range(12)
+        for kind, count in ((load, 90 + h % 3), (no_load, 40))
+    ]
+    text = f"time,{column},requests\n" + "".join(rows)
+    assert ingest(text).requests == sum(90 + h % 3 for h in range(12))
+    assert ingest(text, where="all").requests == sum(130 + h % 3 for h in range(12))
