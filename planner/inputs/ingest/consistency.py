@@ -33,6 +33,8 @@ SOON = 0.02  # share of a latency within which a start follows an end
 BY_CHANCE = 0.3  # more starts than this share follow an end anyway at a high rate
 FEW_REPEATS = 5  # fewer repeated rows may be chance
 FEW_FRACTIONS = 3  # fewer numbers with fractions may be mistakes
+FEW_GAPS, LEAST_ABSENT = 5, 0.05  # fewer absent bins are outages
+FEW_ZEROS = 0.25  # zeros per absent bin; with more, zeros have rows
 FEW_BINS = 12  # fewer bins do not show a counter
 LEAST_SPREAD = 0.2  # of requests between bins (logarithms), from which means differ from sums
 MOST_HOURS = 10  # of 12 hours of the day, from which the other twelve are missing
@@ -318,6 +320,20 @@ def _latency_gaps(evidence: Evidence) -> Finding | None:
     return Finding("states", {"share": follows.mean()})
 
 
+def _absent_bins(evidence: Evidence) -> Finding | None:
+    """Find many absent bins in counts with hardly a zero, as counts grouped by time have.
+
+    A few outages are no doubt: their bins are unknown.
+    """
+    unknown = np.isnan(evidence.values)
+    begins = np.count_nonzero(np.diff(unknown.astype(np.int8)) == 1)
+    share = float(unknown.mean()) if unknown.size else 0.0
+    zeros = np.count_nonzero(evidence.values == 0)
+    if begins < FEW_GAPS or share < LEAST_ABSENT or zeros > FEW_ZEROS * unknown.sum():
+        return None
+    return Finding(values={"share": share})
+
+
 def _counter(evidence: Evidence) -> Finding | None:
     """Find amounts that hardly ever fall; a name such as requests_total makes them a counter."""
     if not only_grows(evidence.before, evidence.after):
@@ -379,6 +395,7 @@ RULES: Mapping[str, Rule] = {
     "planned_rows": lambda evidence: Finding(values={"value": evidence.value}),
     "sum_rows": lambda evidence: Finding(values={"value": evidence.value}),
     "latency_gaps": _latency_gaps,
+    "absent_bins": _absent_bins,
     "counter": _counter,
     "growing_tokens": lambda evidence: only_grows(evidence.before, evidence.after),
     "falling_amounts": lambda each: only_grows(each.after, each.before, restarts=False),

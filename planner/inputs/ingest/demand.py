@@ -227,18 +227,24 @@ class _Reader:
         self._check_ends(width / 1e9)
         sources = [self._layout.sources[number] for number in keys["source"]]
         labels = keys.select(_KEYS).iter_rows(named=True)
+        missing = options.missing
+        if missing == AUTO:
+            missing = self._reading.format.connector.missing or AUTO
         grids, faults = lay_out(
             table,
             list(map(self._identity, labels, sources)),
             width,
             name,
             self._reading.table.unit,
-            zero="zero" in (options.missing, self._reading.format.connector.missing),
+            zero=missing == "zero",
             rates=[source.rates for source in sources],
         )
         for fault in faults:
             self._reading.tally.add(fault)
         self._reading.tally.close_batch()
+        amounts = [np.concatenate([grid.amounts[field] for grid in grids]) for field in AMOUNTS]
+        counts = next((values for values in amounts if np.isfinite(values).any()), amounts[0])
+        self._reading.check("absent_bins", values=counts, unit_stated=missing != AUTO)
         return grids, width
 
     def _check_ends(self, step_s: float) -> None:

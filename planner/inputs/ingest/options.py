@@ -56,7 +56,7 @@ class IngestOptions:
     model: str | None = None
     region: str | None = None
     tier: str | None = None
-    missing: str = "gap"
+    missing: str = AUTO
     amounts: str = AUTO
     timezone: str | None = None
     dates: str = AUTO

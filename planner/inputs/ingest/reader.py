@@ -83,10 +83,14 @@ def with_choice(options: IngestOptions, choice: Choice) -> IngestOptions:
 
 
 def _figures(report: IngestReport) -> str:
-    span_s, requests = max(report.end_s - report.start_s, 1e-9), report.requests or 0
+    amount, unit = report.requests or 0, "requests"
+    if not amount and report.total_tokens:
+        amount, unit = report.total_tokens, "tokens"
+    bins = sum(series.bins for series in report.series)
+    known = 1 - sum(series.gaps for series in report.series) / bins if bins else 1.0
+    rate = amount / max(known * (report.end_s - report.start_s), 1e-9)
     tokens = f", {report.input_tokens:,.0f} input tokens" if report.input_tokens else ""
-    rate = f"{requests / span_s:,.3g} per second"
-    return f"{requests:,.0f} requests, {rate}{tokens}, {report.start} to {report.end}"
+    return f"{amount:,.0f} {unit}, {rate:,.3g} per second{tokens}, {report.start} to {report.end}"
 
 
 def _read(

@@ -7,7 +7,7 @@ from planner.policies.base import Group, LoadFactor, Policy, Style, Traits, Tune
 from planner.policies.context import BuiltPolicy, FollowedPlan, Plan, PolicyContext
 from simulation.policies.schedule_follower import ScheduleFollower
 
-LOAD = TunedParameter("load_factor", factors(0.5, 2.0))  # a larger plan is dearer and safer
+LOAD = TunedParameter("load_factor", factors(0.5, 4.0, 22))  # a larger plan is dearer and safer
 
 
 class Planned(Policy):

@@ -28,7 +28,7 @@ from simulation.policies.parts.schedule import FixedSchedule, Schedule
 from simulation.policies.parts.service_controller import DECODE
 
 # A low floor relies on the guard, which reacts one cold start late.
-FLOOR = TunedParameter("load_factor", factors(0.6, 2.0, 13))
+FLOOR = TunedParameter("load_factor", factors(0.6, 4.0, 20))
 
 
 class Guarded(Policy):

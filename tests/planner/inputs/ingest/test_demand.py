@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.errors import IngestError
+from planner.errors import Ambiguous, IngestError
 from planner.inputs.ingest import IngestOptions, ingest_file, read_demand, read_requests
 
 NAN = float("nan")
@@ -250,3 +250,31 @@ def test_missing_readings_of_a_counter_lose_no_request(missed, empty_cells):
     assert not np.isnan(series.requests[1:]).any()
     for i in {*range(1, 40)} - missed - {i + 1 for i in missed}:
         assert series.requests[i] == upto[i] - upto[i - 1]
+
+
+def _minutes(counts: dict[int, int]) -> str:
+    return "time,requests\n" + "".join(f"{60 * i},{count}\n" for i, count in counts.items())
+
+
+def test_scattered_absent_bins_are_asked_about(ingest):
+    grouped = _minutes({i: 3 for i in range(300) if i % 10 != 4})
+    with pytest.raises(Ambiguous) as asked:
+        ingest(grouped)
+    assert {(choice.option, choice.value) for choice in asked.value.choices} == {
+        ("missing", "zero"), ("missing", "gap"),
+    }  # fmt: skip
+    (zero,), (gap,) = (ingest(grouped, missing=meant).series for meant in ("zero", "gap"))
+    assert (zero.gaps, gap.gaps) == (0, 30)
+
+
+@pytest.mark.parametrize(
+    "counts",
+    [
+        {i: 3 for i in range(300) if not 100 <= i < 140},  # an outage
+        {i: 3 * (i % 10 != 5) for i in range(300) if i % 10 != 4},  # zeros have rows
+        {i: 3 for i in range(300) if i % 100 != 4},  # few bins
+    ],
+)
+def test_absent_bins_that_are_hardly_zero_stay_unknown(ingest, counts):
+    (series,) = ingest(_minutes(counts)).series
+    assert series.gaps == 300 - len(counts)

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from planner.errors import IngestError
+from planner.errors import Ambiguous, IngestError
 from planner.inputs.ingest import IngestOptions, ingest_file, preview, read_demand, read_requests
 from planner.inputs.ingest.connectors import CONNECTORS
 from planner.inputs.ingest.publish import PAGE, page_text
@@ -236,7 +236,9 @@ def test_real_rates_become_requests_and_zeros_stay_zero(shared, store):
 
 def test_real_minutes_without_a_row_are_gaps_unless_zero_is_meant(shared, store):
     path = shared("burstgpt_week1_minute_tokens.csv")
-    (gaps,) = ingest_file(path, store).series
+    with pytest.raises(Ambiguous):
+        ingest_file(path, store)
+    (gaps,) = ingest_file(path, store, IngestOptions(missing="gap")).series
     (series,) = read_demand(store)
     assert (gaps.bins, gaps.gaps, gaps.requests) == (10_080, 10_080 - 6_366, None)
     rows = list(csv.DictReader(path.open()))

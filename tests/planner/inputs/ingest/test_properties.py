@@ -37,7 +37,8 @@ def read(data: bytes, chunk: int, name: str = "t.csv") -> tuple[IngestReport, li
         path = Path(folder) / name
         path.write_bytes(data)
         store = Path(folder) / "store"
-        report = ingest_file(path, store, IngestOptions(chunk_bytes=chunk))
+        options = IngestOptions(chunk_bytes=chunk, missing="gap")
+        report = ingest_file(path, store, options)
         if report.kind == "demand":
             arrays = [series.requests for series in read_demand(store)]
         else:
