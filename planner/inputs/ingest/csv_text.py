@@ -229,12 +229,14 @@ def _good(lines: Records, bad: BoolArray, reason: str, faults: list[RefusedRows]
 
 
 def _parse(lines: Records, header: Header, columns: Sequence[str], name: str) -> pl.DataFrame:
-    schema = dict.fromkeys(header.columns, pl.String)
     if not lines.start.size:
-        return pl.DataFrame(schema=schema).select(columns)
-    text, mark = lines.joined(), header.delimiter
-    scan = pl.scan_csv(text, has_header=False, separator=mark, schema=schema)
-    frame = scan.select(columns).collect()
+        return pl.DataFrame(schema=dict.fromkeys(columns, pl.String))
+    # polars would take names such as * and ^a$ for patterns.
+    places = {column: str(place) for place, column in enumerate(header.columns)}
+    schema = dict.fromkeys(places.values(), pl.String)
+    scan = pl.scan_csv(lines.joined(), has_header=False, separator=header.delimiter, schema=schema)
+    frame = scan.select(places[column] for column in columns).collect()
+    frame.columns = list(columns)
     # Unusual quoting can make polars see other rows. Line numbers would then be wrong.
     if frame.height != lines.start.size:
         raise IngestError(

@@ -492,3 +492,8 @@ def test_times_that_no_engine_has_are_refused(read, tpot):
 def test_requests_that_did_not_complete_failed(read):
     rows = read({**VLLM_NEW, "num_prompts": 3 * VLLM_NEW["completed"], "failed": None}).rows
     assert rows.failed[0] == 2 * VLLM_NEW["completed"]
+
+
+def test_names_of_columns_are_no_patterns(read):
+    rows = read(HEADER.strip() + ",*,^.*$\n" + ROW.strip() + ",7,8\n", "a.csv").rows
+    assert (rows.rows, rows.isl[0], rows.tbt_s[0]) == (1, 10, 0.005)
