@@ -4,8 +4,6 @@ axe-core (Deque, MPL-2.0) as ``axe-playwright-python`` carries it. Counted is wh
 or critical, in both themes: the light one by all rules, the dark one by those that look at colours.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from axe_playwright_python.base import AXE_SCRIPT

@@ -13,8 +13,6 @@ Seconds are those of the clock on all cores, so they need a quiet machine. CPU i
 and of all it started. Only compiled code is cached: the first command of all compiles it.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

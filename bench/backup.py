@@ -15,8 +15,6 @@ which `backup` checks itself.
 - ``digests_differ``: tables whose digest in the backup's manifest is not that of what was restored.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -5,8 +5,6 @@ What is in one is chosen by bytes, so that whatever makes bytes (a fuzzer, Hypot
 Where they are at their end the first choice is taken, which is the right one.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence

@@ -16,8 +16,6 @@ half is the window. Nothing is known of the window but its demand per bin.
   parameter chosen afterwards, is below the oracle plan in any case.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import tempfile

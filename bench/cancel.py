@@ -11,8 +11,6 @@ rows, plan, compare), each cancelled up to ``WITHIN_S`` after a worker began it.
 - ``left``: files of cancelled runs that were still there at the end.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

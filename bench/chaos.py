@@ -20,8 +20,6 @@ left a few seconds later.
 - ``again_s``: the longest that the site did not answer.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import logging

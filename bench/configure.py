@@ -15,8 +15,6 @@ model, together and with prefill and decode apart, simulations of the best inclu
 ``--json`` prints these and the best candidates.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

@@ -5,8 +5,6 @@ contradict each other if their figures differ in the three digits that are shown
 up.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import json

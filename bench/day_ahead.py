@@ -9,8 +9,6 @@ the quantiles of their own past errors at the same lead time, from hourly origin
   weeks on, else of a day, parameters estimated again every week.
 """
 
-from __future__ import annotations
-
 import time
 import warnings
 from collections.abc import Callable

@@ -6,8 +6,6 @@ Neither the links of the two runs on two GPUs nor their collectives were measure
 efficiency factors: reported, not counted.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -14,8 +14,6 @@
 ``--json`` prints these and, in ``rows``, everything compared.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

@@ -30,8 +30,6 @@ line, then time in seconds and amount per bin, equally spaced, amount empty for 
   of peaks.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

@@ -14,8 +14,6 @@ a root that is mounted read-only but for /data and /tmp, on PostgreSQL and Redis
 - ``user``: who all of it runs as; ``page``: status of the page to sign in, ``style`` of its CSS.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -10,8 +10,6 @@ are not those written.
 that each name another model, the start of the program included.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

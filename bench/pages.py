@@ -1,7 +1,5 @@
 """A product full of a team's work, and the addresses of its pages. Needs Django set up."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -8,8 +8,6 @@ mixture of experts on the same GPUs stands in, by roofline. Lengths are lognorma
 of variation of 0.3, arrivals Poisson, limits hold for 95% of requests.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 

@@ -11,8 +11,6 @@ units with prefill and decode), ``high_kept_METHOD`` (GPUs of high-priority subg
 ``order_holds`` (share of trees where exact <= Algorithm 4 <= blind in points), and ``runs``.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

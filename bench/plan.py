@@ -20,8 +20,6 @@ for HiGHS, the same with ``cbc_``, ``whole_`` or ``pooled_`` in front for the ot
 ``runs`` with every single one.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

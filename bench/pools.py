@@ -17,8 +17,6 @@ tenth is not judged, since a pool begins empty.
 ``--json`` prints these keys and, in ``rows``, every pool.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

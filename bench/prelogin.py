@@ -18,8 +18,6 @@ tables as a stranger, with an unknown token and with a session that has expired.
   bytes which are read are counted.
 """
 
-from __future__ import annotations
-
 import argparse
 import http.cookiejar
 import json

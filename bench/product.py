@@ -1,7 +1,5 @@
 """The product in a folder of its own, as a bench starts it, kills it and stops it."""
 
-from __future__ import annotations
-
 import os
 import random
 import signal

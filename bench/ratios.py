@@ -1,7 +1,5 @@
 """Ratios of prefill to decode by closed forms beside those that simulation of all finds best."""
 
-from __future__ import annotations
-
 import sys
 from typing import Any
 

@@ -11,8 +11,6 @@ reading is a choice with the right figures. ``refused_with_remedy_share`` is the
 that say what to do.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -3,8 +3,6 @@
 Its rules are in ``../shared/reference/README.md``; the rows there are its answers, one per request.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """PostgreSQL and Redis of a bench's own, durable as a deployment's, to be killed and started."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import socket

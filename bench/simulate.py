@@ -17,8 +17,6 @@
 ``--quick`` leaves the week and the scaling out. Each figure is measured in a process of its own.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import resource

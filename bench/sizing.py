@@ -25,8 +25,6 @@ The keys of ``bench.bursts`` follow: plans on a perfect forecast, on bursty and 
 ``--json`` prints these keys and, in ``rows``, ``ratios`` and ``bursts``, every case.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

@@ -12,8 +12,6 @@ The clone is of what is committed, lies in a temporary folder and is removed. CP
 command and of all it started; seconds are those of the clock, so they need a quiet machine.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

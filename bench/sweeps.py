@@ -7,8 +7,6 @@ as a file of that sweep alone would be, and predicts all other rows of its deplo
 stands the roofline that no row was fitted to.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections import defaultdict

@@ -2,8 +2,6 @@
 plans in force and what came of them, a live source, a schedule with its history, a sweep, an audit
 log and notifications. Needs Django set up."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any, TypeVar

@@ -1,7 +1,5 @@
 """Trees of switches at random, for benches and tests."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from simulation.topology import Shape, Topology, build_topology

@@ -10,8 +10,6 @@ them no requests; each engine then gives demand by minute, model and region, and
 - ``duckdb_seconds``, ``spark_seconds``: wall clock of each, the start of Spark included.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import tempfile

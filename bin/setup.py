@@ -5,8 +5,6 @@ is installed. Every step leaves a digest of what it depends on and is skipped wh
 unchanged.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

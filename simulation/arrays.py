@@ -1,7 +1,5 @@
 """Names of array types, and loops over long columns in pieces."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -6,8 +6,6 @@ random, each stretched to one request per second. This is a block bootstrap: Kü
 and the Bootstrap for General Stationary Observations", Annals of Statistics 17, 1989.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Search by bisection."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 

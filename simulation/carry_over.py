@@ -6,8 +6,6 @@ beginning, with the tokens that they still need. They are served, but not counte
 Work after the window costs only what exceeds the work that the window began with.
 """
 
-from __future__ import annotations
-
 from dataclasses import fields, replace
 
 import numpy as np

@@ -9,8 +9,6 @@ The policy is that of the whole fleet. It sees the sum over all cells. Its targe
 ``cells`` and rounded up, so that it never gets fewer instances than requested.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import fields, replace
 from typing import TypeVar

@@ -5,8 +5,6 @@ Numba would optimize each function together with everything that it calls, once 
 is optimized and compiled to machine code once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Due times of requests."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -3,8 +3,6 @@
 A caller that needs only feasible replays can stop the others early.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -10,8 +10,6 @@ simplification). Lent instances do not count. Work after the window counts as on
 so do starts before it.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

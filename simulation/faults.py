@@ -5,8 +5,6 @@ of the simulation and the position in the pool. They do not depend on the policy
 gives the same bytes, and two policies meet the same faults.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The parts of a fleet: tiers, regions, pools of instances, and routing."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from math import inf
 

@@ -1,7 +1,5 @@
 """Invariants of every simulation; a violation is a bug in the engine."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

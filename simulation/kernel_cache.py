@@ -12,8 +12,6 @@ Comments, docstrings and code that is not reached are not part of it. So the mac
 under a key is the code that would be compiled now.
 """
 
-from __future__ import annotations
-
 import hashlib
 import inspect
 import sys

@@ -5,8 +5,6 @@ for the others. Their observations are merged, and each part gets its share of t
 result equals that of the whole fleet, to the byte.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields, replace

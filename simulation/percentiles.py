@@ -4,8 +4,6 @@ Numpy selects all ranks at once, which is slower. Here each rank is selected sep
 values above the previous one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The protocol of every scaling policy: it gets an observation and returns targets or actions."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, cast, runtime_checkable
 

@@ -4,8 +4,6 @@
 raises ``ProtocolBroken`` with the reason.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from copy import deepcopy
 from dataclasses import fields, replace

@@ -1,7 +1,5 @@
 """The result of a simulation: one row per request, one per interval, and totals."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 

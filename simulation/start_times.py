@@ -1,7 +1,5 @@
 """Start times of instances by the location of their weights, and registration."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Requests drawn from binned demand and from distributions of their lengths, with a seed."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Protocol
 

@@ -5,8 +5,6 @@ are aggregated into minipods (S1) and bigpods (S2). The tree is flat arrays over
 question about thousands of them is one numpy call.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

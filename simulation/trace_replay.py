@@ -5,8 +5,6 @@ fit in memory. A stream needs no memory per request. But its percentiles are exa
 ``ERROR``, and it has no rows by request. All other figures are equal to the bit.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

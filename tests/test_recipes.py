@@ -1,7 +1,5 @@
 """The recipes of CONTRIBUTING are exact: each is carried out on a toy, in one copy of the tree."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -5,8 +5,6 @@ Every object is closed. Kubernetes' rules for metadata are added, since CRDs lea
 The results are in planner/outputs/schemas, with source, commit and licence in each file.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Mapping

@@ -8,8 +8,6 @@ tag: ``postgres:15.14-bookworm@sha256:...``. Run it again to move to the tag's n
 writes nothing unless it fetched every manifest. It needs only the standard library.
 """
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import json

@@ -7,8 +7,6 @@ at 1280 and 390 px. A page whose list is empty is named and left out. It needs P
 Chromium (``bin/test`` installs them), and Pillow.
 """
 
-from __future__ import annotations
-
 import argparse
 import getpass
 import io

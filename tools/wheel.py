@@ -1,7 +1,5 @@
 """Give the wheel the dependencies of requirements.txt, and its extras; hatchling calls it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

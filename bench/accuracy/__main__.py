@@ -9,8 +9,6 @@ shares as fractions.
 What lacks its data is named on stderr, and its figures are absent.
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib
 import json

@@ -18,8 +18,6 @@ closed forms of sizes at the rate that it gives are: there the one has as many i
 time, the other requests that come by chance, which wait for each other.
 """
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import replace
 from pathlib import Path

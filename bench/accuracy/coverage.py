@@ -9,8 +9,6 @@ load beside them, and ``_version`` and ``_source``: the same with those left out
 rows' errors.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

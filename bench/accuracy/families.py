@@ -8,8 +8,6 @@ served rows of all its types: what a family such as CDNA3 can expect. Only the f
 over a latent cache stay, which were measured on one family alone.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -11,8 +11,6 @@ before, and ``five_rows_clearly_worse`` of those that did so in more draws than 
 (a sign test of draws, at 5%).
 """
 
-from __future__ import annotations
-
 import sys
 from dataclasses import dataclass
 from typing import Any

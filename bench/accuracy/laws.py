@@ -8,8 +8,6 @@ twice the GPUs in the best arrangement of both, or with half the bits. ``laws_br
 4-bit experts, attention has 16 bits and not 8.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -12,8 +12,6 @@ AMD. Both leave out a GPU type at a time. Rows of AMD are in no other figure.
 ``peak_*`` and ``rank_correlation``: published peaks of throughput, each with its model left out.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

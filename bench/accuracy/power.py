@@ -11,8 +11,6 @@ nothing measured on the model goes in. ``power_mape_by_name`` leaves out one ``m
 and keeps its relatives.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

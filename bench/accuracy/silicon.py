@@ -12,8 +12,6 @@ speculative decoding, which they do not say and which makes TPOT 1.5 to 2 times 
 without the rows that may be is apart.
 """
 
-from __future__ import annotations
-
 import itertools
 import sys
 from pathlib import Path

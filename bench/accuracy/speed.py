@@ -5,8 +5,6 @@ and mixed, so that no branch or cache line can be guessed. Operator and roofline
 compiled by the same function to the same layout, so one of them stands for both.
 """
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 from typing import Any

@@ -7,8 +7,6 @@ its prompt, batch or output lies beyond those of all others of its arrangement. 
 whole batch (``BenchmarkRows.whole``) are neither fitted nor scored; they are counted.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

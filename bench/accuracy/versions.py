@@ -8,8 +8,6 @@ the same rows as they were. ``version_trend_*``: the rank correlation of the ver
 groups of one engine are off by, of the engine where it is strongest, and ``_p`` its chance.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -9,8 +9,6 @@ known. Costs are as paid. Ratios are over the cases that met the SLO; ``cases`` 
 forecast. ``--unseen`` takes three traces that the rule was not developed on.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import multiprocessing

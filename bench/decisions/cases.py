@@ -1,7 +1,5 @@
 """A case: one trace under one kind of limits, through `compare` as a user runs it."""
 
-from __future__ import annotations
-
 import json
 import sys
 import tempfile

@@ -3,8 +3,6 @@
 Sources, licences and quirks: ../shared/data/README.md.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What each level of assurance recommended, and what became of it in the window."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any

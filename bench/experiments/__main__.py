@@ -1,7 +1,5 @@
 """python -m bench.experiments NAME [...]: run one of the experiments."""
 
-from __future__ import annotations
-
 import sys
 from importlib import import_module
 

@@ -19,8 +19,6 @@ delays, and takes its target from the same pressure test (Algorithm 1), as secti
 - ``bursts``: the same day with six stretches of five minutes at three times the load.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

@@ -1,7 +1,5 @@
 """What is read off a replay of HeteroScale's service: signals, figures, plots."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """One of HeteroScale's services in the words of a scenario, and what runs at its start."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """What HeteroScale's dialogue and vision-language services are asked, on public data."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial

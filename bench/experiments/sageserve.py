@@ -19,8 +19,6 @@ to start, what is released lent out as spot and back within a minute.
   10 minutes what another lent out; ``fleet in bursts``: with those stretches.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

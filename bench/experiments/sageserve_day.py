@@ -1,8 +1,6 @@
 """What SageServe's figures are held against: Azure's conversations under its section 7.1, as a
 scenario of the product's own words."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,8 +1,6 @@
 """SageServe's longer runs: a week of one model (figure 16b), and four models at once over three
 regions, which take over what others lent out."""
 
-from __future__ import annotations
-
 import json
 from datetime import date
 from pathlib import Path

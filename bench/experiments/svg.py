@@ -1,7 +1,5 @@
 """Plots as SVG text, without a plotting library: lines over time, and bars side by side."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from html import escape
 

@@ -1,7 +1,5 @@
 """bin/bench field [--json]: today's field. Each capability is a module with ``figures``."""
 
-from __future__ import annotations
-
 import json
 import sys
 import time

@@ -10,8 +10,6 @@
 - ``planner_cases``: the same share of each target, topology and budget.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 from collections.abc import Iterator

@@ -11,8 +11,6 @@
   with the load and for each iteration. A cap stays. throttLL'eM also changes the size of replicas.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import product
 from typing import Any

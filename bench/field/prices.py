@@ -8,8 +8,6 @@
 - ``shift_ledger_error``: requests in the ledger of these replays that do not sum.
 """
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Iterator
 from dataclasses import replace

@@ -5,8 +5,6 @@ engines need ``aisimulate``, whose package holds no code there. They are not cal
 an engine is that of the simulated profile on both sides.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import tempfile

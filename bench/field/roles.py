@@ -10,8 +10,6 @@ The traffic is generated: steady conversations with bursts of long prompts in tu
 long answers. TokenScale's traces are not public in this form.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -17,8 +17,6 @@ al., SOSP 2023). Limits of 10 s and 100 ms and the sizes of models are assumed. 
 SLO, so its saving has another base.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

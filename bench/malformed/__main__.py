@@ -6,8 +6,6 @@ An input escapes when it is answered by a server error, a traceback, a run that 
 within a minute. ``peak_rss_mb`` is the most memory that this process had, bombs included.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import logging

@@ -3,8 +3,6 @@
 python -m bench.malformed.bombs wide|ids  > FILE.parquet
 """
 
-from __future__ import annotations
-
 import io
 import subprocess
 import sys

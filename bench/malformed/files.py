@@ -1,7 +1,5 @@
 """Files that are not what their readers expect."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """One input, and what many of them are made of."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NamedTuple
 

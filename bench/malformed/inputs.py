@@ -1,7 +1,5 @@
 """What is sent: by kind of input, each with a name of its own. Files are in ``files``."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import tempfile

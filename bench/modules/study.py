@@ -7,8 +7,6 @@ take their seconds to start. An OOM event is a sequence whose KV cache does not 
 paging computes it again (``preempt``), one without gives it up (``fail``).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

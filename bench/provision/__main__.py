@@ -13,8 +13,6 @@ placements, less 1. What requests say of plans: ``bench/provision/level_replays.
 simulator. ``--quick`` leaves those out, and judges fewer services.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import math

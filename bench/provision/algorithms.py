@@ -1,7 +1,5 @@
 """Gaps of the greedy algorithms and of Algorithm 2 on seeded random cases, and the times."""
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Callable

@@ -4,8 +4,6 @@ Savings and throughput count plans that a replay confirms, as in a run of ``prov
 GPUs after placement, by means of queues. A figure is (the source's, ours, where in the source).
 """
 
-from __future__ import annotations
-
 import sys
 from dataclasses import replace
 

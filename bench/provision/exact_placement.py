@@ -5,8 +5,6 @@ The optimum of ``exact`` is in slots (eq. 8); a plan with more slots can need fe
 small replicas share.
 """
 
-from __future__ import annotations
-
 from itertools import product
 from typing import Any
 

@@ -8,8 +8,6 @@ plans that draw more than their boards may; ``station_visits_per_second`` of the
 ``replica_agreement``: p50 and p95 of a lone replica beside the engine's, the worst.
 """
 
-from __future__ import annotations
-
 import sys
 import time
 from dataclasses import replace

@@ -5,8 +5,6 @@ loop of the source. Lengths stand in for Alpaca's (assumed): prompts of 32 to 96
 mean 128 and at most 256. The limit: 15 s to the last token (assumed; the source names none).
 """
 
-from __future__ import annotations
-
 import sys
 from dataclasses import asdict
 from typing import Any

@@ -6,8 +6,6 @@ them keep the limit are taken; a finer level is taken only where requests confir
 in nothing. ``GPUs`` are of whole replicas, of runs of layers and of operators.
 """
 
-from __future__ import annotations
-
 import sys
 from dataclasses import asdict, dataclass
 

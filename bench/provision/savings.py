@@ -4,8 +4,6 @@ Savings are 1 - operator level / model level in GPUs after placement, watts and 
 operator level here is the best placement of operators, also where whole replicas would be better.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass

@@ -1,7 +1,5 @@
 """Window by window at equal attainment of replayed requests: what each granularity holds."""
 
-from __future__ import annotations
-
 import sys
 import time
 

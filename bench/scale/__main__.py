@@ -24,8 +24,6 @@ Goals are for 100 million; another number is measured as it is and named in ``re
 - ``program``: ``gap_1000x200x10``, proven in 60 s by decomposition.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

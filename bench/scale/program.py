@@ -1,7 +1,5 @@
 """A made planning problem of 1,000 models in 200 regions on 10 GPU types."""
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

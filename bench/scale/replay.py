@@ -1,7 +1,5 @@
 """A week of requests replayed as a stream, whole and in parts side by side."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import multiprocessing

@@ -1,7 +1,5 @@
 """One comparison on one worker and on two, each pinned to a core of its own."""
 
-from __future__ import annotations
-
 import json
 import os
 import statistics

@@ -1,7 +1,5 @@
 """The made week as a stored trace, replayed by the product's own command."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -4,8 +4,6 @@ Each hour of each model is drawn by its own seed, so that the requests of some m
 whether the others are drawn or not, and none has to be kept.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any

@@ -9,8 +9,6 @@ and a version that shares no code with it differ, of 300, 80, 40 and 60. Savings
 of Azure's day, and fewer services are planned below the replica.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

@@ -3,8 +3,6 @@
 Each function returns the number of seeded cases in which the two disagree.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from itertools import groupby, product

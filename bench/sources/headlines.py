@@ -1,7 +1,5 @@
 """The headline figures of each source: theirs, and ours from the project's own experiments."""
 
-from __future__ import annotations
-
 import tempfile
 from pathlib import Path
 from typing import Any

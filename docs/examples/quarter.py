@@ -10,8 +10,6 @@ so the weeks repeat: BurstGPT's six whole weeks in order, and Azure's week at th
 BurstGPT had three weeks before.
 """
 
-from __future__ import annotations
-
 import argparse
 import csv
 import gzip

@@ -3,8 +3,6 @@
 The last column of the series counts everything after the end of the window.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The state of a simulation before time 0, made from a trace and a fleet."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 

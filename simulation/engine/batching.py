@@ -14,8 +14,6 @@ A pool may use another order (``fleet.BATCHING``). With prompts first, decodes t
 iteration do not count it.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -5,8 +5,6 @@ in batches, queues, current iterations, deliveries, the router and the deferred 
 requests stays, and ties are broken by it. So a simulation continues as if none had left.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from simulation.arrays import Array, BoolArray

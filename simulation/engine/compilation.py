@@ -1,7 +1,5 @@
 """Compilation of all entry points before the first simulation, into the cache on disk."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from simulation.arrays import IntArray

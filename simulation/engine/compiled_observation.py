@@ -4,8 +4,6 @@ An observation of a few pools is a few microseconds of arithmetic. In Python, ar
 would cost more than the simulated requests between two decisions.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

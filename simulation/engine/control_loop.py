@@ -1,7 +1,5 @@
 """The control loop around a policy."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from simulation.engine.observations import Observer

@@ -1,7 +1,5 @@
 """Compiled entry points that Python calls, cached on disk."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from simulation.compiler import cached_kernel

@@ -5,8 +5,6 @@ returned stay counted. Its requests return to the router at the same instant, in
 They compute prompt and tokens again elsewhere. A request without a retry left is rejected.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from simulation.compiler import kernel

@@ -8,8 +8,6 @@ Moving an entry only compares adjacent heap entries. It never reads the records 
 instances, which are too many for the processor's caches.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -4,8 +4,6 @@ Most decisions repeat the one before. Asking the policy in Python each time woul
 the simulation of the requests in between.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Limits that a policy may change while a pool runs: batch size and usable KV memory."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from simulation.compiler import kernel

@@ -4,8 +4,6 @@ It can stop and resume at any instant. Order at one instant: control (between ca
 deliveries, instances. Within a kind the lower number comes first.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -12,8 +12,6 @@ sent one after another, and occupy memory there until they have been sent. The d
 chosen when a cache arrives, and reserves memory at admission.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

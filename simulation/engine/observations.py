@@ -1,7 +1,5 @@
 """Observations of a policy, read from the state of the engine at a scaling decision."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from simulation.arrays import Array, FloatArray, IntArray

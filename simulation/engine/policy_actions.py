@@ -1,7 +1,5 @@
 """Application of a policy's actions to the engine."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

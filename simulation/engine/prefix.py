@@ -13,8 +13,6 @@ tokens of running requests. ``idle`` blocks are added to it, and ``evict_for`` k
 the capacity.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

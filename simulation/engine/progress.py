@@ -5,8 +5,6 @@ A run of ``k`` iterations began at ``t0``. The first takes ``dt`` seconds. Each 
 from these numbers and never summed up. So every part of the engine uses the same instant.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -6,8 +6,6 @@ requests join the second. Under DPA, a request moves to the first of the two whe
 heads of all queues suffice for the choice.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

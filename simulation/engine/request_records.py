@@ -4,8 +4,6 @@ Each function makes one pass over all requests. In numpy every field would need 
 whole records.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

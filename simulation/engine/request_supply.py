@@ -1,7 +1,5 @@
 """Supply of a stream's requests to the engine, and removal of finished ones."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Protocol
 

@@ -1,7 +1,5 @@
 """Tables of the result, made from the state at the end of a simulation."""
 
-from __future__ import annotations
-
 from dataclasses import fields
 
 import numpy as np

@@ -8,8 +8,6 @@ do not change instances, except for evictions that are already due. Progress ins
 decode iterations, and cached blocks evicted since it began, are computed for the given instant.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -16,8 +16,6 @@ Each pool also keeps a lower and an upper limit of the KV tokens in use. They mo
 compare utilization with a threshold.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """``simulate``: replay a trace on a fleet under a policy."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Scaling actions: the target counts of a policy start, drain and restore instances."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -14,8 +14,6 @@ the instance decides. A preempted request goes first, even before other tiers.
 The source gives no values for tau_n and tau_p; the defaults of ``fleet.Pool`` are assumed.
 """
 
-from __future__ import annotations
-
 from simulation.compiler import kernel
 
 FCFS, EDF, PF, DPA = range(4)  # indices into fleet.SCHEDULERS

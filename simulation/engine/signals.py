@@ -1,7 +1,5 @@
 """Sums since the last scaling decision, in the records of pools, and signals computed from them."""
 
-from __future__ import annotations
-
 from dataclasses import fields
 from typing import Any
 

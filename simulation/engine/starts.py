@@ -1,7 +1,5 @@
 """Starts of instances: where their weights come from, and registration."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """State of a simulation: flat arrays of records that compiled code and Python share."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Annotated, get_type_hints
 

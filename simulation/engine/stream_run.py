@@ -1,7 +1,5 @@
 """``simulate_stream``: the same replay for more requests than fit in memory."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from dataclasses import replace

@@ -11,8 +11,6 @@ written in place. With fewer indices than dimensions the element is a table agai
 wrap around: -1 means none.
 """
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Advance of the engine through time, with planned faults and progress reports."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from typing import Any

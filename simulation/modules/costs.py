@@ -5,8 +5,6 @@ is that of the source's smallest operation (CoCoServe, section 6.5, table 2: one
 over PCIe 4.0). From 10 layers on, that table has fewer seconds than the bytes need over PCIe.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from simulation.errors import SimulationError

@@ -1,7 +1,5 @@
 """One elastic instance: its devices, their memory, and its speed by placement of modules."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import numpy as np

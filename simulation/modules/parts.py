@@ -1,7 +1,5 @@
 """Memory and arithmetic of a layer's modules (methods.md B1; CoCoServe, table 1)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from simulation.performance.memory import kv_bytes_per_token

@@ -1,7 +1,5 @@
 """Choice of layers to replicate: Algorithm 1 of CoCoServe and the optimum."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -12,8 +12,6 @@ This is the speed-up of one pass. Throughput and latency under load come from th
 source measured 4.3 times the throughput at an S of 1.6, because the unreplicated instance queued.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Copies of a profile of any kind with a few changes."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 

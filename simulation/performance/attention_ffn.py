@@ -21,8 +21,6 @@ GPUs' link or network, with the share and the start-up time of measured collecti
 count as alike, with the attention of the mean layer.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 from functools import partial
 

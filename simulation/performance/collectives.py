@@ -1,7 +1,5 @@
 """Measured collectives: seconds by message size for each kind and number of GPUs."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """Compile the seconds of operators to the curve that the engine reads."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 

@@ -16,8 +16,6 @@ Beyond its last knot a part continues with its last slope. Before its first knot
 value. ``inside`` returns which iterations are within the measured range.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 

@@ -16,8 +16,6 @@ Each kind of operator has a few factors per GPU family and precision:
 ``tools/catalogue/fit_efficiency.py`` fits the factors to measured kernels, with their spread.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

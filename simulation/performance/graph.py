@@ -10,8 +10,6 @@ an iteration lasts as long as one micro-batch takes through all stages. A lone p
 split in this way and takes longer.
 """
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass, replace
 
 import numpy as np

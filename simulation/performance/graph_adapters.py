@@ -1,7 +1,5 @@
 """The operators that low-rank adapters (LoRA) add to the linear layers of a graph."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from simulation.performance.specs import Adapters, ModelShape

@@ -1,7 +1,5 @@
 """The operators of attention: grouped-query, latent, sparse, windowed and linear."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from simulation.performance.graph_parts import Parts, split

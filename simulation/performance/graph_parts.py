@@ -1,7 +1,5 @@
 """Common parts of the operators of a graph: precision, share of the work, heads per GPU."""
 
-from __future__ import annotations
-
 import math
 
 from simulation.performance.parameters import feed_forward_layers

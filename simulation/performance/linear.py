@@ -1,7 +1,5 @@
 """The linear performance profile: iteration time from batch size and prefill tokens."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

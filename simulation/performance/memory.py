@@ -6,8 +6,6 @@ weights. Sources: hf_quant_config.json of nvidia/DeepSeek-R1-NVFP4, and config.j
 openai/gpt-oss-120b and moonshotai/Kimi-K2.5.
 """
 
-from __future__ import annotations
-
 import math
 
 from simulation.errors import SimulationError

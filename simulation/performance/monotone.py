@@ -1,7 +1,5 @@
 """Rising curves through measured points: isotonic values and monotone interpolation."""
 
-from __future__ import annotations
-
 import numpy as np
 import scipy
 

@@ -6,8 +6,6 @@ measured share of an iteration's time. Iterations with kernels beyond the measur
 outside the profile's range, see ``measured_range``.
 """
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Count the parameters of a model by part, from its shape."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

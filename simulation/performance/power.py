@@ -27,8 +27,6 @@ tools/catalogue/fit_power.py fits the parameters on ML.ENERGY and splitwise rows
 errors. The form of the model is ours (modelled).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 import numpy as np

@@ -5,8 +5,6 @@ of several models and batches then follow one curve of cap over uncapped power. 
 and lose little. Prompts compute and lose more.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import numpy as np

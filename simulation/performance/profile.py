@@ -10,8 +10,6 @@ An iteration is described by four numbers, which the engine keeps up to date in 
 So c / b is the mean context of a decode, and a / p the mean number of keys of a prompt token.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 

@@ -3,8 +3,6 @@
 The factors are calibrated on measured kernels of the same or the nearest GPU family.
 """
 
-from __future__ import annotations
-
 from functools import partial
 
 from simulation.arrays import FloatArray

@@ -20,8 +20,6 @@ Rows are crosses more often than full grids. Splitwise and SageServe vary one si
 keys or context from any row.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

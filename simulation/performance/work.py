@@ -9,8 +9,6 @@ A GPU processes ``share`` of the instance's sequences, since attention data para
 stages divide them. A GPU that works has at least one sequence.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

@@ -5,8 +5,6 @@ Source: github.com/vllm-project/aibrix @ e3e10f9e, ``pkg/controller/podautoscale
 (windows) and ``stabilizeRecommendation`` of the controller.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ step. And we compare with the previous throughput only while the batch is full, 
 throughput just follows the load.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass

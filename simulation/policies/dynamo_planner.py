@@ -6,8 +6,6 @@ replicas), ``core/load/predictors.py``, ``core/budget.py``, ``core/perf_model/en
 (capacity of an engine) and ``config/defaults.py``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product

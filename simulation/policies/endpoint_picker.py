@@ -6,8 +6,6 @@ Sources, all in github.com/llm-d/llm-d: ``docs/architecture/autoscaling/keda-epp
 behaviour), read in November 2026.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from dataclasses import dataclass, replace
 from typing import Literal

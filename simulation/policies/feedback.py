@@ -1,7 +1,5 @@
 """Negative feedback on a latency (methods.md D3; HeteroScale, Algorithm 3)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Literal

@@ -4,8 +4,6 @@ KEDA does the same with the cron triggers of a schedule and a trigger by load: t
 (keda.sh, "Scaling Deployments").
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

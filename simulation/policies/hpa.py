@@ -6,8 +6,6 @@ default of KEDA's triggers); keda.sh, "ScaledObject specification" and "Scaling 
 StatefulSets & Custom Resources".
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Scaling on the KV cache (methods.md D8, HeteroScale's future work)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

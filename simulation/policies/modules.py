@@ -19,8 +19,6 @@ other pools. Idle GPUs cost money while modules lie on them. On GPUs that serve,
 memory and computing time of the pool. Their price is the capacity that the pool loses.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from math import exp, log

@@ -1,7 +1,5 @@
 """Instance counts by the time of day (methods.md D3, "periodic"; HeteroScale, section 4.3)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

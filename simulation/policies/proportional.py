@@ -1,7 +1,5 @@
 """Proportional control on one of six signals (methods.md D3; HeteroScale, Algorithm 2)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal

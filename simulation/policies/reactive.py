@@ -1,7 +1,5 @@
 """Unified reactive scaling on utilization (methods.md E8; SageServe, section 4)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Follow a schedule at once, fixed or planned period by period (methods.md E8, LT-I)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from simulation.arrays import FloatArray, IntArray

@@ -1,7 +1,5 @@
 """The same number of instances all day: the baseline that every other policy must beat."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

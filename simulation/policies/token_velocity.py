@@ -6,8 +6,6 @@ change the number of replicas of each role by load. None of them states all its 
 defaults are ours.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Reach a plan when utilization requires it: LT-U and LT-UA (methods.md E8; SageServe, 6.4)."""
 
-from __future__ import annotations
-
 from collections import deque
 from dataclasses import dataclass
 from typing import Literal

@@ -6,8 +6,6 @@ are served at b / T, and take T / b in place of T. That is not the latency of a 
 returned plan is evaluated by the true sojourn, and may miss the limit.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -5,8 +5,6 @@ of replicas differs between runs of layers, so capacity comes in parts of an ins
 crosses the link between runs of layers: one scatter, one gather.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import pairwise
 

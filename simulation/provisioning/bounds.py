@@ -9,8 +9,6 @@ needs at least this many devices:
 This is the Lagrangian relaxation of the limit. The best of many w and y is used.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from simulation.arrays import FloatArray, IntArray

@@ -10,8 +10,6 @@ osl / batch iterations of its chunks, one prompt at a time. Both TBT and TTFT li
 sojourn <= min(TBT, TTFT x batch / osl).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product

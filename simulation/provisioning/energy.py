@@ -1,7 +1,5 @@
 """Compute power and energy of a provisioning plan (eq. 9, A7)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import numpy as np

@@ -8,8 +8,6 @@ arithmetic, traffic or power. No placement uses fewer devices, because interfere
 latencies.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Compute the least latency of each operator at every price, in slots or GPU shares."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -5,8 +5,6 @@ The source's algorithm only changes the bottleneck of the critical path (``algor
 that are not the bottleneck. It can also exchange slots between two operators.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from simulation.provisioning.frontier import Frontier, concatenated_choices, frontiers

@@ -23,8 +23,6 @@ Pairs without a measurement add the physical model's value for the two. A publis
 products bound by computing. Where the physical model is slower, that counts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 

@@ -7,8 +7,6 @@ finer level falls back to the coarser one in two cases: it is not confirmed, or 
 longer.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from dataclasses import replace

@@ -9,8 +9,6 @@ KV cache is that of requests in flight. Plans are made for several pass lengths 
 each with the cache of passes of that length.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace

@@ -13,8 +13,6 @@ requests in windows where the plan keeps the limit on average.
 Demand is rounded up to a grid of 5%, so that a week has a few hundred different problems.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial

@@ -4,8 +4,6 @@ A shard is the part of a replica on one GPU. Arrays over shards are ordered by r
 the device of a shard, -1 if it has none.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

@@ -6,8 +6,6 @@ existing devices, most slack first, while memory, load and the recomputed latenc
 that cannot run several streams (``shared=False``) takes no extra replica.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any

@@ -6,8 +6,6 @@ at rate / b and are served at 1 / T. The sojourn has the full T, because a reque
 whole batch.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 

@@ -9,8 +9,6 @@ batch crosses the link between stages. Every replica has its own devices. The KV
 requests in flight.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Compare a finer level with whole replicas."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

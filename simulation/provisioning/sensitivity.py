@@ -1,7 +1,5 @@
 """Compute how operators respond to length, batch, rate and GPU share (figures 2 to 8)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 

@@ -8,8 +8,6 @@ For every choice (batch, GPUs), the share is the smallest one within an allowed 
 made for several slowdowns, and a replay decides between them (``level_confirmation``).
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

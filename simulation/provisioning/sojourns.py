@@ -4,8 +4,6 @@ Batches of an operator wait for one of its R replicas as in M/M/R. Erlang's recu
 stable for any R. Sojourn = wait + service + transfer.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Arrays of stations and requests, and the state that changes during a replay."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

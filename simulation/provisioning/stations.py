@@ -16,8 +16,6 @@ arithmetic shares, sum of bandwidth shares), or by measured slowdowns of pairs. 
 crosses the sender's link after earlier ones, and arrives after the latency of its hops.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from simulation.arrays import FloatArray, IntArray

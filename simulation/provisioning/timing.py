@@ -1,7 +1,5 @@
 """Time operators by measured kernels, or by efficiency factors."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 import numpy as np

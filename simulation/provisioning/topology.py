@@ -5,8 +5,6 @@ define nodes (``number // per_node``), which the replay uses. ``renumber_by_affi
 renumbers devices; it moves no shard.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -6,8 +6,6 @@ realistic. The change from one plan to the next is not modelled: each plan also 
 before its window.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from simulation.arrays import FloatArray, IntArray

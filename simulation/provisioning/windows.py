@@ -1,7 +1,5 @@
 """Aggregate the demand of a trace by window, actual and as known at planning time."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -5,8 +5,6 @@ token. Tensor-parallel collectives count to the operator that they follow. Conse
 run on different GPUs, so their tensors cross the link once per layer.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal

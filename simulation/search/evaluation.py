@@ -1,7 +1,5 @@
 """Rate screened candidates by closed forms of queues, then by simulation (``sizing``)."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from simulation.errors import SimulationError

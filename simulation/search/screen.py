@@ -10,8 +10,6 @@ sequences and prompts. Sequences are assumed Poisson, smoothed over a life (vari
 The prompts during a life are Poisson too. Waiting prompts follow M/D/1 with an exponential tail.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist

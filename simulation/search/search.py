@@ -4,8 +4,6 @@ A fast screen ranks all of them (``screen``). Closed forms of queues rate some t
 Simulation rates the best of those (``evaluation``).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Enumerate the GPU arrangements that can serve a model, and reasons against the others."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from simulation.performance.parameters import feed_forward_layers

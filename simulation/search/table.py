@@ -1,7 +1,5 @@
 """Build one row per candidate: aggregated instances, and prefill-decode pairs."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -18,8 +18,6 @@ The model with the earliest deadline is next. A prompt that would miss its TTFT 
 once. With ``whole``, requests are not interrupted: a model leaves when its batch is done.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -26,8 +26,6 @@ A decode pool receives sequences after the transfer of their KV cache. The trans
 first gap. Not modelled: preemption, and uneven routing in a pool. Errors are in docs/sizing.md.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

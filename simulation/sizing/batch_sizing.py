@@ -3,8 +3,6 @@
 This takes milliseconds. ``capacity`` takes tenths of a second and uses simulation.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Compute how many requests are in a queue with a state-dependent service rate."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Find the capacity of one instance: the largest request rate that meets a tier's SLO."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any
 

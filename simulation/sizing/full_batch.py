@@ -1,7 +1,5 @@
 """Detect decode pools limited by throughput: even a full batch keeps the TBT limit."""
 
-from __future__ import annotations
-
 import numpy as np
 import numpy.typing as npt
 

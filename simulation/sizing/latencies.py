@@ -1,7 +1,5 @@
 """Add up request times: the line, the KV transfer, the first token and the gaps after it."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from simulation.fleet import KvLink

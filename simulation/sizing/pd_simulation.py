@@ -1,7 +1,5 @@
 """Simulate prefill and decode pools together, to check the result of ``pd_ratio``."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Split a tier's SLO between disaggregated prefill and decode pools."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from simulation.fleet import Tier

@@ -8,8 +8,6 @@ Whitt, "Heavy-Traffic Limits for Queues with Many Exponential Servers", Operatio
 1981. The curve is interpolated in 1 / sqrt(n) between the simulated pool sizes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import sqrt

@@ -16,8 +16,6 @@ tokens before it. Then its own tokens are computed. Later prompts that fit in it
 make that one longer.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

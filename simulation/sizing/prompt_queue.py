@@ -1,7 +1,5 @@
 """Model prompts that wait on decoding instances: the fast time scale of ``batch_queue``."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

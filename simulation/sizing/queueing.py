@@ -1,7 +1,5 @@
 """Compute M/M/c queues by Erlang's recursion, and the fluid model of continuous batching."""
 
-from __future__ import annotations
-
 from simulation.errors import SimulationError
 from simulation.performance.profile import Profile, iteration_s
 

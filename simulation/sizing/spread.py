@@ -1,7 +1,5 @@
 """Represent distributions as weighted points, for the closed forms of ``batch_queue``."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

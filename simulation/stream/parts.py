@@ -5,8 +5,6 @@ instances, faults (drawn over all pools at once) and a policy that sees all mode
 lending between models and without faults can be simulated in parts, on several cores or machines.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import reduce

@@ -1,7 +1,5 @@
 """The result of the replay of a stream, and its figures."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,8 +1,6 @@
 """From a Prometheus to what a cluster scrapes, by the pages: eight days of an engine are read,
 planned by a schedule, approved by a person the first time and by rule the second."""
 
-from __future__ import annotations
-
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`bin/run` starts everything, and leaves nothing behind however it ends."""
 
-from __future__ import annotations
-
 import fcntl
 import signal
 import socket

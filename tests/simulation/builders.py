@@ -1,7 +1,5 @@
 """Small fleets and traces for the tests."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from simulation.fleet import Fleet, Pool, Region, Routing, Tier

@@ -1,7 +1,5 @@
 """The fluid model of continuous batching at any rate, for the simulation to be held against."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A policy that asks for what a test says, at each control instant."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from simulation.policy import Actions

@@ -1,7 +1,5 @@
 """Resampled arrivals: laws of the pattern, and the bursts of the trace on unseen seeds."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

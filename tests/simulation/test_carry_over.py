@@ -1,7 +1,5 @@
 """Windows that begin with requests in flight: served, not counted, and paid for once."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Percentiles are numpy's, to the last bit."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

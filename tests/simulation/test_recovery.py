@@ -1,7 +1,5 @@
 """A replay is given up only where it would have missed a tier."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A long trace is replayed as a stream, and its figures are those of a short one."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -6,8 +6,6 @@ belongs to a new one (Lee, Barber and Willett, *Distribution-free inference with
 2023).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

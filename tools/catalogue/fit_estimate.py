@@ -14,8 +14,6 @@ ML.ENERGY's rows add 20 models to the fit of TBT. Their hosts are slow, so they 
 Errors are those of aiconfigurator's rows.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections import Counter

@@ -8,8 +8,6 @@ The stated median and 9-of-10 are distances of rows from predictions by a few ot
 group, in posterior standard deviations. Errors have longer tails than a normal distribution.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 

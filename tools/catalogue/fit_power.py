@@ -7,8 +7,6 @@ with 1 if the file differs from the fit. The file holds only parameters and erro
 ML.ENERGY's leaderboard has no licence file.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from pathlib import Path

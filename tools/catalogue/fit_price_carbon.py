@@ -8,8 +8,6 @@ countries. It also has the daily, weekly and yearly cycle of three grids, as coe
 harmonic regression with its error on months left out. No measured row is written.
 """
 
-from __future__ import annotations
-
 import argparse
 import re
 import sys

@@ -10,8 +10,6 @@ Profiles without measurements are derived from measured ones by a rule. Their so
 rule, and its error where both sides were measured.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Iterator, Sequence

@@ -15,8 +15,6 @@ flush also hides the launch time. A row has the median of the repeats. Its ``spr
 difference of the 90th and 10th percentiles, divided by the median.
 """
 
-from __future__ import annotations
-
 import argparse
 import csv
 import json

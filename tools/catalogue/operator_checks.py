@@ -14,8 +14,6 @@ The other checks use layer timings of LLMServingSim v1 and vidur. Tables use the
 alternate places, and the sizes between them are predicted.
 """
 
-from __future__ import annotations
-
 import sys
 from functools import cache
 from pathlib import Path

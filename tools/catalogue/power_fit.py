@@ -1,7 +1,5 @@
 """Fit ``simulation.performance.power`` to measured shares of TDP by least squares."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import numpy as np

@@ -5,8 +5,6 @@ read at the length of the row's task. It is published for text tasks. For code, 
 is a nuisance parameter that ``tools.catalogue.fit_power`` fits.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, fields
 from pathlib import Path
 

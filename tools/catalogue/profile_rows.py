@@ -1,7 +1,5 @@
 """Read the measured rows behind the built-in linear profiles, by arrangement."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path

@@ -7,8 +7,6 @@ takes tokens that would have reached others, so fewer experts are read than with
 time per expert of a kernel depends on the experts that were read, not on those of another routing.
 """
 
-from __future__ import annotations
-
 import functools
 
 import numpy as np

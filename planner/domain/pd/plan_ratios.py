@@ -1,7 +1,5 @@
 """State the best P:D ratio of models whose plan has prefill and decode pools."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 
 from planner.domain.pd.figures import BestFigures

@@ -1,7 +1,5 @@
 """Compute how lengths, limits and the time of day change the best P:D ratio (methods.md D8)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from datetime import datetime
 

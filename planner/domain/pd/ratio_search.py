@@ -8,8 +8,6 @@ The simulated capacity counts. If a pool cannot meet its part of the tier at any
 forms replace the curves.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 

@@ -1,7 +1,5 @@
 """Find the pools that can prefill and decode a service, and the KV link between them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from planner.domain.sizing.curves import cached_blocks

@@ -1,7 +1,5 @@
 """Name the plans that a user can choose: one per level of assurance, and the static fleet."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from planner.domain.recommend.rule import Candidate, Choice

@@ -1,7 +1,5 @@
 """Describe the test days and the recommendation of each level of assurance, as results."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 

@@ -5,8 +5,6 @@ every required test day. The qualifying candidate with the lowest expected cost 
 days is recommended. Of candidates within TIE of that cost, the simplest is.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 

@@ -4,8 +4,6 @@ Most days change the *forecast day*: the drawn day of median size. So they conta
 the forecast expects. No policy knows of the change before it happens.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial

@@ -6,8 +6,6 @@ so the cheapest value is found by bisection. A policy that costs clearly more th
 is left out early.
 """
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace

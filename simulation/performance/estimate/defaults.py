@@ -4,8 +4,6 @@ Published measurements often omit the number of workers, or count GPUs twice. Th
 common practice. Each one used is listed in the assumptions of the estimate.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 

@@ -5,8 +5,6 @@ a measurement often does not state whether the layers were used. The most specif
 enough rows applies to a deployment.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 

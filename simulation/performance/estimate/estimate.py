@@ -4,8 +4,6 @@
 together. All fitted numbers are in ``calibration``.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """The time of a request before its first iteration, which no profile of iterations contains."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """The wait of requests for their first token in a served deployment."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

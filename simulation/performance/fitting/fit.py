@@ -5,8 +5,6 @@ configuration (all repeats of one batch, prompt, output and concurrency) is pred
 without it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 

@@ -8,8 +8,6 @@ Rows with only batch and ITL, as in C1's source, do not show gamma and delta. Th
 modelled profile, or from an upper bound if there is no such profile.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -10,8 +10,6 @@ factor scales both, from TTFT at a load with hardly any waiting, else from TBT a
 the rest of the slope.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -20,8 +20,6 @@ At ``patience`` such observations in a row the service is assumed to have change
 widens its covariance and uses the observation.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """State the basis of a profile by phase: the kind, error and range of prefill and of decode."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

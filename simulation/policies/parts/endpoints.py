@@ -1,7 +1,5 @@
 """Groups of pools that scale together: those of one model and region with the same work."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal

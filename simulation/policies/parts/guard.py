@@ -1,7 +1,5 @@
 """The decision of a reactive guard above a plan, compiled because it runs every few seconds."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -4,8 +4,6 @@ Source: kubernetes.io, "Horizontal Pod Autoscaling", and the controller's
 ``stabilizeRecommendationWithBehaviors`` and ``convertDesiredReplicasWithBehaviorRate``.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from dataclasses import dataclass
 from math import ceil, floor

@@ -1,7 +1,5 @@
 """Metrics of a pool that autoscalers read (vLLM's gauges, as Prometheus scrapes them)."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Capacity of a pool whose instances each serve more in a larger pool."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from simulation.arrays import FloatArray, IntArray

@@ -1,7 +1,5 @@
 """Ratio of prefill to decode instances (methods.md D2, D3, D8)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from math import ceil

@@ -4,8 +4,6 @@
 a ``Schedule``, which is fixed or planned period by period.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol

@@ -1,7 +1,5 @@
 """Base class of HeteroScale's controllers: one count per service moves both of its pools."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 import numpy as np

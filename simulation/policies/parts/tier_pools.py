@@ -3,8 +3,6 @@
 The fleet changes, not the policy: a pool becomes several that differ in ``Pool.tiers``.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from simulation.errors import SimulationError

@@ -1,7 +1,5 @@
 """Limit a policy to the GPUs and power that pools share (docs/methods.md D4, E7; HeteroScale)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from math import ceil

@@ -1,7 +1,5 @@
 """Stop the replay of a policy that costs more than another that meets every SLO."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from simulation.arrays import IntArray

@@ -1,7 +1,5 @@
 """Keep the observations of a policy (methods.md D7)."""
 
-from __future__ import annotations
-
 from simulation.arrays import IntArray
 from simulation.fleet import Fleet
 from simulation.policies.wrappers.wrapper import Wrapper

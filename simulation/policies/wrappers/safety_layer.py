@@ -1,7 +1,5 @@
 """Proportional control with latency feedback as a safety layer (methods.md D3)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

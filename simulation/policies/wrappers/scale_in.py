@@ -1,7 +1,5 @@
 """Add soft scale-in and lending to a policy (methods.md D4, E9)."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

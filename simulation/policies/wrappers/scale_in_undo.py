@@ -1,7 +1,5 @@
 """Undo soft scale-in when limits are missed (methods.md D4; HeteroScale, section 3.6)."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Record the range of a policy's signal, to show a signal that never changes (methods.md X1)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from math import isfinite
 

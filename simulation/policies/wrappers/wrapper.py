@@ -1,7 +1,5 @@
 """Base class of the wrappers of a policy."""
 
-from __future__ import annotations
-
 from simulation.arrays import IntArray
 from simulation.fleet import Fleet
 from simulation.policy import (

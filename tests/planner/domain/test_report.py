@@ -1,7 +1,5 @@
 """Reports: laws of their blocks, and results read back from what is stored."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace

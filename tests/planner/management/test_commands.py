@@ -1,7 +1,5 @@
 """The command line: one JSON object on stdout, sentences on stderr, exit codes that scripts use."""
 
-from __future__ import annotations
-
 import csv
 import json
 import os

@@ -1,7 +1,5 @@
 """An estimate at a rate is what sizes read: the same profile, the same simulator."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """bin/manage user."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

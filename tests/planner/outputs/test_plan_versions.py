@@ -1,8 +1,6 @@
 """Plans that were in force are versions of a plan: listed with who, when and why, any two compared,
 restored as they were frozen, branched into a scenario."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 
 import pytest

@@ -1,7 +1,5 @@
 """The first scenario of a trace: short, long and heavy ones get what they need to run."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Who gets in, with which role, and that an admin always stays."""
 
-from __future__ import annotations
-
 import pytest
 from django.test import Client
 from django.urls import reverse

@@ -1,7 +1,5 @@
 """Proposals: who may do what at which stage, and that what is approved is what runs."""
 
-from __future__ import annotations
-
 import pytest
 from django.utils import timezone
 

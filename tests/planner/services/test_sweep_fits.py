@@ -1,7 +1,5 @@
 """A serving benchmark swept over its load, from upload to a stored profile."""
 
-from __future__ import annotations
-
 import io
 import json
 from pathlib import Path

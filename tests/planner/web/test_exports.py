@@ -1,7 +1,5 @@
 """The export page: choices, the file, refusals beside the choices, and the plan in force."""
 
-from __future__ import annotations
-
 import pytest
 import yaml
 

@@ -1,7 +1,5 @@
 """What a plan's and a front's pages show beyond the decisions."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.test import Client

@@ -1,7 +1,5 @@
 """The page of prices: filters, orders, and lists of one's own."""
 
-from __future__ import annotations
-
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client

@@ -1,7 +1,5 @@
 """Sweeps: a run for every pair of values, shown as a heat map."""
 
-from __future__ import annotations
-
 import pytest
 from django.urls import reverse
 from rest_framework.test import APIClient

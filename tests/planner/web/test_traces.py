@@ -1,7 +1,5 @@
 """Traces: the upload, the account of what was read, the charts."""
 
-from __future__ import annotations
-
 import gzip
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What-ifs: nothing changed gives the run's own plan, and a change what a plan of it gives."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

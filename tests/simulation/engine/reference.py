@@ -4,8 +4,6 @@ Shares no code with the engine. Every request carries its own counts; every iter
 request of its batch; routing looks at every request of every instance.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field

@@ -3,8 +3,6 @@
 Shapes are written out here, apart from the catalogue, so that a slip there cannot hide.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -4,8 +4,6 @@ of many, KV memory that binds, and prefill and decode pools of which one holds t
 ``../shared/reference`` has no such case: its memory never binds, and its load is at most 70%.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

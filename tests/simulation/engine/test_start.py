@@ -1,7 +1,5 @@
 """What a request takes before its first iteration moves its own times and nothing else."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What the models of speed are held against: bounds, sums and counts, worked out another way."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

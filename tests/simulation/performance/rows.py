@@ -1,7 +1,5 @@
 """Rows of several files as of one."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import fields
 

@@ -1,7 +1,5 @@
 """Attention and experts on GPUs of their own: limits, an example by hand, what is conserved."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

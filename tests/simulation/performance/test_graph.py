@@ -1,7 +1,5 @@
 """The operator graph: hand-worked modules, conservation laws and brute force."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

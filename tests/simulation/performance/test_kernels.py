@@ -1,7 +1,5 @@
 """Kernel tables: exact where measured, power laws between, honest beyond."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

@@ -1,7 +1,5 @@
 """Collectives that reach other nodes: what crosses the network, and what stays within a node."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

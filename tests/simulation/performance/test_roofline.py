@@ -1,7 +1,5 @@
 """Roofline and operator profiles: bounds, growth, sums, provenance."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

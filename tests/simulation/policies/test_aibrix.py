@@ -1,7 +1,5 @@
 """AIBrix's strategies, by hand."""
 
-from __future__ import annotations
-
 import pytest
 
 from simulation.errors import SimulationError

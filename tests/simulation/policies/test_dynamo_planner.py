@@ -1,7 +1,5 @@
 """The Planner's decisions, by hand."""
 
-from __future__ import annotations
-
 from math import ceil
 
 import numpy as np

@@ -1,7 +1,5 @@
 """llm-d's signals and control law, in closed form."""
 
-from __future__ import annotations
-
 from math import ceil, floor
 
 import numpy as np

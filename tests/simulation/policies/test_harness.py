@@ -1,7 +1,5 @@
 """The harness finds what a policy must not do, and every policy of ours passes it."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from pathlib import Path

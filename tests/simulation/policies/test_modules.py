@@ -1,7 +1,5 @@
 """Elastic instances: what the policy copies, moves and brings home, by hand and in the engine."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Policies in the engine: steady under a steady load, and what they ask for is carried out."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

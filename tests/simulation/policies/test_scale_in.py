@@ -1,7 +1,5 @@
 """What becomes of instances that a policy takes out, where it does not say itself."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from simulation.arrays import IntArray

@@ -1,7 +1,5 @@
 """Enumerate every choice of every operator: the oracle of section 4.2.3 for small cases."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

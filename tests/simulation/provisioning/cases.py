@@ -1,7 +1,5 @@
 """Seeded random operator problems, and one worked out by hand."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from simulation.provisioning.interference import Demand

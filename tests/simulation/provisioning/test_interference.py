@@ -1,7 +1,5 @@
 """Measured slowdowns in place of the physical model: by hand, and where nobody measured."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Requests through stations: the engine, closed forms, by hand, and a slow reference."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 

@@ -1,7 +1,5 @@
 """Whole replicas are the best whole replicas, and no looser limit needs more of anything."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

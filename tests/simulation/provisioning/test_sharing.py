@@ -1,7 +1,5 @@
 """Services on common devices, prefill in chunks among decodes, batches that take time to fill."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Which devices stand on one node: every way of it on small cases, and laws."""
 
-from __future__ import annotations
-
 from itertools import permutations
 
 import numpy as np

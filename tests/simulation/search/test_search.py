@@ -1,7 +1,5 @@
 """The search: its parts by brute force, its answer by judging everything."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import product
 

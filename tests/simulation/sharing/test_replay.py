@@ -1,7 +1,5 @@
 """Several models on one GPU: laws of the replay."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

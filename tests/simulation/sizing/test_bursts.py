@@ -1,7 +1,5 @@
 """Sizes under bursts: laws of the dispersion, and the Poisson size without any."""
 
-from __future__ import annotations
-
 import itertools
 from functools import cache
 

@@ -1,7 +1,5 @@
 """A policy whose instances find a place in the network before they start."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A scenario's fleet in its network: counts, services, trees, and bandwidth back in the replay."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

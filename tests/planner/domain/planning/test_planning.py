@@ -1,7 +1,5 @@
 """The rolling plan: hand-worked, causal, and played out early enough."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Below the replica on a scenario: the load, the limits, the totals, what is said of them."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Every policy of the table, made from a scenario's words and replayed."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

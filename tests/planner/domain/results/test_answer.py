@@ -1,7 +1,5 @@
 """The answer as a sentence that can be carried out."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast

@@ -1,7 +1,5 @@
 """The figures of a policy: one declaration, so that JSON, tables, pages and docs agree."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """What was known at a moment: nothing later moves it, and what was not yet told is a gap."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Price lists of one's own: what a file says, and every way in which it can be wrong."""
 
-from __future__ import annotations
-
 import pytest
 
 from planner.errors import CatalogueError, ScenarioError

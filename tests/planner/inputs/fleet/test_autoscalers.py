@@ -1,7 +1,5 @@
 """Autoscalers of other systems: what is exported comes back as the policy that it was."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What runs today, from what a cluster states: exports come back, and launch lines are read."""
 
-from __future__ import annotations
-
 import contextlib
 import textwrap
 

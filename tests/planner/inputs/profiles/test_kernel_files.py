@@ -1,7 +1,5 @@
 """Files of measured kernels: every format, what is refused and why, and the real ones."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Faults of a scenario: which pools they are about, and their refusals."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

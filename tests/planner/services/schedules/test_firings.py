@@ -1,8 +1,6 @@
 """Schedules at work, on a clock that is given: each moment once, missed ones told, and what a rule
 puts in force."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 
 import polars as pl

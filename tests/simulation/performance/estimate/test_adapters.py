@@ -1,7 +1,5 @@
 """What LoRA adapters take, by hand, by law and beside what was published."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

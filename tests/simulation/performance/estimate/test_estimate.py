@@ -1,7 +1,5 @@
 """Laws of the closed loop, what deployments leave unsaid, and the errors on served deployments."""
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import replace
 from typing import Any

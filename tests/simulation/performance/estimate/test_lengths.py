@@ -1,7 +1,5 @@
 """What requests of one length do to the order in which a closed loop's prompts are computed."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Laws of what measurements of one's own say, and systems worked out by hand."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """No estimate beats what its GPUs can compute, however short the answers are."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

@@ -1,7 +1,5 @@
 """The client against a server of ours: pieces, halves, limits, refusals."""
 
-from __future__ import annotations
-
 import base64
 import json
 import threading
