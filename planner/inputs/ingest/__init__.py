@@ -24,21 +24,7 @@ from planner.inputs.ingest.store import (
 )
 
 __all__ = [
-    "FORMATS",
-    "DemandColumns",
-    "IngestOptions",
-    "IngestReport",
-    "Preview",
-    "Reject",
-    "RequestColumns",
-    "SeriesReport",
-    "bin_requests",
-    "ingest_file",
-    "is_complete",
-    "preview",
-    "read_demand",
-    "read_report",
-    "read_requests",
-    "scan_requests",
-    "sha256_file",
-]
+    "FORMATS", "DemandColumns", "IngestOptions", "IngestReport", "Preview", "Reject",
+    "RequestColumns", "SeriesReport", "bin_requests", "ingest_file", "is_complete", "preview",
+    "read_demand", "read_report", "read_requests", "scan_requests", "sha256_file",
+]  # fmt: skip

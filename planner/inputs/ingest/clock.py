@@ -201,13 +201,10 @@ def choose_clock(
 
 def _are_ranges(text: pl.Series) -> bool:
     """Return whether cells are ranges of one length such as 08:00-09:00, and not offsets."""
-    minutes = [
-        text.str.extract(_UNSPACED_RANGE, hour).cast(pl.Int32) * 60
-        + text.str.extract(_UNSPACED_RANGE, hour + 1).cast(pl.Int32)
-        for hour in (2, 4)
-    ]
-    lengths = ((minutes[1] - minutes[0]) % 1440).drop_nulls()
-    return bool(lengths.n_unique() == 1 and minutes[0].drop_nulls().n_unique() > 1)
+    parts = [text.str.extract(_UNSPACED_RANGE, place).cast(pl.Int32) for place in (2, 3, 4, 5)]
+    begin, end = parts[0] * 60 + parts[1], parts[2] * 60 + parts[3]
+    lengths = ((end - begin) % 1440).drop_nulls()
+    return bool(lengths.n_unique() == 1 and begin.drop_nulls().n_unique() > 1)
 
 
 def _local(clock: Clock, zone: str) -> Clock:

@@ -4,11 +4,10 @@
 WVA, plain). ``results`` reads the JSON of tools that are declared in ``tools``.
 """
 
-from planner.inputs.ingest.benchmarks.csv_rows import COLUMNS
 from planner.inputs.ingest.benchmarks.reader import (
     BENCHMARK_FORMATS,
     BenchmarkFile,
     read_benchmarks,
 )
 
-__all__ = ["BENCHMARK_FORMATS", "COLUMNS", "BenchmarkFile", "read_benchmarks"]
+__all__ = ["BENCHMARK_FORMATS", "BenchmarkFile", "read_benchmarks"]

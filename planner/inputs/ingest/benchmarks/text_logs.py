@@ -39,9 +39,7 @@ def text_documents(text: str, name: str) -> list[dict[str, object]]:
         return [*_printed(text)]
     if _SUMMARY in text:
         runs = [dict(_LINE.findall(part)) for part in text.split(_SUMMARY)[1:]]
-        return [
-            _server_facts(run_facts, "Mean First Token latency (ns)", name) for run_facts in runs
-        ]
+        return [_server_facts(run, "Mean First Token latency (ns)", name) for run in runs]
     if text.lstrip().startswith(_DETAIL):
         lines = (line.partition(_DETAIL)[2] for line in text.splitlines() if _DETAIL in line)
         entries = [entry for line in lines if (entry := json_object(line))]
