@@ -205,7 +205,7 @@ def test_what_is_unserved_counts_no_token_twice():
     ("options", "says"),
     [
         ({"policy": "Fair"}, "use one of None, Priority"),
-        ({"policy": "RoundRobin", "churn": 10.0}, "use Exact"),
+        ({"policy": "RoundRobin", "churn": 10.0}, "Exact"),
         ({"weight": np.array([1.0])}, "one number above 0 for every model"),
         ({"weight": np.array([1.0, 0.0])}, "one number above 0 for every model"),
     ],

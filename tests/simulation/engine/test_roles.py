@@ -54,7 +54,7 @@ def apart(prof, other=None, link=LINK, **how):
 @pytest.mark.parametrize("takes_prompts", [False, True])
 def test_a_plain_simulator_gives_the_same(takes_prompts):
     switched = diverted = preempted = 0
-    for seed in range(300):
+    for seed in range(100):
         rng = np.random.default_rng(90_000 + seed)
         arrivals, isl, osl = random_requests(rng, 80)
         arrivals = np.floor(arrivals * 256) / 256 + 0.25
@@ -99,9 +99,9 @@ def test_a_plain_simulator_gives_the_same(takes_prompts):
         switched += int(result.totals.switches.sum())
         diverted += int(result.totals.diverted.sum())
         preempted += sum(i.preemptions for i in instances)
-    assert switched > 300
+    assert switched > 100
     assert preempted > 0
-    assert (diverted > 300) == takes_prompts
+    assert (diverted > 100) == takes_prompts
 
 
 @pytest.mark.parametrize("switch_s", [0.0, 1.5])

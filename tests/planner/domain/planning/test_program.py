@@ -310,7 +310,7 @@ def test_the_capped_one_comes_last(words: str, pair: tuple[str, str]) -> None:
 
 @pytest.mark.parametrize("words", ["cost", "cost,cost", "cost,latency", "energy,gpu-hours"])
 def test_pairs_that_make_no_front_are_refused(words: str) -> None:
-    with pytest.raises(OptionsRefused, match=f"of {words}: (give two|one of the two)"):
+    with pytest.raises(OptionsRefused, match=f"of {words}:"):
         options_of(pareto.Options, {"of": words})
 
 
