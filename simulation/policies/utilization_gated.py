@@ -89,6 +89,7 @@ class UtilizationGated(ScalingPolicy):
             grows = high & ((gap > 0) | under)
             shrinks = low & ((gap < 0) | over)
         grows &= (gap > 0) | (ends.total(observation.starting) == 0)
+        shrinks &= (gap < 0) | (ends.total(targets) > 1)  # only a plan removes the last instance
         for e in np.flatnonzero((grows | shrinks) & (now >= self._rests_until)):
             step = 1 if grows[e] else -1
             pools = ends.pools[e]

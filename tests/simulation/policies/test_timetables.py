@@ -119,6 +119,18 @@ def test_lt_ua_passes_the_plan_late_in_the_period_where_the_forecast_is_off(
     assert answer == [expected]
 
 
+def test_lt_ua_keeps_the_last_replica_unless_the_plan_removes_it():
+    policy = UtilizationGated([0.0], [[3]], forecast_tps=np.array([[100.0]]), cooldown_s=0.0)
+    policy.reset(fleet(pool(minimum=0)))
+    replicas = 3
+    for i in range(20):
+        (replicas,) = decided(policy, seen(2700.0 + 15 * i, replicas, asked_tps=30.0))
+    assert replicas == 1
+    planned = UtilizationGated([0.0], [[0]], cooldown_s=0.0)
+    planned.reset(fleet(pool(minimum=0)))
+    assert decided(planned, seen(2700.0, 1, utilisation=0.1)) == [0]
+
+
 def test_lt_ua_holds_a_bin_against_its_own_forecast():
     """A burst of a minute, against the forecast of the bin that the minute is in."""
     forecast = np.full((8, 1), 100.0)
