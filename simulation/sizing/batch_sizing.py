@@ -52,13 +52,18 @@ def size_pool(
     Only the tier limits that apply to the role count. Without ``explain`` the binding constraint is
     left empty. Raises SimulationError if even the smallest rate misses the SLO.
     """
-    options = {"role": role, "instances": instances, "link": link, "senders": senders}
+    options: dict[str, Any] = {
+        "role": role,
+        "instances": instances,
+        "link": link,
+        "senders": senders,
+    }
 
     def at(rate: float) -> Evaluation:
         """Return the evaluation of the pool at ``rate`` requests/s."""
-        return evaluate_pool(profile, workload.at(rate), **options)  # type: ignore[arg-type]
+        return evaluate_pool(profile, workload.at(rate), **options)
 
-    upper = saturated_rps(profile, workload, **options)  # type: ignore[arg-type]
+    upper = saturated_rps(profile, workload, **options)
     bracket = largest_rate(at, tier, upper, precision)
     if bracket is None:
         raise SimulationError(
@@ -79,17 +84,19 @@ def binding_limit(
     workload: Workload,
     tier: Tier,
     rate: float,
+    *,
+    role: str,
     **options: Any,
 ) -> str:
     """Return the binding constraint of a pool that misses ``missed`` at ``rate`` requests/s.
 
-    It is memory if more KV memory would allow a higher rate. ``options`` are those of
-    ``evaluate_pool``.
+    It is memory if more KV memory would allow a higher rate. ``role`` and ``options`` are
+    those of ``evaluate_pool``.
     """
-    if options["role"] == "decode":
+    if role == "decode":
         missed = decode_bound(missed, profile, tier, workload.isl, workload.osl)
     ample = adjusted(profile, kv_capacity_tokens=ROOMY * profile.kv_capacity_tokens)
-    with_ample = evaluate_pool(ample, workload.at(1.02 * rate), **options)
+    with_ample = evaluate_pool(ample, workload.at(1.02 * rate), role=role, **options)
     return "memory" if with_ample.attained(tier) >= tier.attainment else missed
 
 

@@ -188,7 +188,9 @@ class _Reader:
         if all(each.gaps == each.bins for each in series):
             columns = {str(e) for s in self._layout.sources for e in s.amounts.values()}
             listed = " or ".join(sorted(columns))
-            raise IngestError(f"{self._reading.name}: no row has a number in {listed}. Map others.")
+            raise IngestError(
+                f"{self._reading.name}: no row has a number in {listed}. Map the columns that do."
+            )
         write_demand(self._reading.folder, grids)
         for label, names in self.names.items():
             names.add(pl.Series([grid.identity[label] for grid in grids], dtype=pl.String))
@@ -463,20 +465,19 @@ def counter_growth(
         missing += bins - rows.height
         rows = rows.with_columns(at=pl.int_ranges("bins")).explode("at")
         # Whole counts stay whole in each bin, and their sum is the growth.
-        upto = (
-            pl.when(pl.col("at") + extra == pl.col("bins"))
-            .then(pl.col("grown"))
-            .otherwise((pl.col("grown") * (pl.col("at") + extra) / pl.col("bins")).round())
-            for extra in (1, 0)
+        grown, bins_of = pl.col("grown"), pl.col("bins")
+        before, after = (
+            pl.when(at == bins_of).then(grown).otherwise((grown * at / bins_of).round())
+            for at in (pl.col("at"), pl.col("at") + 1)
         )
         moment = pl.col("ns") + (pl.col("at") + 1 - pl.col("bins") - int(instants)) * step
         others = [pl.lit(np.nan).alias(other) for other in fields if other != field]
         parts.append(
-            rows.with_columns(moment.alias("ns"), (next(upto) - next(upto)).alias(field), *others)
+            rows.with_columns(moment.alias("ns"), (after - before).alias(field), *others)
             .select(table.columns)
         )  # fmt: skip
-    grown = pl.concat(parts).group_by(*_COUNTER, "ns", maintain_order=True)
-    return grown.agg(pl.col("line").last(), *map(_sum_of_known, AMOUNTS)), missing
+    by_bin = pl.concat(parts).group_by(*_COUNTER, "ns", maintain_order=True)
+    return by_bin.agg(pl.col("line").last(), *map(_sum_of_known, AMOUNTS)), missing
 
 
 def _sum_of_known(field: str) -> pl.Expr:

@@ -24,7 +24,10 @@ from planner.inputs.ingest.store import META, write_report
 from planner.inputs.ingest.tables import Table, open_table, refusals_of_libraries
 
 # Fields of a report as the reader of a format found them.
-SHARED = "kind rows requests start_ns end_ns input_tokens output_tokens series bin_s columns"
+SHARED = (
+    "kind", "rows", "requests", "start_ns", "end_ns", "input_tokens", "output_tokens", "series",
+    "bin_s", "columns",
+)  # fmt: skip
 
 
 def ingest_file(
@@ -121,7 +124,7 @@ def _read(
         raise IngestError(" ".join((str(problem), *left_out))) from None
     shutil.rmtree(scratch, ignore_errors=True)
     kind = content.clock.kind
-    found: dict[str, Any] = {name: getattr(content, name) for name in SHARED.split()}
+    found: dict[str, Any] = {name: getattr(content, name) for name in SHARED}
     found |= {f"{label}s": content.names[label].seen for label in LABELS}
     return IngestReport(
         trace=source.name,
