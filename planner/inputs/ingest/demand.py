@@ -208,7 +208,11 @@ class _Reader:
             output_tokens=answers,
             names=self.names,
             columns=self._layout.columns,
-            notes=(*self._notes(), *([UNANSWERED] if unanswered else [])),
+            notes=(
+                *self._notes(),
+                *([ZEROS] if self._reading.options.missing == "zero" else []),
+                *([UNANSWERED] if unanswered else []),
+            ),
             series=series,
             bin_s=as_whole_number(width_ns / 1e9),
             extras={
@@ -414,6 +418,7 @@ class _Reader:
         return tuple(notes)
 
 
+ZEROS = "Absent bins are read as zero."
 UNANSWERED = "No request has output tokens, so only prompts count, as for embeddings."
 _KEYS = ("series", *LABELS)
 _COUNTER = ("source", *_KEYS, "counter")  # columns that tell counters apart
