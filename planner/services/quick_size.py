@@ -166,7 +166,7 @@ def _fewest_gpus(
     if not fits:
         raise PlannerError(
             f"No replica of {name} on 1 to {WIDTHS[-1]} {gpu_type} meets the limits: "
-            f"{_nearest(answers, question)}. Loosen a limit, or choose another GPU or model."
+            f"{_nearest(answers, question)}"
         )
     gpus, width, answer = min(fits, key=lambda fit: fit[:2])
     return QuickSize(
@@ -184,15 +184,21 @@ def _fewest_gpus(
 
 
 def _nearest(answers: Sequence[EstimateAnswer | Refused], question: SizeQuestion) -> str:
-    """Return the figures of the deployment that is closest to the latency limits, as text."""
+    """Return the figures of the deployment closest to the latency limits, and a remedy, as text.
+
+    Without any estimate, it is the reason why the largest deployment has none.
+    """
     nearest = min(
         (answer for answer in answers if isinstance(answer, EstimateAnswer)),
         key=lambda a: max(a.ttft_ms / question.ttft_ms, a.tbt_ms / question.tbt_ms),
         default=None,
     )
     if nearest is None:
-        return next(answer.refused for answer in answers if isinstance(answer, Refused))
-    return f"the nearest has TTFT {nearest.ttft_ms:,.0f} ms, TPOT {nearest.tbt_ms:,.1f} ms"
+        return next(answer.refused for answer in reversed(answers) if isinstance(answer, Refused))
+    return (
+        f"the nearest has TTFT {nearest.ttft_ms:,.0f} ms, TPOT {nearest.tbt_ms:,.1f} ms. "
+        "Loosen a limit, or choose another GPU or model."
+    )
 
 
 def _cheapest_for_rate(question: SizeQuestion) -> QuickSize:

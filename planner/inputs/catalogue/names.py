@@ -65,8 +65,7 @@ def stated_precision(name: str) -> str | None:
 
 def unknown_name(what: str, name: str, known: Mapping[str, str]) -> CatalogueError:
     """Return the error for an unknown name, with the most similar known names."""
-    forms = difflib.get_close_matches(plain_name(name), known, n=8, cutoff=0.4)
-    close = list(dict.fromkeys(known[form] for form in forms))
-    hint = f"the nearest are {', '.join(close)}" if close else "add your own, or use a built-in one"
+    forms = difflib.get_close_matches(plain_name(name), known, n=8, cutoff=0.0)
+    nearest = ", ".join(dict.fromkeys(known[form] for form in forms))
     shown = name if len(name) <= 100 else f"{name[:100]}..."
-    return CatalogueError(f"{what} {shown!r} is not built in; {hint}.")
+    return CatalogueError(f"{what} {shown!r} is not built in. The nearest are {nearest}.")

@@ -23,7 +23,7 @@ def page(request: Request) -> HttpResponse:
     """Show the form and, if the URL has values, the answer; htmx replaces only the answer."""
     asked = "model" in request.GET
     form = QuickSizeForm(DEFAULTS | request.GET.dict()) if asked else QuickSizeForm()
-    context: dict[str, Any] = {"form": form}
+    context: dict[str, Any] = {"form": form, "asked": asked}
     if asked and form.is_valid():
         try:
             context["found"] = quick_size(form.question())

@@ -38,6 +38,12 @@ def test_limits_that_no_replica_meets_are_refused():
         sized(tbt_ms=1)
 
 
+def test_a_model_that_fits_nowhere_is_refused_for_the_widest_replica():
+    with pytest.raises(PlannerError) as refused:
+        sized(model="deepseek-r1", gpu="L4")
+    assert "8 x L4" in str(refused.value)
+
+
 @pytest.mark.parametrize("users", [1, 7, 50, 1000, 123_456])
 def test_every_load_leads_to_replicas_that_serve_all_users(users):
     loads = loads_of(users)
@@ -72,6 +78,11 @@ def test_page_and_api_answer_as_the_service(planner):
     assert rate.context["found"].replicas == sized(users=None, rps=3.0).replicas
     both = signed_in(planner).get(reverse("web:quick-size"), asked | {"rps": 1})
     assert both.status_code == 200 and both.context["form"].errors
+    answer_alone = {"HX-Request": "true", "HX-Target": "answer"}
+    none = signed_in(planner).get(
+        reverse("web:quick-size"), {"model": "llama-3.1-8b", "users": ""}, headers=answer_alone
+    )
+    assert "alert-danger" in none.content.decode()
 
 
 @pytest.mark.parametrize("load", [{"users": 200}, {"users": None, "rps": 20.0}])
