@@ -35,6 +35,8 @@ class Scripted(Static):
         self.seen.append(observation)
         moved = self.moves[self.calls] if self.calls < len(self.moves) else None
         self.calls += 1
+        if moved is None:
+            self.interval_s = 1e9  # the script is over: nothing changes any more
         return Actions(
             observation.ready + observation.starting,
             moves=None if moved is None else np.array(moved),
