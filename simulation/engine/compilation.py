@@ -8,12 +8,16 @@ from simulation.faults import Crash
 from simulation.fleet import Fleet, Pool, Region, Tier
 from simulation.performance.linear import LinearProfile
 from simulation.performance.specs import GpuSpec, Provenance
+from simulation.policies.static import Static
 from simulation.policy import Actions, Observation, ScalingPolicy
 from simulation.trace import Trace
 
 
 def warm_up() -> float:
-    """Run one request through the engine to compile every entry point; return wall seconds."""
+    """Run one request through the engine to compile every entry point; return wall seconds.
+
+    The second replay has a policy with a ``Hold``, which has an entry point of its own.
+    """
     source = Provenance("assumed", "warm-up only")
     profile = LinearProfile("m", "g", 1, 0.01, 0.0, 0.01, 0.0, 4, 64, 1024, source)
     gpu = GpuSpec("g", 1e9, 1.0, 1.0, 1.0, source)
@@ -29,7 +33,8 @@ def warm_up() -> float:
     trace = Trace(
         zero, single, single, code, code, code, ("m",), ("r",), ("t",), 0.0, "synthesised"
     )
-    return simulate(trace, fleet, _PolicyWithEveryAction(), duration_s=3.0).wall_seconds
+    policies = _PolicyWithEveryAction(), Static([1, 1], interval_s=1.0)
+    return sum(simulate(trace, fleet, policy, duration_s=3.0).wall_seconds for policy in policies)
 
 
 class _PolicyWithEveryAction(ScalingPolicy):
