@@ -26,6 +26,9 @@ LEVEL_STEP = 0.03  # change of a level per past forecast
 DAY_GROWTH = 0.25
 # Observed ratios that the assumption counts as: the maximum likelihood of 16 clients of ServeGen.
 PRIOR_RATIOS = 1.5
+# Log amplitude of a daily rhythm that is not known yet: the median first harmonic of the 16 largest
+# clients of ServeGen's m-large and m-mid and of Alibaba's GenTD26, which the bench does not use.
+DAY_SWING = 0.43
 PRIOR_DAYS = 7.0  # days of history from which on only the past gives quantiles
 MOST_PRIOR_SCORES = 500
 MOST_COMPARISONS = 1_000_000
@@ -57,9 +60,8 @@ def quantiles(
 
     Quantiles rise with the level. ``past [s, o, c]`` are the scores of past origins in order. A
     column with fewer than FEWEST_SCORES of them also uses ``history [s, n]``, as log ratios to its
-    median. ``scale`` has the shape ``[s, 1]``. ``prior [s, n]`` are further scores that every
-    column of a series uses. Beyond the window, ``adapt`` is False: levels stay as they are, and
-    scores have FAR_OFFSET.
+    median. ``scale`` has the shape ``[s, 1]``. ``prior [s, n, c]`` are further scores. Beyond the
+    window, ``adapt`` is False: levels stay as they are, and scores have FAR_OFFSET.
     """
     offset = OFFSET if adapt else FAR_OFFSET
     if not past.shape[1]:
@@ -71,7 +73,7 @@ def quantiles(
     if adapt:
         adapted = _adapted_levels(past, observed, np.array(levels))
     if prior is not None:
-        grown = forecast[:, None] * np.exp(prior)[:, :, None]
+        grown = forecast[:, None] * np.exp(prior)
         added = log_ratio_scores(grown, forecast[:, None], scale[:, :, None], offset)
         past, observed = (
             np.concatenate([past, added], axis=1),
@@ -112,19 +114,28 @@ def day_growth(values: FloatArray, day: int) -> FloatArray:
     return np.asarray(np.sqrt(squares / (PRIOR_RATIOS + known.sum(axis=1))))
 
 
-def growth_prior(days: float, count: int, deviation: FloatArray) -> FloatArray | None:
-    """Return the prior scores for growth, ``[s, n]``, or None from PRIOR_DAYS of history on.
+def growth_prior(
+    days: float, count: int, growth: FloatArray, lead_days: FloatArray
+) -> FloatArray | None:
+    """Return the prior scores for growth, ``[s, n, c]``, or None from PRIOR_DAYS of history on.
 
-    They are quantiles of a normal distribution with the standard deviation ``deviation [s]``. Their
-    number ``n`` rises with ``count``, the number of past forecasts, and falls with the ``days`` of
-    history.
+    They are quantiles of a normal distribution. Its standard deviation is ``growth [s]``, that of
+    a day's log growth. With less than a day of history, growth and an unknown daily rhythm come
+    over the days ``lead_days [c]`` since the last known bin. The number ``n`` of scores rises with
+    ``count``, the number of past forecasts, and falls with the ``days`` of history.
     """
     if days >= PRIOR_DAYS:
         return None
     wanted = count * (PRIOR_DAYS - days) / max(days, 1e-9)
     n = int(np.clip(round(wanted), FEWEST_SCORES, MOST_PRIOR_SCORES))
     normal = scipy.special.ndtri((np.arange(n) + 0.5) / n)
-    return np.asarray(deviation[:, None] * normal, np.float64)
+    if days < 1:
+        # The mean square change of a sinusoid of unknown phase, and that of a random walk.
+        rhythm = DAY_SWING**2 * (1.0 - np.cos(2.0 * np.pi * lead_days))
+        deviation = np.sqrt(growth[:, None] ** 2 * np.minimum(lead_days, 1.0) + rhythm)
+    else:
+        deviation = np.repeat(growth[:, None], len(lead_days), axis=1)
+    return np.asarray(deviation[:, None] * normal[None, :, None], np.float64)
 
 
 def _adapted_levels(past: FloatArray, observed: BoolArray, levels: FloatArray) -> FloatArray:

@@ -422,8 +422,12 @@ class _PanelPart:
         origins = self.record.origins[self._windows]
         known = origins < self.panel.bins - age
         growth = conformal.day_growth(values[:, : self.panel.bins - age], day)
-        prior = conformal.growth_prior(self._days_known(age), int(known.sum()), growth)
-        in_window = np.tile(np.arange(age, age + steps) < self.window, 2)
+        lead = np.tile(np.arange(age, age + steps), 2)
+        in_window = lead < self.window
+        prior = conformal.growth_prior(
+            self._days_known(age), int(known.sum()), growth,
+            (lead[~in_window] + 0.5) * self.panel.bin_s / DAY_S,
+        )  # fmt: skip
         settled = origins >= min(SETTLED_DAYS * day, (self.panel.bins - age) // 2)
         result = np.empty((len(rows), len(QUANTILES), 2 * steps))
         result[:, :, in_window] = conformal.quantiles(

@@ -307,11 +307,22 @@ class TestShortHistory:
 
     def test_the_prior_fades_over_a_week(self):
         usual = np.array([conformal.DAY_GROWTH])
-        one = conformal.growth_prior(1.0, 40, usual)[0]
-        assert (one.size, conformal.growth_prior(6.0, 240, usual).size) == (240, 40)
-        assert conformal.growth_prior(7.0, 300, usual) is None
+        leads = np.array([0.1, 0.5])
+        one, again = conformal.growth_prior(1.0, 40, usual, leads)[0].T
+        np.testing.assert_array_equal(one, again)
+        assert (one.size, conformal.growth_prior(6.0, 240, usual, leads).shape[1]) == (240, 40)
+        assert conformal.growth_prior(7.0, 300, usual, leads) is None
         assert one.mean() == pytest.approx(0.0, abs=1e-12)
         assert np.quantile(one, 0.95) == pytest.approx(1.645 * conformal.DAY_GROWTH, rel=0.02)
+
+    def test_within_the_first_day_the_prior_has_the_variance_of_an_unknown_rhythm(self):
+        usual, leads = np.array([conformal.DAY_GROWTH]), np.array([0.01, 0.25, 0.5, 1.0])
+        deviation = conformal.growth_prior(0.5, 10_000, usual, leads)[0].std(axis=0)
+        phase = 2 * np.pi * (np.arange(1000) + 0.5) / 1000
+        change = np.sin(phase + 2 * np.pi * leads[:, None]) - np.sin(phase)
+        rhythm = conformal.DAY_SWING**2 * (change**2).mean(axis=1)
+        growth = conformal.DAY_GROWTH**2 * leads
+        assert deviation == pytest.approx(np.sqrt(rhythm + growth), rel=0.02)
 
     def test_days_that_hardly_differ_narrow_the_prior(self):
         calm, wild = np.full(72, 10.0), 10.0 * np.repeat([1.0, 3.0, 1.0], 24)
