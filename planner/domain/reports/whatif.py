@@ -43,6 +43,8 @@ from planner.inputs.scenario.settings import MEASURE, UNITS
 
 FORMS = {SHARE: Form.SHARE, COUNT: Form.COUNT}  # of figures by unit; others: numbers
 UNIT_TEXTS = {SHARE: "", COUNT: "", KG: "kg"}  # other units are their own text
+STATUS_TEXTS = {"flat": "static"}
+AT_RATED_LOAD = {"energy_kwh", "carbon_kg"}  # a plan assumes it; a run measures less
 TILES = tuple(one for one in PLANNED if one.name != "starts")
 
 
@@ -98,8 +100,8 @@ def _headline(now: WhatIf) -> str:
     """Return the cost and the replicas of an answer."""
     if now.totals is None:
         return f"No such {'fleet' if now.flat else 'plan'}"
-    count = span_text((now.least, now.most))
-    return f"{figure(now.totals.usd, '$')}, {count} replica{'s' * (now.most != 1)} ({now.status})"
+    count, status = span_text((now.least, now.most)), STATUS_TEXTS.get(now.status, now.status)
+    return f"{figure(now.totals.usd, '$')}, {count} replica{'s' * (now.most != 1)} ({status})"
 
 
 def _fact(one: Figure, before: WhatIf | None, now: WhatIf) -> Fact:
@@ -110,7 +112,7 @@ def _fact(one: Figure, before: WhatIf | None, now: WhatIf) -> Fact:
         one.label, value, _unit(one), FORMS.get(one.unit, Form.NUMBER),
         change=signed_percent(value / was - 1) if changed and was and value is not None else "",
         note=f"before: {Fact('', was, _unit(one), FORMS.get(one.unit, Form.NUMBER)).text}"
-        if changed else "",
+        if changed else "at rated load" * (one.name in AT_RATED_LOAD),
     )  # fmt: skip
 
 

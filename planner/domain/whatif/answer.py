@@ -24,6 +24,7 @@ from planner.domain.whatif.gpu_shares import ROUNDS, capacities_for, share_notes
 from planner.domain.whatif.plan_inputs import Basis
 from planner.domain.whatif.static_fleet import (
     IN_PROPORTION,
+    StaticFleet,
     instances_for,
     missing_instances,
     use_of,
@@ -50,7 +51,10 @@ ESTIMATED_SIZES = (
 STATIC_FLEET = "A static fleet follows no forecast, so the forecast percentile changes nothing."
 DEFERRABLE_AS_PLANNED = "Deferrable load is planned as before."
 SAME_PERCENTILE = "The forecast percentile is that of the run."
-NOT_SIMULATED = "Simulate to get SLO attainment, latency and measured energy."
+NOT_SIMULATED = (
+    "Energy and carbon assume replicas at rated load. Simulate to get SLO attainment, latency and "
+    "measured energy."
+)
 # Values that a stored plan can answer for. Others change its forecast, its sizes or its periods.
 ANSWERABLE = re.compile(
     r"traffic\.sources\[[^\]]+\]\.(scale|cached_share)"
@@ -163,8 +167,10 @@ def answer_what_if(base: StoredPlan, variation: Variation, progress: Progress = 
         inputs = replace(inputs, current=current)
     own_sizes = _size_changes(basis.sizes, sizes, hardware)
     if basis.flat is not None:
-        spare = scenario.objective.spare.instances - kept.objective.spare.instances
-        return _static_answer(basis, basis.flat, inputs, change, spare, notes)
+        held, asked = kept.objective.spare, scenario.objective.spare
+        own = held.instances if held.by == "pool" else 0
+        fleet = StaticFleet(basis.flat, own, asked.instances - held.instances)
+        return _static_answer(basis, fleet, inputs, change, notes)
     try:
         plan = plan_load(inputs, load_of(basis, change), progress)
     except Infeasible as problem:
@@ -173,21 +179,22 @@ def answer_what_if(base: StoredPlan, variation: Variation, progress: Progress = 
 
 
 def _static_answer(
-    basis: Basis, held: IntArray, inputs: PlanInput, change: DemandChange, spare: int,
-    notes: Sequence[str],
-) -> WhatIf:  # fmt: skip
-    """Return the answer for the static fleet ``held``, with ``spare`` more instances per pool."""
+    basis: Basis, fleet: StaticFleet, inputs: PlanInput, change: DemandChange, notes: Sequence[str]
+) -> WhatIf:
+    """Return the answer for the static fleet of the run."""
     sizes = _size_changes(basis.sizes, inputs.sizes, inputs.hardware)
-    needed = instances_for(basis.sizes, inputs.sizes, held, change.growth)
+    load, load_before = load_of(basis, change), load_of(basis, DemandChange())
+    peak_tps = load_before.tps.max(axis=(0, 3))
+    needed = instances_for(fleet, basis.sizes, inputs.sizes, peak_tps, change.growth)
     if (needed < 0).any():
         why = "Some of its replicas cannot meet these limits at any rate. Simulate to find others."
         return replace(_no_plan(why, sizes, notes), flat=True)
-    counts = with_spare(needed, spare)
+    counts = with_spare(needed, fleet.more_spare)
     if lacking := missing_instances(inputs.hardware, counts):
         return replace(_no_plan(lacking, sizes, notes), flat=True)
-    load = load_of(basis, change)
     target = np.broadcast_to(counts, (len(load.tps), *counts.shape))
-    unsure = [IN_PROPORTION] if (needed != held).any() else []
+    moved = change.growth != 1 or (needed != fleet.counts).any()
+    unsure = [IN_PROPORTION] if moved else []
     unsure += [STATIC_FLEET] if change.level is not None else []
     described = _answer_of_target(inputs, target, load.tps.max(axis=3), sizes, [*notes, *unsure])
     return replace(described, status="flat", totals=use_of(inputs, load, counts), flat=True)

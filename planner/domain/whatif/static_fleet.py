@@ -1,6 +1,6 @@
-"""Resize a static fleet in proportion to changed demand and capacity, for a what-if."""
+"""Resize a static fleet for changed demand and capacity, for a what-if."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -14,22 +14,46 @@ from planner.optimizer.pools import pool_capacity
 from simulation.arrays import FloatArray, IntArray
 
 SHARE = 1 - 1e-9  # factor on the needed rate: a rounding error must not add an instance
+TOO_FEW = 1 - 1e-6  # share of the load that a fleet of one instance less can serve
 IN_PROPORTION = (
-    "Replicas follow in proportion to the capacity of the run's static fleet. One replica less "
-    "per pool may suffice. Simulate to confirm."
+    "Replicas follow the peak demand and the capacity of a pool, plus the spare replicas. Simulate "
+    "to confirm."
 )
 
 
-def instances_for(before: Sizes, after: Sizes, counts: IntArray, growth: float) -> IntArray:
-    """Return the fewest instances of each pool that carry ``growth`` times the old capacity.
+@dataclass(frozen=True, slots=True, eq=False)
+class StaticFleet:
+    """The instances ``counts`` ``[l, r, g]``, with ``spare`` of each pool among them.
 
-    The old capacity is that of ``counts`` ``[l, r, g]`` by the sizes ``before``. The result has its
-    capacity by ``after``. -1 means that no number of instances suffices.
+    ``more_spare`` are added to each pool.
     """
-    needed = growth * pool_capacity(before.theta_tps, before.pool_tps, counts)
+
+    counts: IntArray
+    spare: int
+    more_spare: int
+
+
+def instances_for(
+    fleet: StaticFleet, before: Sizes, after: Sizes, peak_tps: FloatArray, growth: float
+) -> IntArray:
+    """Return the fewest instances of each pool for ``growth`` times its load, plus the spare ones.
+
+    The others serve the peak demand ``peak_tps`` ``[l, r]`` by the sizes ``before``. One less was
+    too few, so the load exceeds the capacity of one less. The result serves the load by ``after``.
+    -1 means that no number of instances suffices.
+    """
+    counts = fleet.counts
+    serving = np.where(counts > 0, np.maximum(1, counts - fleet.spare), 0)
+    most, too_few = (
+        pool_capacity(before.theta_tps, before.pool_tps, instances)
+        for instances in (serving, np.maximum(0, serving - 1))
+    )
+    share = most / np.maximum(most.sum(axis=2, keepdims=True), 1e-300)
+    load = growth * np.clip(peak_tps[:, :, None] * share, too_few / TOO_FEW, most)
     instances = np.zeros_like(counts)
     for m, r, g in np.argwhere(counts > 0).tolist():
-        instances[m, r, g] = _fewest(after.pool_tps[m, g], after.theta_tps[m, g], needed[m, r, g])
+        fewest = _fewest(after.pool_tps[m, g], after.theta_tps[m, g], load[m, r, g])
+        instances[m, r, g] = fewest if fewest < 0 else fewest + counts[m, r, g] - serving[m, r, g]
     return instances
 
 
@@ -46,7 +70,7 @@ def _fewest(pool_tps: FloatArray, theta_tps: float, needed: float) -> int:
 def missing_instances(hardware: Hardware, counts: IntArray) -> str:
     """Return a sentence if the fleet exceeds a limit of the scenario, else ""."""
     used_gpus = np.zeros(hardware.capacity_gpus.shape, np.int64)
-    for m, r, g in hardware.pool_index:
+    for m, r, g in np.argwhere(counts > 0).tolist():  # also pools that the limits rule out
         used_gpus[r, hardware.columns[g].gpu] += counts[m, r, g] * hardware.profiles[m, g].tp
         most = int(hardware.maximum[m, r, g])
         if counts[m, r, g] > most:

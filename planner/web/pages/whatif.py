@@ -37,9 +37,10 @@ from planner.services.whatif import (
 
 LINES, MOST_LINES, STEPS, MOST_ON_PAGE = 2, 6, 5, 49
 WITHIN_S = 0.8  # time for new answers in one request; the page asks again for the rest
-TRADE_OFFS = tuple(
-    (f"{a},{b}", f"{a.capitalize()} against {b}")
-    for a, b in (("cost", "carbon"), ("gpu-hours", "carbon"), ("energy", "cost"))
+TRADE_OFFS = (
+    ("cost,carbon", "Cost against carbon"),
+    ("gpu-hours,carbon", "GPU-hours against carbon"),
+    ("energy,cost", "Energy against cost"),
 )
 
 
