@@ -6,7 +6,7 @@ from typing import Any
 
 from planner.domain.preparation import study_of
 from planner.domain.progress import silent
-from planner.domain.recommend.rule import Candidate, Choice
+from planner.domain.recommend.rule import TIE, Candidate, Choice
 from planner.domain.recommend.search import choices as choices_of
 from planner.domain.recommend.test_days import TestDays, spared
 from planner.domain.recommend.trials import STATIC, Trials, shortfall
@@ -107,17 +107,14 @@ def _level(
         "met_slower": slower.meets_slo,
         "expected_usd": None if expected is None else [expected.mean, expected.low, expected.high],
         "cost_in_interval": (
-            None
-            if expected is None or expected.low is None or expected.high is None
-            else expected.low - 0.01 <= run.summary.cost_usd <= expected.high + 0.01
+            None if expected is None else expected.contains(run.summary.cost_usd, TIE)
         ),
         "attainment_in_interval": [
-            its.low - 1e-9 <= share <= its.high + 1e-9
+            contained
             for tier, its in intervals.items()
             if its is not None
-            and its.low is not None
-            and its.high is not None
             and (share := run.summary.slo_attainment.get(tier)) is not None
+            and (contained := its.contains(share)) is not None
         ],
         "over_static": (
             candidate.expected(trials.days) / static[0].expected(trials.days) if static else None

@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from planner.domain.recommend.rule import TIE, Interval
 from planner.models import Run
 
 NEWEST = 50  # comparisons that are read
 COST = "Cost"
-CENT = 0.01  # dollars, of rounding: a static fleet always costs the same
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,15 +22,13 @@ class Expectation:
     name: str
     levels: tuple[str, ...]  # levels of assurance that recommend this policy
     what: str
-    low: float
-    high: float
+    expected: Interval
     outcome: float
 
     @property
     def inside(self) -> bool:
-        """Return whether the interval contains the outcome."""
-        slack = CENT if self.what == COST else 1e-9
-        return self.low - slack <= self.outcome <= self.high + slack
+        """Return whether the interval contains the outcome; costs that tie count as equal."""
+        return bool(self.expected.contains(self.outcome, TIE if self.what == COST else 0.0))
 
 
 def expectations() -> list[Expectation]:
@@ -87,7 +85,7 @@ def _expectations_of_run(
             for tier, interval in expected["attainment"].items()
         ]
         expectations += [
-            Expectation(pk, name, tuple(levels), what, interval["low"], interval["high"], outcome)
+            Expectation(pk, name, tuple(levels), what, Interval(**interval), outcome)
             for what, interval, outcome in pairs
             if interval is not None and interval["low"] is not None and outcome is not None
         ]

@@ -61,6 +61,15 @@ class Interval:
     low: float | None
     high: float | None
 
+    def contains(self, value: float, tie: float = 0.0) -> bool | None:
+        """Return whether ``value`` is between the ends, or within the share ``tie`` of one of them.
+
+        Return None with a single case.
+        """
+        if self.low is None or self.high is None:
+            return None
+        return self.low * (1 - tie) - ROUNDING <= value <= self.high * (1 + tie) + ROUNDING
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Candidate:

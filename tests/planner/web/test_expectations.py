@@ -26,8 +26,8 @@ def stated(planner: User, *, cost: tuple[float, float], window: bool = True) -> 
 @pytest.mark.django_db
 def test_an_interval_counts_as_right_if_it_contains_the_outcome(planner: User) -> None:
     stated(planner, cost=(90.0, 110.0))
-    stated(planner, cost=(100.0, 100.0))
-    stated(planner, cost=(101.0, 110.0))
+    stated(planner, cost=(100.5, 100.5))
+    stated(planner, cost=(102.0, 110.0))
     stated(planner, cost=(90.0, 110.0), window=False)  # it lies ahead: nothing came of it yet
     found = expectations()
     assert [its.inside for its in found] == [False, True, True]  # the newest first

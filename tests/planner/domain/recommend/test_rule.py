@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.domain.recommend.rule import TIE, Candidate, CaseResult, recommend
+from planner.domain.recommend.rule import TIE, Candidate, CaseResult, Interval, recommend
 from planner.domain.recommend.test_days import Case, TestDay
 from planner.domain.study import Study
 from planner.policies.registry import simplicity
@@ -101,8 +101,15 @@ def test_the_interval_contains_the_mean_and_four_of_five_cases() -> None:
     one = candidate("lt-i", tuple(result(float(usd)) for usd in values))
     interval = one.interval([day])
     assert interval is not None and interval.mean == pytest.approx(values.mean())
-    inside = (values >= interval.low) & (values <= interval.high)
-    assert inside.mean() == pytest.approx(0.8, abs=0.01)
+    assert np.mean([interval.contains(usd) for usd in values]) == pytest.approx(0.8, abs=0.01)
+
+
+def test_an_end_of_the_interval_is_inside_and_a_tie_widens_it() -> None:
+    interval = Interval(95.0, 90.0, 100.0)
+    assert interval.contains(90.0) and interval.contains(100.0)
+    assert not interval.contains(89.5) and not interval.contains(100.5)
+    assert interval.contains(89.5, TIE) and interval.contains(100.5, TIE)
+    assert Interval(95.0, None, None).contains(95.0) is None
 
 
 def test_without_a_candidate_there_is_no_choice() -> None:
