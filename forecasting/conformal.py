@@ -120,8 +120,8 @@ def growth_prior(
     """Return the prior scores for growth, ``[s, n, c]``, or None from PRIOR_DAYS of history on.
 
     They are quantiles of a normal distribution. Its standard deviation is ``growth [s]``, that of
-    a day's log growth. With less than a day of history, growth and an unknown daily rhythm come
-    over the days ``lead_days [c]`` since the last known bin. The number ``n`` of scores rises with
+    a day's log growth. With less than a day of history, an unknown daily rhythm comes on top, over
+    the days ``lead_days [c]`` since the last known bin. The number ``n`` of scores rises with
     ``count``, the number of past forecasts, and falls with the ``days`` of history.
     """
     if days >= PRIOR_DAYS:
@@ -129,12 +129,10 @@ def growth_prior(
     wanted = count * (PRIOR_DAYS - days) / max(days, 1e-9)
     n = int(np.clip(round(wanted), FEWEST_SCORES, MOST_PRIOR_SCORES))
     normal = scipy.special.ndtri((np.arange(n) + 0.5) / n)
-    if days < 1:
-        # The mean square change of a sinusoid of unknown phase, and that of a random walk.
+    rhythm = np.zeros(len(lead_days))
+    if days < 1:  # the mean square change of a sinusoid of unknown phase
         rhythm = DAY_SWING**2 * (1.0 - np.cos(2.0 * np.pi * lead_days))
-        deviation = np.sqrt(growth[:, None] ** 2 * np.minimum(lead_days, 1.0) + rhythm)
-    else:
-        deviation = np.repeat(growth[:, None], len(lead_days), axis=1)
+    deviation = np.sqrt(growth[:, None] ** 2 + rhythm)
     return np.asarray(deviation[:, None] * normal[None, :, None], np.float64)
 
 
