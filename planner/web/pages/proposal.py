@@ -9,6 +9,7 @@ from django.utils import timezone
 
 from planner.domain.formats import NOTHING
 from planner.domain.reports.change import BEFORE, NOW, change_tiles, simulated
+from planner.domain.reports.over_time import TODAY
 from planner.domain.reports.policies import Span, span_text
 from planner.models import Proposal, ProposalEntry, Run, User
 from planner.outputs.proposal_changes import (
@@ -123,9 +124,12 @@ def _difference(proposal: Proposal, proposed: Proposed) -> dict[str, Any]:
     before, after = (simulated(*outcome) for outcome in zip(pair, names, strict=True))
     total, pools = proposed.total, list(proposed.pools)
     was = NOW if _compared_with_now(proposal) else BEFORE
+    policy = _baseline_label(proposal)
+    note = f"{policy}:" if policy else was
     return {
-        "tiles": list(change_tiles(before, after, _spans(total), proposed.saving, was)),
+        "tiles": list(change_tiles(before, after, _spans(total), proposed.saving, note)),
         "was_head": f"num:{was.capitalize().removesuffix(':')}",
+        "base_head": f"num:{policy or was.capitalize().removesuffix(':')}",
         "checks": checks_of(proposal, pair[1], after, timezone.now()),
         "pools": [_pool(pool, total) for pool in (*pools, *([total] if len(pools) > 1 else []))],
     }
@@ -258,16 +262,26 @@ def _comparison_base(proposal: Proposal) -> tuple[Run | None, str, str]:
 
     It is the replay of the active plan, else the base run, else the proposed run's baseline.
     """
-    label = "Now" if _compared_with_now(proposal) else "Before the plan"
+    label = _baseline_label(proposal)
+    label = label or ("Now" if _compared_with_now(proposal) else "Before the plan")
     if (replay := replay_of(proposal)) is not None:
         return replay, REPLAYED, label
     base = proposal.base_run
     if base is not None and base.state == Run.State.COMPLETED:
         policy = proposal.base.policy if proposal.base and proposal.base.run_id == base.pk else ""
         return base, policy, label
-    result = run_result(proposal.run) if proposal.run else {}
-    baseline = str(result.get("baseline") or "")
+    baseline = compared_policies(proposal, proposal.run)[1][0] if proposal.run else ""
     return (proposal.run, baseline, label) if baseline else (None, "", "")
+
+
+def _baseline_label(proposal: Proposal) -> str:
+    """Return the policy that stands in for the present fleet, which is not known; else ""."""
+    base = proposal.base_run
+    stated = base is not None and base.state == Run.State.COMPLETED
+    if proposal.run is None or stated or replay_of(proposal) is not None:
+        return ""
+    (result, _), (policy, _) = compared_policies(proposal, proposal.run)
+    return "" if policy in ("", TODAY) else str(result["policies"][policy].get("label") or policy)
 
 
 def _course(run: Run, policy: str, label: str, *, base: bool = False) -> Course | None:

@@ -31,6 +31,21 @@ def cheaper(planner: User) -> Run:
     return run
 
 
+def test_a_policy_that_stands_in_for_the_fleet_is_named(planner: User) -> None:
+    run = planned_run(planner)
+    stated = propose(by=planner, title="First", run=run)
+    run.result["policies"]["reactive"] = run.result["policies"].pop("today")
+    run.result |= {"baseline": "reactive", "baselines": ["reactive"]}
+    run.result["policies"]["reactive"]["label"] = "Unified reactive"
+    client = signed_in(planner)
+    cost = next(t for t in client.get(f"/proposals/{stated.pk}/").context["tiles"] if t.unit == "$")
+    assert cost.note.startswith("now")
+    run.save()
+    shown = client.get(f"/proposals/{stated.pk}/").context
+    cost = next(tile for tile in shown["tiles"] if tile.unit == "$")
+    assert cost.note.startswith("Unified reactive") and "Unified reactive" in shown["base_head"]
+
+
 def test_a_story_in_pages(planner: User, approver: User, viewer: User) -> None:
     first = in_force(planner, approver)
     first.run.result["policies"]["lt-i"]["flat_usd"] = 800.0
