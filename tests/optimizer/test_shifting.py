@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from planner.optimizer.horizon import HorizonProblem, solve_horizon
-from planner.optimizer.problem import PlanningProblem
+from planner.optimizer.problem import PlanningProblem, Weights
 from planner.optimizer.reservations import cheapest_reservation, reservation_usd
 from planner.optimizer.shifting import Work, cheapest_shift
 from simulation.arrays import FloatArray, IntArray
@@ -65,6 +65,24 @@ def test_each_part_takes_its_cheapest_place_within_its_deadline(seed: int) -> No
     )
     assert shift.bound == pytest.approx(best, rel=1e-5)
     assert shift.tokens.sum() == pytest.approx(tokens.sum() * HOUR_S)
+
+
+def test_by_carbon_work_goes_where_power_is_cleanest() -> None:
+    prices, rng = np.ones((6, 3)), np.random.default_rng(1)
+    intensity = rng.uniform(0.05, 0.6, prices.shape)  # kg per kWh
+    plain = horizon(prices)
+    windows = tuple(
+        replace(one, weights=Weights(usd=0.0, kg=1.0), kw=np.full((1, 3, 1), 2.0), kg_per_kwh=clean)
+        for one, clean in zip(plain.windows, intensity, strict=True)
+    )
+    problem = HorizonProblem(windows, period_s=HOUR_S)
+    parts = work((300.0, 0, 0, 3), (500.0, 1, 2, 5))
+    tokens = done(problem, parts, np.ones((3, 3)))
+    expected = np.zeros_like(intensity)
+    for rate, first, last in ((300.0, 0, 3), (500.0, 2, 5)):
+        cleanest = np.argmin(intensity[first : last + 1])
+        expected[np.unravel_index(first * 3 + cleanest, intensity.shape)] += rate
+    np.testing.assert_allclose(tokens, expected, atol=1e-3)
 
 
 def test_work_fills_free_capacity_first_and_the_soonest_of_equal_periods() -> None:
