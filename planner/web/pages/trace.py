@@ -10,6 +10,7 @@ from planner.domain.reports.trace import trace_report
 from planner.domain.trace_statistics.figures import Burstiness, Character, Volume
 from planner.domain.trace_statistics.volumes import LINES, LISTED
 from planner.domain.traffic.window import UTC_CLOCK
+from planner.inputs.ingest.options import AUTO, OFFERED
 from planner.models import Trace
 from planner.outputs.render.figure import Figure
 from planner.outputs.render.html import sections_shown
@@ -36,7 +37,10 @@ def trace_context(trace: Trace, params: Mapping[str, str]) -> dict[str, Any]:
     volumes = [volume for volume in character.volumes if volume.by == by]
     report = trace_report(character, by)
     series = largest(trace.report.get("series", ()), LISTED)
+    assumptions = trace.report.get("assumptions", ())
     return {
+        "chosen": list(chosen_options(trace.options)),
+        "notes": [note for note in trace.report["notes"] if note not in assumptions],
         "series": series,
         "more_series": len(trace.report.get("series", ())) > len(series),
         "kinds": kinds,
@@ -53,6 +57,16 @@ def trace_context(trace: Trace, params: Mapping[str, str]) -> dict[str, Any]:
         if len(character.days.days) > 1
         else None,
     }
+
+
+def chosen_options(options: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield label and value of each reading option that was given, and of each mapped column."""
+    for name, offered in OFFERED.items():
+        value = options.get(name)
+        if value not in (None, "", False, AUTO):
+            yield offered.label, str(offered.choices.get(value, value))
+    for field, column in (options.get("mapping") or {}).items():
+        yield f"Column of {field}", str(column)
 
 
 def largest(series: Sequence[Mapping[str, Any]], most: int) -> list[Mapping[str, Any]]:

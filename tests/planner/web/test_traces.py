@@ -319,6 +319,9 @@ def test_a_file_with_several_readings_is_asked_about_on_its_page(client: Client)
     assert (run.problem, trace.state) == ("", "ready")
     assert trace.report["end_ns"] == 137 * 39 * 10**6
     assert any("counts from the start" in each for each in trace.report["assumptions"])
+    context = client.get("/traces/rel/").context
+    assert "t:ms" in [value for _, value in context["chosen"]]
+    assert not {*context["notes"]} & {*trace.report["assumptions"]}
 
 
 def test_a_file_without_lengths_of_answers_is_read_by_a_tick(client: Client) -> None:
