@@ -93,6 +93,7 @@ def size(
     pool_tps = np.zeros((len(hardware.models), len(hardware.gpus), MAX_INSTANCES))
     pools: dict[tuple[int, int], SizedPool] = {}
     notes: list[str] = []
+    reasons: dict[int, list[str]] = {}  # by model, why columns are omitted
     # Spot instances have the same speed as owned ones, so each profile and role is sized once.
     first_of: dict[tuple[int, int, str], int] = {}
     for done, ((m, g), profile) in enumerate(hardware.profiles.items()):
@@ -111,16 +112,15 @@ def size(
             )  # fmt: skip
         except SimulationError as problem:
             notes.append(f"{pool_words} is left out: {problem}")
+            reasons.setdefault(m, []).append(str(problem))
             continue
         pool_tps[m, g] = pools[m, g].counted(most_instances(hardware, m, g))
     theta = in_large_pools(pool_tps)
     for m, model in enumerate(hardware.models):
         if not _serves_both_phases(hardware, theta[m]):
-            why = [note for note in notes if note.startswith(f"{model.name} on")]
-            raise ScenarioError(
-                f"tiers: no GPU type of this scenario can serve {model.name} within its limits. "
-                + " ".join(why)
-            )
+            why = reasons.get(m, [])
+            general = f"no GPU type of this scenario can serve {model.name} within its limits."
+            raise ScenarioError(f"tiers: {' '.join(why if len(why) == 1 else [general, *why])}")
     return Sizes(
         theta_tps=theta,
         pool_tps=pool_tps,
