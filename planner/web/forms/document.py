@@ -268,6 +268,7 @@ def _region_parts(row: Row) -> list[Row]:
     capacity, price = row.get("capacity"), row.get("usd_per_gpu_hour")
     capacity = capacity if isinstance(capacity, Mapping) else {}
     shared = {"at": row["at"], "name": row.get("name"), "like": row.get("like")}
+    shared["site_kw"] = look(row, "power.site_kw")
     return [
         {
             **shared,
@@ -291,11 +292,17 @@ def _regions(have: Sequence[Row], rows: Sequence[Row]) -> list[Row]:
         parts = [row for row in rows if row["name"] == name]
         place = next((row["at"] for row in parts if row.get("at") is not None), None)
         prices = {row["gpu"]: row["usd_per_gpu_hour"] for row in parts}
+        old = _row_at(have, place)
+        power = old.get("power")
+        site_kw = next((row["site_kw"] for row in parts if row["site_kw"]), None)
         regions[name] = _updated(
-            _row_at(have, place),
+            old,
             {
                 "name": name,
                 "like": next((row["like"] for row in parts if row["like"]), None),
+                "power": _updated(
+                    dict(power) if isinstance(power, Mapping) else {}, {"site_kw": site_kw}
+                ),
                 "capacity": {row["gpu"]: row["capacity"] for row in parts},
                 "usd_per_gpu_hour": {
                     gpu: tidy(usd) for gpu, usd in prices.items() if usd is not None

@@ -35,8 +35,8 @@ EMPTY_SOURCE = dict.fromkeys(
 def cleaned(section: str, row: dict[str, Any]) -> dict[str, Any]:
     """A row as its form cleans it: every field there, None or "" where nothing was given."""
     fields = {
-        "regions": ("name", "gpu", "capacity", "usd_per_gpu_hour", "like"),
-        "tiers": ("name", "ttft_ms", "tbt_ms", "e2e_ms", "percentile", "deferrable"),
+        "regions": ("name", "gpu", "capacity", "usd_per_gpu_hour", "like", "site_kw"),
+        "tiers": ("name", "ttft_ms", "tbt_ms", "e2e_ms", "percentile", "utility", "deferrable"),
         "sources": ("trace", "model", "regions", "tiers", *EMPTY_SOURCE),
     }
     return dict.fromkeys(fields.get(section, ())) | row
@@ -86,6 +86,21 @@ def test_a_region_keeps_the_facts_the_form_does_not_show() -> None:
         },
         {"name": "west", "capacity": {"A100-80GB": 4}},
     ]
+
+
+def test_a_power_limit_of_a_region_and_the_utility_of_a_tier_have_fields() -> None:
+    data = outline(DOCUMENT)
+    limited = [{**row, "site_kw": 40.0} for row in rows(data, "regions")]
+    worth = [{**row, "utility": 2.0} for row in rows(data, "tiers")]
+    changes = row_changes(data, "regions", limited) | row_changes(data, "tiers", worth)
+    document = edit(DOCUMENT, changes)
+    new = parse(document)
+    assert {region.power.site_kw for region in new.regions if region.power} == {40.0}
+    assert {tier.utility for tier in new.tiers} == {2.0}
+    again = outline(document)
+    assert {row["site_kw"] for row in rows(again, "regions")} == {40.0}
+    without = [{**row, "site_kw": None} for row in rows(again, "regions")]
+    assert all("power" not in row for row in row_changes(again, "regions", without)["regions"])
 
 
 def test_models_follow_the_profiles_and_keep_what_they_say() -> None:
