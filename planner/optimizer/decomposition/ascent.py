@@ -43,7 +43,7 @@ def ascend(
     while leap > LAST_LEAP and best.bound < ceiling and perf_counter() < until:
         check()
         direction = _deflected(prices, now.slope, direction)
-        length = _squared_norm(direction)
+        length = sum(float((part**2).sum()) for part in direction.parts())
         if length <= 0.0:
             break
         level = best.bound + leap * abs(best.bound)
@@ -118,7 +118,3 @@ def _deflected(prices: Prices, slope: Prices, last: Prices) -> Prices:
         mixed = rise + MEMORY * before
         parts.append(mixed * ((price > 0) | (mixed > 0)))
     return Prices(*parts)
-
-
-def _squared_norm(direction: Prices) -> float:
-    return sum(float((part**2).sum()) for part in direction.parts())

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.optimizer.decomposition.covering import cheapest_cells
-from planner.optimizer.decomposition.pooled_cells import cheapest_pools
+from planner.optimizer.decomposition.covering import LinearCells, cheapest_cells
+from planner.optimizer.decomposition.pooled_cells import PooledCells, cheapest_pools
 from planner.optimizer.figures import cap_use, global_need_tps, gpus_used, local_need_tps
 from planner.optimizer.objective import caps, price, start_cost
 from planner.optimizer.pools import (
@@ -178,14 +178,11 @@ class Cells:
         Prices charge for GPUs and caps, and pay for joint demand. A price's slope is by how much
         its row is exceeded, which says how the bound changes with the price.
         """
-        first, further = self.charged(prices)
         x, lowest = np.empty_like(self.most), np.empty_like(self.need)
-        cell = (first, further, self.running, self.most, self.need)
         if self.pool is None:
-            cheapest_cells(self.theta, *cell, x, lowest)
+            cheapest_cells(self.linear(prices), x, lowest)
         else:
-            more = self.worth(prices), self.steepest
-            cheapest_pools(self.pool, self.theta, self.minimum, *cell, *more, x, lowest)
+            cheapest_pools(self.pooled(prices), x, lowest)
         used = self.by_row(np.einsum("lrg,lg->rg", x, self.size))
         served = self.gain(x).sum(axis=(1, 2))
         bound = (
@@ -204,6 +201,17 @@ class Cells:
             used_caps - self.cap_room,
         )
         return PricedCells(bound, x, lowest, slope)
+
+    def linear(self, prices: Prices) -> LinearCells:
+        """Return the arrays of the kernels for linear capacity, at ``prices``."""
+        first, further = self.charged(prices)
+        return LinearCells(self.theta, first, further, self.running, self.most, self.need)
+
+    def pooled(self, prices: Prices) -> PooledCells:
+        """Return the arrays of the kernels for pooled capacity, at ``prices``."""
+        return PooledCells(
+            *self.linear(prices), self.pool, self.minimum, self.worth(prices), self.steepest
+        )
 
     def cost(self, x: Int32Array, cell: IntArray) -> FloatArray:
         """Return the cost of each column ``x`` in US dollars per hour, shape ``[n]``."""

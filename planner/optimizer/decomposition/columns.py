@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.optimizer.decomposition.cells import ROUNDING, Cells, PricedCells, Prices
-from planner.optimizer.decomposition.covering import cells_within
+from planner.optimizer.decomposition.covering import CellColumns, cells_within
 from planner.optimizer.decomposition.pooled_cells import pools_within
 from simulation.arrays import BoolArray, Int32Array, IntArray
 
@@ -92,28 +92,13 @@ def columns_near(
     x = np.empty((max_variables, cells.theta.shape[1]), np.int32)
     begins = np.empty(limit.size + 1, np.int64)
     if cells.pool is not None:  # A range would assume that capacity is linear in instances.
-        cell = (first, further, cells.running, cells.most, cells.need)
-        more = cells.worth(prices), cells.steepest, limit, POOLED, x, begins
-        if not pools_within(cells.pool, cells.theta, cells.minimum, *cell, *more):
+        if not pools_within(cells.pooled(prices), limit, POOLED, x, begins):
             return None
         where = np.repeat(np.arange(limit.size), np.diff(begins))
         return Band(Columns(x[: begins[-1]].copy(), where), no_boxes(x.shape[1]), width)
     low, high = np.empty_like(cells.most), np.empty_like(cells.most)
-    completed = cells_within(
-        cells.theta,
-        first,
-        further,
-        cells.running,
-        cells.most,
-        cells.need,
-        limit,
-        priced.x,
-        COLUMNS_PER_CELL,
-        x,
-        begins,
-        low,
-        high,
-    )
+    found = CellColumns(x, begins, low, high)
+    completed = cells_within(cells.linear(prices), limit, priced.x, COLUMNS_PER_CELL, found)
     if not completed:
         return None
     count = np.diff(begins)

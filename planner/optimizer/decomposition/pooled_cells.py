@@ -10,7 +10,7 @@ Zoltners 1979).
 """
 
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,10 +26,54 @@ from planner.optimizer.decomposition.covering import (
     TOLERANCE,
     TYPE,
     VISITS,
+    Items,
 )  # fmt: skip
 from simulation.compiler import cached_kernel
 
 LEAST, MOST = range(2)  # columns of ``box``: counts of a type
+
+
+class PooledCells(NamedTuple):
+    """All cells at given prices: the fields of ``LinearCells``, and those of pooled capacity."""
+
+    theta: Any  # [l, g] tokens/s that an instance adds beyond the curve of ``pool``
+    first: Any  # [l, r, g] cost of an instance that already runs
+    further: Any  # [l, r, g] cost of an instance that must start
+    running: Any  # [l, r, g] instances that already run
+    max_extra: Any  # [l, r, g] most instances beyond the minimums
+    need: Any  # [l, r] tokens/s to cover
+    pool: Any  # [l, g, n] tokens/s of pools of n + 1
+    minimum: Any  # [l, r, g] instances that are always there
+    token_value: Any  # [l] value of a token/s that serves joint demand
+    steepest: Any  # [l, g] most tokens/s that one instance adds
+
+
+class PooledCell(NamedTuple):
+    """The fields of ``PooledCells`` for one model in one region."""
+
+    theta: Any
+    first: Any
+    further: Any
+    running: Any
+    max_extra: Any
+    need: float
+    pool: Any
+    minimum: Any
+    token_value: float
+    steepest: Any
+
+
+class Tables(NamedTuple):
+    """Work arrays of one cell, by type g and count x.
+
+    ``gain`` and ``cost`` are relative to ``origin``, the count with the least cost.
+    """
+
+    gain: Any  # [g, x] tokens/s
+    cost: Any  # [g, x]
+    origin: Any  # [g]
+    top: Any  # [g] largest count that is filled
+    base: Any  # tokens/s and cost of the counts ``origin`` of all types together
 
 
 @cached_kernel
@@ -46,71 +90,56 @@ def _pool_capacity(pool: Any, theta: float, count: int) -> Any:
 
 
 @cached_kernel
-def _cell_arrays(
-    pool: Any,
-    theta: Any,
-    minimum: Any,
-    first: Any,
-    further: Any,
-    running: Any,
-    max_extra: Any,
-    token_value: Any,
-    steepest: Any,
-    model: int,
-    region: int,
-) -> Any:
-    """Return the arrays of one cell (a model in a region), cut from the arrays of all cells."""
-    return (
-        pool[model],
-        theta[model],
-        minimum[model, region],
-        first[model, region],
-        further[model, region],
-        running[model, region],
-        max_extra[model, region],
-        token_value[model],
-        steepest[model],
+def _one_cell(cells: Any, model: int, region: int) -> Any:
+    """Return the arrays of one cell."""
+    cell = (model, region)
+    return PooledCell(
+        cells.theta[model],
+        cells.first[cell],
+        cells.further[cell],
+        cells.running[cell],
+        cells.max_extra[cell],
+        cells.need[cell],
+        cells.pool[model],
+        cells.minimum[cell],
+        cells.token_value[model],
+        cells.steepest[model],
     )
 
 
 @cached_kernel
-def _fill_row(cell: Any, g: int, x: int, gain: Any, cost: Any) -> None:
+def _fill_row(cell: Any, g: int, x: int, tables: Any) -> None:
     """Fill ``gain[g, x]`` (tokens/s) and ``cost[g, x]`` for x instances of a type.
 
     The value of the joint demand that they serve is deducted from the cost.
     """
-    pool, theta, minimum, first, further, running, _, token_value, _ = cell
-    beyond = max(0, x - running[g])
-    held = _pool_capacity(pool[g], theta[g], minimum[g])
-    gain[g, x] = _pool_capacity(pool[g], theta[g], minimum[g] + x) - held
-    cost[g, x] = (x - beyond) * first[g] + beyond * further[g] - token_value * gain[g, x]
+    beyond = max(0, x - cell.running[g])
+    pool, theta, minimum = cell.pool[g], cell.theta[g], cell.minimum[g]
+    gain = _pool_capacity(pool, theta, minimum + x) - _pool_capacity(pool, theta, minimum)
+    tables.gain[g, x] = gain
+    instances_cost = (x - beyond) * cell.first[g] + beyond * cell.further[g]
+    tables.cost[g, x] = instances_cost - cell.token_value * gain
 
 
 @cached_kernel
-def _fill_tables(
-    cell: Any, need: float, limit: float, gain: Any, cost: Any, origin: Any, top: Any, base: Any
-) -> None:
-    """Fill ``gain[g, x]`` (tokens/s) and ``cost[g, x]`` of x instances of type g, up to ``top[g]``.
-
-    Both are relative to ``origin[g]``, the count with the least cost. ``base`` gets the capacity
-    and the cost of these counts of all types together.
-    """
-    _, theta, _, first, _, _, max_extra, token_value, steepest = cell
+def _fill_tables(cell: Any, limit: float, tables: Any) -> None:
+    """Fill the ``tables`` of a cell, up to the counts that may cost at most ``limit``."""
+    gain, cost, origin, top, base = tables
     base[0] = base[1] = 0.0
     # First the types whose instances may be worth more than they cost: ``base`` is then known.
     for side in range(2):
-        for g in range(theta.size):
-            pays = first[g] - token_value * steepest[g] <= 0.0
+        for g in range(top.size):
+            pays = cell.first[g] - cell.token_value * cell.steepest[g] <= 0.0
             if pays != (side == 0):
                 continue
             cheapest = 0
-            for x in range(max_extra[g] + 1):
-                _fill_row(cell, g, x, gain, cost)
+            for x in range(cell.max_extra[g] + 1):
+                _fill_row(cell, g, x, tables)
                 top[g] = x
                 if cost[g, x] <= cost[g, cheapest]:
                     cheapest = x
                 # Each further instance only costs more, and no more capacity is needed.
-                if not pays and gain[g, x] >= need and cost[g, x] > limit - base[1]:
+                if not pays and gain[g, x] >= cell.need and cost[g, x] > limit - base[1]:
                     break
             origin[g] = cheapest
             carried, paid = gain[g, cheapest], cost[g, cheapest]
@@ -122,14 +151,13 @@ def _fill_tables(
 
 
 @cached_kernel
-def _fill_hulls(
-    top: Any, gain: Any, cost: Any, origin: Any, item: Any, rank: Any, hull: Any
-) -> int:
-    """Fill ``item`` with each type's lower hull of cost over capacity; return the segment count.
+def _fill_hulls(tables: Any, item: Any, rank: Any, hull: Any) -> Any:
+    """Fill ``item`` with each type's lower hull of cost over capacity; return ``Items``.
 
     The segments are in order of rising cost per token. A type's ``rank`` is the order of its first
     segment, or -1 without segments. The column COUNT is not filled.
     """
+    gain, cost, origin, top, _ = tables
     n = 0
     for g in range(top.size):
         rank[g] = -1
@@ -164,16 +192,17 @@ def _fill_hulls(
         if rank[g] < 0:
             rank[g] = ranks
             ranks += 1
-    return n
+    return Items(item, n, rank)
 
 
 @cached_kernel
-def _hull_cost(item: Any, n: int, rank: Any, after: int, but: int, missing: float) -> Any:
+def _hull_cost(items: Any, after: int, but: int, missing: float) -> Any:
     """Return the least cost of ``missing`` more tokens/s along the hulls of types after ``after``.
 
-    ``item`` must be sorted by rising cost per token. Types ranked up to ``after`` and type ``but``
-    are excluded. The result is infinite if the hulls do not suffice.
+    Types ranked up to ``after`` and type ``but`` are excluded. The result is infinite if the hulls
+    do not suffice.
     """
+    item, n, rank = items.steps, items.n, items.rank
     paid = 0.0
     for j in range(n):
         if missing <= 0.0:
@@ -189,16 +218,15 @@ def _hull_cost(item: Any, n: int, rank: Any, after: int, but: int, missing: floa
 
 
 @cached_kernel
-def _least_cover(
-    item: Any, n: int, rank: Any, order: Any, types: int, tables: Any, need: float, chosen: Any,
-    state: Any,
-) -> tuple[Any, Any]:  # fmt: skip
+def _least_cover(items: Any, types: int, tables: Any, need: float, work: Any) -> tuple[Any, Any]:
     """Return the least cost of ``need`` > 0 tokens/s above the cheapest counts, and a lower bound.
 
-    ``chosen`` is filled with the counts of that cost. Cost and bound are equal up to ``NODES``
-    search nodes. Both are infinite if all types together do not suffice.
+    ``work`` has the order of the types that have hulls, the array to fill with the counts of that
+    cost, and the state of the search. Cost and bound are equal up to ``NODES`` search nodes. Both
+    are infinite if all types together do not suffice.
     """
-    gain, cost, origin, top = tables
+    gain, cost, origin, top, _ = tables
+    order, chosen, state = work
     best, lower, nodes, tolerance = np.inf, np.inf, 0, 0.0
     i = 0
     state[0, MISSING], state[0, PAID], state[0, TAKEN] = need, 0.0, -1.0
@@ -227,7 +255,7 @@ def _least_cover(
         nodes += 1
         if nodes % NODES == 0:
             tolerance = min(0.5, max(TOLERANCE, LOOSER * tolerance))
-        bound = paid + cost[g, x] + _hull_cost(item, n, rank, i, -1, missing - gain[g, x])
+        bound = paid + cost[g, x] + _hull_cost(items, i, -1, missing - gain[g, x])
         if bound >= best * (1.0 - tolerance):
             lower = min(lower, bound)
             continue
@@ -238,51 +266,39 @@ def _least_cover(
 
 
 @cached_kernel
-def _work_arrays(gpus: int, width: int) -> Any:
-    """Allocate the work arrays for searching one cell, with counts of each type below ``width``."""
-    gain, cost = np.empty((gpus, width)), np.empty((gpus, width))
+def _work_arrays(cells: Any) -> Any:
+    """Allocate the arrays for searching one cell: tables, items, hull, state and three orders."""
+    gpus, width = cells.first.shape[2], cells.max_extra.max() + 1
+    tables = Tables(
+        np.empty((gpus, width)),
+        np.empty((gpus, width)),
+        np.empty(gpus, np.int64),
+        np.empty(gpus, np.int64),
+        np.empty(2),
+    )
     item, hull = np.empty((gpus * width, 4)), np.empty(width + 1, np.int64)
-    state, base = np.empty((gpus + 1, 3)), np.empty(2)
-    return gain, cost, item, hull, state, base, np.empty((5, gpus), np.int64)
+    return tables, item, hull, np.empty((gpus + 1, 3)), np.empty((3, gpus), np.int64)
 
 
 @cached_kernel
-def cheapest_pools(
-    pool: Any, theta: Any, minimum: Any, first: Any, further: Any, running: Any, max_extra: Any,
-    need: Any, token_value: Any, steepest: Any, x: Any, low: Any,
-) -> None:  # fmt: skip
+def cheapest_pools(cells: Any, x: Any, low: Any) -> None:
     """Fill ``x[l,r,g]`` with the cheapest instances of each cell, ``low[l,r]`` with their cost.
 
     ``x`` counts beyond the minimums. ``low`` is a proven lower bound, infinite for a cell that
-    cannot be covered. Shapes: ``pool[l,g,n]``, ``theta[l,g]``, ``need[l,r]``, all others
-    ``[l,r,g]``. ``token_value[l]`` is the value of a token/s carried. ``steepest[l,g]`` is the most
-    that one instance adds.
+    cannot be covered.
     """
-    models, regions, gpus = first.shape
-    gain, cost, item, hull, state, base, counts = _work_arrays(gpus, max_extra.max() + 1)
-    rank, order, origin, top, chosen = counts[0], counts[1], counts[2], counts[3], counts[4]
+    models, regions, gpus = cells.first.shape
+    tables, item, hull, state, counts = _work_arrays(cells)
+    rank, order, chosen = counts[0], counts[1], counts[2]
     for model in range(models):
         for region in range(regions):
-            cell = _cell_arrays(
-                pool,
-                theta,
-                minimum,
-                first,
-                further,
-                running,
-                max_extra,
-                token_value,
-                steepest,
-                model,
-                region,
-            )
-            _fill_tables(cell, need[model, region], -np.inf, gain, cost, origin, top, base)
-            x[model, region], low[model, region] = origin, base[1]
-            # ``base`` is what ``origin``, the counts with the least cost, carry and cost.
-            missing = need[model, region] - base[0]
+            cell = _one_cell(cells, model, region)
+            _fill_tables(cell, -np.inf, tables)
+            x[model, region], low[model, region] = tables.origin, tables.base[1]
+            missing = cell.need - tables.base[0]
             if missing <= 0.0:
                 continue
-            n = _fill_hulls(top, gain, cost, origin, item, rank, hull)
+            items = _fill_hulls(tables, item, rank, hull)
             types = 0
             for g in range(gpus):
                 if rank[g] >= 0:
@@ -290,31 +306,31 @@ def cheapest_pools(
                     types += 1
             lower = np.inf
             if types > 0:
-                chosen[:] = origin
-                tables = (gain, cost, origin, top)
-                _, lower = _least_cover(item, n, rank, order, types, tables, missing, chosen, state)
+                chosen[:] = tables.origin
+                _, lower = _least_cover(items, types, tables, missing, (order, chosen, state))
                 if lower < np.inf:
                     x[model, region] = chosen
             low[model, region] += lower
 
 
 @cached_kernel
-def _append_within(
-    item: Any, n: int, rank: Any, order: Any, tables: Any, missing: float, may: float, state: Any,
-    box: Any, x: Any, line: int, end: int,
-) -> int:  # fmt: skip
-    """Append every ``x`` of one cell that costs at most ``may`` more than the cheapest counts.
+def _append_within(items: Any, tables: Any, need: Any, work: Any, x: Any, rows: Any) -> Any:
+    """Append every column of one cell that carries and costs no more than ``need`` says.
 
-    Returns the next free row. Returns -1 if rows would pass ``end`` or the search takes too long.
+    ``need`` has the tokens/s to cover and the limit on the cost, above the counts ``origin`` of
+    ``tables``. ``work`` has the order of types and the arrays of the search. ``rows`` are the first
+    row of ``x`` to fill and the end of them. Returns the next free row. Returns -1 if the rows do
+    not suffice or the search takes too long.
     """
-    gain, cost, _, top = tables
-    gpus, visits = rank.size, VISITS * (end - line)
+    gain, cost, _, top, _ = tables
+    (missing, may), (order, state, box), (line, end) = need, work, rows
+    gpus, visits = top.size, VISITS * (end - line)
     for g in range(gpus):  # Exclude counts that are too dear even with a fractional rest.
         box[g, LEAST], box[g, MOST] = top[g] + 1, -1
         for count in range(top[g] + 1):
             if cost[g, count] > may:
                 continue
-            if cost[g, count] + _hull_cost(item, n, rank, -1, g, missing - gain[g, count]) <= may:
+            if cost[g, count] + _hull_cost(items, -1, g, missing - gain[g, count]) <= may:
                 box[g, LEAST] = min(box[g, LEAST], count)
                 box[g, MOST] = count
     i = 0
@@ -330,7 +346,7 @@ def _append_within(
         if visits < 0:
             return -1
         paid, left = state[i, PAID] + cost[g, count], state[i, MISSING] - gain[g, count]
-        if paid + _hull_cost(item, n, rank, i, -1, left) > may:
+        if paid + _hull_cost(items, i, -1, left) > may:
             continue
         if i < gpus - 1:
             i += 1
@@ -346,39 +362,23 @@ def _append_within(
 
 
 @cached_kernel
-def pools_within(
-    pool: Any, theta: Any, minimum: Any, first: Any, further: Any, running: Any, max_extra: Any,
-    need: Any, token_value: Any, steepest: Any, limit: Any, each: int, x: Any, begins: Any,
-) -> bool:  # fmt: skip
-    """List in the rows of ``x`` all instance counts of each cell that cost at most ``limit[l,r]``.
+def pools_within(cells: Any, limit: Any, max_columns: int, x: Any, begins: Any) -> bool:
+    """List in the rows of ``x`` all columns of each cell that cost at most ``limit[l,r]``.
 
     The rows of cell ``l * R + r`` start at ``begins[l * R + r]``. Returns False if ``x`` has too
-    few rows or a cell has more than ``each`` solutions.
+    few rows or a cell has more than ``max_columns``.
     """
-    models, regions, gpus = first.shape
-    gain, cost, item, hull, state, base, counts = _work_arrays(gpus, max_extra.max() + 1)
-    rank, order, origin, top = counts[0], counts[1], counts[2], counts[3]
-    box = np.empty((gpus, 2), np.int64)
+    models, regions, gpus = cells.first.shape
+    tables, item, hull, state, counts = _work_arrays(cells)
+    rank, order = counts[0], counts[1]
+    work = order, state, np.empty((gpus, 2), np.int64)
     line = 0
     begins[0] = 0
     for model in range(models):
         for region in range(regions):
-            cell = _cell_arrays(
-                pool,
-                theta,
-                minimum,
-                first,
-                further,
-                running,
-                max_extra,
-                token_value,
-                steepest,
-                model,
-                region,
-            )
-            must, may = need[model, region], limit[model, region]
-            _fill_tables(cell, must, may, gain, cost, origin, top, base)
-            n = _fill_hulls(top, gain, cost, origin, item, rank, hull)
+            cell, may = _one_cell(cells, model, region), limit[model, region]
+            _fill_tables(cell, may, tables)
+            items = _fill_hulls(tables, item, rank, hull)
             last = 0
             for g in range(gpus):
                 last = max(last, rank[g] + 1)
@@ -387,12 +387,9 @@ def pools_within(
                     rank[g] = last
                     last += 1
                 order[rank[g]] = g
-            tables = (gain, cost, origin, top)
-            missing, may = must - base[0], may - base[1]
-            end = min(line + each, x.shape[0])
-            line = _append_within(
-                item, n, rank, order, tables, missing, may, state, box, x, line, end
-            )
+            need = cell.need - tables.base[0], may - tables.base[1]
+            end = min(line + max_columns, x.shape[0])
+            line = _append_within(items, tables, need, work, x, (line, end))
             if line < 0:
                 return False
             begins[model * regions + region + 1] = line
@@ -405,7 +402,6 @@ def compiled_pools() -> None:
     # Arrays with the types and dimensions of real ones, for a problem of one cell.
     single, two, three = np.ones(1), np.ones((1, 1)), np.ones((1, 1, 1))
     counts = np.ones((1, 1, 1), np.int64)
-    cell = (three, two, counts, three, three, counts, counts, two, single, two)
-    cheapest_pools(*cell, np.empty_like(counts), np.empty_like(two))
-    x, begins = np.empty((1, 1), np.int32), np.empty(2, np.int64)
-    pools_within(*cell, two, 1, x, begins)
+    cells = PooledCells(two, three, three, counts, counts, two, three, counts, single, two)
+    cheapest_pools(cells, np.empty_like(counts), np.empty_like(two))
+    pools_within(cells, two, 1, np.empty((1, 1), np.int32), np.empty(2, np.int64))

@@ -10,7 +10,7 @@ prices (``cells``).
 """
 
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,32 +24,57 @@ STEPS = 20_000  # limit on instances added for joint demands
 SHARE = 1e-9  # share of a demand that may be missing, or of a cost that counts as no saving
 
 
+class RepairProblem(NamedTuple):
+    """Arrays of ``Cells`` for the kernels. ``pool`` has an empty third axis if all is linear."""
+
+    pool: Any  # [l, g, n] tokens/s of pools of n + 1
+    theta: Any  # [l, g] tokens/s
+    size: Any  # [l, g] GPUs of an instance
+    rows: Any  # [g] capacity row that a column draws from
+    minimum: Any  # [l, r, g]
+    running: Any  # [l, r, g]
+    max_extra: Any  # [l, r, g]
+    first: Any  # [l, r, g] cost of an instance that already runs
+    further: Any  # [l, r, g] cost of an instance that must start
+    need: Any  # [l, r] tokens/s
+    joint: Any  # [l] tokens/s
+    room: Any  # [r, t] GPUs
+
+
+class PlanState(NamedTuple):
+    """A plan in change, and what it leaves."""
+
+    x: Any  # [l, r, g] instances beyond the minimums
+    free: Any  # [r, t] free GPUs; negative: over capacity
+    gain: Any  # [l, r] tokens/s that ``x`` adds
+    surplus: Any  # [l] tokens/s beyond the joint demand; negative: short
+
+
 def repair_plan(cells: Cells, prices: Prices, x: IntArray) -> IntArray | None:
     """Return ``x`` changed into a plan ``[l, r, g]`` beyond the minimums that meets all joint rows.
 
     ``x`` must cover the demand of every cell. The search charges plan-wide caps at their
     ``prices``. Returns None if the search found no plan, or if its plan breaks a cap.
     """
-    none = np.empty((*cells.theta.shape, 0))
     taken = np.einsum("k,klrg->lrg", prices.caps, cells.cap_x)
     begun = np.einsum("k,klrg->lrg", prices.caps, cells.cap_start)
     first = cells.usd + taken
     plan = np.ascontiguousarray(x, dtype=np.int64).copy()
-    feasible = repair_instances(
-        none if cells.pool is None else cells.pool,
-        cells.theta,
-        cells.size,
-        cells.rows,
-        cells.minimum,
-        cells.running,
-        cells.most,
-        first,
-        first + cells.start + begun,
-        cells.need,
-        cells.joint,
-        cells.room,
-        plan,
+    problem = RepairProblem(
+        pool=np.empty((*cells.theta.shape, 0)) if cells.pool is None else cells.pool,
+        theta=cells.theta,
+        size=cells.size,
+        rows=cells.rows,
+        minimum=cells.minimum,
+        running=cells.running,
+        max_extra=cells.most,
+        first=first,
+        further=first + cells.start + begun,
+        need=cells.need,
+        joint=cells.joint,
+        room=cells.room,
     )
+    feasible = repair_instances(problem, plan)
     if not feasible:
         return None
     plan_by_cell = plan.reshape(cells.need.size, -1).astype(np.int32)
@@ -84,13 +109,14 @@ def _best_move(problem: Any, now: Any, model: int, region: int, row: int) -> Any
     a ``row`` of capacity, the key is per GPU freed in that row. With -1, the move that saves most
     is best. The added type is -1 if no replacement is needed.
     """
-    pool, theta, size, rows, minimum, running, max_extra, first, further, need, _ = problem
-    x, free, gain, surplus = now
+    pool, theta, size, rows = problem.pool, problem.theta, problem.size, problem.rows
+    first, further, running = problem.first, problem.further, problem.running
+    minimum, need, x = problem.minimum, problem.need, now.x
     cell = (model, region)
     best, remove_type, remove_count, add_type, add_count = np.inf, -1, 0, -1, 0
     gpus = theta.shape[1]
-    slack = gain[cell] - need[cell]
-    spare = min(slack, max(0.0, surplus[model])) + SHARE * max(0.0, need[cell])
+    slack = now.gain[cell] - need[cell]
+    spare = min(slack, max(0.0, now.surplus[model])) + SHARE * max(0.0, need[cell])
     for g in range(gpus):
         present, minimum_count = x[model, region, g], minimum[model, region, g]
         if present == 0 or (row >= 0 and rows[g] != row):
@@ -113,8 +139,10 @@ def _best_move(problem: Any, now: Any, model: int, region: int, row: int) -> Any
                 if other == g or theta[model, other] <= 0.0 or (row >= 0 and rows[other] == row):
                     continue
                 other_cell = (model, region, other)
-                room = free[region, rows[other]] + (freed if rows[other] == rows[g] else 0)
-                largest = min(max_extra[other_cell] - x[other_cell], room // size[model, other])
+                room = now.free[region, rows[other]] + (freed if rows[other] == rows[g] else 0)
+                largest = min(
+                    problem.max_extra[other_cell] - x[other_cell], room // size[model, other]
+                )
                 other_count = minimum[other_cell] + x[other_cell]
                 carried_there = _pool_capacity(pool[model, other], theta[model, other], other_count)
                 # At least so many, as an instance adds theta at most. In pools it adds less.
@@ -148,27 +176,25 @@ def _best_move(problem: Any, now: Any, model: int, region: int, row: int) -> Any
 @kernel
 def _apply_change(problem: Any, now: Any, model: int, region: int, g: int, more: int) -> None:
     """Add ``more`` instances of GPU column ``g``; update the state ``now``."""
-    pool, theta, size, rows, minimum, _, _, _, _, _, _ = problem
-    x, free, gain, surplus = now
-    minimum_count, held = minimum[model, region, g], x[model, region, g]
-    carried = _pool_capacity(pool[model, g], theta[model, g], minimum_count + held + more)
-    carried -= _pool_capacity(pool[model, g], theta[model, g], minimum_count + held)
-    x[model, region, g] += more
-    free[region, rows[g]] -= more * size[model, g]
-    gain[model, region] += carried
-    surplus[model] += carried
+    pool, theta = problem.pool[model, g], problem.theta[model, g]
+    held = problem.minimum[model, region, g] + now.x[model, region, g]
+    carried = _pool_capacity(pool, theta, held + more) - _pool_capacity(pool, theta, held)
+    now.x[model, region, g] += more
+    now.free[region, problem.rows[g]] -= more * problem.size[model, g]
+    now.gain[model, region] += carried
+    now.surplus[model] += carried
 
 
 @kernel
 def _move_pass(problem: Any, now: Any, region: int, row: int, keys: Any) -> float:
     """Apply one best move per model of a region, best first, and return the saving."""
-    free, saved = now[1], 0.0
+    saved = 0.0
     for model in range(keys.size):
         keys[model] = _best_move(problem, now, model, region, row)[0]
     for model in np.argsort(keys):
         if keys[model] == np.inf or (row < 0 and keys[model] >= 0.0):
             break
-        if row >= 0 and free[region, row] >= 0:
+        if row >= 0 and now.free[region, row] >= 0:
             break
         key, remove_type, remove_count, add_type, add_count = _best_move(
             problem, now, model, region, row
@@ -188,23 +214,24 @@ def _add_cheapest(problem: Any, now: Any, model: int) -> bool:
 
     Returns False if no instance fits.
     """
-    pool, theta, size, rows, minimum, running, max_extra, first, further, _, _ = problem
-    x, free, _, surplus = now
+    x, theta, first = now.x, problem.theta, problem.first
     best, where, column = np.inf, -1, -1
     for region in range(x.shape[1]):
         for g in range(theta.shape[1]):
             cell = (model, region, g)
-            if theta[model, g] <= 0.0 or x[cell] >= max_extra[cell]:
+            if theta[model, g] <= 0.0 or x[cell] >= problem.max_extra[cell]:
                 continue
-            if free[region, rows[g]] < size[model, g]:
+            if now.free[region, problem.rows[g]] < problem.size[model, g]:
                 continue
-            held = minimum[cell] + x[cell]
-            carried = _pool_capacity(pool[model, g], theta[model, g], held + 1)
-            carried -= _pool_capacity(pool[model, g], theta[model, g], held)
+            held = problem.minimum[cell] + x[cell]
+            carried = _pool_capacity(problem.pool[model, g], theta[model, g], held + 1)
+            carried -= _pool_capacity(problem.pool[model, g], theta[model, g], held)
             if carried <= 0.0:
                 continue
-            key = _cost_change(first[cell], further[cell], running[cell], x[cell], 1)
-            key /= min(carried, -surplus[model])
+            key = _cost_change(
+                first[cell], problem.further[cell], problem.running[cell], x[cell], 1
+            )
+            key /= min(carried, -now.surplus[model])
             if key < best:
                 best, where, column = key, region, g
     if where < 0:
@@ -214,31 +241,14 @@ def _add_cheapest(problem: Any, now: Any, model: int) -> bool:
 
 
 @cached_kernel
-def repair_instances(
-    pool: Any,
-    theta: Any,
-    size: Any,
-    rows: Any,
-    minimum: Any,
-    running: Any,
-    max_extra: Any,
-    first: Any,
-    further: Any,
-    need: Any,
-    joint: Any,
-    room: Any,
-    x: Any,
-) -> bool:
+def repair_instances(problem: Any, x: Any) -> bool:
     """Change ``x[l,r,g]`` until capacities and joint demands are met, then reduce the cost.
 
-    Returns False if a row is still violated at the end. ``first`` and ``further`` ``[l,r,g]`` are
-    the costs of an instance that already runs and of one that must start. The other arrays are
-    those of ``Cells``. ``pool`` has an empty third axis if all capacity is linear.
+    Returns False if a row is still violated at the end.
     """
     models, regions, gpus = x.shape
-    free, gain, surplus = room.copy(), np.zeros((models, regions)), -joint
-    now = (x, free, gain, surplus)
-    problem = (pool, theta, size, rows, minimum, running, max_extra, first, further, need, joint)
+    joint, free, surplus = problem.joint, problem.room.copy(), -problem.joint
+    now = PlanState(x, free, np.zeros((models, regions)), surplus)
     for model in range(models):
         for region in range(regions):
             for g in range(gpus):
@@ -246,7 +256,7 @@ def repair_instances(
                 if held > 0:
                     x[model, region, g] = 0
                     _apply_change(problem, now, model, region, g, held)
-    keys, types = np.empty(models), room.shape[1]
+    keys, types = np.empty(models), free.shape[1]
     for _ in range(PASSES):
         for region in range(regions):
             for row in range(types):
@@ -271,5 +281,7 @@ def compiled_repair() -> None:
     joint_need, two, three = np.ones(1), np.ones((1, 1)), np.ones((1, 1, 1))
     single, square = np.ones((1, 1), np.int64), np.ones((1, 1, 1), np.int64)
     rows = np.zeros(1, np.int64)
-    problem = (three, two, single, rows, square, square, square, three, three, two, joint_need)
-    repair_instances(*problem, single, square.copy())
+    problem = RepairProblem(
+        three, two, single, rows, square, square, square, three, three, two, joint_need, single
+    )
+    repair_instances(problem, square.copy())
