@@ -9,7 +9,7 @@ import numpy.typing as npt
 from simulation.arrays import Array, BoolArray, FloatArray, IntArray
 from simulation.engine.heaps import REQUEST_BITS
 from simulation.engine.prefix import allocate_caches
-from simulation.engine.request_records import fill_records
+from simulation.engine.request_records import ServiceTables, TraceColumns, fill_records
 from simulation.engine.routing_order import NEVER
 from simulation.engine.state import (
     CLOCK,
@@ -31,7 +31,7 @@ from simulation.results import REJECTED, UNFINISHED
 from simulation.start_times import StartUp
 from simulation.trace import CachedTokens, PrefixBlocks, Trace, previous_turns
 
-MAX_REQUESTS_AT_ONCE = 1 << 60  # hosts
+UNLIMITED_HOSTS = 1 << 60  # hosts that have the weights, without a limit in the scenario
 MAX_BATCH_PLACES = 1_000_000_000  # places in the batches of all possible instances, 8 bytes each
 # prompt tokens of an iteration in which computing binds, unless the token budget is lower
 COMPUTE_TOKENS = 2048
@@ -105,7 +105,11 @@ def allocate(
     clock["by_pool"] = fleet.routing.endpoint == "least-memory"
 
     r, m, t = len(regions), len(pools_by_service), len(fleet.tiers)
-    endpoints = _endpoint_pools(pools_by_service, pools["region"], r)
+    endpoints = [  # by service, then by region
+        [p for p in pools_of if pools["region"][p] == region]
+        for pools_of in pools_by_service.values()
+        for region in range(r)
+    ]
     service_lists = [
         [i for i, pools_of in enumerate(pools_by_service.values()) if p in pools_of]
         for p in range(len(pools))
@@ -256,15 +260,6 @@ def services(fleet: Fleet) -> dict[Service, tuple[int, ...]]:
     return out
 
 
-def _endpoint_pools(
-    takers: dict[Service, tuple[int, ...]], region: Array, regions: int
-) -> list[list[int]]:
-    """Return the pools of each endpoint; endpoints are ordered by service, then by region."""
-    return [
-        [p for p in pools if region[p] == r] for pools in takers.values() for r in range(regions)
-    ]
-
-
 def _handover_services(takers: dict[Service, tuple[int, ...]]) -> Array:
     """Return the indices of two related services for each service, ``[services, 2]``; -1: none.
 
@@ -317,16 +312,15 @@ def request_records(trace: Trace, fleet: Fleet, takers: dict[Service, tuple[int,
             context[i] = np.minimum(context[i], context[handover])
     has_pools = [any(pool.model == name for pool in fleet.pools) for name in trace.models]
     requests, empty = np.empty(len(trace), REQUEST), _empty_record().view(np.uint64)
-    fill_records(
-        requests,
-        requests.view(np.uint64).reshape(len(trace), empty.size),
-        empty,
+    columns = TraceColumns(
         trace.arrival_s,
         trace.input_tokens,
         trace.output_tokens,
         trace.model,
         trace.region,
         trace.tier,
+    )
+    tables = ServiceTables(
         first,
         _indices(trace.regions, [region.name for region in fleet.regions]),
         _indices(trace.tiers, [tier.name for tier in fleet.tiers]),
@@ -334,6 +328,8 @@ def request_records(trace: Trace, fleet: Fleet, takers: dict[Service, tuple[int,
         context,
         longest,
     )
+    words = requests.view(np.uint64).reshape(len(trace), empty.size)
+    fill_records(requests, words, empty, columns, tables)
     if isinstance(trace.blocks, CachedTokens):
         requests["known_cached"] = trace.blocks.tokens
     return requests
@@ -443,7 +439,7 @@ def _set_starts(row: Any, pool: Pool) -> None:
     row["other_model"] = other_model
     same_architecture = start.same_architecture_s
     row["same_architecture"] = other_model if same_architecture is None else same_architecture
-    row["warm"] = MAX_REQUESTS_AT_ONCE if start.warm_hosts is None else start.warm_hosts
+    row["warm"] = UNLIMITED_HOSTS if start.warm_hosts is None else start.warm_hosts
     row["lent_first"] = start.lent
     row["today"] = -1 if pool.today is None else pool.today
 

@@ -4,7 +4,7 @@ Each function makes one pass over all requests. In numpy every field would need 
 whole records.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,58 +26,85 @@ OUT_OF_REACH = REASONS.index(NO_WAY)
 TOO_LONG_FOR_MODEL, TOO_LONG_FOR_MEMORY = REASONS.index(BEYOND_CONTEXT), REASONS.index(TOO_LONG)
 
 
+class TraceColumns(NamedTuple):
+    """The columns of a trace, ``[requests]``; models, regions and tiers are codes."""
+
+    arrival_s: Any
+    isl: Any
+    osl: Any
+    model: Any
+    region: Any
+    tier: Any
+
+
+class ServiceTables(NamedTuple):
+    """What the fleet can serve, by codes of the trace or by service and home region."""
+
+    first: Any  # [model, tier] service that gets a request first; -1: none
+    homes: Any  # [region] code of the fleet
+    tiers: Any  # [tier] code of the fleet
+    has_pools: Any  # [model] mask
+    context: Any  # [service, home] most tokens that a model accepts; 0: no pool can be reached
+    longest: Any  # [service, home] most tokens of a request that fit in KV memory
+
+
+class LogColumns(NamedTuple):
+    """The arrays of a ``RequestLog``, in its order."""
+
+    outcome: Any
+    reason: Any
+    pool: Any
+    first_token_s: Any
+    last_token_s: Any
+    ttft_s: Any
+    tbt_s: Any
+    e2e_s: Any
+
+
 @cached_kernel
-def fill_records(
-    requests: Any, model_context: Any, empty: Any, arrival: Any, isl: Any, osl: Any, model: Any,
-    region: Any, tier: Any, first: Any, homes: Any, tiers: Any, model_has_pools: Any, context: Any,
-    longest: Any,
-) -> None:  # fmt: skip
+def fill_records(requests: Any, words: Any, empty: Any, trace: Any, tables: Any) -> None:
     """Fill the records of requests that have not arrived, and reject those that cannot be served.
 
-    ``model_context`` is the memory of the records as 64-bit words and ``empty`` that of an empty
-    record. ``first[model, tier]`` is the service that gets a request first; -1: none. ``homes`` and
-    ``tiers`` map codes of the trace to those of the fleet. ``model_has_pools`` is a mask of the
-    models with a pool. ``context[service, home]`` is the largest request in tokens that a model
-    accepts; 0 if no pool can be reached. ``longest[service, home]`` is the largest one that fits in
-    KV memory.
+    ``words`` is the memory of the records as 64-bit words and ``empty`` that of an empty record.
+    ``trace`` are ``TraceColumns``, ``tables`` are ``ServiceTables``.
     """
     for i in range(requests.size):
-        for model_of_context in range(empty.size):
-            model_context[i, model_of_context] = empty[model_of_context]
-        record, service, home = requests[i], first[model[i], tier[i]], homes[region[i]]
-        record.arrival, record.isl, record.osl = arrival[i], isl[i], osl[i]
-        record.model, record.home, record.tier = service, home, tiers[tier[i]]
-        need, reason = np.int64(isl[i]) + osl[i], -1
+        for word in range(empty.size):
+            words[i, word] = empty[word]
+        model, tier, isl, osl = trace.model[i], trace.tier[i], trace.isl[i], trace.osl[i]
+        record, service = requests[i], tables.first[model, tier]
+        home = tables.homes[trace.region[i]]
+        record.arrival, record.isl, record.osl = trace.arrival_s[i], isl, osl
+        record.model, record.home, record.tier = service, home, tables.tiers[tier]
+        need, reason = np.int64(isl) + osl, -1
         if service < 0:
-            reason = NO_SUCH_TIER if model_has_pools[model[i]] else NO_SUCH_POOL
-        elif context[service, home] == 0:
+            reason = NO_SUCH_TIER if tables.has_pools[model] else NO_SUCH_POOL
+        elif tables.context[service, home] == 0:
             reason = OUT_OF_REACH
-        elif need > context[service, home]:
+        elif need > tables.context[service, home]:
             reason = TOO_LONG_FOR_MODEL
-        elif need > longest[service, home]:
+        elif need > tables.longest[service, home]:
             reason = TOO_LONG_FOR_MEMORY
         if reason >= 0:
             record.outcome, record.reason = REJECTED, reason
 
 
 @cached_kernel
-def fill_log(
-    requests: Any, not_due: Any, away: Any, outcome: Any, reason: Any, pool: Any, first: Any,
-    last: Any, ttft: Any, tbt: Any, e2e: Any,
-) -> None:  # fmt: skip
-    """Fill the columns of the request log.
+def fill_log(requests: Any, not_due: Any, away: Any, log: Any) -> None:
+    """Fill the columns of the request log, ``LogColumns``.
 
     ``away[home, pool]`` is the seconds from the pool back to the home region. Its last column is
     for requests without a pool (-1). ``not_due`` is the mask of requests whose limits have not
-    passed. The other arrays are filled.
+    passed.
     """
     for i in range(requests.size):
         record = requests[i]
         late = record.outcome == UNFINISHED and not_due[i]
-        outcome[i] = NOT_DUE if late else record.outcome
-        reason[i], pool[i] = record.reason, record.pool
-        first[i], last[i] = record.first, record.last
+        log.outcome[i] = NOT_DUE if late else record.outcome
+        log.reason[i], log.pool[i] = record.reason, record.pool
+        log.first_token_s[i], log.last_token_s[i] = record.first, record.last
         back = away[record.home, record.pool]
-        ttft[i] = record.first + back - record.arrival
-        tbt[i] = (record.last - record.first) / (record.osl - 1.0 if record.osl > 1 else np.nan)
-        e2e[i] = record.last + back - record.arrival
+        log.ttft_s[i] = record.first + back - record.arrival
+        gaps = record.osl - 1.0 if record.osl > 1 else np.nan
+        log.tbt_s[i] = (record.last - record.first) / gaps
+        log.e2e_s[i] = record.last + back - record.arrival

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from simulation.arrays import Array
-from simulation.engine.request_records import fill_log
+from simulation.engine.request_records import LogColumns, fill_log
 from simulation.engine.state import (
     S_ARRIVED,
     S_BATCH,
@@ -32,7 +32,7 @@ def request_log(state: State, not_due: npt.NDArray[np.bool_]) -> RequestLog:
     nowhere = len(state.pools)  # the last column is for requests without a pool
     away = np.zeros((len(state.latency), nowhere + 1))
     away[:, :nowhere] = state.latency[:, state.pools["region"]] + state.pools["start_s"]
-    log = RequestLog(
+    columns = LogColumns(
         outcome=np.empty(n, np.int8),
         reason=np.empty(n, np.int8),
         pool=np.empty(n, np.int16),
@@ -42,8 +42,8 @@ def request_log(state: State, not_due: npt.NDArray[np.bool_]) -> RequestLog:
         tbt_s=np.empty(n),
         e2e_s=np.empty(n),
     )
-    fill_log(state.requests, not_due, away, *(getattr(log, column.name) for column in fields(log)))
-    return log
+    fill_log(state.requests, not_due, away, columns)
+    return RequestLog(**columns._asdict())
 
 
 def rows(log: RequestLog, which: npt.NDArray[np.bool_]) -> RequestLog:

@@ -48,7 +48,7 @@ def algorithm1(
         if not down and latency <= problem.slo_s:
             break
         best_move = _best_move(
-            problem, believed, choice, sojourn_s, slowest, latency, down=down, printed=printed
+            problem, believed, choice, slowest, latency, down=down, printed=printed
         )
         if best_move is None:
             break
@@ -92,7 +92,6 @@ def _best_move(
     problem: OperatorProblem,
     table: FloatArray,
     choice: IntArray,
-    sojourn_s: FloatArray,
     operator: int,
     latency: float,
     *,
@@ -109,6 +108,7 @@ def _best_move(
     new_replicas = replicas - 1 if down else replicas + 1
     if not 1 <= new_replicas <= problem.max_replicas:
         return None
+    sojourn_s = table[np.arange(len(choice)), choice[:, 0], choice[:, 1], choice[:, 2] - 1]
     first = b if down else 0  # scaling down may only increase the batch
     best: tuple[tuple[float, float], tuple[int, int, int]] | None = None
     for batch_index in range(first, problem.batches.size):

@@ -308,17 +308,17 @@ def _remove_from_device(plan: Plan, devices: Devices, on: PackingState, d: int) 
 
 @kernel
 def _roomiest(
-    plan: Plan, devices: Devices, on: PackingState, i: int, owner: Any, instance: int, used: int,
-    capacity: float, which: Any, slack: Any,
+    plan: Plan, devices: Devices, on: PackingState, i: int, allowed: Any, capacity: float,
+    found: Any,
 ) -> int:  # fmt: skip
     """Find up to ``MAX_DEVICES_TRIED`` devices on which shard ``i`` fits; return how many.
 
-    They are written to ``which``, most slack first, older devices first among equals. ``instance``
-    restricts the search to its devices; -1 allows all.
+    ``allowed`` is a mask of the devices in use that may be chosen. ``found`` has two arrays to
+    fill: the devices and their slack, most slack first, older devices first among equals.
     """
-    v, roomy = plan.operator[i], 0
-    for e in range(used):
-        if instance >= 0 and owner[e] != instance:
+    (which, slack), v, roomy = found, plan.operator[i], 0
+    for e in range(allowed.size):
+        if not allowed[e]:
             continue
         # Shards of one replica run at once, so each needs a device of its own.
         twice = False
@@ -363,9 +363,9 @@ def place_greedily(
         for i in range(first, first + replicas.parallel[q]):
             roomy, placed = 0, False
             if instance >= 0 or shared:
-                roomy = _roomiest(
-                    plan, devices, on, i, owner, instance, used, capacity, which, slack
-                )
+                # Without an instance (-1), all devices may be used.
+                allowed = (owner[:used] == instance) | (instance < 0)
+                roomy = _roomiest(plan, devices, on, i, allowed, capacity, (which, slack))
             for k in range(roomy):
                 placed = _add_to_device(plan, devices, on, which[k], i, slo)
                 if placed:

@@ -58,6 +58,65 @@ class Requests:
     counted: slice | None = None
 
 
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class StationLayout:
+    """Stations ``[V]``, their replicas ``[Q]`` and the shards of these on devices."""
+
+    curves: list[Curve]  # [V] seconds by batch
+    batch: IntArray  # [V] largest batch, requests
+    sticky: npt.NDArray[np.bool_]  # [V] whether requests stay on one replica of the station
+    places: IntArray  # [V] most requests on a sticky replica
+    room: FloatArray  # [Q] KV-cache capacity of a sticky replica, tokens
+    hop_s: FloatArray  # [V] latency of a transfer to the next stations, seconds
+    row_s: FloatArray  # [V] link seconds per prompt token (prefill) or per sequence (decode)
+    edges: tuple[tuple[int, int], ...]  # pairs (before, after) of stations
+    replicas: IntArray  # [V]
+    of_shard: IntArray  # replica of each shard
+    device: IntArray  # device of each shard
+    compute: FloatArray  # [V] share of a device's arithmetic while the station runs
+    bandwidth: FloatArray  # [V] share of a device's memory bandwidth while it runs
+    beside: FloatArray  # [V, V] measured slowdown of v by a running u; empty: shares are used
+    devices: int
+    decodes: bool  # whether the stations run decoding sequences, not prompts
+
+    def graph(self) -> Graph:
+        """Return the arrays of the stations for compiled code."""
+        count, total = len(self.curves), int(self.replicas.sum())
+        before = np.bincount([w for _, w in self.edges], minlength=count)
+        pairs = sorted(self.edges)
+        child = np.r_[0, np.cumsum(np.bincount([u for u, _ in pairs], minlength=count))]
+        shards = np.argsort(self.of_shard, kind="stable")
+        housed = np.argsort(self.device, kind="stable")
+        shards_each = np.bincount(self.of_shard, minlength=total)
+        housed_each = np.bincount(self.device, minlength=self.devices)
+        return Graph(
+            curves=np.concatenate([curve.values for curve in self.curves]),
+            curve=np.r_[0, np.cumsum([curve.values.size for curve in self.curves])].astype(
+                np.int64
+            ),
+            batch=self.batch.astype(np.int64),
+            sticky=self.sticky,
+            places=self.places.astype(np.int64),
+            room=np.ascontiguousarray(self.room),
+            hop_s=np.ascontiguousarray(self.hop_s, np.float64),
+            row_s=np.ascontiguousarray(self.row_s, np.float64),
+            before=before.astype(np.int64),
+            child=child.astype(np.int64),
+            children=np.array([w for _, w in pairs], np.int64),
+            first=np.r_[0, np.cumsum(self.replicas)].astype(np.int64),
+            station=np.repeat(np.arange(count), self.replicas).astype(np.int64),
+            shard=np.r_[0, np.cumsum(shards_each)].astype(np.int64),
+            device=self.device[shards].astype(np.int64),
+            home=np.r_[0, np.cumsum(housed_each)].astype(np.int64),
+            housed=self.of_shard[housed].astype(np.int64),
+            compute=np.ascontiguousarray(self.compute),
+            bandwidth=np.ascontiguousarray(self.bandwidth),
+            beside=self.beside,
+            decodes=np.full(count, self.decodes),
+            span=np.array([0, count]),
+        )
+
+
 def draw_requests(
     isl: npt.ArrayLike, osl: npt.ArrayLike, phase: PhaseProblem, *, seed: int = 0
 ) -> Requests:
@@ -151,7 +210,7 @@ class LevelReplay:
         replicas = plan.replicas * stages
         shards = np.repeat(np.arange(replicas), plan.parallel)
         # Replicas are numbered stage by stage; each has its own devices.
-        return station_graph(
+        layout = StationLayout(
             curves=[curve] * stages,
             batch=np.full(stages, batch),
             sticky=np.ones(stages, np.bool_),
@@ -168,7 +227,8 @@ class LevelReplay:
             beside=np.empty((0, 0)),
             devices=shards.size,
             decodes=not phase.queues,
-        ), shards.size
+        )
+        return layout.graph(), layout.devices
 
     def placed(self, level: Level) -> tuple[Graph, int]:
         """Return the stations of a level with a placement, and the number of devices."""
@@ -204,7 +264,7 @@ class LevelReplay:
         gpu = phase.service.gpu
         slower = (gpu.link_bytes_s or 1.0) / (gpu.network_bytes_s or gpu.link_bytes_s or 1.0)
         hops = np.full(len(problem.names), 2.0) if level.cut is not None else phase.layers
-        return station_graph(
+        layout = StationLayout(
             curves=self._of_stations(level),
             batch=plan.batch,
             sticky=sticky,
@@ -223,7 +283,8 @@ class LevelReplay:
             beside=packed.beside,
             devices=placement.devices,
             decodes=not phase.queues,
-        ), placement.devices
+        )
+        return layout.graph(), layout.devices
 
     def _of_stations(self, level: Level) -> list[Curve]:
         """Return the curve (seconds by batch) of each station of a level without whole replicas.
@@ -263,16 +324,11 @@ def _with_collectives(
 
     def computed_by(operator: Operator) -> str:
         """Return the operator itself, or the one whose output it transfers."""
-        if _moves_data(operator):
+        if isinstance(operator, Collective) and operator.axis != "encoder":
             return owners[owner_of(graph, operator, owners)]
         return operator.name
 
     return tuple(operator for operator in graph.operators if computed_by(operator) in names)
-
-
-def _moves_data(operator: Operator) -> bool:
-    """Return whether the operator is a collective outside the encoder."""
-    return isinstance(operator, Collective) and operator.axis != "encoder"
 
 
 def replay_requests(
@@ -437,59 +493,3 @@ def _distances(phase: PhaseProblem, level: Level) -> tuple[FloatArray, FloatArra
                 [1.0 - share_on_node[v] @ share_on_node[w] for w in following]
             )
     return to_other_device, to_other_node
-
-
-def station_graph(
-    *,
-    curves: list[Curve],
-    batch: IntArray,
-    sticky: npt.NDArray[np.bool_],
-    places: IntArray,
-    room: FloatArray,
-    hop_s: FloatArray,
-    row_s: FloatArray,
-    edges: tuple[tuple[int, int], ...],
-    replicas: IntArray,
-    of_shard: IntArray,
-    device: IntArray,
-    compute: FloatArray,
-    bandwidth: FloatArray,
-    beside: FloatArray,
-    devices: int,
-    decodes: bool,
-) -> Graph:
-    """Build the arrays of a station graph for compiled code (see ``Graph`` for their contents).
-
-    ``of_shard`` is the replica of each shard, ``device`` the device of each shard. ``edges`` are
-    pairs (before, after) of stations. The other arguments are fields of ``Graph``.
-    """
-    count, total = len(curves), int(replicas.sum())
-    before = np.bincount([w for _, w in edges], minlength=count)
-    pairs = sorted(edges)
-    child = np.r_[0, np.cumsum(np.bincount([u for u, _ in pairs], minlength=count))]
-    shards = np.argsort(of_shard, kind="stable")
-    housed = np.argsort(device, kind="stable")
-    return Graph(
-        curves=np.concatenate([curve.values for curve in curves]),
-        curve=np.r_[0, np.cumsum([curve.values.size for curve in curves])].astype(np.int64),
-        batch=batch.astype(np.int64),
-        sticky=sticky,
-        places=places.astype(np.int64),
-        room=np.ascontiguousarray(room),
-        hop_s=np.ascontiguousarray(hop_s, np.float64),
-        row_s=np.ascontiguousarray(row_s, np.float64),
-        before=before.astype(np.int64),
-        child=child.astype(np.int64),
-        children=np.array([w for _, w in pairs], np.int64),
-        first=np.r_[0, np.cumsum(replicas)].astype(np.int64),
-        station=np.repeat(np.arange(count), replicas).astype(np.int64),
-        shard=np.r_[0, np.cumsum(np.bincount(of_shard, minlength=total))].astype(np.int64),
-        device=device[shards].astype(np.int64),
-        home=np.r_[0, np.cumsum(np.bincount(device, minlength=devices))].astype(np.int64),
-        housed=of_shard[housed].astype(np.int64),
-        compute=np.ascontiguousarray(compute),
-        bandwidth=np.ascontiguousarray(bandwidth),
-        beside=beside,
-        decodes=np.full(count, decodes),
-        span=np.array([0, count]),
-    )

@@ -18,9 +18,9 @@ from simulation.provisioning.levels import level_of, model_level, plan_level
 from simulation.provisioning.replay import (
     LevelReplay,
     Requests,
+    StationLayout,
     draw_requests,
     replay_together,
-    station_graph,
 )
 from simulation.provisioning.replicas import under_load
 from simulation.provisioning.station_state import Passes
@@ -83,7 +83,7 @@ def test_one_station_is_the_engine(phase: str, rate: float) -> None:
 def stations(edges, seconds, replicas, device, compute, *, batch=1, sticky=False, hop=0.0):
     """Stations of constant times, a replica each on ``device[q]``."""
     count = len(seconds)
-    return station_graph(
+    return StationLayout(
         curves=[flat(s) for s in seconds],
         batch=np.full(count, batch),
         sticky=np.full(count, sticky),
@@ -100,7 +100,7 @@ def stations(edges, seconds, replicas, device, compute, *, batch=1, sticky=False
         beside=np.empty((0, 0)),
         devices=int(np.max(device)) + 1,
         decodes=False,
-    )
+    ).graph()
 
 
 def ends(graph, arrival, devices, passes=1, key=()):
