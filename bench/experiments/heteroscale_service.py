@@ -8,7 +8,7 @@ import numpy as np
 
 from bench.experiments.heteroscale_workloads import Workload
 from planner.domain.pd.ratio_search import judge_ratios
-from planner.domain.pd.service_pools import PairColumns
+from planner.domain.pd.service_pools import PairColumns, strictest_split
 from planner.domain.preparation import study_of
 from planner.domain.progress import silent
 from planner.domain.study import Study
@@ -42,7 +42,8 @@ def service(workload: Workload, hours: tuple[float, float], like: Service | None
     if like is None:
         study = _study(workload, hours)
         columns, lengths = roles(study), study.traffic.lengths[0]
-        pairs = judge_ratios(study.hardware, 0, PairColumns(*columns), lengths, UNIT, 1)
+        pair, _ = strictest_split(study.hardware, 0, PairColumns(*columns), lengths, UNIT)
+        pairs = judge_ratios(pair, study.hardware.routing, UNIT, 1)
         curves = [study.sizes.pool_tps[0, g] for g in columns]
         peak = float(load_of(study, study.window.bin_s).max())
         flat = np.array([fewest_instances(curve, peak) for curve in curves], np.int64)

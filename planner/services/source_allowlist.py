@@ -7,7 +7,7 @@ from typing import Any
 from django.conf import settings
 
 from planner.errors import SourceError
-from planner.inputs.live.bucket import address_in
+from planner.inputs.live.bucket import BucketPlace
 from planner.inputs.live.prometheus.address import allowed_address
 
 
@@ -18,7 +18,9 @@ def check_allowed(kind: str, source_settings: Any) -> None:
     elif kind == "folder":
         allowed_folder(source_settings.path)
     elif kind == "bucket":
-        address = address_in(source_settings.url, source_settings.bucket, source_settings.prefix)
+        address = BucketPlace(
+            source_settings.url, source_settings.bucket, source_settings.prefix
+        ).address
         allowed_address(address.url, settings.HEADROOM_SOURCES)
 
 

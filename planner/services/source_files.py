@@ -17,7 +17,7 @@ from django.utils import timezone
 
 from planner.errors import EXPECTED, SourceError
 from planner.inputs.ingest import IngestOptions, ingest_file, sha256_file
-from planner.inputs.live.bucket import READ_S, Bucket, Keys, NotCopied
+from planner.inputs.live.bucket import READ_S, Bucket, BucketPlace, Keys, NotCopied
 from planner.inputs.live.files import samples_of_file
 from planner.inputs.live.settings import BucketSettings, FileSettings, FolderSettings, settings_of
 from planner.models import Source, SourceReading
@@ -83,7 +83,7 @@ class BucketFiles:
             )
         self._prefix = f"{bucket.prefix}/" if bucket.prefix else ""
         self._bucket = Bucket(
-            bucket.url, bucket.bucket, bucket.prefix,
+            BucketPlace(bucket.url, bucket.bucket, bucket.prefix),
             signing_region=bucket.signing_region, keys=keys,
             ca_file=settings.HEADROOM_SOURCES_CA, read_s=read_s,
         )  # fmt: skip

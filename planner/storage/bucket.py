@@ -24,7 +24,7 @@ from pathlib import Path
 
 from planner.errors import Damaged, SourceError, Unreached
 from planner.files.atomic_write import is_draft, whole_file
-from planner.inputs.live.bucket import Bucket, Keys
+from planner.inputs.live.bucket import Bucket, BucketPlace, Keys
 from planner.storage.bucket_settings import ArraysBucket
 
 logger = logging.getLogger(__name__)
@@ -68,7 +68,8 @@ class BucketStore:
         self._most_bytes, self._unused_s = most_bytes, unused_s
         with self._source_errors_as_unreached():
             self._bucket = Bucket(
-                settings.url, settings.bucket, settings.prefix, signing_region=settings.region,
+                BucketPlace(settings.url, settings.bucket, settings.prefix),
+                signing_region=settings.region,
                 keys=Keys(settings.access, settings.secret, settings.session), ca_file=ca_file,
                 attempts=ATTEMPTS, writes=True,
             )  # fmt: skip
@@ -102,7 +103,7 @@ class BucketStore:
         with self._source_errors_as_unreached():
             text = self._read(relative)
         is_local = (self._base / relative).exists()
-        if text and text == self._has_stamp(relative) and is_local and self._used(relative):
+        if text and text == self._read_stamp(relative) and is_local and self._used(relative):
             return
         self._download_store(relative)
         self.make_room(but=relative)
@@ -283,7 +284,7 @@ class BucketStore:
             return False
         return True
 
-    def _has_stamp(self, relative: str) -> bytes | None:
+    def _read_stamp(self, relative: str) -> bytes | None:
         """Return the manifest that the local copy was made from, or None."""
         try:
             return self._stamp_path(relative).read_bytes()

@@ -143,7 +143,7 @@ def run(
     progress(0.3, "Both pools by simulation")
     simulate = part(progress, 0.4, 0.75)
     judged = judge_ratios(
-        hardware, m, pair.columns, lengths, count, scenario.seed, shared, arrivals,
+        service, hardware.routing, count, scenario.seed,
         report=lambda done: simulate(done, "Simulating the best"),
     )  # fmt: skip
     best = BestFigures.of(judged.best)
@@ -211,7 +211,10 @@ def _pairs(
     pairs = pairs_of(hardware, m)
     for side, name in (("prefill", options.prefill), ("decode", options.decode)):
         matching = [
-            columns for columns in pairs if _is_named(hardware, getattr(columns, side), name)
+            columns
+            for columns in pairs
+            for g in [getattr(columns, side)]
+            if not name or name in (hardware.columns[g].label, hardware.gpus[g].name)
         ]
         if not matching:
             labels = sorted({hardware.columns[getattr(columns, side)].label for columns in pairs})
@@ -237,11 +240,6 @@ def _pairs(
     if not rows:
         raise SimulationError(f"{hardware.models[m].name}: {notes[0].removeprefix('Left out: ')}")
     return sorted(rows, key=lambda pair: pair.usd_per_million_tokens), notes
-
-
-def _is_named(hardware: Hardware, g: int, name: str) -> bool:
-    """Return whether ``name`` means the column ``g``."""
-    return not name or name in (hardware.columns[g].label, hardware.gpus[g].name)
 
 
 def _simulate_aggregated(pair: Pair, seed: int) -> AggregatedCapacity | None:

@@ -8,12 +8,14 @@ from planner.domain.pd.service_pools import (
     MOST_INSTANCES,
     PairColumns,
     pairs_of,
+    strictest_split,
     usual_instances,
 )
 from planner.domain.serialise import MERGED, OPTIONAL
 from planner.domain.study import Study
 from simulation.arrays import IntArray
 from simulation.errors import SimulationError
+from simulation.sizing.pd_ratio import PdService
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,9 +49,24 @@ def stated_ratios(study: Study, target: IntArray) -> tuple[StatedRatio, ...]:
     )
 
 
+def studied_service(study: Study, m: int, columns: PairColumns, instances: int) -> PdService:
+    """Return the service of model ``m`` on a pair of columns, at its most limiting tier.
+
+    Its lengths, shared prompts and arrivals are those of the study's traffic. Raises
+    SimulationError if no ratio of ``instances`` instances meets a tier.
+    """
+    traffic = study.traffic
+    service, _ = strictest_split(
+        study.hardware, m, columns, traffic.lengths[m], instances,
+        traffic.shared[m] if traffic.shared else None,
+        traffic.arrivals[m] if traffic.arrivals else 1.0,
+    )  # fmt: skip
+    return service
+
+
 def _stated(study: Study, m: int, columns: PairColumns, target: IntArray) -> StatedRatio:
     """Return the best ratio of a pair of pools of one model."""
-    hardware, traffic = study.hardware, study.traffic
+    hardware = study.hardware
     planned = int(target[:, m, :, [columns.prefill, columns.decode]].sum(axis=0).max())
     count = min(planned, MOST_INSTANCES) if planned > 1 else usual_instances(hardware, m, columns)
     stated = StatedRatio(
@@ -59,11 +76,8 @@ def _stated(study: Study, m: int, columns: PairColumns, target: IntArray) -> Sta
         instances=count,
     )
     try:
-        judged = judge_ratios(
-            hardware, m, columns, traffic.lengths[m], count, study.settings.seed,
-            traffic.shared[m] if traffic.shared else None,
-            traffic.arrivals[m] if traffic.arrivals else 1.0,
-        )  # fmt: skip
+        service = studied_service(study, m, columns, count)
+        judged = judge_ratios(service, hardware.routing, count, study.settings.seed)
     except SimulationError as problem:
         return replace(stated, note=str(problem))
     return replace(stated, tier=judged.service.tier.name, best=BestFigures.of(judged.best))

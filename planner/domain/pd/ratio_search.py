@@ -11,10 +11,7 @@ forms replace the curves.
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
-from planner.domain.pd.service_pools import PairColumns, strictest_split
 from planner.domain.sizing.curves import digest_of, pair_of_curves
-from planner.domain.traffic.lengths import Lengths
-from planner.inputs.scenario.build import Hardware
 from simulation.errors import SimulationError
 from simulation.fleet import Routing
 from simulation.sizing.capacity import SizingCase
@@ -28,8 +25,6 @@ from simulation.sizing.pd_ratio import (
 )
 from simulation.sizing.pd_simulation import ReportProgress, simulate_best_ratios
 from simulation.sizing.pool import curve_capacity
-from simulation.sizing.trial import SharedPrompts
-from simulation.sizing.workload import Burstiness
 
 KEPT = 64  # judgements cached per process
 
@@ -58,24 +53,18 @@ class _PairKey:
 
 
 def judge_ratios(
-    hardware: Hardware,
-    m: int,
-    columns: PairColumns,
-    lengths: Lengths,
+    service: PdService,
+    routing: Routing,
     instances: int,
     seed: int,
-    shared: SharedPrompts | None = None,
-    burstiness: Burstiness = 1.0,
     report: ReportProgress = lambda done: None,
 ) -> Judgement:
-    """Evaluate all P:D ratios of ``instances`` instances at the most limiting tier.
+    """Evaluate all P:D ratios of ``instances`` instances of a service at its tier.
 
-    That tier is found by closed forms. Results are cached per process. If the model's serving
-    caches prefixes, ``shared`` replaces ``lengths``, and shared prompts are cached. Raise
-    SimulationError if no ratio meets a tier.
+    Results are cached per process. If the service's model caches prefixes and the service has
+    prompt blocks, shared prompts are cached. Raise SimulationError if no ratio meets the tier.
     """
-    service, _ = strictest_split(hardware, m, columns, lengths, instances, shared, burstiness)
-    routing, work = hardware.routing, service.workload
+    work = service.workload
     identity = (
         service.prefill, service.decode, work.isl, work.osl, service.blocks, service.tier,
         service.link, service.batching, service.burstiness, routing, instances, seed,

@@ -13,6 +13,7 @@ from threading import RLock
 
 import numpy as np
 
+from planner.domain.pd.plan_ratios import studied_service
 from planner.domain.pd.ratio_search import judge_ratios
 from planner.domain.pd.service_pools import USUAL_INSTANCES, PairColumns, usual_instances
 from planner.domain.random_streams import Stream, generator
@@ -119,10 +120,9 @@ def _unit(study: Study, group: list[int], ratio: str | float, many: bool) -> tup
     try:
         if ratio in (BEST_RATIO, OBSERVED):
             count = usual_instances(hardware, m, columns)
-            lengths, seed = study.traffic.lengths[m], study.settings.seed
-            best = judge_ratios(
-                hardware, m, columns, lengths, count, seed, _shared(study, m), _arrivals(study, m)
-            ).best.ratio
+            service = studied_service(study, m, columns, count)
+            judged = judge_ratios(service, hardware.routing, count, study.settings.seed)
+            best = judged.best.ratio
             return np.array([best.prefill, best.decode], np.int64), best.max_rps
     except SimulationError:
         ratio = FIXED

@@ -57,9 +57,19 @@ class StoredObject:
     written_s: float = 0.0  # seconds since the epoch
 
 
-def address_in(url: str, bucket: str, prefix: str) -> Address:
-    """Return the address of the objects in the form of the allow-list: server, bucket, prefix."""
-    return address_of("/".join([url.rstrip("/"), bucket, *([prefix] if prefix else [])]))
+@dataclass(frozen=True, slots=True)
+class BucketPlace:
+    """The server, the bucket and the prefix of keys where objects are."""
+
+    url: str
+    bucket: str
+    prefix: str
+
+    @property
+    def address(self) -> Address:
+        """Return the address of the objects as the allow-list has it: server, bucket, prefix."""
+        names = [self.bucket, self.prefix] if self.prefix else [self.bucket]
+        return address_of("/".join([self.url.rstrip("/"), *names]))
 
 
 class Bucket:
@@ -67,9 +77,7 @@ class Bucket:
 
     def __init__(
         self,
-        url: str,
-        bucket: str,
-        prefix: str,
+        place: BucketPlace,
         *,
         signing_region: str,
         keys: Keys,
@@ -83,9 +91,9 @@ class Bucket:
                 "A bucket needs a library: "
                 ".venv/bin/python -m pip install -r requirements-bucket.txt -c constraints.txt"
             )
-        self._server, self._bucket = address_of(url), bucket
+        self._server, self._bucket = address_of(place.url), place.bucket
         self._origin = urlsplit(self._server.url)[:2]
-        self._prefix = f"{prefix}/" if prefix else ""
+        self._prefix = f"{place.prefix}/" if place.prefix else ""
         self._methods = {"GET", "PUT", "DELETE"} if writes else {"GET"}
         self._trusted = _bundle(ca_file) if ca_file else None
         config = {

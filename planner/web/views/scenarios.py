@@ -127,7 +127,7 @@ def _draft(request: Request, trace: Trace) -> HttpResponse:
         "assumed": draft_assumptions(trace, text, serving),
     }
     problems = scenario_warnings(text)
-    return _show(request, None, text, FORM, editor=Editor(text), draft=draft, problems=problems)
+    return _show(request, None, text, editor=Editor(text), draft=draft, problems=problems)
 
 
 def _launch(request: Request) -> HttpResponse:
@@ -146,7 +146,7 @@ def _launch(request: Request) -> HttpResponse:
         "assumed": launch_assumptions(launch, text),
     }
     problems = scenario_warnings(text)
-    return _show(request, None, text, FORM, editor=Editor(text), draft=draft, problems=problems)
+    return _show(request, None, text, editor=Editor(text), draft=draft, problems=problems)
 
 
 @require_http_methods(["GET", "POST"])
@@ -172,7 +172,7 @@ def _posted(request: Request, scenario: Scenario | None) -> HttpResponse:
         posted = _with_row(request.POST, action)
         editor = Editor(text, posted)
         if action.startswith("add-") or not editor.is_valid():
-            return _show(request, scenario, text, FORM, editor=editor, status=_status(request))
+            return _show(request, scenario, text, editor=editor, status=_status(request))
         text = editor.document()
     else:
         editor = None
@@ -185,7 +185,7 @@ def _posted(request: Request, scenario: Scenario | None) -> HttpResponse:
         status = 409 if isinstance(problem, Outdated) else 400
         # The form keeps its own base text: its fields already hold the changes.
         base = request.POST["document"] if editor else text
-        return _show(request, scenario, base, mode, editor=editor, problems=problems, status=status)
+        return _show(request, scenario, base, editor=editor, problems=problems, status=status)
     doubts = scenario_warnings(saved.document)
     if action == "run" and not doubts:
         if (horizon := request.POST.get("outlook", "")) in OUTLOOKS:
@@ -311,9 +311,9 @@ def _edit(request: Request, scenario: Scenario | None, text: str, mode: str) -> 
         except ScenarioError as problem:
             problems = str(problem).splitlines()
             status = 200 if request.method == "GET" else _status(request)
-            return _show(request, scenario, text, YAML, problems=problems, status=status)
-        return _show(request, scenario, text, FORM, editor=editor)
-    return _show(request, scenario, text, YAML)
+            return _show(request, scenario, text, problems=problems, status=status)
+        return _show(request, scenario, text, editor=editor)
+    return _show(request, scenario, text)
 
 
 def _status(request: Request) -> int:
@@ -332,21 +332,20 @@ def _show(
     request: Request,
     scenario: Scenario | None,
     text: str,
-    mode: str,
     *,
     editor: Editor | None = None,
     problems: list[str] | None = None,
     status: int = 200,
     draft: dict[str, Any] | None = None,
 ) -> HttpResponse:
-    """Show the editor page of a new or saved scenario, as form or YAML."""
+    """Show the page of a new or saved scenario: as form with an ``editor``, else as YAML."""
     context: dict[str, Any] = {
         "scenario": scenario,
         "draft": draft,
         "outlook": _outlook(request, draft),
         "version": request.POST.get("version") or (scenario.version if scenario else ""),
         "text": text,
-        "mode": mode,
+        "mode": YAML if editor is None else FORM,
         "editor": editor,
         "problems": problems or [],
     }

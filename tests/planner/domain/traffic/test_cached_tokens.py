@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from planner.domain.pd.ratio_search import judge_ratios
-from planner.domain.pd.service_pools import pairs_of
+from planner.domain.pd.service_pools import pairs_of, strictest_split
 from planner.domain.progress import silent
 from planner.domain.sizing.sizing import size
 from planner.domain.traffic.forecast_requests import requests_ahead
@@ -124,9 +124,9 @@ def test_a_larger_share_needs_no_more_prefill(tmp_path: Path) -> None:
         serving = [{"prefix_caching": True, "kv_transfer": {"gb_s": 100}}]
         scenario, hardware, traffic = known(log(tmp_path, share), profiles=roles, serving=serving)
         (columns,) = pairs_of(hardware, 0)
-        best = judge_ratios(
-            hardware, 0, columns, traffic.lengths[0], 6, scenario.seed, traffic.shared[0]
-        ).best.ratio
+        lengths, shared = traffic.lengths[0], traffic.shared[0]
+        service, _ = strictest_split(hardware, 0, columns, lengths, 6, shared)
+        best = judge_ratios(service, hardware.routing, 6, scenario.seed).best.ratio
         shares.append(best.prefill)
         closed.append(closed_rps(hardware, 0, columns.prefill, traffic.lengths[0],
                                  traffic.shared[0]))  # fmt: skip

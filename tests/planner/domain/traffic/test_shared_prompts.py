@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from planner.domain.pd.ratio_search import judge_ratios
-from planner.domain.pd.service_pools import pairs_of
+from planner.domain.pd.service_pools import pairs_of, strictest_split
 from planner.domain.progress import silent
 from planner.domain.sizing.sizing import size
 from planner.domain.traffic.known_lengths import known_lengths
@@ -74,9 +74,9 @@ def test_the_ratio_leaves_as_many_prefill_instances_as_caches_leave_work_for(
         hardware, traffic, window = make.parts(scenario, stored)
         known = known_lengths(traffic, window, scenario.seed)
         (columns,) = pairs_of(hardware, 0)
-        judged[caching] = judge_ratios(
-            hardware, 0, columns, known.samples[0][0], 6, scenario.seed, known.shared[0][0]
-        )
+        lengths, shared = known.samples[0][0], known.shared[0][0]
+        service, _ = strictest_split(hardware, 0, columns, lengths, 6, shared)
+        judged[caching] = judge_ratios(service, hardware.routing, 6, scenario.seed)
     with_caches, without = judged[True], judged[False]
     assert with_caches.closed[2].max_rps == pytest.approx(without.closed[2].max_rps, rel=0.05)
     assert with_caches.best.ratio.max_rps > 1.2 * without.best.ratio.max_rps
