@@ -4,14 +4,15 @@ import hashlib
 import shutil
 import tempfile
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import polars as pl
 from django.db import IntegrityError, transaction
+from pydantic import Field
 
+from planner.domain.options import RunOptions
 from planner.errors import IngestError
 from planner.inputs.catalogue.hardware import known_as
 from planner.inputs.estimates.deployment_rows import named_fields
@@ -27,13 +28,15 @@ from planner.selectors.hardware_rows import rows_table
 from planner.services.access import check_may_plan, check_may_remove
 from planner.services.idempotency import request_key
 from planner.storage import row_arrays
-from simulation.performance.specs import WIDTHS
+from simulation.performance.estimate.calibration import ENGINES
+from simulation.performance.specs import BYTES, WIDTHS
 
 ROWS = "rows"
 KERNELS = "kernels"  # any kernel format, recognized by its columns
 CALIBRATION_FORMATS = (*BENCHMARK_FORMATS, KERNELS, *KERNEL_FORMATS)
 MAX_UPLOAD_BYTES = 50_000_000  # the file is read while the user waits
 AUTO = "auto"
+MAX_TOKENS = 10_000_000
 GIVEN_FACTS = ("engine", "engine_version", "ttft_statistic")  # of every row, from the caller
 NEEDED_FACTS = {  # of rows that correct estimates: the option of each, and its meaning
     "model": "served model",
@@ -52,22 +55,55 @@ EXTRA_COLUMNS = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class CalibrationOptions:
-    """Options for reading an uploaded file; given values fill in what the file lacks."""
+class CalibrationOptions(RunOptions):
+    """Options for reading an uploaded file; given values fill in what the file lacks.
 
-    format: str = AUTO
-    model: str | None = None
-    gpu: str | None = None
-    tp: int | None = None
-    precision: str | None = None
-    isl: int | None = None  # input and output tokens, of files without them
-    osl: int | None = None
-    concurrency: float | None = None  # requests in flight, of files without a load
-    replicas: int | None = None  # that shared the load, of files that do not state it
-    engine: str = ""  # engine that served the rows, and its version
-    engine_version: str = ""
-    ttft_statistic: str = ""  # mean or median, of files that do not state it
+    Command line, REST API and page take them from this declaration.
+    """
+
+    format: Literal[CALIBRATION_FORMATS] = Field(  # type: ignore[valid-type]
+        AUTO, title="Format", description="Format of the file. Default: found from the file."
+    )
+    model: str | None = Field(
+        None, title="Model of every row", max_length=80, description="Model of rows without one."
+    )
+    gpu: str | None = Field(
+        None, title="GPU of every row", max_length=80, description="GPU type of rows without one."
+    )
+    tp: int | None = Field(
+        None, title="GPUs per replica", ge=1, le=1024,
+        description="GPUs of a replica, of rows without them.",
+    )  # fmt: skip
+    precision: Literal[tuple(BYTES)] | None = Field(  # type: ignore[valid-type]
+        None, title="Precision", description="Precision of rows without one."
+    )
+    isl: int | None = Field(
+        None, title="Input tokens of every row", ge=1, le=MAX_TOKENS,
+        description="Input tokens of rows without them.",
+    )  # fmt: skip
+    osl: int | None = Field(
+        None, title="Output tokens of every row", ge=1, le=MAX_TOKENS,
+        description="Output tokens of rows without them.",
+    )  # fmt: skip
+    concurrency: float | None = Field(
+        None, title="Requests in flight of every row", ge=1, le=1_000_000,
+        description="Requests in flight of rows without a load.",
+    )  # fmt: skip
+    replicas: int | None = Field(
+        None, title="Replicas behind a gateway", ge=1, le=100_000,
+        description="Replicas that shared the load.",
+    )  # fmt: skip
+    engine: Literal[ENGINES] | None = Field(  # type: ignore[valid-type]
+        None, title="Engine", description="Engine of rows without one."
+    )
+    engine_version: str | None = Field(
+        None, title="Version of the engine", max_length=60,
+        description="Version of rows without one. Rows move estimates of the same version most.",
+    )  # fmt: skip
+    ttft_statistic: Literal["mean", "median"] | None = Field(
+        None, title="TTFT of every row",
+        description="Statistic of TTFT, if the file does not state it.",
+    )  # fmt: skip
 
 
 def calibration_upload(
@@ -98,7 +134,7 @@ def calibration_upload(
                 digest.update(chunk)
                 out.write(chunk)
         options = options or CalibrationOptions()
-        key = request_key(idempotency_key, [digest.hexdigest(), asdict(options), source])
+        key = request_key(idempotency_key, [digest.hexdigest(), options.model_dump(), source])
         own_rows = Calibration.objects.filter(owner=user)
         if earlier := key.earlier_row(own_rows):
             return earlier
@@ -158,7 +194,7 @@ def _read_and_save(
             **columns,
         )
         return _save(row, {ROWS: _kernel_table(kernels)}, path)
-    read_options = asdict(options)
+    read_options = options.model_dump()
     engine = {name: read_options.pop(name) for name in GIVEN_FACTS}
     file = read_benchmarks(path, name=file_name, max_bytes=MAX_UPLOAD_BYTES, **read_options)
     file_columns = _serving_columns(path, file_name, file)

@@ -1,4 +1,4 @@
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from typing import Any
 
 from drf_spectacular.utils import extend_schema_field
@@ -7,15 +7,15 @@ from rest_framework.reverse import reverse
 
 from planner.api.results import schema_of
 from planner.api.serializers.hardware import ProvenanceField
-from planner.api.serializers.options import BytesField
+from planner.api.serializers.options import BytesField, field_of
 from planner.api.serializers.strict_fields import FiniteField, StrictSerializer
+from planner.domain.options import options_in
 from planner.inputs.profiles.spec import COMPUTED, KINDS, ProfileSpec
 from planner.inputs.profiles.tuning import MAX_OBSERVATIONS
 from planner.models import Calibration, ProfileVersion
 from planner.selectors.evidence import Evidence, evidence_of
 from planner.selectors.profiles import KnownProfile
-from planner.services.calibrations import CALIBRATION_FORMATS, CalibrationOptions
-from simulation.performance.estimate.calibration import ENGINES
+from planner.services.calibrations import CalibrationOptions
 from simulation.performance.specs import BYTES
 
 PRECISIONS = tuple(BYTES)
@@ -237,36 +237,19 @@ class MeasurementsRequest(StrictSerializer):
         help_text="JSON of vLLM's benchmark or GuideLLM, or CSV; also .gz and .zst.",
         error_messages={"empty": "The file is empty. Export it again."},
     )
-    format = serializers.ChoiceField(CALIBRATION_FORMATS, default="auto")
-    model = serializers.CharField(max_length=80, required=False)
-    gpu = serializers.CharField(max_length=80, required=False)
-    tp = serializers.IntegerField(min_value=1, max_value=1024, required=False)
-    precision = serializers.ChoiceField(PRECISIONS, required=False)
-    isl = serializers.IntegerField(
-        min_value=1, max_value=10_000_000, required=False, help_text="Of rows without one."
-    )
-    osl = serializers.IntegerField(
-        min_value=1, max_value=10_000_000, required=False, help_text="Of rows without one."
-    )
-    concurrency = FiniteField(
-        min_value=1, max_value=1_000_000, required=False, help_text="Of rows without a load."
-    )
-    engine = serializers.ChoiceField(ENGINES, required=False, help_text="Which served the rows.")
-    engine_version = serializers.CharField(max_length=60, required=False)
-    replicas = serializers.IntegerField(
-        min_value=1, max_value=100_000, required=False, help_text="Behind a gateway, if not stated."
-    )
-    ttft_statistic = serializers.ChoiceField(
-        ("mean", "median"), required=False, help_text="Of files that do not state it."
-    )
     source = serializers.CharField(  # type: ignore[assignment]
         max_length=500, required=False, help_text="Where it was measured, in words."
     )
 
+    def get_fields(self) -> dict[str, Any]:
+        options = options_in(CalibrationOptions)
+        return super().get_fields() | {n: field_of(option) for n, option in options.items()}
+
     def reading(self) -> CalibrationOptions:
-        values = self.validated_data
-        keys = (each.name for each in fields(CalibrationOptions))
-        return CalibrationOptions(**{key: values[key] for key in keys if key in values})
+        values: dict[str, Any] = self.validated_data
+        return CalibrationOptions(
+            **{name: values[name] for name in CalibrationOptions.model_fields if name in values}
+        )
 
 
 class ComputeRequest(StrictSerializer):

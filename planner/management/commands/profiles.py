@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace, _SubParsersAction
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from planner.domain.options import options_in
 from planner.errors import CatalogueError, PlannerError
 from planner.inputs import catalogue
 from planner.inputs.profiles.spec import COMPUTED, KINDS, ProfileSpec
 from planner.installation import COMMAND
 from planner.management.base import Document, HeadroomCommand
 from planner.management.help import HelpFormatter
+from planner.management.options import add_options, options_said
 from planner.models import Calibration
 from planner.selectors.calibrations import calibration_get
 from planner.selectors.evidence import evidence_of
@@ -24,7 +26,6 @@ from planner.services.calibrations import (
     calibration_path,
 )
 from planner.services.profile_fits import profile_compute, profile_fit
-from simulation.performance.estimate.calibration import ENGINES
 
 LINES = 10  # of reasons, and of effects, on a terminal
 
@@ -79,27 +80,7 @@ class Command(HeadroomCommand):
             actions, "keep", "store measured rows, which correct estimates and sizes"
         )
         keep.add_argument("file", type=Path, help="measured rows")
-        keep.add_argument(
-            "--format", default="auto", choices=CALIBRATION_FORMATS, help="format of the file"
-        )
-        keep.add_argument("--model", help="model of rows without one")
-        keep.add_argument("--gpu", help="GPU type of rows without one")
-        keep.add_argument("--tp", type=int, help="GPUs of a replica of rows without them")
-        keep.add_argument("--precision", help="precision of rows without one")
-        keep.add_argument("--isl", type=int, help="input tokens of rows without them")
-        keep.add_argument("--osl", type=int, help="output tokens of rows without them")
-        keep.add_argument(
-            "--concurrency", type=float, help="requests in flight of rows without a load"
-        )
-        keep.add_argument(
-            "--engine", default="", choices=("", *ENGINES), help="engine of rows without one"
-        )
-        keep.add_argument("--engine-version", default="", help="version of rows without one")
-        keep.add_argument("--replicas", type=int, help="replicas that shared the load")
-        keep.add_argument(
-            "--ttft-statistic", default="", choices=("", "mean", "median"),
-            help="statistic of TTFT, if the file does not state it",
-        )  # fmt: skip
+        add_options(keep, options_in(CalibrationOptions))
         keep.add_argument("--source", default="", help="source of the measurement")
 
         undo = self._action(actions, "remove", "remove stored rows and their effect")
@@ -193,8 +174,7 @@ def _import(options: Namespace) -> Document:
 
 def _keep(options: Namespace) -> Document:
     """Store a file of measurements and return a summary."""
-    names = [each.name for each in fields(CalibrationOptions)]
-    reading = CalibrationOptions(**{name: getattr(options, name) for name in names})
+    reading = CalibrationOptions(**options_said(CalibrationOptions, options))
     calibration = calibration_path(
         user=None, path=options.file, options=reading, source=options.source
     )

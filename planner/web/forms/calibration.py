@@ -1,17 +1,17 @@
 """Define the forms of the calibration pages: the file, what to fit, what to compare it with."""
 
 import json
-from dataclasses import fields
 from typing import Any
 
 from django import forms
 
 from planner.domain.estimate_options import WIDTH_LABELS as WIDTHS
+from planner.domain.options import options_in
 from planner.inputs.ingest.benchmarks import BENCHMARK_FORMATS
 from planner.inputs.profiles.spec import KINDS, ProfileSpec
 from planner.services.calibrations import KERNELS, CalibrationOptions
-from planner.web.forms.widgets import DressedForm, dress
-from simulation.performance.estimate.calibration import ENGINES
+from planner.web.forms.options import option_field
+from planner.web.forms.widgets import dress
 from simulation.performance.specs import BYTES
 
 FORMATS = {
@@ -35,7 +35,6 @@ COMPUTED_WORDS = {
     "roofline": "Roofline: published peaks and the shares that kernels reach",
 }
 LIMITS = ("max_batch", "max_batch_tokens", "kv_capacity_tokens")
-PRECISIONS = [("", "as the file says"), *((p, p) for p in BYTES)]
 
 
 def _name(label: str, options: str = "", **how: Any) -> forms.CharField:
@@ -58,46 +57,11 @@ def _kernels() -> forms.MultipleChoiceField:
     )
 
 
-class MeasurementsForm(DressedForm):
+class MeasurementsForm(forms.Form):
     """A file of measurements, and the facts that the file does not contain."""
 
     file = forms.FileField(
         label="File", error_messages={"empty": "The file is empty. Export it again."}
-    )
-    format = forms.ChoiceField(
-        label="Format",
-        required=False,
-        choices=[(name, FORMATS.get(name, name)) for name in (*BENCHMARK_FORMATS, KERNELS)],
-    )
-    model = _name("Model of every row", "model-names", required=False)
-    gpu = _name("GPU of every row", "gpu-names", required=False)
-    tp = forms.IntegerField(label="GPUs per replica", required=False, min_value=1, max_value=1024)
-    precision = forms.ChoiceField(label="Precision", required=False, choices=PRECISIONS)
-    isl = forms.IntegerField(
-        label="Input tokens of every row", required=False, min_value=1, max_value=10_000_000
-    )
-    osl = forms.IntegerField(
-        label="Output tokens of every row", required=False, min_value=1, max_value=10_000_000
-    )
-    concurrency = forms.FloatField(
-        label="Requests in flight of every row", required=False, min_value=1, max_value=1_000_000
-    )
-    engine = forms.ChoiceField(
-        label="Engine", required=False, choices=[("", "not said"), *((e, e) for e in ENGINES)]
-    )
-    engine_version = forms.CharField(
-        label="Version of the engine",
-        max_length=60,
-        required=False,
-        help_text="Rows move estimates of the same engine and version most.",
-    )
-    replicas = forms.IntegerField(
-        label="Replicas behind a gateway", required=False, min_value=1, max_value=100_000
-    )
-    ttft_statistic = forms.ChoiceField(
-        label="TTFT of every row",
-        required=False,
-        choices=[("", "as the file says"), ("mean", "Mean"), ("median", "Median")],
     )
     source = forms.CharField(
         label="Where it was measured",
@@ -107,9 +71,22 @@ class MeasurementsForm(DressedForm):
         help_text="Shown with results that use it. Default: the file's name.",
     )
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        for name, option in options_in(CalibrationOptions).items():
+            blank = "" if name == "format" else "as the file says"
+            self.fields[name] = option_field(option, blank)
+        formats = [(name, FORMATS.get(name, name)) for name in (*BENCHMARK_FORMATS, KERNELS)]
+        self.fields["format"].choices = formats  # type: ignore[attr-defined]
+        hint = "Rows move estimates of the same engine and version most."
+        self.fields["engine_version"].help_text = hint
+        for name in ("model", "gpu"):
+            self.fields[name].widget.attrs["list"] = f"{name}-names"
+        dress(self)
+
     def reading(self) -> CalibrationOptions:
         """Return the reading options in the form."""
-        names = (each.name for each in fields(CalibrationOptions))
+        names = CalibrationOptions.model_fields
         given = {name: value for name in names if (value := self.cleaned_data[name])}
         return CalibrationOptions(**given)
 

@@ -24,7 +24,7 @@ ASKED = {"model": "llama-3.1-8b", "gpu": "L40S", "isl": 1024, "osl": 256, "concu
 
 
 def upload(
-    folder: Path, *rows: str, name: str = "mine.csv", statistic: str = "mean"
+    folder: Path, *rows: str, name: str = "mine.csv", statistic: str | None = "mean"
 ) -> Calibration:
     path = folder / name
     path.write_text(HEAD + "".join(f"{row}\n" for row in rows))
@@ -147,7 +147,7 @@ def test_the_statistic_and_the_loop_come_from_the_file_or_are_asked_for(tmp_path
     kept = calibration_path(user=None, path=path, options=CalibrationOptions(gpu="L40S", tp=1))
     (only,) = deployment_rows(kept)
     assert (only["engine"], only["engine_version"]) == ("sglang", "0.5.1")
-    kept = upload(tmp_path, row(8, 40), statistic="")
+    kept = upload(tmp_path, row(8, 40), statistic=None)
     assert evidence_of(kept).missing == ("ttft_statistic", "replicas")
     path = tmp_path / "mine.csv"
     options = CalibrationOptions(
