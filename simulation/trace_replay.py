@@ -13,7 +13,7 @@ import numpy as np
 from simulation.arrays import Array, IntArray, count_codes, row_slices
 from simulation.early_stop import LateCounter
 from simulation.engine.allocation import request_records, services
-from simulation.engine.run import whole_intervals
+from simulation.engine.run import whole_intervals_s
 from simulation.engine.stream_run import simulate_stream
 from simulation.fleet import Fleet
 from simulation.metrics import Summary, attainment, meets_slo, summarise
@@ -67,7 +67,7 @@ def simulate_long_trace(
 
     stream = Stream.of(trace, most_tokens=_largest_served_request(trace, fleet))
     if duration_s is None:
-        duration_s = whole_intervals(trace, interval_s)
+        duration_s = whole_intervals_s(trace, interval_s)
     parts = parts_of(fleet, AT_ONCE)
     enough = len(trace) * policy.interval_s >= PER_LOOK * duration_s
     # ``simulate_in_parallel`` takes no watch.

@@ -10,8 +10,8 @@ from simulation.trace_replay import is_long
 
 T = TypeVar("T")
 DEFAULT_THREADS = 2
-# Largest replay in requests that runs in parallel: each request takes about 140 bytes.
-MAX_THREADS = 4_000_000
+# Largest replay that runs beside others: each request takes about 140 bytes.
+MAX_PARALLEL_REQUESTS = 4_000_000
 REPORT_EVERY_S = 0.2  # interval at which progress is passed on
 
 
@@ -89,4 +89,4 @@ def parallel_replays(requests: int) -> int:
 
     The limit is memory. Long replays are streamed, so they need little.
     """
-    return DEFAULT_THREADS if requests <= MAX_THREADS or is_long(requests) else 1
+    return DEFAULT_THREADS if requests <= MAX_PARALLEL_REQUESTS or is_long(requests) else 1

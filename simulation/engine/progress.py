@@ -31,7 +31,7 @@ def _iterations_in(dt: float, growth: float, x: float, max_iterations: float) ->
 
 @kernel
 def iterations_done(instance: Any, t: float) -> int:
-    """Return how many iterations of the run ended strictly before ``t``, at most ``k - 1``."""
+    """Return how many iterations of the run ended strictly before ``t``, without the last one."""
     if instance.k <= 1:
         return 0
     x = t - instance.t0

@@ -156,14 +156,14 @@ def _requests_in_window(
     if len(trace) and min(trace.input_tokens.min(), trace.output_tokens.min()) < 1:
         raise SimulationError("Every request needs at least one input and one output token.")
     if duration_s is None:
-        duration_s = whole_intervals(trace, interval_s)
+        duration_s = whole_intervals_s(trace, interval_s)
     elif not duration_s > 0:
         raise SimulationError("duration_s must be positive.")
     return _arrivals_before(trace, float(duration_s)), float(duration_s)
 
 
-def whole_intervals(trace: Trace, interval_s: float) -> float:
-    """Return the length in seconds of the whole intervals that contain every arrival."""
+def whole_intervals_s(trace: Trace, interval_s: float) -> float:
+    """Return the shortest multiple of ``interval_s`` (seconds) that contains every arrival."""
     return float((np.floor(trace.duration_s / interval_s) + 1.0) * interval_s)
 
 

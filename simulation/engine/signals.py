@@ -50,8 +50,8 @@ def read_signals(state: Any, t: float, since_s: float, before: Any, out: Any) ->
         pool = state.pools[p]
         served_s = pool.idle_s + pool.prefill_s + pool.decode_s
         ready_s, before[0, p] = served_s - before[0, p], served_s
-        out[0, p] = _most_one(_share(pool.busy_s, ready_s))
-        out[1, p] = _most_one(_share(pool.compute_s, ready_s))
+        out[0, p] = _at_most_one(_share(pool.busy_s, ready_s))
+        out[1, p] = _at_most_one(_share(pool.compute_s, ready_s))
         out[2, p], out[3, p] = pool.computed / since_s, pool.given / since_s
         out[4, p] = _share(pool.batch_s, ready_s)
         out[5, p] = _share(pool.ttft_sum, pool.ttft_n)
@@ -74,7 +74,7 @@ def _share(amount: float, divisor: float) -> float:
 
 
 @kernel
-def _most_one(share: float) -> float:
+def _at_most_one(share: float) -> float:
     """Return ``share``, but at most 1, which rounding may exceed."""
     return 1.0 if share > 1.0 else share
 

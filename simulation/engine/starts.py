@@ -177,7 +177,7 @@ def retire(state: Any, slot: int, t: float) -> None:
 
 @kernel
 def forget_switch(state: Any, slot: int) -> None:
-    """Take an instance that switches, or is lost before, off the counts of both pools."""
+    """Remove an instance from the counts of a role switch: it has switched, or was lost before."""
     instance = state.instances[slot]
     if instance.next_pool:
         state.pools[instance.pool].leaving -= 1

@@ -52,7 +52,7 @@ DENSE = ("gate_up_projection", "activation", "down_projection")  # operators of 
 # Run before the transfer, which shrinks it.
 ATTENTION_OPERATORS = ("expert_narrowing", "expert_widening")
 # Collectives of an ordinary instance, which the transfer between the sides replaces.
-SEARCH_PRECISION = ("dispatch", "combine", "experts_all_reduce", "feed_forward_all_reduce")
+REPLACED_COLLECTIVES = ("dispatch", "combine", "experts_all_reduce", "feed_forward_all_reduce")
 ENDS = ("embedding", "embedding_all_reduce", "final_norm", "output_head", "logits_all_gather")
 
 
@@ -238,7 +238,7 @@ def _is_feed_forward(operator: Operator) -> bool:
     """Return whether the operator runs on the feed-forward GPUs."""
     name = operator.name
     return name in DENSE or (
-        name.startswith(EXPERTS) and name not in (*ATTENTION_OPERATORS, *SEARCH_PRECISION)
+        name.startswith(EXPERTS) and name not in (*ATTENTION_OPERATORS, *REPLACED_COLLECTIVES)
     )
 
 
@@ -246,7 +246,7 @@ def _attention(shape: ModelShape, arrangement: Arrangement) -> OperatorGraph:
     """Return the graph of the operators that run on the attention GPUs."""
     graph = operator_graph(shape, arrangement)
     operators = [
-        o for o in graph.operators if not _is_feed_forward(o) and o.name not in SEARCH_PRECISION
+        o for o in graph.operators if not _is_feed_forward(o) and o.name not in REPLACED_COLLECTIVES
     ]
     return OperatorGraph(
         shape, graph.arrangement, tuple(o for o in operators if o.axis != "encoder")

@@ -28,7 +28,7 @@ class LayerRuns:
 
     def __call__(self, phase: PhaseProblem) -> PhaseProblem:
         """Return ``phase`` by runs of layers, with this batch and parallelism only."""
-        return has_uniform_choices(merge_layers(phase), self.b, self.p)
+        return with_uniform_choices(merge_layers(phase), self.b, self.p)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class Level:
         return phase if self.cut is None else self.cut(phase)
 
 
-def has_uniform_choices(phase: PhaseProblem, b: int, p: int) -> PhaseProblem:
+def with_uniform_choices(phase: PhaseProblem, b: int, p: int) -> PhaseProblem:
     """Return ``phase`` with only the batch and parallelism at these indices."""
     return with_some_choices(phase, slice(b, b + 1), slice(p, p + 1))
 

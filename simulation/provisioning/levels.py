@@ -36,9 +36,9 @@ from simulation.provisioning.level import (
     Level,
     best_level,
     fewest_devices,
-    has_uniform_choices,
     level_order,
     no_worse,
+    with_uniform_choices,
 )
 from simulation.provisioning.placement import algorithm2, with_memory_of
 from simulation.provisioning.problem import OperatorPlan, OperatorProblem, critical_path, sojourns
@@ -156,7 +156,7 @@ def _parts(
     for index in np.argsort(fills, axis=None, kind="stable"):
         b, p = (int(i) for i in np.unravel_index(index, fills.shape))
         if np.isfinite(cut.problem.latency_s[:, b, p]).all():
-            uniform = has_uniform_choices(cut, b, p)
+            uniform = with_uniform_choices(cut, b, p)
             yield uniform, LayerRuns(b, p), whole_devices(float(fills[b, p]))
 
 

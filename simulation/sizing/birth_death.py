@@ -7,7 +7,9 @@ import numpy as np
 from simulation.arrays import FloatArray
 from simulation.errors import SimulationError
 
-MIN_PROBABILITY = 0.02  # smallest variance factor, so that clockwork arrivals do not divide by 0
+MIN_VARIANCE_FACTOR = (
+    0.02  # smallest variance factor, so that clockwork arrivals do not divide by 0
+)
 LARGEST = 650.0  # largest log ratio, so that exp does not underflow
 
 
@@ -95,8 +97,8 @@ def solve_occupancy(
         return Occupancy(inside, tail=0.0, stable=True)
     rho = rate / death
     # z of the docstring, while nobody waits and while a line waits.
-    z_free = max(1.0 + (burstiness - 1.0) * overlap, MIN_PROBABILITY)
-    z_line = max((burstiness + service_scv) / 2.0, MIN_PROBABILITY)
+    z_free = max(1.0 + (burstiness - 1.0) * overlap, MIN_VARIANCE_FACTOR)
+    z_line = max((burstiness + service_scv) / 2.0, MIN_VARIANCE_FACTOR)
     logs = np.log(rho)
     # From index 1: the probability of an empty system depends on the load only.
     logs[1:servers] /= z_free

@@ -41,7 +41,7 @@ KV_CACHE = "bf16"  # the engines' default
 PRECISIONS = ("bf16", "fp8", "fp4")  # precisions to quantise to, from the most bits to the fewest
 # Engines that support a vendor's GPUs; default (NVIDIA): all.
 RUNS_ON = {"AMD": ("vllm", "sglang"), "Intel": ("vllm",), "Google": ("vllm",), "AWS": ("vllm",)}
-SHARED_CURVES = 9  # decimals to which two factors count as equal
+FACTOR_DECIMALS = 9  # decimals to which two factors count as equal
 MODELLED = Provenance("modelled", "operators at published peaks, as kind: roofline")
 
 NO_FIT = "does not fit in GPU memory"
@@ -128,8 +128,8 @@ def _corrected_by_measurements(
     for (instance, engine, apart), correction in zip(uses, corrections, strict=True):
         key = (
             id(instance),
-            round(correction.decode, SHARED_CURVES),
-            round(correction.prefill, SHARED_CURVES),
+            round(correction.decode, FACTOR_DECIMALS),
+            round(correction.prefill, FACTOR_DECIMALS),
         )
         _, _, modes = groups.setdefault(key, (instance, correction, {}))
         modes.setdefault(engine, set()).add("disagg" if apart else "agg")

@@ -162,7 +162,7 @@ def baseline_row(study: Study, name: str, seed: int, *, turn: bool, progress: Pr
     """
     goals = {tier.name: tier.attainment for tier in study.hardware.tiers}
     policy, word, value = policy_of(name), FLAT.get(name, UNTUNED_LABEL), None
-    replay = partial(_replay, study, seed=seed, progress=progress)
+    replay = partial(run_policy, study, seed=seed, progress=progress)
     if turn and name not in FLAT and policy.parameter_to_tune is not None:
         values, untuned = policy.parameter_to_tune.values, policy
 
@@ -172,10 +172,6 @@ def baseline_row(study: Study, name: str, seed: int, *, turn: bool, progress: Pr
         value = values[min(bisect_first(passes, 0, len(values)), len(values) - 1)]
         policy, word = policy.with_value(value), TUNED_LABEL
     return _row(study, name, policy, replay(policy), word, value)
-
-
-def _replay(study: Study, policy: Policy, *, seed: int, progress: Progress) -> PolicyRun:
-    return run_policy(study, policy, seed=seed, progress=progress)
 
 
 def _row(

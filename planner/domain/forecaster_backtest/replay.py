@@ -99,7 +99,7 @@ class Driver:
         return (height_at(level, perfect=self.perfect),) * len(self.groups)
 
     def forecasts(self, heights: Heights) -> tuple[SeriesForecast, ...]:
-        """Return the forecasts of all series at these heights."""
+        """Return the forecasts of all series, each at the height of its group of tiers."""
         return tuple(rolling.at(heights[g]) for g, rolling in self.rolled)
 
     def chosen_quantiles(self, progress: Progress) -> tuple[PlannedQuantile, ...]:

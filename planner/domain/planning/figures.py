@@ -161,7 +161,11 @@ def plan_figures(
     mix: tuple[Purchase, ...] = (),
     shift: ShiftFigures | None = None,
 ) -> PlanFigures:
-    """Return the result figures of a plan."""
+    """Return the result figures of a plan.
+
+    They have its totals, what its limits are worth, its spare replicas, the use of caps on
+    the whole plan, the purchases of GPUs, and the deferrable work that was shifted in time.
+    """
     hardware, settings = inputs.hardware, inputs.settings
     hours = plan.period_s / 3600
     windows, by_window = plan.windows, [window.totals for window in plan.windows]

@@ -235,7 +235,7 @@ def _confirmed_levels(
         levels = _level_chain(ordered, room, rules, (replay, judge.attainment))
         by_order[order] = ordered, {name: levels[name] for name in LEVELS if name in levels}
 
-    def needs(order: Order) -> float:
+    def fewest_devices(order: Order) -> float:
         """Return the fewest devices of any level whose replay meets the attainment target."""
         confirmed = [
             level.devices for level in by_order[order][1].values()
@@ -243,7 +243,7 @@ def _confirmed_levels(
         ]  # fmt: skip
         return min(confirmed, default=np.inf)
 
-    best = min(by_order, key=needs)
+    best = min(by_order, key=fewest_devices)
     chosen, levels = by_order[best]
     if best != "fcfs" and "fcfs" in by_order:
         first_come = by_order["fcfs"][1]

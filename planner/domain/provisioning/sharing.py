@@ -249,10 +249,10 @@ def _models(group: list[Case]) -> SharedModels:
 
 def sentences(shared: SharedGpus) -> Sentences:
     """Return sentences on sharing: where it beats finer levels, and what it saves."""
-    return Sentences(tuple(_is_beaten(shared)), tuple(_better_words(shared)))
+    return Sentences(tuple(_chunked_prefill_words(shared)), tuple(_better_words(shared)))
 
 
-def _is_beaten(shared: SharedGpus) -> Iterator[str]:
+def _chunked_prefill_words(shared: SharedGpus) -> Iterator[str]:
     """Yield a sentence for each service for which chunked prefill on whole replicas is better."""
     for service in shared.services:
         apart, best = service.ways[APART], service.ways[service.best]

@@ -331,12 +331,11 @@ def _places(hardware: Hardware, sources: dict[str, Provenance]) -> Iterator[Assu
 def _fleet(study: Study) -> Iterator[Assumption]:
     """Yield today's fleet, the cold start and the faults."""
     hardware = study.hardware
+    source = "scenario"
     if hardware.today is None:
-        source, kind = today_stands_in(study.before.seconds), ASSUMED
-    else:
-        source, kind = "scenario", ASSUMED
+        source = today_stands_in(study.before.seconds)
     value = f"{int(study.today.sum()):,} replicas at the start of the window"
-    yield Assumption("Today's fleet", value, kind, source, "fleet.today")
+    yield Assumption("Today's fleet", value, ASSUMED, source, "fleet.today")
     value, source_words = f"{hardware.startup_s:,.6g} s", "scenario"
     starts = hardware.starts
     if starts is not None:

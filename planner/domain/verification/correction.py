@@ -16,7 +16,7 @@ from planner.inputs.scenario.build import Hardware
 from simulation.arrays import FloatArray
 from simulation.fleet import Tier
 
-DAMPING = 0.005  # attainment this close above a tier's target needs no correction
+NEAR_TARGET = 0.005  # attainment this close above a tier's target needs no correction
 PRECISION = 0.02  # factors closer than this share are not worth telling apart
 GROWTH = 1.25  # step up after a factor held, while none is known to miss
 MAX_FACTOR = 4.0  # largest factor
@@ -35,8 +35,8 @@ class TierStanding:
 
     @property
     def near(self) -> bool:
-        """Return whether the tier meets its target, by at most ``DAMPING`` more."""
-        return 0.0 <= self.spare <= DAMPING
+        """Return whether the tier meets its target, by at most ``NEAR_TARGET`` more."""
+        return 0.0 <= self.spare <= NEAR_TARGET
 
 
 def tier_standings(tiers: tuple[Tier, ...], run: PolicyRun) -> dict[str, TierStanding]:

@@ -14,7 +14,12 @@ from planner.domain.progress import Progress, part
 from planner.domain.replay.policy_context import SharedInputs
 from planner.domain.replay.replay import ReplayOptions, run_policy
 from planner.domain.study import PolicyRun, Study
-from planner.domain.verification.correction import DAMPING, Correction, TierStanding, tier_standings
+from planner.domain.verification.correction import (
+    NEAR_TARGET,
+    Correction,
+    TierStanding,
+    tier_standings,
+)
 from planner.domain.verification.correction_rounds import Miss, Round, misses
 from planner.domain.verification.correction_windows import TestWindow, correction_windows
 from planner.domain.verification.miss_causes import (
@@ -110,7 +115,7 @@ class VerifiedPlan:
                 run.summary.slo_attainment.get(tier.name) for run in (self.first, self.run)
             )
             if not tier.deferrable and last is not None:
-                near_target = 0.0 <= last - tier.attainment <= DAMPING
+                near_target = 0.0 <= last - tier.attainment <= NEAR_TARGET
                 rows.append(TierOutcome(tier.name, tier.attainment, first, last, near_target))
         return tuple(rows)
 
@@ -153,7 +158,7 @@ def verify(
     tried, outcome = _try_corrections(study, grounds, seed, rounds, part(progress, 0.2, 0.6))
     rounds_run = [attempt.told for attempt in tried]
     trials: list[_Trial] = []
-    for attempt in _is_worth_trying(tried):
+    for attempt in _best_attempts(tried):
         again = replace(study, sizes=study.sizes.times(attempt.factors))
         if (attempt.factors == 1.0).all():
             trials.append(_Trial(study, planned, first))
@@ -169,7 +174,7 @@ def verify(
             replanned = replace(planned, plan=plan)
             run = _replay(again, replanned, seed, part(progress, 0.65, 0.7))
             trials.append(_Trial(again, replanned, run))
-        if trials[-1].short <= DAMPING:
+        if trials[-1].short <= NEAR_TARGET:
             break
     nearest = min(trials or [_Trial(study, planned, first)], key=lambda attempt: attempt.short)
     of_first = causes(study, planned, first, seed, part(progress, 0.7, 0.85))
@@ -228,7 +233,7 @@ class _Attempt:
         return max((max(-standing.spare, 0.0) for standing in self.found.values()), default=0.0)
 
 
-def _is_worth_trying(tried: Sequence[_Attempt]) -> list[_Attempt]:
+def _best_attempts(tried: Sequence[_Attempt]) -> list[_Attempt]:
     """Return the cheapest attempts that met every tier, else the one with the least shortfall."""
     met = sorted(
         (attempt for attempt in tried if not attempt.short),
@@ -364,7 +369,7 @@ def _sentence(verified: VerifiedPlan) -> str:
         )
     sentences.append(OUTCOMES[verified.outcome])
     if verified.window_tries > 1 and all(
-        row.attainment is None or row.attainment >= row.target - DAMPING for row in rows
+        row.attainment is None or row.attainment >= row.target - NEAR_TARGET for row in rows
     ):
         sentences.append(
             f"Cheaper plans met the SLO there but not in the window: of {verified.window_tries} "
@@ -375,12 +380,12 @@ def _sentence(verified: VerifiedPlan) -> str:
         sentences.append(
             f"None of {verified.window_tries} plans that met the SLO there meets it in the window."
         )
-    sentences += [_cause_words(row.tier, verified.causes) for row in rows if not _met_words(row)]
+    sentences += [
+        _cause_words(row.tier, verified.causes)
+        for row in rows
+        if row.attainment is not None and row.attainment < row.target
+    ]
     return " ".join(sentence for sentence in sentences if sentence)
-
-
-def _met_words(row: TierOutcome) -> bool:
-    return row.attainment is None or row.attainment >= row.target
 
 
 def _cause_words(tier: str, causes: Sequence[Cause]) -> str:

@@ -99,7 +99,7 @@ def shape_of(config: Config, name: str = "") -> ModelShape:
 
 def _shape(reader: _Reader) -> ModelShape:
     """Return the model's shape; raise CatalogueError for a config that is not fully supported."""
-    encoder = reader.encoder_of_text()
+    encoder = reader.attends_both_ways()
     if keys := state_space_keys(reader.text, HEADS):
         raise reader.refuse(f"{', '.join(keys)}: no layer attends. {REMEDY}")
     values = reader.base() | reader.attention() | reader.experts()
@@ -182,7 +182,7 @@ class _Reader:
             raise TypeError(f"{fields[0]} is no list")
         return value or ()
 
-    def encoder_of_text(self) -> bool:
+    def attends_both_ways(self) -> bool:
         """Return whether every token attends to all others, as in an encoder.
 
         Supported are the layers of BERT, and decoders whose attention has no mask. Raises

@@ -506,7 +506,7 @@ def _parts(probe: pl.DataFrame, source: Amounts, labels: Mapping[str, str]) -> t
     return tuple(words) if probe.select(keys + words).is_unique().all() else ()
 
 
-def _counts(cells: pl.Series) -> bool:
+def _is_count(cells: pl.Series) -> bool:
     """Return whether cells have no unit, or one of counts."""
     return bool(_COUNTED.fullmatch(cell_unit(cells)))
 
@@ -543,7 +543,7 @@ def _single_source(
         amounts |= sums
     basis = _bases(amounts, probe)
     for column in {each.columns[0] for each in amounts.values()} - {*find.mapping.values()}:
-        if not _counts(probe[column]) and not _basis(column, probe):
+        if not _is_count(probe[column]) and not _basis(column, probe):
             raise IngestError(
                 f"{find.name}: cells of {column} have the unit {cell_unit(probe[column])[:20]!r}, "
                 "which is none of requests or tokens. Write numbers alone."
@@ -612,7 +612,7 @@ def panel_like(probe: pl.DataFrame) -> bool:
         unread = np.isnan(number)
         if NAMED["no_count"].search(column) or unread.all() or (unread & ~blank).any():
             return False
-        if not _counts(probe[column]) and not _basis(column, probe):
+        if not _is_count(probe[column]) and not _basis(column, probe):
             return False
     return True
 

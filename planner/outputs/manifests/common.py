@@ -80,7 +80,7 @@ def metadata(
             **({f"{OURS}/proposal": str(plan.proposal)} if plan.proposal else {}),
             f"{OURS}/scenario": plan.scenario,
             f"{OURS}/policy": plan.policy,
-            f"{OURS}/covers": covers(plan),
+            f"{OURS}/covers": covered_time(plan),
             f"{OURS}/pool": f"{pool.model} in {pool.region}, {pool.arrangement}",
             # planner/inputs/fleet reads these back.
             f"{OURS}/model": pool.model,
@@ -94,7 +94,7 @@ def metadata(
     }
 
 
-def covers(plan: Plan) -> str:
+def covered_time(plan: Plan) -> str:
     """Return the time that a plan covers as text, for an annotation."""
     return f"{plan.begins:%Y-%m-%dT%H:%MZ} to {plan.ends:%Y-%m-%dT%H:%MZ}, {plan.repeat}"
 

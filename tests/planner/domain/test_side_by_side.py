@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 
-from planner.domain.parallel import MAX_THREADS, parallel_replays, run_in_parallel
+from planner.domain.parallel import MAX_PARALLEL_REQUESTS, parallel_replays, run_in_parallel
 from planner.domain.progress import Progress, silent
 from simulation.trace_replay import LONG
 
@@ -65,6 +65,6 @@ def test_what_one_raises_ends_the_others_and_comes_out(cancelled: bool) -> None:
 
 
 def test_large_replays_take_turns() -> None:
-    assert parallel_replays(MAX_THREADS) == 2
-    assert parallel_replays(MAX_THREADS + 1) == parallel_replays(LONG) == 1
+    assert parallel_replays(MAX_PARALLEL_REQUESTS) == 2
+    assert parallel_replays(MAX_PARALLEL_REQUESTS + 1) == parallel_replays(LONG) == 1
     assert parallel_replays(LONG + 1) == 2  # streams are not in memory

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from planner.domain.verification.correction import (
-    DAMPING,
     GROWTH,
     MAX_FACTOR,
+    NEAR_TARGET,
     PRECISION,
     Correction,
     TierStanding,
@@ -45,7 +45,7 @@ def test_the_largest_size_that_holds_is_found_from_both_sides(limit: float) -> N
 
 def test_near_the_tier_nothing_moves() -> None:
     corrected = correction(0)
-    assert not corrected.learn(at(DAMPING / 2))
+    assert not corrected.learn(at(NEAR_TARGET / 2))
     assert corrected.factors[0, 0] == 1.0
     assert corrected.learn(at(-0.001)) is False  # it was settled, and noise does not open it again
 

@@ -14,7 +14,7 @@ from planner.domain.planning.planning import plan_window
 from planner.domain.progress import silent
 from planner.domain.replay.detail import ALL
 from planner.domain.study import PolicyRun, Study
-from planner.domain.verification.correction import DAMPING
+from planner.domain.verification.correction import NEAR_TARGET
 from planner.domain.verification.correction_rounds import misses
 from planner.domain.verification.verify import (
     AGREED,
@@ -86,7 +86,7 @@ def test_it_is_corrected_on_other_requests_than_it_is_judged_on(shared: Study) -
     for share in best.attainment.values():
         assert share is None or share >= 0.95
     for row in verified.judged:
-        near = row.attainment is not None and 0 <= row.attainment - row.target <= DAMPING
+        near = row.attainment is not None and 0 <= row.attainment - row.target <= NEAR_TARGET
         assert row.near == near
 
 
