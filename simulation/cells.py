@@ -65,7 +65,9 @@ def simulate_cell(
     (``carry_over.in_flight``). They are served, but are not in the result. Streams and traces with
     prompt blocks ignore them.
     """
-    inner = fleet if cells == 1 else replace(fleet, pools=_per_pool(fleet.pools, cells))
+    inner = fleet
+    if cells > 1:
+        inner = replace(fleet, pools=tuple(_cell_pool(pool, cells) for pool in fleet.pools))
     rule = policy if cells == 1 else _FleetPolicyInCell(policy, fleet, cells)
     stream = is_long(len(trace)) and not keep
     if stream or isinstance(trace.blocks, PrefixBlocks) or not len(trace):
@@ -86,11 +88,6 @@ def simulate_cell(
     if carried is not None and isinstance(of_cell, SimulationResult):
         of_cell = without_carried(of_cell, carried)
     return of_cell if cells == 1 else _scale_to_fleet(of_cell, fleet, cells)
-
-
-def _per_pool(pools: tuple[Pool, ...], cells: int) -> tuple[Pool, ...]:
-    """Return the pools of one cell."""
-    return tuple(_cell_pool(pool, cells) for pool in pools)
 
 
 def _cell_pool(pool: Pool, cells: int) -> Pool:

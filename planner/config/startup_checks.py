@@ -84,7 +84,8 @@ def check_migrations_known() -> None:
     global started_on_known
     opened_here = connection.connection is None
     try:
-        if connection.vendor == "sqlite" and not _exists():
+        file = Path(str(connection.settings_dict["NAME"]))
+        if connection.vendor == "sqlite" and not file.exists():
             return  # connecting would create it
         applied = applied_migrations()
     except DatabaseError:
@@ -131,7 +132,3 @@ def _database() -> str:
     if connection.vendor == "sqlite":
         return str(connection.settings_dict["NAME"])
     return f"the database {connection.settings_dict['NAME']}"
-
-
-def _exists() -> bool:
-    return Path(str(connection.settings_dict["NAME"])).exists()

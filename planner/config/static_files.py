@@ -100,7 +100,8 @@ def trim_variables(sheet: str, texts: Iterable[str]) -> str:
     """
     others = {name for text in texts for name in VARIABLE.findall(text)}
     while True:
-        named = others | set(VARIABLE.findall(SETTING.sub(_value, sheet)))
+        values = SETTING.sub(lambda setting: setting[0].removeprefix(setting[1]), sheet)
+        named = others | set(VARIABLE.findall(values))
         unnamed = {setting[1] for setting in SETTING.finditer(sheet)} - named
         if not unnamed:
             return sheet
@@ -110,11 +111,6 @@ def trim_variables(sheet: str, texts: Iterable[str]) -> str:
 def _without(sheet: str, names: set[str]) -> str:
     """Return ``sheet`` without the settings of the variables ``names``."""
     return SETTING.sub(lambda setting: "" if setting[1] in names else setting[0], sheet)
-
-
-def _value(setting: re.Match[str]) -> str:
-    """Return a setting without the name that it sets."""
-    return setting[0].removeprefix(setting[1])
 
 
 def _closing_brace(sheet: str, at: int) -> int:

@@ -4,7 +4,7 @@
 answers are kept. A single model always gets a GPU.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import combinations
 
 import pulp
@@ -40,7 +40,12 @@ def pack_exact(models: int, fits: Fits) -> tuple[Group, ...]:
     """
     if models > MOST_EXACT:
         raise ValueError(f"{models} models have too many subsets. Use at most {MOST_EXACT}.")
-    groups = [group for group in _subsets(models) if len(group) == 1 or fits(group)]
+    groups = [
+        group
+        for size in range(1, models + 1)
+        for group in combinations(range(models), size)
+        if size == 1 or fits(group)
+    ]
     program = pulp.LpProblem("packing", pulp.LpMinimize)
     used = [program.add_variable(f"group_{i}", cat="Binary") for i in range(len(groups))]
     program += pulp.lpSum(used)
@@ -70,11 +75,6 @@ def remembered(fits: Fits) -> Fits:
         return known[group]
 
     return test
-
-
-def _subsets(models: int) -> Iterator[Group]:
-    for size in range(1, models + 1):
-        yield from combinations(range(models), size)
 
 
 def _first_fit(order: Sequence[int], fits: Fits) -> list[Group]:

@@ -34,7 +34,8 @@ WHOLE = (
 
 def validate(problem: PlanningProblem) -> None:
     """Raise ``ScenarioError`` naming the first invalid field, place and value."""
-    for axis, names in _axes(problem).items():
+    for axis in ("models", "regions", "gpus"):
+        names = getattr(problem, axis)
         if not names or len(set(names)) < len(names):
             raise ScenarioError(f"The planning problem needs {axis} with different names: {names}.")
     if not 0.0 < problem.epsilon <= 1.0:
@@ -220,10 +221,6 @@ def _check_feasibility(problem: PlanningProblem) -> None:
         "set it to 0, or give the model a profile on that GPU type",
     )
     _raise_for(problem, "minimum", minimum, minimum > problem.maximum, "keep it within the maximum")
-
-
-def _axes(problem: PlanningProblem) -> dict[str, tuple[str, ...]]:
-    return {"models": problem.models, "regions": problem.regions, "gpus": problem.gpus}
 
 
 def _check_shape(

@@ -71,7 +71,8 @@ def compare_runs(
     results = [run_result(run) for run in runs]
     policies = policy_per_run or [policy] * len(runs)
     chosen = [
-        _policy(result, requested) for result, requested in zip(results, policies, strict=True)
+        requested if requested in (result.get("policies") or {}) else default_policy(result)
+        for result, requested in zip(results, policies, strict=True)
     ]
     settings, unreadable = _settings(runs)
     keys = list(dict.fromkeys(key for setting in settings for key in setting))
@@ -100,10 +101,6 @@ def compare_runs(
             dict.fromkeys(name for result in results for name in policies_in_order(result))
         ),
     )
-
-
-def _policy(result: dict[str, Any], policy: str) -> str:
-    return policy if policy in (result.get("policies") or {}) else default_policy(result)
 
 
 def _compared_run(run: Run, result: dict[str, Any], policy: str) -> ComparedRun:

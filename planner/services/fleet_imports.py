@@ -294,7 +294,10 @@ def _new_profiles(
     placed: Sequence[_CompletePool], scenario: Scenario, known: UserFacts
 ) -> Iterator[Row]:
     """Yield profiles that the scenario lacks: built-in measured ones, else estimated ones."""
-    present = {_key(row.model, row.gpu, _width(row), row.role) for row in scenario.profiles}
+    present = {
+        _key(row.model, row.gpu, row.tp * row.pp * row.attention_dp, row.role)
+        for row in scenario.profiles
+    }
     for complete in placed:
         pool = complete.pool
         role = pool.role if pool.role in ("prefill", "decode") else "mixed"
@@ -334,10 +337,6 @@ def _parallelism(pool: RunningPool, width: int, *, experts: bool) -> Row:
     if (pool.pp or 1) > 1 and width % (pool.pp or 1) == 0:
         return {"tp": width // (pool.pp or 1), "pp": pool.pp}
     return {"tp": width}
-
-
-def _width(row: Any) -> int:
-    return int(row.tp * row.pp * row.attention_dp)
 
 
 def _key(model: str, gpu: str, width: int, role: str) -> tuple[str, str, int, str]:

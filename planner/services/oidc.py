@@ -325,9 +325,10 @@ def _request_json(
     headers: dict[str, str] | None = None,
 ) -> Document:
     """Return the JSON object that the provider responds with; raise ProviderFailed without one."""
+    allowed = outgoing_requests.parse_allowed([idp.issuer, *idp.hosts], "HEADROOM_OIDC_HOSTS")
     try:
         response = outgoing_requests.request(
-            "GET" if body is None else "POST", url, _allowed_addresses(idp), body=body,
+            "GET" if body is None else "POST", url, allowed, body=body,
             headers={"Accept": "application/json", **(headers or {})}, max_bytes=MAX_BYTES,
         )  # fmt: skip
     except outgoing_requests.Unreachable as error:
@@ -343,7 +344,3 @@ def _request_json(
             f"The identity provider refused {urlsplit(url).path} with status {response.status}."
         )
     return document
-
-
-def _allowed_addresses(idp: IdentityProvider) -> outgoing_requests.Allowed:
-    return outgoing_requests.parse_allowed([idp.issuer, *idp.hosts], "HEADROOM_OIDC_HOSTS")

@@ -11,7 +11,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from statistics import median
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from celery import current_app
 from django.conf import settings
@@ -59,11 +59,11 @@ def queued_run_ids(queue: str) -> list[int]:
     enqueued = _runs_of_queue(queue, Run.State.PENDING).filter(enqueued_at__isnull=False)
     rows = enqueued.order_by("created_at", "pk").values_list("pk", "workspace", "owner", "sweep")
     by_workspace: defaultdict[int, list[tuple[int, int, int]]] = defaultdict(list)
-    for place, (pk, workspace, owner, _) in enumerate(sorted(rows, key=_is_sweep_cell)):
+    cells_last = sorted(rows, key=lambda row: row[-1] is not None)
+    for place, (pk, workspace, owner, _) in enumerate(cells_last):
         by_workspace[workspace].append((running_by_owner[workspace, owner], place, pk))
-        running_by_owner[workspace, owner] += (
-            1  # count earlier runs as running, so that owners take turns
-        )
+        # Count earlier runs as running, so that owners take turns.
+        running_by_owner[workspace, owner] += 1
     running_by_workspace = Counter(workspace for workspace, _ in running)
     turns = [
         (running_by_workspace[workspace] + i, place, pk)
@@ -76,10 +76,6 @@ def queued_run_ids(queue: str) -> list[int]:
 def _runs_of_queue(queue: str, state: str) -> QuerySet[Run]:
     rows, short = Run.everywhere.filter(state=state), Q(kind__in=SHORT_KINDS)
     return rows.filter(short) if queue == SHORT else rows.exclude(short)
-
-
-def _is_sweep_cell(row: tuple[Any, ...]) -> bool:
-    return row[-1] is not None
 
 
 def wait_of(run: Run) -> QueuePosition:

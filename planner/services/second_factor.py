@@ -79,7 +79,8 @@ def factor_begin(*, user: User) -> Enrolment:
     if factor_of(user) is not None:
         raise NotReady("You have a second factor. End it first, then set up another.")
     key = pyotp.random_base32()
-    fresh = {"encrypted_key": _encrypt(key), "last_step": 0, "recovery": []}
+    encrypted = _cipher().encrypt(key.encode()).decode("ascii")
+    fresh = {"encrypted_key": encrypted, "last_step": 0, "recovery": []}
     SecondFactor.objects.update_or_create(user=user, defaults=fresh)
     return _enrolment(user, key)
 
@@ -201,10 +202,6 @@ def _enrolment(user: User, key: str) -> Enrolment:
 def _cipher() -> Fernet:
     digest = hashlib.sha256(b"second factor " + settings.SECRET_KEY.encode()).digest()
     return Fernet(base64.urlsafe_b64encode(digest))
-
-
-def _encrypt(key: str) -> str:
-    return str(_cipher().encrypt(key.encode()), "ascii")
 
 
 def _decrypted_key(row: SecondFactor) -> str:

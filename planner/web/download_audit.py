@@ -39,6 +39,7 @@ class TakenMiddleware:
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
         answer = self.get_response(request)
+        path_hash = hashlib.sha256(request.path.encode()).hexdigest()
         match, user = request.resolver_match, request.user
         if (
             match is not None
@@ -46,13 +47,9 @@ class TakenMiddleware:
             and request.method == "GET"
             and answer.status_code == 200
             and isinstance(user, User)
-            and cache.add(_key(user, request.path), 1, EVERY_S)
+            and cache.add(f"taken-{user.pk}-{path_hash}", 1, EVERY_S)
         ):
             token = getattr(request, "auth", None)
             by_token = {"token": token.name} if isinstance(token, ApiToken) else {}
             record("data.taken", request.path, by=user, **by_token)
         return answer
-
-
-def _key(user: User, path: str) -> str:
-    return f"taken-{user.pk}-{hashlib.sha256(path.encode()).hexdigest()}"

@@ -13,7 +13,6 @@ from collections.abc import Sequence
 import numpy as np
 import scipy
 
-from simulation.arrays import FloatArray
 from simulation.errors import SimulationError
 from simulation.provisioning.frontier import Frontier, frontiers
 from simulation.provisioning.problem import OperatorPlan, OperatorProblem, evaluate
@@ -46,7 +45,12 @@ def exact_plan(
     takes = scipy.sparse.csr_array((sojourn, (owner, np.arange(binaries))))
     start = scipy.sparse.eye_array(count, format="csr")
     before, after = (np.array([edge[i] for edge in problem.edges], np.int64) for i in range(2))
-    needs = np.concatenate([_needs(option) for option in options]).T  # [K, binaries]
+    needs = np.concatenate(
+        [
+            np.zeros((n, 1)) if o.needs is None else o.needs
+            for o, n in zip(options, sizes, strict=True)
+        ]
+    ).T  # [K, binaries] use of each resource by choice
     # Columns: choices, start times, devices. Rows: an operator has one choice, it ends within the
     # limit, it ends before the operators after it start, the devices suffice for each resource.
     blocks = [
@@ -83,8 +87,3 @@ def exact_plan(
         # The solver allows a plan that misses the limit by its tolerance.
         return exact_plan(problem, options, slo_share=1.0 - 2 * TOLERANCE, slot_price=slot_price)
     return plan
-
-
-def _needs(option: Frontier) -> FloatArray:
-    """Return an operator's use of each resource by choice, ``[n, K]``; zeros if not known."""
-    return np.zeros((option.slots.size, 1)) if option.needs is None else option.needs

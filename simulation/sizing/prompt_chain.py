@@ -121,9 +121,8 @@ def prompt_delays(
             iterations.seconds(begin.values),
         ]
     )
-    left_over_laws = np.array(
-        [_shifted(size, over / cell) for over in np.maximum(begin.values - room, 0.0)]
-    )
+    left_over_cells = np.maximum(begin.values - room, 0.0) / cell
+    left_over_laws = np.array([_length_law(count, size) for count in left_over_cells[:, None]])
     # Tokens that arrive in T seconds are compound Poisson, with transform exp(rate T (phi - 1)).
     arrival_laws = np.maximum(
         np.fft.irfft(np.exp(rate * iteration_s_by_cell[:, None] * lengths), size), 0.0
@@ -245,11 +244,6 @@ def _length_law(places: FloatArray, size: int) -> FloatArray:
     low = np.floor(places).astype(np.int64)
     law = np.bincount(low, 1.0 - (places - low), size) + np.bincount(low + 1, places - low, size)
     return np.asarray(law / len(places), np.float64)
-
-
-def _shifted(size: int, by: float) -> FloatArray:
-    """Return the distribution of a fixed number of cells on the grid."""
-    return _length_law(np.array([by]), size)
 
 
 @cached_kernel

@@ -73,9 +73,8 @@ def thin(spread: Spread, points: int) -> Spread:
     if len(spread.values) <= points:
         return spread
     half = points // 2
-    edges = np.append(
-        np.linspace(0.0, 0.9, half, endpoint=False), 1.0 - _tail_points(points - half)
-    )
+    tail = np.logspace(-1.0, -DECADES, points - half)  # probability beyond each edge
+    edges = np.append(np.linspace(0.0, 0.9, half, endpoint=False), 1.0 - tail)
     middle = np.cumsum(spread.weights) - spread.weights / 2
     # Rounding may put points of almost no weight below the first edge.
     group = np.maximum(np.searchsorted(edges, middle, "right") - 1, 0)
@@ -121,8 +120,3 @@ def mix(parts: Sequence[tuple[float, Spread]]) -> Spread:
         np.concatenate([part.values for _, part in parts]),
         np.concatenate([weight * part.weights for weight, part in parts]),
     )
-
-
-def _tail_points(points: int) -> FloatArray:
-    """Return the probabilities beyond each of ``points`` points of an upper tail, falling."""
-    return np.asarray(np.logspace(-1.0, -DECADES, points), np.float64)

@@ -67,9 +67,9 @@ def services_by(
         groups = [disaggregated] if disaggregated else []
         mixed = [(int(g),) for g in with_replicas if stages[g] == 0]
         for columns in groups + mixed:
-            label = (
-                name if len(groups) + len(mixed) == 1 else _role_words(hardware, name, m, columns)
-            )
+            label = name
+            if len(groups) + len(mixed) > 1:
+                label = f"{name} / {', '.join(hardware.arrangement(m, g) for g in columns)}"
             roles = tuple(_role(hardware, rules, m, g, label) for g in columns)
             ratio = tuple(rules.ratio) if rules.ratio and len(columns) == 2 else ()
             service = Service(
@@ -160,8 +160,3 @@ def _role(hardware: Hardware, rules: PlacedService, m: int, g: int, name: str) -
         )
     each = gpus // (attention + ffn)
     return Role(role, (Part("attention", each, order, attention), Part("ffn", each, order, ffn)))
-
-
-def _role_words(hardware: Hardware, name: str, m: int, columns: tuple[int, ...]) -> str:
-    """Return the label of a service: ``name`` and the GPUs of its columns."""
-    return f"{name} / {', '.join(hardware.arrangement(m, g) for g in columns)}"

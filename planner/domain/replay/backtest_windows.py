@@ -85,13 +85,10 @@ def past_windows(window: Window, demand: Demand, history_s: float = DAY_S) -> tu
         busiest = max(recent, key=lambda day: _requests(by_day[day], demand))
         wanted = dict.fromkeys([last, WEEK, busiest, *recent])
         return tuple(by_day[day] for day in [d for d in wanted if d in enough][:3])
-    periods = min(np.floor((known - begins) / window.period_s + 1e-9), _periods(window))
+    all_periods = round(window.duration_s / window.period_s)
+    periods = min(np.floor((known - begins) / window.period_s + 1e-9), all_periods)
     right_before = cut(known - float(periods) * window.period_s)
     return (right_before,) if right_before and _is_observed(right_before, demand) else ()
-
-
-def _periods(window: Window) -> int:
-    return round(window.duration_s / window.period_s)
 
 
 def _requests(window: Window, demand: Demand) -> float:

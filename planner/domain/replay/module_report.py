@@ -68,7 +68,8 @@ def _pool(
     study: Study, ready: BuiltPolicy, rule: ModuleScaling, result: Replay, label: str, p: int
 ) -> PoolModules:
     """Return the module figures of pool ``p``."""
-    layout, pool, events = rule.layouts[p], ready.fleet.pools[p], _events_of_pool(rule.events, p)
+    layout, pool = rule.layouts[p], ready.fleet.pools[p]
+    events = [event for event in rule.events if event.pool == p]
     assert layout is not None
     standings = [standing for standing in rule.standings if standing.pool == p]
     # The seconds that each placement lasted.
@@ -129,10 +130,6 @@ def _unused_memory_share(
     cache = min(in_use, 1.0) * room * pool.initial
     used = weights + copies * layout.layer_bytes * pool.initial + cache
     return float(np.clip(1.0 - used / capacity, 0.0, 1.0))
-
-
-def _events_of_pool(events: Sequence[Event], p: int) -> list[Event]:
-    return [event for event in events if event.pool == p]
 
 
 def _pool_columns(result: Replay, labels: Sequence[str], p: int) -> dict[str, str]:

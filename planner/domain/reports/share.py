@@ -18,7 +18,7 @@ from planner.domain.report import (
     table,
 )
 from planner.domain.reports.tables import Tables
-from planner.domain.sharing.figures import WAYS, GpuFigures
+from planner.domain.sharing.figures import WAYS
 
 
 def report(result: ShareResult, _: Tables) -> Report:
@@ -79,7 +79,7 @@ def _gpus(result: ShareResult) -> Table:
         (Head("GPU", wide=2), lambda row: row.name),
         (Head("GPUs", Form.COUNT), lambda row: row.gpus),
         (Head("Shared"), lambda row: WAYS[row.way]),
-        (Head("Models", wide=3), _names),
+        (Head("Models", wide=3), lambda row: ", ".join(row.models)),
         (Head("Weights", Form.NUMBER, "GB"), lambda row: row.weights_gb),
         (Head("Busy", Form.SHARE), lambda row: row.busy),
         (Head("Loading", Form.SHARE), lambda row: row.loading),
@@ -88,10 +88,6 @@ def _gpus(result: ShareResult) -> Table:
         note="By memory: all weights stay on the GPU, and KV caches share the rest. By time: "
         "weights are loaded from the host when a request needs them.",
     )
-
-
-def _names(row: GpuFigures) -> str:
-    return ", ".join(row.models)
 
 
 def _models(result: ShareResult) -> Table:

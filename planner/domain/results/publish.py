@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from itertools import groupby
 from pathlib import Path
 
-from planner.domain.columns import Column, Columns
+from planner.domain.columns import Columns
 from planner.domain.results.figures import GROUPS, POLICIES, TIERS
 
 PATH = Path(__file__).parents[3] / "docs" / "results.md"
@@ -31,7 +31,10 @@ def _columns_table(columns: Columns) -> str:
     ]
     new = [column for column in columns.columns if column.name not in repeated]
     same_meaning = groupby(new, key=lambda column: (column.unit, column.help))
-    rows = [f"| {_keys(group)} | {unit} | {help} |\n" for (unit, help), group in same_meaning]
+    rows = [
+        f"| {_quoted(column.name for column in group)} | {unit} | {help} |\n"
+        for (unit, help), group in same_meaning
+    ]
     names = {column.name: list(column.cells({})) for column in columns.columns}
     other = [
         f"`{key}` as {_quoted(n)}"
@@ -43,11 +46,6 @@ def _columns_table(columns: Columns) -> str:
     lines += [f"\nIn flat tables: {'; '.join(other)}.\n"] if other else []
     lines += [f"\nNot in flat tables: {_quoted(absent)}.\n"] if absent else []
     return "".join([head, *rows, *lines])
-
-
-def _keys(columns: Iterable[Column]) -> str:
-    """Return the keys of columns that have one meaning."""
-    return _quoted(column.name for column in columns)
 
 
 def _quoted(names: Iterable[str]) -> str:

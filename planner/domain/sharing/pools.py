@@ -56,7 +56,10 @@ def sharing_pools(
         for m in range(len(hardware.models)):
             columns = _columns(hardware, m, r)
             if columns and _rows(trace, hardware.models[m].name, region.name).any():
-                g = min(columns, key=lambda g: _usd(hardware, m, r, g))
+                usd = {
+                    g: hardware.usd_per_gpu_hour[r, g] * hardware.profiles[m, g].tp for g in columns
+                }
+                g = min(columns, key=usd.__getitem__)
                 key = hardware.gpus[g].name, hardware.profiles[m, g].tp
                 chosen.setdefault(key, []).append((m, g))
         for (gpu, tp), members in chosen.items():
@@ -78,10 +81,6 @@ def _columns(hardware: Hardware, m: int, r: int) -> list[int]:
         and not column.spot
         and hardware.capacity_gpus[r, column.gpu] > 0
     ]
-
-
-def _usd(hardware: Hardware, m: int, r: int, g: int) -> float:
-    return float(hardware.usd_per_gpu_hour[r, g] * hardware.profiles[m, g].tp)
 
 
 def _model(hardware: Hardware, m: int, g: int, r: int, trace: Trace) -> SharingModel:

@@ -70,7 +70,8 @@ def _deployment(
     gpu_name = _text(fields, "gpu")
     gpu = user_facts.gpus[gpu_name] if gpu_name in user_facts.gpus else catalogue.gpu(gpu_name)
     engine = _choice(fields, "engine", ENGINE_NAMES, "vllm", ENGINES)
-    split = _choice(fields, "mode", MODES, "disagg" if _split(fields) else "agg", ("agg", "disagg"))
+    by_role = any(key.startswith(("prefill_", "decode_")) for key in fields)
+    split = _choice(fields, "mode", MODES, "disagg" if by_role else "agg", ("agg", "disagg"))
     cache = PRECISIONS.get(str(fields.get("kv_cache", "")).lower()) or _cache(
         shape, gpu, engine, weights
     )
@@ -213,10 +214,6 @@ def _choice(
     if name not in known:
         raise PlannerError(f"{field} {name!r} is unknown. Use one of {', '.join(shown)}.")
     return known[name]
-
-
-def _split(fields: Mapping[str, Any]) -> bool:
-    return any(key.startswith(("prefill_", "decode_")) for key in fields)
 
 
 def _number(fields: Mapping[str, Any], field: str) -> float:

@@ -107,18 +107,9 @@ def _leader_worker_set(body: Body) -> Iterator[tuple[str, RunningPool]]:
     leader = pod_facts(section(group, "leaderTemplate")) or worker
     gpus = (leader.gpus or 0) + (size - 1) * (worker.gpus or 0)
     pool = leader.over(worker)
-    yield (
-        "",
-        _with_replicas(body, replace(pool, gpus=gpus or None, tp=_tensor_parallelism(pool, gpus))),
-    )
-
-
-def _tensor_parallelism(pool: RunningPool, gpus: int) -> int | None:
-    """Return the tensor parallelism of a group of pods.
-
-    Without a launch line, it is all GPUs of the group.
-    """
-    return pool.tp if pool.tp is not None else gpus or None
+    # Without a launch line, all GPUs of the group share the model.
+    tp = pool.tp if pool.tp is not None else gpus or None
+    yield "", _with_replicas(body, replace(pool, gpus=gpus or None, tp=tp))
 
 
 def _inference_service(body: Body) -> Iterator[tuple[str, RunningPool]]:

@@ -42,7 +42,8 @@ def read_fleet(text: str, name: str = "fleet") -> list[RunningPool]:
         documents = []
     pools = _pools(documents)
     if not pools and not documents and is_launch(text):
-        pools = [_single_replica(pool) for pool in launch_pools(text)]
+        note = "a launch line starts one replica"
+        pools = [replace(pool, replicas=1, notes=(note,)) for pool in launch_pools(text)]
     if not pools:
         kinds = ", ".join(
             dict.fromkeys(
@@ -68,11 +69,6 @@ def _pools(documents: list[Mapping[str, Any]]) -> list[RunningPool]:
         *kubernetes_pools(objects),
         *(pool for document in values for pool in values_pools(document)),
     ]
-
-
-def _single_replica(pool: RunningPool) -> RunningPool:
-    """Return the pool of a launch line with its replicas set to 1."""
-    return replace(pool, replicas=1, notes=("a launch line starts one replica",))
 
 
 def _documents(text: str, name: str) -> Iterator[Mapping[str, Any]]:

@@ -264,17 +264,15 @@ def stray_bounds(hours: Mapping[int, int]) -> tuple[int, int] | None:
             (high, places[high] - places[high - 1], places[high - 1] - places[low]),
         )
         far = [
-            end for end, gap, span in ends if _spans(gap, span) and aside + rows[end] <= most_strays
+            end
+            for end, gap, span in ends
+            if gap > max(24, STRAY_SPANS * max(1, span)) and aside + rows[end] <= most_strays
         ]
         if not far:
             break
         aside += int(rows[far[0]])
         low, high = (low + 1, high) if far[0] == low else (low, high - 1)
     return (int(places[low]), int(places[high])) if aside else None
-
-
-def _spans(gap: int, span: int) -> bool:
-    return bool(gap > 24 and gap > STRAY_SPANS * max(1, span))
 
 
 def only_grows(before: FloatArray, after: FloatArray, *, restarts: bool = True) -> bool:

@@ -161,13 +161,10 @@ def is_complete(store_dir: Path | str) -> bool:
         report = read_report(store_dir)
         if report.kind == "demand":
             return (Path(store_dir) / DEMAND).is_file()
-        return _rows(request_parts(store_dir)) == report.requests
+        rows = pl.scan_parquet(request_parts(store_dir)).select(pl.len()).collect().item()
+        return int(rows) == report.requests
     except PlannerError:
         return False
-
-
-def _rows(parts: list[Path]) -> int:
-    return int(pl.scan_parquet(parts).select(pl.len()).collect().item())
 
 
 def scan_requests(store_dir: Path | str) -> tuple[IngestReport, pl.LazyFrame]:

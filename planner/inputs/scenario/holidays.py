@@ -58,7 +58,9 @@ def in_words(named: Sequence[str], start_s: float, end_s: float) -> str:
     if not named:
         return ""
     days = [
-        (day, holiday) for day, holiday in _days(named, start_s, end_s) if _seconds(day) < end_s
+        (day, holiday)
+        for day, holiday in _days(named, start_s, end_s)
+        if (day - EPOCH).days * DAY_S < end_s
     ]
     if not days:
         return (
@@ -94,7 +96,3 @@ def _date(text: str) -> date | None:
         return date.fromisoformat(text)
     except ValueError:
         return None
-
-
-def _seconds(day: date) -> float:
-    return (day - EPOCH).days * DAY_S

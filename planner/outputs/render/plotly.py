@@ -45,10 +45,12 @@ def figure_of(chart: Chart, clock: str = "utc") -> Figure:
     named = any(isinstance(x, str) for series in chart.series for x in series.x)
     moments = any(isinstance(x, datetime) for series in chart.series for x in series.x)
     relative = "hours since the trace began" if clock == "relative" else zone_name()
+    stacked = chart.stacked or chart.horizontal
     layout: dict[str, Any] = {
         # Names such as 2024-05 would be read as dates.
         "xaxis": _axis(chart.x) | ({"type": "category"} if named else {}),
-        "yaxis": _axis(chart.y), "barmode": _barmode(chart), "showlegend": len(chart.series) > 1,
+        "yaxis": _axis(chart.y), "barmode": "stack" if stacked else "group",
+        "showlegend": len(chart.series) > 1,
     }  # fmt: skip
     if chart.horizontal:
         layout["yaxis"] = {"autorange": "reversed", "type": "category", "automargin": True}
@@ -72,11 +74,6 @@ def _colour(series: Series) -> str | None:
     if series.role is Role.FORECAST and series.shape is Shape.BAND:
         return SKY
     return COLOURS.get(series.role)
-
-
-def _barmode(chart: Chart) -> str:
-    """Return Plotly's ``barmode``: how bars of one category are placed."""
-    return "stack" if chart.stacked or chart.horizontal else "group"
 
 
 def _axis(axis: Axis) -> dict[str, Any]:

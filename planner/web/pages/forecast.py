@@ -81,7 +81,8 @@ def missed_peaks(table: pl.DataFrame, period_s: float) -> dict[str, Any]:
 def moment_context(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
     """Return the forecast of a series at the slider's time (default: the middle)."""
     moments = run_table(run, "moments")
-    clock = (run_result(run).get("window") or {}).get("clock") or _clock(run)
+    trace_clock = run.trace.report.get("clock") if run.trace is not None else None
+    clock = (run_result(run).get("window") or {}).get("clock") or trace_clock or "utc"
     keys = [name for name in KEYS if name in moments.columns]  # older runs have no unit
     pools = {
         " / ".join(row).replace("_", " "): row
@@ -109,11 +110,6 @@ def moment_context(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
         "moment_error": _error(forecast, history),
         "moment_figure": moment_figure(forecast, history, origin, clock),
     }
-
-
-def _clock(run: Run) -> str:
-    """Return the kind of clock of the run's trace; "utc" without a trace."""
-    return str(run.trace.report.get("clock", "utc")) if run.trace is not None else "utc"
 
 
 def _error(foreseen: pl.DataFrame, history: pl.DataFrame) -> float | None:

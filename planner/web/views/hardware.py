@@ -14,7 +14,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from planner.errors import PlannerError
 from planner.inputs.catalogue import user_hardware
-from planner.models import PriceList
+from planner.models import OwnGpu, PriceList
 from planner.selectors import hardware as known
 from planner.selectors.lookup import version_of
 from planner.selectors.model_memory import fits_by_gpu, model_memory
@@ -46,7 +46,8 @@ def models(request: Request) -> HttpResponse:
     everything = known.gpus_list()
     names = [gpu.name for gpu in everything]
     chosen = request.GET.get("gpu", "")
-    gpu = known.gpu_get(chosen if chosen in names else _default_gpu(names)).spec
+    default = next((name for name in names if name.startswith("H100")), names[0])
+    gpu = known.gpu_get(chosen if chosen in names else default).spec
     page = paged(request, known.models_list(search))
     context = {
         "page": page,
@@ -181,7 +182,8 @@ def add_file(request: Request) -> HttpResponse:
     if rows is None:
         return refused(request, "web/hardware_import.html", form, problem)
     messages.success(request, f"Taken over: {', '.join(row.name for row in rows)}.")
-    return redirect(_place(rows[0]), rows[0].name)
+    page = "web:gpu" if isinstance(rows[0], OwnGpu) else "web:model"
+    return redirect(page, rows[0].name)
 
 
 @require_POST
@@ -205,10 +207,6 @@ def _list(request: Request, what: str, context: dict[str, Any], status: int = 20
     return render(request, template, context, status=status)
 
 
-def _default_gpu(names: list[str]) -> str:
-    return next((name for name in names if name.startswith("H100")), names[0])
-
-
 def _figures(entry: Any) -> list[tuple[user_hardware.Quantity, float, Provenance]]:
     """Return every known quantity of a GPU type with its source."""
     facts, sources = user_hardware.gpu_given(entry.spec), known.gpu_sources(entry)
@@ -229,10 +227,6 @@ def _fact(quantity: user_hardware.Quantity) -> str:
 def _cheapest(price: known.PriceRow) -> float:
     known_prices = (price.usd_per_gpu_hour, price.spot_usd_per_gpu_hour)
     return min(usd for usd in known_prices if usd is not None)
-
-
-def _place(row: Any) -> str:
-    return "web:gpu" if row._meta.model_name == "owngpu" else "web:model"
 
 
 def _edit(
