@@ -47,6 +47,7 @@ from simulation.performance.estimate.estimate import (
 )
 from simulation.performance.graph import operator_graph
 from simulation.performance.power import load, watts
+from simulation.performance.work import iteration
 
 ALWAYS_BUSY = 0.98  # busy share of the time above which workers count as always busy
 Row = Mapping[str, Any]
@@ -376,18 +377,18 @@ def power_w(deployed: Deployment, estimate: Estimate) -> float:
     context = estimate.batch * (deployed.isl + deployed.osl / 2.0)
     # Prompts that start per iteration of decode. Each has isl² / 2 pairs of tokens in attention.
     prompts = 0.0 if arranged.split else estimate.batch / deployed.osl
-    decoding = load(
-        operator_graph(shape, arranged.decode), gpu, estimate.tbt_s, estimate.batch, context,
-        prompts * deployed.isl, prompts * deployed.isl**2 / 2.0,
-    )  # fmt: skip
+    mean = iteration(
+        estimate.batch, context, prompts * deployed.isl, prompts * deployed.isl**2 / 2.0
+    )
+    decoding = load(operator_graph(shape, arranged.decode), gpu, estimate.tbt_s, mean)
     total = float(watts(model, gpu, decoding)) * arranged.decode.gpus * arranged.decode_workers
     if not arranged.split:
         return total
     ranks = arranged.prefill.attention_dp
-    prefill = load(  # without sequences in decode: batch and context are 0
-        operator_graph(shape, arranged.prefill), gpu, estimate.prompt_s, 0.0, 0.0,
-        ranks * deployed.isl, ranks * deployed.isl**2 / 2.0,
-    )  # fmt: skip
+    prompt = iteration(
+        prefill_tokens=ranks * deployed.isl, prefill_pairs=ranks * deployed.isl**2 / 2.0
+    )
+    prefill = load(operator_graph(shape, arranged.prefill), gpu, estimate.prompt_s, prompt)
     busy = min(1.0, prefill_busy_share(deployed, estimate))
     worker_w = busy * float(watts(model, gpu, prefill)) + (1.0 - busy) * gpu.idle_w
     return total + worker_w * arranged.prefill.gpus * arranged.prefill_workers

@@ -37,7 +37,7 @@ from simulation.errors import SimulationError
 from simulation.performance.graph import OperatorGraph
 from simulation.performance.profile import Check
 from simulation.performance.specs import GpuSpec, Provenance
-from simulation.performance.work import Experts, iteration
+from simulation.performance.work import Experts, Iteration, iteration
 
 SHARPNESS = 8.0  # of the smooth minimum: within 9% of the cap if both sides are equal
 # Time beyond this multiple of the time at the peaks counts as a gap. Of a dozen values tried, these
@@ -95,26 +95,23 @@ def load(
     graph: OperatorGraph,
     gpu: GpuSpec,
     seconds: npt.ArrayLike,
-    decodes: npt.ArrayLike,
-    decode_context: npt.ArrayLike,
-    prefill_tokens: npt.ArrayLike = 0.0,
-    prefill_pairs: npt.ArrayLike = 0.0,
+    it: Iteration,
     *,
     block_scaled: bool | None = None,
 ) -> Load:
     """Return the work of one GPU in iterations that take ``seconds`` each.
 
-    The other arrays are those of ``profile.iteration_s``. ``block_scaled`` states whether the
-    kernel of experts converts their weights before it multiplies. By default it does for fp8
-    weights, and for fp4 weights on GPUs without a 4-bit peak. Raises SimulationError if a time is
-    not above 0 or a peak is unknown.
+    ``block_scaled`` states whether the kernel of experts converts their weights before it
+    multiplies. By default it does for fp8 weights, and for fp4 weights on GPUs without a 4-bit
+    peak. Raises SimulationError if a time is not above 0 or a peak is unknown.
     """
     bandwidth, peak = _peaks(graph, gpu)
     arrays = np.broadcast_arrays(
-        *(
-            np.asarray(values, np.float64)
-            for values in (seconds, decodes, decode_context, prefill_tokens, prefill_pairs)
-        )
+        np.asarray(seconds, np.float64),
+        it.decodes,
+        it.decode_context,
+        it.prefill_tokens,
+        it.prefill_pairs,
     )
     time, decode_batch, context, tokens, pairs = (np.array(values) for values in arrays)
     if (time <= 0).any():
@@ -209,9 +206,13 @@ class PowerAtLoad:
     gpu: GpuSpec
     graph: OperatorGraph
 
-    def watts(self, *iterations: npt.ArrayLike) -> FloatArray:
-        """Return watts per GPU for iterations, or for means over many, given as in ``load``."""
-        return watts(self.model, self.gpu, load(self.graph, self.gpu, *iterations))
+    def watts(self, seconds: npt.ArrayLike, *amounts: npt.ArrayLike) -> FloatArray:
+        """Return watts per GPU for iterations, or for means over many.
+
+        ``amounts`` are the decodes and prompts of the iterations, as for ``iteration``.
+        """
+        now = load(self.graph, self.gpu, seconds, iteration(*amounts))
+        return watts(self.model, self.gpu, now)
 
 
 @dataclass(frozen=True, slots=True)

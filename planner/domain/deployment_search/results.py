@@ -20,6 +20,7 @@ from simulation.performance.memory import gpu_kv_bytes, gpu_weight_bytes
 from simulation.performance.power import load, watts
 from simulation.performance.profile import iteration_s
 from simulation.performance.specs import WIDTHS, Arrangement, GpuSpec, ModelShape
+from simulation.performance.work import iteration
 from simulation.search.search import SearchResult, copies_needed
 from simulation.search.values import Instance, Rated
 
@@ -363,10 +364,11 @@ def _decode_w(
         return gpu.decode_w
     batch, seconds = _steady(instance, rate, query, prefills=prefills)
     prompts = rate * seconds if prefills else 0.0  # per iteration
-    working = load(
-        operator_graph(replace(shape, encoder=None), instance.where), gpu, seconds, batch,
-        batch * _context(query), prompts * query.isl, prompts * query.isl**2 / 2.0,
-    )  # fmt: skip
+    mean = iteration(
+        batch, batch * _context(query), prompts * query.isl, prompts * query.isl**2 / 2.0
+    )
+    graph = operator_graph(replace(shape, encoder=None), instance.where)
+    working = load(graph, gpu, seconds, mean)
     return float(watts(power_model(gpu), gpu, working))
 
 
@@ -379,7 +381,8 @@ def _prefill_w(instance: Instance, rate: float, query: DeploymentQuery, shape: M
     # An iteration of one prompt, without sequences in decode (batch 0) and their context.
     seconds = float(iteration_s(instance.profile, 0.0, 0.0, isl, pairs))
     graph = operator_graph(replace(shape, encoder=None), instance.where)
-    reading = float(watts(power_model(gpu), gpu, load(graph, gpu, seconds, 0.0, 0.0, isl, pairs)))
+    prompt = iteration(prefill_tokens=isl, prefill_pairs=pairs)
+    reading = float(watts(power_model(gpu), gpu, load(graph, gpu, seconds, prompt)))
     busy = min(1.0, rate * seconds)
     return busy * reading + (1.0 - busy) * gpu.idle_w
 

@@ -12,6 +12,7 @@ from simulation.errors import SimulationError
 from simulation.performance.graph import operator_graph
 from simulation.performance.power import PowerAtLoad, PowerModel, load, share_of_tdp
 from simulation.performance.specs import Arrangement, GpuSpec, ModelShape, Provenance
+from simulation.performance.work import iteration
 
 GPU = GpuSpec(
     "G", 80e9, 60.0, 400.0, 250.0, Provenance("assumed", "test"),
@@ -78,7 +79,7 @@ def test_energy_per_token_falls_with_the_batch():
 
 def test_formula_by_hand():
     # W = 1e9 / (0.01 s x 2e12) = 0.05; K = 0.02; F = 1e12 / (0.01 x 4e14) = 0.25, no prefill.
-    load_now = load(power().graph, GPU, 0.01, 1.0, 1.0)
+    load_now = load(power().graph, GPU, 0.01, iteration(1.0, 1.0))
     ones = np.ones_like(load_now.seconds)
     load_now = replace(
         load_now, weight_bytes=1e9 * ones, cache_bytes=4e8 * ones, decode_flops=1e12 * ones,
@@ -98,15 +99,18 @@ def test_formula_by_hand():
 
 def test_experts_of_one_gpu_are_always_balanced_and_few_tokens_are_not():
     graph = operator_graph(ROUTED, Arrangement(tp=8, moe_tp=1, moe_ep=8))
-    balance = load(graph, GPU, 0.01, np.array([1.0, 8.0, 64.0, 1e5]), 100.0).balance
+    balance = load(graph, GPU, 0.01, iteration(np.array([1.0, 8.0, 64.0, 1e5]), 100.0)).balance
     assert (np.diff(balance) > 0).all() and balance[-1] == pytest.approx(1.0)
-    assert float(load(operator_graph(ROUTED, Arrangement()), GPU, 0.01, 1.0, 1.0).balance) == 1.0
+    assert (
+        float(load(operator_graph(ROUTED, Arrangement()), GPU, 0.01, iteration(1.0, 1.0)).balance)
+        == 1.0
+    )
 
 
 def test_experts_that_a_kernel_widens_are_those_of_8_bits_and_of_4_without_4_bit_arithmetic():
     def flag(weights: str, gpu: GpuSpec = GPU) -> float:
         graph = operator_graph(ROUTED, Arrangement(weights=weights))
-        return float(load(graph, gpu, 0.01, 8.0, 800.0).block_experts)
+        return float(load(graph, gpu, 0.01, iteration(8.0, 800.0)).block_experts)
 
     native = replace(GPU, peak_flops={**GPU.peak_flops, "fp4": 1.6e15})
     assert [flag("bf16"), flag("fp8"), flag("fp4"), flag("fp4", native)] == [0, 1, 1, 0]
@@ -114,7 +118,7 @@ def test_experts_that_a_kernel_widens_are_those_of_8_bits_and_of_4_without_4_bit
 
 def test_what_is_not_known_is_said():
     with pytest.raises(SimulationError, match="bandwidth"):
-        load(power().graph, replace(GPU, bandwidth_bytes_s=None), 0.01, 1.0, 1.0)
+        load(power().graph, replace(GPU, bandwidth_bytes_s=None), 0.01, iteration(1.0, 1.0))
     with pytest.raises(SimulationError, match="TDP"):
         PowerAtLoad(MODEL, replace(GPU, tdp_w=None), power().graph).watts(0.01, 1.0, 1.0)
     with pytest.raises(SimulationError, match="above 0"):
