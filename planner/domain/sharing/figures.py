@@ -214,10 +214,9 @@ def ledger(plans: Sequence[SharedGpuPlan]) -> Ledger:
 def headline(models: int, shared: FleetFigures, dedicated: FleetFigures) -> str:
     """Return the answer in one or two sentences."""
     if shared.gpus >= dedicated.gpus:
-        return (
-            f"Sharing GPUs saves nothing: {models} models need {gpu_words(dedicated.gpus)}, "
-            f"${dedicated.usd_per_day:,.0f} a day."
-        )
+        need = "1 model needs" if models == 1 else f"{models} models need"
+        cost = f"${dedicated.usd_per_day:,.0f} a day"
+        return f"Sharing GPUs saves nothing: {need} {gpu_words(dedicated.gpus)}, {cost}."
     saved = 1 - shared.gpus / dedicated.gpus
     return (
         f"{models} models need {gpu_words(shared.gpus)} if they share, and {dedicated.gpus:,} "

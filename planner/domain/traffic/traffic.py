@@ -407,6 +407,10 @@ def _demand(
             f"{cells:,} over all models, regions and tiers; {MAX_CELLS:,} are allowed: choose a "
             "larger bin_s or a shorter trace."
         )
+    if len(starts) == 1 and starts == ends:
+        raise ScenarioError(
+            "traffic.sources: all requests arrive at one moment. Use a trace with at least two."
+        )
     if max(starts) >= end_s:
         raise ScenarioError(
             "traffic.sources: the sources have no time in common (the last to begin starts after "

@@ -27,6 +27,7 @@ from planner.domain.whatif.static_fleet import (
     StaticFleet,
     instances_for,
     missing_instances,
+    spare_of,
     use_of,
     with_spare,
 )
@@ -168,8 +169,8 @@ def answer_what_if(base: StoredPlan, variation: Variation, progress: Progress = 
     own_sizes = _size_changes(basis.sizes, sizes, hardware)
     if basis.flat is not None:
         held, asked = kept.objective.spare, scenario.objective.spare
-        own = held.instances if held.by == "pool" else 0
-        fleet = StaticFleet(basis.flat, own, asked.instances - held.instances)
+        spare = spare_of(basis.flat, held.instances, by_pool=held.by == "pool")
+        fleet = StaticFleet(basis.flat, spare, asked.instances - held.instances)
         return _static_answer(basis, fleet, inputs, change, notes)
     try:
         plan = plan_load(inputs, load_of(basis, change), progress)
@@ -183,8 +184,9 @@ def _static_answer(
 ) -> WhatIf:
     """Return the answer for the static fleet of the run."""
     sizes = _size_changes(basis.sizes, inputs.sizes, inputs.hardware)
-    load, load_before = load_of(basis, change), load_of(basis, DemandChange())
-    peak_tps = load_before.tps.max(axis=(0, 3))
+    load = load_of(basis, change)
+    # The load factor is of the plan, which a static fleet does not follow.
+    peak_tps = load_of(replace(basis, load_factor=1.0), DemandChange()).tps.max(axis=(0, 3))
     needed = instances_for(fleet, basis.sizes, inputs.sizes, peak_tps, change.growth)
     if (needed < 0).any():
         why = "Some of its replicas cannot meet these limits at any rate. Simulate to find others."

@@ -23,14 +23,23 @@ IN_PROPORTION = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StaticFleet:
-    """The instances ``counts`` ``[l, r, g]``, with ``spare`` of each pool among them.
+    """The instances ``counts`` ``[l, r, g]``; ``spare`` of them may be lost.
 
     ``more_spare`` are added to each pool.
     """
 
     counts: IntArray
-    spare: int
+    spare: IntArray
     more_spare: int
+
+
+def spare_of(counts: IntArray, spare: int, *, by_pool: bool) -> IntArray:
+    """Return the spare instances of each pool of ``counts`` ``[l, r, g]``.
+
+    Not ``by_pool``, the largest pool of a model in a region holds them.
+    """
+    largest = np.arange(counts.shape[2]) == counts.argmax(axis=2)[:, :, None]
+    return np.where((counts > 0) & (by_pool | largest), spare, 0)
 
 
 def instances_for(

@@ -369,6 +369,13 @@ def test_calendar_and_relative_times_do_not_mix(tmp_path: Path) -> None:
         )
 
 
+def test_a_single_moment_is_refused_without_naming_other_sources(tmp_path: Path) -> None:
+    one = make.request_file(tmp_path, np.zeros(1))
+    with pytest.raises(ScenarioError) as refused:
+        build_traffic(make.traffic_settings(traffic={"sources": [make.source()]}), {"t": one})
+    assert "in common" not in str(refused.value)
+
+
 def test_sources_of_different_days_are_refused(tmp_path: Path) -> None:
     first_day = make.demand_file(tmp_path, {"a": counts(10)}, name="one")
     next_day = make.demand_file(

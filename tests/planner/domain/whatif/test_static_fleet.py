@@ -4,7 +4,12 @@ import numpy as np
 import pytest
 
 from planner.domain.sizing.sizing import Sizes
-from planner.domain.whatif.static_fleet import StaticFleet, instances_for, missing_instances
+from planner.domain.whatif.static_fleet import (
+    StaticFleet,
+    instances_for,
+    missing_instances,
+    spare_of,
+)
 from planner.inputs.scenario.build import build_hardware
 from planner.inputs.scenario.user_facts import UserFacts
 from tests.planner.domain.builders import scenario
@@ -18,7 +23,8 @@ EAST = {
 
 
 def needed(held: int, spare: int, peak_tps: float, growth: float) -> int:
-    fleet = StaticFleet(np.array([[[held]]]), spare, 0)
+    counts = np.array([[[held]]])
+    fleet = StaticFleet(counts, spare_of(counts, spare, by_pool=False), 0)
     return int(instances_for(fleet, SIZES, SIZES, np.array([[peak_tps]]), growth)[0, 0, 0])
 
 
@@ -41,6 +47,13 @@ def test_idle_capacity_serves_more_demand_before_replicas_are_added() -> None:
 def test_the_load_of_a_fleet_exceeds_what_one_replica_less_serves() -> None:
     # Demand alone says one replica. Three were needed, so ten times the load needs over 20.
     assert needed(3, 0, 1.0, 10.0) == 21
+
+
+@pytest.mark.parametrize(("by_pool", "spare"), [(True, [1, 0, 1]), (False, [0, 0, 1])])
+def test_each_pool_in_use_or_the_largest_of_a_region_holds_the_spare(
+    by_pool: bool, spare: list[int]
+) -> None:
+    assert spare_of(np.array([[[2, 0, 3]]]), 1, by_pool=by_pool).tolist() == [[spare]]
 
 
 @pytest.mark.parametrize(("gpus", "fits"), [(32, True), (0, False)])
