@@ -220,7 +220,7 @@ def _lengths_of_counts(whose: str, source: BinnedSource, field: str, key: str) -
 def _tiers(tiers: Sequence[Tier]) -> Iterator[Assumption]:
     """Yield the latency limits and the attainment target of each tier."""
     for i, tier in enumerate(tiers):
-        limits = (("TTFT", tier.ttft_s, "ms"), ("TBT", tier.tbt_s, "ms"), ("E2E", tier.e2e_s, "s"))
+        limits = (("TTFT", tier.ttft_s, "ms"), ("TPOT", tier.tbt_s, "ms"), ("E2E", tier.e2e_s, "s"))
         value = ", ".join(
             f"{name} {(1000 if unit == 'ms' else 1) * limit:,.6g} {unit}"
             for name, limit, unit in limits
@@ -334,7 +334,8 @@ def _fleet(study: Study) -> Iterator[Assumption]:
     source = "scenario"
     if hardware.today is None:
         source = today_stands_in(study.before.seconds)
-    value = f"{int(study.today.sum()):,} replicas at the start of the window"
+    count = int(study.today.sum())
+    value = f"{count:,} replica{'s' * (count != 1)} at the start of the window"
     yield Assumption("Today's fleet", value, ASSUMED, source, "fleet.today")
     value, source_words = f"{hardware.startup_s:,.6g} s", "scenario"
     starts = hardware.starts

@@ -173,7 +173,7 @@ class Quantiles:
         stated = self._stated(group)
         if stated is not None:
             return stated
-        progress(0.0, f"Choosing the quantile to plan {group.name} for on the days before")
+        progress(0.0, f"Choosing the forecast percentile of {group.name}")
         origins = past_origins(self.window, self.traffic.demand.start_s, at_once=at_once)
         pasts = self._pasts(group, origins, at_once) if len(origins) else []
         if not pasts:
@@ -227,16 +227,16 @@ class _Choice:
         percentile would have covered in the past periods, from ``begin_s`` to ``end_s``.
         """
         days = f"{words_of(begin_s, traffic.clock)} to {words_of(end_s, traffic.clock)}"
-        had = f"{self.covered:.1%} of demand from {days} would have been covered"
+        had = f"It covered {self.covered:.1%} of demand from {days}."
         if self.late_usd is not None:
-            reason = f"Least cost of room and of late requests at ${self.late_usd:g} each: {had}."
+            cost = f"replicas and of late requests at ${self.late_usd:g} each"
+            reason = f"Least cost of {cost}. {had}"
         elif self.covered >= self.needed - 1e-12:
-            reason = f"{self._level_words()} that covers {self._goal()} on the days before: {had}."
+            reason = f"{self._level_words()} that covers {self._goal()} in backtests. {had}"
         else:
             reason = (
-                f"The highest that is tried, and too little: {had}, and {self._goal()} "
-                "has to. Forecasts of this method were far too low then. Choose another "
-                "forecast.method, or give the plan more room (load_factor)."
+                f"Too low, although the highest that is tried. {had} Required: {self._goal()}. "
+                "Choose another forecast.method, or raise load_factor."
             )
         return PlannedQuantile(
             self.group.name,
@@ -254,15 +254,15 @@ class _Choice:
 
     def _goal(self) -> str:
         """Return the share to cover in words, and why it exceeds the tier's target."""
-        goal = f"the {self.group.wanted:.1%} asked for"
+        target = f"{self.group.wanted:.1%}"
         if round(self.needed - self.group.wanted, 3) <= 0:
-            return goal
-        return f"{self.needed:.1%}, {goal} and the uncertainty of so few decisions,"
+            return target
+        return f"{self.needed:.1%} (target {target}, plus the uncertainty of few decisions)"
 
     def _level_words(self) -> str:
         if self.height.times > 1.0:
-            return "More than forecasts hold; the least"
-        return "The median, the least," if self.height == HEIGHTS[0] else "The smallest"
+            return "The smallest factor on the highest percentile"
+        return "The lowest percentile"
 
 
 def coverage_needed(share: float, decisions: int) -> float:

@@ -180,7 +180,9 @@ class RegionRow(Row):
         "regions.usd_per_gpu_hour", "Price, $ per GPU-hour", empty="built-in"
     )
     like = schema_field("regions.like", "Price, carbon and PUE as in", options="built-in-regions")
-    site_kw = schema_field("regions.power.site_kw", "Power limit of the region, kW")
+    site_kw = schema_field(
+        "regions.power.site_kw", "Power limit of the region, kW", empty="no limit"
+    )
 
 
 class TierRow(Row):
@@ -189,7 +191,7 @@ class TierRow(Row):
     tbt_ms = schema_field("tiers.tbt_ms", "TPOT, ms")
     e2e_ms = schema_field("tiers.e2e_ms", "E2E, ms")
     percentile = schema_field("tiers.percentile", "Percentile")
-    utility = schema_field("tiers.utility", "Utility of a request")
+    utility = schema_field("tiers.utility", "Utility of a request", empty="0")
     deferrable = schema_field("tiers.deferrable", "May wait")
 
 
