@@ -24,7 +24,7 @@ from planner.selectors.profiles import profile_get
 from planner.services.access import check_may_plan
 from planner.services.calibrations import read_kernel_file
 from planner.services.idempotency import request_key
-from planner.services.profiles import profile_save
+from planner.services.profiles import FitRecord, profile_save
 from planner.storage import row_arrays
 from simulation.errors import SimulationError
 from simulation.performance import profile as core
@@ -58,7 +58,7 @@ def profile_compute(
         user=user,
         name=spec.name,
         profile=profile,
-        report={"notes": [f"Kernels were measured in {n}." for n in measured]},
+        made=FitRecord({"notes": [f"Kernels were measured in {n}." for n in measured]}),
         arrangement=spec.arrangement,
         key=key,
     )
@@ -103,10 +103,12 @@ def profile_fit(
         user=user,
         name=spec.name,
         profile=fitted.profile,
-        parameters=parameter_documents(fitted.parameters),
-        report={"rows": rows.rows, "notes": list(fitted.notes), "range": range_of(rows)},
-        residuals=residual_table(fitted.residuals, rows),
-        calibration=calibration,
+        made=FitRecord(
+            {"rows": rows.rows, "notes": list(fitted.notes), "range": range_of(rows)},
+            parameter_documents(fitted.parameters),
+            residual_table(fitted.residuals, rows),
+            calibration,
+        ),
         arrangement=spec.arrangement,
         key=key,
     )
@@ -276,12 +278,14 @@ def profile_tune(
         user=user,
         name=keep_as or name,
         profile=tuned.profile,
-        parameters=parameter_documents(tuned.parameters),
-        report={
-            "notes": notes,
-            "covariance": tuned.covariance.tolist(),
-            "range": observed_range(observed),
-        },
-        residuals=tuning_table(observed, tuned),
+        made=FitRecord(
+            {
+                "notes": notes,
+                "covariance": tuned.covariance.tolist(),
+                "range": observed_range(observed),
+            },
+            parameter_documents(tuned.parameters),
+            tuning_table(observed, tuned),
+        ),
         key=key,
     )

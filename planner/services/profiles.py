@@ -1,7 +1,7 @@
 """Store profiles: each fit becomes a new version, and versions never change."""
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import polars as pl
@@ -24,15 +24,22 @@ PROFILES = "profiles"
 TRIES = 5  # another process may take the next version's number first
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class FitRecord:
+    """What a version keeps of how its profile was made."""
+
+    report: Mapping[str, Any]
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    residuals: pl.DataFrame | None = None
+    calibration: Calibration | None = None  # the rows that it was fitted to
+
+
 def profile_save(
     *,
     user: User | None,
     name: str,
     profile: core.Profile,
-    parameters: Mapping[str, Any] | None = None,
-    report: Mapping[str, Any] | None = None,
-    residuals: pl.DataFrame | None = None,
-    calibration: Calibration | None = None,
+    made: FitRecord,
     arrangement: Arrangement | None = None,
     key: Key | None = None,
 ) -> ProfileVersion:
@@ -57,14 +64,14 @@ def profile_save(
         version = ProfileVersion(
             profile=row,
             version=newest + 1,
-            parameters=dict(parameters or {}),
+            parameters=dict(made.parameters),
             report={
-                **(report or {}),
+                **made.report,
                 "spread": profile.spread,
                 "start_s": profile.start_s,
                 "phases": phase_facts(profile),
             },
-            calibration=calibration,
+            calibration=made.calibration,
             created_by=user,
             **key.columns(),
             **profile_columns(profile),
@@ -77,9 +84,9 @@ def profile_save(
             if earlier := key.earlier_row(own_versions):
                 return earlier
             continue
-        if residuals is not None and not residuals.is_empty():
+        if made.residuals is not None and not made.residuals.is_empty():
             version.store = f"{PROFILES}/{version.pk}"
-            row_arrays.tables_write(version.store, {RESIDUALS: residuals})
+            row_arrays.tables_write(version.store, {RESIDUALS: made.residuals})
             row_arrays.keep(version.store)
             version.save(update_fields=["store"])
         record("profile.kept", version.profile, by=user, version=version.version)

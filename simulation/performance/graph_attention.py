@@ -40,7 +40,6 @@ class AttentionParts(Parts):
         self,
         axis: Axis,
         after: str,
-        heads: int,
         kv_heads: int,
         qk: int,
         v: int,
@@ -62,7 +61,7 @@ class AttentionParts(Parts):
             count=self.softmax_layers - shape.window_layers,
             axis=axis,
             share=self.share,
-            heads=heads,
+            heads=self.heads,
             kv_heads=kv_heads,
             qk_dim=qk,
             v_dim=v,
@@ -122,7 +121,7 @@ class AttentionParts(Parts):
         inner: list[Operator] = []
         for axis in axes:
             after = f"{rope} indexer indexer_prefill"
-            inner += self.kernels(axis, after, self.heads, kv_heads, dim, v, row)[chosen]
+            inner += self.kernels(axis, after, kv_heads, dim, v, row)[chosen]
         names = " ".join(operator.name for operator in inner)
         output = self.gemm(f"{prefix}output_projection", names, shape.hidden, self.heads * v, count)
         return [*operators, *inner, output]
@@ -167,10 +166,10 @@ class AttentionParts(Parts):
             ),
             *self.indexer("latent_norm input_norm"),
             kv_up,
-            *self.kernels("prefill", "rope kv_up indexer_prefill", heads, heads, qk, v, read * 2.0),
+            *self.kernels("prefill", "rope kv_up indexer_prefill", heads, qk, v, read * 2.0),
             self.absorbed("query_absorb", "rope", latent, nope),
             *self.kernels(
-                "decodes", "query_absorb indexer", heads, 1, latent + rope, latent, row, latent=True
+                "decodes", "query_absorb indexer", 1, latent + rope, latent, row, latent=True
             ),
             self.absorbed("value_absorb", "attention_decode window_attention_decode", v, latent),
             self.gemm(
