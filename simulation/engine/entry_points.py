@@ -78,7 +78,9 @@ def observe(handle: Any, t: float, reading: Any) -> None:
 def hold(handle: Any, until: float, timing: Any, reading: Any, planned: Any, guard: Any) -> bool:
     """Advance through the scaling decisions before ``until`` that change nothing.
 
-    Returns True if it stopped at a decision that may change something, with its observation read.
+    ``timing`` is a ``Timing``, and ``reading`` the ``Reading`` to fill. Targets are
+    ``planned [pools]``, or those of ``guard`` if it has any pools. Returns True if it stopped at a
+    decision that may change something, with its observation read.
     """
     return bool(hold_decision(opened(handle), until, timing, reading, planned, guard))
 

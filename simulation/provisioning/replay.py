@@ -153,8 +153,8 @@ class LevelReplay:
         self.phase, self.draws, self.device_bytes = phase, tuple(draws), device_bytes
         self._curves: dict[tuple[int, tuple[str, ...]], Curve] = {}
 
-    def instead(self, phase: PhaseProblem, draws: Sequence[Requests]) -> LevelReplay:
-        """Return a replay of other requests for the same model and GPUs; curves are shared."""
+    def with_requests(self, phase: PhaseProblem, draws: Sequence[Requests]) -> LevelReplay:
+        """Return a replay of the requests ``draws``, for the same model and GPUs; share curves."""
         other = LevelReplay(phase, draws, self.device_bytes)
         other._curves = self._curves
         return other

@@ -70,7 +70,7 @@ class SampledWindows:
         if (w, id(level)) not in self._shares:
             if self._replay is None:
                 self._replay = LevelReplay(phase, [], self.device_bytes)
-            replayed = self._replay.instead(phase, [self._requests_around(w)]).of(level)
+            replayed = self._replay.with_requests(phase, [self._requests_around(w)]).of(level)
             self._kept.append(level)
             self._shares[w, id(level)] = replayed.attainment
         return self._shares[w, id(level)]

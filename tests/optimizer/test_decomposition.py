@@ -43,7 +43,7 @@ def counted(cells, prices, model, region):
     first, further = (array[model, region] for array in cells.charged(prices))
     beyond = np.maximum(0, x - cells.running[model, region])
     cost = ((x - beyond) * first + beyond * further).sum(axis=1)
-    return x, cost - (0.0 if cells.pool is None else cells.worth(prices)[model] * held)
+    return x, cost - (0.0 if cells.pool is None else cells.token_value(prices)[model] * held)
 
 
 def cells_of(seed, pooled=False):

@@ -210,7 +210,7 @@ class Cells:
     def pooled(self, prices: Prices) -> PooledCells:
         """Return the arrays of the kernels for pooled capacity, at ``prices``."""
         return PooledCells(
-            *self.linear(prices), self.pool, self.minimum, self.worth(prices), self.steepest
+            *self.linear(prices), self.pool, self.minimum, self.token_value(prices), self.steepest
         )
 
     def cost(self, x: Int32Array, cell: IntArray) -> FloatArray:
@@ -266,10 +266,10 @@ class Cells:
             total += sign * (carried + self.theta[model] * (count - within)).sum(axis=1)
         return total
 
-    def worth(self, prices: Prices) -> FloatArray:
+    def token_value(self, prices: Prices) -> FloatArray:
         """Return the value of one token/s of each model's joint demand at ``prices``, ``[l]``."""
-        worth: FloatArray = prices.demand / self.tokens
-        return worth
+        token_value: FloatArray = prices.demand / self.tokens
+        return token_value
 
     def charged(self, prices: Prices) -> tuple[FloatArray, FloatArray]:
         """Return the cost of a running and of a new instance at ``prices``, ``[l, r, g]`` each.
@@ -278,7 +278,7 @@ class Cells:
         capacity it is not, because that value depends on the number of instances.
         """
         first = self.usd + prices.capacity[:, self.rows] * self.size[:, None, :]
-        token_value = self.worth(prices)
+        token_value = self.token_value(prices)
         if self.pool is None and token_value.any():
             paid = np.flatnonzero(token_value)  # few, even with very many models
             first[paid] -= token_value[paid, None, None] * self.theta[paid, None, :]

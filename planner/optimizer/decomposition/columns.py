@@ -86,7 +86,7 @@ def columns_near(
     beyond = np.maximum(0, priced.x - cells.running)
     cost = ((priced.x - beyond) * first + beyond * further).sum(axis=2)
     if cells.pool is not None:
-        cost -= cells.worth(prices)[:, None] * cells.gain(priced.x).sum(axis=2)
+        cost -= cells.token_value(prices)[:, None] * cells.gain(priced.x).sum(axis=2)
     # If a cell's branch and bound was cut short, its cheapest can cost more than its bound.
     limit = np.maximum(priced.lowest + width, cost) + ROUNDING * np.abs(priced.lowest)
     x = np.empty((max_variables, cells.theta.shape[1]), np.int32)
