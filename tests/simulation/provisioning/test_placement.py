@@ -201,7 +201,7 @@ def test_a_single_stream_gpu_takes_no_extra_replica():
 
 
 def test_algorithm_2_never_violates_memory_or_limit():
-    for seed, problem, demand in cases(80, operators=6, batches=3, replicas=10):
+    for seed, problem, demand in cases(40, operators=6, batches=3, replicas=10):
         plan = exact_plan(problem)
         if plan is None:
             continue
@@ -214,7 +214,7 @@ def test_algorithm_2_never_violates_memory_or_limit():
 
 
 def test_shards_of_one_replica_stand_on_different_devices():
-    for seed in range(60):
+    for seed in range(30):
         problem = random_problem(seed, operators=4, parallel=3, replicas=6, dag=False)
         plan = exact_plan(problem)
         if plan is None:
@@ -226,7 +226,7 @@ def test_shards_of_one_replica_stand_on_different_devices():
 
 def test_exact_placement_is_the_best_of_all_ways_to_place():
     looked, gaps = 0, []
-    for seed, problem, demand in cases(120, operators=3, replicas=3):
+    for seed, problem, demand in cases(60, operators=3, replicas=3):
         plan = exact_plan(problem)
         if plan is None or plan.slots > 6:
             continue
@@ -237,13 +237,13 @@ def test_exact_placement_is_the_best_of_all_ways_to_place():
         greedy = algorithm2(problem, demand, plan, DEVICE)
         assert greedy.devices >= placed.devices, seed
         gaps.append(greedy.devices / placed.devices - 1)
-    assert looked > 60
+    assert looked > 30
     assert np.mean(gaps) <= 0.1
 
 
 def test_the_optimum_in_devices_equals_every_plan_placed_every_way():
     compared = 0
-    for seed, problem, demand in cases(1800, operators=2, replicas=2):
+    for seed, problem, demand in cases(600, operators=2, replicas=2):
         table = sojourns(problem)
         best = None
         for picked in product(*(np.argwhere(np.isfinite(table[v])) for v in range(2))):
@@ -257,7 +257,7 @@ def test_the_optimum_in_devices_equals_every_plan_placed_every_way():
         if fewest is not None:
             compared += 1
             assert fewest[1].devices == best, seed
-    assert compared >= 500
+    assert compared >= 150
 
 
 def test_fewer_sms_never_help_and_bandwidth_saturates_early():
