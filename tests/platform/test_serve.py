@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from io import StringIO
 from pathlib import Path
 
@@ -19,7 +20,6 @@ from planner.config.supervisor import GIVES_UP, Children, Stopped, answers, list
 from planner.services.run_limits import ENDED_WITH_RUN
 from tests.platform.conftest import ROOT, manage
 
-NAMES = ("gunicorn", "worker", "beat")
 ENDS_WITHIN_S = 60.0  # on a machine that has much else to do
 
 
@@ -87,51 +87,34 @@ def command(process: psutil.Process) -> list[str]:
         return []
 
 
-@pytest.fixture
-def serving(embedded: dict[str, str]) -> Iterator[Serving]:
-    product = Serving(embedded)
-    yield product
-    for process in product.family:
-        if runs(process):
-            process.kill()
-    product.process.kill()
-    product.process.communicate()
-
-
-def test_it_serves_and_stops_on_ctrl_c(serving: Serving) -> None:
-    assert serving.greeting.startswith("Headroom is running at http://127.0.0.1:")
-    commands = [" ".join(command(child)) for child in serving.family]
-    assert all(any(name in command for command in commands) for name in NAMES)
-    serving.process.send_signal(signal.SIGINT)
-    printed, complained = serving.ended()
-    assert serving.process.returncode == 0
-    assert "Stopped." in printed
-    assert "Traceback" not in complained
-    assert not serving.left()
+@contextmanager
+def served(environment: dict[str, str]) -> Iterator[Serving]:
+    product = Serving(environment)
+    try:
+        yield product
+    finally:
+        for process in product.family:
+            if runs(process):
+                process.kill()
+        product.process.kill()
+        product.process.communicate()
 
 
 def test_pages_answer_while_the_simulator_is_compiled(another: dict[str, str]) -> None:
     """Somebody compiles all the time; the page is there all the same, and runs would wait."""
-    with (Path(another["HEADROOM_DATA_DIR"]) / "compiling").open("w") as held:
+    compiling = Path(another["HEADROOM_DATA_DIR"]) / "compiling"
+    with compiling.open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        product = Serving(another)
-        try:
+        with served(another) as product:
             address = product.greeting.split()[-1]
-            deadline = time.monotonic() + ENDS_WITHIN_S  # the second web worker may still load
-            while not answers(f"{address}/health/") and time.monotonic() < deadline:
-                time.sleep(0.1)
-            assert answers(f"{address}/health/")
+            wait_for(lambda: answers(f"{address}/health/"))  # the second web worker may still load
             assert not any("compile" in command(child) for child in product.family)
-        finally:
-            product.process.send_signal(signal.SIGINT)
-            product.ended()
-    assert not product.left()
 
 
-def test_a_run_that_lost_its_worker_does_not_keep_the_site_from_starting(
+def test_a_run_that_lost_its_worker_delays_no_start_and_a_killed_supervisor_leaves_no_orphan(
     another: dict[str, str],
 ) -> None:
-    """What waits for workers is told to monitors (/health/); workers start after the site."""
+    """Monitors are told of such a run (/health/); workers start after the site."""
     lost = (
         "from datetime import timedelta; from django.utils import timezone; "
         "from planner.models import Run; "
@@ -141,12 +124,10 @@ def test_a_run_that_lost_its_worker_does_not_keep_the_site_from_starting(
     )
     done = manage(another, "shell", "--no-imports", "--command", lost)
     assert done.returncode == 0, done.stderr
-    product = Serving(another)
-    try:
+    with served(another) as product:
         assert product.greeting.startswith("Headroom is running at")
-    finally:
-        product.process.send_signal(signal.SIGINT)
-        product.ended()
+        product.process.kill()
+        assert not product.left()
 
 
 def test_a_compiler_that_fails_is_told_once_and_stops_nothing(
@@ -166,31 +147,30 @@ def test_a_compiler_that_fails_is_told_once_and_stops_nothing(
         assert not capfd.readouterr().err
 
 
-def test_a_killed_supervisor_leaves_no_orphan(serving: Serving) -> None:
-    serving.process.kill()
-    assert not serving.left()
-
-
-def test_what_dies_is_started_again(serving: Serving, embedded: dict[str, str]) -> None:
+def test_what_dies_is_started_again_until_ctrl_c(embedded: dict[str, str]) -> None:
     """Each end of one process was once the end of all; nobody else may run on the folder."""
-    second = manage(embedded, "serve", "--no-demo", "--port", "0")
-    assert second.returncode == 2
-    assert f"process {serving.process.pid}, http://127.0.0.1:" in second.stderr
+    with served(embedded) as product:
+        assert product.greeting.startswith("Headroom is running at http://127.0.0.1:")
+        second = manage(embedded, "serve", "--no-demo", "--port", "0")
+        assert second.returncode == 2
+        assert f"process {product.process.pid}, http://127.0.0.1:" in second.stderr
 
-    address = serving.greeting.split()[-1]
-    wait_for(lambda: len(serving.children()) == 5)  # web, three workers, scheduler
-    for name in ("gunicorn", "worker", "beat"):
-        victim = serving.named(name)
-        victim.kill()
-        wait_for(lambda: victim.pid not in {child.pid for child in serving.children()})  # noqa: B023
-    wait_for(lambda: len(serving.children()) == 5 and answers(f"{address}/health/"))
-    serving.process.send_signal(signal.SIGINT)
-    printed, complained = serving.ended()
-    assert serving.process.returncode == 0
-    assert "bin/manage user add NAME --role admin" in printed
-    for name in ("web", "worker short", "scheduler"):
-        assert f"The {name} process was killed by signal 9 (SIGKILL)" in complained
-    assert not serving.left()
+        address = product.greeting.split()[-1]
+        wait_for(lambda: len(product.children()) == 5)  # web, three workers, scheduler
+        for name in ("gunicorn", "worker", "beat"):
+            victim = product.named(name)
+            victim.kill()
+            wait_for(lambda: victim.pid not in {child.pid for child in product.children()})  # noqa: B023
+        wait_for(lambda: len(product.children()) == 5 and answers(f"{address}/health/"))
+        product.process.send_signal(signal.SIGINT)
+        printed, complained = product.ended()
+        assert product.process.returncode == 0
+        assert "Stopped." in printed
+        assert "bin/manage user add NAME --role admin" in printed
+        for name in ("web", "worker short", "scheduler"):
+            assert f"The {name} process was killed by signal 9 (SIGKILL)" in complained
+        assert "Traceback" not in complained
+        assert not product.left()
 
 
 def test_what_keeps_dying_ends_everything(capfd: pytest.CaptureFixture[str]) -> None:
