@@ -82,14 +82,35 @@ def quantiles(
         count = count + prior.shape[1]
     ordered = np.sort(past, axis=1)  # NaN last
     ratio = _sample_quantiles(ordered, count, adapted)
-    for row, column in zip(*np.nonzero(few), strict=True):
+    for row in np.flatnonzero(few.any(axis=1)):
         amounts = history[row, ~np.isnan(history[row])]
         if amounts.size:
             spread = log_ratio_scores(amounts, np.median(amounts), scale[row], offset)
-            sample = np.concatenate([past[row, observed[row, :, column], column], spread])
-            ratio[row, :, column] = np.quantile(sample, levels)
+            ratio[row][:, few[row]] = _quantiles_with_history(
+                past[row][:, few[row]], observed[row][:, few[row]], spread, levels
+            )
     amount = (forecast[:, None] + offset * scale[:, None]) * np.exp(ratio)
     return np.maximum(0.0, amount - offset * scale[:, None])
+
+
+def _quantiles_with_history(
+    past: FloatArray, observed: BoolArray, spread: FloatArray, levels: tuple[float, ...]
+) -> FloatArray:
+    """Return the quantiles of the observed scores of each column and ``spread``, ``[levels, c]``.
+
+    ``past [o, c]`` are the scores of one series. Columns with equally many of them share one call.
+    """
+    found = np.empty((len(levels), past.shape[1]))
+    count = observed.sum(axis=0)
+    for n in np.unique(count):
+        alike = np.flatnonzero(count == n)
+        most = max(1, MOST_COMPARISONS // (int(n) + spread.size))  # columns, to limit memory
+        for begin in range(0, alike.size, most):
+            columns = alike[begin : begin + most]
+            scores = past.T[columns][observed.T[columns]].reshape(columns.size, n)
+            sample = np.hstack([scores, np.tile(spread, (columns.size, 1))])
+            found[:, columns] = np.quantile(sample, levels, axis=1)
+    return found
 
 
 def prior_share(days: float) -> float:
