@@ -271,7 +271,10 @@ def pytest_collection_finish() -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Files whose few tests take longest come first, so that no process is left with one alone."""
-    slow = [ROOT / "tests" / "platform", ROOT / "tests" / "browser"]
+    slow = [
+        ROOT / "tests" / folder
+        for folder in ("platform", "browser", "bench", "simulation/provisioning")
+    ]
     tests = Counter(item.path for item in items)
 
     def turn(item: pytest.Item) -> tuple[bool, int, Path]:
