@@ -12,12 +12,12 @@ import polars as pl
 
 from planner.domain.formats import figure
 from planner.domain.planning.purchases import WorkHour
-from planner.domain.report import Axis, Chart, Role, Series, Shape, shortfall
+from planner.domain.report import Axis, Chart, Form, Role, Series, Shape, shortfall
 from planner.domain.reports.tables import Tables
 from planner.domain.results.basis import Frame
 
 TOKENS = Axis(unit="input tokens/s")
-REPLICAS = Axis(unit="replicas")
+REPLICAS = Axis(unit="replicas", form=Form.COUNT)
 MOST_POOLS = 5  # entries of a legend
 MOST_POINTS = 1500  # points of a line; a screen has fewer pixels
 OFF_SCALE = 1.8  # today's capacity over the rest of the chart, from which it is cut off

@@ -31,6 +31,7 @@ WIDTHS = {Role.RECOMMENDED: 3.0, Role.LIMIT: 1.5, Role.BASELINE: 1.5, Role.DEMAN
 AREAS = (BLUE, SKY, PURPLE, GREEN, GREY)
 HEIGHT, SMALL, HALF = 290, 280, 152
 PER_CENT = (Form.SHARE, Form.CHANGE)
+FEW = 5  # largest count for which every whole number has a tick
 
 
 def figure_of(chart: Chart, clock: str = "utc") -> Figure:
@@ -52,6 +53,9 @@ def figure_of(chart: Chart, clock: str = "utc") -> Figure:
         "yaxis": _axis(chart.y), "barmode": "stack" if stacked else "group",
         "showlegend": len(chart.series) > 1,
     }  # fmt: skip
+    largest = (max((y for y in series.y if y), default=0.0) for series in chart.series)
+    if chart.y.form is Form.COUNT and sum(largest) <= FEW:
+        layout["yaxis"] |= {"dtick": 1}
     if chart.horizontal:
         layout["yaxis"] = {"autorange": "reversed", "type": "category", "automargin": True}
         layout["xaxis"] = _axis(chart.y)

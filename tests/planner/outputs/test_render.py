@@ -200,6 +200,13 @@ def test_a_drawing_stays_within_its_area(chart: Chart) -> None:
             assert -0.01 <= x <= WIDTH + 0.01 and -0.01 <= y <= height + 0.01
 
 
+@pytest.mark.parametrize(("most", "step"), [(2.0, 1), (200.0, None)])
+def test_a_few_replicas_have_a_tick_each(most: float, step: int | None) -> None:
+    series = Series("pool", (0.0, 1.0), (1.0, most))
+    chart = Chart("Replicas", Axis(), Axis(form=Form.COUNT), (series,))
+    assert figure_of(chart)["layout"]["yaxis"].get("dtick") == step
+
+
 @pytest.mark.parametrize("chart", CHARTS, ids=lambda chart: chart.title)
 def test_a_figure_has_every_value_of_its_chart(chart: Chart) -> None:
     traces = figure_of(chart)["data"]
