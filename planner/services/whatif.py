@@ -40,6 +40,7 @@ from planner.inputs.scenario.settings import ALL
 from planner.models import Run, Scenario, Sweep, User, take_numbers
 from planner.optimizer.pareto_front import SLACK
 from planner.policies.base import SEPARATOR
+from planner.policies.choice import policy_of
 from planner.selectors.policies import default_policy
 from planner.selectors.run_hardware import stored_hardware
 from planner.selectors.runs import run_result
@@ -224,7 +225,10 @@ def _simulation(run: Run, changes: Variation) -> tuple[str, str]:
     result = run_result(run)
     policy = (default_policy(result) or THE_PLAN).partition(SEPARATOR)[0]
     parameters = (result.get("recommended") or {}).get("parameters") or {}
-    only = {"policies": [{"name": policy, **parameters}]}
+    # A static fleet is sized anew, so its number of replicas is no key of its row.
+    known = type(policy_of(policy)).model_fields
+    row = {"name": policy, **{key: parameters[key] for key in parameters if key in known}}
+    only = {"policies": [row]}
     return text.edit(run.document, {**_objective(run), **changes, **only}), policy
 
 

@@ -15,7 +15,13 @@ from planner.errors import NotReady, PlannerError
 from planner.inputs.scenario.address import values_by_address
 from planner.inputs.scenario.document import edit, parse
 from planner.models import Run, Scenario, Sweep, User
-from planner.services.whatif import base_of, what_if_answer, what_if_cells, what_if_replay
+from planner.services.whatif import (
+    base_of,
+    what_if_answer,
+    what_if_cells,
+    what_if_replay,
+    what_if_simulate,
+)
 from tests.planner.management.test_commands import SCENARIO, answer, command
 from tests.planner.management.test_commands import folder as folder  # the fixture
 from tests.planner.samples import client_of
@@ -150,7 +156,9 @@ def test_a_what_if_without_changes_is_the_recommendation(
     assert (scenario.objective.spare.instances, scenario.assurance) == (0, "economy")
 
 
-def test_the_what_if_of_a_flat_fleet_is_that_fleet(folder: Path, viewer: User) -> None:
+def test_the_what_if_of_a_flat_fleet_is_that_fleet(
+    folder: Path, planner: User, viewer: User
+) -> None:
     """Where one is recommended: whatever is taken has four here, so what is simplest is."""
     four = {"model": "m", "region": "east", "gpu": "G", "replicas": 4, "minimum": 4}
     changed = {"fleet.today": [four], "policies": ["today"], "objective.spare.instances": 0,
@@ -184,6 +192,10 @@ def test_the_what_if_of_a_flat_fleet_is_that_fleet(folder: Path, viewer: User) -
     page = signed_in(viewer).get(reverse("web:run-what-if", args=[run.pk]))
     assert 'value="growth"' in page.content.decode()
     assert 'value="quantile"' not in page.content.decode()
+    run.result["recommended"] |= {"policy": "flat-before", "parameters": {"replicas": 4.0}}
+    run.save()
+    simulated = what_if_simulate(run=run, user=planner, chosen=chosen_of({"growth": 1.3}))
+    assert simulated.options["policy"] == "flat-before"
     # Of its one bin the forecast is a line as long as the bin, which a point would not be.
     shown = signed_in(viewer).get(reverse("web:run", args=[run.pk]))
     demand = [trace for trace in json_in(shown, "over-time-1-data")["data"]
