@@ -113,16 +113,18 @@ class Trials:
         ]
         return [*dict.fromkeys(makers)] or [self.test_days.forecast_day.study]
 
-    def _smallest(self, level: int) -> IntArray:
+    def _smallest(self, level: int, progress: Progress = silent) -> IntArray:
         """Return the smallest static fleet for ``level`` without spare replicas, ``[pools]``."""
         studies = [make() for make in self._sizing(level)]
-        return smallest_flat(*studies, seed=self.seed, known=self._known, at_once=self._at_once)
+        return smallest_flat(
+            *studies, seed=self.seed, progress=progress, known=self._known, at_once=self._at_once
+        )
 
     def size_static_fleet(self, level: int, progress: Progress) -> None:
         """Size the static fleet of a level of assurance, once for all workers of the run."""
 
-        def sized(_: Progress) -> tuple[int, ...]:
-            return tuple(self._smallest(level).tolist())
+        def sized(report: Progress) -> tuple[int, ...]:
+            return tuple(self._smallest(level, report).tolist())
 
         (fleet,) = self.map([Part(f"Static fleet: {LEVELS[level]}", sized)], progress)
         self._static[level, False] = np.array(fleet, np.int64)

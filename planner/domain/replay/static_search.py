@@ -2,18 +2,21 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import count
 
 import numpy as np
 
 from planner.domain.parallel import run_in_parallel
 from planner.domain.planning.power_limits import limited_pools
 from planner.domain.planning.program import instance_kw
-from planner.domain.progress import Progress, silent
+from planner.domain.progress import Progress, part, silent
 from planner.domain.replay.replica_loss import with_spare
 from planner.domain.replay.smallest_counts import Meets, fewest, trimmed
 from planner.domain.replay.static_replay import FlatWindow, Known, Requests, of_models, pools_of
 from planner.domain.study import Study
 from simulation.arrays import BoolArray, IntArray
+
+STEPS = 6  # replays that a search of the smallest fleet usually takes; for its progress only
 
 
 def smallest_flat(
@@ -51,7 +54,8 @@ def smallest_flat(
     for m, name in enumerate(names):
         progress(0.8 * m / len(names), f"Searching the smallest static fleet for {name}")
         of_model = pools_of(study, [m])
-        alive = partial(progress, 0.8 * m / len(names), "")
+        alive = _counted(part(progress, 0.8 * m / len(names), 0.8 * (m + 1) / len(names)),
+                         STEPS + len(windows))  # fmt: skip
         meets = [_judge([window], [m], (), seed, alive, known, requests) for window in windows]
         fleet = of_models(study.fleet(base), study, [m])
         low = np.array([pool.minimum for pool in fleet.pools], np.int64)
@@ -61,9 +65,20 @@ def smallest_flat(
     all_pools = study.fleet(counts)
     least = np.array([pool.minimum for pool in all_pools.pools], np.int64)
     usd = np.array([pool.usd_per_gpu_hour * pool.gpus_per_instance for pool in all_pools.pools])
-    alive, all_models = partial(progress, 0.8, ""), range(len(names))
+    alive, all_models = _counted(part(progress, 0.8, 1.0), STEPS), range(len(names))
     meets_all = _judge(windows, all_models, (), seed, alive, known, requests)
     return with_spare(windows, trimmed(meets_all, counts, least, -usd))
+
+
+def _counted(progress: Progress, expected: int) -> Callable[[], None]:
+    """Return a function that reports one more replay of about ``expected``."""
+    replays = count(1)
+
+    def alive() -> None:
+        done = next(replays)
+        progress(min(1.0, done / expected), f"Sizing the static fleet: replay {done}")
+
+    return alive
 
 
 def _fewest_on_all(

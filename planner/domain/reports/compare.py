@@ -557,7 +557,10 @@ def _test_days(its: Comparison) -> Iterator[Section]:
         (Head("Policies that pass"), _passing),
         (Head("Not applicable", wide=2), lambda day: day.not_applicable),
     )  # fmt: skip
-    note = f"Results of {its.plan.title}. A plan must pass every required day."
+    note = (
+        f"Results of {its.plan.title}. A plan must pass every required day. Policies that cannot "
+        "win are not tried on every day."
+    )
     yield Section("Test days", (replace(rows, note=note),))
 
 

@@ -81,12 +81,13 @@ def _gpus(result: ShareResult) -> Table:
         (Head("Shared"), lambda row: WAYS[row.way]),
         (Head("Models", wide=3), lambda row: ", ".join(row.models)),
         (Head("Weights", Form.NUMBER, "GB"), lambda row: row.weights_gb),
-        (Head("Busy", Form.SHARE), lambda row: row.busy),
-        (Head("Loading", Form.SHARE), lambda row: row.loading),
+        (Head("Time in iterations", Form.SHARE), lambda row: row.busy),
+        (Head("Time loading weights", Form.SHARE), lambda row: row.loading),
         (Head("Loads per hour", Form.NUMBER), lambda row: row.loads_per_hour),
         (Head("Lowest SLO attainment", Form.SHARE), lambda row: row.attainment),
         note="By memory: all weights stay on the GPU, and KV caches share the rest. By time: "
-        "weights are loaded from the host when a request needs them.",
+        "weights are loaded from the host when a request needs them. A single request keeps "
+        "iterations running, so their time is no share of capacity.",
     )
 
 
