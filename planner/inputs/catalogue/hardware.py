@@ -77,7 +77,7 @@ def model_name(name: str) -> str:
     names_known = _model_names()
     canonical = names.find_model(name, names_known)
     if canonical is None:
-        raise names.unknown_name("Model", name, names_known)
+        raise names.UnknownName("Model", name, names_known)
     return canonical
 
 
@@ -100,7 +100,7 @@ def gpu_name(name: str) -> str:
     names_known = _gpu_names()
     canonical = names_known.get(names.plain_name(name)) or _gpu_of_instance(names.plain_name(name))
     if canonical is None:
-        raise names.unknown_name("GPU", name, names_known)
+        raise names.UnknownName("GPU", name, names_known)
     return canonical
 
 

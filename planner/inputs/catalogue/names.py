@@ -63,9 +63,11 @@ def stated_precision(name: str) -> str | None:
     return min(precisions, key=BYTES.__getitem__) if precisions else None
 
 
-def unknown_name(what: str, name: str, known: Mapping[str, str]) -> CatalogueError:
-    """Return the error for an unknown name, with the most similar known names."""
-    forms = difflib.get_close_matches(plain_name(name), known, n=8, cutoff=0.0)
-    nearest = ", ".join(dict.fromkeys(known[form] for form in forms))
-    shown = name if len(name) <= 100 else f"{name[:100]}..."
-    return CatalogueError(f"{what} {shown!r} is not built in. The nearest are {nearest}.")
+class UnknownName(CatalogueError):
+    """A name is not in the catalogue; ``nearest`` has the most similar names of ``known``."""
+
+    def __init__(self, what: str, name: str, known: Mapping[str, str]) -> None:
+        forms = difflib.get_close_matches(plain_name(name), known, n=8, cutoff=0.0)
+        self.nearest = ", ".join(dict.fromkeys(known[form] for form in forms))
+        shown = name if len(name) <= 100 else f"{name[:100]}..."
+        super().__init__(f"{what} {shown!r} is not built in. The nearest are {self.nearest}.")

@@ -8,6 +8,7 @@ from planner.errors import CatalogueError, ScenarioError
 from planner.inputs import catalogue
 from planner.inputs.catalogue import user_hardware
 from planner.inputs.catalogue.huggingface import shape_of
+from planner.inputs.catalogue.names import UnknownName
 from planner.inputs.scenario.schema import Gpu, Model, Scenario
 from planner.inputs.scenario.user_facts import UserFacts
 from simulation.errors import SimulationError
@@ -15,7 +16,6 @@ from simulation.performance.specs import GpuSpec, ModelShape, ModelSpec, Provena
 
 T = TypeVar("T", GpuSpec, ModelSpec)
 GB = 1e9
-LISTED = 12  # known names in the error for an unknown one
 
 
 def model_of(section: Model, known: UserFacts) -> ModelSpec:
@@ -87,9 +87,8 @@ def _find(
             return facts[name]
     try:
         return by_alias(name)
-    except CatalogueError as error:
-        near = str(error).partition("; the nearest are ")[2].rstrip(".")
-        names = near or ", ".join(sorted([*built_in, *own_facts])[:LISTED]) + " ..."
+    except UnknownName as error:
         raise ScenarioError(
-            f"{section}: {what} {name!r} is not built in. Give it in full, or use one of {names}."
+            f"{section}: {what} {name!r} is not built in. Give it in full, or use one of "
+            f"{error.nearest}."
         ) from None
