@@ -27,7 +27,8 @@ DAY_GROWTH = 0.25
 # Observed ratios that the assumption counts as: the maximum likelihood of 16 clients of ServeGen.
 PRIOR_RATIOS = 1.5
 # Log amplitude of a daily rhythm that is not known yet: the median first harmonic of the 16 largest
-# clients of ServeGen's m-large and m-mid and of Alibaba's GenTD26, which the bench does not use.
+# clients of ServeGen's m-large and m-mid and of Alibaba's GenTD26. The bench uses the totals of all
+# clients, not these.
 DAY_SWING = 0.43
 PRIOR_DAYS = 7.0  # days of history from which on only the past gives quantiles
 MOST_PRIOR_SCORES = 500
