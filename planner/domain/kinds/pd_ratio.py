@@ -210,12 +210,12 @@ def _pairs(
     """
     pairs = pairs_of(hardware, m)
     for side, name in (("prefill", options.prefill), ("decode", options.decode)):
-        matching = [
-            columns
-            for columns in pairs
-            for g in [getattr(columns, side)]
-            if not name or name in (hardware.columns[g].label, hardware.gpus[g].name)
+        named = [
+            g
+            for g, (column, gpu) in enumerate(zip(hardware.columns, hardware.gpus, strict=True))
+            if not name or name in (column.label, gpu.name)
         ]
+        matching = [columns for columns in pairs if getattr(columns, side) in named]
         if not matching:
             labels = sorted({hardware.columns[getattr(columns, side)].label for columns in pairs})
             raise PlannerError(

@@ -73,13 +73,13 @@ class MeasurementsForm(forms.Form):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        for name, option in options_in(CalibrationOptions).items():
+        options = options_in(CalibrationOptions)
+        for name, option in options.items():
             blank = "" if name == "format" else "as the file says"
             self.fields[name] = option_field(option, blank)
         formats = [(name, FORMATS.get(name, name)) for name in (*BENCHMARK_FORMATS, KERNELS)]
         self.fields["format"].choices = formats  # type: ignore[attr-defined]
-        hint = "Rows move estimates of the same engine and version most."
-        self.fields["engine_version"].help_text = hint
+        self.fields["engine_version"].help_text = options["engine_version"].help
         for name in ("model", "gpu"):
             self.fields[name].widget.attrs["list"] = f"{name}-names"
         dress(self)
