@@ -107,8 +107,8 @@ def gpu_sources(entry: Entry[GpuSpec, OwnGpu]) -> dict[str, Provenance]:
     sources = catalogue.gpu_sources(entry.name)
     watts = sources.pop("watts", entry.spec.provenance)
     return (
-        sources
-        | dict.fromkeys(("idle_w", "prefill_w", "decode_w"), watts)
+        dict.fromkeys(("idle_w", "prefill_w", "decode_w"), watts)
+        | sources
         | {"": entry.spec.provenance}
     )
 

@@ -21,10 +21,13 @@ kind next to another over its time alone:
 
 Pairs without a measurement add the physical model's value for the two. A published table is of
 products bound by computing. Where the physical model is slower, that counts.
+
+Products that wait for memory (few rows) are a kind of their own here. Beside one of them, a product
+bound by computing takes about twice its time on an H100, although arithmetic is free.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -33,14 +36,18 @@ from simulation.arrays import FloatArray, IntArray
 from simulation.errors import SimulationError
 from simulation.performance.efficiency import KINDS
 
+GEMM_MEMORY_BOUND = "gemm_memory_bound"
+SHARED_KINDS = (*KINDS, GEMM_MEMORY_BOUND)
+"""Kinds of operators that differ in how they slow each other on one GPU."""
 BANDWIDTH_SATURATES_AT = 0.4
 """Share of the SMs that can draw the full memory bandwidth. Assumed: a copy kernel on 108 SMs of an
-A100 needs about 40 of them (little's law on 2 TB/s, 500 ns and 24 KB in flight per SM)."""
+A100 needs about 40 of them (little's law on 2 TB/s, 500 ns and 24 KB in flight per SM). Measured on
+H100 and H200: 0.2 to 0.3 for products of few rows, about 0.5 and 0.8 for decode attention."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class InterferenceTable:
-    """Slowdowns on one GPU type, by kinds of operators (``efficiency.KINDS``)."""
+    """Slowdowns on one GPU type, by kinds of operators (``SHARED_KINDS``)."""
 
     gpu: str
     source: str
@@ -48,6 +55,9 @@ class InterferenceTable:
     pairs: Mapping[tuple[str, str], float]
     # By kind: shares of the SMs, ascending, and seconds with each over seconds with all SMs.
     alone: Mapping[str, tuple[tuple[float, ...], tuple[float, ...]]] = field(default_factory=dict)
+    # As ``pairs``, if each operator has its own share of the SMs: seconds beside the other over
+    # seconds alone on that share.
+    reserved: Mapping[tuple[str, str], float] = field(default_factory=dict)
     published: bool = False  # measured by others, on sizes of their own
 
     def __post_init__(self) -> None:
@@ -57,11 +67,16 @@ class InterferenceTable:
     @property
     def matrix(self) -> FloatArray:
         """Return the slowdown S of each pair of kinds, ``[K, K]``, at least 1; NaN: unmeasured."""
-        slowdowns = np.full((len(KINDS), len(KINDS)), np.nan)
+        slowdowns = np.full((len(SHARED_KINDS), len(SHARED_KINDS)), np.nan)
         for (slowed, running), slowdown in self.pairs.items():
-            if slowed in KINDS and running in KINDS:
-                slowdowns[KINDS.index(slowed), KINDS.index(running)] = max(slowdown, 1.0)
+            if slowed in SHARED_KINDS and running in SHARED_KINDS:
+                pair = SHARED_KINDS.index(slowed), SHARED_KINDS.index(running)
+                slowdowns[pair] = max(slowdown, 1.0)
         return slowdowns
+
+    def on_reserved_shares(self) -> "InterferenceTable | None":
+        """Return the table for operators with their own shares of the SMs; None if unmeasured."""
+        return replace(self, pairs=self.reserved, alone={}) if self.reserved else None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -72,7 +87,8 @@ class Demand:
     compute: FloatArray  # share of the GPU's arithmetic while it runs, 0 to 1
     bandwidth: FloatArray  # share of its memory bandwidth while it runs, 0 to 1
     kept_bytes: FloatArray | None = None  # [V, P] KV cache in flight, divided among the replicas
-    kinds: FloatArray | None = None  # [V, K] share of its time by ``KINDS``; required with a table
+    # [V, K] share of its time by ``SHARED_KINDS``; required with a table
+    kinds: FloatArray | None = None
     table: InterferenceTable | None = None
     board: FloatArray | None = None  # share of the board power above its floor, 0 to 1
     apart: bool = False  # ``compute`` is reserved for the operator, running or not

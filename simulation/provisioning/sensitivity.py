@@ -7,8 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from simulation.arrays import FloatArray, IntArray
-from simulation.performance.efficiency import KINDS
-from simulation.provisioning.interference import latency_at_share, measured_at_share
+from simulation.provisioning.interference import SHARED_KINDS, latency_at_share, measured_at_share
 from simulation.provisioning.workload import PhaseLoad, PhaseProblem
 from simulation.sizing.queueing import mmc_mean_wait
 
@@ -82,7 +81,7 @@ def sensitivity(
     )
     if alone.demand.table is not None and alone.demand.kinds is not None:
         for v, kinds in enumerate(alone.demand.kinds):
-            seen = measured_at_share(alone.demand.table, KINDS[int(kinds.argmax())], SHARES)
+            seen = measured_at_share(alone.demand.table, SHARED_KINDS[kinds.argmax()], SHARES)
             by_share[v] = np.where(np.isfinite(seen), seen * seconds[v], by_share[v])
     compute = alone.demand.compute[:, :1, 0]
     rate = service.requests_s * (1.0 if service.phase == "prefill" else service.osl)

@@ -2,7 +2,7 @@
 
 A share is arithmetic reserved for one operator. The shares on a device sum to 1 at most, whether
 operators run or not. No operator is slowed by the arithmetic of others. Each takes the time of its
-own share. Bandwidth is still shared.
+own share. Bandwidth is still shared, by a measured table or by the physical model.
 
 For every choice (batch, GPUs), the share is the smallest one within an allowed slowdown. Plans are
 made for several slowdowns, and a replay decides between them (``level_confirmation``).
@@ -13,8 +13,12 @@ from dataclasses import replace
 import numpy as np
 
 from simulation.arrays import FloatArray
-from simulation.performance.efficiency import KINDS
-from simulation.provisioning.interference import Demand, latency_at_share, measured_at_share
+from simulation.provisioning.interference import (
+    SHARED_KINDS,
+    Demand,
+    latency_at_share,
+    measured_at_share,
+)
 from simulation.provisioning.workload import PhaseProblem
 
 SHARES = np.arange(1, 11) / 10.0  # available shares; MPS accepts whole percents
@@ -29,7 +33,7 @@ def slowdown_at_share(demand: Demand, share: float) -> FloatArray:
     slowdown = latency_at_share(1.0, demand.compute, demand.bandwidth, share)
     if demand.table is not None and demand.kinds is not None:
         for v, kinds in enumerate(demand.kinds):
-            measured = float(measured_at_share(demand.table, KINDS[int(kinds.argmax())], share))
+            measured = float(measured_at_share(demand.table, SHARED_KINDS[kinds.argmax()], share))
             if np.isfinite(measured):
                 slowdown[v] = measured
     return slowdown
@@ -54,7 +58,7 @@ def confined_to_shares(phase: PhaseProblem, max_slowdown: float) -> PhaseProblem
             compute=share,
             bandwidth=demand.bandwidth / slowdown,
             board=None if demand.board is None else demand.board / slowdown,
-            table=None,  # its pairs compete for arithmetic, which is reserved here
+            table=None if demand.table is None else demand.table.on_reserved_shares(),
             apart=True,
             slower=slowdown,
         ),

@@ -13,13 +13,18 @@ import numpy as np
 
 from simulation.arrays import FloatArray, IntArray
 from simulation.errors import SimulationError
-from simulation.performance.efficiency import KINDS, bandwidth_of, kind_of, peak_flops
+from simulation.performance.efficiency import bandwidth_of, kind_of, peak_flops
 from simulation.performance.graph import OperatorGraph, operator_graph
 from simulation.performance.power import PowerModel
 from simulation.performance.specs import Arrangement, GpuSpec, ModelShape
 from simulation.performance.work import Attention, Collective, Iteration, Operator, iteration
 from simulation.provisioning.energy import PhasePower, dynamic_w, operator_watts
-from simulation.provisioning.interference import Demand, InterferenceTable
+from simulation.provisioning.interference import (
+    GEMM_MEMORY_BOUND,
+    SHARED_KINDS,
+    Demand,
+    InterferenceTable,
+)
 from simulation.provisioning.problem import OperatorProblem
 from simulation.provisioning.timing import OperatorTiming
 
@@ -170,7 +175,7 @@ def phase_problem(
     if power is not None:
         floor = max(idle, power.floor * (service.gpu.tdp_w or 0.0))
     layers = np.ones(len(names), np.int64)
-    kinds = np.zeros((len(names), len(KINDS)))
+    kinds = np.zeros((len(names), len(SHARED_KINDS)))
     measured = np.zeros((2, *shape))
     link = service.gpu.link_bytes_s
     if not link:
@@ -192,7 +197,7 @@ def phase_problem(
             compute[v, :, j] = np.minimum(arithmetic / seconds, 1.0)
             bandwidth[v, :, j] = np.minimum(traffic / seconds, 1.0)
             layers[v] = operator.count
-            kinds[v] = np.array(KINDS) == _interference_kind(operator)
+            kinds[v] = np.array(SHARED_KINDS) == _interference_kind(operator)
             _count_measured(measured[:, v, :, j], seconds, timing, operator, it)
             if power is not None:
                 drawn = operator_watts(power, service.gpu, operator, it, seconds / operator.count)
@@ -210,6 +215,10 @@ def phase_problem(
                 _count_measured(
                     measured[:, owner, :, j], collective.count * seconds, timing, collective, it
                 )
+    gemms, waiting = SHARED_KINDS.index("gemm"), SHARED_KINDS.index(GEMM_MEMORY_BOUND)
+    memory_bound = (bandwidth > compute).mean(axis=(1, 2)) > 0.5  # of most batches
+    kinds[memory_bound, waiting] = kinds[memory_bound, gemms]
+    kinds[memory_bound, gemms] = 0.0
     if power is None:
         active = dynamic_w(service.gpu, service.phase) * np.maximum(compute, bandwidth)
     board = None

@@ -17,6 +17,7 @@ from tools.catalogue.measure_gpu import (
     cases,
     gemms,
     main,
+    representatives,
     row_of,
     shape_of,
     write,
@@ -73,6 +74,26 @@ def test_config_json():
     assert shape_of({"text_config": config}) == SHAPES["qwen3-30b-a3b"]
     with pytest.raises(ValueError, match="vocab_size"):
         shape_of({"hidden_size": 64, "num_attention_heads": 4})
+
+
+def test_representatives_fill_their_columns_and_few_rows_wait_for_memory(tmp_path):
+    few = representatives(LLAMA)
+    for case in few:
+        assert set(native_format.NEEDED[case.op]) <= set(case.size), case
+    many_rows, few_rows = (case for case in few if case.op == "gemm")
+    assert few_rows.size["m"] <= measure_gpu.FEW_ROWS == native_format.FEW_ROWS
+    rows = [
+        row_of(many_rows, [1200.0]), row_of(few_rows, [90.0]),
+        row_of(many_rows, [3600.0], sm_share=0.5, concurrent_with="gemm_memory_bound:0.5"),
+        row_of(few_rows, [135.0], sm_share=0.5, concurrent_with="gemm:0.5"),
+    ]  # fmt: skip
+    path = tmp_path / "own.csv"
+    write(path, rows, "H100-SXM", "PyTorch")
+    seen = {
+        (row.op, row.concurrent_with, row.slowdown)
+        for row in read_kernels(path, shapes={}, gpus={}).sharing
+    }
+    assert seen == {("gemm", "gemm_memory_bound:0.5", 3.0), ("gemm_memory_bound", "gemm:0.5", 1.5)}
 
 
 def test_median_and_spread():

@@ -6,9 +6,9 @@
 
 Copy this file to the machine with the GPU. It times these operators one at a time: GEMMs (QKV,
 output, gate-up, down, head), attention of prefill and decode, norms, activations, rotary embedding,
-experts, and collectives if there are several GPUs. Then it times pairs side by side on two streams.
-Then, if the driver allows it, it times operators under shares of the multiprocessors. Each
-measurement is one row, in the columns that Headroom imports (inputs/ingest/kernel_files/native.py).
+experts, and collectives if there are several GPUs. Then it times pairs side by side on disjoint
+shares of the multiprocessors (green contexts). Each measurement is one row, in the columns that
+Headroom imports (planner/inputs/profiles/kernel_files/native_format.py).
 
 Times are CUDA events around one call, after warm-up, with the L2 cache flushed before each. The
 flush also hides the launch time. A row has the median of the repeats. Its ``spread`` is the
@@ -42,6 +42,7 @@ BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 LENGTHS = (128, 512, 1024, 2048, 4096, 8192)
 CONTEXTS = (128, 512, 1024, 2048, 4096, 8192, 16384, 32768)
 MESSAGES = tuple(1 << power for power in range(11, 29))  # 2 KiB to 256 MiB
+FEW_ROWS = 256  # products of fewer rows wait for memory
 GROWING, CPU_LARGEST = ("m", "tokens", "isl", "context", "batch"), 512
 NO_TORCH = "PyTorch is not installed here: install it (pip install torch) and run this again."
 NO_CUDA = (
@@ -248,6 +249,10 @@ class Meter:
         except ImportError:
             self.notes.setdefault("attention", "scaled_dot_product_attention")
         attend = torch.nn.functional.scaled_dot_product_attention
+        if case.op == "attention_decode":
+            # Heads of a group read the same KV cache. As queries of one head they read it once.
+            q = q.view(size["batch"], size["kv_heads"], -1, size["head_dim"])
+            return lambda: attend(q, k, v)
         grouped: dict[str, Any] = {}
         if size["heads"] != size["kv_heads"]:
             if "enable_gqa" in (attend.__doc__ or ""):
@@ -255,8 +260,6 @@ class Meter:
             else:
                 self.notes["heads"] = "KV heads repeated: this PyTorch has no grouped attention"
                 k, v = (x.repeat_interleave(size["heads"] // size["kv_heads"], 1) for x in (k, v))
-        if case.op == "attention_decode":
-            return lambda: attend(q, k, v, **grouped)
         if not size["context"]:
             return lambda: attend(q, k, v, is_causal=True, **grouped)
         from torch.nn.attention.bias import causal_lower_right
@@ -300,8 +303,13 @@ class Meter:
             run()
         return lambda: graph.replay()
 
-    def time(self, run: Callable[[], Any], beside: Callable[[], Any] | None = None) -> list[float]:
-        """Return the microseconds of each repeat; ``beside`` keeps a second stream busy."""
+    def time(
+        self, run: Callable[[], Any], beside: tuple[Callable[[], Any], int] | None = None
+    ) -> list[float]:
+        """Return the microseconds of each repeat.
+
+        ``beside`` is a call that keeps the second stream busy, and how often it runs per repeat.
+        """
         torch, times = self.torch, []
         for repeat in range(WARM_UP + REPEATS):
             if not self.cuda:
@@ -310,31 +318,24 @@ class Meter:
                 run()
                 micros = (time.perf_counter() - start) * 1e6
             else:
-                before, after = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-                self.flush.zero_()
+                before, after, last = (torch.cuda.Event(enable_timing=True) for _ in range(3))
                 if beside is not None:
-                    other = self._busy(beside)
+                    with torch.cuda.stream(self.second):
+                        for _ in range(beside[1]):
+                            beside[0]()
+                        last.record()
+                self.flush.zero_()
                 before.record()
                 run()
                 after.record()
                 torch.cuda.synchronize()
                 micros = before.elapsed_time(after) * 1e3
                 # Drop calls that outlast the second stream: they ran alone for a while.
-                if beside is not None and not other(after):
+                if beside is not None and after.elapsed_time(last) < 0:
                     continue
             if repeat >= WARM_UP:
                 times.append(micros)
         return times
-
-    def _busy(self, run: Callable[[], Any]) -> Callable[[Any], bool]:
-        torch, stream = self.torch, self.second
-        stream.wait_stream(torch.cuda.current_stream())
-        last = torch.cuda.Event(enable_timing=True)
-        with torch.cuda.stream(stream):
-            for _ in range(50):
-                run()
-            last.record()
-        return lambda after: bool(after.elapsed_time(last) >= 0)
 
 
 def row_of(case: Case, micros: list[float], **more: Any) -> dict[str, Any]:
@@ -375,77 +376,83 @@ def alone(meter: Meter, work: list[Case], **more: Any) -> Iterator[dict[str, Any
         yield row_of(case, micros, **more)
 
 
-def representatives(work: list[Case]) -> list[Case]:
-    """Return one smaller and one large case of each operator that may share a GPU."""
-    picked = []
-    for op in ("gemm", "attention_prefill", "attention_decode"):
-        of_op = [case for case in work if case.op == op and case.dtype == "bf16"]
-        if of_op:
-            picked += [of_op[len(of_op) // 3], of_op[-1]]
-    return picked
+def representatives(shape: Shape) -> list[Case]:
+    """Return operators of a millisecond or so that differ in what limits them.
+
+    The first and the third are limited by arithmetic, the others by memory bandwidth.
+    """
+    n, k = gemms(shape, 1)["gate_up"]
+    dims = {"heads": shape.heads, "kv_heads": shape.kv_heads, "head_dim": shape.head_dim}
+    return [
+        Case("gemm", "bf16", {"m": 4096, "n": n, "k": k}),
+        Case("gemm", "bf16", {"m": 32, "n": n, "k": k}),
+        Case("attention_prefill", "bf16", {"batch": 1, "isl": 8192, "context": 0, **dims}),
+        Case("attention_decode", "bf16", {"batch": 128, "isl": 1, "context": 4096, **dims}),
+        Case("activation", "bf16", {"m": 16384, "n": shape.intermediate, "k": shape.intermediate}),
+    ]
 
 
-def side_by_side(meter: Meter, work: list[Case]) -> Iterator[dict[str, Any]]:
-    """Time each operator on one stream while another runs repeatedly on a second stream."""
-    few = representatives(work)
-    for case in few:
-        for other in few:
-            if other.op == case.op:
-                continue
+def partition(torch: Any, sms: int) -> tuple[Any, Any, float]:
+    """Return streams on ``sms`` of the multiprocessors and on the others, and the exact share.
+
+    The driver gives whole groups of multiprocessors. Raises RuntimeError if it refuses, and
+    ImportError without the CUDA bindings (which PyTorch installs).
+    """
+    from cuda.bindings import driver
+
+    def checked(answer: tuple[Any, ...]) -> Any:
+        if int(answer[0]) != 0:
+            raise RuntimeError(f"The CUDA driver refused a share of the GPU: {answer[0].name}.")
+        return answer[1] if len(answer) == 2 else answer[1:]
+
+    def stream(resource: Any) -> Any:
+        described = checked(driver.cuDevResourceGenerateDesc([resource], 1))
+        flags = driver.CUgreenCtxCreate_flags.CU_GREEN_CTX_DEFAULT_STREAM
+        context = checked(driver.cuGreenCtxCreate(described, device, flags))
+        flags = driver.CUstream_flags.CU_STREAM_NON_BLOCKING
+        return torch.cuda.ExternalStream(
+            int(checked(driver.cuGreenCtxStreamCreate(context, flags, 0)))
+        )
+
+    device = checked(driver.cuDeviceGet(torch.cuda.current_device()))
+    kind = driver.CUdevResourceType.CU_DEV_RESOURCE_TYPE_SM
+    whole = checked(driver.cuDeviceGetDevResource(device, kind))
+    groups, _, rest = checked(driver.cuDevSmResourceSplitByCount(1, whole, 0, sms))
+    return stream(groups[0]), stream(rest), groups[0].sm.smCount / whole.sm.smCount
+
+
+def side_by_side(meter: Meter, few: list[Case], shares: list[float]) -> Iterator[dict[str, Any]]:
+    """Time operators on a share of the multiprocessors, alone and with another on the rest.
+
+    A share of 1 stands for two streams that compete for all multiprocessors.
+    """
+    torch = meter.torch
+    total = torch.cuda.get_device_properties(0).multi_processor_count
+    calls = [meter.call(case) for case in few]
+    alone_us = [statistics.median(meter.time(call)) for call in calls]
+    for wanted in shares:
+        first, meter.second, share, rest = None, torch.cuda.Stream(), 1.0, 1.0
+        if wanted < 1.0:
             try:
-                micros = meter.time(meter.call(case), meter.call(other))
-            except (RuntimeError, ImportError) as error:
-                meter.notes.setdefault("side by side", str(error).splitlines()[0][:120])
-                continue
-            if micros:
-                yield row_of(case, micros, concurrent_with=f"{other.op}:1")
-
-
-def green_context(torch: Any, share: float) -> Any:
-    """Return a context with a share of the multiprocessors, or None if PyTorch offers none."""
-    try:
-        from torch.cuda.green_contexts import GreenContext
-
-        total = torch.cuda.get_device_properties(0).multi_processor_count
-        count = max(int(total * share) // 8 * 8, 8)  # the driver divides them into groups of 8
-        return GreenContext.create(num_sms=count, device_id=0)
-    except (ImportError, AttributeError, RuntimeError):
-        return None
-
-
-def mps_runs() -> bool:
-    """Return whether a CUDA MPS daemon serves this user's processes."""
-    folder = os.environ.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps")
-    return (Path(folder) / "control").exists()
-
-
-def under_shares(
-    meter: Meter, work: list[Case], shares: list[float], options: argparse.Namespace
-) -> Iterator[dict[str, Any]]:
-    """Time representatives on a share of the multiprocessors, by green context or by MPS."""
-    few = representatives(work)
-    for share in shares:
-        context = green_context(meter.torch, share)
-        if context is not None:
-            context.set_context()
-            try:
-                yield from alone(meter, few, sm_share=share)
-            finally:
-                context.pop_context()
-        elif mps_runs():
-            out = Path(f"{options.out}.share{share}")
-            environment = {**os.environ, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": str(int(share * 100))}
-            command = [sys.executable, __file__, *sys.argv[1:], "--child-share", str(share)]
-            subprocess.run([*command, "--out", str(out)], env=environment, check=True)
-            with out.open(newline="") as file:
-                yield from csv.DictReader(file)
-            out.unlink()
-        else:
-            meter.notes["sm_share"] = (
-                "not measured: this PyTorch has no green contexts and no CUDA MPS daemon runs "
-                "(start one with nvidia-cuda-mps-control -d)"
-            )
-            return
+                first, meter.second, share = partition(torch, int(total * wanted))
+            except (ImportError, AttributeError, RuntimeError) as error:
+                meter.notes["sm_share"] = f"not measured: {error}"
+                return
+            rest = 1.0 - share
+        share, rest = round(share, 4), round(rest, 4)
+        with torch.cuda.stream(first):
+            for case, call, micros in zip(few, calls, alone_us, strict=True):
+                if share < 1.0:
+                    yield row_of(case, meter.time(call), sm_share=share)
+                for other, second, other_us in zip(few, calls, alone_us, strict=True):
+                    # Both get slower together. The flush also waits for the second stream's memory.
+                    often = int((2_000 + 4 * micros / share) / other_us) + 1
+                    times = meter.time(call, (second, min(often, 2_000)))
+                    if times:
+                        few_rows = other.op == "gemm" and other.size["m"] <= FEW_ROWS
+                        name = f"{other.op}_memory_bound" if few_rows else other.op
+                        beside = f"{name}:{rest}"
+                        yield row_of(case, times, sm_share=share, concurrent_with=beside)
 
 
 def _collectives(rank: int, world: int, backend: str, port: int, sizes: Any, queue: Any) -> None:
@@ -532,16 +539,16 @@ def arguments(words: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--gpu", help="name of the GPU type in the catalogue; default: its own")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--quick", action="store_true", help="a few sizes of everything")
-    parser.add_argument("--sm-shares", default="0.25,0.5,0.75", help="or none")
+    parser.add_argument("--sm-shares", default="0.125,0.25,0.375,0.5,0.625,0.75,0.875")
+    parser.add_argument("--only-interference", action="store_true")
     parser.add_argument("--no-interference", action="store_true")
     parser.add_argument("--no-collectives", action="store_true")
     parser.add_argument("--list", action="store_true", help="count what would be measured, stop")
-    parser.add_argument("--child-share", type=float, help=argparse.SUPPRESS)
     return parser.parse_args(words)
 
 
-def planned(options: argparse.Namespace) -> list[Case]:
-    """Return the cases to time alone; raise ValueError with one sentence."""
+def planned(options: argparse.Namespace) -> tuple[Shape, list[Case]]:
+    """Return the shape and the cases to time alone; raise ValueError with one sentence."""
     try:
         tps = [int(part) for part in options.tp.split(",")]
     except ValueError:
@@ -550,29 +557,32 @@ def planned(options: argparse.Namespace) -> list[Case]:
     if set(dtypes) - {"bf16", "fp8"} or min(tps) < 1:
         raise ValueError("--dtypes knows bf16 and fp8, --tp numbers from 1.")
     if options.config is None:
-        return cases(SHAPES[options.shape], tps, dtypes, options.quick)
+        shape = SHAPES[options.shape]
+        return shape, cases(shape, tps, dtypes, options.quick)
     try:
         config = json.loads(options.config.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ValueError(f"{options.config} cannot be read as JSON: {error}") from None
     if not isinstance(config, dict):
         raise ValueError(f"{options.config} holds no JSON object: give a model's config.json.")
-    return cases(shape_of(config), tps, dtypes, options.quick)
+    shape = shape_of(config)
+    return shape, cases(shape, tps, dtypes, options.quick)
 
 
-def measure(torch: Any, work: list[Case], options: argparse.Namespace) -> list[dict[str, Any]]:
+def measure(
+    torch: Any, shape: Shape, work: list[Case], options: argparse.Namespace
+) -> list[dict[str, Any]]:
     """Return all rows; print notes on omitted cases to stderr."""
     meter, device = Meter(torch, options.device), options.device
-    if options.child_share is not None:
-        return list(alone(meter, representatives(work), sm_share=options.child_share))
     if device == "cpu":  # smallest run, to check that it works
         work = [c for c in work if max(c.size.get(name, 0) for name in GROWING) <= CPU_LARGEST]
-    rows = list(alone(meter, work))
-    if device == "cuda" and not options.no_interference:
-        rows += side_by_side(meter, work)
-    if device == "cuda" and options.sm_shares != "none":
+    if options.only_interference:
+        work = []
+    few = representatives(shape) if device == "cuda" and not options.no_interference else []
+    rows = list(alone(meter, [*(case for case in work if case not in few), *few]))
+    if few:
         shares = [float(part) for part in options.sm_shares.split(",")]
-        rows += under_shares(meter, work, shares, options)
+        rows += side_by_side(meter, few, shares)
     if not options.no_collectives:
         rows += collectives(torch, device, options.quick)
     for what, note in meter.notes.items():
@@ -583,7 +593,7 @@ def measure(torch: Any, work: list[Case], options: argparse.Namespace) -> list[d
 def main(words: list[str] | None = None) -> int:
     options = arguments(words)
     try:
-        work = planned(options)
+        shape, work = planned(options)
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2
@@ -599,7 +609,7 @@ def main(words: list[str] | None = None) -> int:
         print(NO_CUDA, file=sys.stderr)
         return 2
     with torch.inference_mode():
-        rows = measure(torch, work, options)
+        rows = measure(torch, shape, work, options)
     name = torch.cuda.get_device_name(0) if options.device == "cuda" else "CPU"
     write(options.out, rows, options.gpu or name, versions(torch, options.device))
     print(f"{len(rows)} measurements in {options.out}")

@@ -101,8 +101,8 @@ class Options(RunOptions):
     interference: Source = Field(
         "auto",
         title="Interference",
-        description="auto (default): your measured slowdowns, else published ones (A100), else the "
-        "physical model.",
+        description="auto (default): your measured slowdowns, else ours (H100, H200), else "
+        "published ones (A100), else the physical model.",
     )
     speeds: Literal["operators", "profile"] = Field(
         "profile",

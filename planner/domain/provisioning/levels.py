@@ -1,14 +1,15 @@
 """Plan a service at each level: by whole replicas, by modules and by operators.
 
 Times come from imported kernel measurements, or else from efficiency factors. Interference comes
-from measurements in the files, else from a published table, else from the physical model.
+from measurements in the files, else from ours (H100, H200), else from a published table (A100),
+else from the physical model.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -18,7 +19,13 @@ from planner.domain.random_streams import Stream, generator
 from planner.errors import CatalogueError, ScenarioError
 from planner.inputs import catalogue
 from planner.inputs.catalogue.efficiency import efficiencies
-from planner.inputs.catalogue.interference import EVEN_SHARE, published_interference
+from planner.inputs.catalogue.hardware import known_as
+from planner.inputs.catalogue.interference import (
+    EVEN_SHARE,
+    INTERFERENCE_FILE,
+    INTERFERENCE_SOURCE,
+    published_interference,
+)
 from planner.inputs.catalogue.power import power_model
 from planner.inputs.profiles.kernel_files import KernelFile, Sharing, read_kernels
 from planner.inputs.scenario.user_facts import UserFacts
@@ -105,9 +112,23 @@ def measured_on(
             if interference != AUTO
             else interference_table(gpu, source, sharing)
             if sharing
-            else published_interference(gpu),
+            else _known_interference(gpu),
         )
     return measured
+
+
+def _known_interference(gpu: str) -> InterferenceTable | None:
+    """Return the shipped measurements of a GPU type, else published ones; None without any."""
+    name = known_as(gpu)
+    sharing = [row for row in _shipped_interference().sharing if row.gpu == name]
+    if sharing:
+        return interference_table(gpu, INTERFERENCE_SOURCE, sharing)
+    return published_interference(gpu)
+
+
+@cache
+def _shipped_interference() -> KernelFile:
+    return read_kernels(INTERFERENCE_FILE, shapes={}, gpus={}, name=INTERFERENCE_FILE.name)
 
 
 def interference_table(gpu: str, source: str, sharing: Sequence[Sharing]) -> InterferenceTable:
@@ -116,22 +137,22 @@ def interference_table(gpu: str, source: str, sharing: Sequence[Sharing]) -> Int
     Of several measured splits of the GPU, the one nearest to half is used. A slowdown is the median
     over operators and precisions. Rows without a second operator give the slowdowns at a share.
     """
-    slowdowns: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    beside: dict[tuple[str, str], dict[float, list[float]]] = {}
     alone: dict[str, dict[float, list[float]]] = {}
     for row in sharing:
         kind = KIND_OF.get(row.op, row.op)
         if row.concurrent_with:
             other = row.concurrent_with.partition(":")[0]
-            pair = kind, KIND_OF.get(other, other)
-            slowdowns.setdefault(pair, []).append((abs(row.sm_share - EVEN_SHARE), row.slowdown))
+            by_share = beside.setdefault((kind, KIND_OF.get(other, other)), {})
         else:
-            alone.setdefault(kind, {}).setdefault(row.sm_share, []).append(row.slowdown)
-    pairs = {}
-    for pair, rows in slowdowns.items():
-        nearest = min(distance for distance, _ in rows)
-        pairs[pair] = float(
-            np.median([slowdown for distance, slowdown in rows if distance <= nearest + 1e-9])
-        )
+            by_share = alone.setdefault(kind, {})
+        by_share.setdefault(row.sm_share, []).append(row.slowdown)
+    pairs, reserved = {}, {}
+    for pair, by_share in beside.items():
+        share = min(by_share, key=lambda share: abs(share - EVEN_SHARE))
+        pairs[pair] = float(np.median(by_share[share]))
+        if share < 1.0 and share in alone.get(pair[0], ()):
+            reserved[pair] = pairs[pair] / float(np.median(alone[pair[0]][share]))
     shares = {
         kind: (
             tuple(sorted(by_share)),
@@ -139,7 +160,7 @@ def interference_table(gpu: str, source: str, sharing: Sequence[Sharing]) -> Int
         )
         for kind, by_share in alone.items()
     }
-    return InterferenceTable(gpu, source, pairs, shares)
+    return InterferenceTable(gpu, source, pairs, shares, reserved)
 
 
 @dataclass(frozen=True, slots=True)

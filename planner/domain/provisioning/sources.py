@@ -162,10 +162,13 @@ def _interference_fact(cases: list[Case]) -> Fact:
     table, what = cases[0].measured.interference, f"Interference on a shared {cases[0].gpu}"
     if table is None:
         return Fact(what, "modelled", physical)
+    slowest = sorted(table.pairs.items(), key=lambda pair: -pair[1])[:3]
     pairs = ", ".join(
         f"{slowed.replace('_', ' ')} beside {other.replace('_', ' ')} {times:.2f} times"
-        for (slowed, other), times in sorted(table.pairs.items())
+        for (slowed, other), times in slowest
     )
+    if len(table.pairs) > len(slowest):
+        pairs = f"{len(table.pairs)} pairs, the slowest {pairs}"
     source = f"{table.source}: {pairs or 'shares of the SMs alone'}; other pairs: {physical}"
     if not table.published:
         return Fact(what, "measured", source)

@@ -42,13 +42,18 @@ def gpu(name: str) -> GpuSpec:
 
 
 def gpu_sources(name: str) -> dict[str, Provenance]:
-    """Return the source of each known fact of a GPU type, by ``GPU_FACTS`` and "watts"."""
+    """Return the source of each known fact of a GPU type: ``GPU_FACTS``, "watts", "idle_w"."""
     entry = _gpu_entry(name)
     texts, named = read("gpus")["sources"], entry.get("sources", {})
     facts = [fact for fact, key in GPU_FACTS.items() if key in entry] + ["watts"]
+    if "idle_w" in entry:
+        facts.append("idle_w")
     keys = {fact: named.get(fact, entry["source"]) for fact in facts}
+    kinds = {key: key.partition("-")[0] for key in keys.values()}
     sources = {
-        fact: Provenance("assumed" if key.startswith("assumed") else entry["kind"], texts[key])
+        fact: Provenance(
+            kinds[key] if kinds[key] in ("assumed", "measured") else entry["kind"], texts[key]
+        )
         for fact, key in keys.items()
     }
     if "watts" not in entry:
@@ -132,7 +137,7 @@ def _gpu(entry: Mapping[str, Any]) -> GpuSpec:
     return GpuSpec(
         name=entry["name"],
         memory_bytes=float(entry["memory_bytes"]),
-        idle_w=float(watts["idle"]),
+        idle_w=float(entry.get("idle_w", watts["idle"])),
         prefill_w=float(watts["prefill"]),
         decode_w=float(watts["decode"]),
         provenance=_summary(entry["kind"], sources),

@@ -1,10 +1,16 @@
 """Look up published slowdowns of operators side by side on one GPU."""
 
-from planner.inputs.catalogue.files import read
+from planner.inputs.catalogue.files import FOLDER, read
 from planner.inputs.catalogue.hardware import known_as
 from simulation.performance.efficiency import KINDS
 from simulation.provisioning.interference import InterferenceTable
 
+# Rows of tools/catalogue/measure_gpu.py, in the format of a user's own measurements.
+INTERFERENCE_FILE = FOLDER / "interference.csv"
+INTERFERENCE_SOURCE = (
+    "one H100 and one H200 of 700 W, tools/catalogue/measure_gpu.py, PyTorch 2.11, CUDA 13.0, "
+    "driver 580.159, November 2026; sizes of Llama-3.1-8B"
+)
 EVEN_SHARE = 0.5  # split of a GPU between two operators; the nearest measured split counts
 
 

@@ -7,8 +7,8 @@ import pytest
 
 from bench.provision.exact_placement import exact_placement
 from simulation.errors import SimulationError
-from simulation.performance.efficiency import KINDS
 from simulation.provisioning.interference import (
+    SHARED_KINDS,
     Demand,
     InterferenceTable,
     interference_matrix,
@@ -29,7 +29,9 @@ def two(table: InterferenceTable | None) -> tuple[OperatorProblem, Demand]:
         parallel=np.array([1]), latency_s=latency, transfer_s=np.zeros_like(latency), rate=1.0,
         slo_s=1.0, max_replicas=2,
     )  # fmt: skip
-    kinds = np.array([[k == "gemm" for k in KINDS], [k == "attention_decode" for k in KINDS]])
+    kinds = np.array(
+        [[k == "gemm" for k in SHARED_KINDS], [k == "attention_decode" for k in SHARED_KINDS]]
+    )
     share = np.full((2, 1, 1), 0.4)
     return problem, Demand(np.ones((2, 1, 1)), share, share, None, kinds.astype(float), table)
 
@@ -69,7 +71,7 @@ def test_a_measured_pair_that_does_not_get_along_stands_apart():
 
 @pytest.mark.parametrize("level", ["operator", "module"])
 def test_no_interference_at_all_needs_no_more_devices(level):
-    free = {(a, b): 1.0 for a in KINDS for b in KINDS}
+    free = {(a, b): 1.0 for a in SHARED_KINDS for b in SHARED_KINDS}
     harsh = dict.fromkeys(free, 4.0)
     needed = []
     for pairs in (free, harsh):

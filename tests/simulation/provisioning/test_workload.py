@@ -9,6 +9,7 @@ from simulation.performance.specs import GpuSpec, ModelShape, Provenance
 from simulation.performance.work import Elementwise
 from simulation.provisioning.exact import exact_plan
 from simulation.provisioning.greedy import greedy_plan
+from simulation.provisioning.interference import GEMM_MEMORY_BOUND, SHARED_KINDS
 from simulation.provisioning.placement import algorithm2
 from simulation.provisioning.problem import critical_path
 from simulation.provisioning.replicas import whole_replicas
@@ -54,6 +55,18 @@ def test_decode_sees_a_token_per_iteration_and_prefill_requests():
     assert service().rate == 20.0
     assert service("decode").rate == 20.0 * 200
     assert service("decode").context == 1024 + 100
+
+
+def test_products_of_few_rows_wait_for_memory():
+    """A decode of up to 64 sequences reads weights; a prompt of 1,024 tokens computes."""
+    for phase, gemm in (("prefill", "gemm"), ("decode", GEMM_MEMORY_BOUND)):
+        problem = phase_problem(service(phase), timing)
+        kind = {
+            name: SHARED_KINDS[shares.argmax()]
+            for name, shares in zip(problem.names, problem.demand.kinds, strict=True)
+        }
+        gemms = {kind[name] for name in kind if kind[name].startswith("gemm")}
+        assert gemms == {gemm} and problem.demand.kinds.sum(axis=1) == pytest.approx(1.0)
 
 
 def test_only_the_operators_of_the_phase_take_part():

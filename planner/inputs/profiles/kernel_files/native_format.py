@@ -20,7 +20,8 @@ names). A field that does not apply to an operator is empty (CSV) or missing (JS
     message_bytes    collectives: the buffer of one GPU (all_gather: after, reduce_scatter: before)
     sm_share         share of the multiprocessors the operator could use, (0, 1]; empty: 1
     concurrent_with  operator that ran side by side on the same GPU, in the form
-                     ``op:sm_share``, for example ``gemm:0.5``; empty: alone
+                     ``op:sm_share``, for example ``gemm:0.5``; empty: alone. A gemm of at most
+                     256 rows is ``gemm_memory_bound`` here
     latency_us       median duration of one call, microseconds
     gpu              name of the GPU type, as in the catalogue
     source           what measured it: software and version, in words
@@ -41,8 +42,10 @@ from planner.errors import IngestError
 from planner.inputs.profiles.kernel_files.frame import Frame
 from simulation.performance.kernel_tables import KernelRows
 from simulation.performance.specs import BYTES, ModelShape
+from simulation.provisioning.interference import GEMM_MEMORY_BOUND
 
 MAX_JSON_BYTES = 256 << 20
+FEW_ROWS = 256  # products of fewer rows wait for memory: peak FLOP/s over bytes/s is 150 to 300
 COLUMNS = (
     "op", "dtype", "m", "n", "k", "batch", "isl", "context", "heads", "kv_heads", "head_dim",
     "kv_dtype", "tokens", "hidden", "intermediate", "experts", "top_k", "moe_tp", "moe_ep", "gpus",
@@ -75,7 +78,7 @@ class Sharing:
     """The slowdown of an operator that gets a part of the GPU, or runs beside another one."""
 
     gpu: str
-    op: str
+    op: str  # as in the file, or gemm_memory_bound
     dtype: str
     sm_share: float  # of the multiprocessors, (0, 1]
     concurrent_with: str  # as in the file; "": alone
@@ -95,6 +98,10 @@ def sharing(frame: Frame) -> tuple[Sharing, ...]:
     sizes = [name for name in data.columns if name not in MEASURED]
     seconds = pl.col("latency_us").cast(pl.Float64, strict=False)
     rows = data.select(*sizes, share.alias("share"), concurrent.alias("beside"), us=seconds)
+    few_rows = (pl.col("op") == "gemm") & (pl.col("m").cast(pl.Float64, strict=False) <= FEW_ROWS)
+    if "m" in sizes:
+        named = pl.when(few_rows).then(pl.lit(GEMM_MEMORY_BOUND)).otherwise(pl.col("op"))
+        rows = rows.with_columns(op=named)
     rows = rows.filter(pl.col("us") > 0, pl.col("share") > 0)
     has_interference = (pl.col("share") < 1) | (pl.col("beside") != "")
     alone = rows.filter(~has_interference).group_by(sizes).agg(alone=pl.col("us").median())

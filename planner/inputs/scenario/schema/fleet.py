@@ -60,7 +60,7 @@ class Sharing(Section):
 
     # Host memory for weights.
     host_memory_gb: Annotated[float, Field(ge=0, le=1_000_000)] = 200
-    # Bandwidth from host to GPU. Default: 80% of the GPU type's link.
+    # Bandwidth from host to GPU. Default: 86% of the GPU type's link.
     host_gb_s: PeakGb | None = None
     disk_gb_s: PeakGb = 5  # bandwidth from disk, for weights that are not in host memory
     switch_s: Delay = 0.1  # time of a switch besides the loads

