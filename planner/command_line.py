@@ -1,5 +1,6 @@
 """Run the commands: ``headroom NAME``, ``bin/manage NAME`` and ``manage.py NAME``."""
 
+import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -44,7 +45,10 @@ class Utility(ManagementUtility):
     def fetch_command(self, subcommand: str) -> Any:
         if subcommand not in WITHOUT_DATABASE:
             check_migrations_known()
-        return super().fetch_command(ALIASES.get(subcommand, subcommand))
+        command = super().fetch_command(ALIASES.get(subcommand, subcommand))
+        gc.freeze()  # keeps what was imported out of collections
+        gc.enable()
+        return command
 
 
 def manage(argv: Sequence[str]) -> None:
@@ -53,5 +57,6 @@ def manage(argv: Sequence[str]) -> None:
         sys.stdout.write(f"Headroom {VERSION}\n")
         return
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "planner.config.settings")
+    gc.disable()  # imports leave no garbage, and collecting takes a fifth of their time
     with exit_with_sentence():
         Utility(list(argv)).execute()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
+from functools import cached_property
 
 import numpy as np
 
@@ -246,7 +247,7 @@ def summarise(result: SimulationResult, *, brief: bool = False) -> Summary:
     ok = meets_slo(result)
     requests = _Requests.of(result, ok)
     tier_groups = requests.by(trace.tier, len(trace.tiers), () if brief else SPANS)
-    total = requests.together(tier_groups) if brief else requests.summary()
+    total = requests.together(tier_groups) if brief else requests.whole
     tiers = dict(zip(trace.tiers, tier_groups, strict=True))
     models = {} if brief else _by_model(requests, trace)
     in_time = sum(
@@ -300,7 +301,7 @@ def summary_of(
     )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class _Requests:
     """Columns of requests and their outcomes, ``[requests]`` each, in order of arrival.
 
@@ -328,8 +329,13 @@ class _Requests:
         ``spans`` names the latencies with percentiles.
         """
         if groups == 1:
-            return [self.summary(spans)]
+            return [self.summary(spans) if spans != SPANS else self.whole]
         return [self.summary(spans, np.flatnonzero(group == i)) for i in range(groups)]
+
+    @cached_property
+    def whole(self) -> GroupSummary:
+        """Return the summary of all requests; it is that of a tier too if there is only one."""
+        return self.summary()
 
     def summary(
         self, spans: Sequence[str] = SPANS, rows: IntArray | slice = slice(None)

@@ -1,6 +1,7 @@
 """Tables of one simulation: by interval, by group of requests and by request."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from itertools import product
 from typing import Any
 
@@ -159,7 +160,8 @@ def groups_table(result: SimulationResult) -> pl.DataFrame:
         "mean_isl": total(trace.input_tokens),
         "mean_osl": total(trace.output_tokens),
     }
-    order = np.argsort(cell, kind="stable")  # puts the requests of a cell next to each other
+    # Puts the requests of a cell next to each other.
+    order = np.argsort(cell, kind="stable") if cells > 1 else slice(None)
     edges = np.cumsum(np.r_[0, sums["arrived"].ravel()]).astype(np.int64)
     known = {
         name: [part[np.isfinite(part)] for part in np.split(seconds[order] * 1000, edges[1:-1])]
@@ -167,14 +169,18 @@ def groups_table(result: SimulationResult) -> pl.DataFrame:
     }
     places = np.arange(cells).reshape(shape)
 
-    def tails(where: tuple[slice, ...]) -> Mapping[str, Sequence[float]]:
-        """Return the percentiles of the requests in a slice of the groups."""
-        out = {}
+    @cache  # with a single tier, model or region, several slices have the same cells
+    def tails_of(cells_of_slice: tuple[int, ...]) -> dict[str, Sequence[float]]:
+        out: dict[str, Sequence[float]] = {}
         for name, parts in known.items():
-            values = np.concatenate([parts[i] for i in places[where].ravel()])
+            values = np.concatenate([parts[i] for i in cells_of_slice])
             if len(values):
                 out[name] = percentiles(values, PERCENTILES)
         return out
+
+    def tails(where: tuple[slice, ...]) -> Mapping[str, Sequence[float]]:
+        """Return the percentiles of the requests in a slice of the groups."""
+        return tails_of(tuple(places[where].ravel().tolist()))
 
     return _group_rows(names, sums, tails, result.cells)
 
