@@ -34,6 +34,7 @@ from planner.services.approval import (
     check_up_to_date,
     cost_usd_30d,
     missing_approvals,
+    own_approval_barred,
     state_label,
     why_admin_needed,
 )
@@ -145,6 +146,10 @@ def request_review(
         if not (reviewer.is_active and may_approve(reviewer)):
             raise PlannerError(
                 f"{reviewer.username} may not approve. Ask an approver or an admin for review."
+            )
+        if reviewer.pk in own_approval_barred(proposal):
+            raise PlannerError(
+                f"{reviewer.username} proposed or amended this. Ask another approver."
             )
     proposal.reviewers.add(*people)
     entry = _add_entry(proposal, Kind.REQUESTED, by, rule=rule)

@@ -4,6 +4,7 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterable
 from datetime import datetime
 from operator import attrgetter
+from textwrap import shorten
 from typing import Any
 
 from planner.management.base import Document, HeadroomCommand
@@ -13,12 +14,13 @@ from planner.selectors.runs import runs_list
 from planner.selectors.scenarios import scenarios_list
 from planner.selectors.traces import traces_list
 
-MOST = 30
+MOST, MOST_CHARACTERS = 30, 80
 # By kind: its rows, and the attribute of each column.
 LISTS: dict[str, tuple[Callable[[], Iterable[Any]], dict[str, str]]] = {
     "runs": (
         lambda: runs_list().filter(sweep=None),
-        {"id": "pk", "kind": "kind", "name": "name", "state": "state", "created_at": "created_at"},
+        {"id": "pk", "kind": "kind", "name": "name", "state": "state", "created_at": "created_at",
+         "problem": "problem"},
     ),
     "scenarios": (scenarios_list, {"id": "pk", "name": "name", "updated_at": "updated_at"}),
     "traces": (
@@ -55,7 +57,15 @@ class Command(HeadroomCommand):
         what, *_ = answer
         if not answer[what]:
             return f"No {what} here."
-        lines = table_lines(answer[what], {name: name for name in answer[what][0]})
+        # A problem is one or more sentences; the first is enough in a table.
+        rows = [
+            {
+                name: shorten(str(cell), MOST_CHARACTERS) if name == "problem" else cell
+                for name, cell in row.items()
+            }
+            for row in answer[what]
+        ]
+        lines = table_lines(rows, {name: name for name in rows[0]})
         more = answer["count"] - len(answer[what])
         return "\n".join(lines + ([f"{more:,} more: use --most or --search."] if more else []))
 

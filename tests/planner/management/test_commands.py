@@ -177,6 +177,12 @@ def test_list_returns_the_newest_runs_and_their_count() -> None:
     assert [run["name"] for run in answer("list", "runs", "--search", "FIR")["runs"]] == ["first"]
 
 
+def test_list_states_why_a_run_failed() -> None:
+    problem = "The file can be read in two ways. " * 10
+    Run.objects.create(kind=Run.Kind.INGEST, name="f", state=Run.State.FAILED, problem=problem)
+    assert answer("list", "runs")["runs"][0]["problem"] == problem
+
+
 @pytest.mark.parametrize(
     ("what", "name"), [("models", "llama-3.1-70b"), ("gpus", "A100-80GB"), ("traces", None)]
 )

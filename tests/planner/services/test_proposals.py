@@ -86,6 +86,17 @@ def test_roles_and_authors(proposal, planner, colleague, viewer, approver, admin
         proposals.request_review(proposal=proposal, by=planner, reviewers=[colleague])
 
 
+def test_authors_review_their_own_only_if_the_rules_allow_it(proposal, planner, approver):
+    own = propose(by=approver, title="Mine", run=planned_run(approver))
+    for asked in (own, amend(proposal=proposal, by=approver, run=planned_run(approver))):
+        with pytest.raises(PlannerError):
+            proposals.request_review(proposal=asked, by=planner, reviewers=[approver])
+        assert not asked.reviewers.exists()
+    ReviewRules.objects.create(self_approval=True)
+    proposals.request_review(proposal=own, by=planner, reviewers=[approver])
+    assert list(own.reviewers.all()) == [approver]
+
+
 def test_two_pairs_of_eyes_and_an_admin_above_a_cost(proposal, approver, admin):
     second = User.objects.create_user("otto", role=User.Role.APPROVER)
     ReviewRules.objects.create(approvals=2, admin_above_usd_30d=10_000)
