@@ -94,6 +94,7 @@ class BuiltPolicy:
     plan: Callable[[], ScalingPlan] | None = None  # after the replay: the plan it followed
     after: float = 0.0  # share of the run's work that is already done, for progress
     modules: ModuleScaling | None = None  # moves the modules, and reports on it after the replay
+    keeps_floor: bool = False  # never runs less than its plan, or else its first fleet
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -224,13 +224,16 @@ class LevelSearch:
 
         def ends_search(index: int) -> bool:
             """Return whether a value passes both days, or costs too much on the forecast day."""
-            dear = result_on(index, trials.cases[0], limit).dear
+            forecast_day = trials.cases[0]
+            plan_usd = trials.plan_cost_usd(policy, self._trial(policy, index, forecast_day))
+            # The cost of a plan is known, so a harder day that it fails needs no forecast day.
+            if plan_usd <= limit and not spare and not passes_hardest(index):
+                return False
+            dear = result_on(index, forecast_day, limit).dear
             return bool(dear) or (passes_forecast(index) and passes_hardest(index))
 
-        if start is None and policy.traits.beyond:
-            start = 0  # a guard adds the replicas that a low plan lacks
-        elif start is None and 1.0 in all_values:
-            start = all_values.index(1.0)  # the plan as the forecast has it
+        if start is None:
+            start = _usual_start(policy, all_values)
         # A cost above the limit shows on the forecast day first, and N+1 is judged there.
         index = bisect_first(ends_search, 0, len(all_values), start)
         return index if index < len(all_values) else None, list(results.values())
@@ -296,6 +299,13 @@ class LevelSearch:
                 trials.measure(policy, last, self.level, weighted, report)
                 candidates.append(trials.candidate(policy, last, self.level))
         return candidates
+
+
+def _usual_start(policy: Policy, all_values: Sequence[float | None]) -> int | None:
+    """Return the index of the parameter value to try first; None: any."""
+    if policy.traits.beyond:
+        return 0  # a guard adds the replicas that a low plan lacks
+    return all_values.index(1.0) if 1.0 in all_values else None  # the plan as the forecast has it
 
 
 def _surprise(case: Case, expected: float) -> float:

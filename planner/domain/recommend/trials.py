@@ -21,7 +21,13 @@ from planner.domain.recommend.rule import ROUNDING, Candidate, CaseResult
 from planner.domain.recommend.test_days import Case, TestDay, TestDays, spared
 from planner.domain.replay.policy_context import Loads, SharedInputs
 from planner.domain.replay.rated_signals import PressureTests
-from planner.domain.replay.replay import ReplayOptions, run_policy
+from planner.domain.replay.replay import (
+    BRIEF,
+    ReplayOptions,
+    build_policy,
+    least_cost_usd,
+    run_policy,
+)
 from planner.domain.replay.replica_loss import with_spare
 from planner.domain.replay.serving_capacity import survives_static
 from planner.domain.replay.static_replay import Known, served_by
@@ -241,6 +247,22 @@ class Trials:
         except EXPECTED as problem:
             return CaseResult(float("inf"), {}, 1.0, reason=str(problem))
         return _result(run, self.study, study)
+
+    def plan_cost_usd(self, policy: Policy, trial: Trial) -> float:
+        """Return the cost of a policy that only follows its plan, in dollars; infinite for others.
+
+        It is that of a simulation to the end of the day.
+        """
+        if policy.traits.plan is None or policy.traits.beyond:
+            return float("inf")
+        study, loads = self._study(trial)
+        shared = SharedInputs(tests=self._tests, loads=loads)
+        try:
+            turned = _turned(policy, trial.value)
+            ready = build_policy(study, turned, seed=self.seed, shared=shared)
+            return least_cost_usd(study, ready, BRIEF) or float("inf")
+        except EXPECTED:
+            return float("inf")
 
     def _static_result(self, case: Case, counts: IntArray) -> CaseResult | None:
         """Return a static fleet's result from the replay that sized it, or None."""

@@ -51,10 +51,7 @@ class RollingPlanner:
             index = tuple(np.array(self._study.hardware.pool_index).T)
             current = np.zeros_like(current)
             current[index] = running
-        key = period, _key(current)
-        if key not in self._solved:
-            self._solved[key] = solve_period(self._periods, period, current)
-        answer = self._solved[key]
+        answer = self._planned(period, current)
         self._answers = [*self._answers[:period], answer]
         target = answer.window.target
         shares = shares_of(self._periods, period, target)
@@ -68,8 +65,15 @@ class RollingPlanner:
         answers = list(self._answers)
         for period in range(len(answers), len(self._periods.problems)):
             current = answers[-1].window.target if answers else self._periods.problems[0].current
-            answers.append(solve_period(self._periods, period, current))
+            answers.append(self._planned(period, current))
         return plan_of(self._periods, answers)
+
+    def _planned(self, period: int, current: IntArray) -> PeriodPlan:
+        """Return the plan of a period from the fleet ``current [l, r, g]``, solved once."""
+        key = period, _key(current)
+        if key not in self._solved:
+            self._solved[key] = solve_period(self._periods, period, current)
+        return self._solved[key]
 
 
 def as_decided(study: Study, periods: Periods, known: ScalingPlan | None) -> FollowedPlan:

@@ -7,7 +7,7 @@ import numpy as np
 
 from planner.domain.placement.placing_policy import PlacingPolicy
 from planner.domain.planning.inputs import PlanInput, quantiles_of
-from planner.domain.planning.planning import static_at_peak, static_before
+from planner.domain.planning.planning import counts_over_time, static_at_peak, static_before
 from planner.domain.progress import Progress, part, silent
 from planner.domain.replay.detail import detail_of
 from planner.domain.replay.initial_fleet import fleet_from_today
@@ -25,8 +25,8 @@ from planner.domain.replay.serving_capacity import capacity_table, survives
 from planner.domain.sizing.sizing import Sizes
 from planner.domain.study import NO_DETAIL, PolicyRun, Setting, Study
 from planner.domain.traffic.traffic import Traffic
-from planner.domain.traffic.window import Window
-from planner.errors import ScenarioError
+from planner.domain.traffic.window import HOUR_S, Window
+from planner.errors import Infeasible, ScenarioError
 from planner.inputs.scenario.build import Hardware
 from planner.inputs.scenario.faults import faults_of
 from planner.inputs.scenario.settings import Settings
@@ -36,7 +36,7 @@ from planner.policies.registry import traits_of
 from simulation.cells import simulate_cell
 from simulation.early_stop import LateCounter, TargetMissed
 from simulation.fleet import Fleet, Tier
-from simulation.policies.wrappers.cost_limit import CostLimit
+from simulation.policies.wrappers.cost_limit import CostLimit, CostLimitExceeded
 from simulation.policies.wrappers.scale_in import ScaleInOptions
 from simulation.policies.wrappers.scale_in_undo import ScaleInUndo
 from simulation.policies.wrappers.signal_range import SignalRecorder
@@ -100,16 +100,53 @@ def run_policy(
     options: ReplayOptions = IN_DETAIL,
 ) -> PolicyRun:
     """Build a policy for the study and replay it."""
+    ready = build_policy(study, policy, seed=seed, progress=progress, shared=shared)
+    limit = options.cost_limit
+    if np.isfinite(limit) and limit < least_cost_usd(study, ready, options):
+        raise CostLimitExceeded
+    run = part(progress, ready.after, 1.0)
+    return replayed(study, policy, ready, seed=seed, progress=run, options=options)
+
+
+def build_policy(
+    study: Study,
+    policy: Policy,
+    *,
+    seed: int,
+    progress: Progress = silent,
+    shared: SharedInputs = NOTHING_SHARED,
+) -> BuiltPolicy:
+    """Build a policy for the study; an oracle's schedule is searched by replays."""
     check_policy(study, policy.name)
     context = policy_context_of(study, seed=seed, progress=progress, shared=shared)
     if policy.traits.reads_future and "load_factor" not in policy.model_fields_set:
         loads = shared.loads or Loads(study)
         # The search of an oracle's load factor takes most of the time.
-        ready = _oracle(study, policy, context, loads, seed, part(progress, 0, 0.9))
-    else:
-        ready = policy.build(context)
-    run = part(progress, ready.after, 1.0)
-    return replayed(study, policy, ready, seed=seed, progress=run, options=options)
+        return _oracle(study, policy, context, loads, seed, part(progress, 0, 0.9))
+    return policy.build(context)
+
+
+def least_cost_usd(study: Study, ready: BuiltPolicy, options: ReplayOptions) -> float:
+    """Return what the replicas that a policy always keeps cost in the window, in dollars.
+
+    It is 0 if none are known, or if ``options`` or faults may remove replicas.
+    """
+    settings, window = study.settings, study.window
+    lends = settings.scale_in.lend or settings.plan.lend_share is not None
+    if not ready.keeps_floor or options.changed or study.hardware.faults or lends:
+        return 0.0
+    pools = ready.fleet.pools
+    usd_per_hour = np.array([pool.usd_per_gpu_hour * pool.gpus_per_instance for pool in pools])
+    if ready.plan is None:
+        kept = np.array([pool.initial for pool in pools])
+        return float(kept @ usd_per_hour) * window.duration_s / HOUR_S
+    try:
+        counts = ready.plan().target
+    except Infeasible:  # a replay may end before the period without a plan
+        return 0.0
+    times, requested = counts_over_time(counts, window)
+    seconds = np.diff(np.append(times, window.duration_s).clip(max=window.duration_s))
+    return float(seconds @ (study.pools(requested) @ usd_per_hour)) / HOUR_S
 
 
 def replayed(

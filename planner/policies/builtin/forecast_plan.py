@@ -72,7 +72,7 @@ class Planned(Policy):
     def build(self, context: PolicyContext) -> BuiltPolicy:
         assert self.traits.plan is not None
         plan = context.followed_plan(replace(self.traits.plan, load_factor=self.load_factor))
-        return replace(plan_follower(context, plan, self.key), plan=plan.plan)
+        return replace(plan_follower(context, plan, self.key), plan=plan.plan, keeps_floor=True)
 
 
 def plan_follower(context: PolicyContext, plan: FollowedPlan, key: str) -> BuiltPolicy:

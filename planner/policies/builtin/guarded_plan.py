@@ -92,7 +92,8 @@ class Guarded(Policy):
             name=self.key,
             **self.fields_for(Rule),
         )
-        return replace(context.starting_from(policy, start), plan=plan, after=0.5)
+        guarded = context.starting_from(policy, start)
+        return replace(guarded, plan=plan, after=0.5, keeps_floor=True)
 
     def _floor(
         self, context: PolicyContext

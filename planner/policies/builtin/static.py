@@ -67,4 +67,5 @@ class FixedFleet(Policy):
             pools = (replace(pool, minimum=min(pool.minimum, pool.initial)) for pool in fleet.pools)
             fleet = replace(fleet, pools=tuple(pools))
         policy = Static(counts, name=self.key)
-        return BuiltPolicy(policy, fleet, range(len(counts)), after=0.9 if searched else 0.0)
+        after = 0.9 if searched else 0.0
+        return BuiltPolicy(policy, fleet, range(len(counts)), after=after, keeps_floor=True)

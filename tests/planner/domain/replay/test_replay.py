@@ -14,7 +14,14 @@ from planner.domain.planning.planning import forecast_load, plan_window
 from planner.domain.progress import Progress, silent
 from planner.domain.replay import policy_context
 from planner.domain.replay.policy_context import SharedInputs
-from planner.domain.replay.replay import ReplayOptions, prepare, run_policy
+from planner.domain.replay.replay import (
+    BRIEF,
+    ReplayOptions,
+    build_policy,
+    least_cost_usd,
+    prepare,
+    run_policy,
+)
 from planner.domain.replay.static_search import holds, smallest_flat
 from planner.domain.sizing.sizing import size
 from planner.domain.study import PolicyRun, Study
@@ -29,6 +36,7 @@ from simulation.metrics import summarise
 from simulation.policies.schedule_follower import ScheduleFollower
 from simulation.policies.static import Static
 from simulation.policies.wrappers.capacity_limit import CapacityLimit
+from simulation.policies.wrappers.cost_limit import CostLimitExceeded
 from tests.planner.domain import builders as make
 
 MODELS = [
@@ -281,3 +289,21 @@ def test_a_replay_ends_early_only_where_a_bar_is_sure_to_be_missed(
     with pytest.raises(TargetMissed):
         played(on_the_edge, changed=late)
     played(dict.fromkeys(attained, 0.0), changed=late)
+
+
+@pytest.mark.parametrize("name", ["flat-peak", "lt-i", "lt-h", "lt-g"])
+def test_what_a_policy_always_keeps_is_a_lower_bound_of_its_cost(shared: Study, name: str) -> None:
+    policy = policy_of(name)
+    ready = build_policy(shared, policy, seed=5)
+    least = least_cost_usd(shared, ready, BRIEF)
+    cost = run_policy(shared, policy, seed=5, progress=silent, options=BRIEF).summary.cost_usd
+    assert 0.5 * cost < least <= cost * (1 + 1e-9)
+    below = ReplayOptions(detailed=False, cost_limit=0.99 * least)
+    with pytest.raises(CostLimitExceeded):
+        run_policy(shared, policy, seed=5, progress=silent, options=below)
+
+
+def test_a_policy_that_may_go_below_its_plan_has_no_known_cost(shared: Study) -> None:
+    for name in ("reactive", "lt-u"):
+        ready = build_policy(shared, policy_of(name), seed=5)
+        assert least_cost_usd(shared, ready, BRIEF) == 0.0
