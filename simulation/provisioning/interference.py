@@ -26,7 +26,7 @@ Products that wait for memory (few rows) are a kind of their own here. Beside on
 bound by computing takes about twice its time on an H100, although arithmetic is free.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -141,6 +141,20 @@ def interference_matrix(
     modelled = np.maximum(physical, traffic)
     slowed = added + np.clip(1.0 - measured, 0.0, 1.0) * modelled
     return np.asarray(np.maximum(slowed, modelled) if table.published else slowed, np.float64)
+
+
+def joint_interference(
+    demands: Sequence[Demand], compute: FloatArray, bandwidth: FloatArray
+) -> FloatArray:
+    """Return ``interference_matrix`` of the operators of several services on one GPU type.
+
+    ``compute`` and ``bandwidth`` are those of all operators, service by service. The matrix is
+    empty unless a table was measured and the kinds of all operators are known.
+    """
+    table = next((demand.table for demand in demands if demand.table is not None), None)
+    kinds = [demand.kinds for demand in demands if demand.kinds is not None]
+    together = np.concatenate(kinds) if len(kinds) == len(demands) else None
+    return interference_matrix(table, together, compute, bandwidth)
 
 
 def latency_at_share(

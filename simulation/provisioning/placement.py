@@ -14,7 +14,7 @@ import numpy as np
 
 from simulation.arrays import FloatArray, IntArray
 from simulation.errors import SimulationError
-from simulation.provisioning.interference import Demand, interference_matrix
+from simulation.provisioning.interference import Demand, joint_interference
 from simulation.provisioning.packing import (
     Devices,
     Plan,
@@ -112,12 +112,9 @@ def _merge_plans(
     columns: dict[str, Any] = {
         name: np.concatenate([getattr(plan, name) for plan in scaled]) for name in Plan._fields[:-3]
     }
-    table = next((demand.table for demand in demands if demand.table is not None), None)
-    kinds = [demand.kinds for demand in demands if demand.kinds is not None]
-    kinds_or_none = np.concatenate(kinds) if len(kinds) == len(demands) else None
     return Plan(
         **columns,
-        beside=interference_matrix(table, kinds_or_none, columns["compute"], columns["bandwidth"]),
+        beside=joint_interference(demands, columns["compute"], columns["bandwidth"]),
         graph=precedence_graph(int(offsets[-1]), edges),
         apart=False,
     )

@@ -23,6 +23,7 @@ from simulation.performance.graph import OperatorGraph, operator_graph
 from simulation.performance.specs import Arrangement
 from simulation.performance.work import Collective, Operator
 from simulation.provisioning.blocks import merge_layers
+from simulation.provisioning.interference import joint_interference
 from simulation.provisioning.level import Level, ReplayedLatency
 from simulation.provisioning.placement import packing_plan
 from simulation.provisioning.replicas import ReplicaPlan
@@ -348,26 +349,28 @@ def replay_requests(
 
 def replay_together(
     replays: Sequence[LevelReplay], levels: Sequence[Level]
-) -> list[ReplayedLatency] | None:
+) -> list[ReplayedLatency]:
     """Replay services whose operators share devices; return the latencies of each.
 
     Each of ``levels`` has the placement of its operators on the common devices. The first draw of
-    requests of each service is used, up to the end of the shortest. The result is None with
-    measured slowdowns of operators that run side by side, which this replay cannot use.
+    requests of each service is used, up to the end of the shortest.
     """
     graphs_and_devices = [
         service.placed(level) for service, level in zip(replays, levels, strict=True)
     ]
     graphs, devices = [graph for graph, _ in graphs_and_devices], graphs_and_devices[0][1]
-    if any(graph.beside.size for graph in graphs):
-        return None
+    demands = [
+        level.seen(service.phase).demand for service, level in zip(replays, levels, strict=True)
+    ]
+    common = _join_graphs(graphs, devices)
+    common = common._replace(beside=joint_interference(demands, common.compute, common.bandwidth))
     draws = [service.draws[0] for service in replays]
     end_s = min(float(draw.arrival_s[-1]) for draw in draws)
     draws = [_until(draw, end_s) for draw in draws]
     # Operators have different numbers of replicas, so a request may change its replica number.
     requests = _passes([service.phase for service in replays], draws, aligned=False)
     finish = np.empty(requests.arrival_s.size)
-    visits = int(replay(_join_graphs(graphs, devices), requests, devices, finish))
+    visits = int(replay(common, requests, devices, finish))
     latency_s = (finish - requests.arrival_s) / requests.passes  # per prompt, or per token
     counted = requests.arrival_s >= WARM_UP * end_s
     return [

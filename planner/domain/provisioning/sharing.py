@@ -170,8 +170,6 @@ def _replayed(cases: list[Case], shared: SharedPlan) -> tuple[float | None, bool
         for case, judge in zip(cases, judges, strict=True)
     ]  # fmt: skip
     replayed = replay_together(replays, shared.together)
-    if replayed is None:
-        return None, True
     met = [
         result.attainment >= judge.attainment
         for result, judge in zip(replayed, judges, strict=True)

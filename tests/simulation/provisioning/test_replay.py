@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from functools import partial
+from itertools import product
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from simulation.performance.curves import Part as CurvePart
 from simulation.performance.graph import operator_graph
 from simulation.performance.specs import Arrangement
 from simulation.provisioning import level_confirmation
+from simulation.provisioning.interference import SHARED_KINDS, InterferenceTable
 from simulation.provisioning.level import no_worse
 from simulation.provisioning.levels import level_of, model_level, plan_level
 from simulation.provisioning.replay import (
@@ -137,6 +139,23 @@ def test_services_replayed_together_are_no_faster_than_alone(phase):
     assert first.p95_s == pytest.approx(same.p95_s) and second.p95_s == pytest.approx(same.p95_s)
     both = replay_together([judge, judge], [level, level])
     assert min(came.mean_s for came in both) > same.mean_s
+
+
+def test_measured_slowdowns_hold_between_services():
+    """With pairs that do not slow each other, services are as fast as alone; else slower."""
+    mean_s = []
+    for slowdown in (1.0, 3.0):
+        pairs = dict.fromkeys(product(SHARED_KINDS, SHARED_KINDS), slowdown)
+        table = InterferenceTable("g", "", pairs)
+        problem = phase_problem(service("prefill", 12.0, 1.0), timing, interference=table)
+        level = plan_level("operator", problem, DEVICE)
+        draw = draw_requests(np.full(400, 1000), np.full(400, 40), problem)
+        judge = LevelReplay(problem, [draw], DEVICE)
+        alone = judge.of(level)
+        both = replay_together([judge, judge], [level, level])
+        mean_s.append(min(came.mean_s for came in both) / alone.mean_s)
+    assert mean_s[0] == pytest.approx(1.0, rel=0.02)
+    assert mean_s[1] > 1.02
 
 
 def test_what_shares_a_device_is_slower_by_hand():
