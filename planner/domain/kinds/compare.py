@@ -3,6 +3,7 @@
 import time
 from dataclasses import dataclass, field, replace
 from functools import partial
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -191,9 +192,14 @@ def run(
         Part(f"Simulate: {key}", partial(of_other_level, key, candidate))
         for key, candidate in others.items()
     ]
-    *outcomes, errors = parts.map(
+    # The search of an oracle takes longest, so it begins first.
+    order = sorted(
+        range(len(simulations)),
+        key=lambda i: i >= len(everyone) or not everyone[i].traits.reads_future,
+    )
+    *in_order, errors = parts.map(
         [
-            *simulations,
+            *(simulations[i] for i in order),
             Part("Plan with the profile error", partial(profile_errors, study, planned)),
         ],
         part(progress, 0.8, 0.94),
@@ -201,6 +207,9 @@ def run(
         at_once=parallel_replays(len(study.trace)),
     )
     parts.close()
+    outcomes = [
+        outcome for _, outcome in sorted(zip(order, in_order, strict=True), key=itemgetter(0))
+    ]
     runs = [outcome for outcome in outcomes if isinstance(outcome, PolicyRun)]
     left_out += [outcome for outcome in outcomes if isinstance(outcome, str)]
     if not runs:

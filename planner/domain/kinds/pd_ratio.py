@@ -1,12 +1,15 @@
 """Find the best P:D ratio of a service, and its sensitivity (methods.md D2, D8)."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import polars as pl
 from pydantic import Field
 
 from planner.domain.options import RunOptions
 from planner.domain.outcome import Outcome, Traces
+from planner.domain.parallel import run_in_parallel
 from planner.domain.pd.figures import (
     AggregatedCapacity,
     BestFigures,
@@ -18,7 +21,7 @@ from planner.domain.pd.figures import (
     RatioRow,
 )
 from planner.domain.pd.ratio_drift import Drift, Sensitivity, over_time, sensitivity
-from planner.domain.pd.ratio_search import judge_ratios
+from planner.domain.pd.ratio_search import Judgement, judge_ratios
 from planner.domain.pd.service_pools import (
     MOST_INSTANCES,
     model_index,
@@ -141,16 +144,24 @@ def run(
     pair = pairs[0]
     service, count = pair.service, pair.instances
     progress(0.3, "Both pools by simulation")
-    simulate = part(progress, 0.4, 0.75)
-    judged = judge_ratios(
-        service, hardware.routing, count, scenario.seed,
-        report=lambda done: simulate(done, "Simulating the best"),
-    )  # fmt: skip
+
+    def best_and_drift(report: Progress) -> tuple[Judgement, tuple[Drift, ...]]:
+        simulate = part(report, 0.0, 0.5)
+        judged = judge_ratios(
+            service, hardware.routing, count, scenario.seed,
+            report=lambda done: simulate(done, "Simulating the best"),
+        )  # fmt: skip
+        ratio = judged.best.ratio
+        return judged, over_time(traffic, m, service, count, ratio, part(report, 0.5, 1.0))
+
+    def moved_and_mixed(report: Progress) -> tuple[Sensitivity, AggregatedCapacity | None]:
+        moved = sensitivity(service, count, part(report, 0.0, 0.7))
+        return moved, _simulate_aggregated(pair, scenario.seed)
+
+    # Simulations release Python's lock and closed forms do not, so each runs beside the other.
+    steps: list[Callable[[Progress], Any]] = [best_and_drift, moved_and_mixed]
+    (judged, drift), (moved, mixed) = run_in_parallel(steps, part(progress, 0.3, 1.0))
     best = BestFigures.of(judged.best)
-    mixed = _simulate_aggregated(pair, scenario.seed)
-    progress(0.78, "What moves the ratio")
-    moved = sensitivity(service, count, part(progress, 0.78, 0.92))
-    drift = over_time(traffic, m, service, count, judged.best.ratio, part(progress, 0.92, 1.0))
     simulated = {(ratio.prefill, ratio.decode): ratio for ratio in judged.simulated}
     rows = tuple(
         RatioRow.of(closed, pools, simulated.get((closed.prefill, closed.decode)))
