@@ -109,14 +109,14 @@ def check_up_to_date(proposal: Proposal) -> None:
         )
 
 
-def own_approval_barred(proposal: Proposal) -> set[int]:
+def barred_authors(proposal: Proposal) -> set[int]:
     """Return the keys of the authors who may not approve, since the proposal is their own."""
     return set() if review_rules().self_approval else set(authors_of(proposal))
 
 
 def check_may_approve_proposal(proposal: Proposal, by: User) -> None:
     """Raise NotAllowed for the author's own approval, and NotReady for a second one by ``by``."""
-    if by.pk in own_approval_barred(proposal):
+    if by.pk in barred_authors(proposal):
         raise NotAllowed("You proposed or amended this. Ask another approver.")
     if any(approval.by_id == by.pk for approval in approvals_of(proposal)):
         raise NotReady(f"You already approved it. It needs {missing_approvals(proposal)}.")

@@ -30,11 +30,11 @@ from planner.services.active_plans import (
     unsaved_active_plan,
 )
 from planner.services.approval import (
+    barred_authors,
     check_may_approve_proposal,
     check_up_to_date,
     cost_usd_30d,
     missing_approvals,
-    own_approval_barred,
     state_label,
     why_admin_needed,
 )
@@ -147,7 +147,7 @@ def request_review(
             raise PlannerError(
                 f"{reviewer.username} may not approve. Ask an approver or an admin for review."
             )
-        if reviewer.pk in own_approval_barred(proposal):
+        if reviewer.pk in barred_authors(proposal):
             raise PlannerError(
                 f"{reviewer.username} proposed or amended this. Ask another approver."
             )

@@ -132,6 +132,8 @@ def test_what_it_writes_is_imported(tmp_path):
         (["--shape", "tiny", "--tp", "3"], "3: 4 heads"),
         (["--shape", "tiny", "--tp", "two"], "give numbers"),
         (["--shape", "tiny", "--dtypes", "fp64"], "bf16 and fp8"),
+        (["--shape", "tiny", "--sm-shares", "none"], "none"),
+        (["--shape", "tiny", "--sm-shares", "0.5,1.5"], "1.5"),
         (["--config", "nowhere.json"], "nowhere.json"),
     ],
 )

@@ -42,7 +42,7 @@ BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 LENGTHS = (128, 512, 1024, 2048, 4096, 8192)
 CONTEXTS = (128, 512, 1024, 2048, 4096, 8192, 16384, 32768)
 MESSAGES = tuple(1 << power for power in range(11, 29))  # 2 KiB to 256 MiB
-FEW_ROWS = 256  # products of fewer rows wait for memory
+FEW_ROWS = 256  # products of at most so many rows wait for memory
 GROWING, CPU_LARGEST = ("m", "tokens", "isl", "context", "batch"), 512
 NO_TORCH = "PyTorch is not installed here: install it (pip install torch) and run this again."
 NO_CUDA = (
@@ -539,12 +539,27 @@ def arguments(words: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--gpu", help="name of the GPU type in the catalogue; default: its own")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--quick", action="store_true", help="a few sizes of everything")
-    parser.add_argument("--sm-shares", default="0.125,0.25,0.375,0.5,0.625,0.75,0.875")
-    parser.add_argument("--only-interference", action="store_true")
+    parser.add_argument(
+        "--sm-shares",
+        default="0.125,0.25,0.375,0.5,0.625,0.75,0.875",
+        help="shares of the multiprocessors for pairs; 1: two streams without shares",
+    )
+    parser.add_argument("--only-interference", action="store_true", help="pairs and shares only")
     parser.add_argument("--no-interference", action="store_true")
     parser.add_argument("--no-collectives", action="store_true")
     parser.add_argument("--list", action="store_true", help="count what would be measured, stop")
     return parser.parse_args(words)
+
+
+def shares_of(options: argparse.Namespace) -> list[float]:
+    """Return the shares of the multiprocessors; raise ValueError with one sentence."""
+    try:
+        shares = [float(part) for part in options.sm_shares.split(",")]
+    except ValueError:
+        shares = [0.0]
+    if not all(0.0 < share <= 1.0 for share in shares):
+        raise ValueError(f"--sm-shares {options.sm_shares}: give shares above 0 and up to 1.")
+    return shares
 
 
 def planned(options: argparse.Namespace) -> tuple[Shape, list[Case]]:
@@ -556,6 +571,7 @@ def planned(options: argparse.Namespace) -> tuple[Shape, list[Case]]:
     dtypes = options.dtypes.split(",")
     if set(dtypes) - {"bf16", "fp8"} or min(tps) < 1:
         raise ValueError("--dtypes knows bf16 and fp8, --tp numbers from 1.")
+    shares_of(options)
     if options.config is None:
         shape = SHAPES[options.shape]
         return shape, cases(shape, tps, dtypes, options.quick)
@@ -581,8 +597,7 @@ def measure(
     few = representatives(shape) if device == "cuda" and not options.no_interference else []
     rows = list(alone(meter, [*(case for case in work if case not in few), *few]))
     if few:
-        shares = [float(part) for part in options.sm_shares.split(",")]
-        rows += side_by_side(meter, few, shares)
+        rows += side_by_side(meter, few, shares_of(options))
     if not options.no_collectives:
         rows += collectives(torch, device, options.quick)
     for what, note in meter.notes.items():

@@ -147,20 +147,18 @@ def interference_table(gpu: str, source: str, sharing: Sequence[Sharing]) -> Int
         else:
             by_share = alone.setdefault(kind, {})
         by_share.setdefault(row.sm_share, []).append(row.slowdown)
+    at_shares = {
+        kind: {share: float(np.median(by_share[share])) for share in sorted(by_share)}
+        for kind, by_share in alone.items()
+    }
     pairs, reserved = {}, {}
     for pair, by_share in beside.items():
         share = min(by_share, key=lambda share: abs(share - EVEN_SHARE))
         pairs[pair] = float(np.median(by_share[share]))
-        if share < 1.0 and share in alone.get(pair[0], ()):
-            reserved[pair] = pairs[pair] / float(np.median(alone[pair[0]][share]))
-    shares = {
-        kind: (
-            tuple(sorted(by_share)),
-            tuple(float(np.median(by_share[share])) for share in sorted(by_share)),
-        )
-        for kind, by_share in alone.items()
-    }
-    return InterferenceTable(gpu, source, pairs, shares, reserved)
+        if share in at_shares.get(pair[0], ()):
+            reserved[pair] = pairs[pair] / at_shares[pair[0]][share]
+    curves = {kind: (tuple(by), tuple(by.values())) for kind, by in at_shares.items()}
+    return InterferenceTable(gpu, source, pairs, curves, reserved)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,10 +15,11 @@ GIGA, TERA = 1e9, 1e12
 # Shares of the TDP for GPUs without a measurement. They lie between those that the authors of
 # splitwise-sim chose for A100 (0.16, 1, 0.63) and for H100 (0.11, 1, 0.54).
 ASSUMED_WATTS = {"idle": 0.12, "prefill": 1.0, "decode": 0.6}
-# Facts of a GPU type, with their keys in gpus.yaml. The last three may be missing.
+# Facts of a GPU type, with their keys in gpus.yaml. The last four may be missing.
 GPU_FACTS = {
     "memory_bytes": "memory_bytes", "bandwidth_bytes_s": "bandwidth_gb_s", "peak_flops": "tflops",
     "tdp_w": "tdp_w", "link_bytes_s": "link_gb_s", "network_bytes_s": "network_gb_s",
+    "idle_w": "idle_w",
 }  # fmt: skip
 # Tokens of a sequence over which its KV cache is averaged, if bytes per token depend on it (sliding
 # windows, fixed states): prompt and output of a chat with some history.
@@ -42,12 +43,10 @@ def gpu(name: str) -> GpuSpec:
 
 
 def gpu_sources(name: str) -> dict[str, Provenance]:
-    """Return the source of each known fact of a GPU type: ``GPU_FACTS``, "watts", "idle_w"."""
+    """Return the source of each known fact of a GPU type, by ``GPU_FACTS`` and "watts"."""
     entry = _gpu_entry(name)
     texts, named = read("gpus")["sources"], entry.get("sources", {})
     facts = [fact for fact, key in GPU_FACTS.items() if key in entry] + ["watts"]
-    if "idle_w" in entry:
-        facts.append("idle_w")
     keys = {fact: named.get(fact, entry["source"]) for fact in facts}
     kinds = {key: key.partition("-")[0] for key in keys.values()}
     sources = {

@@ -57,7 +57,7 @@ class Command(HeadroomCommand):
         what, *_ = answer
         if not answer[what]:
             return f"No {what} here."
-        # A problem is one or more sentences; the first is enough in a table.
+        # A problem may have several sentences, and a row has one line. ``--json`` has all of it.
         rows = [
             {
                 name: shorten(str(cell), MOST_CHARACTERS) if name == "problem" else cell

@@ -29,8 +29,8 @@ from planner.selectors.run_comparison_figures import ComparedFigure
 from planner.selectors.runs import run_result, run_tables
 from planner.services.access import may_administer, may_approve, may_plan
 from planner.services.approval import (
+    barred_authors,
     missing_approvals,
-    own_approval_barred,
     why_not_approvable,
     why_outdated,
 )
@@ -87,7 +87,7 @@ def proposal_context(proposal: Proposal, user: User) -> dict[str, Any]:
         "approvals": approvals_of(proposal),
         "stale": why_outdated(proposal) if undecided else "",
         "why_not": why_not_approvable(proposal, user) if may_approve(user) else "",
-        "is_author": user.pk in own_approval_barred(proposal),
+        "is_author": user.pk in barred_authors(proposal),
         "may_decide": may_approve(user),
         "mine": user.pk in authors_of(proposal) or may_administer(user),
         "may_say": may_say,
@@ -185,7 +185,7 @@ def _pool(change: ReplicaChange, total: ReplicaChange) -> dict[str, Any]:
 
 def _askable(proposal: Proposal) -> list[User]:
     """Return the people who could still be asked for a review."""
-    barred = {reviewer.pk for reviewer in proposal.reviewers.all()} | own_approval_barred(proposal)
+    barred = {reviewer.pk for reviewer in proposal.reviewers.all()} | barred_authors(proposal)
     people = User.objects.filter(is_active=True).order_by("username")
     return [person for person in people if may_approve(person) and person.pk not in barred]
 
