@@ -66,12 +66,19 @@ class InterferenceTable:
 
     @property
     def matrix(self) -> FloatArray:
-        """Return the slowdown S of each pair of kinds, ``[K, K]``, at least 1; NaN: unmeasured."""
+        """Return the slowdown S of each pair of kinds, ``[K, K]``, at least 1; NaN: unmeasured.
+
+        Without a measurement of products that wait for memory, other products stand for them.
+        """
         slowdowns = np.full((len(SHARED_KINDS), len(SHARED_KINDS)), np.nan)
         for (slowed, running), slowdown in self.pairs.items():
             if slowed in SHARED_KINDS and running in SHARED_KINDS:
                 pair = SHARED_KINDS.index(slowed), SHARED_KINDS.index(running)
                 slowdowns[pair] = max(slowdown, 1.0)
+        gemm, memory_bound = (SHARED_KINDS.index(kind) for kind in ("gemm", GEMM_MEMORY_BOUND))
+        if not any(GEMM_MEMORY_BOUND in pair for pair in self.pairs):
+            slowdowns[memory_bound] = slowdowns[gemm]
+            slowdowns[:, memory_bound] = slowdowns[:, gemm]
         return slowdowns
 
     def on_reserved_shares(self) -> "InterferenceTable | None":

@@ -8,6 +8,7 @@ import pytest
 from bench.provision.exact_placement import exact_placement
 from simulation.errors import SimulationError
 from simulation.provisioning.interference import (
+    GEMM_MEMORY_BOUND,
     SHARED_KINDS,
     Demand,
     InterferenceTable,
@@ -90,6 +91,20 @@ def test_shares_of_the_gpu_are_read_between_those_measured():
     assert np.isnan(measured_at_share(table, "experts", [0.5])).all()
     with pytest.raises(SimulationError, match="above 0"):
         InterferenceTable("g", "", {("gemm", "gemm"): 0.0})
+
+
+def test_products_that_wait_for_memory_count_as_others_unless_measured():
+    gemm, waiting, decode = (
+        SHARED_KINDS.index(kind) for kind in ("gemm", GEMM_MEMORY_BOUND, "attention_decode")
+    )
+    table = InterferenceTable("g", "", {("gemm", "attention_decode"): 2.0, ("gemm", "gemm"): 1.9})
+    assert table.matrix[waiting, decode] == 2.0
+    assert table.matrix[waiting, waiting] == table.matrix[gemm, waiting] == 1.9
+    assert np.isnan(table.matrix[decode, waiting])  # as the pair of decode beside a product
+    pairs = table.pairs | {(GEMM_MEMORY_BOUND, "attention_decode"): 1.5}
+    measured = replace(table, pairs=pairs).matrix
+    assert measured[waiting, decode] == 1.5 and measured[gemm, decode] == 2.0
+    assert np.isnan(measured[waiting, waiting])
 
 
 def test_a_published_table_is_never_faster_than_the_physical_model():

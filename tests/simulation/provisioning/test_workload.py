@@ -58,14 +58,17 @@ def test_decode_sees_a_token_per_iteration_and_prefill_requests():
 
 
 def test_products_of_few_rows_wait_for_memory():
-    """A decode of up to 64 sequences reads weights; a prompt of 1,024 tokens computes."""
+    """A decode of up to 64 sequences reads weights; a prompt of 1,024 tokens computes.
+
+    The head sees one row per sequence in both phases.
+    """
     for phase, gemm in (("prefill", "gemm"), ("decode", GEMM_MEMORY_BOUND)):
         problem = phase_problem(service(phase), timing)
         kind = {
             name: SHARED_KINDS[shares.argmax()]
             for name, shares in zip(problem.names, problem.demand.kinds, strict=True)
         }
-        gemms = {kind[name] for name in kind if kind[name].startswith("gemm")}
+        gemms = {of for name, of in kind.items() if of.startswith("gemm") and "head" not in name}
         assert gemms == {gemm} and problem.demand.kinds.sum(axis=1) == pytest.approx(1.0)
 
 

@@ -50,7 +50,8 @@ def test_own_format(tmp_path: Path) -> None:
     assert decode.seconds == pytest.approx([1.25e-5])
     assert sum(file.set_aside.values()) == 2
     half, beside = file.sharing
-    assert (half.op, half.sm_share, half.concurrent_with, half.slowdown) == ("gemm", 0.5, "", 2.0)
+    assert half.op == beside.op == "gemm_memory_bound"  # 16 rows
+    assert (half.sm_share, half.concurrent_with, half.slowdown) == (0.5, "", 2.0)
     assert (beside.sm_share, beside.concurrent_with, beside.slowdown) == (1.0, "gemm:1", 2.5)
     assert {half.gpu, beside.gpu} == {"H200"} and half.calls == beside.calls == 1
 
