@@ -115,6 +115,8 @@ class Pool:
     # Instances that ran before time 0. Those ready beyond them were started earlier, and their
     # starts are paid. None: all that are ready.
     today: int | None = None
+    # Instances that are lost all the time and that nothing replaces. Policies see them as ready.
+    lost: int = 0
     # models of the same architecture swap weights faster; empty: shared with no other
     architecture: str = ""
 

@@ -147,7 +147,8 @@ def _oracle_usd(study: Study, seed: int) -> float | None:
 
 
 def _short(run: PolicyRun) -> float:
-    return shortfall(run.summary, {tier.name: tier.attainment for tier in run.fleet.tiers})
+    targets = {tier.name: tier.attainment for tier in run.fleet.tiers}
+    return shortfall(run.summary.slo_attainment, targets)
 
 
 def _slower(fleet: Fleet) -> Fleet:

@@ -108,6 +108,20 @@ class Setting:
     value: float | str | bool
 
 
+@dataclass(frozen=True, slots=True)
+class Survival:
+    """The SLO attainment of interactive tiers after a loss, by tier; None without requests.
+
+    ``share`` is that of the tier with the smallest margin above its target. ``shortfall`` is how
+    far that tier is below its target, as a fraction. If an interactive tier misses its target
+    without a loss, ``share`` is None and ``shortfall`` is without the loss.
+    """
+
+    attainment: dict[str, float | None]
+    share: float | None
+    shortfall: float
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class PolicyRun:
     """The outcome of one policy."""
@@ -123,9 +137,9 @@ class PolicyRun:
     flat_usd: float | None = None  # cost of the smallest static fleet that serves as well
     swing: SignalRange | None = None  # range of the signal, if the policy uses only one
     settings: tuple[Setting, ...] = ()  # parameters to copy
-    # Share of the time in which the fleet survives the loss of the scenario's spare replicas, or
-    # of any one instance without spare. ``lacks_spare`` is how far this is below the target.
-    survives: float | None = None
+    survival: Survival | None = None  # of the worst loss; None: not simulated, or no such requests
+    worst_loss: int | None = None  # the loss that leaves the least capacity, see ``losses_of``
+    # How far ``survives`` is below its target; 0 if the scenario asks for no spare.
     lacks_spare: float = 0.0
     modules: ModuleRun | None = None  # only of policies that move modules
     # Starts refused because no GPUs were free. Each counts once until it is granted or withdrawn.
@@ -135,6 +149,16 @@ class PolicyRun:
     def traits(self) -> Traits:
         """Return the traits of the policy."""
         return traits_of(self.name)
+
+    @property
+    def survives(self) -> float | None:
+        """Return the SLO attainment after the worst loss, of the tier nearest to a miss."""
+        return None if self.survival is None else self.survival.share
+
+    @property
+    def n_plus_1(self) -> bool | None:
+        """Return whether every interactive tier meets its SLO after the worst loss."""
+        return None if self.survival is None else not self.survival.shortfall
 
     @property
     def meets_slo(self) -> bool:

@@ -442,6 +442,7 @@ def _set_starts(row: Any, pool: Pool) -> None:
     row["warm"] = UNLIMITED_HOSTS if start.warm_hosts is None else start.warm_hosts
     row["lent_first"] = start.lent
     row["today"] = -1 if pool.today is None else pool.today
+    row["lost"] = pool.lost
 
 
 def _set_groups(pools: Array, fleet: Fleet) -> None:

@@ -54,7 +54,8 @@ def read_observation(state: Any, t: float, reading: Any) -> None:
             state.asked_tokens[service, region] = 0
     for p in range(state.pools.shape[0]):
         pool = state.pools[p]
-        counts[_READY, p], counts[_STARTING, p] = pool.ready, pool.starting + pool.arriving
+        counts[_READY, p] = pool.ready + pool.missing
+        counts[_STARTING, p] = pool.starting + pool.arriving
         counts[_DRAINING, p], counts[_SPARE, p] = pool.draining - pool.leaving, pool.lent
         counts[WAITING, p], counts[_DEFERRED, p] = pool.waiting, 0
         for i in range(pool.services, pool.services + pool.service_count):
@@ -73,7 +74,7 @@ def read_observation(state: Any, t: float, reading: Any) -> None:
                 queue_place = router_pool[service, home]
                 counts[WAITING, queue_place] += state.router_waiting[service, home]
     for p in range(state.pools.shape[0]):  # otherwise no rule would ever start its first instance
-        if counts[_READY, p] == 0 and counts[WAITING, p] > 0:
+        if state.pools[p].ready == 0 and counts[WAITING, p] > 0:
             amounts[_UTILISATION, p] = amounts[_LOAD, p] = 1.0
     if reading.measured.shape[0]:
         read_signals(state, t, since_s, reading.before, reading.measured)

@@ -93,7 +93,8 @@ def hold_decision(
             decide_targets(now, _seen(reading, planned), guard)
             targets[:] = guard.targets.astype(np.int64)
         for p in range(pools):
-            if targets[p] != state.pools[p].ready + state.pools[p].starting:
+            pool = state.pools[p]
+            if targets[p] != pool.ready + pool.missing + pool.starting:
                 return True
         if reading.measured.shape[0]:
             forget_latencies(state)

@@ -96,6 +96,14 @@ def _remove_instance(state: Any, p: int, t: float, soft_s: float, lend: bool) ->
 
 
 @kernel
+def _without_lost(state: Any, p: int, target: int) -> int:
+    """Return what is left of a pool's target without its lost instances."""
+    pool = state.pools[p]
+    pool.missing = min(pool.lost, target)
+    return int(target - pool.missing)
+
+
+@kernel
 def apply_targets(state: Any, targets: Any, soft_s: Any, lend: Any, keep: Any, t: float) -> None:
     """Bring ready + starting instances of every pool to ``targets[pools]``, clipped to its limits.
 
@@ -115,7 +123,8 @@ def apply_targets(state: Any, targets: Any, soft_s: Any, lend: Any, keep: Any, t
         # Nothing can start in a region with an outage, and all its instances are lost.
         if pool.down:
             continue
-        target = min(max(targets[p], pool.minimum), pool.maximum - pool.leaving)
+        target = _without_lost(state, p, min(max(targets[p], pool.minimum), pool.maximum))
+        target = min(target, pool.maximum - pool.leaving)
         while pool.ready + pool.starting + pool.arriving < target:
             if pool.draining > pool.leaving:
                 _undo_drain(state, p, t)
@@ -177,9 +186,11 @@ def place_all(state: Any, targets: Any) -> None:
     Instances beyond those that ran before time 0 were requested earlier, by the length of their
     start.
     """
+    goals = np.zeros(state.pools.shape[0], np.int64)
     for p in range(state.pools.shape[0]):
         pool = state.pools[p]
-        target = min(max(targets[p], pool.minimum), pool.maximum)
+        target = _without_lost(state, p, min(max(targets[p], pool.minimum), pool.maximum))
+        goals[p] = target
         at_start = target if pool.today < 0 else min(pool.today, target)
         for _ in range(at_start):
             place_first(state, p, 0.0)
@@ -187,10 +198,8 @@ def place_all(state: Any, targets: Any) -> None:
             place_lent(state, p, 0.0)
         pool.warm = max(pool.warm, 0)
     for p in range(state.pools.shape[0]):
-        pool = state.pools[p]
-        target = min(max(targets[p], pool.minimum), pool.maximum)
         # After all lent instances are placed, since these starts may take them.
-        for _ in range(target - pool.ready):
+        for _ in range(goals[p] - state.pools[p].ready):
             start_before(state, p, 0.0)
 
 

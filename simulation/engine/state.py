@@ -149,6 +149,8 @@ POOL = np.dtype(
         ("hardware", "i8"),  # code of region, GPU type, spot or owned, and GPUs per instance
         ("lent_first", "i8"),  # instances lent out at time 0
         ("today", "i8"),  # instances that ran before time 0; -1: all that are ready at time 0
+        ("lost", "i8"),  # instances that are lost all the time, at most ...
+        ("missing", "i8"),  # ... and those of the present target that are
         ("group", "i8"),  # group of pools that register together; -1: none
         ("side", "i8"),  # 0: prefill side of the group, 1: decode side
         ("pace", "f8"),  # iteration time divided by that of the profile

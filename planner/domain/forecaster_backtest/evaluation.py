@@ -167,7 +167,9 @@ def baseline_row(study: Study, name: str, seed: int, *, turn: bool, progress: Pr
         values, untuned = policy.parameter_to_tune.values, policy
 
         def passes(index: int) -> bool:
-            return not shortfall(replay(untuned.with_value(values[index])).summary, goals)
+            return not shortfall(
+                replay(untuned.with_value(values[index])).summary.slo_attainment, goals
+            )
 
         value = values[min(bisect_first(passes, 0, len(values)), len(values) - 1)]
         policy, word = policy.with_value(value), TUNED_LABEL

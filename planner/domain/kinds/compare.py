@@ -37,7 +37,7 @@ from planner.domain.replay.module_report import module_figures
 from planner.domain.replay.policy_context import SharedInputs
 from planner.domain.replay.policy_selection import missing_baselines, policies_chosen
 from planner.domain.replay.rated_signals import PressureTests
-from planner.domain.replay.replay import run_policy
+from planner.domain.replay.replay import ReplayOptions, run_policy
 from planner.domain.results import tables
 from planner.domain.results.answer import answer_of, schedule_tables, schedules_table
 from planner.domain.results.basis import (
@@ -155,6 +155,7 @@ def run(
             run = run_policy(
                 study, policy, seed=scenario.seed, progress=report,
                 shared=SharedInputs(planned, tests, static),
+                options=ReplayOptions(spare=True),
             )  # fmt: skip
         except Infeasible as problem:  # a baseline has no plan; the plan itself was made above
             return f"{policy.title} is left out: {problem}"
@@ -178,6 +179,7 @@ def run(
                 shared=SharedInputs(
                     tests=tests, static=partial(trials.static_fleet, at, candidate.spare)
                 ),
+                options=ReplayOptions(spare=True),
             )  # fmt: skip
         except EXPECTED as problem:
             return f"{key} is left out: {problem}"

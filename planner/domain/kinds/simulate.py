@@ -74,7 +74,7 @@ def run(
         policy_chosen(scenario, options.policy),
         seed=scenario.seed,
         progress=part(progress, 0.3, 1.0),
-        options=ReplayOptions(requests=options.requests),
+        options=ReplayOptions(requests=options.requests, spare=True),
     )
     comparison = compare([replay])
     requests_table = replay.detail.requests

@@ -25,13 +25,13 @@ class CaseResult:
     ``attainment`` is the share of requests within every limit, by tier; None without requests.
     ``shortfall`` is how far the worst tier is below its target, as a fraction. If ``cut``, the
     simulation ended early because a tier was sure to miss its target, and other figures are
-    unknown.
+    unknown. ``worst_loss`` is the loss that leaves the least capacity (``losses_of``).
     """
 
     cost_usd: float
     attainment: dict[str, float | None]
     shortfall: float
-    survives: float | None = None  # share of the time in which any one replica may be lost
+    worst_loss: int | None = None
     cut: bool = False
     dear: float = 0.0  # dollars: the simulation ended early because the policy cost more than this
     reason: str = ""  # why the policy cannot run on the day

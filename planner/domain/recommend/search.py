@@ -8,14 +8,15 @@ day than the best candidate so far, or could only tie with a simpler one.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from math import inf
 
 from planner.domain.parallel import DEFAULT_THREADS
 from planner.domain.progress import Progress, part, shared
 from planner.domain.recommend.rule import Candidate, CaseResult, Choice, recommend
 from planner.domain.recommend.test_days import Case, TestDay
-from planner.domain.recommend.trials import STATIC, Trial, Trials, by_capacity_left, values
+from planner.domain.recommend.trials import STATIC, Trial, Trials, values
 from planner.domain.run_parts import Part
 from planner.inputs.scenario.schema.test_days import LEVELS
 from planner.policies.base import Policy
@@ -123,14 +124,12 @@ class LevelSearch:
             return 0.0
         costs = [self.trials.on_forecast_day(its) for its in self.below.candidates
                  if its.policy == STATIC]  # fmt: skip
-        return next(
-            (cost for cost in costs if cost < float("inf")), self.below._least_static_cost()
-        )
+        return next((cost for cost in costs if cost < inf), self.below._least_static_cost())
 
     def _limit(self) -> float:
         """Return the cost on the forecast day above which a policy cannot win, in dollars."""
         if self.best is None:
-            return float("inf")
+            return inf
         return self.trials.on_forecast_day(self.best) * (1 + PRUNED) + CENT
 
     def _trial(self, policy: Policy, index: int, case: Case) -> Trial:
@@ -159,7 +158,7 @@ class LevelSearch:
         starts.sort(key=lambda start: (start[0], start[1].traits.complexity, start[1].key))
         reports = shared(part(progress, 0.6, 1.0), len(starts))
         for (cost, policy, index), report in zip(starts, reports, strict=True):
-            of_best = float("inf") if self.best is None else trials.on_forecast_day(self.best)
+            of_best = inf if self.best is None else trials.on_forecast_day(self.best)
             # A policy of equal cost could only tie, and the simpler of two wins a tie.
             tied = abs(cost - of_best) <= CENT and policy.traits.complexity >= self._simplest
             if not tied and cost <= self._limit():
@@ -192,6 +191,7 @@ class LevelSearch:
         """
         trials, all_values = self.trials, values(policy, self.level)
         spare = trials.keeps_spare(policy, self.level)
+        lost = [case for _, case in self.checks if case.lost]
         results: dict[Trial, tuple[int, int, CaseResult]] = {}
 
         def result_on(index: int, case: Case, most: float) -> CaseResult:
@@ -200,7 +200,10 @@ class LevelSearch:
             if trial not in results:
                 result = trials.results.get(trial)
                 if result is None or 0 < result.dear < most:
-                    result = trials.simulate(policy, trial, report, limit=most)
+                    day = results.get(replace(trial, case=trials.cases[0]))
+                    result = trials.simulate(
+                        policy, trial, report, limit=most, known=None if day is None else day[2]
+                    )
                 results[trial] = index, trials.cases.index(case), result
             return results[trial][2]
 
@@ -209,11 +212,11 @@ class LevelSearch:
             return bool(result.dear) or result.passes
 
         def passes_forecast(index: int) -> bool:
-            """Return whether the forecast day is passed, with enough spare capacity if required."""
+            """Return whether the forecast day is passed, also without a replica if required."""
             result = result_on(index, trials.cases[0], limit)
             if result.dear or not spare:
                 return bool(result.dear) or result.passes
-            return result.passes and by_capacity_left(result, trials.study).passes
+            return result.passes and all(result_on(index, case, inf).passes for case in lost)
 
         start = None if self.below is None else self.below.first.get(policy.key)
         if start is not None and self.below is not None:
@@ -269,8 +272,8 @@ class LevelSearch:
             batch = checks[begin : begin + DEFAULT_THREADS]
             batch_trials = [self._trial(policy, index, case) for _, case in batch]
             self.trials.simulate_all(policy, batch_trials, progress)
-            for i, ((day, _), trial) in enumerate(zip(batch, batch_trials, strict=True)):
-                if not self.trials.on(day, trial).passes:
+            for i, trial in enumerate(batch_trials):
+                if not self.trials.results[trial].passes:
                     return begin + i
         return None
 
@@ -284,7 +287,7 @@ class LevelSearch:
         required = [i for i, day in enumerate(trials.days) if day.required_at(self.level)]
         weighted = [i for i, day in enumerate(trials.days) if day.weight]
         candidates: list[Candidate] = []
-        lowest = float("inf")
+        lowest = inf
         for policy, report in zip(policies, shared(progress, len(policies)), strict=True):
             worst, last = 0.0, trials.last(policy)
             for day in list(required):
@@ -314,7 +317,7 @@ def _surprise(case: Case, expected: float) -> float:
     A past window counts as 1, since policies forecast it as well. A fault counts as infinite.
     """
     if case.sizing is None:
-        return float("inf")
+        return inf
     return _peak(case) / expected if case.drawn else 1.0
 
 

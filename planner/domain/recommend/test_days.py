@@ -50,6 +50,7 @@ class Case:
 
     ``unexpected`` changes the fleet after the policy was built, so the policy does not know of it.
     ``sizing`` is the study on which a static fleet is sized for the case, or None if it cannot be.
+    ``lost`` says that the worst loss of replicas is simulated (``losses_of``).
     ``weight`` is the weight of its cost within its test day. Only ``required`` cases decide whether
     the day is passed.
     """
@@ -60,14 +61,14 @@ class Case:
     weight: float = 1.0
     required: bool = True
     drawn: bool = True  # from the forecast, maybe changed; else a past window
+    lost: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TestDay:
     """A test that a policy may have to pass: every tier must meet its target in each required case.
 
-    ``level`` is the index of the lowest level of assurance that requires it; None: no level. With
-    ``by_capacity``, the capacity left after the loss of a replica decides instead of a simulation.
+    ``level`` is the index of the lowest level of assurance that requires it; None: no level.
     ``pass_share`` is the share of drawn days that the required cases stand for. ``reason`` is set
     if the day does not apply.
     """
@@ -81,7 +82,6 @@ class TestDay:
     level: int | None
     cases: tuple[Case, ...]
     pass_share: float = 1.0
-    by_capacity: bool = False
     reason: str = ""
 
     def required_at(self, level: int) -> bool:
@@ -200,7 +200,7 @@ class TestDays:
             case schema.ReplicaLost():
                 if all(tier.deferrable for tier in self.study.hardware.tiers):
                     return [day("Replica lost (N+1)", reason="No tier is interactive.")]
-                return [day("Replica lost (N+1)", self.forecast_day, by_capacity=True)]
+                return [day("Replica lost (N+1)", replace(self.forecast_day, lost=True))]
             case schema.RegionLost():
                 return [self._without_region(declared, day)]
             case schema.SlowStart():

@@ -28,10 +28,14 @@ from planner.domain.replay.replay import (
     least_cost_usd,
     run_policy,
 )
-from planner.domain.replay.replica_loss import with_spare
-from planner.domain.replay.serving_capacity import survives_static
+from planner.domain.replay.replica_loss import (
+    Loss,
+    interactive_targets,
+    losses_of,
+    worst_loss,
+)
 from planner.domain.replay.static_replay import Known, served_by
-from planner.domain.replay.static_search import smallest_flat
+from planner.domain.replay.static_search import smallest_flat, with_spare
 from planner.domain.run_parts import Part, Parts
 from planner.domain.study import PolicyRun, Study
 from planner.errors import EXPECTED
@@ -39,7 +43,6 @@ from planner.inputs.scenario.schema.test_days import LEVELS
 from planner.policies.base import Policy
 from simulation.arrays import IntArray
 from simulation.early_stop import TargetMissed
-from simulation.metrics import Summary
 from simulation.policies.wrappers.cost_limit import CostLimitExceeded
 
 T = TypeVar("T")
@@ -102,9 +105,8 @@ class Trials:
                 if counts is None:
                     counts = self._static[level, False] = self._smallest(level)
                 if spare:
-                    forecast_day = spared(self.test_days.forecast_day.study())
-                    target = spare_target(forecast_day)
-                    counts = with_spare([forecast_day], counts, target)
+                    forecast_day = self.test_days.forecast_day.study()
+                    counts = with_spare([forecast_day], counts, self.seed, self._known)
                 self._static[key] = counts
             return self._static[key]
 
@@ -113,9 +115,9 @@ class Trials:
         makers = [
             case.sizing
             for day in self.days
-            if day.required_at(level) and not day.by_capacity
+            if day.required_at(level)
             for case in day.cases
-            if case.required and case.sizing is not None
+            if case.required and case.sizing is not None and not case.lost
         ]
         return [*dict.fromkeys(makers)] or [self.test_days.forecast_day.study]
 
@@ -148,15 +150,6 @@ class Trials:
             self.trial(policy, index, level, case) for day in days for case in self.days[day].cases
         ]
         self.simulate_all(policy, trials, progress, whole=True)
-
-    def on(self, day: TestDay, trial: Trial) -> CaseResult:
-        """Return the trial's result against the day's SLO targets.
-
-        If the day is decided by capacity, the share of time with enough capacity replaces
-        attainment.
-        """
-        result = self.results[trial]
-        return by_capacity_left(result, self.study) if day.by_capacity else result
 
     def simulate_all(
         self, policy: Policy, trials: Sequence[Trial], progress: Progress, *, whole: bool = False
@@ -205,9 +198,9 @@ class Trials:
 
     def simulate(
         self, policy: Policy, trial: Trial, report: Progress, *, whole: bool = False,
-        limit: float = float("inf"),
+        limit: float = float("inf"), known: CaseResult | None = None,
     ) -> CaseResult:  # fmt: skip
-        """Return the result of one trial.
+        """Return the result of one trial; ``known`` is that on the forecast day.
 
         Unless ``whole``, the simulation ends when a tier is sure to miss its target. It also ends
         once the policy costs more than ``limit``, in dollars. A policy that cannot be built or
@@ -218,10 +211,12 @@ class Trials:
             turned = _turned(policy, trial.value)
             level = int(trial.value) if policy.name == STATIC and trial.value is not None else 0
             if policy.name == STATIC and case.sizing is not None:
-                known = self._static_result(case, self.static_fleet(level, trial.spare))
-                if known is not None and not (whole and known.cut):
-                    return known
+                stored = self._static_result(case, self.static_fleet(level, trial.spare))
+                if stored is not None and not (whole and stored.cut):
+                    return stored
+            loss = self._loss(policy, trial, report, known) if case.lost else None
             study, loads = self._study(trial)
+            targets = _targets(study, case)
             run = run_policy(
                 study,
                 turned,
@@ -234,9 +229,9 @@ class Trials:
                 ),
                 options=ReplayOptions(
                     detailed=False,
-                    spare=case is self.test_days.forecast_day,
+                    lost=loss,
                     changed=case.unexpected,
-                    bars=None if whole else _targets(study),
+                    bars=None if whole else targets,
                     cost_limit=limit,
                 ),
             )
@@ -246,7 +241,20 @@ class Trials:
             return CaseResult(float("inf"), {}, 1.0, cut=True)
         except EXPECTED as problem:
             return CaseResult(float("inf"), {}, 1.0, reason=str(problem))
-        return _result(run, self.study, study)
+        return _result(run, self.study, study, targets)
+
+    def _loss(
+        self, policy: Policy, trial: Trial, report: Progress, known: CaseResult | None
+    ) -> Loss:
+        """Return the loss to simulate: the worst one on the forecast day."""
+        losses = losses_of(self.study)
+        if len(losses) == 1:
+            return losses[0]
+        day = replace(trial, case=self.test_days.forecast_day)
+        known = known or self.results.get(day)
+        if known is None or known.worst_loss is None:
+            known = self.simulate(policy, day, report, whole=True)
+        return losses[known.worst_loss or 0]
 
     def plan_cost_usd(self, policy: Policy, trial: Trial) -> float:
         """Return the cost of a policy that only follows its plan, in dollars; infinite for others.
@@ -269,7 +277,14 @@ class Trials:
         assert case.sizing is not None
         study = case.sizing()
         other_replay = study.hardware.faults or study.network or study.settings.scale_in.lend
-        served = None if other_replay else served_by(study, counts, self.seed, self._known)
+        goals = _targets(study, case)
+        if case.lost:
+            fleet = np.zeros((1, *study.hardware.minimum.shape), np.int64)
+            fleet[(0, *np.array(study.hardware.pool_index).T)] = counts
+            loss = losses_of(study)[worst_loss(study, fleet)]
+            counts = study.pools(loss.left(fleet))[0]
+            other_replay = other_replay or loss.region is not None
+        served = None if other_replay else served_by(study, counts, self.seed, self._known, goals)
         if served is None:
             return None
         if served.cut:
@@ -281,16 +296,10 @@ class Trials:
                 tiers, served.due.tolist(), served.late.tolist(), strict=True
             )
         }
-        gaps = [tier.attainment - share for tier in tiers
-                if (share := attainment[tier.name]) is not None]  # fmt: skip
-        short = max(0.0, max(gaps, default=0.0))
         return CaseResult(
             served.cost_usd * self.study.window.duration_s / study.window.duration_s,
             attainment,
-            short if short > ROUNDING else 0.0,
-            survives=survives_static(study, counts)
-            if case is self.test_days.forecast_day
-            else None,
+            shortfall(attainment, goals),
         )
 
     def _study(self, trial: Trial) -> tuple[Study, Loads]:
@@ -324,15 +333,13 @@ class Trials:
     def _candidate(self, policy: Policy, value: float | None, spare: bool) -> Candidate:
         """Return the candidate of a policy with a parameter value, with its results so far."""
 
-        def known(day: TestDay, case: Case) -> CaseResult | None:
+        def known(case: Case) -> CaseResult | None:
             """Return a full result on a case, or None if it was cut short by its cost."""
             trial = Trial(policy.key, value, spare, case)
             result = self.results.get(trial)
-            return None if result is None or result.dear else self.on(day, trial)
+            return None if result is None or result.dear else result
 
-        results = {
-            i: tuple(known(day, case) for case in day.cases) for i, day in enumerate(self.days)
-        }
+        results = {i: tuple(known(case) for case in day.cases) for i, day in enumerate(self.days)}
         return Candidate(
             policy.key, policy.title, value, spare, _parameters(policy, value),
             {i: cases for i, cases in results.items() if any(cases)},
@@ -373,17 +380,11 @@ def _parameters(policy: Policy, value: float | None) -> dict[str, float]:
     return {policy.parameter_to_tune.field: value}
 
 
-def _targets(study: Study) -> dict[str, float]:
+def _targets(study: Study, case: Case) -> dict[str, float]:
+    """Return the SLO targets of a case, by tier."""
+    if case.lost:
+        return interactive_targets(study)
     return {tier.name: tier.attainment for tier in study.hardware.tiers}
-
-
-def spare_target(study: Study) -> float:
-    """Return the share of time in which the fleet must survive the loss of any one replica.
-
-    It is the highest SLO target.
-    """
-    tiers = [tier for tier in study.hardware.tiers if not tier.deferrable]
-    return max((tier.attainment for tier in tiers), default=0.0)
 
 
 def rising(progress: Progress) -> Progress:
@@ -398,34 +399,22 @@ def rising(progress: Progress) -> Progress:
     return report
 
 
-def shortfall(summary: Summary, targets: dict[str, float]) -> float:
+def shortfall(attainment: Mapping[str, float | None], targets: Mapping[str, float]) -> float:
     """Return how far the worst tier's attainment is below its target, as a fraction."""
-    gaps = [
-        targets[name] - attainment
-        for name, attainment in summary.slo_attainment.items()
-        if attainment is not None
-    ]
+    gaps = [targets[name] - share for name, share in attainment.items() if share is not None]
     short = max(0.0, max(gaps, default=0.0))
     return short if short > ROUNDING else 0.0
 
 
-def _result(run: PolicyRun, planned: Study, study: Study) -> CaseResult:
+def _result(
+    run: PolicyRun, planned: Study, study: Study, targets: Mapping[str, float]
+) -> CaseResult:
     """Return the result of a run; amounts are scaled to the length of the planned window."""
     summary = run.summary
     scale = planned.window.duration_s / study.window.duration_s
     return CaseResult(
         cost_usd=summary.cost_usd * scale,
         attainment=dict(summary.slo_attainment),
-        shortfall=shortfall(summary, _targets(study)),
-        survives=run.survives,
+        shortfall=shortfall(summary.slo_attainment, targets),
+        worst_loss=run.worst_loss,
     )
-
-
-def by_capacity_left(result: CaseResult, study: Study) -> CaseResult:
-    """Return the result if a replica is lost: the share of time with enough capacity left."""
-    share = result.survives
-    if share is None:  # nothing to serve, or no simulation to its end
-        return result
-    tiers = [tier for tier in study.hardware.tiers if not tier.deferrable]
-    short = max(0.0, spare_target(study) - share)
-    return replace(result, attainment={tier.name: share for tier in tiers}, shortfall=short)

@@ -19,9 +19,15 @@ from planner.domain.replay.policy_context import (
     SharedInputs,
     policy_context_of,
 )
-from planner.domain.replay.replica_loss import survival_gap
+from planner.domain.replay.replica_loss import (
+    Loss,
+    losses_of,
+    survival_of,
+    without_replicas,
+    worst_loss,
+)
 from planner.domain.replay.reserved_cost import with_reserved
-from planner.domain.replay.serving_capacity import capacity_table, survives
+from planner.domain.replay.serving_capacity import capacity_table, serving
 from planner.domain.sizing.sizing import Sizes
 from planner.domain.study import NO_DETAIL, PolicyRun, Setting, Study
 from planner.domain.traffic.traffic import Traffic
@@ -43,7 +49,7 @@ from simulation.policies.wrappers.signal_range import SignalRecorder
 from simulation.policy import ReportsParameters, ScalingPolicy
 from simulation.results import PoolSeries
 from simulation.trace import Trace
-from simulation.trace_replay import summarise_replay
+from simulation.trace_replay import Replayed, summarise_replay
 
 MAX_INTERVALS = 1440  # intervals kept per policy: one day of minutes
 
@@ -71,16 +77,18 @@ def prepare(
 class ReplayOptions:
     """What a replay computes, and when it may end early.
 
-    Without ``detailed``, the tables are empty and the summary is brief. ``requests`` keeps one row
-    per request. ``spare`` computes ``survives`` too. ``changed`` modifies the fleet after the
-    policy was built. With ``bars`` (attainment by tier), TargetMissed is raised as soon as a tier
-    is sure to stay below both its target and its bar. CostLimitExceeded is raised once the policy
-    has cost more than ``cost_limit``, in dollars.
+    Without ``detailed``, the tables are empty and the summary is brief. ``requests`` keeps a row
+    per request. ``spare`` also replays the worst loss of replicas, for ``survival``. ``lost`` are
+    replicas that the replay lacks. ``changed`` modifies the fleet after the policy was built. With
+    ``bars`` (attainment by tier), TargetMissed is raised as soon as a tier is sure to stay below
+    both its target and its bar. CostLimitExceeded is raised once the policy has cost more than
+    ``cost_limit``, in dollars.
     """
 
     detailed: bool = True
     requests: bool = False
     spare: bool = False
+    lost: Loss | None = None
     changed: Callable[[Fleet], Fleet] | None = None
     bars: Mapping[str, float] | None = None
     cost_limit: float = float("inf")
@@ -133,7 +141,8 @@ def least_cost_usd(study: Study, ready: BuiltPolicy, options: ReplayOptions) -> 
     """
     settings, window = study.settings, study.window
     lends = settings.scale_in.lend or settings.plan.lend_share is not None
-    if not ready.keeps_floor or options.changed or study.hardware.faults or lends:
+    fewer = options.changed or options.lost or study.hardware.faults or lends
+    if not ready.keeps_floor or fewer:
         return 0.0
     pools = ready.fleet.pools
     usd_per_hour = np.array([pool.usd_per_gpu_hour * pool.gpus_per_instance for pool in pools])
@@ -162,9 +171,75 @@ def replayed(
 
     ``study`` is the one it was built on, or a copy changed in a way that the policy does not know.
     """
-    detailed, bars = options.detailed, options.bars
+    result, fleet, metered = _simulated(study, policy, ready, seed, progress, options)
+    detailed = options.detailed
+    arrangements = [study.hardware.arrangement(m, g) for m, _, g in study.hardware.pool_index]
+    labels = [arrangements[p] for p in ready.source_pools]
+    sources = [
+        None if pool.lends else p for p, pool in zip(ready.source_pools, fleet.pools, strict=True)
+    ]
+    detail = NO_DETAIL
+    if detailed:
+        detail = replace(
+            detail_of(result, labels, requests=options.requests),
+            capacity=capacity_table(study, result.series, sources),
+        )
+    summary = summarise_replay(result, brief=not detailed)
+    plan = ready.plan() if ready.plan else None
+    if plan is not None:
+        summary = with_reserved(study, summary, result, plan)
+    run = PolicyRun(
+        policy.key,
+        policy.title,
+        summary,
+        result.fleet,
+        result.series,
+        plan,
+        detail,
+        swing=metered.swing,
+        settings=settings_of(policy, metered, fleet, result.series, labels),
+        worst_loss=worst_loss(
+            study, serving(study, result.series, sources), result.series.interval_s
+        ),
+        modules=module_run(study, ready, result, labels, policy),
+        refused_starts=getattr(ready.policy, "refused", 0),
+    )
+    if not options.spare or policy.traits.uses_future_data:  # nobody can run an oracle baseline
+        return run
+    return _with_survival(study, policy, ready, run, seed)
+
+
+def _with_survival(
+    study: Study, policy: Policy, ready: BuiltPolicy, run: PolicyRun, seed: int
+) -> PolicyRun:
+    """Return the run with its survival of a loss, from a second replay without the lost replicas.
+
+    That replay is left out if an interactive tier misses its target with all replicas.
+    """
+    assert run.worst_loss is not None
+    survival = survival_of(study, run.summary.slo_attainment)
+    if survival is not None and survival.shortfall:
+        survival = replace(survival, attainment={}, share=None)
+    else:
+        options = replace(BRIEF, lost=losses_of(study)[run.worst_loss])
+        result, _, _ = _simulated(study, policy, ready, seed, silent, options)
+        survival = survival_of(study, summarise_replay(result, brief=True).slo_attainment)
+    if survival is None or not study.settings.plan.spare:
+        return replace(run, survival=survival)
+    return replace(run, survival=survival, lacks_spare=survival.shortfall)
+
+
+def _simulated(
+    study: Study,
+    policy: Policy,
+    ready: BuiltPolicy,
+    seed: int,
+    progress: Progress,
+    options: ReplayOptions,
+) -> tuple[Replayed, Fleet, SignalRecorder]:
+    """Return a replay of a built policy, the fleet that it began with, and its recorded signal."""
     fleet = replace(ready.fleet, faults=faults_of(study.hardware.faults, ready.fleet.pools))
-    scale_in = study.settings.scale_in
+    scale_in, bars = study.settings.scale_in, options.bars
     interval = max(60.0, float(np.ceil(study.window.duration_s / MAX_INTERVALS / 60) * 60))
     rule: ScalingPolicy = ScaleInUndo(
         ScaleInOptions(ready.policy, soft_s=scale_in.soft_s, lend=scale_in.lend),
@@ -176,6 +251,8 @@ def replayed(
         rule = PlacingPolicy(rule, study.network, study.hardware)
     if np.isfinite(options.cost_limit):
         rule = CostLimit(rule, options.cost_limit)
+    if options.lost is not None:
+        fleet = without_replicas(study, fleet, ready.source_pools, options.lost)
     metered = SignalRecorder(rule)
     fleet = fleet_from_today(study, fleet, ready.source_pools, metered, lend=scale_in.lend)
     fleet = options.changed(fleet) if options.changed is not None else fleet
@@ -192,38 +269,7 @@ def replayed(
         keep=options.requests,
         carried=study.carried,
     )
-    arrangements = [study.hardware.arrangement(m, g) for m, _, g in study.hardware.pool_index]
-    labels = [arrangements[p] for p in ready.source_pools]
-    serving = [
-        None if pool.lends else p for p, pool in zip(ready.source_pools, fleet.pools, strict=True)
-    ]
-    detail, survival = NO_DETAIL, None
-    if detailed:
-        detail = replace(
-            detail_of(result, labels, requests=options.requests),
-            capacity=capacity_table(study, result.series, serving),
-        )
-    if detailed or options.spare or study.settings.plan.spare:
-        survival = survives(study, result.series, serving)
-    summary = summarise_replay(result, brief=not detailed)
-    plan = ready.plan() if ready.plan else None
-    if plan is not None:
-        summary = with_reserved(study, summary, result, plan)
-    return PolicyRun(
-        policy.key,
-        policy.title,
-        summary,
-        result.fleet,
-        result.series,
-        plan,
-        detail,
-        swing=metered.swing,
-        settings=settings_of(policy, metered, fleet, result.series, labels),
-        survives=survival,
-        lacks_spare=survival_gap(study, survival),
-        modules=module_run(study, ready, result, labels, policy),
-        refused_starts=getattr(ready.policy, "refused", 0),
-    )
+    return result, fleet, metered
 
 
 def _oracle(

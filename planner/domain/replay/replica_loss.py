@@ -1,20 +1,94 @@
-"""Compute the capacity that remains when replicas are lost.
+"""Lose replicas of a fleet: those of ``objective.spare``, or else any one replica.
 
-The losses are those of ``objective.spare``, or else any one replica.
+A fleet survives a loss if every interactive tier meets its target in a replay without the lost
+replicas, which nothing replaces. Of all losses, the one that leaves the least capacity is replayed.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from planner.domain.replay.smallest_counts import trimmed
-from planner.domain.study import Study
+from planner.domain.study import Study, Survival
 from planner.inputs.scenario.settings import SpareSettings
 from planner.optimizer.pools import pool_capacity
 from simulation.arrays import BoolArray, FloatArray, IntArray
+from simulation.faults import RegionOutage
+from simulation.fleet import Fleet
 
 MOST_SETS = 1_000
 ANY_ONE = SpareSettings(instances=1, by_pool=False)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Loss:
+    """Replicas that are lost all the time: ``counts [l, r, g]``, and all those of ``region``."""
+
+    counts: IntArray
+    region: int | None = None
+
+    def left(self, counts: IntArray) -> IntArray:
+        """Return what is left of ``counts [t, l, r, g]``."""
+        left: IntArray = np.maximum(counts - self.counts, 0)
+        if self.region is not None:
+            left[:, :, self.region] = 0
+        return left
+
+
+def losses_of(study: Study) -> list[Loss]:
+    """Return every loss that a fleet of the study has to survive."""
+    spare = study.settings.plan.spare or ANY_ONE
+    shape = study.hardware.minimum.shape
+    if spare.by_pool or not spare.instances:
+        each = [np.full(shape, spare.instances, np.int64)]
+    else:
+        each = [np.zeros(shape, np.int64) for _ in study.hardware.pool_index]
+        for counts, place in zip(each, study.hardware.pool_index, strict=True):
+            counts[place] = spare.instances
+    regions = [*range(shape[1])] if spare.region else []
+    return [Loss(counts, region) for counts in each for region in (None, *regions)]
+
+
+def worst_loss(study: Study, counts: IntArray, interval_s: float = 0.0) -> int:
+    """Return the index in ``losses_of`` of the loss that leaves the least capacity.
+
+    ``counts [t, l, r, g]`` are the replicas of each interval; of a static fleet t is 1. The loss
+    with the most interactive demand above the capacity left is the worst, then that with the least
+    left.
+    """
+    losses = losses_of(study)
+    if len(losses) == 1:
+        return 0
+    need = interactive_demand(study)
+    if len(counts) > 1:
+        bin_of = np.arange(len(counts)) * interval_s // study.window.bin_s
+        need = need[np.minimum(bin_of, len(need) - 1).astype(np.int64)]
+    _, regions = open_region_sets(study)
+
+    def order(index: int) -> tuple[float, float]:
+        left = capacity_of(study, losses[index].left(counts)) @ regions.T
+        return float(np.maximum(need - left, 0.0).sum()), -float(left.sum())
+
+    return max(range(len(losses)), key=order)
+
+
+def without_replicas(study: Study, fleet: Fleet, source_pools: Sequence[int], loss: Loss) -> Fleet:
+    """Return a fleet after a loss.
+
+    ``source_pools`` is the index of the study's pool that each pool came from. A pool that the
+    policy split loses replicas of its first part with an interactive tier.
+    """
+    tiers = [tier.name for tier in study.hardware.tiers if not tier.deferrable]
+    lost, left = np.zeros(len(source_pools), np.int64), study.pools(loss.counts)
+    for p, (source, pool) in enumerate(zip(source_pools, fleet.pools, strict=True)):
+        if any(pool.takes(tier) for tier in tiers):
+            lost[p], left[source] = left[source], 0
+    if loss.region is not None:
+        outage = RegionOutage(study.hardware.regions[loss.region].name, 0.0, np.inf)
+        fleet = replace(fleet, faults=(*fleet.faults, outage))
+    pools = zip(fleet.pools, lost.tolist(), strict=True)
+    return replace(fleet, pools=tuple(replace(pool, lost=count) for pool, count in pools))
 
 
 def capacity_of(study: Study, counts: IntArray) -> FloatArray:
@@ -34,38 +108,14 @@ def capacity_after_loss(study: Study, counts: IntArray) -> FloatArray:
     Sets are those of ``region_sets``: regions that can serve each other over open routes. All
     replicas lost in a region are of one pool, so with several columns not every loss is covered.
     """
-    spare = study.settings.plan.spare or ANY_ONE
     _, regions = open_region_sets(study)
-    ways = (counts, *_counts_after_losses(study, spare, counts))
+    ways = (counts, *(loss.left(counts) for loss in losses_of(study)))
     return np.asarray(np.min([capacity_of(study, fewer) @ regions.T for fewer in ways], axis=0))
 
 
 def open_region_sets(study: Study) -> tuple[BoolArray, BoolArray]:
     """Return the sets of regions over the routes that are open in the study."""
     return region_sets(np.isfinite(study.hardware.latency_s))
-
-
-def _counts_after_losses(
-    study: Study, spare: SpareSettings, counts: IntArray
-) -> Iterator[IntArray]:
-    """Yield ``counts`` after each possible loss."""
-    for fewer in _without_instances(study, spare, counts):
-        yield fewer
-        for region in range(counts.shape[2]) if spare.region else ():
-            lost = fewer.copy()
-            lost[:, :, region] = 0
-            yield lost
-
-
-def _without_instances(study: Study, spare: SpareSettings, counts: IntArray) -> Iterator[IntArray]:
-    """Yield ``counts`` without the spare instances: of all pools, or of one pool at a time."""
-    if spare.by_pool or not spare.instances:
-        yield np.maximum(counts - spare.instances, 0)
-        return
-    for m, r, g in study.hardware.pool_index:
-        fewer = counts.copy()
-        fewer[:, m, r, g] = np.maximum(fewer[:, m, r, g] - spare.instances, 0)
-        yield fewer
 
 
 def interactive_demand(study: Study) -> FloatArray:
@@ -87,35 +137,35 @@ def interactive_demand(study: Study) -> FloatArray:
     return np.asarray(tokens.reshape(shape) @ homes.T * study.cells / bin_s)
 
 
-def survival_gap(study: Study, survives: float | None) -> float:
-    """Return how far ``survives`` is below its target; 0 if the scenario asks for no spare.
+def survival_of(study: Study, attainment: Mapping[str, float | None]) -> Survival | None:
+    """Return the survival of a loss from ``attainment`` by tier; None without such requests."""
+    tiers = [tier for tier in study.hardware.tiers if not tier.deferrable]
+    margins = [(share - tier.attainment, share) for tier in tiers
+               if (share := attainment.get(tier.name)) is not None]  # fmt: skip
+    if not margins:
+        return None
+    margin, share = min(margins)
+    return Survival({tier.name: attainment.get(tier.name) for tier in tiers}, share,
+                    max(0.0, -margin))  # fmt: skip
 
-    The target share of time is the highest attainment target of an interactive tier.
-    """
-    if not study.settings.plan.spare or survives is None:
-        return 0.0
-    shares = [tier.attainment for tier in study.hardware.tiers if not tier.deferrable]
-    return max(0.0, max(shares, default=0.0) - survives)
+
+def interactive_targets(study: Study) -> dict[str, float]:
+    """Return the SLO targets after a loss, by tier; 0 for deferrable tiers."""
+    return {tier.name: 0.0 if tier.deferrable else tier.attainment for tier in study.hardware.tiers}
 
 
-def with_spare(windows: Sequence[Study], counts: IntArray, share: float = 1.0) -> IntArray:
+def with_spare_capacity(windows: Sequence[Study], counts: IntArray) -> IntArray:
     """Return the static fleet ``counts`` ``[pools]`` plus the spare replicas of the scenario.
 
-    The fleet then covers the demand in a ``share`` of the bins of each of the ``windows``, after
-    any possible loss. Replicas are added where they gain most capacity for their price, within the
+    The fleet then covers the demand in every bin of each of the ``windows``, after any possible
+    loss. Replicas are added where they gain most capacity for their price, within the
     limits. If the scenario asks for no spare, the counts do not change.
     """
     study = windows[0]
     spare = study.settings.plan.spare
     if not spare:
         return counts
-    need = np.max(
-        [
-            np.quantile(interactive_demand(window), share, axis=0, method="higher")
-            for window in windows
-        ],
-        axis=0,
-    )  # [l, k]
+    need = np.max([interactive_demand(window).max(axis=0) for window in windows], axis=0)  # [l, k]
 
     def lacks(fleets: IntArray) -> FloatArray:
         """Return the tokens/s that each fleet lacks after the worst loss."""
@@ -138,7 +188,7 @@ def with_spare(windows: Sequence[Study], counts: IntArray, share: float = 1.0) -
             enlarged + step * pools
             for pools in (*single, *by_place)
             for step in (1, spare.instances + 1)
-            if _fits_gpus(study, enlarged + step * pools)
+            if fits_gpus(study, enlarged + step * pools)
         ]
         if not tries:
             return enlarged
@@ -156,7 +206,7 @@ def _capacity_left(study: Study, pools: IntArray) -> FloatArray:
     return capacity_after_loss(study, counts)
 
 
-def _fits_gpus(study: Study, counts: IntArray) -> bool:
+def fits_gpus(study: Study, counts: IntArray) -> bool:
     """Return whether every pool is within its maximum and every region has enough GPUs."""
     hardware, pools = study.hardware, study.fleet(counts).pools
     used = np.zeros_like(hardware.capacity_gpus)

@@ -1,7 +1,6 @@
 """Compute the capacity of the replicas that serve at each moment of a replay.
 
-The capacity is what they sustain within their limits, in the unit of the demand. It is also
-checked against the loss of a replica.
+The capacity is what they sustain within their limits, in the unit of the demand.
 """
 
 from collections.abc import Sequence
@@ -9,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import polars as pl
 
-from planner.domain.replay.replica_loss import capacity_after_loss, capacity_of, interactive_demand
+from planner.domain.replay.replica_loss import capacity_of
 from planner.domain.serialise import moments
 from planner.domain.study import Study
 from simulation.arrays import IntArray
@@ -32,37 +31,6 @@ def serving(study: Study, series: PoolSeries, source_pools: Sequence[int | None]
         m, r, g = study.hardware.pool_index[source]
         counts[:, m, r, g] += up[p]
     return counts
-
-
-def survives(study: Study, series: PoolSeries, source_pools: Sequence[int | None]) -> float | None:
-    """Return the share of the window's bins whose demand could be served after a replica loss.
-
-    The losses are those of ``capacity_after_loss``. Return None if there is no demand.
-    """
-    needed = interactive_demand(study)
-    if not needed.any():
-        return None
-    remains = capacity_after_loss(study, serving(study, series, source_pools))
-    bins = len(needed)
-    bin_of = np.minimum(np.arange(len(remains)) * series.interval_s // study.window.bin_s, bins - 1)
-    served = np.ones(bins, bool)
-    for b in range(bins):
-        of_bin = remains[bin_of == b]
-        if len(of_bin):
-            served[b] = bool((of_bin.mean(axis=0) >= needed[b] * (1 - WHOLE)).all())
-    return float(served.mean())
-
-
-def survives_static(study: Study, counts: IntArray) -> float | None:
-    """Return ``survives`` for a static fleet of ``counts [pools]``."""
-    needed = interactive_demand(study)
-    if not needed.any():
-        return None
-    fleet = np.zeros((1, *study.hardware.minimum.shape), np.int64)
-    fleet[(0, *np.array(study.hardware.pool_index).T)] = counts
-    return float(
-        (capacity_after_loss(study, fleet) >= needed * (1 - WHOLE)).all(axis=(1, 2)).mean()
-    )
 
 
 def capacity_table(

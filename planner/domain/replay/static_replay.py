@@ -138,14 +138,15 @@ class FlatWindow:
         return np.array([of_name.get(tier.name, 0) for tier in self.study.hardware.tiers], np.int64)
 
 
-def served_by(study: Study, counts: IntArray, seed: int, known: Known) -> ServedRequests | None:
+def served_by(
+    study: Study, counts: IntArray, seed: int, known: Known, goals: Mapping[str, float]
+) -> ServedRequests | None:
     """Return what a static fleet of ``counts [pools]`` served, from ``known`` or by a replay.
 
-    All models are summed. Returns None if the replay of a model was skipped, because a tier was
-    missed before.
+    All models are summed. ``goals`` are the targets by tier. Returns None if the replay of a model
+    was skipped, because a tier was missed before.
     """
     models = range(len(study.hardware.models))
-    goals = {tier.name: tier.attainment for tier in study.hardware.tiers}
     window = FlatWindow(study, models, goals, seed, alive=lambda: None, known=known)
     window.meets(counts)  # fills ``known``
     results = [known.get(window.key(m, counts)) for m in models]

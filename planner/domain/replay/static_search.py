@@ -10,7 +10,12 @@ from planner.domain.parallel import run_in_parallel
 from planner.domain.planning.power_limits import limited_pools
 from planner.domain.planning.program import instance_kw
 from planner.domain.progress import Progress, part, silent
-from planner.domain.replay.replica_loss import with_spare
+from planner.domain.replay.replica_loss import (
+    fits_gpus,
+    interactive_targets,
+    losses_of,
+    with_spare_capacity,
+)
 from planner.domain.replay.smallest_counts import Meets, fewest, trimmed
 from planner.domain.replay.static_replay import FlatWindow, Known, Requests, of_models, pools_of
 from planner.domain.study import Study
@@ -67,7 +72,28 @@ def smallest_flat(
     usd = np.array([pool.usd_per_gpu_hour * pool.gpus_per_instance for pool in all_pools.pools])
     alive, all_models = _counted(part(progress, 0.8, 1.0), STEPS), range(len(names))
     meets_all = _judge(windows, all_models, (), seed, alive, known, requests)
-    return with_spare(windows, trimmed(meets_all, counts, least, -usd))
+    counts = trimmed(meets_all, counts, least, -usd)
+    return with_spare(windows, counts, seed, known) if study.settings.plan.spare else counts
+
+
+def with_spare(
+    windows: Sequence[Study], counts: IntArray, seed: int, known: Known | None = None
+) -> IntArray:
+    """Return a static fleet plus the replicas without which a window misses the SLO after a loss.
+
+    Spare replicas for the loss of a region are added by capacity, since they have other places.
+    """
+    study, known = windows[0], {} if known is None else known
+    if study.settings.plan.spare.region:
+        return with_spare_capacity(windows, counts)
+    for loss in losses_of(study):
+        left = np.maximum(counts - study.pools(loss.counts), 0)
+        survives = all(
+            holds(window, left, interactive_targets(window), seed, known) for window in windows
+        )
+        if not survives and fits_gpus(study, 2 * counts - left):
+            counts = 2 * counts - left
+    return counts
 
 
 def _counted(progress: Progress, expected: int) -> Callable[[], None]:

@@ -51,7 +51,7 @@ class Simulated:
 
     @property
     def redundancy(self) -> tuple[bool | None, float | None]:
-        """Return whether it survives the loss of a replica, and in what share of the time."""
+        """Return whether it survives the loss of a replica, and its SLO attainment then."""
         return redundancy(self.outcome, self.days, self.deferrable)
 
     @property

@@ -69,8 +69,9 @@ class Outcome:
     tiers: dict[str, TierOutcome]
     meets_slo: bool
     hindsight: bool  # an oracle baseline, which nobody can run
-    survives: float | None  # share of the time that survives the loss of a replica
+    survives: float | None  # SLO attainment without a replica, of the tier nearest to a miss
     name: str = ""
+    n_plus_1: bool | None = None  # whether every interactive tier meets its SLO then
     utility: float | None = None  # of the requests within every limit
 
     @property
@@ -101,28 +102,33 @@ def tightest_tier(outcome: Outcome, tiers: Iterable[str] = ()) -> str | None:
 def redundancy(
     outcome: Outcome, days: Iterable[TestDayFigures], deferrable: Collection[str]
 ) -> tuple[bool | None, float | None]:
-    """Return whether a policy survives the loss of a replica, and in what share of the time.
+    """Return whether a policy survives the loss of a replica, and its SLO attainment then.
 
-    It must survive on the test day and in the window. The smaller share counts. None means unknown.
+    It must survive on the test day and in the window. The smaller attainment counts. None means
+    unknown.
     """
-    targets = [outcome.target(tier) or 0.0 for tier in outcome.tiers if tier not in deferrable]
-    shares = [] if outcome.survives is None else [outcome.survives]
-    passed = [share >= max(targets, default=1.0) for share in shares]
+    passed = [] if outcome.n_plus_1 is None else [outcome.n_plus_1]
+    # Older results have no ``n_plus_1``, and shares of time instead of attainment.
+    shares = [] if not passed or outcome.survives is None else [outcome.survives]
     for day in days:
         if day.kind == LOST_REPLICA and outcome.name in day.policies:
             on_day = day.policies[outcome.name]
             passed.append(on_day.passes)
-            shares += [share for share in on_day.attainment.values() if share is not None]
+            shares += [
+                share
+                for tier, share in on_day.attainment.items()
+                if share is not None and tier not in deferrable
+            ]
     return (all(passed) if passed else None), min(shares, default=None)
 
 
 def redundancy_text(redundant: bool | None, share: float | None) -> str | None:
     """Return the redundancy in words; None if it is not known."""
-    if redundant is None or share is None:
+    if redundant is None:
         return None
     if redundant:
         return "N+1"
-    return f"N+1 {percent(share, 0)} of the time" if share else "Not N+1"
+    return f"Not N+1: {percent(share)} without a replica" if share else "Not N+1"
 
 
 def span_text(counts: Span) -> str:

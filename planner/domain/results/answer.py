@@ -312,7 +312,7 @@ def missed_tiers_sentence(run: PolicyRun) -> str:
 
 def _survives_loss_words(run: PolicyRun) -> str:
     """Return whether the run survives a replica loss, in words; "" if unknown."""
-    share = run.survives
-    if share is None:
+    if run.n_plus_1 is None:
         return ""
-    return "yes" if share >= 1 else "no" if share <= 0 else f"{share:.0%} of the time"
+    words = "yes" if run.n_plus_1 else "no"
+    return words if run.survives is None else f"{words} (SLO attainment {run.survives:.1%})"

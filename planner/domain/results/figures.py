@@ -262,9 +262,10 @@ POLICIES = Columns(
         Column("asked", FLAG, "whether the list of policies names it; the others are baselines"),
         Column("hindsight", FLAG, "whether it is an oracle baseline",
                lambda run: run.traits.uses_future_data),
-        Column("survives", SHARE, "share of the time in which the loss of any one replica (or of "
-               "`objective.spare`) leaves enough capacity",
-               heads={POLICY_TABLE: "Survives a lost replica"}),
+        Column("survives", SHARE, "SLO attainment without any one replica (or those of "
+               "`objective.spare`), of the interactive tier nearest to a miss; null if unknown",
+               heads={POLICY_TABLE: "SLO attainment without a replica"}),
+        Column("n_plus_1", FLAG, "whether every interactive tier meets its SLO then"),
         Column("flat_usd", USD, "cost of the smallest static fleet with the same attainment (to "
                "0.2 points); null if all policies attain the same, or if none fits"),
         Column("note", TEXT, "a remark, such as a signal that never moved", note_of,

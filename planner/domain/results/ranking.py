@@ -141,7 +141,8 @@ def compare(
 
 def shortfall(run: PolicyRun) -> float:
     """Return how far the worst tier is below its target, as a fraction; 0 if all meet it."""
-    return shortfall_of(run.summary, {tier.name: tier.attainment for tier in run.fleet.tiers})
+    targets = {tier.name: tier.attainment for tier in run.fleet.tiers}
+    return shortfall_of(run.summary.slo_attainment, targets)
 
 
 def _sort_key(run: PolicyRun) -> tuple[bool, float, float, int, str]:

@@ -10,7 +10,7 @@ FIGURES = {
     "carbon_kg": 10.0, "slo_attainment": {"interactive": 0.97, "batch": 1.0},
     "slo_met": {"interactive": True, "batch": True}, "worst_hour": {},
     "tiers": {"interactive": {"target": 0.95}, "batch": {"target": 0.99}}, "meets_slo": True,
-    "hindsight": False, "survives": 1.0,
+    "hindsight": False, "survives": 1.0, "n_plus_1": True,
 }  # fmt: skip
 
 
@@ -37,7 +37,7 @@ def test_each_gate_fails_alone() -> None:
     assert gates(of(day("economy", passes=True))) == [True] * 5
     missed = {"interactive": True, "batch": False}
     assert gates(of(day("economy", passes=True), slo_met=missed)) == [False, *[True] * 4]
-    assert gates(of(day("economy", passes=True), survives=0.5))[1] is False
+    assert gates(of(day("economy", passes=True), survives=0.9, n_plus_1=False))[1] is False
     assert gates(of(day("economy", passes=False)))[2] is False
     lost = day("safe", passes=False, kind="replica_lost")
     assert gates(of(day("economy", passes=True), lost))[1:3] == [False, True]
@@ -48,7 +48,7 @@ def test_each_gate_fails_alone() -> None:
 def test_what_is_not_known_is_no_failure() -> None:
     unknown = gates({"policies": {}}, budget_usd_30d=None, data_age=None)
     assert unknown == [None] * 5
-    assert gates(of(survives=None))[1:3] == [None, None]
+    assert gates(of(survives=None, n_plus_1=None))[1:3] == [None, None]
 
 
 def test_tiles_hold_the_proposal_against_now() -> None:

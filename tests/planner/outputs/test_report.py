@@ -210,11 +210,10 @@ def test_an_alternative_redraws_tiles_charts_and_schedule(run):
 @pytest.mark.django_db
 @pytest.mark.parametrize(
     ("passes", "survives", "safe"),
-    [(True, 0.5, False), (True, 1.0, True), (False, 1.0, False), (None, 1.0, True)],
+    [(True, False, False), (True, True, True), (False, True, False), (None, True, True)],
 )
 def test_a_lost_replica_is_survived_on_its_test_day_and_in_the_window(run, passes, survives, safe):
-    run.result["policies"]["flat-peak"] |= {"survives": survives, "tiers": {
-        "IW-F": {"target": 0.95}, "IW-N": {"target": 0.9}}}  # fmt: skip
+    run.result["policies"]["flat-peak"] |= {"survives": 0.95, "n_plus_1": survives}
     if passes is not None:
         day = run.result["test_days"][0]
         on_day = day["policies"]["flat-peak"] | {"passes": passes}

@@ -71,7 +71,7 @@ class LongerOutputs(_TestDay):
 
 
 class ReplicaLost(_TestDay):
-    """The forecast day without any one replica of a model in a region (N+1), by capacity."""
+    """The forecast day without any one replica, for interactive tiers (N+1)."""
 
     kind: Literal["replica_lost"]
 

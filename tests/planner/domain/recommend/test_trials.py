@@ -2,18 +2,20 @@
 
 import itertools
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from planner.domain.preparation import study_of
 from planner.domain.progress import silent
-from planner.domain.recommend.rule import Candidate, CaseResult
+from planner.domain.recommend.rule import Candidate
 from planner.domain.recommend.search import choices as choices_of
 from planner.domain.recommend.test_days import TestDays, spared
-from planner.domain.recommend.trials import Trials, by_capacity_left, values
+from planner.domain.recommend.trials import Trials, values
 from planner.domain.replay.policy_context import SharedInputs
 from planner.domain.replay.replay import BRIEF, ReplayOptions, run_policy
+from planner.domain.replay.static_search import smallest_flat
 from planner.domain.run_parts import IN_PROCESS
 from planner.domain.study import Study
 from planner.domain.traffic.changes import busier, longer_outputs
@@ -82,7 +84,7 @@ def passing(trials: Trials, policy: str, index: int, level: int) -> bool:
             continue
         every = [trials.trial(its, index, level, case) for case in day.cases if case.required]
         trials.simulate_all(its, every, silent, whole=True)
-        if not all(trials.on(day, trial).passes for trial in every):
+        if not all(trials.results[trial].passes for trial in every):
             return False
     return True
 
@@ -117,10 +119,48 @@ def test_a_safer_level_costs_no_less(
 def test_at_balanced_any_one_replica_may_be_lost(
     trials: Trials, choices: dict[str, tuple[Candidate, list[Candidate]]]
 ) -> None:
+    """The candidate meets its SLO on the forecast day with one replica fewer in the only pool."""
     candidate, _ = choices["balanced"]
     lost = next(i for i, day in enumerate(trials.days) if day.kind == "replica_lost")
     (result,) = candidate.results[lost]
-    assert candidate.spare and result.survives is not None and result.survives >= 0.95
+    policy = trials.turned(policy_of(candidate.policy), candidate)
+    run = run_policy(
+        spared(trials.test_days.forecast_day.study()), policy, seed=1, progress=silent,
+        shared=SharedInputs(static=lambda: trials.static_fleet(1, True)),
+        options=ReplayOptions(detailed=False, spare=True),
+    )  # fmt: skip
+    assert candidate.spare and result.passes and run.n_plus_1
+    assert result.attainment == pytest.approx(run.survival.attainment)
+
+
+def test_a_plan_without_its_spare_replica_is_the_plan_that_keeps_none(trials: Trials) -> None:
+    """A schedule with one replica fewer has the figures of the same plan without N+1."""
+    (case,) = next(day.cases for day in trials.days if day.kind == "replica_lost")
+    for index in (3, 6, 9):
+        spare, plain = (trials.trial(policy_of("lt-i"), index, level, case) for level in (1, 0))
+        lost = trials.simulate(policy_of("lt-i"), spare, silent, whole=True)
+        plain = replace(plain, case=trials.test_days.forecast_day)
+        whole = trials.simulate(policy_of("lt-i"), plain, silent, whole=True)
+        assert (spare.spare, plain.spare) == (True, False)
+        assert lost.attainment == whole.attainment
+        assert lost.cost_usd == pytest.approx(whole.cost_usd)
+
+
+def test_the_smallest_static_fleet_keeps_no_spare_and_one_more_replica_does(
+    trials: Trials,
+) -> None:
+    (case,) = next(day.cases for day in trials.days if day.kind == "replica_lost")
+    study = case.study()
+    smallest = smallest_flat(study, seed=1)
+    survived = [
+        run_policy(
+            study, policy_of("flat-before"), seed=1, progress=silent,
+            shared=SharedInputs(static=lambda more=more: smallest + more),
+            options=ReplayOptions(detailed=False, spare=True),
+        ).n_plus_1
+        for more in range(4)
+    ]  # fmt: skip
+    assert survived == [False, True, True, True]
 
 
 def test_the_static_fleet_is_the_smallest_that_passes(
@@ -159,21 +199,15 @@ def test_the_replay_that_sized_a_static_fleet_gives_its_figures(
             options=ReplayOptions(detailed=False, spare=True),
         )  # fmt: skip
         times = trials.study.window.duration_s / case.study().window.duration_s
+        if case.lost:
+            assert result.passes == run.n_plus_1
+            assert result.cut or result.attainment == pytest.approx(run.survival.attainment)
+            continue
         assert result.passes == run.meets_slo
         if result.cut:
             continue
         assert result.cost_usd == pytest.approx(run.summary.cost_usd * times)
         assert result.attainment == pytest.approx(run.summary.slo_attainment)
-        if case is trials.test_days.forecast_day:
-            assert result.survives == pytest.approx(run.survives)
-
-
-@pytest.mark.parametrize("problem", [{"cut": True}, {"reason": "It cannot be planned."}])
-def test_a_day_that_was_not_simulated_to_its_end_is_no_n_plus_1(
-    trials: Trials, problem: dict[str, object]
-) -> None:
-    failed = CaseResult(float("inf"), {}, 1.0, **problem)
-    assert not by_capacity_left(failed, trials.study).passes
 
 
 def test_a_replay_ends_when_the_policy_costs_too_much(trials: Trials) -> None:

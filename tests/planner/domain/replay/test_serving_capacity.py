@@ -8,12 +8,8 @@ import numpy as np
 import pytest
 
 from planner.domain.replay.replay import prepare
-from planner.domain.replay.serving_capacity import (
-    capacity_table,
-    interactive_demand,
-    serving,
-    survives,
-)
+from planner.domain.replay.replica_loss import interactive_demand
+from planner.domain.replay.serving_capacity import capacity_table, serving
 from planner.domain.study import Study
 from planner.inputs.scenario.settings import settings_of
 from tests.planner.domain import builders as make
@@ -49,15 +45,6 @@ def test_what_is_asked_is_what_arrives_and_cannot_wait(study: Study) -> None:
     tiers = tuple(replace(tier, deferrable=True) for tier in study.hardware.tiers)
     waiting = replace(study, hardware=replace(study.hardware, tiers=tiers))
     assert not interactive_demand(waiting).any()
-    assert survives(waiting, series(*[5.0] * BINS), [0]) is None
-
-
-def test_one_instance_is_lost_where_the_rest_still_carry_what_is_asked(study: Study) -> None:
-    """About 1,500 tokens/s want two instances; a third may be lost."""
-    assert survives(study, series(*[3.0] * BINS), [0]) == 1.0
-    assert survives(study, series(*[2.0] * BINS), [0]) == 0.0
-    assert survives(study, series(*[2.0] * 4, *[3.0] * 6), [0]) == pytest.approx(0.6)
-    assert survives(study, series(*[2.9] * BINS), [0]) == 0.0  # not whole all the time
 
 
 def test_pools_cut_from_one_count_together(study: Study) -> None:

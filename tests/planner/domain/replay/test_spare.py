@@ -3,22 +3,26 @@ lose it and every fleet there is, counted out."""
 
 from dataclasses import replace
 from itertools import product
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import pytest
 
-from planner.domain.replay.replay import prepare
+from planner.domain.progress import silent
+from planner.domain.replay.policy_context import SharedInputs
+from planner.domain.replay.replay import BRIEF, ReplayOptions, prepare, run_policy
 from planner.domain.replay.replica_loss import (
     capacity_after_loss,
     interactive_demand,
-    survival_gap,
-    with_spare,
+    interactive_targets,
+    losses_of,
+    survival_of,
+    with_spare_capacity,
+    worst_loss,
 )
-from planner.domain.replay.serving_capacity import survives
-from planner.domain.study import Study
+from planner.domain.study import PolicyRun, Study
 from planner.inputs.scenario.settings import SpareSettings, settings_of
+from planner.policies.choice import policy_of
 from tests.planner.domain import builders as make
 
 LENGTHS = {"input_tokens": {"mean": 100}, "output_tokens": {"mean": 10}}
@@ -82,22 +86,21 @@ def test_what_is_left_is_the_least_over_every_way_to_lose_it(study: Study, way: 
 def test_spare_is_added_until_every_bin_is_carried_without_it(study: Study, way: str) -> None:
     toy = wanting(study, WAYS[way])
     need = int(np.ceil(interactive_demand(toy).max() / THETA))
-    fleet = with_spare([toy], np.array([1, 0]))
+    fleet = with_spare_capacity([toy], np.array([1, 0]))
     assert worst((int(fleet[0]), int(fleet[1])), WAYS[way]) >= need
     fewest = min(
         sum(both) for both in product(range(1, 9), range(9)) if worst(both, WAYS[way]) >= need
     )
     assert fleet.sum() == fewest
-    assert (with_spare([toy], fleet) == fleet).all()
+    assert (with_spare_capacity([toy], fleet) == fleet).all()
 
 
 def test_without_spare_asked_for_a_flat_fleet_stays_as_it_is(study: Study) -> None:
-    assert with_spare([study], np.array([1, 0])).tolist() == [1, 0]
-    assert survival_gap(study, 0.0) == 0.0
+    assert with_spare_capacity([study], np.array([1, 0])).tolist() == [1, 0]
 
 
 def test_no_more_is_added_than_there_are_gpus(study: Study) -> None:
-    fleet = with_spare([wanting(study, SpareSettings(instances=100))], np.array([1, 1]))
+    fleet = with_spare_capacity([wanting(study, SpareSettings(instances=100))], np.array([1, 1]))
     room = study.hardware.capacity_gpus.sum(axis=1) // study.fleet(fleet).pools[0].gpus_per_instance
     assert fleet.tolist() == room.tolist()
 
@@ -107,21 +110,63 @@ def test_regions_closed_to_each_other_help_nobody(study: Study) -> None:
     hardware = replace(study.hardware, latency_s=np.array([[0.0, np.inf], [np.inf, 0.0]]))
     closed = wanting(replace(study, hardware=hardware), WAYS["pool"])
     need = np.ceil(interactive_demand(closed).max(axis=0) / THETA)[0]
-    assert with_spare([closed], np.array([1, 0])).tolist() == (need + 2).tolist()
-    lopsided = cast(Any, SimpleNamespace(ready=np.array([[8.0] * BINS, [2.0] * BINS]),
-                                         interval_s=BIN_S))  # fmt: skip
-    assert survives(closed, lopsided, [0, 1]) == 0.0
-    assert survives(wanting(study, WAYS["pool"]), lopsided, [0, 1]) == 1.0
+    assert with_spare_capacity([closed], np.array([1, 0])).tolist() == (need + 2).tolist()
 
 
-def test_a_run_lacks_what_its_share_of_the_time_is_below_its_tiers(study: Study) -> None:
-    toy = wanting(study, WAYS["pool"])
-    series = cast(Any, SimpleNamespace(ready=np.array([[4.0] * 4 + [6.0] * 6, [0.0] * BINS]),
-                                       interval_s=BIN_S))  # fmt: skip
-    share = survives(toy, series, [0, 1])
-    need = np.ceil(interactive_demand(toy).ravel() / THETA)
-    carried = np.array([4] * 4 + [6] * 6) - 2
-    assert share == pytest.approx(float((carried >= need).mean()))
-    (tier,) = toy.hardware.tiers
-    assert survival_gap(toy, share) == pytest.approx(max(0.0, tier.attainment - cast(float, share)))
-    assert survival_gap(toy, None) == 0.0
+def test_the_worst_loss_leaves_the_most_demand_without_capacity(study: Study) -> None:
+    """Closed regions of 1 and 4 replicas: the loss of the single one hurts. Open ones are equal."""
+    hardware = replace(study.hardware, latency_s=np.array([[0.0, np.inf], [np.inf, 0.0]]))
+    closed = wanting(replace(study, hardware=hardware), WAYS["one"])
+    losses = losses_of(closed)
+    for counts, place in (((1, 4), 0), ((4, 1), 1)):
+        fleet = np.array(counts).reshape(1, 1, 2, 1)
+        worst_counts = losses[worst_loss(closed, fleet)].counts
+        assert worst_counts.ravel().tolist() == [place == 0, place == 1]
+
+
+def test_deferrable_tiers_may_miss_their_target_after_a_loss(study: Study) -> None:
+    (tier,) = study.hardware.tiers
+    batch = replace(tier, name="batch", deferrable=True)
+    strict = replace(tier, name="strict", attainment=0.99)
+    both = replace(study, hardware=replace(study.hardware, tiers=(tier, strict, batch)))
+    survival = survival_of(both, {tier.name: 0.96, "strict": 0.97, "batch": 0.0})
+    assert survival is not None
+    assert (survival.share, survival.shortfall) == (0.97, pytest.approx(0.02))
+    assert survival.attainment == {tier.name: 0.96, "strict": 0.97}
+    assert survival_of(both, {"batch": 0.5}) is None
+    assert interactive_targets(both) == {tier.name: tier.attainment, "strict": 0.99, "batch": 0.0}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_more_spare_replicas_never_serve_less_after_a_loss(study: Study, way: str) -> None:
+    """Of two static fleets, the one with more replicas survives at least as much."""
+    toy = wanting(study, WAYS[way])
+    runs = [
+        run_policy(
+            toy, policy_of("flat-before"), seed=1, progress=silent,
+            shared=SharedInputs(static=lambda each=each: np.array([each, each])),
+            options=ReplayOptions(detailed=False, spare=True),
+        )
+        for each in range(5)
+    ]  # fmt: skip
+    shares = [cast(float, run.survives) for run in runs]
+    assert shares == sorted(shares) and shares[-1] >= 0.95
+    # One replica serves all requests, so only a loss in every pool leaves too few.
+    assert (shares[0] < 0.5) == (WAYS[way].by_pool and WAYS[way].instances > 0)
+    lacking = [run.lacks_spare for run in runs]
+    assert lacking == [pytest.approx(max(0.0, 0.95 - share)) for share in shares]
+    assert [run.n_plus_1 for run in runs] == [lack == 0 for lack in lacking]
+
+
+def test_a_static_fleet_after_a_loss_is_a_smaller_static_fleet(study: Study) -> None:
+    def run(counts: list[int], options: ReplayOptions) -> PolicyRun:
+        return run_policy(
+            wanting(study, WAYS["one"]), policy_of("flat-before"), seed=1, progress=silent,
+            shared=SharedInputs(static=lambda: np.array(counts)), options=options,
+        )  # fmt: skip
+
+    loss = losses_of(wanting(study, WAYS["one"]))[0]
+    assert loss.counts.ravel().tolist() == [1, 0]
+    lost, smaller = run([2, 1], replace(BRIEF, lost=loss)), run([1, 1], BRIEF)
+    assert lost.summary.slo_attainment == smaller.summary.slo_attainment
+    assert lost.summary.cost_usd == pytest.approx(smaller.summary.cost_usd)

@@ -9,6 +9,7 @@ import pytest
 
 from planner.domain.results.answer import ReplicaSchedule, ScheduleRow, answer_of, schedule_tables
 from planner.domain.serialise import per_cent
+from planner.domain.study import Survival
 from planner.domain.traffic.window import Window
 from planner.inputs.scenario.settings import SpareSettings, Spending
 from tests.planner.domain.results.test_verdict import run
@@ -52,7 +53,7 @@ def planned(counts: list[list[int]], **more: Any) -> Any:
     lt_i = run("lt-i", 1980.0)
     ready = np.repeat(np.array(counts, float).T, 6, axis=1)
     target = np.array(counts)[:, None, :, None]
-    fields = {"plan": SimpleNamespace(target=target), "survives": 0.0} | more
+    fields = {"plan": SimpleNamespace(target=target), "survival": Survival({}, 0.5, 0.45)} | more
 
     return replace(lt_i, series=cast(Any, SimpleNamespace(ready=ready)), **fields)
 
@@ -70,7 +71,7 @@ def test_it_says_what_to_run_from_when_at_what_cost_and_how_well() -> None:
         "Run 8b: 2 in east, 2 in west from 13:00 UTC on 20 May 2024, then by the schedule (4 to "
         "5); 4.5 replicas on average; $1,980 a day ($59.4k a month of such days), 40% less than "
         "today's fleet, as well served; SLO attainment 99.0% of fast (target 95%), 99.0% of slow "
-        "(target 90%); survives the loss of one replica: no."
+        "(target 90%); survives the loss of one replica: no (SLO attainment 50.0%)."
     )
     assert answer.what == answer.sentence.split("; 4.5")[0] + "."
     assert [fact.of for fact in answer.facts] == [
@@ -87,16 +88,21 @@ def test_it_says_what_to_run_from_when_at_what_cost_and_how_well() -> None:
 
 
 def test_what_never_changes_runs_all_the_time_and_an_empty_pool_is_left_out() -> None:
-    answer = answer_of(study(), planned([[5, 0]] * 4, survives=1.0), run("today", 1980.0))
+    answer = answer_of(
+        study(), planned([[5, 0]] * 4, survival=Survival({}, 1.0, 0.0)), run("today", 1980.0)
+    )
     assert answer.sentence.startswith(
         "Run 8b: 5 in east from 13:00 UTC on 20 May 2024, all the time"
     )
     assert "as much as today's fleet" in answer.sentence
-    assert answer.sentence.endswith("survives the loss of one replica: yes.")
-    stated = study(spare=SpareSettings(instances=2, region=True))
-    answer = answer_of(stated, planned([[5, 0]] * 4, survives=0.5), run("today", 1980.0))
     assert answer.sentence.endswith(
-        "survives the loss of any 2 replicas of every pool and any one region: 50% of the time."
+        "survives the loss of one replica: yes (SLO attainment 100.0%)."
+    )
+    stated = study(spare=SpareSettings(instances=2, region=True))
+    answer = answer_of(stated, planned([[5, 0]] * 4), run("today", 1980.0))
+    assert answer.sentence.endswith(
+        "survives the loss of any 2 replicas of every pool and any one region: no (SLO attainment "
+        "50.0%)."
     )
     assert len(answer.timetable.rows) == 1 and len(answer.timetable.pools) == 1
 
@@ -105,12 +111,13 @@ def test_a_policy_with_a_rule_of_its_own_begins_with_what_it_had() -> None:
 
     hpa = run("hpa", 10.0)
     take = replace(
-        hpa, series=cast(Any, SimpleNamespace(ready=np.full((1, 4), 6.0))), survives=0.25
-    )
+        hpa, series=cast(Any, SimpleNamespace(ready=np.full((1, 4), 6.0))),
+        survival=Survival({}, 0.25, 0.7),
+    )  # fmt: skip
     answer = answer_of(study(("east",)), take, take)
     assert answer.sentence.startswith("Run 8b: 5 in east from 13:00 UTC on 20 May 2024, and let ")
     assert answer.timetable.by_itself
-    assert "25% of the time" in answer.sentence
+    assert "no (SLO attainment 25.0%)" in answer.sentence
     assert "less than" not in answer.sentence  # it is its own baseline
 
 
