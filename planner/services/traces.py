@@ -16,8 +16,8 @@ from django.utils.text import slugify
 
 from planner.domain.trace_statistics.cache import write_character
 from planner.domain.trace_statistics.context_limits import beyond_context, repeated_blocks
-from planner.errors import CatalogueError, Choice, IngestError, NotReady, PlannerError, Unreached
-from planner.inputs.catalogue.hardware import model_name, shape
+from planner.errors import Choice, IngestError, NotReady, PlannerError, Unreached
+from planner.inputs.catalogue.hardware import known_model, shape
 from planner.inputs.ingest import (
     IngestOptions,
     IngestReport,
@@ -405,10 +405,12 @@ def _model_limits(report: IngestReport, store: Path) -> dict[str, Any]:
     contexts: dict[str, tuple[str, int]] = {}
     unknown = []
     for label in report.models[:CHECKED_MODELS]:
-        try:
-            contexts[label] = model_name(label), shape(label).max_context
-        except CatalogueError:
+        # Similar names of an error would take 10 ms each.
+        canonical = known_model(label)
+        if canonical is None:
             unknown.append(label)
+        else:
+            contexts[label] = canonical, shape(canonical).max_context
     beyond = beyond_context(store, contexts) if contexts and report.kind == "requests" else ()
     return {
         "beyond_context": [asdict(excess) for excess in beyond],

@@ -78,11 +78,15 @@ def shape(name: str) -> ModelShape:
 
 def model_name(name: str) -> str:
     """Return the short name of a model; raise CatalogueError with the most similar names."""
-    names_known = _model_names()
-    canonical = names.find_model(name, names_known)
+    canonical = known_model(name)
     if canonical is None:
-        raise names.UnknownName("Model", name, names_known)
+        raise names.UnknownName("Model", name, _model_names())
     return canonical
+
+
+def known_model(name: str) -> str | None:
+    """Return the short name of a model, or None if it is not in the catalogue."""
+    return names.find_model(name, _model_names())
 
 
 def repository(name: str) -> str:
@@ -90,10 +94,10 @@ def repository(name: str) -> str:
 
     A repository or a user's model is returned unchanged.
     """
-    names_known = names.find_model(name, _model_names())
-    if "/" in name or names_known is None:
+    canonical = known_model(name)
+    if "/" in name or canonical is None:
         return name
-    return str(next(iter(_entries()[names_known].get("hf", ())), name))
+    return str(next(iter(_entries()[canonical].get("hf", ())), name))
 
 
 def gpu_name(name: str) -> str:
