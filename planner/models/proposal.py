@@ -73,6 +73,15 @@ class Proposal(Numbered, InWorkspace):
         """Return whether the proposal is neither approved, rejected nor withdrawn."""
         return self.state in (self.State.DRAFT, self.State.OPEN, self.State.CHANGES)
 
+    @property
+    def repeats_active_plan(self) -> bool:
+        """Return whether approval would activate the same plan again."""
+        if (base := self.base) is None or base.until is not None:
+            return False
+        same = {"policy": base.policy, "repeat": base.repeat}
+        proposed = same | self.options | {"policy": self.policy}
+        return base.run_id == self.run_id and proposed == same
+
 
 class ProposalEntry(models.Model):
     """A comment on a proposal, or an action; rows are only added."""

@@ -77,7 +77,7 @@ def proposed_of(proposal: Proposal) -> Proposed | None:
     """Return what a proposal changes; None if its run was removed.
 
     The base is the first of these that exists: a replay of the active plan on the same traffic, the
-    base run, the baseline of the proposed run.
+    base run, the active plan in the proposed run. Without an active plan: that run's baseline.
     """
     run, base = proposal.run, proposal.base_run
     if run is None:
@@ -107,11 +107,7 @@ def proposed_of(proposal: Proposal) -> Proposed | None:
     else:
         name = names[0]
         groups = tuple(replay_groups(pair, names, "", ())) if name else ()
-        against = (
-            f"{_label(result, name)}, on the same traffic, because no plan is active."
-            if name
-            else "Nothing: no plan is active, and the run replayed no other policy."
-        )
+        against = _base_in_run(proposal, result, name)
     if outcome_run != run:
         notes.append(_separate_run_note(outcome_run, result["policies"][policy]))
     elif policy not in (result.get("policies") or {}):
@@ -144,7 +140,8 @@ def replay_of(proposal: Proposal) -> Run | None:
 def compared_policies(proposal: Proposal, run: Run) -> tuple[list[dict[str, Any]], list[str]]:
     """Return the results and the policy names of the base and of the proposed run.
 
-    Without a base run, the first policy is the baseline of the proposed run, or "".
+    Without a base run, both are of the proposed run. The base is then the active plan, or the run's
+    baseline if no plan is active. It is "" if the run did not simulate it.
     """
     outcome_run, policy = outcome_of(proposal, run)
     result, base = run_result(outcome_run), proposal.base_run
@@ -152,7 +149,22 @@ def compared_policies(proposal: Proposal, run: Run) -> tuple[list[dict[str, Any]
         return [run_result(replay), result], [REPLAYED, policy]
     if base is not None and base.state == Run.State.COMPLETED:
         return [run_result(base), result], [_base_policy(proposal), policy]
-    return [result, result], [_baseline(result, policy), policy]
+    if (active := proposal.base) is None:
+        return [result, result], [_baseline(result, policy), policy]
+    # The figures stay of the fleet that the replicas are compared with, or are not shown.
+    is_known = active.run_id == run.pk and active.policy in (result.get("policies") or {})
+    return [result, result], [active.policy if is_known else "", policy]
+
+
+def _base_in_run(proposal: Proposal, result: dict[str, Any], name: str) -> str:
+    """Return in words what a proposal is compared with in its own run."""
+    if (active := proposal.base) is not None:
+        if name:
+            return f"The active plan (run {active.number}), {_label(result, name)}."
+        return f"Replicas of the active plan (run {active.number}). Its outcome is not known."
+    if name:
+        return f"{_label(result, name)}, on the same traffic, because no plan is active."
+    return "Nothing: no plan is active, and the run replayed no other policy."
 
 
 def outcome_of(proposal: Proposal, run: Run) -> tuple[Run, str]:

@@ -35,7 +35,8 @@
   // A long legend hides the chart, so that its later entries wait for a button.
   const shorten = (frame, figure) => {
     const later = figure.data.filter((line) => line.showlegend !== false).slice(LEGEND);
-    if (!later.length || figure.layout.showlegend === false || frame.dataset.legend === "all") return;
+    // A button takes more room than a single entry.
+    if (later.length < 2 || figure.layout.showlegend === false || frame.dataset.legend === "all") return;
     for (const line of later) line.showlegend = false;
     if (frame.nextElementSibling?.matches("[data-legend-more]")) return;
     const button = document.createElement("button");

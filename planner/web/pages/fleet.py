@@ -10,13 +10,14 @@ from planner.domain.formats import figure, when
 from planner.domain.report import Fact, Report, Role, Series
 from planner.domain.reports.over_time import CAPACITY_TODAY
 from planner.errors import PlannerError
-from planner.models import ActivePlan, Firing, Outcome, Proposal, Run, Source
+from planner.models import ActivePlan, Firing, Outcome, Proposal, Run, Source, User
 from planner.outputs.active_plan_metrics import desired, next_change
 from planner.outputs.render.html import ShownBlock, charts_shown
 from planner.outputs.reports import run_report
 from planner.outputs.weekly_pattern import CYCLES, Repeat
 from planner.selectors.active_plans import active_plans
 from planner.selectors.review import UNDECIDED, proposals_list
+from planner.services.approval import why_not_approvable
 
 MOST = 3  # plans with a chart
 ITEMS = 6  # lines of a list
@@ -44,18 +45,26 @@ class Alert:
     key: int | str
 
 
-def fleet_context(now: datetime) -> dict[str, Any]:
-    """Return the active plans, the alerts and the undecided proposals."""
-    waiting = proposals_list().filter(state__in=UNDECIDED)
-    to_review = waiting.filter(state=Proposal.State.OPEN)
+def fleet_context(now: datetime, user: User) -> dict[str, Any]:
+    """Return the active plans, the alerts, and the undecided proposals.
+
+    Those to review are the ones that ``user`` could approve and that change the active plan.
+    """
+    waiting = proposals_list().select_related("base").filter(state__in=UNDECIDED)
+    to_review = [
+        proposal
+        for proposal in waiting.filter(state=Proposal.State.OPEN)
+        if not proposal.repeats_active_plan and not why_not_approvable(proposal, user)
+    ]
     return {
         "plans": [
             fleet_plan(plan, now, charts=i < MOST) for i, plan in enumerate(active_plans()[:ITEMS])
         ],
         "alerts": list(_alerts())[:ITEMS],
         "waiting": list(waiting[:ITEMS]),
-        "to_review": to_review.count(),
-        "first_to_review": to_review.first(),
+        "to_review": len(to_review),
+        "first_to_review": next(iter(to_review), None),
+        "is_live": Source.objects.exists(),
     }
 
 
@@ -63,11 +72,12 @@ def fleet_plan(plan: ActivePlan, now: datetime, *, charts: int) -> FleetPlan:
     """Return an active plan with at most so many charts of its run."""
     report = _report(plan)
     outcome = plan.outcomes.filter(state=Outcome.State.DONE).first()
+    date = f"{plan.begins.astimezone(ZoneInfo(plan.zone)):%-d %b %Y}"
     return FleetPlan(
         plan,
-        (*_facts(plan, now), *(_key_facts(report) if report else ())),
+        (*_facts(plan, now), *(_key_facts(report, date) if report else ())),
         _charts(plan, report, now, charts) if report else (),
-        f"plan of {plan.begins.astimezone(ZoneInfo(plan.zone)):%-d %b %Y}, {REPEATS[plan.repeat]}",
+        f"plan of {date}, {REPEATS[plan.repeat]}",
         outcome,
         came_of(outcome) if outcome else "",
     )
@@ -126,11 +136,16 @@ def _report(plan: ActivePlan) -> Report | None:
         return None
 
 
-def _key_facts(report: Report) -> Iterator[Fact]:
-    """Yield cost and SLO attainment as planned. "Today" there is the fleet before the plan."""
+def _key_facts(report: Report, date: str) -> Iterator[Fact]:
+    """Yield cost and SLO attainment as planned. "Today" there is the fleet before the plan.
+
+    ``date`` is the start of the simulated window, to tell the attainment from a measured one.
+    """
     for fact in report.facts:
-        if fact.label.startswith(("Cost", "SLO attainment")):
+        if fact.label.startswith("Cost"):
             yield replace(fact, note=fact.note.replace("today", "before the plan"))
+        elif fact.label.startswith("SLO attainment"):
+            yield replace(fact, note=" · ".join(filter(None, (f"simulated, {date}", fact.note))))
 
 
 def _charts(plan: ActivePlan, report: Report, now: datetime, most: int) -> tuple[ShownBlock, ...]:

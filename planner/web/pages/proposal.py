@@ -265,7 +265,7 @@ def _place(text: str) -> float | str:
 def _comparison_base(proposal: Proposal) -> tuple[Run | None, str, str]:
     """Return the run and policy that the proposal is compared with, and their label.
 
-    It is the replay of the active plan, else the base run, else the proposed run's baseline.
+    It is the replay of the active plan, else the base run, else the base in the proposed run.
     """
     label = _baseline_label(proposal)
     label = label or ("Now" if _compared_with_now(proposal) else "Before the plan")
@@ -283,7 +283,7 @@ def _baseline_label(proposal: Proposal) -> str:
     """Return the policy that stands in for the present fleet, which is not known; else ""."""
     base = proposal.base_run
     stated = base is not None and base.state == Run.State.COMPLETED
-    if proposal.run is None or stated or replay_of(proposal) is not None:
+    if proposal.run is None or proposal.base or stated or replay_of(proposal) is not None:
         return ""
     (result, _), (policy, _) = compared_policies(proposal, proposal.run)
     return "" if policy in ("", TODAY) else str(result["policies"][policy].get("label") or policy)

@@ -32,7 +32,7 @@ def home(request: Request) -> HttpResponse:
         .select_related("scenario")
         .first()
     )
-    context = _activity() | fleet_context(timezone.now())
+    context = _activity() | fleet_context(timezone.now(), request.user)
     begun = study is not None or scenarios_list().exists()
     context |= {"study": study, "begun": begun, "demo": _demo()}
     if study is not None and not context["plans"]:

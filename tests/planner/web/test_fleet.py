@@ -120,13 +120,28 @@ def test_a_replica_that_only_moves_to_another_pool_is_no_change(
     assert (change.at.hour, change.before, change.after) == (20, 5, 6)
 
 
-def test_a_proposal_to_review_is_the_first_action(client: Client, run: Run, planner: User) -> None:
+def test_a_proposal_to_review_is_the_first_action(run: Run, planner: User, approver: User) -> None:
     proposal = propose(by=planner, title="Fewer at night", run=run)
-    actions = client.get(reverse("web:home")).content.decode()
+    actions = signed_in(approver).get(reverse("web:home")).content.decode()
     button = re.search(r'<a class="btn btn-primary"\s+href="([^"]+)">\s*([^<]+?)\s*</a>', actions)
     assert button is not None
     address = reverse("web:proposal", args=[proposal.pk])
     assert button.groups() == (address, "1 proposal to review")
+
+
+def test_only_others_proposals_that_change_the_plan_are_to_review(
+    client: Client, run: Run, planner: User, approver: User
+) -> None:
+    propose(by=approver, title="My own", run=run)
+    assert signed_in(approver).get(reverse("web:home")).context["to_review"] == 0
+    plan = plan_activate(run=run, options=ExportOptions(), user=approver, now=NOW)
+    again = propose(by=planner, title="The same again", run=run)
+    weekly = {"repeat": "weekly"} if plan.repeat != "weekly" else {"repeat": "daily"}
+    other = propose(by=planner, title="Repeated otherwise", run=run, options=weekly)
+    assert [again.repeats_active_plan, other.repeats_active_plan] == [True, False]
+    home = signed_in(approver).get(reverse("web:home")).context
+    assert (home["to_review"], home["first_to_review"]) == (1, other)
+    assert client.get(reverse("web:home")).context["to_review"] == 0  # a planner cannot approve
 
 
 def test_a_plan_that_stays_has_no_next_change(run: Run, approver: User) -> None:

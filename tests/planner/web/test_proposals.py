@@ -46,6 +46,17 @@ def test_a_policy_that_stands_in_for_the_fleet_is_named(planner: User) -> None:
     assert cost.note.startswith("Unified reactive") and "Unified reactive" in shown["base_head"]
 
 
+def test_all_figures_of_a_repeated_plan_have_one_baseline(planner: User, approver: User) -> None:
+    first = in_force(planner, approver)
+    assert first.run is not None
+    again = propose(by=planner, title="Again", run=first.run)
+    shown = signed_in(planner).get(f"/proposals/{again.pk}/").context
+    cost = next(tile for tile in shown["tiles"] if tile.unit == "$")
+    assert cost.note == f"now ${cost.value:,.0f}"  # the active plan's, not the fleet's before it
+    assert [pool["change"] for pool in shown["pools"]] == ["0"]
+    assert not shown["worse"] and not shown["better"]
+
+
 def test_a_story_in_pages(planner: User, approver: User, viewer: User) -> None:
     first = in_force(planner, approver)
     first.run.result["policies"]["lt-i"]["flat_usd"] = 800.0
