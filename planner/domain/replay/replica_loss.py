@@ -4,8 +4,9 @@ A fleet survives a loss if every interactive tier meets its target in a replay w
 replicas, which nothing replaces. Of all losses, the one that leaves the least capacity is replayed.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations_with_replacement
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from simulation.faults import RegionOutage
 from simulation.fleet import Fleet
 
 MOST_SETS = 1_000
+MOST_MIXED = 3  # lost replicas that may be of several pools of a model in a region
 ANY_ONE = SpareSettings(instances=1, by_pool=False)
 
 
@@ -43,11 +45,23 @@ def losses_of(study: Study) -> list[Loss]:
     if spare.by_pool or not spare.instances:
         each = [np.full(shape, spare.instances, np.int64)]
     else:
-        each = [np.zeros(shape, np.int64) for _ in study.hardware.pool_index]
-        for counts, place in zip(each, study.hardware.pool_index, strict=True):
-            counts[place] = spare.instances
+        each = []
+        by_place: dict[tuple[int, int], list[int]] = {}
+        for m, r, g in study.hardware.pool_index:
+            by_place.setdefault((m, r), []).append(g)
+        for place, columns in by_place.items():
+            for lost in _ways_to_lose(columns, spare.instances):
+                each.append(np.zeros(shape, np.int64))
+                np.add.at(each[-1], (*place, list(lost)), 1)
     regions = [*range(shape[1])] if spare.region else []
     return [Loss(counts, region) for counts in each for region in (None, *regions)]
+
+
+def _ways_to_lose(columns: Sequence[int], count: int) -> Iterable[tuple[int, ...]]:
+    """Return the columns of ``count`` lost replicas; of many, all are of one column."""
+    if count > MOST_MIXED:
+        return [(column,) * count for column in columns]
+    return combinations_with_replacement(columns, count)
 
 
 def worst_loss(study: Study, counts: IntArray, interval_s: float = 0.0) -> int:
@@ -105,8 +119,8 @@ def capacity_of(study: Study, counts: IntArray) -> FloatArray:
 def capacity_after_loss(study: Study, counts: IntArray) -> FloatArray:
     """Return each region set's input tokens/s after the worst loss, ``[t, l, k]``.
 
-    Sets are those of ``region_sets``: regions that can serve each other over open routes. All
-    replicas lost in a region are of one pool, so with several columns not every loss is covered.
+    Sets are those of ``region_sets``: regions that can serve each other over open routes. More than
+    ``MOST_MIXED`` replicas lost in a region are of one pool, so not every such loss is covered.
     """
     _, regions = open_region_sets(study)
     ways = (counts, *(loss.left(counts) for loss in losses_of(study)))

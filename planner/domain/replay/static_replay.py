@@ -87,9 +87,13 @@ class FlatWindow:
             return ServedRequests(self._count(m), self._count(m))
         self.alive()
         all_counts = self._counts_of_all_pools(counts)
+        fleet = study.fleet(all_counts)
+        # After a loss, a fleet may have fewer replicas than a pool's minimum.
+        pools = (replace(pool, minimum=min(pool.minimum, pool.initial)) for pool in fleet.pools)
         fleet = fleet_from_today(
-            study, study.fleet(all_counts), range(len(all_counts)), Static(all_counts), lend=False
-        )
+            study, replace(fleet, pools=tuple(pools)), range(len(all_counts)), Static(all_counts),
+            lend=False,
+        )  # fmt: skip
         try:
             result = simulate_cell(
                 self._trace(m),

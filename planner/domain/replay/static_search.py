@@ -87,12 +87,14 @@ def with_spare(
     if study.settings.plan.spare.region:
         return with_spare_capacity(windows, counts)
     for loss in losses_of(study):
-        left = np.maximum(counts - study.pools(loss.counts), 0)
+        lost = study.pools(loss.counts)
+        left = np.maximum(counts - lost, 0)
         survives = all(
             holds(window, left, interactive_targets(window), seed, known) for window in windows
         )
-        if not survives and fits_gpus(study, 2 * counts - left):
-            counts = 2 * counts - left
+        enlarged = np.where(counts > 0, counts + lost, counts)
+        if not survives and fits_gpus(study, enlarged):
+            counts = enlarged
     return counts
 
 

@@ -256,7 +256,8 @@ def test_models_replayed_by_themselves_are_judged_as_all_of_them_together(shared
     fleet, known, verdicts = shared.hardware.fleet(shared.peak), {}, []
     enough = smallest_flat(shared, seed=1)
     for _ in range(25):
-        counts = np.maximum(enough + rng.integers(-2, 2, len(enough)), 0)
+        minimum = [pool.minimum for pool in fleet.pools]
+        counts = np.maximum(enough + rng.integers(-2, 2, len(enough)), minimum)
         result = simulate(
             shared.trace, fleet, Static(counts), seed=1, duration_s=shared.window.duration_s
         )

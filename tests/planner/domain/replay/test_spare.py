@@ -3,6 +3,7 @@ lose it and every fleet there is, counted out."""
 
 from dataclasses import replace
 from itertools import product
+from types import SimpleNamespace
 from typing import cast
 
 import numpy as np
@@ -20,6 +21,7 @@ from planner.domain.replay.replica_loss import (
     with_spare_capacity,
     worst_loss,
 )
+from planner.domain.replay.static_search import holds, with_spare
 from planner.domain.study import PolicyRun, Study
 from planner.inputs.scenario.settings import SpareSettings, settings_of
 from planner.policies.choice import policy_of
@@ -93,6 +95,30 @@ def test_spare_is_added_until_every_bin_is_carried_without_it(study: Study, way:
     )
     assert fleet.sum() == fewest
     assert (with_spare_capacity([toy], fleet) == fleet).all()
+
+
+@pytest.mark.parametrize("minimum", [0, 1])
+@pytest.mark.parametrize("spare", [1, 2])
+def test_a_static_fleet_with_spare_replicas_survives_their_loss(
+    study: Study, spare: int, minimum: int
+) -> None:
+    """Also below the minimum of a pool, since nothing replaces lost replicas."""
+    hardware = replace(study.hardware, minimum=np.full_like(study.hardware.minimum, minimum))
+    toy = wanting(replace(study, hardware=hardware), SpareSettings(instances=spare))
+    counts, goals = np.array([1, 1]), interactive_targets(toy)
+    assert not holds(toy, np.maximum(counts - spare, 0), goals, 1)
+    enlarged = with_spare([toy], counts, 1)
+    assert enlarged.tolist() == [1 + spare, 1 + spare]
+    assert holds(toy, enlarged - spare, goals, 1)
+
+
+def test_replicas_lost_in_a_region_may_be_of_several_pools() -> None:
+    place = [(0, 0, 0), (0, 0, 1), (0, 1, 0)]
+    fleet = SimpleNamespace(pool_index=place, minimum=np.zeros((1, 2, 2), np.int64))
+    plan = SimpleNamespace(spare=SpareSettings(instances=2, by_pool=False))
+    toy = cast(Study, SimpleNamespace(hardware=fleet, settings=SimpleNamespace(plan=plan)))
+    lost = {tuple(loss.counts.ravel().tolist()) for loss in losses_of(toy)}
+    assert lost == {(2, 0, 0, 0), (1, 1, 0, 0), (0, 2, 0, 0), (0, 0, 2, 0)}
 
 
 def test_without_spare_asked_for_a_flat_fleet_stays_as_it_is(study: Study) -> None:
