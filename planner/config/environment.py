@@ -151,7 +151,7 @@ def _secret_of(path: Path, named: str) -> str:
         with path.open("rb") as file:
             secret = file.read(SECRET_BYTES + 1).decode().strip()
     except (OSError, ValueError) as problem:
-        why = getattr(problem, "strerror", None) or "it is no text"
+        why = getattr(problem, "strerror", None) or "it is not text"
         raise ImproperlyConfigured(
             f"{named} is {path}, which cannot be read ({why}). Mount the secret there, readable by "
             "the user that Headroom runs as."
@@ -266,7 +266,7 @@ def database(data_dir: Path) -> dict[str, Any]:
         config = {}
     if config.get("ENGINE") not in ENGINES or not config.get("NAME"):
         raise ImproperlyConfigured(
-            "DATABASE_URL is no address of a database. Give one such as "
+            "DATABASE_URL is not the address of a database. Give one such as "
             "postgresql://USER:PASSWORD@HOST:5432/NAME, or leave it out for SQLite."
         )
     if config["ENGINE"] == ENGINES[1] and not Path(config["NAME"]).parent.is_dir():
@@ -290,7 +290,7 @@ def redis_url() -> str:
         usable = False
     if url and not usable:
         raise ImproperlyConfigured(
-            "REDIS_URL is no address of a Redis server. Give one such as "
+            "REDIS_URL is not the address of a Redis server. Give one such as "
             "redis://:PASSWORD@HOST:6379/0, or leave it out for a queue in the data folder."
         )
     return url
@@ -386,7 +386,7 @@ def smtp_server(address: str, *, site: str) -> Smtp:
         parts, port = urlsplit(""), 0
     if not port or not is_host(parts.hostname or ""):
         raise ImproperlyConfigured(
-            "HEADROOM_SMTP is no address of a mail server. Give one such as "
+            "HEADROOM_SMTP is not the address of a mail server. Give one such as "
             "smtp+tls://user:password@mail.example.com:587."
         )
     if not site:
@@ -415,7 +415,7 @@ def secret_key(data_dir: Path) -> str:
     try:
         return kept_secret(path, random_bytes=48)
     except (OSError, ValueError) as problem:
-        why = getattr(problem, "strerror", None) or "it is no text"
+        why = getattr(problem, "strerror", None) or "it is not text"
         raise ImproperlyConfigured(
             f"{path} cannot be used ({why}). Let this user read it, or set SECRET_KEY."
         ) from None

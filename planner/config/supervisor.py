@@ -313,7 +313,7 @@ def only_one(folder: Path) -> IO[str]:
         where = file.read().strip() or "is being started"
         file.close()
         raise Stopped(
-            f"Headroom runs on {folder} already ({where}). Stop it, or give this one a "
+            f"Headroom already runs on {folder} ({where}). Stop it, or give this one a "
             "different folder in HEADROOM_DATA_DIR."
         ) from None
     file.truncate(0)

@@ -93,6 +93,6 @@ def load_result(text: str | bytes, name: str) -> dict[str, Any]:
         ) from None
     if not isinstance(result, dict) or not isinstance(result.get("run"), int):
         raise PlannerError(
-            f"{name}: no 'run' in it. Give a run's number or the output of a command with --json."
+            f"{name}: no key 'run'. Give a run number or the output of a command with --json."
         )
     return result

@@ -41,7 +41,7 @@ class Cover:
     @property
     def sentence(self) -> str:
         """Return a sentence on when and with which release the report was made."""
-        return f"Computed {self.computed} by version {self.version}; written {self.written}."
+        return f"Computed {self.computed}. Exported {self.written}. Version {self.version}."
 
 
 def cover_of(run: Run, now: datetime) -> Cover:

@@ -14,8 +14,8 @@ def checked_name(name: str) -> str:
     """Return ``name`` unchanged if Kubernetes accepts it; raise ValueError otherwise."""
     if len(name) > LABEL or not _DNS.fullmatch(name):
         raise ValueError(
-            f"{name[:80]!r} is no name for Kubernetes. Give small letters, digits and hyphens, at "
-            f"most {LABEL}, that begin and end with a letter or digit"
+            f"{name[:80]!r} is not a Kubernetes name. Give lower-case letters, digits and hyphens, "
+            f"at most {LABEL}, that begin and end with a letter or digit"
         )
     return name
 

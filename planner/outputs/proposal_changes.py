@@ -196,7 +196,7 @@ def _not_simulated_note(run: Run, outcome_run: Run | None) -> str:
         )
     if outcome_run.finished:
         reason = outcome_run.problem or outcome_run.state
-        return f"{known}, and its timetable could not be: {reason} (run {outcome_run.pk})."
+        return f"{known}, and its schedule could not be simulated: {reason} (run {outcome_run.pk})."
     return f"{known}. Run {outcome_run.pk} replays its schedule to measure SLO attainment."
 
 

@@ -117,7 +117,7 @@ def _triggers(triggers: Any) -> Iterator[str]:
     """Yield the faults of triggers."""
     names = [trigger.get("name") for trigger in triggers]
     if len(set(names)) < len(names):
-        yield f"triggers of one name in {names}"
+        yield f"two triggers have the same name: {names}"
     for trigger in triggers:
         metadata = trigger["metadata"]
         if wrong := [name for name, value in metadata.items() if not isinstance(value, str)]:
@@ -155,7 +155,7 @@ def _dynamo(body: Body) -> Iterator[str]:
     components = body["spec"]["components"]
     names = [component["name"].lower() for component in components]
     if len(set(names)) < len(names):
-        yield f"components of one name in {names}"
+        yield f"two components have the same name: {names}"
     if len(names) > 25:
         yield f"{len(names)} components, 25 at most"
 
@@ -183,7 +183,7 @@ def _aibrix(body: Body) -> Iterator[str]:
             yield f"schedules of {day} overlap"
     names = [schedule["name"] for schedule in spec.get("schedules", ())]
     if len(set(names)) < len(names):
-        yield "schedules of one name"
+        yield "two schedules have the same name"
 
 
 def _kserve(body: Body) -> Iterator[str]:

@@ -166,8 +166,8 @@ def _plan_steps(
         reason = recommended.get("why") or recommended["sentence"]
         yield Step(
             "Policy",
-            f"{recommended['label']} is recommended and not the plan, and has {count:,} here. "
-            f"{reason}",
+            f"{recommended['label']} is recommended instead of the plan, with {count:,} replicas "
+            f"here. {reason}",
             "policies",
         )
     row, size = _planned_row(table, pool, peak), _sized_row(result, pool)

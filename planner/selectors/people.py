@@ -26,7 +26,7 @@ def person_get(name: str) -> User:
     """Return a member by name; raise NotFound."""
     person = _members().filter(username=name).first()
     if person is None:
-        raise NotFound(f"There is nobody called {name}.")
+        raise NotFound(f"There is no member {name}.")
     return person
 
 

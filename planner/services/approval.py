@@ -119,7 +119,9 @@ def check_may_approve_proposal(proposal: Proposal, by: User) -> None:
     if by.pk in barred_authors(proposal):
         raise NotAllowed("You proposed or amended this. Ask another approver.")
     if any(approval.by_id == by.pk for approval in approvals_of(proposal)):
-        raise NotReady(f"You already approved it. It needs {missing_approvals(proposal)}.")
+        raise NotReady(
+            f"You already approved this proposal. It needs {missing_approvals(proposal)}."
+        )
 
 
 def state_label(proposal: Proposal) -> str:

@@ -104,7 +104,7 @@ class RestoreSummary:
 def backup(path: Path) -> BackupSummary:
     """Write a backup to ``path``, which appears only after a test restore succeeded."""
     if path.is_dir():
-        raise PlannerError(f"{path} is a folder. Name a file in it.")
+        raise PlannerError(f"{path} is a folder. Give the path of a file.")
     record("backup.begun", path.name, by=None)  # first, so that the backup holds this record too
     row_arrays.data_dir().mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="backup-", dir=row_arrays.data_dir()) as name:
@@ -142,8 +142,8 @@ def restore(
         raise PlannerError(f"{path}: there is no such file. Check the path.")
     if not replace and (existing := _rows_to_replace()):
         raise NotReady(
-            f"This installation holds {existing} already. Restore into an empty one, or say "
-            "--replace to have all of it replaced by the backup."
+            f"This installation already holds {existing}. Restore into an empty one, or give "
+            "--replace to replace all of its data."
         )
     row_arrays.data_dir().mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="restore-", dir=row_arrays.data_dir()) as name:
@@ -291,7 +291,7 @@ def _write(folder: Path, manifest: Manifest, path: Path) -> str:
         except (PlannerError, *UNREADABLE) as problem:
             raise PlannerError(
                 f"{path} was not written, because the backup does not restore. {problem} Run it "
-                "again; if it fails again, report this message."
+                "again. If it fails again, report this message."
             ) from problem
         draft.rename(path)
     except BaseException:
@@ -335,10 +335,10 @@ def _check_restorable(path: Path, folder: Path, manifest: Manifest) -> str:
                     loaded = load(content, using=scratch.alias)
                 _compare(manifest, loaded, scratch.alias)
             elif not _has_same_content(content, folder / member.name):
-                raise PlannerError(f"{member.name} in it was changed.")
+                raise PlannerError(f"{member.name} in the backup differs from the original.")
             expected.discard(member.name)
         if expected:
-            raise PlannerError(f"{min(expected)} is not in it.")
+            raise PlannerError(f"{min(expected)} is missing in the backup.")
         return scratch.vendor
 
 
@@ -354,7 +354,7 @@ def _has_same_content(content: IO[bytes], file: Path) -> bool:
 def _compare(manifest: Manifest, loaded: LoadedRows, using: str) -> None:
     """Raise PlannerError unless the rows read and the rows stored both match the manifest."""
     if loaded.read.rows != manifest.rows:
-        raise PlannerError(f"It holds {loaded.read.rows} rows and speaks of {manifest.rows}.")
+        raise PlannerError(f"The backup has {loaded.read.rows} rows, its manifest {manifest.rows}.")
     faults = differences(manifest.tables, loaded.read.tables()) if manifest.tables else []
     # A row of an older version may read differently once this version has stored it.
     same_version = manifest.migration == _last_migration()
@@ -382,7 +382,7 @@ def _unpack(path: Path, folder: Path) -> None:
             tar.extractall(folder, filter="data")
     except UNREADABLE as error:
         raise PlannerError(
-            f"{path} is no backup, or is damaged ({error}); nothing was changed."
+            f"{path} is not a backup, or is damaged ({error}). Nothing was changed."
         ) from None
 
 
@@ -393,7 +393,7 @@ def read_manifest(path: Path) -> Manifest:
         first = tar.next()
         if first is not None and (content := tar.extractfile(first)) is not None:
             return Manifest(**json.load(content))
-    raise PlannerError(f"{path} is no backup of Headroom; nothing was changed.")
+    raise PlannerError(f"{path} is not a backup of Headroom. Nothing was changed.")
 
 
 def _checked_manifest(folder: Path, path: Path) -> Manifest:
@@ -406,7 +406,7 @@ def _checked_manifest(folder: Path, path: Path) -> Manifest:
         )
     missing = [store for store in manifest.stores if not (folder / ARRAYS / store).exists()]
     if missing:
-        raise PlannerError(f"{path} lacks {missing[0]}, so it is damaged; nothing was changed.")
+        raise PlannerError(f"{path} is damaged: {missing[0]} is missing. Nothing was changed.")
     return manifest
 
 

@@ -90,7 +90,7 @@ def check_name(noun: str, name: str, built_in: Mapping[str, Any]) -> str:
     if not NAME.fullmatch(name) or len(name) > NAME_CHARACTERS or name in RESERVED:
         raise CatalogueError(
             f"The {noun} cannot be named {name[:100]!r}. A name begins with a letter or digit and "
-            f"has at most {NAME_CHARACTERS} letters, digits, blanks and . _ + - in it."
+            f"has at most {NAME_CHARACTERS} letters, digits, blanks and . _ + -."
         )
     if name in built_in:
         raise CatalogueError(f"{name} is a built-in {noun}. Choose another name for your own.")
@@ -144,7 +144,7 @@ def _save(
             with transaction.atomic():
                 row.save()
         except IntegrityError:
-            raise CatalogueError(f"There is {name!r} already. Choose another name.") from None
+            raise CatalogueError(f"{name!r} already exists. Choose another name.") from None
         noun = "gpu" if isinstance(row, OwnGpu) else "model"
         record(f"{noun}.kept", row, by=user, version=row.version)
     return row

@@ -43,8 +43,8 @@ def hardware_import(
     if "gpus" not in document and "models" not in document:
         if not _is_config(document):
             raise CatalogueError(
-                f"{file_name} has neither gpus nor models at its top, and is no config.json of a "
-                f"model (it has none of {', '.join(CONFIG_KEYS)})."
+                f"{file_name} has neither gpus nor models at its top and is not the config.json "
+                f"of a model (it has none of {', '.join(CONFIG_KEYS)})."
             )
         return [_import_config(user, document, file_name, name, source)]
     unknown = sorted(set(document) - {"gpus", "models"})
@@ -71,7 +71,7 @@ def hardware_import(
             if shape is not None and (facts or not isinstance(shape, Mapping)):
                 raise CatalogueError(
                     f"{file_name}: {entry_path} has a shape, from which its memory follows. Leave "
-                    f"out {', '.join(facts) or 'what is no mapping'}."
+                    f"out {', '.join(facts) or 'values that are not mappings'}."
                 )
             if shape is not None:
                 spec = _model_of_shape(user_hardware.model_shape(common["name"], shape))
@@ -140,7 +140,7 @@ def read_description(data: bytes, file_name: str) -> Mapping[str, Any]:
         ) from None
     except (RecursionError, ValueError, TypeError):  # TypeError: a key is a list
         raise CatalogueError(
-            f"{file_name} is not valid YAML or JSON. A key is no word, a number has thousands of "
+            f"{file_name} is not valid YAML or JSON. A key is not text, a number has thousands of "
             "digits, or it is nested too deeply. Correct it or export it again."
         ) from None
     if fault := fault_of_extent(document):

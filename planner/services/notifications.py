@@ -87,7 +87,9 @@ def channel_add(
     )
     _check_address(row)
     if Channel.objects.filter(user=row.user).count() >= MAX_CHANNELS:
-        raise PlannerError(f"There are {MAX_CHANNELS} addresses already. Remove one first.")
+        raise PlannerError(
+            f"You already have {MAX_CHANNELS} addresses, the maximum. Remove one first."
+        )
     row.save()
     record("channel.added", row, by=user, kind=row.kind, mine=mine)
     return row
@@ -256,7 +258,7 @@ def check_mailbox(address: str) -> None:
     try:
         validate_email(address)
     except ValidationError:
-        raise PlannerError(f"{address[:80]!r} is no e-mail address.") from None
+        raise PlannerError(f"{address[:80]!r} is not an e-mail address.") from None
     domains = settings.HEADROOM_MAIL_DOMAINS
     if domains and address.rpartition("@")[2].lower() not in domains:
         raise PlannerError(f"Mail goes to {', '.join(domains)} alone; {address[:80]} is elsewhere.")

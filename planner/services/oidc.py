@@ -252,7 +252,7 @@ def _create_account(idp: IdentityProvider, claims: Document, subject: str) -> Us
     name = User.normalize_username(preferred.strip())[:150]
     if User.objects.filter(username__iexact=name).exists():
         raise NotAllowed(
-            f"There is an account {name} already, with a password. An admin links it: "
+            f"An account {name} with a password already exists. An admin links it: "
             f"bin/manage user link {name} --subject {subject}"
         )
     user = User(username=name)
@@ -303,7 +303,7 @@ def identity_link(*, person: User, subject: str) -> None:
         issuer=idp.issuer, subject=subject, defaults={"user": person}
     )
     if identity.user_id != person.pk:
-        raise NotAllowed(f"{subject} is {identity.user.username} already.")
+        raise NotAllowed(f"{subject} is already linked to {identity.user.username}.")
     if new:
         record("user.linked", person, by=None, issuer=idp.issuer, subject=subject)
 

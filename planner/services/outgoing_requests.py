@@ -69,7 +69,9 @@ def check_listed(url: str, allowed: Allowed) -> SplitResult:
         parts = urlsplit(url)
         origin = _origin(parts)
     except ValueError:
-        raise NotListed(f"{url[:80]} is no address. Give one such as https://host/path.") from None
+        raise NotListed(
+            f"{url[:80]} is not a valid address. Give one such as https://host/path."
+        ) from None
     if parts.username is not None or parts.password is not None:
         raise NotListed("The address names a user or password. Leave them out.")
     if origin not in allowed.origins:

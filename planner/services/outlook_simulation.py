@@ -28,7 +28,9 @@ def outlook_replay(*, run: Run, user: User, idempotency_key: str = "") -> Run:
     """
     check_may_plan(user)
     if run.kind != Run.Kind.OUTLOOK:
-        raise PlannerError(f"Run {run.pk} is no outlook; only an outlook has months to replay.")
+        raise PlannerError(
+            f"Run {run.pk} is not an outlook. Only an outlook has months to simulate."
+        )
     month = month_to_replay(run)
     if not month:
         raise NotReady(f"No month of run {run.pk} has a plan, so there is nothing to replay.")

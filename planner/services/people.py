@@ -110,7 +110,7 @@ def _save(person: User) -> User:
     except ValidationError as invalid:
         if User.objects.filter(username=person.username).exists():
             raise PlannerError(
-                f"There is a {person.username} already. Choose another name."
+                f"User name {person.username!r} already exists. Choose another name."
             ) from None
         raise PlannerError(f"User name {person.username!r}: {' '.join(invalid.messages)}") from None
     person.save()

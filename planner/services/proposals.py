@@ -130,7 +130,7 @@ def mark_ready(*, proposal: Proposal, by: User) -> Proposal:
     locked = _lock(proposal)
     _check_author(locked, by, "mark it as ready")
     if locked.state != State.DRAFT:
-        raise NotReady(f"Proposal {locked.pk} is no draft; it is {state_label(locked)}.")
+        raise NotReady(f"Proposal {locked.pk} is not a draft but {state_label(locked)}.")
     return _change_state(locked, State.OPEN, Kind.READY, by, "")
 
 

@@ -182,8 +182,8 @@ def load(lines: Iterable[bytes], *, using: str, replace_characters: bool = False
     except IntegrityError as error:
         detail = " ".join(str(error).split())
         raise PlannerError(
-            f"A row refers to one that is not in the file: {detail} Correct it where the backup "
-            "was made, and make another backup."
+            f"The backup lacks a row that another row references: {detail} Correct it in the "
+            "source database, and back up again."
         ) from error
     return LoadedRows(read, stored, dict(counts.left_out), counts.replaced)
 

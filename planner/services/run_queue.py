@@ -100,11 +100,10 @@ def check_waiting_limit(owner: User | None, new_runs: int = 1) -> None:
     """Raise NotReady if ``new_runs`` more runs would exceed the owner's limit of waiting runs."""
     limit, count = settings.HEADROOM_MAX_WAITING_RUNS, waiting_count(owner)
     if count + new_runs > limit:
-        request_words = f"This asks for {new_runs:,} runs. " if new_runs > 1 else ""
+        request_words = f"This request adds {new_runs:,} runs. " if new_runs > 1 else ""
         raise NotReady(
-            f"{request_words}{count:,} of your runs wait already, and {limit:,} may "
-            "(HEADROOM_MAX_WAITING_RUNS). Wait for some to end, or cancel those that you no longer "
-            "need."
+            f"{request_words}{count:,} of your runs are queued (limit {limit:,}, "
+            "HEADROOM_MAX_WAITING_RUNS). Wait for some to end, or cancel some."
         )
 
 

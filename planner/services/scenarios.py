@@ -231,7 +231,7 @@ def _save(
             (i for i, row in enumerate(document.splitlines(), 1) if row.startswith("name:")), 1
         )
         raise ScenarioError(
-            f"scenario, line {line}: name: there is a scenario {parsed.name!r} already. "
+            f"scenario, line {line}: name: a scenario {parsed.name!r} already exists. "
             "Choose another name."
         ) from None
     return scenario

@@ -91,7 +91,7 @@ def _check_and_save(schedule: Schedule, user: User | None, now: datetime, action
             )  # fmt: skip
     except IntegrityError:
         raise PlannerError(
-            f"name: there is a schedule {schedule.name!r} already. Choose another name."
+            f"name: a schedule {schedule.name!r} already exists. Choose another name."
         ) from None
     return schedule
 

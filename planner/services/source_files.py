@@ -50,7 +50,9 @@ class FolderFiles:
     def __init__(self, folder: FolderSettings) -> None:
         self._folder = allowed_folder(folder.path)
         if not self._folder.is_dir():
-            raise SourceError(f"path: {folder.path} is no folder here. Make it, or check the path.")
+            raise SourceError(
+                f"path: {folder.path} is not a folder of this machine. Create it, or check it."
+            )
 
     def files(self) -> list[SourceFile]:
         """Return regular files by name; links and files marked as unfinished are left out."""

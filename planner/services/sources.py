@@ -83,7 +83,7 @@ def source_create(
             row_arrays.keep(source.store)
             record("source.created", source, by=owner, kind=kind)
     except IntegrityError:
-        raise SourceError(f"name: there is a source {name} already. Choose another.") from None
+        raise SourceError(f"name: a source {name} already exists. Choose another name.") from None
     return source
 
 
@@ -294,12 +294,13 @@ def _check_times(source: Source) -> None:
     """Raise SourceError if the bin width or the reading interval is invalid."""
     if not 1 <= source.bin_s <= MAX_BIN_S or MAX_BIN_S % source.bin_s:
         raise SourceError(
-            f"bin_s: {source.bin_s} s do not fit a whole number of times into a day. Give 60, 300, "
-            "900 or 3600."
+            f"bin_s: {source.bin_s} s does not divide a day into equal bins. Give 60, 300, 900 "
+            "or 3600."
         )
     if not MIN_EVERY_S <= source.every_s <= MAX_BIN_S:
         raise SourceError(
-            f"every_s: {source.every_s} s. Give {MIN_EVERY_S} s to a day, such as {source.bin_s}."
+            f"every_s: {source.every_s} s is outside {MIN_EVERY_S} s to one day. Give one such as "
+            f"{max(MIN_EVERY_S, source.bin_s)}."
         )
 
 
@@ -307,7 +308,7 @@ def _check_name(source: Source) -> None:
     """Raise SourceError if the name is invalid, or a trace has it already."""
     if not NAME.fullmatch(source.name) or source.name in RESERVED_NAMES:
         raise SourceError(
-            f"name: {source.name[:80]!r} is no name of a source. Use small letters, digits and "
+            f"name: {source.name[:80]!r} is not a valid name. Use lower-case letters, digits and "
             "hyphens, such as chat-live."
         )
     if Trace.objects.filter(name=source.name).exists():

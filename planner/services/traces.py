@@ -161,7 +161,9 @@ def trace_reread(
         locked = Trace.objects.select_for_update().get(pk=trace.pk)
         existing = Trace.objects.filter(sha256=sha256).exclude(state=Trace.State.REFUSED).first()
         if existing is not None:
-            raise NotReady(f"This file, read in this way, is here already, as {existing.name}.")
+            raise NotReady(
+                f"This file was already imported with the same options, as {existing.name}."
+            )
         locked.sha256, locked.options = sha256, asdict(options)
         locked.state, locked.problem = Trace.State.UPLOADED, ""
         locked.save()
@@ -375,7 +377,7 @@ def _register_trace(
     if trace := same_content.first():
         return trace, False
     if name and not SLUG.fullmatch(name):
-        raise IngestError(f"name: {name[:60]!r} is no name. Use letters, digits, - and _.")
+        raise IngestError(f"name: {name[:60]!r} is not a valid name. Use letters, digits, - and _.")
     for _ in range(NAME_TRIES):
         if name and Trace.objects.filter(name=name).exists():
             raise IngestError(f"name: another trace is called {name}. Choose another name.")

@@ -25,7 +25,7 @@ def workspace_add(*, by: User | None, name: str, slug: str = "") -> Workspace:
     workspace = Workspace(name=name, slug=slug.strip() or slugify(name)[:40])
     if slugify(workspace.slug) != workspace.slug or not 1 <= len(workspace.slug) <= 40:
         raise PlannerError(
-            f"slug {workspace.slug[:50]!r}: give 1 to 40 small letters, digits and hyphens."
+            f"slug {workspace.slug[:50]!r}: give 1 to 40 lower-case letters, digits and hyphens."
         )
     _save(workspace)
     if by is not None:
@@ -70,7 +70,7 @@ def person_join(*, by: User | None, name: str, role: str) -> User:
         raise PlannerError(f"There is no role {role!r}. Choose from {', '.join(Role.values)}.")
     workspace = current_workspace()
     if any(membership.workspace_id == workspace.pk for membership in person.membership_list):
-        raise PlannerError(f"{person.username} belongs to this workspace already.")
+        raise PlannerError(f"{person.username} is already a member of this workspace.")
     person.join(workspace, role)
     record("user.joined", person, by=by, workspace=workspace.slug, role=role)
     return person

@@ -76,7 +76,7 @@ def _required(name: str) -> str:
     value = os.environ.get(name, "").strip()
     if not value or not value.isascii() or not value.isprintable():
         raise ImproperlyConfigured(
-            f"HEADROOM_ARRAYS is set and {name} is not, or is no ASCII text. Give the "
-            "key that may read, write, list and delete there."
+            f"{name}: missing or not ASCII, but HEADROOM_ARRAYS is set. Give a key that may "
+            "read, write, list and delete in the bucket."
         )
     return value

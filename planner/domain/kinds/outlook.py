@@ -302,7 +302,7 @@ def _basis(
             "most, and no season of the year."
         )
     elif not traffic.all_launched:
-        sentences.append("Seasons of the year, holidays and campaigns are not in it.")
+        sentences.append("The forecast excludes seasons of the year, holidays and campaigns.")
     sentences.append(
         "It has the start costs of every week, without those of leaving today's fleet."
     )

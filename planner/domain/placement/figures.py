@@ -303,7 +303,7 @@ def simulated_words(methods: Mapping[str, MethodFigures]) -> str:
         if replay and replay.e2e_ms.p95 is not None:
             words.append(
                 f"{method.label}: E2E {replay.e2e_ms.p95:,.0f} ms, "
-                f"TBT {replay.tbt_ms.p95 or 0:,.1f} ms (95th percentiles)"
+                f"TPOT {replay.tbt_ms.p95 or 0:,.1f} ms (95th percentiles)"
             )
     return "; ".join(words) + "." if words else ""
 
@@ -327,7 +327,7 @@ def notes(source: str, methods: Mapping[str, MethodFigures], pairs: bool) -> Ite
         yield (
             "In the simulation each service's links run at the mean that its units' switches leave "
             "(harmonic, by GPUs). All requests use that rate. "
-            "A KV cache travels between first and second token, so it shows in TBT and E2E, "
+            "A KV cache travels between first and second token, so it shows in TPOT and E2E, "
             "not in TTFT, unless transfers queue up."
         )
     if any(method.start.fallback_gpus for method in methods.values()):

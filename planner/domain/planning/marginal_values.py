@@ -27,7 +27,7 @@ RESOLVE_S = 5.0  # time limit of each solve
 # Standard deviations between the 10% and the 90% quantile.
 LEVEL_RANGE = 2 * NormalDist().inv_cdf(0.9)
 RE_SOLVED = "planned again with the limit moved"
-LIMITS = {"ttft_s": "TTFT", "tbt_s": "TBT"}
+LIMITS = {"ttft_s": "TTFT", "tbt_s": "TPOT"}
 
 
 WORTH = Columns(

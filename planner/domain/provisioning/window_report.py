@@ -229,7 +229,7 @@ def _by_speed(over_time: OverTime, level: str) -> str:
     levels = over_time.pools[0].levels
     return (
         f" In {share:.0%} of the windows or more its plan equals that of whole replicas. Its gain "
-        f"is acting within {levels[level].acts_s:.1f} s, on GPUs where the engine runs already, "
+        f"is acting within {levels[level].acts_s:.1f} s, on GPUs where the engine already runs, "
         f"instead of {levels[MODEL].acts_s:,.0f} s."
     )
 

@@ -57,11 +57,11 @@ def modules_section(
         *places,
         (Head("Replicas", Form.COUNT), lambda row: row[1].instances),
         (Head("Operations", Form.COUNT), lambda row: row[1].operations),
-        (Head("Their duration", Form.SECONDS), lambda row: row[1].acting_s),
+        (Head("Duration", Form.SECONDS), lambda row: row[1].acting_s),
         (Head("Layers", Form.COUNT), lambda row: row[1].layers),
         (Head("Copied, mean", Form.NUMBER), lambda row: row[1].mean_copies),
         (Head("Copied, most", Form.COUNT), lambda row: row[1].most_copies),
-        (Head("Copies given up", Form.COUNT), lambda row: row[1].given_up),
+        (Head("Copies removed", Form.COUNT), lambda row: row[1].given_up),
         (Head("Layers moved", Form.COUNT), lambda row: row[1].moved_layers),
         (Head("Projections moved", Form.COUNT), lambda row: row[1].moved_projections),
         (Head("KV caches moved", Form.COUNT), lambda row: row[1].moved_caches),
@@ -91,7 +91,7 @@ def modules_section(
         (Head("Module of a layer", wide=2), lambda row: row[1].name),
         (Head("In a layer", Form.COUNT), lambda row: row[1].each),
         (Head("Memory", Form.NUMBER, "MiB"), lambda row: row[1].memory_bytes / 1048576),
-        (Head("256 tokens", Form.NUMBER, "GFLOP"), lambda row: row[1].flops / 1e9),
+        (Head("Work for 256 tokens", Form.NUMBER, "GFLOP"), lambda row: row[1].flops / 1e9),
         title="Memory and work of a layer's modules",
     )
     charts = _charts(pools[:POOLS], frame, tables("modules"))

@@ -83,7 +83,7 @@ def _mix(mix: Sequence[Purchase]) -> Section:
 def _shift(shift: ShiftFigures, unit: str) -> Section:
     """Return when and where deferrable work is done, and what that saves."""
     facts = Facts((
-        Fact("Saving", shift.saving, form=Form.SHARE, note="against no moves and no reserved GPUs"),
+        Fact("Saving", shift.saving, form=Form.SHARE, note="vs. unshifted work, no reserved GPUs"),
         Fact("Moved work", shift.moved_share, form=Form.SHARE, note="at least"),
         Fact("Linear bound", shift.bound, unit),
         Fact("Cost over the bound", shift.over_bound, form=Form.NUMBER),

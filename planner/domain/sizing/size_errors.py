@@ -27,7 +27,7 @@ RATE = (  # closed forms: upper end of the range of loads, error
     (0.8, SizeError(RATES, 0.038, 0.120, "50% to 80%", CLOSED)),
     (9.9, SizeError(RATES, 0.034, 0.067, "above 80%", CLOSED)),
 )
-LATE = "the tier's percentiles of TTFT and TBT, by closed forms"
+LATE = "the tier's percentiles of TTFT and TPOT, by closed forms"
 LATER = "100 random cases of bin/bench sizing (seeds 3, 4), against 40,000 requests each"
 LATENCY = (
     (0.5, SizeError(LATE, 0.019, 0.086, "up to 50%", LATER)),

@@ -92,7 +92,7 @@ def _yaml(text: str, file_name: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
         raise CatalogueError(f"{file_name}: not valid YAML: {fault}.") from None
     except (ValueError, TypeError):  # for example the date 2024-13-01, or a list as a key
         raise CatalogueError(
-            f"{file_name}: not valid YAML: a date, number or key in it is none."
+            f"{file_name}: not valid YAML: it has an invalid date, number or key."
         ) from None
     rows = document.get("prices") if isinstance(document, Mapping) else None
     if not isinstance(rows, list):

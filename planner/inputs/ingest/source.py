@@ -57,7 +57,7 @@ def check_regular(path: Path | str, name: str = "") -> int:
         cause = getattr(error, "strerror", None) or "its path is none"
         raise IngestError(f"{name} cannot be opened: {cause}.") from None
     if stat.S_ISDIR(status.st_mode):
-        raise IngestError(f"{name} is a folder. Name one file in it.")
+        raise IngestError(f"{name} is a folder. Give the path of one file.")
     raise IngestError(f"{name} is a pipe, a socket or a device. Save its output as a file.")
 
 

@@ -38,9 +38,9 @@ WORDS = {
     "kv_use": "KV cache in use",
     "replicas": "Replicas",
     "power_w": "Power of the GPUs",
-    "tbt_mean_s": "Mean TBT",
+    "tbt_mean_s": "Mean TPOT",
     "ttft_s": "TTFT",
-    "tbt_s": "TBT",
+    "tbt_s": "TPOT",
     "e2e_s": "End to end",
 }
 BINS = {

@@ -80,13 +80,11 @@ def _load(text: str, name: str) -> CommentedMap:
         ) from None
     except ValueError as error:  # a date such as 2024-13-01: ruamel gives no line
         if "integer string conversion" in str(error):
-            raise ScenarioError(
-                f"{name}: a whole number of thousands of digits in it; no quantity has as many."
-            ) from None
-        raise ScenarioError(f"{name}: not valid YAML: a date or number in it: {error}.") from None
+            raise ScenarioError(f"{name}: a number has thousands of digits. Correct it.") from None
+        raise ScenarioError(f"{name}: not valid YAML: invalid date or number: {error}.") from None
     except TypeError:  # "? [{a: 1}]": such a key is not hashable
         raise ScenarioError(
-            f"{name}: not valid YAML: a key in it is a list or a mapping; keys are words."
+            f"{name}: not valid YAML: a key is a list or a mapping. Use text as key."
         ) from None
     if not isinstance(data, CommentedMap):
         raise ScenarioError(

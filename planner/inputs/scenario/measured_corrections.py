@@ -62,7 +62,9 @@ class SpeedCorrection:
     @property
     def words(self) -> str:
         rows = f"{self.rows} measured row{'' if self.rows == 1 else 's'}"
-        rows_of = f"{rows} of this deployment" if self.rows else "measured rows of others like it"
+        rows_of = (
+            f"{rows} of this deployment" if self.rows else "measured rows of similar deployments"
+        )
         return f"corrected by {rows_of}: decode x{self.decode:.2f}, prefill x{self.prefill:.2f}"
 
 

@@ -123,8 +123,8 @@ def column_of(
         raise ScenarioError(
             f"fleet.today: {row.model} has no profile on {row.gpu}. Add one, or remove the row."
         )
-    which = "several profiles" if fitting else "no profile"
+    which = "more than one profile matches" if fitting else "no profile matches"
     raise ScenarioError(
-        f"fleet.today: {which} of {row.model} on {row.gpu} fit the row in {row.region}. Name one "
-        f"by tp, precision and role, of: {have}."
+        f"fleet.today[{row.region}, {row.model}, {row.gpu}]: {which}. Set tp, precision and role "
+        f"to one of: {have}."
     )

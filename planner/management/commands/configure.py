@@ -15,9 +15,9 @@ from simulation.performance.specs import WIDTHS
 
 COLUMNS = {
     "$/M tokens": "usd_per_mtok:.3f", "deployment": "deployment", "requests/s": "max_rps:.3g",
-    "per GPU": "rps_per_gpu:.3g", "TTFT ms": "ttft_ms:,.0f", "TBT ms": "tbt_ms:,.1f",
+    "per GPU": "rps_per_gpu:.3g", "TTFT ms": "ttft_ms:,.0f", "TPOT ms": "tbt_ms:,.1f",
     "GB per GPU": "memory_gb:.0f", "kW": "kw:.2g", "bound by": "bound_by",
-    "checked by": "checked", "error TTFT": "error_ttft:.0%", "error TBT": "error_tbt:.0%",
+    "checked by": "checked", "error TTFT": "error_ttft:.0%", "error TPOT": "error_tbt:.0%",
 }  # fmt: skip
 MOVED = {"your rows": "moved"}
 

@@ -83,12 +83,12 @@ def rate_lines(at_rate: RateAnswer | None) -> list[str]:
     """Return the lines on a request rate; empty if the estimate is for a concurrency."""
     if at_rate is None:
         return []
-    tbt = "" if at_rate.tbt_p99_ms is None else f" and TBT {at_rate.tbt_p99_ms:.1f} ms"
+    tbt = "" if at_rate.tbt_p99_ms is None else f", P99 TPOT {at_rate.tbt_p99_ms:.1f} ms"
     return [
-        f"at {at_rate.rate_rps:g} requests/s, of at most {at_rate.most_rps:.3g}: "
-        f"{at_rate.in_flight:.3g} in flight, 99 of 100 within TTFT {at_rate.ttft_p99_ms:.0f} ms"
-        f"{tbt} ({at_rate.by}); constant requests in flight: TTFT "
-        f"{at_rate.closed_loop_ttft_ms:.0f} ms, TBT {at_rate.closed_loop_tbt_ms:.1f} ms"
+        f"at {at_rate.rate_rps:g} requests/s (maximum {at_rate.most_rps:.3g}): "
+        f"{at_rate.in_flight:.3g} in flight, P99 TTFT {at_rate.ttft_p99_ms:.0f} ms"
+        f"{tbt} ({at_rate.by}). Same requests in flight, constant: TTFT "
+        f"{at_rate.closed_loop_ttft_ms:.0f} ms, TPOT {at_rate.closed_loop_tbt_ms:.1f} ms"
     ]
 
 
@@ -97,8 +97,8 @@ def own_lines(answer: EstimateAnswer) -> list[str]:
     own, further, lines = answer.own, answer.next_measurement, list(answer.notes or ())
     if own:
         lines.append(
-            f"your measurements: {own.rows} rows of this deployment, {own.alike} of others; before "
-            f"them TTFT {own.ttft_ms_before:.0f} ms, TBT {own.tbt_ms_before:.1f} ms, "
+            f"your measurements: {own.rows} rows of this deployment, {own.alike} of similar ones. "
+            f"Without them: TTFT {own.ttft_ms_before:.0f} ms, TPOT {own.tbt_ms_before:.1f} ms, "
             f"{own.tokens_per_s_before:,.0f} tokens/s"
         )
     if further is None:
@@ -107,7 +107,7 @@ def own_lines(answer: EstimateAnswer) -> list[str]:
     lines.append(
         f"to measure next: {further.concurrency} requests in flight. Error at loads from "
         f"1 to 256 in flight: then {ttft_after:.0%} in TTFT and {tbt_after:.0%} in "
-        f"TBT, now {ttft:.0%} and {tbt:.0%} (figures above: only this load)"
+        f"TPOT, now {ttft:.0%} and {tbt:.0%} (figures above: only this load)"
     )
     return [*lines, *(f"  {command}" for command in further.commands)]
 
@@ -119,7 +119,7 @@ def _line(row: EstimateAnswer | Refused) -> str:
     error = row.expected_error
     return (
         f"{row.model} on {row.gpus:.10g} x {row.gpu}: TTFT {row.ttft_ms:.0f} ms "
-        f"({within(error.ttft, error.ttft_90)}), TBT {row.tbt_ms:.1f} ms "
+        f"({within(error.ttft, error.ttft_90)}), TPOT {row.tbt_ms:.1f} ms "
         f"({within(error.tbt, error.tbt_90)}), {row.tokens_per_s:,.0f} tokens/s, "
         f"{row.power_w:,.0f} W, {row.memory_gb:.0f} GB per GPU"
     )

@@ -142,8 +142,8 @@ def _scenario(command: Command, source: str) -> Scenario:
     scenario = Scenario.objects.filter(name=name).first()
     if scenario is not None and Path(source).exists() and scenario.document != document:
         raise PlannerError(
-            f"{source}: there is another scenario {name!r} already. Give the file another name in "
-            "name, or say --scenario with the stored one's."
+            f"{source}: a different scenario {name!r} already exists. Change name in the file, "
+            "or give --scenario with the name of the stored one."
         )
     return scenario or scenario_create(owner=None, document=document)
 

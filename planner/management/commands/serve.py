@@ -59,7 +59,7 @@ class Command(HelpedCommand):
             # A check must not collide with a running site.
             port = 0 if check else DEFAULT_PORT
         if not 0 <= port <= 65535:
-            self._refuse(f"--port {port} is no port. Give a number from 0 to 65535.")
+            self._refuse(f"--port {port} is not a port. Give a number from 0 to 65535.")
         if demo and options["host"] not in LOOPBACK:
             self._refuse(
                 f"--host {options['host']} lets others in, and the demo's login is an admin's for "

@@ -33,7 +33,9 @@ class Command(HeadroomCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         words = "; ".join(f"{action}: {does}" for action, does in ACTIONS.items())
         parser.add_argument("action", choices=list(ACTIONS), help=words)
-        parser.add_argument("which", nargs="?", metavar="NAME", help="for all but list")
+        parser.add_argument(
+            "which", nargs="?", metavar="NAME", help="workspace (all actions except list)"
+        )
         parser.add_argument("--slug", default="", help="slug. Default: made from the name")
         parser.add_argument("--confirm", default="", help="remove: the slug again")
         parser.add_argument("--name", default="", help="rename: the new name")

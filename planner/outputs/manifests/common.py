@@ -112,13 +112,13 @@ def heading(export: Export, *more: str) -> tuple[str, ...]:
     return (
         f"Headroom, run {plan.run}: {plan.scenario}"
         + (f" (approved: proposal {plan.proposal})" if plan.proposal else ""),
-        f"Policy: {plan.label}{computed}; written {_utc(export.now)}.",
+        f"Policy: {plan.label}{computed}. Exported {_utc(export.now)}.",
         f"Covers {_utc(plan.begins)} to {_utc(plan.ends)}{clock}. {_cycle(plan)}"
         if plan.rule is None
         else "A rule and its limits, as tuned. It has no schedule.",
         *(() if plan.rule else (
-            f"Times are in {plan.zone}. They are when to request replicas. New replicas serve one "
-            f"cold start later{_startup(plan)}, when their period begins.",
+            f"Times are in {plan.zone} and mark when scaling starts. New replicas serve one cold "
+            f"start later{_startup(plan)}, when their period begins.",
         )),
         *plan.notes,
         *_power_caps(plan),

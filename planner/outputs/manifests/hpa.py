@@ -137,8 +137,8 @@ def _guard_words(plan: Plan) -> Iterator[str]:
     if not plan.guarded:
         return
     yield (
-        "Above the plan, it scales on load, and the largest metric wins. Let the Prometheus "
-        "adapter offer these external metrics, from vLLM's series with a label deployment."
+        "Load can add replicas above the plan: the HPA uses the largest metric. Add these "
+        "external metrics to the Prometheus adapter. The vLLM series need a label deployment."
     )
     matchers = "<<.LabelMatchers>>"
     loads = {load.metric: load.query for pool in plan.pools for load in loads_of(pool, matchers)}

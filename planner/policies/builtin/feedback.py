@@ -20,7 +20,7 @@ class Feedback(Latencies):
             complexity=16,
         ),
         "tbt-feedback": Traits(
-            "Feedback on TBT",
+            "Feedback on TPOT",
             "Fixed steps by time between tokens.",
             Group.COORDINATED,
             complexity=17,

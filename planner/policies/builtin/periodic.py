@@ -54,7 +54,7 @@ class Periodic(Policy):
     kinds: ClassVar = {
         "periodic": Traits(
             "Periodic",
-            "Replicas by the time of day: a timetable, or the day before.",
+            "Replicas by the time of day: a schedule, or the day before.",
             Group.FIXED,
             complexity=10,
         )

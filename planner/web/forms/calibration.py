@@ -15,13 +15,13 @@ from planner.web.forms.widgets import dress
 from simulation.performance.specs import BYTES
 
 FORMATS = {
-    "auto": "Find out from the file",
+    "auto": "Detect from the file",
     "vllm": "vLLM serving benchmark (JSON)",
     "guidellm": "GuideLLM (JSON)",
     "wva": "Columns of the Workload Variant Autoscaler (CSV)",
     "splitwise": "splitwise-sim (CSV, ms)",
     "sageserve": "SageServe (CSV, s)",
-    "kernels": "Measured kernels (our own, aiconfigurator, Vidur or LLMServingSim)",
+    "kernels": "Measured kernels (Headroom CSV, AIConfigurator, Vidur or LLMServingSim)",
     "csv": "Other CSV: model, gpu, tp, batch or concurrency, isl, osl, tbt_ms, prefill_ms, ttft_ms",
 }
 KIND_WORDS = {
@@ -111,12 +111,12 @@ class FitForm(_RowsForm):
 
     kind = forms.ChoiceField(label="Kind", choices=[(k, KIND_WORDS[k]) for k in KINDS])
     name = _name("Name of the profile", "profile-names",
-                 help_text="A name that is there already gets a new version.")  # fmt: skip
+                 help_text="An existing name gets a new version.")  # fmt: skip
     model = _name("Model", "model-names")
     gpu = _name("GPU", "gpu-names")
     tp = forms.IntegerField(label="GPUs per replica", min_value=1, max_value=1024)
     precision = forms.ChoiceField(label="Precision", choices=[(p, p) for p in BYTES])
-    max_batch = _limit("Sequences in a batch", "Left empty: 256, or the largest batch of a table.")
+    max_batch = _limit("Sequences in a batch", "Default: 256, or the largest batch in the table.")
     max_batch_tokens = _limit("Tokens of an iteration", "Chunked prefill budget. Default: 2,048.")
     kv_capacity_tokens = _limit("KV cache, tokens", "Default: 90% of the memory minus the weights.")
     kernels = _kernels()
@@ -143,13 +143,13 @@ class ComputedForm(forms.Form):
 
     kind = forms.ChoiceField(label="Kind", choices=list(COMPUTED_WORDS.items()))
     name = _name("Name of the profile", "profile-names",
-                 help_text="A name that is there already gets a new version.")  # fmt: skip
+                 help_text="An existing name gets a new version.")  # fmt: skip
     model = _name("Model", "model-names")
     gpu = _name("GPU", "gpu-names")
     kernels = _kernels()
     precision = forms.ChoiceField(label="Weights", choices=[(p, p) for p in BYTES])
     kv_precision = forms.ChoiceField(label="KV cache", choices=[("bf16", "bf16"), ("fp8", "fp8")])
-    max_batch = _limit("Sequences in a batch", "Left empty: 256.")
+    max_batch = _limit("Sequences in a batch", "Default: 256.")
     max_batch_tokens = _limit("Tokens of an iteration", "Chunked prefill budget. Default: 2,048.")
     kv_capacity_tokens = _limit("KV cache, tokens", "Default: as memory allows.")
 

@@ -70,7 +70,7 @@ class LaunchForm(DressedForm):
     )
     weekend_percent = _number(
         "A weekend day, % of a weekday", None, 0, 1000, required=False,
-        help_text="Left empty: as the shape has it.",
+        help_text="Default: as in the shape.",
     )  # fmt: skip
     utc_offset_h = _number("Local time is UTC plus, hours", 0, -12, 14)
     growth_percent = _number("More each month, %", 0, -90, 1000)

@@ -65,7 +65,7 @@ class ProfileChoice:
         for key in ("tp", "version"):
             if key in parts:
                 if (number := id_of(parts[key])) is None:
-                    raise ValueError(f"{key} is no number")
+                    raise ValueError(f"{key} is not a number")
                 parts[key] = number
         try:
             choice = cls(**parts)

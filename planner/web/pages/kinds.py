@@ -145,10 +145,10 @@ def _money(result: dict[str, Any]) -> Money | None:
         return None
     row = (result.get("policies") or {}).get(recommended.get("policy"))
     basis = "replayed" if row else "planned"
-    words = f"{figure(hours)} GPU-hours, as {basis}, at ${usd / hours:,.2f} an hour at the mean."
+    words = f"{figure(hours)} GPU-hours, {basis}, mean ${usd / hours:,.2f} per GPU-hour."
     if row and row.get("wasted_gpu_hours") is not None:
-        words += f" Of these {figure(row['wasted_gpu_hours'])} went into starts."
+        words += f" Cold starts: {figure(row['wasted_gpu_hours'])} GPU-hours."
     planned = ((result.get("plan") or {}).get("totals") or {}).get("usd")
     if row and planned and recommended.get("follows_plan"):
-        words += f" Cost as planned: {figure(planned, '$')}."
+        words += f" Planned cost: {figure(planned, '$')}."
     return Money(float(usd), words)

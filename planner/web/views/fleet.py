@@ -61,7 +61,7 @@ class FleetForm(DressedForm):
     """A form for a file or pasted text, and for facts that it does not state."""
 
     file = forms.FileField(
-        label="File", required=False, help_text="YAML of Kubernetes or Helm values."
+        label="File", required=False, help_text="Kubernetes YAML or Helm values."
     )
     text = forms.CharField(
         label="Or paste",

@@ -192,5 +192,5 @@ def _people(names: list[str]) -> list[User]:
 def _number(text: str, name: str) -> int:
     number = id_of(text.strip())
     if number is None:
-        raise PlannerError(f"{name}: {text[:40]!r} is no number of a run.")
+        raise PlannerError(f"{name}: {text[:40]!r} is not the number of a run.")
     return number

@@ -178,7 +178,7 @@ def _moment(text: str) -> datetime | None:
         moment = datetime.min
     if not FIRST <= moment.year <= LAST:
         raise PlannerError(
-            f"as_of: {text[:40]!r} is no moment from {FIRST} to {LAST}. Write 2026-05-04T06:00."
+            f"as_of: {text[:40]!r} is not a time from {FIRST} to {LAST}. Write 2026-05-04T06:00."
         )
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 

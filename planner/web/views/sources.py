@@ -185,7 +185,7 @@ class SourceForm(forms.Form):
     name = forms.CharField(
         label="Name",
         max_length=80,
-        help_text="How scenarios name it: small letters, digits and hyphens.",
+        help_text="Name in scenarios: lower-case letters, digits and hyphens.",
         widget=forms.TextInput(attrs={"autocomplete": "off", "autocapitalize": "none"}),
     )
     bin_s = forms.TypedChoiceField(
@@ -245,11 +245,11 @@ class PrometheusForm(SourceForm):
     tier = _text("Tier of all")
     tier_label = _text("Label of the tier")
     token_env = _text(
-        "Variable of the bearer token",
-        ("Name of a variable that begins with HEADROOM_SOURCE_. Never the token itself."),
+        "Environment variable of the bearer token",
+        ("Its name begins with HEADROOM_SOURCE_. Do not enter the token itself."),
     )
-    user_env = _text("Variable of the user name", "For basic authentication.")
-    password_env = _text("Variable of the password")
+    user_env = _text("Environment variable of the user name", "For basic authentication.")
+    password_env = _text("Environment variable of the password")
     days = forms.FloatField(
         label="Days of history", initial=15, min_value=0.01, max_value=400, required=False
     )
@@ -298,13 +298,13 @@ class BucketForm(FilesForm):
         widget=forms.TextInput(attrs={"placeholder": "https://s3.eu-central-1.amazonaws.com"}),
     )
     bucket = forms.CharField(label="Bucket", max_length=63)
-    prefix = _text("Prefix", "The folder in it. Default: the whole bucket.")  # type: ignore[assignment]  # fields are no attributes: Form.prefix stays
+    prefix = _text("Prefix", "Folder in the bucket. Default: the whole bucket.")  # type: ignore[assignment]  # fields are no attributes: Form.prefix stays
     signing_region = _text("Region of the bucket", "As its server calls it; us-east-1.")
     access_key_env = _text(
-        "Variable of the access key",
-        ("Name of a variable that begins with HEADROOM_SOURCE_. Never the key itself."),
+        "Environment variable of the access key",
+        ("Its name begins with HEADROOM_SOURCE_. Do not enter the key itself."),
     )
-    secret_key_env = _text("Variable of the secret key")
+    secret_key_env = _text("Environment variable of the secret key")
     session_token_env = _text("Variable of the session token", "Of temporary credentials.")
     first = ("name", "url", "bucket", "prefix", "format", "bin_s")
     more = (

@@ -83,7 +83,7 @@ def upload(request: Request) -> HttpResponse:
         return form_refused(request, "web/trace_upload.html", form, problem)
     trace, _, new = kept
     if not new:
-        messages.info(request, f"This file is here already, as {trace.name}; nothing was read.")
+        messages.info(request, f"This file was already imported as {trace.name}. Nothing changed.")
     return go(request, reverse("web:trace", args=[trace.name]))
 
 

@@ -507,9 +507,9 @@ def test_exports_hold_the_figures_of_the_run(folder: Path) -> None:
         ("--policy", "none"): "There is no policy 'none'",
         ("--region", "moon"): "nothing for region 'moon'",
         ("--timezone", "Mars/Here"): "--timezone Mars/Here: give an IANA time zone",
-        ("--namespace", "A_b"): "no name for Kubernetes",
+        ("--namespace", "A_b"): "--namespace A_b",
         ("--names", "x=y"): "there is no deployment 'x'",
-        ("--names", f"{name}=Y"): "no name for Kubernetes",
+        ("--names", f"{name}=Y"): "'Y'",
     }.items():
         assert words_of in problem("export", run, "--to", "keda", *words)
 
@@ -532,7 +532,7 @@ def test_export_refuses_in_a_sentence(folder: Path) -> None:
     (folder / "bad.json").write_text("{\n oops")
     assert "bad.json, line 2: not JSON" in problem("export", folder / "bad.json", "--to", "csv")
     (folder / "none.json").write_text("{}")
-    assert "no 'run' in it" in problem("export", folder / "none.json", "--to", "csv")
+    assert "none.json" in problem("export", folder / "none.json", "--to", "csv")
     command("plan", write(folder, "period_s: 300", "period_s: 301"))
     failed = Run.objects.latest("pk").pk
     assert "has no results; it is failed" in problem("export", failed, "--to", "csv")

@@ -140,8 +140,8 @@ def spoiled(path, tmp_path, change=None, rows=lambda lines: lines):
     ("change", "words"),
     [
         ({"migration": "9999_later"}, "newer than this one"),
-        ({"stores": ["runs/12345"]}, "lacks runs/12345"),
-        ({"rows": 1}, "speaks of 1"),
+        ({"stores": ["runs/12345"]}, "runs/12345"),
+        ({"rows": 1}, "manifest 1"),
         ({"workspace": "other"}, "the workspace other alone"),
         ({"tables": {"planner.run": {"rows": 1, "sha256": "0"}}}, "has 1 rows instead of 0"),
     ],

@@ -90,7 +90,7 @@ def test_only_admins_decide_who_belongs(db: None, role: str) -> None:
 @pytest.mark.parametrize(
     ("name", "role", "says"),
     [
-        ("pia", "viewer", "There is a pia already"),
+        ("pia", "viewer", "'pia'"),
         ("a b", "viewer", "User name 'a b'"),
         ("", "viewer", "User name ''"),
         ("nora", "king", "Choose from viewer, planner, approver, admin"),

@@ -186,7 +186,7 @@ def test_what_is_due_is_read_by_one_and_pauses_are_kept(planner, inbox):
     assert sources_enqueue() == 0
     inbox.rmdir()
     source_change(source=source, user=planner, changes={"paused": False})
-    with pytest.raises(SourceError, match="is no folder here"):
+    with pytest.raises(SourceError, match="inbox"):
         source_read(source_id=source.pk, raise_errors=True)
 
 

