@@ -94,22 +94,22 @@ print(document["baselines"][:2], even["label"], round(hours / 0.25, 6) % 5)
 
 TOY_FORMAT = """\
 title = "Toy log (CSV)"
-words = "Toy log: When, Asked, Told; times in hours"
+words = "Toy log: When, Prompt, Answer; times in hours"
 docs = "https://example.org/toylog"
 kind = "requests"
-known_by = ["When", "Asked", "Told"]
+known_by = ["When", "Prompt", "Answer"]
 unit = "h"
-where = [["Told != 0", "nothing was told"]]
+where = [["Answer != 0", "no output"]]
 
 [columns]
 arrival = "When"
-input_tokens = "Asked"
-output_tokens = "Told"
+input_tokens = "Prompt"
+output_tokens = "Answer"
 
 [example]
 file = "toylog.csv"
 text = '''
-When,Asked,Told,Model
+When,Prompt,Answer,Model
 0.5,10,20,m
 1.5,30,0,m
 2.5,1,2,n
@@ -119,14 +119,14 @@ expect = { requests = 2, input_tokens = 11, rows_rejected = 1 }
 TOY_FORMAT_TEST = """
 from planner.inputs.ingest import IngestOptions, ingest_file
 
-ROWS = "When,Asked,Told,Model\\n0.5,10,20,m\\n1.5,30,0,m\\n2.5,1,2,n\\n"
+ROWS = "When,Prompt,Answer,Model\\n0.5,10,20,m\\n1.5,30,0,m\\n2.5,1,2,n\\n"
 
 
 def test_toylog_counts_hours_and_names_what_failed(tmp_path):
     (tmp_path / "toylog.csv").write_text(ROWS)
     report = ingest_file(tmp_path / "toylog.csv", tmp_path / "store", IngestOptions())
     assert (report.format, report.kind, report.end) == ("toylog", "requests", "+9000s")
-    assert report.reject_reasons == {"nothing was told": 1}
+    assert report.reject_reasons == {"no output": 1}
     assert (report.input_tokens, report.models) == (11, ("m", "n"))
 """
 TOY_FORMAT_AT_EVERY_DOOR = """
