@@ -140,8 +140,9 @@ def checks(
     else:
         yield _slo_check(after)
         survives, share = after.redundancy
+        kept = f"{percent(share)} attainment without a replica." if share else "Passed."
         detail = redundancy_text(survives, share) or unknown
-        yield Check("N+1", survives, "Survives the loss of a replica." if survives else detail)
+        yield Check("N+1", survives, kept if survives else detail)
         passed = after.required_days
         yield Check(
             "Test days passed", all(passed) if passed else None,

@@ -135,7 +135,7 @@ def _series(rows: Rows) -> Table:
         (Head("Unit"), lambda row: (row.get("unit") or "").replace("_", " ")),
         (Head("Forecaster", wide=2), lambda row: row["method"]),
         (Head("Best other", wide=2), lambda row: row.get("runner_up")),
-        (Head("Its error ratio", Form.NUMBER), lambda row: row.get("runner_up_over")),
+        (Head("Error ratio", Form.NUMBER), lambda row: row.get("runner_up_over")),
         (Head("WAPE", Form.SHARE), lambda row: row.get("wape")),
         (Head("Peak WAPE", Form.SHARE), lambda row: row.get("peak_wape")),
         (Head("MASE", Form.NUMBER), lambda row: row.get("mase")),

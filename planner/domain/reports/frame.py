@@ -118,7 +118,7 @@ def forecasts_section(forecasts: Forecasts | None) -> Iterator[Section]:
         (Head("Tier", wide=2), lambda row: tier_label(row["tier"], tiers)),
         (Head("Forecaster", wide=2), lambda row: row["method"]),
         (Head("Best other", wide=2), lambda row: row.get("runner_up")),
-        (Head("Its error ratio", Form.NUMBER), lambda row: row.get("runner_up_over")),
+        (Head("Error ratio", Form.NUMBER), lambda row: row.get("runner_up_over")),
         (Head("WAPE", Form.SHARE), lambda row: row["wape"]),
         (Head("Peak WAPE", Form.SHARE), lambda row: row["peak_wape"]),
         (Head("Coverage of the 80% band", Form.SHARE), lambda row: row["coverage80"]),

@@ -5,7 +5,7 @@ from functools import partial
 
 from planner.domain.kinds.provision import ProvisionResult
 from planner.domain.provisioning.figures import LEVEL_NAMES, PoolFigures
-from planner.domain.provisioning.sharing import SharedService, SharingWay
+from planner.domain.provisioning.sharing import APART, SharedService, SharingWay
 from planner.domain.provisioning.source_methods import Method, OperatorChoice
 from planner.domain.provisioning.window_report import LevelFiguresOverTime, PoolOverTime
 from planner.domain.report import (
@@ -168,7 +168,9 @@ def _sharing(result: ProvisionResult) -> Iterator[Section]:
         (Head("Power", Form.COUNT, "W"), lambda row: row[2].energy_w),
         (Head("Memory", Form.COUNT, "GB"), lambda row: row[2].memory_gb),
         (Head("Replay: within limits", Form.SHARE), lambda row: row[2].attainment),
-        marked=lambda row: row[1] == row[0].best,
+        # Queueing means alone do not make a way the best.
+        marked=lambda row: row[1] == row[0].best
+        and (row[1] == APART or row[2].attainment is not None),
     )
     yield Section("Prefill and decode together", (ways,), "Together")
 

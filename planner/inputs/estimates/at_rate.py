@@ -157,15 +157,15 @@ def compare_with_built_in(deployment: Deployment, estimate: Estimate) -> tuple[s
     # A prompt starts in ``batch / osl`` of the iterations.
     tbt_ms = 1e3 * (decode_s + estimate.batch / deployment.osl * (with_prompt_s - decode_s))
     engine = catalogue.engine_of(profile.provenance)
-    origin = f"measured on {catalogue.engine_title(engine)}" if engine else "without a named engine"
+    origin = catalogue.engine_title(engine) if engine else "engine not named"
     beyond_words = (
         ", beyond its measured batches" if estimate.batch > profile.fitted_decodes else ""
     )
     other_engine = engine not in ("", deployment.engine)
     return (
-        f"Plans use the built-in profile, {origin} ({profile.provenance.kind}): TPOT "
+        f"Plans use the built-in profile ({profile.provenance.kind}, {origin}): TPOT "
         f"{tbt_ms:.1f} ms at this load{beyond_words}, "
-        f"{tbt_ms / (estimate.tbt_s * 1e3) - 1.0:+.0%} of this estimate"
+        f"{tbt_ms / (estimate.tbt_s * 1e3) - 1.0:+.0%} vs. this estimate"
         + (", of another engine" if other_engine else ""),
     )
 
