@@ -182,7 +182,7 @@ def unusual_month_ends(values: FloatArray, start_s: float, bin_s: float) -> Mont
 def _log_ratios(day: IntArray, totals: FloatArray, is_end: BoolArray) -> FloatArray:
     """Return the logarithm of each day's total over the mean of like days in the week before.
 
-    Days of the ends of months are not compared with. NaN where there is nothing to compare.
+    Month-end days are excluded from the mean. NaN if the week before has no day of the same kind.
     """
     weekend, ago = _is_weekend(day), day[:, None] - day
     compared = (ago > 0) & (ago <= DAYS_BEFORE) & (weekend[:, None] == weekend)

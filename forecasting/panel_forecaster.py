@@ -446,7 +446,7 @@ class _PanelPart:
         return result
 
     def _past_scores(self, rows: IntArray, age: int, steps: int) -> FloatArray:
-        """Return the scores of past forecasts, ``[rows, o, bins and tops]``.
+        """Return the scores of past forecasts, ``[rows, origins, bins + window peaks]``.
 
         Scores are NaN where demand is not known yet. The last observed bin is ``age`` bins back, so
         only bins from ``age`` after each origin count.

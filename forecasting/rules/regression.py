@@ -38,7 +38,10 @@ class FittedRegression:
     weights: FloatArray  # [series, lags]
 
     def paths(self, panel: Panel, origins: IntArray, steps: int) -> FloatArray:
-        """Return cycles plus recursive lagged residuals, at most ``CEILING`` times the peak."""
+        """Return forecasts [series, origins, steps], at most ``CEILING`` times the peak.
+
+        They are the Fourier terms plus recursive lagged residuals.
+        """
         bins = int(origins[-1])
         first = max(0, int(origins[0]) - 2 * max(self.lags, default=0) - MEMORY)
         start_s = panel.start_s + first * panel.bin_s

@@ -367,5 +367,5 @@ def sources_section(sources: Sequence[Source], notes: Sequence[str]) -> tuple[Se
 
 
 def limit_name(bound: str) -> str:
-    """Return what limits a capacity as people write it, such as TTFT."""
+    """Return the name of the limit that bounds a capacity, such as TTFT."""
     return {"tbt": "TPOT", "ttft": "TTFT", "e2e": "E2E", "slo": "SLO"}.get(bound, bound)

@@ -1,7 +1,7 @@
-"""Cut a service into runs of layers, the module level.
+"""Split a service into runs of layers (modules) that can have different replica counts.
 
-An instance has one batch size and one parallelism for all modules, as in CoCoServe. Only the number
-of replicas differs between runs of layers, so capacity comes in parts of an instance. A batch
+A whole replica has one batch size and one parallelism for all modules, as in CoCoServe. Only the
+number of copies differs between runs of layers, so capacity comes in parts of a replica. A batch
 crosses the link between runs of layers: one scatter, one gather.
 """
 

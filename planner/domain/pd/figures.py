@@ -33,7 +33,7 @@ class RatioFigures:
 
     @property
     def name(self) -> str:
-        """Return the ratio as people write it."""
+        """Return the ratio as text, such as 13P:3D."""
         return f"{self.prefill}P:{self.decode}D"
 
 

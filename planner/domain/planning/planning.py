@@ -223,9 +223,10 @@ def schedule_of(plan: ScalingPlan, window: Window) -> ScheduleTable:
 
 
 def counts_over_time(counts: IntArray, window: Window) -> tuple[FloatArray, IntArray]:
-    """Return when targets change, and the targets, for ``counts [p, l, r, g]`` of the periods.
+    """Return when targets change, and the targets.
 
-    Times are seconds from the window's start. Instances are requested as in ``schedule``.
+    ``counts`` is [period, model, region, GPU type]. Times are seconds from the window's start.
+    Replicas are requested as in ``schedule``.
     """
     times, active = _active_targets(window)
     return times, _largest_active(counts, active)

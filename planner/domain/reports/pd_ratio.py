@@ -1,4 +1,4 @@
-"""Report the best ratio of prefill to decode instances."""
+"""Report the best ratio of prefill to decode replicas."""
 
 from collections.abc import Iterator, Sequence
 
@@ -207,7 +207,7 @@ def _heat(
     columns: Sequence[float | None],
     cells: Sequence[Sequence[Split]],
 ) -> Table:
-    """Return a heat map of ratios; darker cells have a larger share of prefill instances."""
+    """Return a heat map of ratios; darker cells have a larger share of prefill replicas."""
 
     def label(value: float | None) -> str:
         return "no limit" if value is None else f"{value:,.4g}"
@@ -226,12 +226,12 @@ def _heat(
 
 
 def _split_name(split: Split) -> str:
-    """Return a ratio as people write it."""
+    """Return a ratio as text, such as 13P:3D."""
     return f"{split.prefill}P:{split.decode}D" if split.prefill else NO_RATIO
 
 
 def _share(split: Split) -> float | None:
-    """Return the share of instances that prefill, or None if no ratio meets the SLO."""
+    """Return the share of replicas that prefill, or None if no ratio meets the SLO."""
     return split.prefill / (split.prefill + split.decode) if split.prefill else None
 
 

@@ -169,8 +169,9 @@ def _sharing(result: ProvisionResult) -> Iterator[Section]:
         (Head("Memory", Form.COUNT, "GB"), lambda row: row[2].memory_gb),
         (Head("Replay: within limits", Form.SHARE), lambda row: row[2].attainment),
         # Queueing means alone do not make a way the best.
-        marked=lambda row: row[1] == row[0].best
-        and (row[1] == APART or row[2].attainment is not None),
+        marked=lambda row: (
+            row[1] == row[0].best and (row[1] == APART or row[2].attainment is not None)
+        ),
     )
     yield Section("Prefill and decode together", (ways,), "Together")
 

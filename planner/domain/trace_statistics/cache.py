@@ -53,7 +53,7 @@ def stored_rates(store: Path, by: str) -> pl.DataFrame:
 
 
 def stored_total(store: Path) -> DemandSeries:
-    """Return the total demand, in the unit by which days are ranked."""
+    """Return the stored total demand per bin, in the unit that ranks days."""
     figures = stored_character(store)
     table = _table(store, TOTAL)
     unit = figures["unit"]

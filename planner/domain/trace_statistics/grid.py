@@ -76,7 +76,7 @@ class Grid:
 
 
 def demand_grid(columns: Sequence[DemandColumns]) -> Grid:
-    """Return the grid of demand series, from a file or from counted requests."""
+    """Return demand series, from a file or from counted requests, as arrays [series, bins]."""
     bin_s = columns[0].bin_s
     start_s = min(series.start_s for series in columns)
     first_bins = [round((series.start_s - start_s) / bin_s) for series in columns]

@@ -381,6 +381,7 @@ class _Reader:
     def _identity(
         self, labels: Mapping[str, str | None], source: Amounts
     ) -> Mapping[str, str | None]:
+        """Return name, model, region and tier of a series. Options win over labels."""
         options, parts = self._reading.options, [*(labels[key] for key in _KEYS), source.name]
         name = " / ".join(part for part in parts if part) or base_name(self._reading.name)
         found = {label: options.constant(label) or labels[label] for label in LABELS}

@@ -247,6 +247,7 @@ class TextTable:
         return self._source.digest
 
     def batches(self, columns: Sequence[str], ids: str | None = None) -> Iterator[Batch]:
+        """Yield batches of the columns, and of ``ids`` for JSON lines."""
         name, quoted, size = self._source.name, self._quoted, self._options.chunk_bytes
         needed = [*columns, *([ids] if ids else [])]
         for block in blocks.record_blocks(self._stream, name=name, size=size, quoted=quoted):

@@ -93,7 +93,7 @@ def column_of(
     sections: Mapping[At, Profile],
     profiles: Mapping[At, Speed],
 ) -> int:
-    """Return the column of a row of ``fleet.today``.
+    """Return the index of the profile column that a row of ``fleet.today`` uses.
 
     Raises ScenarioError if the row fits no column or several.
     """

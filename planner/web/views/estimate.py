@@ -170,7 +170,7 @@ class EstimateForm(forms.Form):
         return [self["decode_workers"], *self.widths("decode_")]
 
     def clean_measured(self) -> list[dict[str, float]]:
-        """Return the typed rows as numbers by COLUMNS."""
+        """Return the rows that the user entered, as numbers by COLUMNS."""
         rows = []
         for number, line in enumerate(self.cleaned_data["measured"].splitlines(), 1):
             cells = re.split(r"[\s,;]+", line.strip())
