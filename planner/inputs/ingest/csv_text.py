@@ -127,11 +127,12 @@ def _holds_units(text: str, delimiter: str) -> bool:
 def _cells(text: str, delimiter: str, name: str, line: int) -> list[str]:
     """Return the cells of a header line; raise IngestError if it is not valid CSV."""
     try:
-        return [field.strip() for field in next(csv.reader([text], delimiter=delimiter))]
+        cells = [field.strip() for field in next(csv.reader([text], delimiter=delimiter))]
     except csv.Error as error:  # a quote within a name, or a name above the csv module's limit
         raise IngestError(
             f"{name}, line {line}: the names of the columns cannot be read as CSV ({error})."
         ) from None
+    return cells or [""]  # no cell in a line of carriage returns alone
 
 
 def _block(lines: Records, delimiter: str, name: str) -> tuple[list[str], int] | None:

@@ -16,6 +16,7 @@ GOOD = "2024-01-01 00:00:00,10,20\n"
     ("row", "reason"),
     [
         ("2024-01-01 00:00:01,10", "wrong number of fields"),
+        ("\r\r", "wrong number of fields"),
         ("2024-01-01 00:00:01,10,20,30", "wrong number of fields"),
         ('2024-01-01 00:00:01,1"0,2"0', "double quote inside a field"),
         (",10,20", "time missing"),
