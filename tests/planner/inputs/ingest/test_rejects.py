@@ -16,7 +16,6 @@ GOOD = "2024-01-01 00:00:00,10,20\n"
     ("row", "reason"),
     [
         ("2024-01-01 00:00:01,10", "wrong number of fields"),
-        ("\r\r", "wrong number of fields"),
         ("2024-01-01 00:00:01,10,20,30", "wrong number of fields"),
         ('2024-01-01 00:00:01,1"0,2"0', "double quote inside a field"),
         (",10,20", "time missing"),
@@ -61,6 +60,12 @@ def test_a_row_with_several_faults_counts_once(ingest):
     report = ingest(HEAD + GOOD + "never,-1,0\n" + "2024-01-01 00:00:00,-1,0\n")
     assert dict(report.reject_reasons) == {"time not understood": 1, "input tokens negative": 1}
     assert report.rejected == 2
+
+
+@pytest.mark.parametrize("returns", ["\r\r\n", "\r\r\r\r\n"])
+def test_a_line_of_carriage_returns_has_the_wrong_number_of_fields(ingest, returns):
+    report = ingest(HEAD + returns + GOOD)
+    assert dict(report.reject_reasons) == {"wrong number of fields": 1}
 
 
 def test_only_the_first_few_of_each_reason_are_shown_cut_to_80(ingest):
