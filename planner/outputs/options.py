@@ -67,7 +67,7 @@ class ExportOptions(RunOptions):
         None,
         title="Namespace",
         max_length=63,
-        description="Namespace of the objects. Default: that of the person who applies them.",
+        description="Namespace of the objects. Default: that of the kubectl context.",
     )
     prometheus: Annotated[str, AfterValidator(_address)] = Field(
         PROMETHEUS,

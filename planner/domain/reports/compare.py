@@ -286,7 +286,7 @@ def _replicas_tile(its: Comparison, schedule: Schedule | None) -> Iterator[Fact]
     simulated = _replicas(its, None, its.key)
     guarded = ""
     if simulated is not None and simulated[1] > counts[1]:
-        why = "with the guard" if "guard" in its.plan.outcome.label else "in simulation"
+        why = "if load exceeds the plan" if "guard" in its.plan.outcome.label else "in simulation"
         guarded = f"up to {simulated[1]:,} {why}"
     yield Fact(
         "Replicas", span_text(counts),
@@ -370,7 +370,7 @@ def _next_level(its: Comparison) -> str:
         return f"no plan passes {following}"
     more = other.outcome.cost_usd - its.plan.outcome.cost_usd
     if other.outcome.name == its.key:
-        return f"{following.capitalize()}: same plan"
+        return f"also meets {following.capitalize()}"
     if round(more, 2) == 0:
         return f"{following.capitalize()}: same cost"
     sign = "+" if more >= 0 else "−"

@@ -5,6 +5,7 @@ from functools import partial
 
 import polars as pl
 
+from planner.domain.formats import figure
 from planner.domain.kinds.size import SizedPool, SizeResult
 from planner.domain.report import (
     Axis,
@@ -77,10 +78,10 @@ def _answer(result: SizeResult) -> str:
         return f"Replicas for the peak demand: {' and '.join(parts)}"
     if len(result.pools) > 1:
         rates = [pool.sized.max_rps for pool in result.pools]
-        span = f"{min(rates):,.3g} to {max(rates):,.3g} req/s"
-        return f"{span} per replica within the SLO, {len(rates)} types"
+        span = f"{figure(min(rates))} to {figure(max(rates), 'req/s')}"
+        return f"{span} per replica within the SLO, {len(rates)} kinds of replica"
     (pool,) = result.pools
-    return f"{_name(pool)}: {pool.sized.max_rps:,.3g} req/s per replica within the SLO"
+    return f"{_name(pool)}: {figure(pool.sized.max_rps, 'req/s')} per replica within the SLO"
 
 
 def _fact(pool: SizedPool) -> Fact:
@@ -89,8 +90,8 @@ def _fact(pool: SizedPool) -> Fact:
     if pool.replicas and pool.demand_rps:
         plural = "s" if pool.replicas > 1 else ""
         each = pool.demand_rps / pool.replicas
-        pooled = f" ({each:,.3g} each, pooled)" if each > pool.sized.max_rps else ""
-        needed = f"{pool.replicas:,} replica{plural} for {pool.demand_rps:,.3g} req/s{pooled}"
+        pooled = f" ({figure(each)} each, pooled)" if each > pool.sized.max_rps else ""
+        needed = f"{pool.replicas:,} replica{plural} for {figure(pool.demand_rps, 'req/s')}{pooled}"
     limit = f"limit: {limit_name(pool.sized.bound_by)}"
     return Fact(_name(pool), pool.sized.max_rps, "req/s", change=needed, note=limit)
 
@@ -114,8 +115,10 @@ def _capacity(result: SizeResult) -> Table:
         (Head("Capacity", Form.NUMBER, "req/s"), lambda pool: pool.sized.max_rps),
         (Head("Input", Form.NUMBER, "tokens/s"), lambda pool: pool.sized.input_tps),
         (Head("Limit"), lambda pool: limit_name(pool.sized.bound_by)),
-        (Head("TTFT", Form.NUMBER, "ms"), lambda pool: pool.sized.ttft_ms),
+        (Head("TTFT", Form.COUNT, "ms"), lambda pool: pool.sized.ttft_ms),
+        (Head("TTFT limit", Form.COUNT, "ms"), lambda pool: pool.ttft_limit_ms),
         (Head("TPOT", Form.NUMBER, "ms"), lambda pool: pool.sized.tbt_ms),
+        (Head("TPOT limit", Form.COUNT, "ms"), lambda pool: pool.tbt_limit_ms),
         (Head("Profile error", Form.SHARE), lambda pool: pool.expected_error),
         (Head("If slower", Form.NUMBER, "req/s"), lambda pool: pool.again["max_rps_if_slower"]),
         (Head("If faster", Form.NUMBER, "req/s"), lambda pool: pool.again["max_rps_if_faster"]),
