@@ -46,7 +46,7 @@ def simulate_in_parallel(
     """
     sync = _PartSync(policy, fleet, parts)
 
-    def played(i: int, tell: Callable[[float], None] | None) -> StreamResult:
+    def replay_part(i: int, tell: Callable[[float], None] | None) -> StreamResult:
         """Replay one part; ``tell`` gets its progress."""
         return simulate_stream(
             _requests_of(stream, parts, i),
@@ -60,20 +60,20 @@ def simulate_in_parallel(
             last_due=lambda due_s: sync.latest(i, due_s),
         )
 
-    def beside(i: int) -> StreamResult:
+    def replay_in_thread(i: int) -> StreamResult:
         """Replay a part in a thread, and report an exception to the first part."""
         try:
-            return played(i, sync.go_on)
+            return replay_part(i, sync.go_on)
         except BaseException as problem:
-            # Wake the first part, which may wait at the desk for this one.
+            # Wake the first part, which may wait for a message of this one.
             sync.desk.put(problem)
             raise
 
     # The first part runs in the calling thread, so that it can call ``progress``.
     with ThreadPoolExecutor(len(parts) - 1) as threads:
-        others = [threads.submit(beside, i) for i in range(1, len(parts))]
+        others = [threads.submit(replay_in_thread, i) for i in range(1, len(parts))]
         try:
-            results = [played(0, progress)]
+            results = [replay_part(0, progress)]
         except BaseException:
             sync.end()
             raise

@@ -314,12 +314,12 @@ def next_measurement(
     """
     loads = sorted({*LOADS, deployment.concurrency})
     traits = traits_of([replace(deployment, concurrency=load) for load in loads])
-    now, after = [], []
+    error_now, after = [], []
     for name in ("ttft", "tbt"):
         correction_model = fit.alike[name]
         learnt = getattr(measurements, name) if measurements else None
         rows = learnt.rows if learnt else traits.take(np.zeros(0, np.int64))
-        now.append(_mean_error(correction_model, rows, traits))
+        error_now.append(_mean_error(correction_model, rows, traits))
         # No single row narrows an error, so each measurement is made twice.
         after.append(
             [
@@ -329,11 +329,11 @@ def next_measurement(
                 for i in range(traits.size)
             ]
         )
-    gain = np.array(after) / np.array(now)[:, None]
-    best = int(gain.sum(axis=0).argmin())
+    remaining_share = np.array(after) / np.array(error_now)[:, None]
+    best = int(remaining_share.sum(axis=0).argmin())
     users, isl, osl = round(loads[best]), round(deployment.isl), round(deployment.osl)
     return NextMeasurement(
-        users, isl, osl, (now[0], now[1]), (after[0][best], after[1][best]),
+        users, isl, osl, (error_now[0], error_now[1]), (after[0][best], after[1][best]),
         commands_of(model, deployment.engine, users, isl, osl),
     )  # fmt: skip
 

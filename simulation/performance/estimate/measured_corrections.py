@@ -47,7 +47,7 @@ JUDGED = 3  # smallest number of rows of a deployment for the leave-one-out chec
 CONTRADICTION = 3.0  # two rows contradict beyond this many standard deviations of their noise
 SAME_LOAD = 0.1  # loads and lengths are the same within this difference of logarithms
 # Relative errors: spread of a repeated measurement, and the cap of one row's error.
-REPEATED, GROSS = (0.02, 0.5)
+REPEAT_ERROR, ERROR_CAP = (0.02, 0.5)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -323,7 +323,9 @@ def learn_corrections(
     for name in np.unique(names) if judged else ():
         of_name = names == name
         if of_name.sum() >= JUDGED:
-            belief[of_name] = _belief(predicted[of_name], bounded[of_name], trust[of_name])
+            belief[of_name] = _shift_probability(
+                predicted[of_name], bounded[of_name], trust[of_name]
+            )
     sound, errors = rows.take(trust == 1.0), off[trust == 1.0]
     pairs = contradictions(likeness, sound, errors) if judged else []
     torn = {str(sound.labels["deployment"][i]) for i, _ in pairs}
@@ -338,13 +340,13 @@ def _left_out(inverse: FloatArray, off: FloatArray) -> FloatArray:
     return np.asarray(off - (inverse @ off) / np.diag(inverse))
 
 
-def _belief(predicted: FloatArray, off: FloatArray, trust: FloatArray) -> float:
+def _shift_probability(predicted: FloatArray, off: FloatArray, trust: FloatArray) -> float:
     """Return the probability of the shift against no shift, from leave-one-out errors.
 
     ``predicted [rows]`` are predictions of ``off [rows]``. ``trust`` is the weight of a row.
     """
-    gross = np.minimum(np.abs(np.expm1(np.array([predicted - off, -off]))), GROSS)
-    shifted, unshifted = REPEATED + gross @ trust / trust.sum()
+    errors = np.minimum(np.abs(np.expm1(np.array([predicted - off, -off]))), ERROR_CAP)
+    shifted, unshifted = REPEAT_ERROR + errors @ trust / trust.sum()
     return float(1.0 / (1.0 + (shifted / unshifted) ** trust.sum()))
 
 
