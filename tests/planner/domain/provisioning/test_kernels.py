@@ -18,7 +18,7 @@ from planner.inputs.profiles.kernel_files import Sharing
 from planner.inputs.scenario.user_facts import KernelSource, UserFacts
 from simulation.provisioning.workload import PhaseLoad
 from tests.planner.domain import builders as make
-from tests.planner.domain.provisioning.test_provisioning import small
+from tests.planner.domain.provisioning.test_provisioning import LENGTHS, small
 
 GPU = "A100-80GB"
 QKV = (6144, 4096)  # n and k of llama-3.1-8b's query, key and value projection
@@ -26,13 +26,8 @@ QKV = (6144, 4096)  # n and k of llama-3.1-8b's query, key and value projection
 
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory: pytest.TempPathFactory) -> StoredTrace:
-    return make.demand_file(tmp_path_factory.mktemp("kernels"), {"a": [7200.0] * 300})
-
-
-@pytest.fixture(scope="module")
-def few(tmp_path_factory: pytest.TempPathFactory) -> StoredTrace:
-    """Fewer requests: what hardly shares a GPU is placed in a time that grows with the cube."""
-    return make.demand_file(tmp_path_factory.mktemp("few"), {"a": [1200.0] * 300})
+    """Hold few requests, since the time to place replicas grows with the cube of their number."""
+    return make.demand_file(tmp_path_factory.mktemp("kernels"), {"a": [1200.0] * 300})
 
 
 @pytest.fixture(scope="module")
@@ -59,8 +54,8 @@ def provisioned(stored: StoredTrace, known: UserFacts, **asked: Any) -> Any:
 
 
 @pytest.fixture(scope="module")
-def measured(few: StoredTrace, known: UserFacts) -> Any:
-    return provisioned(few, known)
+def measured(stored: StoredTrace, known: UserFacts) -> Any:
+    return provisioned(stored, known)
 
 
 def facts(document: dict[str, Any], what: str) -> dict[str, Any]:
@@ -94,9 +89,9 @@ def test_each_operator_says_whether_it_was_measured(known: UserFacts, measured: 
     assert "attention decode beside gemm 3.00 times" in interference["source"]
 
 
-def test_measurements_can_be_left_out(few: StoredTrace, known: UserFacts, measured: Any) -> None:
+def test_measurements_can_be_left_out(stored: StoredTrace, known: UserFacts, measured: Any) -> None:
     asked = {"kernels": "modelled", "interference": "modelled"}
-    outcome = provisioned(few, known, **asked)
+    outcome = provisioned(stored, known, **asked)
     assert set(outcome.tables["operators"]["timing"]) == {"modelled"}
     assert facts(outcome.document, "Interference")["kind"] == "modelled"
     assert outcome.document["levels"] != measured.document["levels"]
@@ -125,12 +120,12 @@ def test_encoders_work_on_the_images_that_requests_bring(stored: StoredTrace) ->
     scenario = small(
         models=["qwen2.5-vl-7b"],
         profiles=[{"model": "qwen2.5-vl-7b", "gpu": GPU, "tp": 1, "kind": "roofline"}],
-        traffic={"sources": [make.source(model="qwen2.5-vl-7b", input_tokens={"mean": 1024},
-                                         output_tokens={"mean": 128})]},
+        traffic={"sources": [make.source(model="qwen2.5-vl-7b", scale=3.0, **LENGTHS)]},
     )  # fmt: skip
     seen, times = {}, set()
     for images in (0.0, 2.0):
-        outcome = provision.run(scenario, {"t": stored}, Options(images=images), progress=silent)
+        options = Options(level="operator", images=images)
+        outcome = provision.run(scenario, {"t": stored}, options, progress=silent)
         (prefill, _) = outcome.document["pools"]
         assert prefill["images"] == images
         seen[images] = prefill["levels"]["operator"]["gpus"]
