@@ -25,7 +25,7 @@ from planner.inputs.ingest.columns import (
     demand_layout,
 )
 from planner.inputs.ingest.connectors import Connector
-from planner.inputs.ingest.consistency import HOUR_NS, only_grows
+from planner.inputs.ingest.consistency import FAR_HOURS, HOUR_NS, only_grows
 from planner.inputs.ingest.file_content import Content, Reading, read_times
 from planner.inputs.ingest.grid import (
     AMOUNTS,
@@ -468,6 +468,10 @@ def counter_growth(
             raise IngestError(
                 f"{name}: a counter has {bins:,} bins of {step / 1e9:g} s. Check the times."
             )
+        far = rows["since"].filter(rows["since"] > FAR_HOURS * HOUR_NS)
+        if far.len():
+            years = int(far[0]) / HOUR_NS / 8766
+            raise IngestError(f"{name}: a counter lacks {years:,.1f} years. Correct the times.")
         missing += bins - rows.height
         rows = rows.with_columns(at=pl.int_ranges("bins")).explode("at")
         # Whole counts stay whole in each bin, and their sum is the growth.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 from pathlib import Path
 
@@ -265,6 +266,15 @@ def test_scattered_absent_bins_are_asked_about(ingest):
     }  # fmt: skip
     (zero,), (gap,) = (ingest(grouped, missing=meant).series for meant in ("zero", "gap"))
     assert (zero.gaps, gap.gaps) == (0, 30)
+
+
+def test_a_counter_without_a_reading_for_years_is_refused(ingest):
+    values = [[178822400, "5"], [1748822700, "1"], [1748823000, "2"]]
+    metric = {"__name__": "vllm:request_success_total", "model_name": "m"}
+    result = [{"metric": metric, "values": values}]
+    data = {"status": "success", "data": {"resultType": "matrix", "result": result}}
+    with pytest.raises(IngestError, match=r"49\.8 years"):
+        ingest(json.dumps(data), "t.json")
 
 
 @pytest.mark.parametrize(
