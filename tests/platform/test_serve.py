@@ -226,7 +226,7 @@ def test_a_port_that_is_let_go_a_moment_later_is_had() -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--port", "70000"], "no port"),
+        (["--port", "70000"], "--port 70000"),
         (["--host", "0.0.0.0", "--port", "0"], "Add --no-demo"),
         (["--host", "192.0.2.1", "--no-demo"], "cannot be used"),
     ],

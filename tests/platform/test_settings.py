@@ -87,7 +87,7 @@ def test_no_process_writes_what_its_memory_held() -> None:
     ("content", "also", "words"),
     [
         (None, "", "cannot be read .No such file"),
-        (b"\xff\xfe", "", "it is no text"),
+        (b"\xff\xfe", "", "HEADROOM_SMTP_FILE"),
         (b" \n", "", "holds no secret"),
         (b"x" * 10_001, "", "holds no secret"),
         (b"right", "another", "both set"),
