@@ -110,7 +110,7 @@ def _cell_pool(pool: Pool, cells: int) -> Pool:
         # Rounded down, so that all cells together stay within the pool's maximum.
         maximum=max(up(pool.minimum), pool.maximum // cells),
         today=None if pool.today is None else up(pool.today),
-        lost=pool.lost // cells,
+        lost=pool.lost // cells,  # fewer than one per cell are not simulated
         start_up=start,
         link=link,
     )

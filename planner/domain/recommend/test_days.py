@@ -13,6 +13,7 @@ import numpy as np
 
 from planner.domain.planning.planning import static_at_peak
 from planner.domain.replay.backtest_windows import past_studies
+from planner.domain.replay.replica_loss import N_PLUS_1
 from planner.domain.study import Study
 from planner.domain.traffic.changes import busier, longer_outputs, scale_demand
 from planner.domain.traffic.demand import Demand
@@ -28,7 +29,6 @@ from planner.domain.traffic.window import HOUR_S, Window
 from planner.domain.traffic.window_rank import span_words
 from planner.domain.verification.profile_error import slower_or_faster, stated_error
 from planner.inputs.scenario.schema import test_days as schema
-from planner.inputs.scenario.settings import SpareSettings
 from simulation.arrays import IntArray
 from simulation.faults import FailedStarts, RegionOutage
 from simulation.fleet import Fleet, Pool
@@ -36,7 +36,6 @@ from simulation.trace import Trace
 
 # 90% quantile of a half-normal error over its mean. At least half of the errors are below the mean.
 NINE_OF_TEN = 2.06
-N_PLUS_1 = SpareSettings(instances=1, by_pool=False)
 PATHS = 100  # drawn days from which the forecast day is taken if the scenario has none
 MEDIAN = 0.5
 # Simulated percentiles of the drawn days, with their weights in the mean cost: the 30-40-30 rule

@@ -30,6 +30,7 @@ from planner.domain.replay.replay import (
 )
 from planner.domain.replay.replica_loss import (
     Loss,
+    by_place,
     interactive_targets,
     losses_of,
     worst_loss,
@@ -279,8 +280,7 @@ class Trials:
         other_replay = study.hardware.faults or study.network or study.settings.scale_in.lend
         goals = _targets(study, case)
         if case.lost:
-            fleet = np.zeros((1, *study.hardware.minimum.shape), np.int64)
-            fleet[(0, *np.array(study.hardware.pool_index).T)] = counts
+            fleet = by_place(study, counts[None])
             loss = losses_of(study)[worst_loss(study, fleet)]
             counts = study.pools(loss.left(fleet))[0]
             other_replay = other_replay or loss.region is not None

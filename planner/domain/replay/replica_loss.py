@@ -20,7 +20,7 @@ from simulation.fleet import Fleet
 
 MOST_SETS = 1_000
 MOST_MIXED = 3  # lost replicas that may be of several pools of a model in a region
-ANY_ONE = SpareSettings(instances=1, by_pool=False)
+N_PLUS_1 = SpareSettings(instances=1, by_pool=False)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,16 +40,16 @@ class Loss:
 
 def losses_of(study: Study) -> list[Loss]:
     """Return every loss that a fleet of the study has to survive."""
-    spare = study.settings.plan.spare or ANY_ONE
+    spare = study.settings.plan.spare or N_PLUS_1
     shape = study.hardware.minimum.shape
     if spare.by_pool or not spare.instances:
         each = [np.full(shape, spare.instances, np.int64)]
     else:
         each = []
-        by_place: dict[tuple[int, int], list[int]] = {}
+        columns_of: dict[tuple[int, int], list[int]] = {}
         for m, r, g in study.hardware.pool_index:
-            by_place.setdefault((m, r), []).append(g)
-        for place, columns in by_place.items():
+            columns_of.setdefault((m, r), []).append(g)
+        for place, columns in columns_of.items():
             for lost in _ways_to_lose(columns, spare.instances):
                 each.append(np.zeros(shape, np.int64))
                 np.add.at(each[-1], (*place, list(lost)), 1)
@@ -183,14 +183,15 @@ def with_spare_capacity(windows: Sequence[Study], counts: IntArray) -> IntArray:
 
     def lacks(fleets: IntArray) -> FloatArray:
         """Return the tokens/s that each fleet lacks after the worst loss."""
-        return np.asarray(np.maximum(need - _capacity_left(study, fleets), 0.0).sum(axis=(1, 2)))
+        left = capacity_after_loss(study, by_place(study, fleets))
+        return np.asarray(np.maximum(need - left, 0.0).sum(axis=(1, 2)))
 
     usd = np.array([
         pool.usd_per_gpu_hour * pool.gpus_per_instance for pool in study.fleet(counts).pools
     ])  # fmt: skip
     single = np.eye(len(counts), dtype=np.int64)
     places = [(m, r) for m, r, _ in study.hardware.pool_index]
-    by_place = [
+    of_places = [
         np.array([place_of_pool == place for place_of_pool in places], np.int64)
         for place in dict.fromkeys(places)
     ]
@@ -200,7 +201,7 @@ def with_spare_capacity(windows: Sequence[Study], counts: IntArray) -> IntArray:
         # gain nothing without decode, so all pools of a place are also tried together.
         tries = [
             enlarged + step * pools
-            for pools in (*single, *by_place)
+            for pools in (*single, *of_places)
             for step in (1, spare.instances + 1)
             if fits_gpus(study, enlarged + step * pools)
         ]
@@ -212,12 +213,12 @@ def with_spare_capacity(windows: Sequence[Study], counts: IntArray) -> IntArray:
     return trimmed(lambda fleet: not lacks(fleet[None]).any(), enlarged, counts, -usd)
 
 
-def _capacity_left(study: Study, pools: IntArray) -> FloatArray:
-    """Return ``capacity_after_loss`` of fleets ``[t, pools]``."""
+def by_place(study: Study, pools: IntArray) -> IntArray:
+    """Return the counts ``[t, l, r, g]`` of fleets ``[t, pools]``."""
     counts = np.zeros((len(pools), *study.hardware.minimum.shape), np.int64)
     for p, place in enumerate(study.hardware.pool_index):
         counts[:, *place] = pools[:, p]
-    return capacity_after_loss(study, counts)
+    return counts
 
 
 def fits_gpus(study: Study, counts: IntArray) -> bool:

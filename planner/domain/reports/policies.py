@@ -71,7 +71,7 @@ class Outcome:
     hindsight: bool  # an oracle baseline, which nobody can run
     survives: float | None  # SLO attainment without a replica, of the tier nearest to a miss
     name: str = ""
-    n_plus_1: bool | None = None  # whether every interactive tier meets its SLO then
+    n_plus_1: bool | None = None  # whether every interactive tier meets its SLO without one
     utility: float | None = None  # of the requests within every limit
 
     @property

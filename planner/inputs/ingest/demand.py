@@ -471,7 +471,9 @@ def counter_growth(
         far = rows["since"].filter(rows["since"] > FAR_HOURS * HOUR_NS)
         if far.len():
             years = int(far[0]) / HOUR_NS / 8766
-            raise IngestError(f"{name}: a counter lacks {years:,.1f} years. Correct the times.")
+            raise IngestError(
+                f"{name}: no counter reading for {years:,.1f} years. Correct the times."
+            )
         missing += bins - rows.height
         rows = rows.with_columns(at=pl.int_ranges("bins")).explode("at")
         # Whole counts stay whole in each bin, and their sum is the growth.
