@@ -472,7 +472,7 @@ def counter_growth(
         if far.len():
             years = int(far[0]) / HOUR_NS / 8766
             raise IngestError(
-                f"{name}: no counter reading for {years:,.1f} years. Correct the times."
+                f"{name}: no counter reading for {years:,.1f} years. Correct the time."
             )
         missing += bins - rows.height
         rows = rows.with_columns(at=pl.int_ranges("bins")).explode("at")
