@@ -183,7 +183,9 @@ class Chromium:
                 if self._running is None:
                     self._start()
                 return self._running.new_context(
-                    viewport={"width": 1280, "height": 900}, accept_downloads=True
+                    viewport={"width": 1280, "height": 900},
+                    accept_downloads=True,
+                    reduced_motion="reduce",  # a click on what still moves can miss it
                 )
             except Error:
                 self.stop()

@@ -353,8 +353,7 @@ class _Reader:
         ordered = table.sort(*_COUNTER, "ns", nulls_last=True)
         of_series = ordered.select(_COUNTER).hash_rows()
         same = (of_series == of_series.shift(1)).fill_null(False).to_numpy()[1:]
-        columns = {field: ordered[field].to_numpy() for field in AMOUNTS}
-        columns = {field: v for field, v in columns.items() if not np.isnan(v).all()}
+        columns = {f: v for f in AMOUNTS if not np.isnan(v := ordered[f].to_numpy()).all()}
         pairs = {field: (v[:-1][same], v[1:][same]) for field, v in columns.items()}
         # Counters of one table grow together.
         growing = all(only_grows(*pair) for pair in pairs.values())
