@@ -43,8 +43,9 @@ PLAN = (
     Column("starts", COUNT, "of replicas"),
     Column("stops", COUNT, "of replicas"),
 )
-PLAN_HEADS = {"usd": "Cost", "gpu_hours": "GPU-hours", "kwh": "Energy", "carbon_kg": "Carbon",
-              "starts": "Starts", "stops": "Stops"}  # fmt: skip
+PLAN_HEADS = {"usd": "Cost", "gpu_hours": "GPU-hours", "kwh": "Energy at rated load",
+              "carbon_kg": "Carbon at rated load", "starts": "Starts",
+              "stops": "Stops"}  # fmt: skip
 LEVELS = (
     Column("quantile", NUMBER, "of the forecast that is planned for"),
     Column("times", NUMBER, "ratio"),

@@ -1,7 +1,7 @@
 """Read sweeps and the figures of their runs as a grid."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -67,12 +67,12 @@ def sweep_get(number: int) -> Sweep:
     return row_by_number(Sweep.objects.select_related("scenario", "owner"), "sweep", number)
 
 
-def figure_by_name(name: str) -> Figure:
+def figure_by_name(name: str, figures: Sequence[Figure] = FIGURES) -> Figure:
     """Return the figure with this name; raise PlannerError that lists the known names."""
-    for figure in FIGURES:
+    for figure in figures:
         if figure.name == name:
             return figure
-    known = ", ".join(figure.name for figure in FIGURES)
+    known = ", ".join(figure.name for figure in figures)
     raise PlannerError(f"figure: there is no {name!r}. Choose from {known}.")
 
 

@@ -13,7 +13,6 @@ from planner.domain.report import Fact, Form, Meaning
 from planner.domain.reports.policies import (
     Outcome,
     Span,
-    energy_figure,
     redundancy,
     redundancy_text,
     saving_change,
@@ -101,8 +100,8 @@ def change_tiles(
     if (tier := after.tier) is not None:
         yield _attainment(its, then, tier, was)
     energy = 1 - its.energy_kwh / then.energy_kwh if then and then.energy_kwh else None
-    was_kwh = _note(was, figure(*energy_figure(then.energy_kwh)) if then else None)
-    yield Fact("Energy", *energy_figure(its.energy_kwh), note=was_kwh, **saving_change(energy))
+    was_kwh = _note(was, figure(then.energy_kwh, "kWh") if then else None)
+    yield Fact("Energy", its.energy_kwh, "kWh", note=was_kwh, **saving_change(energy))
     survives, share = after.redundancy
     meaning = {True: Meaning.MET, False: Meaning.RISK, None: Meaning.NEUTRAL}[survives]
     note = _note(was, redundancy_text(*before.redundancy) if before else None)

@@ -37,7 +37,6 @@ from planner.domain.reports.policies import (
     Row,
     Span,
     cost_chart,
-    energy_figure,
     outcomes_of,
     parameters_section,
     policies_table,
@@ -263,12 +262,11 @@ def _tiles(its: Comparison, schedule: Schedule | None) -> Iterator[Fact]:
         note=_against(its),
     )  # fmt: skip
     yield from _attainment_tile(its)
-    energy, unit = energy_figure(outcome.energy_kwh)
     saved = (
         1 - outcome.energy_kwh / base.energy_kwh if base is not None and base.energy_kwh else None
     )
     yield Fact(
-        f"Energy {its.window_words}", energy, unit, **saving_change(saved),
+        f"Energy {its.window_words}", outcome.energy_kwh, "kWh", **saving_change(saved),
         note=f"{figure(outcome.carbon_kg)} kg CO₂e",
     )  # fmt: skip
     yield _risk_tile(its)

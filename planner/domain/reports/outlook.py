@@ -23,7 +23,6 @@ from planner.domain.report import (
     table,
 )
 from planner.domain.reports.frame import basis_sections, window_text
-from planner.domain.reports.policies import energy_figure
 from planner.domain.reports.tables import Tables
 
 TERMS = {"one_year": "1 year", "three_years": "3 years"}
@@ -64,8 +63,8 @@ def _facts(result: OutlookResult) -> Iterator[Fact]:
         )
         yield Fact("Replicas, mean", first.mean_replicas, change=grown, note=first.month)
         yield Fact("Peak replicas", peak, form=Form.COUNT)
-    carbon = f"{figure(totals.carbon_kg)} kg CO₂e"
-    yield Fact("Energy", *energy_figure(totals.energy_kwh), note=carbon)
+    carbon = f"at rated load, {figure(totals.carbon_kg)} kg CO₂e"
+    yield Fact("Energy", totals.energy_kwh, "kWh", note=carbon)
 
 
 def _cost_chart(result: OutlookResult) -> Chart:

@@ -154,7 +154,7 @@ def _caps(plans: Sequence[CapPlan]) -> Section:
         plans,
         (Head("Power cap", wide=2), _cap_name),
         (Head("Cost", Form.NUMBER, "$"), lambda row: row.usd),
-        (Head("Energy", Form.NUMBER, "kWh"), lambda row: row.kwh),
+        (Head("Energy at rated load", Form.NUMBER, "kWh"), lambda row: row.kwh),
         (Head("GPU-hours", Form.NUMBER, "h"), lambda row: row.gpu_hours),
         (Head("Peak power", Form.NUMBER, "kW"), lambda row: row.peak_kw),
         (Head("Peak replicas", Form.COUNT), lambda row: row.replicas),

@@ -34,7 +34,6 @@ from planner.domain.results.figures import (
 
 LOST_REPLICA = "replica_lost"  # kind of test day
 Span = tuple[int, int]  # least and most replicas
-MWH = 1000.0  # kWh
 NO_SAVING = 0.005  # smaller differences of cost are shown as none
 ORACLE = "uses future data"
 DETAILS = {HOUR_TABLE: "GPU-hours", REQUEST_TABLE: "Requests", START_TABLE: "Starts"}
@@ -145,11 +144,6 @@ def saving_change(saved: float | None) -> dict[str, Any]:
         return {"change": "no saving"}
     change = signed_percent(-saved, 0)
     return {"change": change, "meaning": Meaning.SAVING if saved > 0 else Meaning.NEUTRAL}
-
-
-def energy_figure(kwh: float) -> tuple[float, str]:
-    """Return energy with its unit: kWh, or MWh from 1,000 kWh."""
-    return (kwh / MWH, "MWh") if kwh >= MWH else (kwh, "kWh")
 
 
 def cost_chart(outcomes: Sequence[Outcome], recommended: str | None) -> Iterator[Chart]:

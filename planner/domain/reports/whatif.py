@@ -44,7 +44,6 @@ from planner.inputs.scenario.settings import MEASURE, UNITS
 FORMS = {SHARE: Form.SHARE, COUNT: Form.COUNT}  # of figures by unit; others: numbers
 UNIT_TEXTS = {SHARE: "", COUNT: "", KG: "kg"}  # other units are their own text
 STATUS_TEXTS = {"flat": "static"}
-AT_RATED_LOAD = {"energy_kwh", "carbon_kg"}  # a plan assumes it; a run measures less
 TILES = tuple(one for one in PLANNED if one.name != "starts")
 
 
@@ -112,7 +111,7 @@ def _fact(one: Figure, before: WhatIf | None, now: WhatIf) -> Fact:
         one.label, value, _unit(one), FORMS.get(one.unit, Form.NUMBER),
         change=signed_percent(value / was - 1) if changed and was and value is not None else "",
         note=f"before: {Fact('', was, _unit(one), FORMS.get(one.unit, Form.NUMBER)).text}"
-        if changed else "at rated load" * (one.name in AT_RATED_LOAD),
+        if changed else "",
     )  # fmt: skip
 
 
@@ -245,7 +244,7 @@ def front_report(result: ParetoResult, _: Tables) -> Report:
         (Head("Status"), lambda row: row[1].status),
         marked=lambda row: row[0] - 1 == bend,
         note="The marked plan is the knee. All periods are planned together, on data from before "
-        "the window.",
+        "the window. Energy and carbon are at rated load.",
     )  # fmt: skip
     axes = Axis(_name(second), units[second]), Axis(_name(first), units[first])
     chart = Chart(f"{_name(first)} against {second}", *axes, tuple(drawn))

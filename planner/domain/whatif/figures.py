@@ -1,7 +1,7 @@
 """Define the answer to a what-if, and the figures that tables and charts show of it."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from planner.domain.columns import COUNT, HOURS, KG, KWH, LESS, MORE, SHARE, USD
@@ -101,7 +101,12 @@ FIGURES = (
         lambda answer: None if answer.totals is None else float(answer.most),
     ),
 )  # fmt: skip
-PLANNED = tuple(figure for figure in FIGURES if figure.name != "attainment")  # not simulated
+RATED_LOAD = {"energy_kwh", "carbon_kg"}  # a plan assumes it; a simulation measures less
+PLANNED = tuple(
+    replace(figure, label=f"{figure.label} at rated load") if figure.name in RATED_LOAD else figure
+    for figure in FIGURES
+    if figure.name != "attainment"  # not simulated
+)
 
 
 @dataclass(frozen=True, slots=True)

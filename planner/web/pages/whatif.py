@@ -208,7 +208,7 @@ def answers_context(run: Run, params: QueryDict) -> dict[str, Any]:
                [f"{figure(value)} {settings[axis.key].unit}" for value in axis.values])
         for axis in question.axes
     ]  # fmt: skip
-    chosen = figure_by_name(params.get("figure") or PLANNED[0].name)
+    chosen = figure_by_name(params.get("figure") or PLANNED[0].name, PLANNED)
     notes = dict.fromkeys(
         note for answer in answers if isinstance(answer, WhatIf) for note in answer.notes
     )
