@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from math import ceil, isfinite
 from typing import Any
 
-from planner.domain.deployment_search.query import MOST_TOP, DeploymentQuery, price_of
+from planner.domain.deployment_search.query import DeploymentQuery, price_of
 from planner.domain.deployment_search.results import ExpectedError as SearchError
 from planner.domain.estimate_answer import EstimateAnswer, ExpectedError, Refused
 from planner.domain.serialise import OPTIONAL
@@ -212,10 +212,10 @@ def _cheapest_for_rate(question: SizeQuestion) -> QuickSize:
         tbt_ms=question.tbt_ms,
         rps=question.rps,
         gpus=(gpu_type,),
-        top=MOST_TOP,
+        disaggregated=False,
     )
-    aggregated = [row for row in search_deployments(query).candidates if row.mode == "agg"]
-    cheapest = min(aggregated, key=lambda row: row.fleet_gpus or 0, default=None)
+    found = search_deployments(query).candidates
+    cheapest = min(found, key=lambda row: row.fleet_gpus or 0, default=None)
     if cheapest is None:
         raise PlannerError(
             f"No replica of {question.model} on {gpu_type} meets the limits. Loosen a limit, or "

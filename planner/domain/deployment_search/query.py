@@ -38,6 +38,7 @@ class DeploymentQuery:
     top: int = TOP
     prices: Mapping[str, float] = field(default_factory=dict)
     seed: int = 0
+    disaggregated: bool = True  # search these too; they take most of the time
 
     def __post_init__(self) -> None:
         for name, minimum, maximum in (

@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from planner.domain.deployment_search.candidates import KV_CACHE, ReportProgress, instances_of
@@ -19,6 +19,7 @@ from simulation.performance.estimate.calibration import ENGINES
 from simulation.performance.specs import GpuSpec, ModelShape
 from simulation.search.search import SearchResult, search
 from simulation.search.table import candidate_count
+from simulation.search.values import Instance
 
 BUILDING = 0.6  # share of the time for building instances, for progress
 
@@ -62,9 +63,9 @@ def search_deployments(
 ) -> DeploymentSearchResult:
     """Search all GPU types, arrangements, precisions and engines for one model.
 
-    The search includes aggregated and disaggregated deployments. The user's ``measurements``
-    correct speeds and expected errors. Raises PlannerError if a name is unknown, or if the requests
-    exceed the model's context.
+    The search includes aggregated deployments and, unless the query excludes them, disaggregated
+    ones. The user's ``measurements`` correct speeds and expected errors. Raises PlannerError if a
+    name is unknown, or if the requests exceed the model's context.
     """
     begun = time.perf_counter()
     shape, published = _model(query, known)
@@ -76,8 +77,11 @@ def search_deployments(
         lambda done, what: report(BUILDING * done, what),
         measurements.times if measurements else None,
     )  # fmt: skip
+    instances: Sequence[Instance] = built.instances
+    if not query.disaggregated:
+        instances = [replace(each, mode="agg") for each in instances if each.mode != "disagg"]
     searched = search(
-        built.instances, query.wanted, top=query.top, seed=query.seed,
+        instances, query.wanted, top=query.top, seed=query.seed,
         report=lambda done, what: report(BUILDING + (1.0 - BUILDING) * done, what),
     )  # fmt: skip
     fit = estimate_fit()
@@ -99,7 +103,7 @@ def search_deployments(
         ruled_out=dict((built.ruled_out + Counter(searched.ruled_out)).most_common()),
         evaluated=built.evaluated
         + searched.evaluated
-        - candidate_count(built.instances),  # counted by both
+        - candidate_count(instances),  # counted by both
         ranked_by=_ranked_by(query, best),
         assumptions=(
             *_assumptions(query, searched, prices, published, fit),
