@@ -1,5 +1,5 @@
-"""Sizes of instances judged by few requests, for tests that look at how a run is carried out and
-not at what an instance carries to a hundredth."""
+"""Sizes of instances, and replays of plans below the replica, judged by few requests: for tests
+that look at how a run is carried out and not at what an instance carries to a hundredth."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,6 +7,7 @@ from contextlib import contextmanager
 import pytest
 
 from planner.domain.sizing import curves
+from simulation.provisioning import replay, window_replay
 from simulation.sizing import pool
 from simulation.sizing.capacity import capacity
 
@@ -25,3 +26,13 @@ def coarse_sizes() -> Iterator[None]:
             yield
         finally:
             curves._curve.cache_clear()
+
+
+@contextmanager
+def coarse_replays() -> Iterator[None]:
+    """Operators are visited once per layer and token, so that a replay of all takes seconds."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(replay, "VISITS", 200_000)  # 3,000,000 in the product
+        patch.setattr(replay, "FEWEST", 100)  # requests, 400 in the product
+        patch.setattr(window_replay, "VISITS", 300_000)  # 4,000,000 in the product
+        yield

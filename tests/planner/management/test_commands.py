@@ -15,6 +15,7 @@ from django.core.management import call_command
 
 from planner.models import Run, Trace
 from planner.outputs.manifests.kinds import MANIFESTS
+from tests.planner.coarse import coarse_replays
 from tests.planner.domain.builders import ROOT
 from tests.planner.outputs.reading import objects_of
 from tests.planner.toy import FLEET
@@ -540,18 +541,15 @@ def test_export_refuses_in_a_sentence(folder: Path) -> None:
 
 def test_provision_on_the_command_line() -> None:
     example = ROOT / "docs/examples/first-plan.yml"
-    result = answer("provision", example, "--level", "all")
+    with coarse_replays():
+        result = answer("provision", example, "--level", "all")
+        _, out, _ = command("provision", example, "--level", "all")
     assert set(result["levels"]) == {"operator", "module", "model"}
     keys = {"gpus", "energy_w", "memory_gb", "latency_ms", "slo_ms", "seconds", "gap"}
     assert all(keys <= level.keys() for level in result["levels"].values())
     assert set(result["savings"]) == {"operator", "module"}
-    _, out, _ = command("provision", example, "--level", "operator")
-    assert out.splitlines()[0] == provision_headline(example)
+    assert out.splitlines()[0] == result["headline"]
     assert "whole replicas" in out.lower()
-
-
-def provision_headline(example: Path) -> str:
-    return str(answer("provision", example, "--level", "operator")["headline"])
 
 
 # Of the program as a whole

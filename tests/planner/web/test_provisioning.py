@@ -14,7 +14,6 @@ from planner.selectors.runs import run_tables
 from planner.services import provisioning
 from planner.services.calibrations import calibration_path
 from planner.web.pages.provision import columns
-from simulation.provisioning import window_replay
 from tests.planner.reports import rows_of, tables_of
 from tests.planner.web.pages import signed_in, text_of
 from tests.planner.web.provision_study import provisioned, provisioned_once
@@ -139,9 +138,6 @@ def test_kernels_that_were_uploaded_are_used_and_named(planner: User, tmp_path: 
 def test_courses_window_by_window_are_on_the_page(
     planner: User, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        window_replay, "VISITS", 100_000
-    )  # a few windows are replayed, not two hundred
     monkeypatch.setattr(windows, "WINDOW_S", 60.0)  # and 60 are planned, not 360
     run = provisioned(
         planner, tmp_path, busy=False, short=True, over_time="observed", level="operator"
