@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from statistics import median
 
 from django.db.models import F, Q
-from django.db.models.fields.json import KT
 
 from planner.models import Run, Scenario
-from planner.selectors.runs import runs_list
+from planner.selectors.runs import answer_of, runs_with_answers
 
 Kind = Run.Kind
 RECENT = 500  # completed runs from which durations are estimated
@@ -32,8 +31,8 @@ class Analysis:
 class AnalysisState:
     """The state of an analysis of a scenario: its newest run, and the usual duration.
 
-    ``headline`` is the first sentence of the newest result. ``outdated`` means that the scenario
-    changed since. ``seconds`` is None if no run of the kind has completed yet.
+    ``headline`` is the newest result in a few words. ``outdated`` means that the scenario changed
+    since. ``seconds`` is None if no run of the kind has completed yet.
     """
 
     analysis: Analysis
@@ -65,16 +64,14 @@ def analyses_of(scenario: Scenario) -> list[AnalysisState]:
     newest = _newest(own.order_by("-pk").values_list("kind", "pk"))
     completed = own.filter(state=Run.State.COMPLETED)
     results = _newest(completed.order_by("-pk").values_list("kind", "pk"))
-    rows = runs_list().filter(pk__in={*newest.values(), *results.values()})
-    runs_by_id = rows.annotate(
-        headline=KT("result__headline"), outdated=~Q(document=scenario.document)
-    ).in_bulk()
+    rows = runs_with_answers().filter(pk__in={*newest.values(), *results.values()})
+    runs_by_id = rows.annotate(outdated=~Q(document=scenario.document)).in_bulk()
     seconds = _durations()
     states = []
     for analysis in ANALYSES:
         run = runs_by_id.get(newest.get(analysis.kind, 0))
         result = runs_by_id.get(results.get(analysis.kind, 0))
-        sentence = ((result.headline if result else None) or "").partition(". ")[0]
+        sentence = answer_of(result) if result else ""
         outdated = bool(result and result.outdated)
         took = seconds.get(analysis.kind)
         states.append(AnalysisState(analysis, run, result, sentence, outdated, took))

@@ -1,12 +1,16 @@
 """Read runs and their results."""
 
+import re
 from pathlib import Path
 from typing import Any, TypeVar
 
 import polars as pl
 from django.db.models import QuerySet
+from django.db.models.fields.json import KT
+from django.db.models.functions import Coalesce
 
 from planner.domain.deserialise import from_json
+from planner.domain.formats import figure
 from planner.errors import NotReady
 from planner.models import Run
 from planner.selectors.lookup import row_by_number
@@ -20,6 +24,32 @@ def runs_list() -> QuerySet[Run]:
     return Run.objects.select_related("scenario", "trace", "owner").defer(
         "document", "log", "traceback", "result"
     )
+
+
+def runs_with_answers() -> QuerySet[Run]:
+    """Return the runs of ``runs_list``, each with the parts of its result that answer_of reads."""
+    return runs_list().annotate(
+        headline=Coalesce(KT("result__headline"), KT("result__verdict")),
+        policy_label=KT("result__recommended__label"),
+        policy_usd=KT("result__recommended__cost_usd"),
+        plan_usd=KT("result__plan__totals__usd"),
+        first_model=KT("result__pools__0__model"),
+        first_rps=KT("result__pools__0__max_rps"),
+    )
+
+
+def answer_of(run: Run) -> str:
+    """Return the answer of a run of ``runs_with_answers`` in a few words; "" if it has none."""
+    parts = vars(run)
+    if parts["policy_label"] and parts["policy_usd"]:
+        return f"{parts['policy_label']}: {figure(float(parts['policy_usd']), '$')}"
+    if parts["headline"]:
+        return re.split(r"[.;]( |$)", parts["headline"])[0]
+    if parts["plan_usd"]:
+        return f"{figure(float(parts['plan_usd']), '$')} as planned"
+    if parts["first_rps"]:
+        return f"{figure(float(parts['first_rps']))} req/s per replica of {parts['first_model']}"
+    return ""
 
 
 def run_get(run_id: int) -> Run:

@@ -21,6 +21,7 @@ from planner.domain.formats import (
 )
 from planner.models import Run, User
 from planner.selectors.glossary import meaning_of
+from planner.selectors.runs import answer_of
 from planner.services.cron import Cron
 from planner.version import VERSION
 
@@ -29,6 +30,7 @@ for formatter in (figure, percent, signed_percent, milliseconds, duration, rough
     register.filter(formatter)
 
 register.filter("meaning", meaning_of)
+register.filter("answer", answer_of)
 
 PACE = 0.1  # share of a run after which the time left is estimated
 PENDING_LONG_S = 20.0  # an idle worker starts a run within seconds

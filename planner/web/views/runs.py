@@ -16,7 +16,7 @@ from planner.models import Run
 from planner.outputs import PARQUET, json_text, run_csv
 from planner.outputs.files import formats_of
 from planner.outputs.render.html import sections_shown
-from planner.selectors.runs import run_get, run_preview, run_table_path, runs_list
+from planner.selectors.runs import run_get, run_preview, run_table_path, runs_with_answers
 from planner.services import runs
 from planner.services.outlook_simulation import outlook_replay
 from planner.services.retention import removal_sentence
@@ -29,7 +29,7 @@ from planner.web.request import Request
 
 @require_safe
 def listing(request: Request) -> HttpResponse:
-    rows = runs_list().filter(sweep=None)  # the page of a sweep lists its own runs
+    rows = runs_with_answers().filter(sweep=None)  # the page of a sweep lists its own runs
     if (kind := request.GET.get("kind", "")) in Run.Kind.values:
         rows = rows.filter(kind=kind)
     context = {"page": paged(request, rows), "kinds": Run.Kind.choices, "kind": kind}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from django.contrib import messages
@@ -19,7 +18,7 @@ from planner.errors import Outdated, PlannerError, ScenarioError
 from planner.inputs import catalogue
 from planner.inputs.scenario import document as yaml
 from planner.models import Run, Scenario, Trace
-from planner.outputs.reports import REPORTED, run_report
+from planner.outputs.reports import run_report
 from planner.policies.choice import policy_groups
 from planner.selectors.analyses import AnalysisState, analyses_of
 from planner.selectors.lookup import id_of, version_of
@@ -351,7 +350,7 @@ def _show(
     }
     part = request.htmx and request.htmx.target == "editor"
     if scenario and not part:
-        states = [_with_headline(state) for state in analyses_of(scenario)]
+        states = analyses_of(scenario)
         context |= {
             "analyses": states,
             "answered": [state for state in states if state.run],
@@ -375,13 +374,3 @@ def _newest_plan(states: list[AnalysisState]) -> tuple[Run, tuple[Fact, ...]] | 
         return run, run_report(run).facts
     except PlannerError:  # its arrays were removed
         return None
-
-
-def _with_headline(state: AnalysisState) -> AnalysisState:
-    """Return an analysis with the answer of its report where its result has no headline."""
-    if state.headline or state.result is None or state.result.kind not in REPORTED:
-        return state
-    try:
-        return replace(state, headline=run_report(state.result).answer)
-    except PlannerError:  # its arrays were removed
-        return state

@@ -11,7 +11,7 @@ from planner.domain.kinds.registry import KINDS
 from planner.errors import NotAllowed, PlannerError, ScenarioError
 from planner.inputs.scenario.document import parse
 from planner.models import Run
-from planner.selectors.runs import runs_list
+from planner.selectors.runs import runs_with_answers
 from planner.selectors.scenarios import scenario_get, scenarios_list
 from planner.services.scenarios import scenario_run
 from planner.web.errors import require_planner, status_of
@@ -56,7 +56,7 @@ def _page(request: Request, kind: Run.Kind, template: str) -> HttpResponse:
         "form": OptionsForm(KINDS[kind].options, without=OWN_FIELDS, data=request.POST or None),
         "title": "The request could not be carried out",
         "sentences": str(problem).splitlines() if problem else [],
-        "runs": runs_list().filter(kind=kind)[:SHOWN],
+        "runs": runs_with_answers().filter(kind=kind)[:SHOWN],
     }
     if kind == Run.Kind.PD_RATIO:
         context["services"] = [(row, _models(row.document)) for row in scenarios]

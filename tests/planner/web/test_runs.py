@@ -82,6 +82,15 @@ def test_all_but_what_decides_is_folded(client: Client, study: Run) -> None:
     assert not {"schedule", "assumptions", "test-days"} & set(folded)
 
 
+def test_the_list_shows_the_result_of_a_completed_run(client: Client, study: Run) -> None:
+    rows = reverse("web:runs")
+    assert str(study.result["headline"]).rstrip(".") in text_of(client.get(rows))
+    recommended(study)
+    study.result["recommended"]["cost_usd"] = 500.0
+    study.save()
+    assert "Planned (LT-I): $500" in text_of(client.get(rows))
+
+
 def test_a_result_without_a_recommendation_has_a_page(client: Client, study: Run) -> None:
     recommended(study)
     del study.result["recommended"]["timetable"]
