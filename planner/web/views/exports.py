@@ -169,8 +169,9 @@ def _assurance(run: Run, plan: Plan | None) -> str:
 
 def _form(sent: QueryDict, run: Run, plan: Plan | None) -> OptionsForm:
     """Return the form of export options; choices come from the run's policies and plan."""
+    # Names are edited in the table of deployments, for every export.
     form = OptionsForm(
-        ExportOptions, without=("table",), initial={"timezone": zone_name()} | sent.dict()
+        ExportOptions, without=("table", "names"), initial={"timezone": zone_name()} | sent.dict()
     )
     policies = run.result.get("policies") or {}
     _choose(form, "policy", {"": "Recommended"} | {k: v["label"] for k, v in policies.items()})
@@ -179,10 +180,7 @@ def _form(sent: QueryDict, run: Run, plan: Plan | None) -> OptionsForm:
         _choose(form, what, {"": "All"} | {name: name for name in names})
     _choose(form, "repeat", REPEATS)
     _choose(form, "form", FORMS)
-    rows = {"class": "form-control font-monospace", "rows": 2, "placeholder": "DEFAULT=NAME"}
-    form.fields["names"].initial = ""
     form.fields["form"].label = "Form"
-    form.fields["names"].widget = forms.Textarea(attrs=rows)
     form.fields["at"].widget.attrs["placeholder"] = "as the plan begins"
     special = {name for manifest in MANIFESTS.values() for name in manifest.own}
     for name, field in form.fields.items():  # static/js/page.js hides those of other formats
