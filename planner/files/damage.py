@@ -10,7 +10,7 @@ from pathlib import Path
 import polars as pl
 
 from planner.errors import EXPECTED, Damaged, IngestError
-from planner.files.parquet_rows import Decoder
+from planner.files.parquet_rows import Decoder, Worker
 
 logger = logging.getLogger(__name__)
 
@@ -42,9 +42,12 @@ def all_decode(folder: Path) -> bool:
 
     A separate process decodes them, because a damaged file can crash its process.
     """
+    worker = Worker()
     try:
         for path in sorted(folder.rglob("*.parquet")):
-            Decoder(path, path.name).prove()
+            Decoder(path, path.name, worker).prove()
     except IngestError:
         return False
+    finally:
+        worker.end()
     return folder.exists()

@@ -24,7 +24,7 @@ PIECE = 1 << 20  # rows decoded at a time by ``prove``
 
 
 class Worker:
-    """The decoding process: one per file, but one for many files in ``bench/fuzz.py``."""
+    """The decoding process, of one file or of one after another."""
 
     def __init__(self) -> None:
         self.output = tempfile.TemporaryFile()  # noqa: SIM115 - closed by end
@@ -53,13 +53,15 @@ start: Callable[[], Worker] = Worker
 class Decoder:
     """A Parquet file that another process decodes.
 
-    It has its readable ``columns``, the other columns by type (``left_out``), and its rows.
+    It has its readable ``columns``, the other columns by type (``left_out``), and its rows. A
+    ``worker`` that decodes other files too is ended by the caller.
     """
 
-    def __init__(self, path: Path, name: str) -> None:
+    def __init__(self, path: Path, name: str, worker: Worker | None = None) -> None:
         self._name, self._path = name, str(path.resolve())
-        self._worker = start()
-        weakref.finalize(self, self._worker.end)
+        self._worker = worker or start()
+        if worker is None:
+            weakref.finalize(self, self._worker.end)
         self._ask({})
         answer = self._answer()
         self.columns: tuple[str, ...] = tuple(answer["columns"])
