@@ -2,7 +2,7 @@
 
 import io
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date
 from functools import lru_cache
 from typing import Any
@@ -52,48 +52,59 @@ def _yaml() -> YAML:
     return yaml
 
 
-@lru_cache(maxsize=16)
-def _load_cached(text: str, name: str) -> CommentedMap:
-    """Return the parsed document from a cache; callers must not change it.
+def _parse_yaml(text: str) -> CommentedMap:
+    """Parse YAML into types that keep comments; raise ScenarioError for unsuitable text.
 
-    A page reads the same document several times.
+    The message lacks the name of the document at its start.
     """
-    return _load(text, name)
-
-
-def _load(text: str, name: str) -> CommentedMap:
-    """Parse YAML into types that keep comments; raise ScenarioError for unsuitable text."""
     if len(text) > MAX_CHARACTERS:
-        raise ScenarioError(f"{name}: the scenario is longer than {MAX_CHARACTERS:,} characters.")
+        raise ScenarioError(f": the scenario is longer than {MAX_CHARACTERS:,} characters.")
     if _open_brackets(text) > MOST_BRACKETS:
-        raise ScenarioError(f"{name}: nested deeper than any scenario. Check the brackets.")
+        raise ScenarioError(": nested deeper than any scenario. Check the brackets.")
     try:
         data = _yaml().load(text)
     except MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise ScenarioError(f"{name}, line {line}: not valid YAML: {error.problem}.") from None
+        raise ScenarioError(f", line {line}: not valid YAML: {error.problem}.") from None
     except YAMLError as error:
-        raise ScenarioError(f"{name}: not valid YAML: {error}.") from None
+        raise ScenarioError(f": not valid YAML: {error}.") from None
     except RecursionError:
-        raise ScenarioError(
-            f"{name}: nested deeper than any scenario. Check the brackets."
-        ) from None
+        raise ScenarioError(": nested deeper than any scenario. Check the brackets.") from None
     except ValueError as error:  # a date such as 2024-13-01: ruamel gives no line
         if "integer string conversion" in str(error):
-            raise ScenarioError(f"{name}: a number has thousands of digits. Correct it.") from None
-        raise ScenarioError(f"{name}: not valid YAML: invalid date or number: {error}.") from None
+            raise ScenarioError(": a number has thousands of digits. Correct it.") from None
+        raise ScenarioError(f": not valid YAML: invalid date or number: {error}.") from None
     except TypeError:  # "? [{a: 1}]": such a key is not hashable
         raise ScenarioError(
-            f"{name}: not valid YAML: a key is a list or a mapping. Use text as key."
+            ": not valid YAML: a key is a list or a mapping. Use text as key."
         ) from None
     if not isinstance(data, CommentedMap):
         raise ScenarioError(
-            f"{name}, line 1: a scenario is a mapping that begins with 'version: 1'. "
+            ", line 1: a scenario is a mapping that begins with 'version: 1'. "
             "See docs/examples for one to start from."
         )
     if fault := fault_of_extent(data):
-        raise ScenarioError(f"{name}: {fault}.")
+        raise ScenarioError(f": {fault}.")
     return data
+
+
+# A page or a run reads the same document several times, under several names.
+_parse_cached = lru_cache(maxsize=16)(_parse_yaml)
+
+
+def _load_cached(text: str, name: str) -> CommentedMap:
+    """Return the parsed document from a cache; callers must not change it."""
+    return _load(text, name, _parse_cached)
+
+
+def _load(
+    text: str, name: str, parse_yaml: Callable[[str], CommentedMap] = _parse_yaml
+) -> CommentedMap:
+    """Return the parsed document; raise ScenarioError that begins with ``name``."""
+    try:
+        return parse_yaml(text)
+    except ScenarioError as fault:
+        raise ScenarioError(f"{name}{fault}") from None
 
 
 def _open_brackets(text: str) -> int:
@@ -240,7 +251,7 @@ def _reads_as(text: str, data: CommentedMap) -> bool:
     a comment. The caller then drops the comments.
     """
     try:
-        return bool(_plain_values(_load(text, "scenario")) == _plain_values(data))
+        return bool(_plain_values(_load_cached(text, "scenario")) == _plain_values(data))
     except ScenarioError:
         return False
 
