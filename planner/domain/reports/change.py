@@ -13,6 +13,7 @@ from planner.domain.report import Fact, Form, Meaning
 from planner.domain.reports.policies import (
     Outcome,
     Span,
+    loss_text,
     redundancy,
     redundancy_text,
     saving_change,
@@ -104,8 +105,9 @@ def change_tiles(
     yield Fact("Energy", its.energy_kwh, "kWh", note=was_kwh, **saving_change(energy))
     survives, share = after.redundancy
     meaning = {True: Meaning.MET, False: Meaning.RISK, None: Meaning.NEUTRAL}[survives]
-    note = _note(was, redundancy_text(*before.redundancy) if before else None)
-    yield Fact("Risk", redundancy_text(survives, share), note=note, meaning=meaning)
+    was_redundant = _note(was, redundancy_text(before.redundancy[0]) if before else None)
+    note = " · ".join(filter(None, (loss_text(survives, share), was_redundant)))
+    yield Fact("Risk", redundancy_text(survives), note=note, meaning=meaning)
 
 
 def _attainment(its: Outcome, then: Outcome | None, tier: str, was: str) -> Fact:
@@ -139,9 +141,9 @@ def checks(
     else:
         yield _slo_check(after)
         survives, share = after.redundancy
-        kept = f"{percent(share)} attainment without a replica." if share else "Passed."
-        detail = redundancy_text(survives, share) or unknown
-        yield Check("N+1", survives, kept if survives else detail)
+        words = {True: "Passed.", False: "Not N+1.", None: unknown}[survives]
+        detail = f"{percent(share)} attainment without a replica." if share else words
+        yield Check("N+1", survives, detail)
         passed = after.required_days
         yield Check(
             "Test days passed", all(passed) if passed else None,

@@ -37,6 +37,7 @@ from planner.domain.reports.policies import (
     Row,
     Span,
     cost_chart,
+    loss_text,
     outcomes_of,
     parameters_section,
     policies_table,
@@ -338,8 +339,8 @@ def _risk_tile(its: Comparison) -> Fact:
         return Fact("Risk", days, note=price, meaning=Meaning.MISSED)
     redundant, share = redundancy(plan.outcome, its.tests.days, its.frame.deferrable)
     meaning = {True: Meaning.MET, False: Meaning.RISK, None: Meaning.NEUTRAL}[redundant]
-    note = " · ".join(filter(None, (_days_passed(its), price)))
-    return Fact("Risk", redundancy_text(redundant, share), note=note, meaning=meaning)
+    note = " · ".join(filter(None, (loss_text(redundant, share), _days_passed(its), price)))
+    return Fact("Risk", redundancy_text(redundant), note=note, meaning=meaning)
 
 
 def _days_passed(its: Comparison) -> str:

@@ -121,13 +121,14 @@ def redundancy(
     return (all(passed) if passed else None), min(shares, default=None)
 
 
-def redundancy_text(redundant: bool | None, share: float | None) -> str | None:
+def redundancy_text(redundant: bool | None) -> str | None:
     """Return the redundancy in words; None if it is not known."""
-    if redundant is None:
-        return None
-    if redundant:
-        return "N+1"
-    return f"Not N+1: {percent(share)} without a replica" if share else "Not N+1"
+    return {True: "N+1", False: "Not N+1", None: None}[redundant]
+
+
+def loss_text(redundant: bool | None, share: float | None) -> str:
+    """Return the SLO attainment of a fleet that does not survive the loss of a replica, or ""."""
+    return f"{percent(share)} without a replica" if redundant is False and share else ""
 
 
 def span_text(counts: Span) -> str:
