@@ -391,13 +391,14 @@ def _alternatives(its: Comparison) -> Iterator[Alternative]:
 
 
 def _plan_note(its: Comparison, plan: Plan) -> str:
-    """Return the test days that a plan passes, or the size of the static fleet."""
+    """Return the redundancy and policy of a plan, or the size of the static fleet."""
     if plan.name == STATIC:
         counts = _replicas(its, schedule_of(its.tables, plan.outcome.name), plan.outcome.name)
         return "" if counts is None else f"{span_text(counts)} replicas, always"
     if plan.level is not None and not plan.level.qualifies:
         return f"fails {len(plan.level.failing)} test days"
-    return "N+1" if plan.level is not None and plan.level.spare else "without N+1"
+    spare = "N+1" if plan.level is not None and plan.level.spare else "without N+1"
+    return f"{spare} · {plan.outcome.label}"
 
 
 def _missed(its: Comparison) -> Iterator[str]:
