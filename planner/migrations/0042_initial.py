@@ -670,7 +670,7 @@ class Migration(migrations.Migration):
                     "kind",
                     models.CharField(
                         blank=True,
-                        choices=[("requests", "Requests"), ("demand", "Demand per bin")],
+                        choices=[("requests", "Requests"), ("demand", "Totals per interval (bin)")],
                         max_length=16,
                     ),
                 ),

@@ -16,7 +16,7 @@ class Trace(InWorkspace):
 
     class Kind(models.TextChoices):
         REQUESTS = "requests", "Requests"
-        DEMAND = "demand", "Demand per bin"
+        DEMAND = "demand", "Totals per interval (bin)"
 
     name = models.SlugField(max_length=120)  # how scenarios refer to it
     file_name = models.CharField(max_length=255)  # name of the user's file
