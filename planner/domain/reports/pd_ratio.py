@@ -68,13 +68,13 @@ def _subject(result: PdRatioResult) -> str:
 
 
 def _facts(result: PdRatioResult) -> Iterator[Fact]:
-    """Yield the best ratio, its capacity, its neighbours and the KV transfer."""
+    """Yield the capacity of the best ratio, its neighbours and the KV transfer."""
     best, mixed = result.best.figures, result.mixed
-    yield Fact("Best split", best.name, note=f"limit: {limit_name(best.bound_by)}")
     gain = ""
     if mixed is not None and mixed.max_tps > 0:
         gain = f"{best.max_tps / mixed.max_tps - 1:+.0%} vs aggregated"
-    yield Fact("Capacity", best.max_tps, "tokens/s", change=gain)
+    limit = f"limit: {limit_name(best.bound_by)}"
+    yield Fact(f"Capacity of {best.name}", best.max_tps, "tokens/s", change=gain, note=limit)
     losses = (
         (best.prefill - 1, result.best.lost_with_fewer_prefill),
         (best.prefill + 1, result.best.lost_with_more_prefill),
