@@ -357,7 +357,7 @@ def request_layout(
             fields[field] = expression.columns[0]
     notes: tuple[str, ...] = ()
     if answers:
-        sums, notes = _whole_tokens(find, tokens, probe)
+        sums, notes = _sums_of_parts(find, tokens, probe)
         tokens |= sums
     weight, total = find.column("weight"), find.expression("total_tokens")
     return RequestLayout(arrival, unit, fields, tokens, notes, weight, total)
@@ -397,46 +397,60 @@ def _all_match(series: pl.Series, pattern: str, share: float = 1.0) -> bool:
     return bool(text.len() and text.str.contains(pattern).sum() >= share * text.len())
 
 
-def _whole_tokens(
+def _sums_of_parts(
     find: Resolver, tokens: Mapping[str, Expression], probe: pl.DataFrame
 ) -> tuple[dict[str, Expression], tuple[str, ...]]:
-    """Return the columns of whole prompts and answers; parts that are counted apart are added.
+    """Return sums for input and output tokens whose columns leave out some of their parts.
 
-    Cached and reasoning tokens are apart if the total shows it, or if they exceed their whole.
-    Without a total, a column of tokens written to the cache shows it: tools that count these count
-    all three parts of a prompt separately.
+    The total of the file shows which do. Without a total, it is shown by the name of the column, by
+    parts that exceed it, or by a column of tokens written to the cache: tools that count these
+    count all three parts of a prompt separately.
     """
-    apart: dict[str, list[Expression]] = {}  # field to columns that may be beside it
-    writes, reasoning = find.expression("cache_writes"), find.expression("reasoning_tokens")
-    prompt_parts = [writes, tokens.get("cached_tokens")]
-    for field, parts in (("input_tokens", prompt_parts), ("output_tokens", [reasoning])):
-        whole, stated = tokens.get(field), field in find.mapping or field in find.of_format
-        known = [part for part in parts if part and part.single]
-        if whole and whole.single and not stated and parts[-1] in known and whole not in known:
-            apart[field] = known
+    parts = _parts_of_tokens(find, tokens)
 
     def sum_of(expressions: Iterable[Expression]) -> FloatArray:
         """Return the sum of the values; an empty cell counts as 0."""
         values = [np.nan_to_num(each.values(probe)) for each in expressions]
         return np.asarray(np.sum(values, axis=0) if values else np.zeros(probe.height))
 
-    named = "input_tokens" in apart and bool(NAMED["apart"].search(str(tokens["input_tokens"])))
-    chosen = [
-        f for f, parts in apart.items()
-        if len(parts) > 1 or (named and f == "input_tokens")
-        or (sum_of(parts) > sum_of([tokens[f]])).any()
-    ]  # fmt: skip
+    named = "input_tokens" in parts and bool(NAMED["apart"].search(str(tokens["input_tokens"])))
     total = find.expression("total_tokens")
     if total is not None and not named:
-        wholes = [tokens[f] for f in ("input_tokens", "output_tokens") if f in tokens]
-        beyond = sum_of([total]) - sum_of(wholes)
-        subsets = [list(each) for n in range(len(apart) + 1) for each in combinations(apart, n)]
-        parts_of = (sum_of(each for f in fields for each in apart[f]) for fields in subsets)
-        off = [np.abs(beyond - parts_sum).sum() for parts_sum in parts_of]
-        chosen = subsets[int(np.argmin(off))]
-    sums = {f: Expression(((*tokens[f].columns, *map(str, apart[f])),)) for f in chosen}
-    notes = (f"{f} is the sum {each}: its parts are counted apart." for f, each in sums.items())
-    return sums, tuple(notes)
+        counted = [tokens[field] for field in ("input_tokens", "output_tokens") if field in tokens]
+        missing = sum_of([total]) - sum_of(counted)
+        subsets = [list(each) for n in range(len(parts) + 1) for each in combinations(parts, n)]
+        sums = [sum_of(part for field in fields for part in parts[field]) for fields in subsets]
+        incomplete = subsets[int(np.argmin([np.abs(missing - each).sum() for each in sums]))]
+    else:
+        incomplete = [
+            field for field, its_parts in parts.items()
+            if len(its_parts) > 1 or (named and field == "input_tokens")
+            or (sum_of(its_parts) > sum_of([tokens[field]])).any()
+        ]  # fmt: skip
+    found = {f: Expression(((*tokens[f].columns, *map(str, parts[f])),)) for f in incomplete}
+    notes = (f"{f} is the sum {each}: its parts are counted apart." for f, each in found.items())
+    return found, tuple(notes)
+
+
+def _parts_of_tokens(
+    find: Resolver, tokens: Mapping[str, Expression]
+) -> dict[str, list[Expression]]:
+    """Return the columns of parts that input and output tokens may leave out, by field.
+
+    A field that the user or the format states is complete.
+    """
+    cached, reasoning = tokens.get("cached_tokens"), find.expression("reasoning_tokens")
+    found = {}
+    for field, part, writes in (
+        ("input_tokens", cached, find.expression("cache_writes")),
+        ("output_tokens", reasoning, None),
+    ):
+        column, stated = tokens.get(field), field in find.mapping or field in find.of_format
+        known = [each for each in (writes, part) if each and each.single]
+        # Tokens written to the cache, without those read from it, show no separate count.
+        if column and column.single and not stated and part in known and column not in known:
+            found[field] = known
+    return found
 
 
 def declared_layout(connector: Connector) -> DemandLayout:
@@ -539,7 +553,7 @@ def _single_source(
     amounts = {name: each for name, each in found.items() if each and each.columns[0] not in time}
     notes: tuple[str, ...] = ()
     if "input_tokens" in amounts:
-        sums, notes = _whole_tokens(find, amounts, probe)
+        sums, notes = _sums_of_parts(find, amounts, probe)
         amounts |= sums
     basis = _bases(amounts, probe)
     for column in {each.columns[0] for each in amounts.values()} - {*find.mapping.values()}:
