@@ -102,6 +102,7 @@ def _backtest(
     method: str, origins: int, series: Sequence[DemandSeries], steps: int
 ) -> list[Backtest]:
     """Return the backtest of each of several series on the same bins."""
+    # Origins are one horizon apart, and each forecast is one horizon long.
     origin_bins = last_origins(series[0], steps, origins, steps)
     forecasts = _rolling_forecasts_by_series(method, origin_bins.tolist(), steps, steps, series)
     return [

@@ -77,7 +77,7 @@ def _figures(
         for draw in from_few(fit.likeness, part, part_off, few, DRAWS):
             errors = _errors(draw, part_off)
             groups.setdefault(str(part.labels["deployment"][draw.row[0]]), []).append(errors)
-            half, nine = fit.told.of(part.split[draw.row], draw.spread)
+            half, nine = fit.told.errors(part.split[draw.row], draw.spread)
             inside.append(np.column_stack([errors[1] <= half, errors[1] <= nine]))
         for name_of, drawn in groups.items():
             was, is_now = (np.concatenate(side) for side in zip(*drawn, strict=True))

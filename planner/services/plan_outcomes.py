@@ -57,8 +57,9 @@ def due_periods(now: datetime) -> list[tuple[ActivePlan, Period]]:
         ]
         known_until = traffic_known_until(plan.run) if open_periods and plan.run else None
         if known_until is not None:
+            # The last bin may be missing from the traffic, and is at most an hour long.
             waiting += [(plan, period) for period in open_periods if period[1] - HOUR < known_until]
-    return sorted(waiting, key=lambda period: period[1][1])
+    return sorted(waiting, key=lambda due: due[1][1])  # by the end of the period
 
 
 def active_periods(plan: ActivePlan, now: datetime) -> Iterator[Period]:

@@ -181,22 +181,24 @@ def side_bytes(
     """Return the bytes of weights on each attention GPU and on each feed-forward GPU."""
     attending, experts = _arrangements_of_sides(arrangement, split)
     moe, dense = feed_forward_layers(shape)
-    factor = 3 if shape.gated else 2
+    matrices = 3 if shape.gated else 2  # gate, up and down
     stored = BYTES[attending.weights] + SCALE_BYTES[attending.weights]
     # Only experts have 4-bit weights.
     unquantised = BYTES["bf16"] if BYTES[attending.weights] < 1 else stored
-    wide = dense * shape.intermediate + moe * shape.shared_intermediate
-    head_bytes = factor * shape.hidden * wide * unquantised
-    width = shape.expert_hidden or shape.hidden
-    experts_bytes = factor * width * shape.expert_intermediate * shape.experts * moe * stored
+    shared_width = dense * shape.intermediate + moe * shape.shared_intermediate
+    shared_bytes = matrices * shape.hidden * shared_width * unquantised
+    expert_width = shape.expert_hidden or shape.hidden
+    experts_bytes = (
+        matrices * expert_width * shape.expert_intermediate * shape.experts * moe * stored
+    )
     # An ordinary instance with the same shares, minus its feed-forward part.
-    all_of_it = gpu_weight_bytes(shape, attending)
+    whole_gpu_bytes = gpu_weight_bytes(shape, attending)
     attention_bytes = (
-        all_of_it
-        - head_bytes / attending.tp
+        whole_gpu_bytes
+        - shared_bytes / attending.tp
         - experts_bytes / (attending.moe_tp * attending.moe_ep)
     )
-    return attention_bytes, head_bytes + experts_bytes / experts.moe_ep
+    return attention_bytes, shared_bytes + experts_bytes / experts.moe_ep
 
 
 def _check_split(shape: ModelShape, arrangement: Arrangement, split: AttentionFfn) -> None:

@@ -352,7 +352,7 @@ def _append_row(rows: Traits, others: Traits, which: int) -> Traits:
 
 def _mean_error(known: Any, rows: Traits, others: Traits) -> float:
     learnt = learn_corrections(known.likeness, rows, np.zeros(rows.size), judged=False)
-    return float(known.stated.of(others.split, learnt.at(others).stated)[0].mean())
+    return float(known.stated.errors(others.split, learnt.at(others).stated)[0].mean())
 
 
 PORTS = {"sglang": 30000}  # default ports of engines; others: 8000

@@ -196,10 +196,11 @@ class ErrorQuantiles:
     half: tuple[float, float]
     nine: tuple[float, float]
 
-    def of(self, split: BoolArray, spread: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def errors(self, split: BoolArray, spread: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return the relative errors that cover 50% and 90% of measurements, ``[n]`` each.
 
-        ``spread [n]`` are posterior standard deviations of the log error.
+        ``split [n]`` marks disaggregated deployments. ``spread [n]`` are posterior standard
+        deviations of the log error.
         """
         mode = split.astype(np.int64)
         half, nine = (np.array(values)[mode] for values in (self.half, self.nine))
@@ -210,7 +211,7 @@ class ErrorQuantiles:
 
         They are never smaller than the remaining error of the user's own rows at that load.
         """
-        half, nine = self.of(split, shift.stated)
+        half, nine = self.errors(split, shift.stated)
         own = np.expm1(shift.residual)
         return np.maximum(half, own), np.maximum(nine, own)
 
