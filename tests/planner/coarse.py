@@ -8,10 +8,12 @@ import pytest
 
 from planner.domain.sizing import curves
 from simulation.provisioning import replay, window_replay
+from simulation.search import evaluation
 from simulation.sizing import pool
 from simulation.sizing.capacity import capacity
 
 REQUESTS = 4_000  # of a run; 32,000 to 400,000 in the product
+SEARCHED = 1_000  # of a run of a search for deployments; 4,000 to 8,000 in the product
 
 
 @contextmanager
@@ -21,6 +23,8 @@ def coarse_sizes() -> Iterator[None]:
         patch.setitem(capacity.__kwdefaults__, "requests", REQUESTS)
         for name in ("REQUESTS", "MOST_REQUESTS"):
             patch.setattr(pool, name, REQUESTS)
+        for name in ("REQUESTS", "PD_REQUESTS"):
+            patch.setattr(evaluation, name, SEARCHED)
         curves._curve.cache_clear()
         try:
             yield

@@ -1,5 +1,6 @@
-"""People, a scenario, a trace and a completed run."""
+"""People, a scenario, a trace, a completed run, and sizes that take little time."""
 
+from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
@@ -8,7 +9,15 @@ from rest_framework.test import APIClient
 from planner.models import Run, Scenario, Trace, User
 from planner.services.scenarios import scenario_create
 from planner.storage import row_arrays
+from tests.planner.coarse import coarse_sizes
 from tests.planner.samples import DOCUMENT, RESULT, START, client_of, demand_table
+
+
+@pytest.fixture(scope="module", autouse=True)
+def sizes() -> Iterator[None]:
+    """Few requests per size; what an instance carries, tests of the simulator prove."""
+    with coarse_sizes():
+        yield
 
 
 def _user(name: str, role: str) -> User:

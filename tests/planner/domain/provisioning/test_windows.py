@@ -77,5 +77,5 @@ def test_a_forecast_that_repeats_the_last_minute_is_observation(stored: StoredTr
 
 def test_a_forecast_needs_history(stored: StoredTrace) -> None:
     with pytest.raises(ScenarioError, match="plan on observed demand"):
-        course(stored, "forecast", horizon={"period_s": 300, "duration_s": 5700},
+        course(stored, "forecast", "module", horizon={"period_s": 300, "duration_s": 5700},
                forecast={"method": "arima"})  # fmt: skip
