@@ -157,8 +157,9 @@ def _chance_of_at_most(amounts: FloatArray, level: FloatArray, variance: FloatAr
     mean = np.where(has_level, level, 1.0)
     over = has_level & (variance > mean * (1 + 1e-9))
     spread = np.where(over, variance, 2 * mean)
-    binomial = scipy.stats.nbinom.cdf(np.floor(amounts), mean**2 / (spread - mean), mean / spread)
-    chance = np.where(over, binomial, scipy.stats.poisson.cdf(np.floor(amounts), mean))
+    most, size = np.floor(amounts), mean**2 / (spread - mean)
+    binomial = scipy.special.betainc(size, most + 1, mean / spread)
+    chance = np.where(over, binomial, scipy.special.pdtr(most, mean))
     return np.asarray(np.where(has_level, chance, 1.0))
 
 

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import scipy
 
 from forecasting import harmonics
 from forecasting.arrays import BoolArray, FloatArray, IntArray
 from forecasting.harmonics import Harmonics
 from forecasting.panel import Panel, mean_scale, windows_at
+from forecasting.recursion import recursion
 from forecasting.rules.arima_fit import FittedOrder, choose_differences, fit_orders
 from forecasting.rules.scales import Root
 
@@ -100,15 +100,10 @@ class FittedArima:
         filled[: len(ar)] = np.where(is_walk, begin, 0.0)
         shocks = np.zeros((len(ma) + rest.shape[1], len(rest)))
         whole = known.all(axis=1)
-        for row in np.flatnonzero(whole):  # a compiled filter does for rows without gaps
+        for row in np.flatnonzero(whole):  # a compiled recursion does for rows without gaps
             filled[len(ar) :, row] = rest[row]
-            over, under = np.r_[1.0, -self.ar[row]], np.r_[1.0, self.ma[row]]
-            filter_state = scipy.signal.lfiltic(
-                over, under, shocks[: len(ma), row], filled[: len(ar), row]
-            )
-            shocks[len(ma) :, row] = scipy.signal.lfilter(over, under, rest[row], zi=filter_state)[
-                0
-            ]
+            over = np.convolve(filled[:, row], np.r_[1.0, -self.ar[row]], mode="valid")
+            shocks[len(ma) :, row] = recursion(over[None], self.ma[row])
         gappy = np.flatnonzero(~whole)
         if gappy.size:
             self._filter_by_bin(rest[gappy], gappy, filled, shocks)

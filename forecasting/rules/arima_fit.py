@@ -11,11 +11,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import scipy
 from numpy.lib.stride_tricks import sliding_window_view
 
 from forecasting.arrays import BoolArray, FloatArray
 from forecasting.harmonics import RIDGE, carry_forward, least_squares
+from forecasting.recursion import recursion
 
 Order = tuple[int, int, int]  # (p, d, q)
 
@@ -115,10 +115,10 @@ def _refine(fit: FittedOrder, w: FloatArray, target: BoolArray) -> FittedOrder:
     p, d, q = fit.order
     parameters = fit.parameters
     for _ in range(STEPS if q else 0):  # without MA terms the regression is the least already
-        ma = np.concatenate([[1.0], parameters[p:]])
-        shocks = scipy.signal.lfilter(np.concatenate([[1.0], -parameters[:p]]), ma, w)
+        ma, over = parameters[p:], np.convolve(w, np.r_[1.0, -parameters[:p]])[: w.size]
+        of_ar, shocks = recursion(np.stack([w, over]), ma)
         # Derivatives of the shocks by the coefficients, with the sign changed.
-        of_ar, of_ma = scipy.signal.lfilter([1.0], ma, w), scipy.signal.lfilter([1.0], ma, shocks)
+        (of_ma,) = recursion(shocks[None], ma)
         first = max(p, q)
         rows = target[first:]
         slopes = np.hstack([_lagged(of_ar, p)[first - p :], _lagged(of_ma, q)[first - q :]])

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import scipy
 
 from forecasting.arrays import FloatArray, IntArray
 from forecasting.harmonics import DAY_S
 from forecasting.panel import Panel
+from forecasting.recursion import recursion
 
 GAINS = (0.05, 0.1, 0.2, 0.4, 0.7, 1.0)
 LEVEL_GAINS = (0.1, 0.3, 0.6, 1.0)
@@ -107,11 +107,6 @@ def discounted(values: FloatArray, gain: float) -> FloatArray:
     return _ratio(values, np.ones_like(values), gain, before=np.nan)
 
 
-def _exponential_filter(values: FloatArray, gain: float) -> FloatArray:
-    """Return the sum up to each bin, weighted by ``(1 - gain)^age``."""
-    return np.asarray(scipy.signal.lfilter([1.0], [1.0, gain - 1.0], values, axis=1))
-
-
 def _season_levels(values: FloatArray, season: int, gain: float) -> FloatArray:
     """Return the level of each bin's phase of the season after that bin, ``[series, bins]``."""
     series, bins = values.shape
@@ -139,8 +134,9 @@ def _ratio(values: FloatArray, profile: FloatArray, gain: float, before: float =
     Bins where either is NaN do not count. The ratio is ``before`` until one bin has both.
     """
     both_known = ~np.isnan(values) & ~np.isnan(profile)
-    value_sum = _exponential_filter(np.where(both_known, values, 0.0), gain)
-    profile_sum = _exponential_filter(np.where(both_known, profile, 0.0), gain)
+    lag = np.array([gain - 1.0])
+    value_sum = recursion(np.where(both_known, values, 0.0), lag)
+    profile_sum = recursion(np.where(both_known, profile, 0.0), lag)
     latest = np.maximum.accumulate(np.where(both_known, np.arange(values.shape[1]), 0), axis=1)
     ratio = np.take_along_axis(
         value_sum / np.maximum(profile_sum, np.finfo(float).tiny), latest, axis=1
