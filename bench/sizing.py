@@ -16,6 +16,9 @@ case is then simulated with other lengths, arrivals and seed, and more requests.
   the size: median and 95th percentile of the errors of the largest rate, and of the tier's
   percentiles of TTFT and TBT at the sized rate; ``ttft_bias``, ``tbt_bias``: signed medians.
   planner/domain/sizing/size_errors.py states them.
+- ``changed_pool_error``: by pool size, median and 95th percentile of the errors of the factors by
+  which the planner changes the capacity of pools for other limits and speeds (closed_form.py),
+  against simulation of ``--changes`` cases; ``changed_alone_error`` with the factor of one replica.
 - ``pd_within_one_step``: of ``--ratios`` seeded services, how many whose ratio of prefill to decode
   by closed forms is within one instance of the one that simulation of all ratios finds best.
 
@@ -29,21 +32,23 @@ import argparse
 import json
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from bench.bursts import figures, measured_all
 from bench.ratios import pd_cases
+from planner.domain.sizing.closed_form import closed_factors
 from planner.inputs.catalogue.efficiency import efficiencies
 from planner.inputs.catalogue.hardware import gpus, shape
 from planner.inputs.catalogue.measured_profiles import profiles
-from simulation.arrays import Int32Array
+from simulation.arrays import FloatArray, Int32Array
 from simulation.engine.run import simulate
 from simulation.errors import SimulationError
 from simulation.fleet import Fleet, Pool, Region, Tier
 from simulation.metrics import meets_slo
+from simulation.performance.adjusted_profile import scaled
 from simulation.performance.memory import capacity_tokens
 from simulation.performance.profile import Profile
 from simulation.performance.roofline import roofline_profile
@@ -53,6 +58,7 @@ from simulation.results import SimulationResult
 from simulation.sizing.batch_queue import evaluate_pool, saturated_rps
 from simulation.sizing.batch_sizing import size_pool
 from simulation.sizing.capacity import SizingCase, capacity
+from simulation.sizing.pool import pool_curve
 from simulation.sizing.workload import Workload
 from simulation.trace import Trace
 
@@ -65,6 +71,8 @@ LOWEST, HIGHEST = 0.1, 0.95  # of the saturated throughput: where the SLO breaks
 STEP = 1.1  # of the rate, until the SLO holds on one side and not on the other
 MAX_BATCH, MAX_BATCH_TOKENS = 256, 2048
 LOADS = (0.5, 0.8)  # between which errors of the closed forms are told apart
+POOLS = (1, 3, 8, 32)  # instances
+CHANGES = ((0.8, 1.0), (1.1, 1.0), (1.5, 1.0), (1.0, 1.15), (1.0, 0.85))  # of limits, of seconds
 SIDES = ("ttft", "tbt", "both")
 ROOFLINES = (
     ("llama-3.1-8b", "A100-80GB", 1),
@@ -152,6 +160,52 @@ def closed(case: Case, true_rps: float, rate: float, run: SimulationResult) -> R
         "closed_error": guess / true_rps - 1.0,
         "closed_ttft_error": errors[0],
         "closed_tbt_error": errors[1],
+    }
+
+
+def changed(case: Case, seed: int) -> list[Row]:
+    """Errors of the capacity factors of pools, by change of the limits or of the speed."""
+
+    def limits(times: float) -> Tier:
+        ttft_s, tbt_s = (None if at is None else times * at
+                         for at in (case.tier.ttft_s, case.tier.tbt_s))  # fmt: skip
+        return replace(case.tier, ttft_s=ttft_s, tbt_s=tbt_s)
+
+    def both(profile: Profile, tier: Tier) -> tuple[FloatArray, FloatArray]:
+        curve = pool_curve(SizingCase(profile, case.lengths, tier, seed=seed))
+        work, n = Workload(*case.lengths), np.array(POOLS) - 1
+        closed = [size_pool(profile, work, one, explain=False).max_rps
+                  for one in (tier, replace(tier, ttft_s=None))]  # fmt: skip
+        return curve.max_rps[n], np.array(closed)
+
+    before, closed_before = both(case.profile, case.tier)
+    rows: list[Row] = []
+    for times, slower in CHANGES:
+        try:
+            after, closed_after = both(scaled(case.profile, slower), limits(times))
+        except SimulationError:
+            continue
+        factors = closed_factors(closed_before, closed_after)
+        simulated = after / before
+        rows += [
+            {"instances": n, "limits_times": times, "slower": slower,
+             "error": float(factors[n - 1] / true - 1.0),
+             "alone_error": float(factors[0] / true - 1.0)}
+            for n, true in zip(POOLS, simulated.tolist(), strict=True)
+        ]  # fmt: skip
+    return rows
+
+
+def by_pool(rows: list[Row]) -> Row:
+    """Median and 95th percentile of the errors of changed capacities, by pool size."""
+    return {
+        f"changed_{name}": {
+            str(n): np.quantile(
+                [abs(row[key]) for row in rows if row["instances"] == n], (0.5, 0.95)
+            ).tolist()
+            for n in POOLS
+        }
+        for name, key in (("pool_error", "error"), ("alone_error", "alone_error"))
     }
 
 
@@ -275,6 +329,7 @@ def main() -> int:
     parser.add_argument("--cases", type=int, default=60)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--ratios", type=int, default=10, help="services whose P/D ratio is judged")
+    parser.add_argument("--changes", type=int, default=20, help="cases with changed limits")
     parser.add_argument("--requests", type=int, default=100_000, help="of each long simulation")
     parser.add_argument("--no-bursts", action="store_true", help="no plans on bursty traffic")
     options = parser.parse_args()
@@ -282,6 +337,7 @@ def main() -> int:
         parser.error("--cases and --requests must be at least 1.")
     known, index = known_profiles(), 0
     rows: list[Row] = []
+    changes: list[Row] = []
     while len(rows) < options.cases:
         case = drawn(index, options.seed, known)
         index += 1
@@ -289,6 +345,8 @@ def main() -> int:
             continue
         row = measured(case, 1000 * options.seed + index, options.requests)
         rows.append(row)
+        if len(rows) <= options.changes:
+            changes += changed(case, index)
         print(
             f"{len(rows):3} {row['case']}: sized {row['sized_rps']:.3f}/s, simulated "
             f"{row['simulated_rps']:.3f}/s ({row['rate_error']:+.1%}), p{row['percentile']:.0f}, "
@@ -299,12 +357,13 @@ def main() -> int:
         )
     ratios = pd_cases(known, options.ratios, options.seed)
     result = {**summary(rows), **by_load(rows)}
+    result |= by_pool(changes) if changes else {}
     result["pd_within_one_step"] = sum(row["steps"] <= 1 for row in ratios)
     result["pd_cases"] = len(ratios)
     bursts = [] if options.no_bursts else measured_all()
     if bursts:
         result |= figures(bursts)
-    everything = {**result, "rows": rows, "ratios": ratios, "bursts": bursts}
+    everything = {**result, "rows": rows, "ratios": ratios, "bursts": bursts, "changes": changes}
     print(json.dumps(everything) if options.json else json.dumps(result, indent=2))
     return 0
 

@@ -105,7 +105,7 @@ def run(
         replayed = checked.run
     steps: list[Callable[[Progress], Any]] = [
         partial(profile_errors, study, planned),
-        partial(marginal_values, study.plan_input, planned, scenario.seed),
+        partial(marginal_values, study.plan_input, planned),
         partial(spare_of, study.plan_input, planned),
     ]
     errors, worth, spare = run_in_parallel(steps, part(progress, 0.7, 0.98))

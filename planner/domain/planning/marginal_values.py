@@ -11,14 +11,13 @@ import scipy
 from planner.domain.columns import NUMBER, TEXT, Column, Columns
 from planner.domain.planning.inputs import PlanInput, PlannedWindow
 from planner.domain.planning.program import problem
-from planner.domain.progress import Progress, part
+from planner.domain.progress import Progress
 from planner.domain.serialise import COLUMNS
-from planner.domain.sizing.sizing import size
-from planner.errors import PlannerError
+from planner.domain.sizing.closed_form import size_factors
+from planner.domain.sizing.sizing import in_large_pools
 from planner.optimizer import solve_window
 from planner.optimizer.marginal_values import MarginalValue, Move, capacity_values, solve_moved
 from planner.optimizer.problem import FEASIBLE, OPTIMAL, PlanningProblem, WindowPlan
-from simulation.errors import SimulationError
 from simulation.fleet import Tier
 
 LOOSENED_BY = 0.1  # share of a limit by which it is loosened to price a millisecond
@@ -67,7 +66,7 @@ class _ExpensivePeriod:
 
 
 def marginal_values(
-    inputs: PlanInput, planned: PlannedWindow, seed: int, progress: Progress
+    inputs: PlanInput, planned: PlannedWindow, progress: Progress
 ) -> MarginalValues | None:
     """Plan the most expensive period again with one limit moved at a time.
 
@@ -92,10 +91,8 @@ def marginal_values(
             time_limit_s=limit,
         )
     )
-    for done, limit_name in enumerate(LIMITS):
-        row = _with_looser_limit(
-            inputs, dearest, limit_name, seed, part(progress, 0.2 + 0.35 * done, 0.55 + 0.35 * done)
-        )
+    for limit_name in LIMITS:
+        row = _with_looser_limit(inputs, dearest, limit_name)
         moved += [row] if row else []
     quantile = _quantile(inputs, planned, dearest)
     moved += [quantile] if quantile else []
@@ -132,29 +129,23 @@ def _most_expensive_period(inputs: PlanInput, planned: PlannedWindow) -> _Expens
 
 
 def _with_looser_limit(
-    inputs: PlanInput, dearest: _ExpensivePeriod, field: str, seed: int, progress: Progress
+    inputs: PlanInput, dearest: _ExpensivePeriod, field: str
 ) -> MarginalValue | None:
-    """Size and plan again with the latency limit ``field`` of all interactive tiers 10% looser.
+    """Plan again with the latency limit ``field`` of all interactive tiers 10% looser.
 
-    Return None if no tier has that limit, or if sizing fails.
+    Return None if no tier has that limit.
     """
     stated = [getattr(tier, field) for tier in inputs.hardware.tiers if not tier.deferrable]
     limits = [seconds for seconds in stated if seconds is not None]
     if not limits:
         return None
     tiers = tuple(_with_looser_limits(tier, field) for tier in inputs.hardware.tiers)
-    try:
-        hardware = replace(inputs.hardware, tiers=tiers)
-        traffic = inputs.traffic
-        sizes = size(hardware, traffic.lengths, seed, progress, traffic.arrivals, traffic.shared)
-    except (PlannerError, SimulationError):
-        return None
+    hardware, traffic = replace(inputs.hardware, tiers=tiers), inputs.traffic
+    factors = size_factors(inputs.hardware, hardware, inputs.sizes, traffic.lengths, traffic.shared)
+    pools = inputs.of(dearest.period).sizes.times(np.maximum(factors, 1.0)).pool_tps
     step = 1000 * LOOSENED_BY * min(limits)
-    # A looser limit cannot lower a capacity. If sizing finds a lower one, that is simulation noise.
-    theta = np.maximum(sizes.theta_tps, inputs.sizes.theta_tps)
-    pools = np.maximum(sizes.pool_tps, inputs.sizes.pool_tps)
     return solve_moved(
-        replace(dearest.problem, theta_tps=theta, pool_tps=pools),
+        replace(dearest.problem, theta_tps=in_large_pools(pools), pool_tps=pools),
         dearest.plan,
         Move(
             "slo",

@@ -62,8 +62,14 @@ class Sizes:
         return self.later[chosen - 1] if chosen else self
 
     def times(self, factor: FloatArray) -> Sizes:
-        """Return the sizes with every capacity multiplied by its factor, ``[l, g]``."""
-        pool_tps = self.pool_tps * factor[:, :, None]
+        """Return the sizes with every capacity multiplied by its factor.
+
+        Factors are ``[l, g]``, or ``[l, g, N]`` by the number of instances. The capacity per
+        instance still never exceeds that of a larger pool.
+        """
+        n = np.arange(1, self.pool_tps.shape[-1] + 1)
+        each = self.pool_tps * (factor if factor.ndim > 2 else factor[:, :, None]) / n
+        pool_tps = n * np.minimum.accumulate(each[..., ::-1], axis=-1)[..., ::-1]
         return replace(
             self,
             theta_tps=in_large_pools(pool_tps),

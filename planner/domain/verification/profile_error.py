@@ -8,7 +8,7 @@ import numpy as np
 from planner.domain.planning.inputs import PlannedWindow
 from planner.domain.planning.planning import plan_load
 from planner.domain.progress import Progress, part
-from planner.domain.sizing.sizing import size
+from planner.domain.sizing.closed_form import size_factors
 from planner.domain.study import Study
 from planner.errors import Infeasible, ScenarioError, SolverFailed
 from planner.optimizer.problem import ScalingPlan
@@ -112,11 +112,10 @@ def _peaks_at_error(
     hardware = replace(study.hardware, profiles=profiles)
     word = "slower" if sign > 0 else "faster"
     try:
-        lengths, seed = study.traffic.lengths, study.settings.seed
-        sizing, traffic = part(progress, 0.0, 0.8), study.traffic
-        sizes = size(hardware, lengths, seed, sizing, traffic.arrivals, traffic.shared)
-        inputs = replace(study.plan_input, hardware=hardware, sizes=sizes)
-        plan = plan_load(inputs, planned.load, part(progress, 0.8, 1.0))
+        traffic, before = study.traffic, study.hardware
+        factors = size_factors(before, hardware, study.sizes, traffic.lengths, traffic.shared)
+        inputs = replace(study.plan_input, hardware=hardware, sizes=study.sizes.times(factors))
+        plan = plan_load(inputs, planned.load, progress)
     except (Infeasible, ScenarioError, SolverFailed) as problem:
         return None, f"If the profiles are {word} by their error, there is no plan: {problem}"
     return _peaks(plan), ""

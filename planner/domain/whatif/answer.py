@@ -15,10 +15,10 @@ from planner.domain.planning.inputs import Load, PlanInput
 from planner.domain.planning.planning import plan_load, static_fleet_for
 from planner.domain.progress import Progress, silent
 from planner.domain.serialise import moment
+from planner.domain.sizing.closed_form import closed_factors, closed_rps
 from planner.domain.sizing.sizing import Sizes
 from planner.domain.traffic.groups import DEFERRABLE, INTERACTIVE
 from planner.domain.traffic.lengths import cached_part
-from planner.domain.whatif.closed_form_capacity import closed_rps
 from planner.domain.whatif.figures import PeakGpus, PeriodPlan, SizeChange, WhatIf
 from planner.domain.whatif.gpu_shares import ROUNDS, capacities_for, share_notes
 from planner.domain.whatif.plan_inputs import Basis
@@ -46,8 +46,9 @@ from simulation.sizing.trial import SharedPrompts
 
 SOLVE_S = 2.0  # time limit per solve: a user waits for the answer
 ESTIMATED_SIZES = (
-    "Capacities at other limits are estimated from the simulated ones by closed forms (median "
-    "error 2 to 5%). Simulate to confirm."
+    "Capacities at other limits are estimated from the simulated ones by closed forms. The median "
+    "error is 2%. Of 20 errors, 19 are below 11% for one replica, and below 38% for pools of 32. "
+    "Simulate to confirm."
 )
 STATIC_FLEET = "A static fleet follows no forecast, so the forecast percentile changes nothing."
 DEFERRABLE_AS_PLANNED = "Deferrable load is planned as before."
@@ -287,16 +288,16 @@ def load_of(basis: Basis, change: DemandChange) -> Load:
 def size_factors(
     basis: Basis, before: Hardware, after: Hardware, cached_share: float | None = None
 ) -> Factors:
-    """Return how the capacity of replicas changes with the limits of ``after``, and notes.
+    """Return how the capacity of pools changes with the limits of ``after``, and notes.
 
-    Factors ``[l, g]`` are ratios of closed-form capacities. ``cached_share`` replaces the cached
-    tokens of all prompts, if serving caches prefixes. A note names each replica without a closed
-    form (factor 1), or without capacity at these limits (factor 0).
+    Factors are ``[l, g, N]``, by closed forms. ``cached_share`` replaces the cached tokens of all
+    prompts, if serving caches prefixes. A note names each replica without a closed form (factor 1),
+    or without capacity at these limits (factor 0).
     """
-    factors, notes = np.ones(basis.alone.shape[1:]), []
+    capacity_rps, notes = basis.closed_rps.copy(), []
     for m, g in np.argwhere(basis.pool_tps[0, :, :, -1] > 0).tolist():
         name = f"{before.models[m].name} on {before.arrangement(m, g)}"
-        if np.isnan(basis.closed_rps[m, g]):
+        if np.isnan(basis.closed_rps[0, m, g]):
             notes.append(f"{name}: closed forms cannot size it. Its capacity is unchanged here.")
             continue
         prompts = basis.prompts(m)
@@ -304,11 +305,10 @@ def size_factors(
             prompts = SharedPrompts(
                 *basis.lengths[m], cached_part(basis.lengths[m][0], cached_share)
             )
-        capacity_rps = closed_rps(after, m, g, basis.lengths[m], prompts)
-        factors[m, g] = 0.0 if np.isnan(capacity_rps) else capacity_rps / basis.closed_rps[m, g]
-        if np.isnan(capacity_rps):
+        capacity_rps[:, m, g] = closed_rps(after, m, g, basis.lengths[m], prompts)
+        if np.isnan(capacity_rps[0, m, g]):
             notes.append(f"{name} cannot meet the limits at any rate.")
-    return factors, tuple(notes)
+    return closed_factors(basis.closed_rps, capacity_rps), tuple(notes)
 
 
 def _times(sizes: Sizes, factors: FloatArray) -> Sizes:
@@ -318,12 +318,12 @@ def _times(sizes: Sizes, factors: FloatArray) -> Sizes:
             tier,
             replace(
                 capacity_of,
-                max_rps=capacity_of.max_rps * factors[place],
-                input_tps=capacity_of.input_tps * factors[place],
+                max_rps=capacity_of.max_rps * factors[place][0],
+                input_tps=capacity_of.input_tps * factors[place][0],
             ),
         )
         for place, (tier, capacity_of) in sizes.capacity.items()
-        if factors[place] > 0
+        if factors[place][0] > 0
     }
     return replace(sizes.times(factors), capacity=capacity)
 

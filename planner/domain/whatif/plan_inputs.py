@@ -12,6 +12,7 @@ import numpy.typing as npt
 from forecasting.forecast import interpolate_quantiles
 from planner.domain.planning.inputs import PlannedWindow
 from planner.domain.planning.planning import peaks_before
+from planner.domain.sizing.closed_form import closed_rps
 from planner.domain.sizing.sizing import Sizes, in_large_pools
 from planner.domain.study import Study
 from planner.domain.traffic.demand import Demand
@@ -19,7 +20,6 @@ from planner.domain.traffic.forecasts import SeriesForecast
 from planner.domain.traffic.lengths import Lengths, LengthSample
 from planner.domain.traffic.traffic import Traffic
 from planner.domain.traffic.window import Window
-from planner.domain.whatif.closed_form_capacity import closed_rps
 from planner.inputs.scenario.schema import Scenario
 from planner.inputs.scenario.schema.planning import Spare
 from simulation.arrays import BoolArray, FloatArray, Int32Array, IntArray
@@ -93,7 +93,8 @@ class Basis:
     pool_tps: FloatArray  # [s, l, g, n] sizes at the first decision and at later changes
     sizes_at: IntArray  # [p] index s of the sizes for each period's decision
     alone: FloatArray  # [4, l, g] max_rps, input_tps, ttft_s, tbt_s of one instance; NaN: none
-    closed_rps: FloatArray  # [l, g] capacity of one instance by closed forms; NaN: unknown
+    # [2, l, g] by closed forms, of one instance and of each in a large pool; NaN: unknown
+    closed_rps: FloatArray
     lengths: tuple[Lengths, ...]  # [l] sample of request lengths
     mean_lengths: FloatArray  # [l, 2] mean input and output tokens of all requests
     series: tuple[Series, ...]
@@ -179,9 +180,9 @@ def basis_of(
         for m, lengths in enumerate(traffic.lengths)
     ]
     lengths = tuple(of_model.lengths for of_model in prompts)
-    closed = np.full(alone.shape[1:], np.nan)
+    closed = np.full((2, *alone.shape[1:]), np.nan)
     for m, g in sizes.capacity:
-        closed[m, g] = closed_rps(study.hardware, m, g, lengths[m], prompts[m].shared)
+        closed[:, m, g] = closed_rps(study.hardware, m, g, lengths[m], prompts[m].shared)
     periods, spare = len(window.period_starts_s), study.settings.plan.spare
     # The load minus the planned interactive series leaves the deferrable load.
     interactive = planned.load.tps.copy()
@@ -272,6 +273,9 @@ def from_arrays(arrays: Mapping[str, npt.NDArray[Any]]) -> Basis | None:
     plain |= {name: tuple(arrays[name].tolist()) for name in ("models", "regions")}
     plain |= {"clock": str(arrays["clock"]), "load_factor": float(arrays["load_factor"])}
     plain["blocks"] = bool(arrays.get("blocks", False))
+    if plain["closed_rps"].ndim == 2:  # runs of older versions know one instance alone
+        alone = plain["closed_rps"]
+        plain["closed_rps"] = np.stack([alone, np.full_like(alone, np.nan)])
     columns = (arrays[name] for name in ("places", "tiers", "heights", "levels", "rates"))
     return Basis(
         window=Window(start_s, end_s, period_s, lead_s, bin_s, bool(arrays["ahead"])),

@@ -1,0 +1,92 @@
+"""Estimate how changed limits, speeds or cached prompts change the capacity of pools.
+
+The closed forms of simulation.sizing.batch_sizing give the ratios for one instance, and for a pool
+so large that no request waits for a free instance. In between, the ratio changes with 1 / n. That
+follows simulated pools best (bench/results/sizes.md).
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from planner.domain.sizing.curves import strictest_tiers, workload_of
+from planner.domain.sizing.sizing import Sizes
+from planner.domain.traffic.lengths import Lengths
+from planner.inputs.scenario.build import Hardware
+from simulation.arrays import FloatArray
+from simulation.errors import SimulationError
+from simulation.fleet import Tier
+from simulation.sizing.batch_sizing import size_pool
+from simulation.sizing.capacity import SENDERS
+from simulation.sizing.pd_slo_split import role_tier
+from simulation.sizing.pool import MAX_INSTANCES
+from simulation.sizing.trial import SharedPrompts
+from simulation.sizing.workload import Workload
+
+PRECISION = 0.01  # relative tolerance of the rate; the closed forms have a larger error
+
+
+def closed_rps(
+    hardware: Hardware, m: int, g: int, lengths: Lengths, shared: SharedPrompts | None = None
+) -> FloatArray:
+    """Return the requests/s of an instance at its strictest interactive tier, ``[2]``.
+
+    The first is that of one instance alone. The second is that of each instance of a very large
+    pool, where TTFT limits no rate. NaN: no rate. If serving caches prefixes, cached tokens of
+    ``shared`` need no prefill. Blocks are ignored.
+    """
+    work = workload_of(hardware, m, lengths, shared)
+    tiers = strictest_tiers(hardware.limits_of(m))
+    try:
+        alone = min((_max_rps(hardware, m, g, work, tier) for tier in tiers), default=np.nan)
+        waiting = [replace(tier, ttft_s=None) for tier in tiers]
+        large = min((_max_rps(hardware, m, g, work, tier) for tier in waiting), default=np.nan)
+    except SimulationError:
+        return np.full(2, np.nan)
+    return np.array([alone, large])
+
+
+def closed_factors(before: FloatArray, after: FloatArray) -> FloatArray:
+    """Return the factors on the capacity of pools of 1, 2, ... N instances, ``[..., N]``.
+
+    ``before`` and ``after`` are ``closed_rps``, ``[2, ...]``. The factors are 1 where ``before`` is
+    unknown, and 0 where no rate is left. An unknown large pool changes as one instance does.
+    """
+    alone, large = after / before
+    large = np.where(np.isnan(before[1]), alone, large)
+    known = np.isfinite(before[0])
+    alone, large = (np.where(known, np.nan_to_num(ratio), 1.0) for ratio in (alone, large))
+    n = np.arange(1, MAX_INSTANCES + 1)
+    return np.asarray(large[..., None] + (alone - large)[..., None] / n, np.float64)
+
+
+def size_factors(
+    before: Hardware, after: Hardware, sizes: Sizes, lengths: Sequence[Lengths],
+    shared: Sequence[SharedPrompts | None],
+) -> FloatArray:  # fmt: skip
+    """Return the factors on ``sizes`` if ``after`` replaces ``before``, ``[l, g, N]``."""
+    rates = np.full((2, 2, *sizes.theta_tps.shape), np.nan)
+    for m, g in sizes.capacity:
+        prompts = shared[m] if shared else None
+        for rate, hardware in zip(rates, (before, after), strict=True):
+            rate[:, m, g] = closed_rps(hardware, m, g, lengths[m], prompts)
+    return closed_factors(*rates)
+
+
+def _max_rps(hardware: Hardware, m: int, g: int, work: Workload, tier: Tier) -> float:
+    """Return the closed-form capacity of one instance within a tier, in requests/s."""
+    role = hardware.columns[g].role
+    link = next((link for (model, _), link in hardware.links.items() if model == m), None)
+    part = role_tier(tier, role)
+    # A prefill or decode instance alone cannot be held to limits of the other phase.
+    if role != "both":
+        part = replace(part, e2e_s=None)
+    if role == "prefill":
+        part = replace(part, tbt_s=None)
+    elif role == "decode":
+        part = replace(part, ttft_s=None)
+    return size_pool(
+        hardware.profiles[m, g], work, part, role=role, explain=False, precision=PRECISION,
+        senders=SENDERS, link=link if role == "decode" else None,
+    ).max_rps  # fmt: skip

@@ -1,0 +1,59 @@
+"""Capacity of pools at other limits and speeds, by closed forms."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from planner.domain.sizing.closed_form import closed_factors, closed_rps
+from planner.domain.verification.profile_error import slower_or_faster
+from planner.inputs.scenario.build import Hardware, build_hardware
+from planner.inputs.scenario.user_facts import NO_USER_FACTS
+from simulation.arrays import FloatArray
+from simulation.sizing.capacity import SizingCase
+from simulation.sizing.pool import MAX_INSTANCES, pool_curve
+from tests.planner.domain import builders as make
+
+LENGTHS = np.full(500, 900, np.int32), np.full(500, 60, np.int32)
+PROFILE = {"gpu": "G", "model": "m", "alpha_ms": 12, "beta_ms": 0.3, "gamma_ms": 8,
+           "delta_ms": 0.12}  # fmt: skip
+
+
+def hardware(*profiles: dict[str, object], ttft_ms: float = 600.0) -> Hardware:
+    roles = [{**PROFILE, **profile} for profile in profiles or ({},)]
+    serving = [{"kv_transfer": {"gb_s": 100}}] if len(roles) > 1 else []
+    tiers = [{"name": "chat", "ttft_ms": ttft_ms, "tbt_ms": 60, "percentile": 95}]
+    scenario = make.scenario(profiles=roles, serving=serving, tiers=tiers)
+    return build_hardware(scenario, NO_USER_FACTS, spot=True)
+
+
+def factors(before: Hardware, after: Hardware, g: int = 0) -> FloatArray:
+    return closed_factors(*(closed_rps(one, 0, g, LENGTHS) for one in (before, after)))
+
+
+@pytest.mark.parametrize("g", [0, 1])
+def test_tighter_limits_lower_no_capacity_of_a_role_less_than_looser_ones(g: int) -> None:
+    roles = {"role": "prefill"}, {"role": "decode"}
+    before = hardware(*roles)
+    by_limit = [factors(before, hardware(*roles, ttft_ms=ms), g) for ms in (300, 600, 1200)]
+    assert by_limit[1] == pytest.approx(np.ones(MAX_INSTANCES))
+    assert (np.diff(by_limit, axis=0) >= 0).all()
+
+
+def test_the_factors_are_near_those_of_simulated_pools() -> None:
+    before = hardware()
+    slower = {at: slower_or_faster(p, 0.2, 1) for at, p in before.profiles.items()}
+    for after in (hardware(ttft_ms=450), replace(before, profiles=slower)):
+        curves = [pool_curve(SizingCase(one.profiles[0, 0], LENGTHS, one.tiers[0])).max_rps
+                  for one in (before, after)]  # fmt: skip
+        found = factors(before, after)
+        assert found == pytest.approx(curves[1] / curves[0], rel=0.1)
+        assert np.abs(found / (curves[1] / curves[0]) - 1).mean() < 0.04
+
+
+def test_a_replica_without_a_rate_has_no_capacity_and_an_unknown_one_keeps_its_own() -> None:
+    known, none = np.array([2.0, 3.0]), np.full(2, np.nan)
+    assert (closed_factors(known, none) == 0).all()
+    assert (closed_factors(none, known) == 1).all()
+    # Runs of older versions know one instance alone.
+    assert (closed_factors(np.array([2.0, np.nan]), known / 2) == 0.5).all()
