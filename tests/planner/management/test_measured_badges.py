@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from tests.planner.coarse import coarse_sizes
 from tests.planner.management.test_commands import SCENARIO, answer
 from tests.planner.management.test_commands import folder as folder  # a fixture
 
@@ -48,8 +47,7 @@ def test_sizes_and_plans_call_a_speed_measured_within_the_measurements_alone(
     folder: Path, limits: str, kind: str
 ) -> None:
     path = written(folder, limits)
-    with coarse_sizes():
-        size, plan = answer("size", path), answer("plan", path)
+    size, plan = answer("size", path), answer("plan", path)
     assert kinds(size) == kinds(plan) == {kind}
     (pool,) = size["pools"]
     if kind == "modelled":

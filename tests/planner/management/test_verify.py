@@ -6,7 +6,6 @@ import pytest
 from django.urls import reverse
 
 from planner.models import Run, User
-from tests.planner.coarse import coarse_sizes
 from tests.planner.management.test_commands import answer, command
 from tests.planner.management.test_commands import folder as folder  # a fixture
 from tests.planner.web.pages import signed_in, text_of
@@ -35,8 +34,7 @@ def test_a_plan_is_replayed_and_says_whether_it_holds(planner: User, folder: Pat
 
 
 def test_a_plan_of_prefill_and_decode_pools_states_the_best_ratio(planner: User) -> None:
-    with coarse_sizes():
-        result = answer("plan", EXAMPLE)
+    result = answer("plan", EXAMPLE)
     (row,) = result["pd_ratios"]
     assert row["prefill"] + row["decode"] == row["instances"]
     assert row["max_tps"] > 0

@@ -18,7 +18,6 @@ from planner.services.profiles import profile_delete
 from planner.services.scenarios import scenario_create, scenario_run
 from planner.services.traces import trace_ingest_path
 from planner.services.worker import run_execute
-from tests.planner.coarse import coarse_sizes
 
 HEAD = "model,gpu,tp,batch,isl,osl,prefill_ms,tbt_ms"
 DOCUMENT = """\
@@ -100,10 +99,9 @@ def test_a_run_rests_on_what_was_kept_when_it_was_made(
     row = planner.owngpu_set.get()
     gpu_save(user=planner, name="our-gpu", facts=GPU | {"idle_w": 99}, gpu=row)
     fitted(planner, tmp_path, 2.0)  # a second version, twice as slow
-    with coarse_sizes():
-        run_execute(run_id=before.pk)
-        before.refresh_from_db()
-        after = executed(scenario, planner)
+    run_execute(run_id=before.pk)
+    before.refresh_from_db()
+    after = executed(scenario, planner)
     assert before.resolved["profiles"]["ours"]["version"] == 1
     assert before.resolved["gpus"]["our-gpu"]["facts"]["idle_w"] == 30
     assert after.resolved["profiles"]["ours"]["version"] == 2
@@ -117,8 +115,7 @@ def test_a_run_rests_on_what_was_kept_when_it_was_made(
 
 
 def test_the_plan_states_the_error_of_the_kept_profile(scenario: Scenario, planner: User) -> None:
-    with coarse_sizes():
-        (row,) = run_result(executed(scenario, planner))["profile_error"]
+    (row,) = run_result(executed(scenario, planner))["profile_error"]
     assert 0.02 < row["error"] < 0.1  # a tenth of noise either way is 5% on average
     assert "left out of the fit" in row["basis"]
     assert row["replicas_if_faster"] <= row["replicas"] <= row["replicas_if_slower"]

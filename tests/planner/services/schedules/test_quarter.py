@@ -9,7 +9,6 @@ import pytest
 
 from planner.models import ActivePlan, Outcome
 from planner.services.plan_outcomes import active_periods, due_periods
-from tests.planner.coarse import coarse_sizes
 
 SCRIPT = Path(__file__).parents[4] / "docs" / "examples" / "quarter.py"
 MONDAY = datetime(2024, 1, 15, tzinfo=UTC)
@@ -27,8 +26,7 @@ def script():
 def test_two_thin_weeks(db, script, shared_data, tmp_path):
     settings = {"scale": 2e-4, "burst": 0.2, "method": "seasonal-naive-week", "period_s": 86_400}
     scenario = script.write(tmp_path, shared_data / "traces", 4, **settings)
-    with coarse_sizes():
-        done = script.quarter(scenario, 2, most_replicas=0.5, most_cost=0.5)
+    done = script.quarter(scenario, 2, most_replicas=0.5, most_cost=0.5)
     first, second = done["firings"]
     assert (first["state"], second["state"]) == ("review", "approved")
     assert [firing["as_of"] for firing in done["firings"]] == [
