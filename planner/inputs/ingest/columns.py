@@ -406,7 +406,7 @@ def _sums_of_parts(
     parts that exceed it, or by a column of tokens written to the cache: tools that count these
     count all three parts of a prompt separately.
     """
-    parts = _parts_of_tokens(find, tokens)
+    parts = _token_parts(find, tokens)
 
     def sum_of(expressions: Iterable[Expression]) -> FloatArray:
         """Return the sum of the values; an empty cell counts as 0."""
@@ -432,23 +432,18 @@ def _sums_of_parts(
     return found, tuple(notes)
 
 
-def _parts_of_tokens(
-    find: Resolver, tokens: Mapping[str, Expression]
-) -> dict[str, list[Expression]]:
+def _token_parts(find: Resolver, tokens: Mapping[str, Expression]) -> dict[str, list[Expression]]:
     """Return the columns of parts that input and output tokens may leave out, by field.
 
     A field that the user or the format states is complete.
     """
-    cached, reasoning = tokens.get("cached_tokens"), find.expression("reasoning_tokens")
-    found = {}
-    for field, part, writes in (
-        ("input_tokens", cached, find.expression("cache_writes")),
-        ("output_tokens", reasoning, None),
-    ):
+    writes, reasoning = find.expression("cache_writes"), find.expression("reasoning_tokens")
+    found, of_prompts = {}, (writes, tokens.get("cached_tokens"))
+    for field, parts in (("input_tokens", of_prompts), ("output_tokens", (reasoning,))):
         column, stated = tokens.get(field), field in find.mapping or field in find.of_format
-        known = [each for each in (writes, part) if each and each.single]
+        known = [part for part in parts if part and part.single]
         # Tokens written to the cache, without those read from it, show no separate count.
-        if column and column.single and not stated and part in known and column not in known:
+        if column and column.single and not stated and parts[-1] in known and column not in known:
             found[field] = known
     return found
 

@@ -150,7 +150,8 @@ class _Reader:
             for field, column in self._layout.labels.items()
         }
         # Rows of the same counter share a number.
-        counter = self._metrics.counter_columns(frame) if self._metrics else self._layout.parts
+        metrics = self._metrics
+        counter = frame.drop(metrics.time, metrics.value).columns if metrics else self._layout.parts
         if counter:
             found["counter"] = frame.select(counter).hash_rows(seed=0).gather(keep)
         for number, source in enumerate(self._layout.sources):
@@ -571,10 +572,6 @@ class _Metrics:
                     f'where={self.metric} = "{same[0]}".'
                 )
         return names.replace_strict(by_name, default=None, return_dtype=pl.String)
-
-    def counter_columns(self, frame: pl.DataFrame) -> list[str]:
-        """Return the columns whose values tell counters apart."""
-        return [column for column in frame.columns if column not in (self.time, self.value)]
 
     def by_field(
         self, frame: pl.DataFrame, values: Mapping[str, pl.Series]

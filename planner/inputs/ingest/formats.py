@@ -11,7 +11,7 @@ from planner.errors import IngestError
 from planner.inputs.ingest import options
 from planner.inputs.ingest.arrivals import read_arrivals
 from planner.inputs.ingest.columns import counts_per_bin, panel_like, without_answers
-from planner.inputs.ingest.connectors import CONNECTORS, Connector
+from planner.inputs.ingest.connectors import CONNECTORS
 from planner.inputs.ingest.demand import read_demand_file
 from planner.inputs.ingest.file_content import Format
 from planner.inputs.ingest.options import (
@@ -53,17 +53,12 @@ _READERS = {
     "requests": (read_request_file, REQUEST_FIELDS),
     "demand": (read_demand_file, DEMAND_FIELDS),
 }
-
-
-def _format_of(tool: Connector) -> Format:
-    reader, fields = _READERS[tool.kind]
-    return Format(tool.name, tool.title, tool.words, reader, tool, fields=fields)
-
-
+_OF_TOOLS = [
+    Format(tool.name, tool.title, tool.words, reader, tool, fields=fields)
+    for tool in CONNECTORS.values() for reader, fields in (_READERS[tool.kind],)
+]  # fmt: skip
 # The first format that recognises the first rows of a file reads it. CSV is the fallback.
-FORMATS: Mapping[str, Format] = {
-    each.name: each for each in (*map(_format_of, CONNECTORS.values()), CSV, ARRIVALS, DEMAND)
-}
+FORMATS: Mapping[str, Format] = {each.name: each for each in (*_OF_TOOLS, CSV, ARRIVALS, DEMAND)}
 NAMES = (AUTO, *FORMATS)
 _TITLES = {AUTO: "Find out from the file"} | {name: each.title for name, each in FORMATS.items()}
 # The options that web, API and command line offer for a file.

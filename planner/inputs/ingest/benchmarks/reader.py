@@ -122,7 +122,8 @@ def _results_and_table(text: str, name: str) -> tuple[list[dict[str, object]], B
     if text.lstrip()[0] in "{[":
         return _documents(text, name), None
     table = read_table(text, name)
-    if any(tool.names_columns(table.frame.columns) for tool in TOOLS.values()):
+    columns = {*table.frame.columns}
+    if any(columns >= {*tool.known_by} for tool in TOOLS.values() if not tool.requests):
         rows = table.frame.iter_rows(named=True)
         results = [{key: cell for key, cell in row.items() if cell} for row in rows]
     return results, table

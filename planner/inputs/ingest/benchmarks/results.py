@@ -66,10 +66,6 @@ class Tool:
     rows: str = ""
     extras: tuple[str, ...] = ()
 
-    def names_columns(self, columns: Sequence[str]) -> bool:
-        """Return whether a table with these columns has a result of this tool in each row."""
-        return not self.requests and set(self.known_by) <= set(columns)
-
     def rows_in(self, document: Any) -> list[Any]:
         """Return the runs in a document, a list or the values of an object; empty if none."""
         if self.rows:
