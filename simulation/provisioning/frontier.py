@@ -61,10 +61,13 @@ def priced_frontier(table: FloatArray, price: FloatArray, first: int = 0) -> Fro
 
 
 def concatenated_choices(options: Sequence[Frontier]) -> Choices:
-    """Concatenate the choices of all operators: offsets by operator, slots, sojourn seconds."""
+    """Concatenate the choices of all operators: offsets by operator, slots, sojourn seconds.
+
+    Slots are always floats, or compiled code would be compiled twice.
+    """
     counts = [option.slots.size for option in options]
     return Choices(
         first=np.r_[0, np.cumsum(counts)].astype(np.int64),
-        slots=np.concatenate([option.slots for option in options]),
+        slots=np.concatenate([option.slots for option in options]).astype(np.float64),
         sojourn_s=np.concatenate([option.sojourn_s for option in options]),
     )

@@ -237,7 +237,7 @@ def improve_choices(choices: Choices, graph: Graph, slo: float, picks: Any) -> b
     # Release slots that the limit does not need. If none are left, let one operator grow so that
     # another can shrink by more.
     while True:
-        best_saving, best_u, best_i, best_v, best_k = 0, -1, 0, -1, 0
+        best_saving, best_u, best_i, best_v, best_k = 0.0, -1, 0, -1, 0
         for u in range(count):
             i = _cheapest_choice(u, picks[u], choices, s, slo, graph, ends)
             saving = slots[first[u] + picks[u]] - slots[first[u] + i]
