@@ -30,7 +30,7 @@ class Plan(NamedTuple):
     busy: Any  # share of time that a replica works
     rate: Any  # batches/s
     replicas: Any
-    beside: Any  # [V, V] extra time of v if u always runs; empty: the physical model
+    interference: Any  # [V, V] extra time of v if u always runs; empty: the physical model
     graph: Graph
     apart: bool  # arithmetic is reserved for each shard, running or not
 
@@ -44,7 +44,7 @@ class Devices(NamedTuple):
     board: Any
     all_compute: Any  # sum of all shards on the device, as if all ran at once
     all_bandwidth: Any
-    busy: Any  # [D, V] busy time of each operator; empty without ``Plan.beside``
+    busy: Any  # [D, V] busy time of each operator; empty without ``Plan.interference``
 
 
 class Replicas(NamedTuple):
@@ -70,7 +70,7 @@ def no_devices(count: int, plan: Plan) -> Devices:
     none = np.zeros(count)
     return Devices(
         none, none.copy(), none.copy(), none.copy(), none.copy(), none.copy(),
-        np.zeros((count, plan.beside.shape[0])),
+        np.zeros((count, plan.interference.shape[0])),
     )  # fmt: skip
 
 
@@ -89,7 +89,7 @@ def add_shard(devices: Devices, d: int, v: int, plan: Plan, sign: float) -> None
     devices.board[d] += sign * (plan.busy[v] * plan.board[v])
     devices.all_compute[d] += sign * plan.compute[v]
     devices.all_bandwidth[d] += sign * plan.bandwidth[v]
-    if plan.beside.shape[0]:
+    if plan.interference.shape[0]:
         devices.busy[d, v] += sign * plan.busy[v]
 
 
@@ -107,19 +107,19 @@ def _extra_time(share: float, others: float, all_at_once: float) -> float:
 def slowdown_at(devices: Devices, d: int, v: int, plan: Plan) -> float:
     """Return the slowdown factor of a shard of ``v`` on ``d``; the shard is already counted there.
 
-    It follows ``plan.beside``, or the physical model if that is empty.
+    It follows ``plan.interference``, or the physical model if that is empty.
     """
     busy_share = plan.busy[v]
     arithmetic = min(devices.compute[d] - busy_share * plan.compute[v], FULL)
     traffic = min(devices.bandwidth[d] - busy_share * plan.bandwidth[v], FULL)
-    if not plan.beside.shape[0]:
+    if not plan.interference.shape[0]:
         slower = _extra_time(plan.compute[v], arithmetic, devices.all_compute[d])
         return float(
             1.0 + max(slower, _extra_time(plan.bandwidth[v], traffic, devices.all_bandwidth[d]))
         )
-    more = -plan.beside[v, v] * busy_share
-    for u in range(plan.beside.shape[0]):
-        more += plan.beside[v, u] * devices.busy[d, u]
+    more = -plan.interference[v, v] * busy_share
+    for u in range(plan.interference.shape[0]):
+        more += plan.interference[v, u] * devices.busy[d, u]
     return float(1.0 + max(0.0, more) / (1.0 - max(0.0, arithmetic, traffic)))
 
 

@@ -114,7 +114,7 @@ def _merge_plans(
     }
     return Plan(
         **columns,
-        beside=joint_interference(demands, columns["compute"], columns["bandwidth"]),
+        interference=joint_interference(demands, columns["compute"], columns["bandwidth"]),
         graph=precedence_graph(int(offsets[-1]), edges),
         apart=False,
     )
@@ -185,7 +185,7 @@ def packing_plan(problem: OperatorProblem, demand: Demand, plan: OperatorPlan) -
         busy=rate * problem.latency_s[chosen] / plan.replicas,
         rate=rate,
         replicas=plan.replicas.astype(np.int64),
-        beside=demand.beside(compute, bandwidth),
+        interference=demand.beside(compute, bandwidth),
         graph=problem.graph,
         apart=demand.apart,
     )

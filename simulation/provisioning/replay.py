@@ -76,7 +76,7 @@ class StationLayout:
     device: IntArray  # device of each shard
     compute: FloatArray  # [V] share of a device's arithmetic while the station runs
     bandwidth: FloatArray  # [V] share of a device's memory bandwidth while it runs
-    beside: FloatArray  # [V, V] measured slowdown of v by a running u; empty: shares are used
+    interference: FloatArray  # [V, V] measured slowdown of v by a running u; empty: shares are used
     devices: int
     decodes: bool  # whether the stations run decoding sequences, not prompts
 
@@ -112,7 +112,7 @@ class StationLayout:
             housed=self.of_shard[housed].astype(np.int64),
             compute=np.ascontiguousarray(self.compute),
             bandwidth=np.ascontiguousarray(self.bandwidth),
-            beside=self.beside,
+            interference=self.interference,
             decodes=np.full(count, self.decodes),
             span=np.array([0, count]),
         )
@@ -225,7 +225,7 @@ class LevelReplay:
             device=np.arange(shards.size),
             compute=np.zeros(stages),
             bandwidth=np.zeros(stages),
-            beside=np.empty((0, 0)),
+            interference=np.empty((0, 0)),
             devices=shards.size,
             decodes=not phase.queues,
         )
@@ -281,7 +281,7 @@ class LevelReplay:
             device=placement.device,
             compute=packed.compute,
             bandwidth=packed.bandwidth,
-            beside=packed.beside,
+            interference=packed.interference,
             devices=placement.devices,
             decodes=not phase.queues,
         )
@@ -363,7 +363,9 @@ def replay_together(
         level.seen(service.phase).demand for service, level in zip(replays, levels, strict=True)
     ]
     common = _join_graphs(graphs, devices)
-    common = common._replace(beside=joint_interference(demands, common.compute, common.bandwidth))
+    common = common._replace(
+        interference=joint_interference(demands, common.compute, common.bandwidth)
+    )
     draws = [service.draws[0] for service in replays]
     end_s = min(float(draw.arrival_s[-1]) for draw in draws)
     draws = [_until(draw, end_s) for draw in draws]

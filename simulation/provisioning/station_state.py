@@ -33,7 +33,7 @@ class Graph(NamedTuple):
     housed: Any  # replicas on each device
     compute: Any  # [V] share of a device's arithmetic while the station runs
     bandwidth: Any  # [V] share of a device's memory bandwidth while it runs
-    beside: Any  # [V, V] measured slowdown of v by a running u; empty: shares are used instead
+    interference: Any  # [V, V] measured slowdown of v by a running u; empty: by shares
     decodes: Any  # [V] whether the station runs decoding sequences, not prompts
     span: Any  # [S + 1] first station of each service; services share devices only
 
@@ -115,7 +115,7 @@ def initial_state(g: Graph, p: Passes, devices: int, finish: FloatArray) -> Repl
         idles=np.diff(g.first),
         compute=np.zeros(devices),
         bandwidth=np.zeros(devices),
-        active=np.zeros((devices, g.beside.shape[0])),
+        active=np.zeros((devices, g.interference.shape[0])),
         link_free=np.zeros(devices),
         flights=np.zeros((flights, 2)),
         flight=np.zeros((flights, 2), np.int64),

@@ -55,10 +55,10 @@ def _slowdown(g: Graph, run: ReplayState, k: int) -> float:
     worst, v = 1.0, g.station[k]
     for i in range(g.shard[k], g.shard[k + 1]):
         d = g.device[i]
-        if g.beside.shape[0]:
-            more = 1.0 - g.beside[v, v]
-            for u in range(g.beside.shape[0]):
-                more += g.beside[v, u] * run.active[d, u]
+        if g.interference.shape[0]:
+            more = 1.0 - g.interference[v, v]
+            for u in range(g.interference.shape[0]):
+                more += g.interference[v, u] * run.active[d, u]
             worst = max(worst, more)
         else:
             worst = max(worst, run.compute[d], run.bandwidth[d])
@@ -76,7 +76,7 @@ def _change_load(g: Graph, run: ReplayState, k: int, sign: float, t: float) -> N
         d = g.device[i]
         run.compute[d] += sign * g.compute[v]
         run.bandwidth[d] += sign * g.bandwidth[v]
-        if g.beside.shape[0]:
+        if g.interference.shape[0]:
             run.active[d, v] += sign
     for i in range(g.shard[k], g.shard[k + 1]):
         d = g.device[i]

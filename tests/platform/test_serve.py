@@ -249,7 +249,7 @@ from planner.models.workspace import MAIN, within
 from planner.services.demo import demo_ensure
 whole = "duration_s: 86400"
 assert whole in scenario.DEMO_SCENARIO
-scenario.DEMO_SCENARIO = scenario.DEMO_SCENARIO.replace(whole, "duration_s: 7200")
+scenario.DEMO_SCENARIO = scenario.DEMO_SCENARIO.replace(whole, "duration_s: 3600")
 with within(MAIN):
     login = settings.HEADROOM_DATA_DIR / "demo-login.txt"
     demo_ensure(password=kept_secret(login, random_bytes=12))
@@ -258,7 +258,7 @@ with within(MAIN):
 
 @pytest.mark.e2e
 def test_the_demo_is_computed_and_shown(another: dict[str, str]) -> None:
-    """The whole product without any server: set up, log in, compute two hours, show, stop."""
+    """The whole product without any server: set up, log in, compute an hour, show, stop."""
     manage(another, "collectstatic", "--no-input", "--verbosity=0", "--ignore=widgetbundle.js")
     made = manage(another, "shell", "--no-imports", "--command", SHORT_DEMO)
     assert made.returncode == 0, made.stderr

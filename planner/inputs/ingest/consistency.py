@@ -95,8 +95,8 @@ class Finding:
 Rule = Callable[[Evidence], Finding | bool | None]  # True asks as declared
 
 
-def run(names: Sequence[str], evidence: Evidence) -> dict[str, str]:
-    """Return the sentence of each check ("" if it found nothing); raise Question to ask."""
+def run_checks(names: Sequence[str], evidence: Evidence) -> dict[str, str]:
+    """Return each check's sentence ("": no finding); ask by Question, refuse by IngestError."""
     sentences = {}
     for name in names:
         check, sentences[name] = CHECKS[name], ""

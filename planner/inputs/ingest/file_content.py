@@ -16,7 +16,7 @@ from planner.inputs.ingest import clock as clocks
 from planner.inputs.ingest import row_filter
 from planner.inputs.ingest.checks import Names, Tally
 from planner.inputs.ingest.connectors import GENERAL, Connector
-from planner.inputs.ingest.consistency import Evidence, Question, run, zone_choices
+from planner.inputs.ingest.consistency import Evidence, Question, run_checks, zone_choices
 from planner.inputs.ingest.names import compact_name
 from planner.inputs.ingest.options import AUTO, DEMAND_FIELDS, REQUEST_FIELDS, IngestOptions
 from planner.inputs.ingest.report import RELATIVE, SeriesReport
@@ -65,7 +65,7 @@ class Reading:
 
         Raises Question if one has to ask the user.
         """
-        for name, words in run(names, Evidence(self.name, **facts)).items():
+        for name, words in run_checks(names, Evidence(self.name, **facts)).items():
             self.findings[name] = self.findings.get(name) or words
 
     def clock(self, columns: tuple[str, ...], unit: str | None) -> clocks.Clock:

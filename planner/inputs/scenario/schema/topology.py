@@ -12,8 +12,9 @@ Parts = Annotated[int, Field(ge=1, le=10_000)]
 class Topology(Section):
     """A region's tree: S2 switches, S1 switches, racks (S0), nodes. Default: from the capacity.
 
-    GPUs fill it type by type. Racks of an S1 switch differ under ``mixed_s1`` S2 switches (high
-    priority). S1 switches differ under ``mixed_s2`` S2 switches (medium). The others have one type.
+    GPUs fill it type by type. Under ``mixed_s1`` S2 switches, the racks of an S1 switch have
+    different GPU types (high priority). Under ``mixed_s2`` S2 switches, each S1 switch has one GPU
+    type, but not all the same (medium priority). All other S2 switches have one type.
     """
 
     s2: Parts  # S2 switches of the region
