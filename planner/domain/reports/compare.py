@@ -398,7 +398,7 @@ def _plan_note(its: Comparison, plan: Plan) -> str:
     if plan.level is not None and not plan.level.qualifies:
         return f"fails {len(plan.level.failing)} test days"
     spare = "N+1" if plan.level is not None and plan.level.spare else "without N+1"
-    return f"{spare} · {plan.outcome.label}"
+    return f"{spare} · {plan.outcome.label.removesuffix(f' ({plan.name})')}"
 
 
 def _missed(its: Comparison) -> Iterator[str]:

@@ -99,7 +99,7 @@ def stations(edges, seconds, replicas, device, compute, *, batch=1, sticky=False
         device=np.asarray(device),
         compute=np.asarray(compute, float),
         bandwidth=np.zeros(count),
-        beside=np.empty((0, 0)),
+        interference=np.empty((0, 0)),
         devices=int(np.max(device)) + 1,
         decodes=False,
     ).graph()
