@@ -61,9 +61,9 @@ def ingest_file(
     return report
 
 
-def _with_figures(question: Question, path: Path | str, options: IngestOptions) -> Ambiguous:
-    """Return the question as an error that shows the file's figures under each choice."""
-    choices, unread = [], []
+def _with_figures(question: Question, path: Path | str, options: IngestOptions) -> IngestError:
+    """Return the question with the file's figures under each choice; a refusal if none is left."""
+    choices, refusal = [], IngestError(question.words)
     for choice in question.choices:
         with tempfile.TemporaryDirectory() as folder:
             try:
@@ -72,8 +72,8 @@ def _with_figures(question: Question, path: Path | str, options: IngestOptions) 
             except Ambiguous:
                 choices.append(choice._replace(figures="a further question follows"))
             except IngestError as problem:
-                unread.append(choice._replace(figures=f"cannot be read so: {problem}"[:200]))
-    return Ambiguous(question.words, choices or unread)
+                refusal = problem
+    return Ambiguous(question.words, choices) if choices else refusal
 
 
 def with_choice(options: IngestOptions, choice: Choice) -> IngestOptions:

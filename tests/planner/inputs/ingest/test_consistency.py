@@ -866,3 +866,14 @@ def test_bins_of_no_load_are_left_out(ingest, column, load, no_load):
     text = f"time,{column},requests\n" + "".join(rows)
     assert ingest(text).requests == sum(90 + h % 3 for h in range(12))
     assert ingest(text, where="all").requests == sum(130 + h % 3 for h in range(12))
+
+
+def test_columns_of_tokens_are_no_counts_of_requests(ingest):
+    """Rows at regular times may still be requests, and those at other times are never bins."""
+    regular = "".join(f"2025-10-{day:02} 10:00,700,80\n" for day in range(1, 29))
+    with pytest.raises(IngestError, match="input_tokens") as caught:
+        ingest("time,Input,Output\n" + regular)
+    assert not isinstance(caught.value, Ambiguous)
+    irregular = "".join(f"{second * second / 7},512,64\n" for second in range(1, 60))
+    report = ingest("time,in_tok,out_tok\n" + irregular)
+    assert (report.requests, report.input_tokens, report.output_tokens) == (59, 59 * 512, 59 * 64)
