@@ -26,6 +26,7 @@ RESOLVE_S = 5.0  # time limit of each solve
 # Standard deviations between the 10% and the 90% quantile.
 LEVEL_RANGE = 2 * NormalDist().inv_cdf(0.9)
 RE_SOLVED = "planned again with the limit moved"
+ESTIMATED = "planned again with capacities estimated by closed forms"
 LIMITS = {"ttft_s": "TTFT", "tbt_s": "TPOT"}
 
 
@@ -40,7 +41,8 @@ WORTH = Columns(
         Column("per_unit", NUMBER, "saved per unit of the step",
                lambda row: None if row.saves is None else row.saves / row.step),
         Column("relaxation", NUMBER, "saving by the linear relaxation", attrgetter("relaxed")),
-        Column("basis", TEXT, "how it was found", lambda row: RE_SOLVED),
+        Column("basis", TEXT, "how it was found",
+               lambda row: ESTIMATED if row.family == "slo" else RE_SOLVED),
     )
 )  # fmt: skip
 
