@@ -42,12 +42,14 @@ def all_decode(folder: Path) -> bool:
 
     A separate process decodes them, because a damaged file can crash its process.
     """
+    if not (paths := sorted(folder.rglob("*.parquet"))):
+        return folder.exists()
     worker = Worker()
     try:
-        for path in sorted(folder.rglob("*.parquet")):
+        for path in paths:
             Decoder(path, path.name, worker).prove()
     except IngestError:
         return False
     finally:
         worker.end()
-    return folder.exists()
+    return True

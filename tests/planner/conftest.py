@@ -14,7 +14,7 @@ from tests.planner.samples import DOCUMENT, RESULT, START, client_of, demand_tab
 
 
 @pytest.fixture(scope="module", autouse=True)
-def sizes() -> Iterator[None]:
+def coarse_by_default() -> Iterator[None]:
     """Few requests per size; what an instance carries, tests of the simulator prove."""
     with coarse_sizes():
         yield

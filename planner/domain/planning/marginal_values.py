@@ -135,7 +135,8 @@ def _with_looser_limit(
 ) -> MarginalValue | None:
     """Plan again with the latency limit ``field`` of all interactive tiers 10% looser.
 
-    Return None if no tier has that limit.
+    Return None if no tier has that limit. Columns that only the looser limit would make usable do
+    not count.
     """
     stated = [getattr(tier, field) for tier in inputs.hardware.tiers if not tier.deferrable]
     limits = [seconds for seconds in stated if seconds is not None]

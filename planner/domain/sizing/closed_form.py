@@ -33,7 +33,8 @@ def closed_rps(
     """Return the requests/s of an instance at its strictest interactive tier, ``[2]``.
 
     The first is that of one instance alone. The second is that of each instance of a very large
-    pool, where TTFT limits no rate. NaN: no rate. If serving caches prefixes, cached tokens of
+    pool, where TTFT limits no rate. A limit of E2E still includes the wait for one instance there,
+    so its second rate is too low. NaN: no rate. If serving caches prefixes, cached tokens of
     ``shared`` need no prefill. Blocks are ignored.
     """
     work = workload_of(hardware, m, lengths, shared)

@@ -48,7 +48,7 @@ SOLVE_S = 2.0  # time limit per solve: a user waits for the answer
 ESTIMATED_SIZES = (
     "Capacities at other limits are estimated from the simulated ones by closed forms. The median "
     "error is 2%. Of 20 errors, 19 are below 11% for one replica, and below 38% for pools of 32. "
-    "Simulate to confirm."
+    "Errors of E2E limits are not measured. Simulate to confirm."
 )
 STATIC_FLEET = "A static fleet follows no forecast, so the forecast percentile changes nothing."
 DEFERRABLE_AS_PLANNED = "Deferrable load is planned as before."
@@ -67,7 +67,7 @@ ANSWERABLE = re.compile(
 )
 
 
-Factors = tuple[FloatArray, tuple[str, ...]]  # [l, g], and notes
+Factors = tuple[FloatArray, tuple[str, ...]]  # [l, g, N], and notes
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -145,7 +145,7 @@ def answer_what_if(base: StoredPlan, variation: Variation, progress: Progress = 
     if hardware.tiers != before.tiers or change.cached_share is not None:
         key = hardware.tiers, change.cached_share
         if key not in base.factors:
-            base.factors[key] = size_factors(basis, before, hardware, change.cached_share)
+            base.factors[key] = pool_factors(basis, before, hardware, change.cached_share)
         factors, unsure = base.factors[key]
         sizes = _times(sizes, factors)
         if (
@@ -285,7 +285,7 @@ def load_of(basis: Basis, change: DemandChange) -> Load:
     return load.times(basis.load_factor)
 
 
-def size_factors(
+def pool_factors(
     basis: Basis, before: Hardware, after: Hardware, cached_share: float | None = None
 ) -> Factors:
     """Return how the capacity of pools changes with the limits of ``after``, and notes.
@@ -313,19 +313,16 @@ def size_factors(
 
 def _times(sizes: Sizes, factors: FloatArray) -> Sizes:
     """Return ``sizes`` with the capacities of pools and single replicas times ``factors``."""
-    capacity = {
-        place: (
-            tier,
-            replace(
-                capacity_of,
-                max_rps=capacity_of.max_rps * factors[place][0],
-                input_tps=capacity_of.input_tps * factors[place][0],
-            ),
-        )
-        for place, (tier, capacity_of) in sizes.capacity.items()
-        if factors[place][0] > 0
-    }
-    return replace(sizes.times(factors), capacity=capacity)
+    changed = sizes.times(factors)
+    capacity = {}
+    for (m, g), (tier, alone) in sizes.capacity.items():
+        factor = float(changed.pool_tps[m, g, 0] / sizes.pool_tps[m, g, 0])
+        if factor > 0:
+            capacity[m, g] = (
+                tier,
+                replace(alone, max_rps=alone.max_rps * factor, input_tps=alone.input_tps * factor),
+            )
+    return replace(changed, capacity=capacity)
 
 
 def _size_changes(before: Sizes, after: Sizes, hardware: Hardware) -> tuple[SizeChange, ...]:

@@ -402,9 +402,9 @@ def _sums_of_parts(
 ) -> tuple[dict[str, Expression], tuple[str, ...]]:
     """Return sums for input and output tokens whose columns leave out some of their parts.
 
-    The total of the file shows which do. Without a total, it is shown by the name of the column, by
-    parts that exceed it, or by a column of tokens written to the cache: tools that count these
-    count all three parts of a prompt separately.
+    The name of the prompt's column shows it, or else the total of the file. Without both, it is
+    shown by parts that exceed the column, or by a column of tokens written to the cache: tools that
+    count these count all three parts of a prompt separately.
     """
     parts = _token_parts(find, tokens)
 
@@ -442,7 +442,7 @@ def _token_parts(find: Resolver, tokens: Mapping[str, Expression]) -> dict[str, 
     for field, parts in (("input_tokens", of_prompts), ("output_tokens", (reasoning,))):
         column, stated = tokens.get(field), field in find.mapping or field in find.of_format
         known = [part for part in parts if part and part.single]
-        # Tokens written to the cache, without those read from it, show no separate count.
+        # Tokens written to the cache show a separate count only beside those read from it.
         if column and column.single and not stated and parts[-1] in known and column not in known:
             found[field] = known
     return found

@@ -72,7 +72,7 @@ def _with_figures(question: Question, path: Path | str, options: IngestOptions) 
             except Ambiguous:
                 choices.append(choice._replace(figures="a further question follows"))
             except IngestError as problem:
-                refusal = problem
+                refusal = IngestError(f"{question.words} {problem}")
     return Ambiguous(question.words, choices) if choices else refusal
 
 

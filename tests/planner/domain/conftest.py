@@ -8,7 +8,7 @@ from tests.shared_folder import TRACES, shared
 
 
 @pytest.fixture(scope="module")
-def sizes() -> None:
+def coarse_by_default() -> None:
     """Sizes as in the product, since many tests here are about them."""
 
 

@@ -15,7 +15,7 @@ from simulation.provisioning.level import Level
 from simulation.provisioning.levels import plan_level
 from simulation.provisioning.replay import LevelReplay
 from simulation.provisioning.workload import PhaseProblem
-from tests.planner.coarse import coarse_replays
+from tests.planner.coarse import coarse_replays, coarse_sizes
 from tests.single_run import once
 
 EXAMPLE = Path(__file__).parents[3] / "docs/examples/first-plan.yml"
@@ -43,7 +43,8 @@ def provisioned(
         enqueue=False,
     )
     confirm = _alone if busy else level_confirmation.confirmed_level
-    with coarse_replays(), patch.object(level_confirmation, "confirmed_level", confirm):
+    confirmed = patch.object(level_confirmation, "confirmed_level", confirm)
+    with coarse_sizes(), coarse_replays(), confirmed:
         return run_execute(run_id=run.pk, raise_errors=True)
 
 

@@ -874,6 +874,9 @@ def test_columns_of_tokens_are_no_counts_of_requests(ingest):
     with pytest.raises(IngestError, match="input_tokens") as caught:
         ingest("time,Input,Output\n" + regular)
     assert not isinstance(caught.value, Ambiguous)
+    wide = "".join(f"2025-10-{day:02},90,11\n" for day in range(1, 29))
+    of_endpoints = ingest("time,chat_completions_requests,embeddings_requests\n" + wide, "wide.csv")
+    assert of_endpoints.requests == 28 * (90 + 11)
     irregular = "".join(f"{second * second / 7},512,64\n" for second in range(1, 60))
     report = ingest("time,in_tok,out_tok\n" + irregular)
     assert (report.requests, report.input_tokens, report.output_tokens) == (59, 59 * 512, 59 * 64)
