@@ -47,8 +47,8 @@ from simulation.sizing.trial import SharedPrompts
 SOLVE_S = 2.0  # time limit per solve: a user waits for the answer
 ESTIMATED_SIZES = (
     "Capacities at other limits are estimated from the simulated ones by closed forms. The median "
-    "error is 2%. Of 20 errors, 19 are below 11% for one replica, and below 38% for pools of 32. "
-    "Errors of E2E limits are not measured. Simulate to confirm."
+    "error is 2%, and 95% are below 11% for one replica and 38% for 32. Errors of E2E limits are "
+    "not measured. Simulate to confirm."
 )
 STATIC_FLEET = "A static fleet follows no forecast, so the forecast percentile changes nothing."
 DEFERRABLE_AS_PLANNED = "Deferrable load is planned as before."

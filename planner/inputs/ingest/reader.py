@@ -62,7 +62,7 @@ def ingest_file(
 
 
 def _with_figures(question: Question, path: Path | str, options: IngestOptions) -> IngestError:
-    """Return the question with the file's figures under each choice; a refusal if none is left."""
+    """Return the question with the file's figures under each choice; an error if none fits."""
     choices, refusal = [], IngestError(question.words)
     for choice in question.choices:
         with tempfile.TemporaryDirectory() as folder:
