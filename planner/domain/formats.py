@@ -9,14 +9,13 @@ ZONE: ContextVar[tzinfo] = ContextVar("zone", default=UTC)  # of the moments tha
 
 
 def digits(value: float) -> str:
-    """Return a number with about three significant digits: 12,345 / 123 / 12.3 / 1.23 / 0.0123."""
+    """Return a number with three significant digits at least: 12,345 / 123 / 12.3 / 0.0123."""
     size = abs(value)
     if size == 0:
         return "0"
     if size >= 100:
         return f"{value:,.0f}"
-    places = 1 if size >= 10 else 2 if size >= 1 else 3
-    text = f"{value:.{places}f}" if size >= 0.01 else f"{value:.3g}"
+    text = f"{value:.{1 if size >= 10 else 2}f}" if size >= 1 else f"{value:.3g}"
     return text.rstrip("0").rstrip(".") if "." in text and "e" not in text else text
 
 

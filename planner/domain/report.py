@@ -155,8 +155,9 @@ def _column_texts(form: Form, values: Sequence[Value], clock: str) -> list[str]:
     decimals = 0 if whole or largest >= 100 else 1 if largest >= 10 else 2 if largest >= 1 else 3
     return [
         f"{value:,.{decimals}f}"
-        # A value far below the largest keeps its digits rather than its place.
-        if isinstance(value, int | float) and (not value or abs(value) >= 10 ** (1 - decimals))
+        # A value with fewer digits than three here keeps its digits rather than its place.
+        if isinstance(value, int | float)
+        and (whole or not value or abs(value) >= 10 ** (2 - decimals))
         else form.written(value, clock)
         for value in values
     ]

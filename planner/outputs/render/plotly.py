@@ -137,7 +137,9 @@ def _traces(series: Series, colour: str, chart: Chart, clock: str) -> Iterator[d
 
 def _hover(series: Series, axis: Axis, *, together: bool) -> str:
     """Return the hover text of a value; ``together`` with others, the moment stands above all."""
-    value = {Form.SHARE: ":.1%", Form.CHANGE: ":+.1%"}.get(axis.form, ":,.4~r")
+    many = any(abs(y) >= 1000 for y in series.y if isinstance(y, int | float))
+    number = ":,.0f" if many else ":.3~r"  # as in tables
+    value = {Form.SHARE: ":.1%", Form.CHANGE: ":+.1%"}.get(axis.form, number)
     unit = f" {axis.unit}" if axis.unit and axis.form not in PER_CENT else ""
     note = ", %{customdata}" if series.notes else ""
     return f"{'' if together else '%{x}: '}%{{y{value}}}{unit}{note}"

@@ -113,13 +113,7 @@ def names(request: Request, pk: int) -> HttpResponse:
 
 
 def _options(sent: QueryDict) -> ExportOptions:
-    """Read the export options; ``names`` is one field of pairs, separated by white space."""
-    fields = sent.copy()
-    fields.pop("message", None)
-    fields.setlist("names", sent.get("names", "").split())
-    if not fields.getlist("names"):
-        fields.pop("names", None)
-    return options_of(ExportOptions, options_posted(ExportOptions, fields))
+    return options_of(ExportOptions, options_posted(ExportOptions, sent))
 
 
 def _context(request: Request, run: Run, problem: PlannerError | None) -> dict[str, Any]:

@@ -34,7 +34,7 @@ def test_a_file_as_chosen_or_a_sentence_beside_the_choices(run, viewer):
     assert b'value="keda" selected' in page.content and b"click, load" in page.content
     assert url in client.get(f"/runs/{run.pk}/").content.decode()
     chosen = {"to": "keda", "repeat": "weekly", "timezone": "Europe/Berlin", "region": "east",
-              "names": "llama-h100-east=chat\n", "policy": "", "at": "", "namespace": "llm",
+              "names": "llama-h100-east=chat", "policy": "", "at": "", "namespace": "llm",
               }  # fmt: skip
     file = client.get(url, chosen)
     assert file["Content-Disposition"] == f'attachment; filename="run-{run.pk}-keda.yaml"'
