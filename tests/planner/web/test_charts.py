@@ -62,7 +62,8 @@ def test_the_script_that_draws_is_of_the_package_that_makes_figures() -> None:
 @pytest.mark.parametrize(
     ("value", "text"),
     [(0, "0"), (12_345.6, "12,346"), (123.4, "123"), (12.34, "12.3"), (1.204, "1.2"),
-     (0.0421, "0.0421"), (0.1706, "0.171"), (0.00042, "0.00042"), (-50.0, "-50"), (100.0, "100"), (20.0, "20")],
+     (0.0421, "0.0421"), (0.1706, "0.171"), (0.00042, "0.00042"),
+     (-50.0, "-50"), (100.0, "100"), (20.0, "20")],
 )  # fmt: skip
 def test_figures_have_the_digits_that_matter(value: float, text: str) -> None:
     assert digits(value) == text
