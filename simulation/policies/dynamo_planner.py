@@ -9,7 +9,7 @@ replicas), ``core/load/predictors.py``, ``core/budget.py``, ``core/perf_model/en
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
-from math import ceil
+from math import ceil, isfinite
 from typing import Literal
 
 import numpy as np
@@ -26,6 +26,7 @@ Target = Literal["throughput", "latency", "load", "sla"]
 Predictor = Literal["constant", "kalman"]
 LOAD_S, THROUGHPUT_S = 5.0, 180.0  # intervals of the two loops
 TTFT_LIMIT, TBT_LIMIT = "limit of TTFT, ms", "limit of TBT, ms"  # computed parameters
+POWER_BUDGET = "power budget, W"
 BATCHES = 128  # most batch sizes that the search of a capacity tries
 # Scale out above, and in below: queued prompt tokens over the context, and KV memory in use.
 PREFILL: dict[Target, tuple[float, float]] = {"throughput": (1.0, 0.1), "latency": (0.1, 0.0)}
@@ -167,7 +168,7 @@ class DynamoPlanner(ScalingPolicy):
     ``prefill_tokens`` and ``decode_kv`` are the thresholds of load, for scale-out and scale-in.
     ``context_tokens`` is the context length of the workers. ``lengths [pools]`` are mean input and
     output tokens. ``max_gpus`` and ``power_w`` limit each Planner. A replica draws its GPUs times
-    ``gpu_w``.
+    ``gpu_w``. Without ``power_w``, each Planner has an equal share of its site's power limit.
     """
 
     target: Target = "throughput"
@@ -207,6 +208,7 @@ class DynamoPlanner(ScalingPolicy):
         self._roles = [pool.role for pool in fleet.pools]
         self._gpus = [float(pool.gpus_per_instance) for pool in fleet.pools]
         self._watts = [self._replica_w(pool) for pool in fleet.pools]
+        self._budgets_w = self._power_budgets(fleet)
         self._forecasts = [Kalman(*self.kalman) for _ in self._units]
         self._capacity = np.full(len(counts), np.nan)
         if self.target == "sla":
@@ -232,7 +234,7 @@ class DynamoPlanner(ScalingPolicy):
                 else [self._by_load(p, n, s, observation)
                       for p, n, s in zip(unit, ready, pending, strict=True)]
             )  # fmt: skip
-            targets[list(unit)] = self._counts(unit, ready, pending, asked)
+            targets[list(unit)] = self._counts(i, ready, pending, asked)
         return targets
 
     def gauge(self, observation: Observation) -> Gauge:
@@ -245,9 +247,15 @@ class DynamoPlanner(ScalingPolicy):
         return Gauge("load of the fullest engine", True, values, np.array(ups), np.array(downs))
 
     def computed_parameters(self) -> tuple[ComputedParameter, ...]:
+        budgets = np.full(len(self._roles), np.nan)
+        for unit, budget in zip(self._units, self._budgets_w, strict=True):
+            budgets[list(unit)] = budget if isfinite(budget) else np.nan
+        limited = self.power_w is None and bool(np.isfinite(budgets).any())
+        power = (ComputedParameter(POWER_BUDGET, budgets),) * limited
         if self.target != "sla":
-            return ()
+            return power
         return (
+            *power,
             ComputedParameter("capacity of an engine, req/s", self._capacity),
             *(
                 ComputedParameter(
@@ -261,6 +269,26 @@ class DynamoPlanner(ScalingPolicy):
         """Return the watts of one replica of the pool."""
         gpu_w = self.gpu_w or pool.gpu.tdp_w or pool.gpu.prefill_w
         return float(pool.gpus_per_instance * gpu_w)
+
+    def _power_budgets(self, fleet: Fleet) -> list[float]:
+        """Return the watts of GPUs that each unit may draw: as stated, else of its site.
+
+        The units of a region share its limit equally. Servers and the PUE are taken off.
+        """
+        if self.power_w is not None:
+            return [self.power_w] * len(self._units)
+        places = {region.name: region for region in fleet.regions}
+        homes = [fleet.pools[unit[0]].region for unit in self._units]
+        budgets = []
+        for unit, home in zip(self._units, homes, strict=True):
+            pools = [fleet.pools[p] for p in unit]
+            hosts = max(
+                pool.host_w * pool.gpus_per_instance / self._watts[p]
+                for p, pool in zip(unit, pools, strict=True)
+            )
+            site_w = 1000 * places[home].site_kw / places[home].pue
+            budgets.append(site_w / (1 + hosts) / homes.count(home))
+        return budgets
 
     def _thresholds(self, p: int) -> tuple[float, float]:
         """Return the thresholds of pool ``p``: to scale out, and to scale in."""
@@ -308,9 +336,9 @@ class DynamoPlanner(ScalingPolicy):
         return asked
 
     def _counts(
-        self, unit: tuple[int, ...], ready: list[int], pending: list[int], asked: list[int | None]
+        self, i: int, ready: list[int], pending: list[int], asked: list[int | None]
     ) -> list[int]:
-        """Return the counts of a unit (a pool or a pair), within its minimum and its budgets.
+        """Return the counts of unit ``i`` (a pool or a pair), within its minimum and its budgets.
 
         Per pool, ``ready`` replicas serve, ``pending`` ones start, and ``asked`` is the request,
         None for no change. While replicas start, nothing is added.
@@ -323,9 +351,10 @@ class DynamoPlanner(ScalingPolicy):
         wanted = [
             max(n if a is None else a, self.min_replicas) for n, a in zip(ready, asked, strict=True)
         ]
-        for budget, cost in ((self.max_gpus, self._gpus), (self.power_w, self._watts)):
-            if budget is not None:
-                fits = within_budget(ready, wanted, [cost[p] for p in unit], budget,
+        budgets = (self.max_gpus, self._gpus), (self._budgets_w[i], self._watts)
+        for budget, cost in budgets:
+            if budget is not None and isfinite(budget):
+                fits = within_budget(ready, wanted, [cost[p] for p in self._units[i]], budget,
                                      self.min_replicas)  # fmt: skip
                 wanted = list(fits)
         return wanted

@@ -20,7 +20,7 @@ from planner.outputs.object_names import name_of
 from planner.outputs.plans import Pool, Rule
 from planner.outputs.yaml_text import yaml_text
 from planner.policies.builtin.dynamo_planner import DynamoPlanner
-from simulation.policies.dynamo_planner import TBT_LIMIT, TTFT_LIMIT
+from simulation.policies.dynamo_planner import POWER_BUDGET, TBT_LIMIT, TTFT_LIMIT
 
 API, KIND = "nvidia.com/v1beta1", "DynamoGraphDeployment"
 ADAPTER = "DynamoGraphDeploymentScalingAdapter"
@@ -100,8 +100,9 @@ def planner_config(rule: Rule, policy: DynamoPlanner, service: Service) -> dict[
             config |= {"prefill_scale_up_queue_tokens": round(policy.prefill_out_tokens * factor),
                        "prefill_scale_down_queue_tokens": round(policy.prefill_in_tokens * factor),
                        }  # fmt: skip
-    if policy.power_w is not None and is_disaggregated:
-        config |= {"enable_power_awareness": True, "total_gpu_power_limit": round(policy.power_w)}
+    power_w = policy.power_w or rule.found(service.decode, POWER_BUDGET)
+    if power_w is not None and is_disaggregated:
+        config |= {"enable_power_awareness": True, "total_gpu_power_limit": int(power_w)}
     return config
 
 

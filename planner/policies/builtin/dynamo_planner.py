@@ -66,7 +66,8 @@ class DynamoPlanner(Policy):
     max_step: Count = Rule.max_step  # most replicas that one decision of sla adds or removes
     min_replicas: Count = Rule.min_replicas  # smallest count of each role
     max_gpus: Count | None = None  # GPU budget of each service. Default: none
-    power_w: Amount | None = None  # power budget of each service, watts. Default: none
+    # Power budget of each service, watts. Default: an equal share of the site's power limit
+    power_w: Amount | None = None
     gpu_w: Amount | None = None  # power cap of a GPU, watts. Default: its TDP
     # Seconds between decisions. Default: 180 for sla, else 5.
     interval_s: Interval | None = None

@@ -1,5 +1,6 @@
 """The Planner's decisions, by hand."""
 
+from dataclasses import replace
 from math import ceil
 
 import numpy as np
@@ -8,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simulation.errors import SimulationError
-from simulation.fleet import KvLink
+from simulation.fleet import KvLink, Region
 from simulation.policies.dynamo_planner import DynamoPlanner, Kalman, engine_rps, within_budget
 from simulation.policy_check import check
 from tests.simulation.builders import fleet, pool, profile
@@ -117,3 +118,15 @@ def test_wrong_settings_are_refused():
 @pytest.mark.parametrize("target", ["throughput", "latency", "load"])
 def test_it_keeps_the_protocol(target):
     check(lambda: DynamoPlanner(target))
+
+
+def test_the_power_of_a_site_is_the_budget_of_its_planners():
+    """4 x 250 W of GPUs, 50 W of servers per GPU and a PUE of 1.2 are 1.44 kW; two pools share."""
+    two = fleet(*(pool(initial=4, host_w=50.0) for _ in range(2)))
+    site = Region("r", 400.0, 1.2, site_kw=2 * 1.44)
+    policy = DynamoPlanner("throughput", gpu_w=250.0)
+    policy.reset(replace(two, regions=(site,)))
+    assert policy.decide(seen(5.0, [4, 4], fullest=[1.5, 1.5])).tolist() == [4, 4]
+    (budget,) = policy.computed_parameters()
+    assert budget.values == pytest.approx([1000.0, 1000.0])
+    assert planner("throughput").computed_parameters() == ()
