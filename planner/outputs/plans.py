@@ -12,6 +12,7 @@ from zoneinfo import ZoneInfo
 from planner.errors import NotFound, NotReady, PlannerError
 from planner.models import Run
 from planner.outputs.deployments import names_kept
+from planner.outputs.moved_work import WorkRow, moved_work
 from planner.outputs.object_names import told_apart
 from planner.outputs.options import ExportOptions
 from planner.outputs.plan_guard import Guard, guards_of
@@ -104,6 +105,7 @@ class Plan:
     rule: Rule | None
     notes: tuple[str, ...]
     proposal: int | None = None  # the proposal that approved it
+    work: tuple[WorkRow, ...] = ()  # when moved deferrable work is done
 
     def local(self, moment: datetime) -> datetime:
         """Convert a moment to local time in the plan's zone, as steps use it."""
@@ -181,6 +183,7 @@ def plan_of(run: Run, options: ExportOptions, now: datetime) -> Plan:
             *_notes(result, policy, rule, guards, len(chosen) < len(pools)),
         ),
         proposal=approved.pk if (approved := proposal_approved(run.pk, policy)) else None,
+        work=() if rule else moved_work(result, policy),
     )
 
 

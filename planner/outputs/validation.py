@@ -215,6 +215,20 @@ def _dynamo_planner(body: Body) -> Iterator[str]:
         yield "ttft_ms and itl_ms are above 0"
 
 
+def _deferrable_work(body: Body) -> Iterator[str]:
+    """Yield the faults of the hours of deferrable work: periods without length, and overlaps."""
+    for text in body["data"].values():
+        _, *lines = text.splitlines()
+        by_model: dict[str, list[list[str]]] = {}
+        for line in lines:
+            begins, ends, model, tokens = line.split(",")
+            if begins >= ends or int(tokens) < 0:
+                yield line
+            by_model.setdefault(model, []).append([begins, ends])
+        for periods in by_model.values():
+            yield from (f"{b[0]} is before {a[1]}" for a, b in pairwise(periods) if b[0] < a[1])
+
+
 def _model_claim(body: Body) -> Iterator[str]:
     """Yield where a ModelClaim breaks its CRD: required fields, the engine, and one replica."""
     spec = body.get("spec", {})
@@ -237,6 +251,7 @@ RULES: dict[str, Callable[[Body], Iterator[str]]] = {
     "dynamo": _dynamo,
     "dynamo-planner": _dynamo_planner,
     "aibrix": _aibrix,
+    "deferrable-work": _deferrable_work,
     "kserve": _kserve,
     "ModelClaim": _model_claim,
 }

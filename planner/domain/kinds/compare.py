@@ -19,6 +19,7 @@ from planner.domain.pd.plan_ratios import StatedRatio, stated_ratios
 from planner.domain.planning.figures import PlanFigures, plan_figures
 from planner.domain.planning.inputs import PlannedWindow
 from planner.domain.planning.planning import forecast_load
+from planner.domain.planning.purchases import purchases, shift_figures
 from planner.domain.preparation import planned_of, study_of, with_seed
 from planner.domain.progress import Progress, part, silent
 from planner.domain.recommend.alternatives import alternatives_of, level_of
@@ -235,7 +236,12 @@ def run(
         CompareResult(
             frame=frame_of(study),
             forecast=Forecasts(planned.forecasts, planned.quantiles),
-            plan=plan_figures(study.plan_input, planned.plan),
+            plan=plan_figures(
+                study.plan_input,
+                planned.plan,
+                mix=purchases(study.plan_input, planned),
+                shift=shift_figures(study.plan_input, planned),
+            ),
             pd_ratios=stated_ratios(study, planned.plan.target),
             profile_error=errors,
             comparison=comparison,

@@ -1,6 +1,6 @@
 """State what a plan buys, on which market, and when it does deferrable work."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 import numpy as np
@@ -45,6 +45,8 @@ class WorkHour:
     planned: float
     usd_per_kwh: float
     g_per_kwh: float  # carbon intensity
+    # planned input tokens of each model; empty in results of earlier releases
+    by_model: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,17 +75,21 @@ def purchases(inputs: PlanInput, planned: PlannedWindow) -> tuple[Purchase, ...]
     horizon = horizon if plan.together else replace(horizon, lead=0)
     used = gpus_in_use(horizon, plan.target)  # [p, r, t]
     reserved = np.zeros_like(used[0]) if plan.reserved is None else plan.reserved
-    prices, on_demand = hardware.reserved_prices(inputs.settings.reserve or "")
+    term = inputs.settings.reserve or ""
+    prices, on_demand = hardware.reserved_prices(term, plan.period_start_s, plan.period_s)
     hours = plan.period_s / 3600
     rows = []
     for r, t in np.ndindex(*reserved.shape):
         count, gpus = int(reserved[r, t]), used[:, r, t]
-        markets = [(SPOT if t in spot else ON_DEMAND, np.maximum(gpus - count, 0), on_demand[r, t])]
+        market = SPOT if t in spot else ON_DEMAND
+        markets = [(market, np.maximum(gpus - count, 0), on_demand[:, r, t])]
         if count:
-            markets.insert(0, (RESERVED, np.full(len(gpus), count), prices[r, t]))
+            fixed = np.full(len(gpus), prices[r, t])
+            markets.insert(0, (RESERVED, np.full(len(gpus), count), fixed))
         for market, paid, price in markets:
             paid_hours = float(paid.sum()) * hours
             if paid_hours:
+                usd = float(paid @ price) * hours
                 in_use = np.minimum(gpus, paid) if market == RESERVED else paid
                 rows.append(
                     Purchase(
@@ -93,8 +99,8 @@ def purchases(inputs: PlanInput, planned: PlannedWindow) -> tuple[Purchase, ...]
                         int(paid.max()),
                         paid_hours,
                         float(in_use.sum()) * hours / paid_hours,
-                        float(price),
-                        paid_hours * float(price),
+                        usd / paid_hours,
+                        usd,
                     )
                 )
     return tuple(rows)
@@ -123,6 +129,7 @@ def shift_figures(inputs: PlanInput, planned: PlannedWindow) -> ShiftFigures | N
                 float(shift.tokens[p, :, r].sum()),
                 electricity_usd(region, float(start_s), plan.period_s),
                 carbon_g(region, float(start_s), plan.period_s),
+                dict(zip(plan.models, shift.tokens[p, :, r].tolist(), strict=True)),
             )
             for p, start_s in enumerate(plan.period_start_s)
             for r, region in enumerate(inputs.hardware.regions)

@@ -6,7 +6,16 @@ from datetime import datetime
 
 from planner.errors import NotReady
 from planner.models import Run
-from planner.outputs.manifests import aibrix, dynamo, hpa, keda, kserve, llmd, wva
+from planner.outputs.manifests import (
+    aibrix,
+    deferrable_work,
+    dynamo,
+    hpa,
+    keda,
+    kserve,
+    llmd,
+    wva,
+)
 from planner.outputs.manifests.common import Document, Export
 from planner.outputs.options import ExportOptions
 from planner.outputs.plans import plan_of
@@ -48,7 +57,10 @@ def manifest_text(run: Run, kind: str, options: ExportOptions, now: datetime) ->
     plan = plan_of(run, options, now)
     if plan.rule and plan.rule.policy and plan.rule.kind != kind:
         raise NotReady(f"{plan.label} runs only on its own system. Export it to {plan.rule.kind}.")
-    documents = MANIFESTS[kind].documents(Export(plan, options, now))
+    export = Export(plan, options, now)
+    documents = MANIFESTS[kind].documents(export)
+    if kind != "llm-d":  # values of a chart, which has no place for other objects
+        documents += deferrable_work.documents(export)
     for document in documents:
         named = document.body.get("metadata", {}).get("name", kind)
         check(document.schema, document.body, f"{named} to {kind}")

@@ -1,5 +1,6 @@
 """What leaves for a cluster: its schedule is the plan's, and its reader takes it."""
 
+import csv
 import json
 from copy import deepcopy
 from dataclasses import replace
@@ -12,9 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.errors import NotReady, PlannerError
-from planner.outputs.manifests import aibrix, dynamo, keda, kserve, llmd, wva
+from planner.outputs.manifests import aibrix, deferrable_work, dynamo, keda, kserve, llmd, wva
 from planner.outputs.manifests.common import unguarded
 from planner.outputs.manifests.kinds import MANIFESTS
+from planner.outputs.moved_work import moved_work
 from planner.outputs.object_names import LONGEST, checked_name, name_of, told_apart
 from planner.outputs.plan_guard import Guard
 from planner.outputs.plans import Rule, rule_of
@@ -389,3 +391,26 @@ def test_pools_are_told_apart():
 def test_no_word_of_a_scenario_ends_a_comment():
     text = yaml_text([{"a": "12:30", "no": "yes"}], [["one\nkind: Secret", "two"]])
     assert text == '# one\n# kind: Secret\n# two\na: "12:30"\n"no": "yes"\n'
+
+
+def test_the_hours_of_moved_work_leave_with_the_schedule():
+    hours = [
+        {"period": f"2026-05-18T0{p}:00:00+00:00", "region": region,
+         "by_model": {"llama-3.1-8b": 1e6 * p + 0.4}}
+        for p in (0, 1) for region in ("us-east", "us-west")
+    ]  # fmt: skip
+    result = {"window": {"end": "2026-05-18T02:00:00+00:00"}, "plan": {"shift": {"hours": hours}}}
+    work = moved_work(result, "lt-i")
+    assert moved_work(result, "flat-peak") == moved_work({"plan": {}}, "lt-i") == ()
+    plan = replace(plan_of(pool_of(steps_of([(120, 2)]))), work=work)  # of one region
+    (document,) = deferrable_work.documents(asked(plan, namespace="batch"))
+    assert not list(faults(document.schema, document.body))
+    assert document.body["metadata"]["namespace"] == "batch"
+    (text,) = document.body["data"].values()
+    assert list(csv.DictReader(text.splitlines())) == [
+        {"begins": f"2026-05-18T0{p}:00:00Z", "ends": f"2026-05-18T0{p + 1}:00:00Z",
+         "model": "llama-3.1-8b", "input_tokens": str(1_000_000 * p)}
+        for p in (0, 1)
+    ]  # fmt: skip
+    overlap = text + "2026-05-18T01:30:00Z,2026-05-18T03:00:00Z,llama-3.1-8b,1\n"
+    assert list(faults(document.schema, {"data": {"work.csv": overlap}}))
