@@ -6,6 +6,7 @@ from math import inf
 import numpy as np
 import numpy.typing as npt
 
+from simulation.arrays import FloatArray, IntArray
 from simulation.errors import SimulationError
 from simulation.faults import Fault, check_faults
 from simulation.performance.power import Power
@@ -14,6 +15,7 @@ from simulation.performance.specs import GpuSpec
 from simulation.start_times import Registration, StartUp, check_registration, check_start
 
 HOURS = 24  # per day
+HOUR_S = 3600.0
 URGENT_SHARE = 10 / 24  # of the deadline; SageServe: ten hours for a deadline of a day
 URGENT_S = 36_000.0  # without a deadline
 
@@ -38,6 +40,13 @@ class Tier:
         if self.priority_after_s is not None:
             return self.priority_after_s
         return URGENT_S if self.e2e_s is None else URGENT_SHARE * self.e2e_s
+
+
+def utc_hours(start_s: float, period_s: float) -> IntArray:
+    """Return the hours of the day, UTC, that a period from epoch second ``start_s`` spans."""
+    hours = np.arange(max(1, int(np.ceil(period_s / HOUR_S)))) + int(start_s // HOUR_S)
+    of_day: IntArray = hours % HOURS
+    return of_day
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +98,7 @@ class Pool:
     minimum: int
     maximum: int
     startup_s: float  # from request to ready; uses GPU time
-    usd_per_gpu_hour: float
+    usd_per_gpu_hour: float  # mean of a day
     # input and output tokens of a request at most; None: only memory limits it
     max_context: int | None = None
     # one of ROLES; prefill hands requests to decode pools of the same model and region
@@ -117,12 +126,21 @@ class Pool:
     today: int | None = None
     # Instances that are lost all the time and that nothing replaces. Policies see them as ready.
     lost: int = 0
+    # price of a GPU by UTC hour; empty: the mean in every hour
+    usd_by_hour: tuple[float, ...] = ()
     # models of the same architecture swap weights faster; empty: shared with no other
     architecture: str = ""
 
     @property
     def gpus_per_instance(self) -> int:
         return self.profile.tp
+
+    @property
+    def usd_above_mean(self) -> FloatArray:
+        """Return the price of a GPU by UTC hour less its mean, ``[24]``."""
+        by_hour = np.array(self.usd_by_hour or (self.usd_per_gpu_hour,) * HOURS)
+        above: FloatArray = by_hour - self.usd_per_gpu_hour
+        return above
 
     @property
     def lends(self) -> bool:

@@ -9,8 +9,8 @@ from functools import cached_property
 import numpy as np
 
 from simulation.arrays import Array, BoolArray, FloatArray, IntArray
-from simulation.energy import PoolEnergy, pool_energy
-from simulation.fleet import Tier
+from simulation.energy import PoolEnergy, hours_of, pool_energy
+from simulation.fleet import HOUR_S, Tier
 from simulation.percentiles import percentiles
 from simulation.results import (
     COMPLETED,
@@ -24,7 +24,6 @@ from simulation.results import (
 )
 from simulation.trace import Trace
 
-HOUR_S = 3600.0
 COUNTS = (  # fields that add up over groups of requests
     "arrived", "completed", "rejected", "unfinished", "not_due", "input_tokens", "output_tokens",
 )  # fmt: skip
@@ -400,6 +399,8 @@ def pool_summary(result: Replay, p: int, energy: PoolEnergy) -> PoolSummary:
     donated_usd = 0.0 if pool.lend_share is None else donated * pool.usd_per_gpu_hour
     earned = donated_usd * (pool.lend_share or 0.0)
     instances = series.ready[p] + series.starting[p] + series.draining[p]
+    # Time before and after the window is paid at the mean price.
+    above_mean = float(instances @ pool.usd_above_mean[hours_of(len(instances), result)])
     return PoolSummary(
         model=pool.model,
         region=pool.region,
@@ -415,6 +416,7 @@ def pool_summary(result: Replay, p: int, energy: PoolEnergy) -> PoolSummary:
         host_energy_kwh=energy.all_host_kwh,
         busy_w_per_gpu=energy.busy_w,
         cost_usd=hours * gpus * pool.usd_per_gpu_hour
+        + above_mean * gpus * series.interval_s / HOUR_S
         + donated_usd
         - earned
         + energy.electricity_usd,

@@ -237,7 +237,7 @@ class HorizonProblem:
     start: IntArray | None = None  # [p, l, r, g] a plan to begin the search from
     # [r, t] price of a GPU-hour that is reserved for all periods, used or not. inf: no offer.
     reserved_usd: FloatArray | None = None
-    on_demand_usd: FloatArray | None = None  # [r, t] price of a GPU-hour without a reservation
+    on_demand_usd: FloatArray | None = None  # [p, r, t] or [r, t], without a reservation
     # [r, r] share of a region's demand (row) that another region (column) may serve at the moment
     # of the joint peak. None: any share, within epsilon.
     reroute: FloatArray | None = None

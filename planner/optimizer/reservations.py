@@ -26,9 +26,12 @@ def cheapest_reservation(problem: HorizonProblem, target: IntArray) -> IntArray:
     if problem.reserved_usd is None or problem.on_demand_usd is None:
         return np.zeros_like(problem.first.capacity_gpus)
     used, price = gpus_in_use(problem, target), problem.reserved_usd * len(target)
-    # Of n sorted counts, the one that k others reach or exceed has index n - k - 1.
-    saved = np.arange(len(target), 0, -1)[:, None, None] * problem.on_demand_usd
-    counts: IntArray = np.where(saved > price, np.sort(used, axis=0), 0).max(axis=0)
+    # The k-th largest count saves the prices of the k periods with at least as many GPUs.
+    order = np.argsort(-used, axis=0, kind="stable")
+    on_demand = np.broadcast_to(problem.on_demand_usd, used.shape)
+    saved = np.take_along_axis(on_demand, order, axis=0).cumsum(axis=0)
+    largest = np.take_along_axis(used, order, axis=0)
+    counts: IntArray = np.where(saved > price, largest, 0).max(axis=0)
     return counts
 
 

@@ -11,8 +11,7 @@ from simulation.engine.allocation import StreamLimits, allocate
 from simulation.engine.request_supply import StreamFeed
 from simulation.engine.run import begin, check_inputs, drain, run_window
 from simulation.errors import SimulationError
-from simulation.fleet import Fleet
-from simulation.metrics import HOUR_S
+from simulation.fleet import HOUR_S, Fleet
 from simulation.policy import ScalingPolicy
 from simulation.results import REASONS, REJECTED
 from simulation.stream.result import StreamResult

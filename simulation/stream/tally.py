@@ -15,8 +15,8 @@ import numpy as np
 
 from simulation.arrays import Array, BoolArray, FloatArray, IntArray
 from simulation.errors import SimulationError
-from simulation.fleet import Tier
-from simulation.metrics import HOUR_S, Percentiles, in_time
+from simulation.fleet import HOUR_S, Tier
+from simulation.metrics import Percentiles, in_time
 from simulation.results import COMPLETED, NOT_DUE, REASONS, RequestLog, attention_terms
 from simulation.trace import Trace
 

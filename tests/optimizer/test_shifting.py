@@ -124,7 +124,7 @@ def test_the_reservation_is_the_cheapest_of_all_counts(seed: int) -> None:
     target = rng.integers(0, 6, (5, 1, 2, 1))
     problem = replace(
         horizon(np.full((5, 2), 2.0)),
-        reserved_usd=rng.uniform(0.5, 2.5, (2, 1)), on_demand_usd=np.full((2, 1), 2.0),
+        reserved_usd=rng.uniform(0.5, 2.5, (2, 1)), on_demand_usd=rng.uniform(1, 3, (5, 2, 1)),
     )  # fmt: skip
     chosen = reservation_usd(problem, target, cheapest_reservation(problem, target)).sum()
     best = min(
@@ -145,3 +145,14 @@ def test_the_program_buys_the_mix_of_least_cost() -> None:
     assert plan.reserved.tolist() == [[1]]  # the others are in use for half of the periods
     assert plan.objective == pytest.approx(4 * 1.2 + 2 * 2 * 2.0)
     assert plan.bound == pytest.approx(plan.objective, rel=1e-4)
+
+
+def test_a_reservation_pays_if_the_hours_of_use_have_high_prices() -> None:
+    need, usd = np.array([[300.0], [100.0], [100.0], [300.0]]), np.array([3.0, 0.5, 0.5, 3.0])
+    problem = replace(
+        horizon(usd[:, None], need),
+        reserved_usd=np.array([[1.2]]), on_demand_usd=usd[:, None, None],
+    )  # fmt: skip
+    plan = solve_horizon(problem, gap=0.0)
+    assert plan.reserved.tolist() == [[3]]
+    assert plan.objective == pytest.approx(4 * 3 * 1.2)

@@ -126,7 +126,10 @@ class Periods:
         lead = int(hardware.startup_s // period_s)
         rest = (hardware.startup_s - lead * period_s) / period_s
         usd = self.problems[0].usd_per_hour
-        offers = hardware.reserved_prices(settings.reserve) if settings.reserve else None
+        offers = None
+        if settings.reserve:
+            starts_s = self.given.window.period_starts_s
+            offers = hardware.reserved_prices(settings.reserve, starts_s, period_s)
         return HorizonProblem(
             tuple(
                 replace(window, start_usd=window.usd_per_hour * rest) for window in self.problems

@@ -9,7 +9,7 @@ from planner.domain.planning.power_limits import power_limits
 from planner.inputs.scenario.power import host_of, power_at_load
 from planner.optimizer.problem import PlanningProblem
 from simulation.arrays import FloatArray
-from simulation.fleet import HOURS, Region
+from simulation.fleet import Region, utc_hours
 
 HOUR_S = 3600.0
 
@@ -33,7 +33,7 @@ def problem(
     for cell, profile in hardware.profiles.items():
         tp[cell] = profile.tp
     electricity = np.array([electricity_usd(r, start_s, period_s) for r in hardware.regions])
-    usd_per_hour = tp[:, None, :] * hardware.usd_per_gpu_hour[None]
+    usd_per_hour = tp[:, None, :] * hardware.gpu_usd(start_s, period_s)[None]
     usd_per_hour = usd_per_hour + kw * electricity[None, :, None]
     # A reclaimed spot replica is paid again until its replacement serves.
     usd_per_hour = usd_per_hour * (1 + hardware.reclaims_per_hour * hardware.startup_s / HOUR_S)
@@ -102,17 +102,15 @@ def electricity_usd(region: Region, start_s: float | None, period_s: float) -> f
     by_hour = np.array(region.electricity_usd_per_kwh)
     if start_s is None:
         return float(by_hour.mean())
-    hours = np.arange(max(1, int(np.ceil(period_s / HOUR_S)))) + int(start_s // HOUR_S)
-    return float(by_hour[hours % HOURS].mean())
+    return float(by_hour[utc_hours(start_s, period_s)].mean())
 
 
 def carbon_g(region: Region, start_s: float | None, period_s: float) -> float:
     """Return the g CO2e per kWh over the period, by UTC hour if hourly values are known."""
     if region.carbon_hourly_g_per_kwh is None or start_s is None:
         return region.carbon_g_per_kwh
-    hours = max(1, int(np.ceil(period_s / HOUR_S)))
-    first = int(start_s // HOUR_S)
-    return float(np.mean([region.carbon_hourly_g_per_kwh[(first + h) % 24] for h in range(hours)]))
+    by_hour = np.array(region.carbon_hourly_g_per_kwh)
+    return float(by_hour[utc_hours(start_s, period_s)].mean())
 
 
 def _shared(inputs: PlanInput) -> dict[str, Any]:

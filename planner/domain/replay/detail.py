@@ -13,7 +13,7 @@ from planner.domain.serialise import moments, times
 from planner.domain.study import Detail
 from planner.inputs.scenario.columns import SHOWN
 from simulation.arrays import FloatArray
-from simulation.energy import pool_energy
+from simulation.energy import hours_of, pool_energy
 from simulation.fleet import Pool
 from simulation.metrics import meets_slo
 from simulation.percentiles import percentiles
@@ -106,7 +106,7 @@ def minutes_table(result: Replay, labels: Sequence[str]) -> pl.DataFrame:
                     "power_kw": pool_energy(result, p).watts / 1000,
                     "usd_per_hour": (series.ready[p] + series.starting[p] + series.draining[p])
                     * pool.gpus_per_instance
-                    * pool.usd_per_gpu_hour,
+                    * (pool.usd_per_gpu_hour + pool.usd_above_mean[hours_of(intervals, result)]),
                 }
             )
         )

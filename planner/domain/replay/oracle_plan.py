@@ -143,12 +143,12 @@ class Oracle:
 
     @property
     def _usd_per_hour(self) -> FloatArray:
-        """Return the price of a replica, in dollars per hour ``[l, r, g]``."""
+        """Return the lowest price of a replica in a day, in dollars per hour ``[l, r, g]``."""
         hardware = self.study.hardware
         gpus = np.zeros((len(hardware.models), len(hardware.gpus)))
         for place, profile in hardware.profiles.items():
             gpus[place] = profile.tp
-        return np.asarray(gpus[:, None, :] * hardware.usd_per_gpu_hour[None])
+        return np.asarray(gpus[:, None, :] * hardware.usd_by_hour.min(axis=0)[None])
 
     def _plan_at(self, factor: float) -> Candidate | None:
         """Return the plan for ``factor`` times the demand; None if there is none."""

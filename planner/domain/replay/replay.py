@@ -145,7 +145,8 @@ def least_cost_usd(study: Study, ready: BuiltPolicy, options: ReplayOptions) -> 
     if not ready.keeps_floor or fewer:
         return 0.0
     pools = ready.fleet.pools
-    usd_per_hour = np.array([pool.usd_per_gpu_hour * pool.gpus_per_instance for pool in pools])
+    lowest = [pool.usd_per_gpu_hour + pool.usd_above_mean.min() for pool in pools]
+    usd_per_hour = np.array(lowest) * [pool.gpus_per_instance for pool in pools]
     if ready.plan is None:
         kept = np.array([pool.initial for pool in pools])
         return float(kept @ usd_per_hour) * window.duration_s / HOUR_S

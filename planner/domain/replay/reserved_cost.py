@@ -6,6 +6,8 @@ import numpy as np
 
 from planner.domain.study import Study
 from planner.optimizer.problem import ScalingPlan
+from simulation.energy import hours_of
+from simulation.fleet import HOUR_S, HOURS
 from simulation.metrics import Summary
 from simulation.trace_replay import Replayed
 
@@ -19,7 +21,7 @@ def with_reserved(study: Study, summary: Summary, result: Replayed, plan: Scalin
     if term is None or reserved is None or not reserved.any():
         return summary
     hardware, series = study.hardware, result.series
-    prices, on_demand = hardware.reserved_prices(term)
+    prices, on_demand = hardware.reserved_prices(term, np.arange(HOURS) * HOUR_S, HOUR_S)
     running = series.ready + series.starting + series.draining
     paid = saved = 0.0
     for r, t in np.argwhere(reserved):
@@ -28,7 +30,7 @@ def with_reserved(study: Study, summary: Summary, result: Replayed, plan: Scalin
         for counts, pool in zip(running, result.fleet.pools, strict=True):
             if not pool.spot and (pool.region, pool.gpu.name) == place:
                 gpus += counts * pool.profile.tp
-        used_hours = np.minimum(gpus, reserved[r, t]).sum() * series.interval_s / 3600
-        paid += float(reserved[r, t] * prices[r, t]) * study.window.duration_s / 3600
-        saved += float(used_hours * on_demand[r, t])
+        in_use = np.minimum(gpus, reserved[r, t]) @ on_demand[hours_of(len(gpus), result), r, t]
+        paid += float(reserved[r, t] * prices[r, t]) * study.window.duration_s / HOUR_S
+        saved += float(in_use) * series.interval_s / HOUR_S
     return replace(summary, cost_usd=summary.cost_usd + paid - saved, reserved_usd=paid)

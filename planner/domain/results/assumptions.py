@@ -315,7 +315,10 @@ def _places(hardware: Hardware, sources: dict[str, Provenance]) -> Iterator[Assu
             name = "Spot price" if column.spot else "Price"
             what = f"{name} of {hardware.gpus[g].name} in {region.name}"
             if what in sources:
-                value = f"${hardware.usd_per_gpu_hour[r, g]:,.4g} per GPU and hour"
+                usd = hardware.usd_by_hour[:, r, g]
+                value = f"${usd[0]:,.4g} per GPU and hour"
+                if usd.min() < usd.max():
+                    value = f"${usd.min():,.4g} to ${usd.max():,.4g} per GPU and hour, by UTC hour"
                 provenance = sources[what]
                 key = "regions.spot" if column.spot else "regions.usd_per_gpu_hour"
                 yield Assumption(what, value, provenance.kind, provenance.source, key)

@@ -122,6 +122,7 @@ def plan_table(plan: ScalingPlan, hardware: Hardware, sizes: Sizes) -> pl.DataFr
     Each row also has the demand and the joint capacity of the model's replicas in the region.
     """
     carried = pool_capacity(sizes.theta_tps, sizes.pool_tps, plan.target)
+    usd = [hardware.gpu_usd(start_s, plan.period_s) for start_s in plan.period_start_s]
     places = [(p, *pool) for p in range(len(plan.windows)) for pool in hardware.pool_index]
     rows = [
         {
@@ -133,9 +134,7 @@ def plan_table(plan: ScalingPlan, hardware: Hardware, sizes: Sizes) -> pl.DataFr
             "delta": decision.delta,
             "target": decision.target,
             "gpus": decision.target * decision.replica.tp,
-            "usd_per_hour": decision.target
-            * decision.replica.tp
-            * float(hardware.usd_per_gpu_hour[r, g]),
+            "usd_per_hour": decision.target * decision.replica.tp * float(usd[p][r, g]),
             "demand_tps": float(plan.demand_tps[p, m, r]),
             "capacity_tps": hardware.lets_through(carried[p, m, r]),
         }

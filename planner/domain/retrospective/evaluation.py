@@ -148,12 +148,11 @@ def _ready_at(
 
 def _usd(study: Study, counts: IntArray) -> float:
     """Return the summed USD of running each row of ``counts [periods, pools]`` for an hour."""
-    hardware = study.hardware
-    usd_per_hour = [
-        float(hardware.usd_per_gpu_hour[r, g]) * hardware.profiles[m, g].tp
-        for m, r, g in hardware.pool_index
-    ]
-    return float((counts @ np.array(usd_per_hour)).sum())
+    hardware, window = study.hardware, study.window
+    gpus = np.array([hardware.profiles[m, g].tp for m, _, g in hardware.pool_index])
+    prices = np.stack([hardware.gpu_usd(t, window.period_s) for t in window.period_starts_s])
+    _, region, column = np.array(hardware.pool_index).T
+    return float((counts * gpus * prices[:, region, column]).sum())
 
 
 def _short_periods(study: Study, counts_held: IntArray, load: Load) -> float:

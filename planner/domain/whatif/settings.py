@@ -5,6 +5,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from planner.domain.whatif.variations import Variation
 from planner.errors import PlannerError
 from planner.inputs.scenario.build import Hardware
@@ -205,6 +207,8 @@ def _prices(scenario: Scenario, hardware: Hardware, gpu: str) -> Iterator[tuple[
             if hardware.gpus[g].name != gpu:
                 continue
             usd = float(hardware.usd_per_gpu_hour[r, g])
+            if np.ptp(hardware.usd_by_hour[:, r, g]) > 0:
+                continue  # one price would replace those of all hours
             if column.spot and gpu in region.spot:
                 yield f"regions[{region.name}].spot[{gpu}].usd_per_gpu_hour", usd
             elif not column.spot and gpu in region.capacity:

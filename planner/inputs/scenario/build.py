@@ -3,7 +3,7 @@
 Built-in facts are looked up. Facts that the scenario states are taken as they are.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,7 +35,7 @@ from planner.inputs.scenario.specs import gpu_of, model_of
 from planner.inputs.scenario.speeds import speed_of
 from planner.inputs.scenario.user_facts import NO_USER_FACTS, UserFacts
 from simulation.arrays import BoolArray, FloatArray, IntArray
-from simulation.fleet import Fleet, KvLink, Pool, Region, Routing, Tier
+from simulation.fleet import Fleet, KvLink, Pool, Region, Routing, Tier, utc_hours
 from simulation.performance.profile import Profile as Speed
 from simulation.performance.specs import GpuSpec, ModelSpec, Provenance
 from simulation.start_times import Registration, StartUp
@@ -65,7 +65,7 @@ class Hardware:
     sections: dict[tuple[int, int], Profile]  # the section of the scenario for each
     links: dict[tuple[int, int], KvLink]  # of prefill pools, by (l, g)
     capacity_gpus: IntArray  # [r, t]
-    usd_per_gpu_hour: FloatArray  # [r, g]
+    usd_by_hour: FloatArray  # [24, r, g] of a GPU, by UTC hour
     latency_s: FloatArray  # [r, r], inf if objective.reroute forbids the route
     minimum: IntArray  # [l, r, g]
     maximum: IntArray  # [l, r, g]
@@ -129,6 +129,17 @@ class Hardware:
         return [tier for tier in tiers if tier.name in tier_names] or tiers
 
     @property
+    def usd_per_gpu_hour(self) -> FloatArray:
+        """Return the mean price of a GPU over a day, ``[r, g]``."""
+        return _mean(self.usd_by_hour)
+
+    def gpu_usd(self, start_s: float | None, period_s: float) -> FloatArray:
+        """Return the mean price of a GPU over a period, ``[r, g]``; without a start, of a day."""
+        if start_s is None:
+            return self.usd_per_gpu_hour
+        return _mean(self.usd_by_hour[utc_hours(start_s, period_s)])
+
+    @property
     def site_kw(self) -> FloatArray:
         """Return the power limit of each site, PUE included, ``[r]``; inf: none."""
         return np.array([region.site_kw for region in self.regions])
@@ -189,19 +200,23 @@ class Hardware:
         """Return the role of column ``g`` as in documents: "mixed", "prefill" or "decode"."""
         return SHOWN[self.columns[g].role]
 
-    def reserved_prices(self, term: str) -> tuple[FloatArray, FloatArray]:
-        """Return USD per GPU-hour reserved for ``term``, and on demand, ``[r, t]`` each.
+    def reserved_prices(
+        self, term: str, starts_s: Iterable[float], period_s: float
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return USD per GPU-hour reserved for ``term``, ``[r, t]``, and on demand, ``[p, r, t]``.
 
-        Without an offer, and for spot, the reserved price is infinite.
+        ``starts_s`` are the begins of the periods. Without an offer, and for spot, the reserved
+        price is infinite.
         """
         shape = len(self.regions), len(self.gpu_types)
-        reserved, on_demand = np.full(shape, np.inf), np.zeros(shape)
+        prices = np.stack([self.gpu_usd(start_s, period_s) for start_s in starts_s])
+        reserved, on_demand = np.full(shape, np.inf), np.zeros((len(prices), *shape))
         offers = {
             (offer.region, offer.gpu): offer for offer in self.committed if offer.term == term
         }
         for g, column in enumerate(self.columns):
             t = column.gpu
-            on_demand[:, t] = self.usd_per_gpu_hour[:, g]
+            on_demand[:, :, t] = prices[:, :, g]
             for r, region in enumerate(self.regions):
                 offer = offers.get((region.name, self.gpu_types[t].name))
                 if offer is not None and not column.spot:
@@ -221,6 +236,7 @@ class Hardware:
 
     def fleet(self, initial: IntArray) -> Fleet:
         """Return a fleet for simulation that starts with ``initial`` instances, ``[l, r, g]``."""
+        usd = self.usd_per_gpu_hour
         pools = tuple(
             Pool(
                 model=self.models[m].name,
@@ -231,7 +247,8 @@ class Hardware:
                 minimum=int(self.minimum[m, r, g]),
                 maximum=int(self.maximum[m, r, g]),
                 startup_s=self.startup_s,
-                usd_per_gpu_hour=float(self.usd_per_gpu_hour[r, g]),
+                usd_per_gpu_hour=float(usd[r, g]),
+                usd_by_hour=tuple(self.usd_by_hour[:, r, g].tolist()),
                 max_context=self.models[m].max_context,
                 power=power_at_load(self.models[m], self.gpus[g], self.profiles[m, g]),
                 host_w=host_of(self.gpus[g])[0],
@@ -319,9 +336,10 @@ def build_hardware(
         reclaims.append([0.0] * len(names) + [o.reclaims_per_instance_hour for o in on_spot])
     capacity_gpus = np.array(capacity, dtype=np.int64)
     gpu_of_column = [column.gpu for column in columns]
-    usd_per_gpu_hour = np.array(price, np.float64)[:, gpu_of_column]
+    # [r, t, 24] to [24, r, g]
+    usd_by_hour = np.moveaxis(np.array(price, np.float64)[:, gpu_of_column], -1, 0)
     minimum, maximum, today, lent = bounds(
-        scenario, columns, sections, profiles, capacity_gpus, usd_per_gpu_hour
+        scenario, columns, sections, profiles, capacity_gpus, _mean(usd_by_hour)
     )
     gate, serving = scenario.fleet.registration, serving_of(scenario)
     transfers = [serves.kv_transfer for serves in serving]
@@ -349,7 +367,7 @@ def build_hardware(
         sections=sections,
         links=links,
         capacity_gpus=capacity_gpus,
-        usd_per_gpu_hour=usd_per_gpu_hour,
+        usd_by_hour=usd_by_hour,
         latency_s=_latency(scenario),
         minimum=minimum,
         maximum=maximum,
@@ -400,6 +418,12 @@ def serving_of(scenario: Scenario) -> tuple[Serving, ...]:
     rows = {row.model: row for row in scenario.serving}
     usual = rows.get(None, Serving())
     return tuple(rows.get(model.name, usual) for model in scenario.models)
+
+
+def _mean(values: FloatArray) -> FloatArray:
+    """Return the mean over the first axis; equal values give exactly that value."""
+    mean: FloatArray = values[0] + (values - values[0]).mean(axis=0)
+    return mean
 
 
 def _seconds(milliseconds: float | None) -> float | None:

@@ -36,8 +36,7 @@ def region_of(section: RegionSection, facts: Facts) -> Region:
         pue, source = DEFAULT_PUE, Provenance("assumed", "no PUE given")
     facts.append((f"PUE in {section.name}", source))
     site_kw = section.power.site_kw if section.power else None
-    usd = section.electricity_usd_per_kwh
-    by_hour = tuple(usd) if isinstance(usd, list) else (usd,) * HOURS
+    by_hour = hourly_values(section.electricity_usd_per_kwh)
     if any(by_hour):
         facts.append((f"Price of electricity in {section.name}", GIVEN))
     return Region(section.name, carbon, pue, hourly, site_kw or inf, by_hour)
@@ -66,6 +65,11 @@ def _carbon(
     return like.carbon_g_per_kwh, like.carbon_hourly
 
 
+def hourly_values(value: float | list[float]) -> tuple[float, ...]:
+    """Return 24 values by UTC hour; a single value holds in every hour."""
+    return tuple(value) if isinstance(value, list) else (value,) * HOURS
+
+
 def listed_price(section: RegionSection, gpu: str, known: UserFacts) -> OwnPrice | None:
     """Return the entry of the scenario's price list for a GPU type in a region, or None.
 
@@ -80,8 +84,8 @@ def listed_price(section: RegionSection, gpu: str, known: UserFacts) -> OwnPrice
 
 def price_of(
     section: RegionSection, gpu: str, facts: Facts, known: UserFacts = NO_USER_FACTS
-) -> float:
-    """Return USD per hour of one on-demand GPU; 0 if the region has none of them.
+) -> tuple[float, ...]:
+    """Return USD per hour of one on-demand GPU by UTC hour; 0 if the region has none of them.
 
     The price is the region's own, else that of the price list, else of the built-in region. Raises
     ScenarioError if there is none.
@@ -89,17 +93,17 @@ def price_of(
     what = f"Price of {gpu} in {section.name}"
     if gpu in section.usd_per_gpu_hour:
         facts.append((what, GIVEN))
-        return section.usd_per_gpu_hour[gpu]
+        return hourly_values(section.usd_per_gpu_hour[gpu])
     listed = listed_price(section, gpu, known)
     if listed is not None and listed.on_demand is not None:
         facts.append((what, LISTED))
-        return listed.on_demand
+        return hourly_values(listed.on_demand)
     like, known_as = _built_in_region(section), gpu_known_as(gpu)
     if like is not None and known_as in like.usd_per_gpu_hour:
         facts.append((what, like.sources[known_as]))
-        return like.usd_per_gpu_hour[known_as]
+        return hourly_values(like.usd_per_gpu_hour[known_as])
     if not section.capacity.get(gpu):
-        return 0.0  # no GPUs to pay for
+        return hourly_values(0.0)  # no GPUs to pay for
     raise ScenarioError(
         f"regions: {section.name} has no price for {gpu}. Add usd_per_gpu_hour: {{{gpu}: ...}}"
         + _or_like(
@@ -110,26 +114,26 @@ def price_of(
 
 def spot_price_of(
     section: RegionSection, gpu: str, facts: Facts, known: UserFacts = NO_USER_FACTS
-) -> float:
-    """Return USD per hour of one spot GPU; 0 without an offer.
+) -> tuple[float, ...]:
+    """Return USD per hour of one spot GPU by UTC hour; 0 without an offer.
 
     Raises ScenarioError if there is an offer without a price.
     """
     offer = section.spot.get(gpu)
     if offer is None:
-        return 0.0
+        return hourly_values(0.0)
     what = f"Spot price of {gpu} in {section.name}"
     if offer.usd_per_gpu_hour is not None:
         facts.append((what, GIVEN))
-        return offer.usd_per_gpu_hour
+        return hourly_values(offer.usd_per_gpu_hour)
     listed = listed_price(section, gpu, known)
     if listed is not None and listed.spot is not None:
         facts.append((what, LISTED))
-        return listed.spot
+        return hourly_values(listed.spot)
     like, known_as = _built_in_region(section), gpu_known_as(gpu)
     if like is not None and known_as in like.spot_usd_per_gpu_hour:
         facts.append((what, like.sources[f"spot {known_as}"]))
-        return like.spot_usd_per_gpu_hour[known_as]
+        return hourly_values(like.spot_usd_per_gpu_hour[known_as])
     raise ScenarioError(
         f"regions: {section.name} has no spot price for {gpu}. Add usd_per_gpu_hour to its spot"
         + _or_like(

@@ -85,8 +85,10 @@ class Draft:
             usd = np.where(offered, problem.reserved_usd.ravel(), 0.0)
             span = first.weights.usd * hours
             reserved = builder.grid(gpus.shape, cost=usd * span * periods, upper=gpus)
-            saved = problem.on_demand_usd.ravel() * span
-            used = builder.grid((periods, *gpus.shape), cost=-saved, upper=gpus)
+            saved = np.broadcast_to(
+                problem.on_demand_usd, (periods, *problem.reserved_usd.shape)
+            ).reshape(periods, -1)
+            used = builder.grid(saved.shape, cost=-span * saved, upper=gpus)
         straight = Pools.straight(first.theta_tps[cell[0], cell[2]])
         bends = is_nonlinear(first).any()
         gone = sorted({int(lost) for side in role_sides(first) for lost in side.lost})
@@ -181,6 +183,7 @@ class Draft:
             assert paid is not None
             assert saved is not None
             paid = np.where(np.isfinite(paid), paid, 0.0)
+            saved = saved if saved.ndim == paid.ndim else saved[period]
             entries += [(0, self.reserved, paid.ravel()), (0, self.used[period], -saved.ravel())]
         return entries
 

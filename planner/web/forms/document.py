@@ -267,6 +267,7 @@ def _region_parts(row: Row) -> list[Row]:
     """Return one row of the form per region and GPU type."""
     capacity, price = row.get("capacity"), row.get("usd_per_gpu_hour")
     capacity = capacity if isinstance(capacity, Mapping) else {}
+    price = price if isinstance(price, Mapping) else {}
     shared = {"at": row["at"], "name": row.get("name"), "like": row.get("like")}
     shared["site_kw"] = look(row, "power.site_kw")
     return [
@@ -274,7 +275,7 @@ def _region_parts(row: Row) -> list[Row]:
             **shared,
             "gpu": gpu,
             "capacity": count,
-            "usd_per_gpu_hour": price.get(gpu) if isinstance(price, Mapping) else None,
+            "usd_per_gpu_hour": None if isinstance(price.get(gpu), list) else price.get(gpu),
         }
         for gpu, count in capacity.items()
     ] or [shared]
@@ -293,7 +294,8 @@ def _regions(have: Sequence[Row], rows: Sequence[Row]) -> list[Row]:
         place = next((row["at"] for row in parts if row.get("at") is not None), None)
         prices = {row["gpu"]: row["usd_per_gpu_hour"] for row in parts}
         old = _row_at(have, place)
-        power = old.get("power")
+        power, before = old.get("power"), old.get("usd_per_gpu_hour")
+        before = before if isinstance(before, Mapping) else {}
         site_kw = next((row["site_kw"] for row in parts if row["site_kw"]), None)
         regions[name] = _updated(
             old,
@@ -305,7 +307,10 @@ def _regions(have: Sequence[Row], rows: Sequence[Row]) -> list[Row]:
                 ),
                 "capacity": {row["gpu"]: row["capacity"] for row in parts},
                 "usd_per_gpu_hour": {
-                    gpu: tidy(usd) for gpu, usd in prices.items() if usd is not None
+                    gpu: before[gpu] if usd is None else tidy(usd)
+                    for gpu, usd in prices.items()
+                    # prices by hour have no field in the form
+                    if usd is not None or isinstance(before.get(gpu), list)
                 },
             },
         )

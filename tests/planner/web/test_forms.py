@@ -88,6 +88,17 @@ def test_a_region_keeps_the_facts_the_form_does_not_show() -> None:
     ]
 
 
+def test_prices_by_hour_stay_until_one_price_replaces_them() -> None:
+    hourly = [1.0, 2.0] * 12
+    data = outline(DOCUMENT.replace("A100-80GB: 2.5", f"A100-80GB: {hourly}"))
+    (row,) = rows(data, "regions")
+    assert row["usd_per_gpu_hour"] is None
+    (kept,) = row_changes(data, "regions", [{**row, "capacity": 8}])["regions"]
+    assert kept["usd_per_gpu_hour"] == {"A100-80GB": hourly}
+    (flat,) = row_changes(data, "regions", [{**row, "usd_per_gpu_hour": 3.0}])["regions"]
+    assert flat["usd_per_gpu_hour"] == {"A100-80GB": 3.0}
+
+
 def test_a_power_limit_of_a_region_and_the_utility_of_a_tier_have_fields() -> None:
     data = outline(DOCUMENT)
     limited = [{**row, "site_kw": 40.0} for row in rows(data, "regions")]

@@ -28,6 +28,9 @@ Gpus = Annotated[
 ]
 
 
+# One value, or one for each UTC hour of the day.
+HourlyUsd = Usd | Annotated[list[Usd], Field(min_length=24, max_length=24)]
+
 Kilowatts = Annotated[float, Field(gt=0, le=10_000_000)]
 
 
@@ -35,7 +38,8 @@ class Spot(Section):
     """Spot GPUs of one type: cheaper, and taken back by the provider at any time."""
 
     capacity: Count  # number of GPUs
-    usd_per_gpu_hour: Usd | None = None  # default: the spot price of the region in like
+    # One price, or 24 by UTC hour. Default: the spot price of the region in like.
+    usd_per_gpu_hour: HourlyUsd | None = None
     # Rate at which a simulation loses a replica without notice. Default: never.
     reclaims_per_instance_hour: Annotated[float, Field(ge=0, le=100)] = 0
 
@@ -74,7 +78,7 @@ class Region(Section):
     name: Name  # name of the region
     like: str | None = None  # built-in region for prices, carbon and PUE
     capacity: dict[Name, Gpus]  # GPUs by type; unlimited: no limit
-    usd_per_gpu_hour: dict[Name, Usd] = {}  # price by GPU type
+    usd_per_gpu_hour: dict[Name, HourlyUsd] = {}  # price by GPU type, or 24 by UTC hour
     spot: dict[Name, Spot] = {}  # spot GPUs by type
     committed: dict[Name, Committed] = {}  # committed prices by type, for an outlook
     # Yearly mean, or 24 values by UTC hour, in g CO2e per kWh.
@@ -82,7 +86,7 @@ class Region(Section):
         None
     )
     # Electricity in USD per kWh, or 24 values by UTC hour. Default: in the GPU price.
-    electricity_usd_per_kwh: Usd | Annotated[list[Usd], Field(min_length=24, max_length=24)] = 0.0
+    electricity_usd_per_kwh: HourlyUsd = 0.0
     pue: Annotated[float, Field(ge=1, le=10)] | None = None  # power usage effectiveness
     latency_ms: dict[Name, LatencyMs] = {}  # latency one way, to other regions
     topology: Topology | None = None  # tree of switches; default: derived from the capacity

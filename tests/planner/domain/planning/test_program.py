@@ -410,3 +410,21 @@ def test_ways_that_lead_nowhere_are_refused() -> None:
         asked(objective={"reroute": {"mars": {}}})
     with pytest.raises(ScenarioError, match="only limited: Exact keeps to reroute"):
         asked(objective={"reroute": {}, "limited": "RoundRobin"})
+
+
+def test_gpu_prices_by_hour_move_work_and_are_paid_by_the_hour(
+    stored: dict[str, StoredTrace],
+) -> None:
+    prices = [4.0] * 4 + [1.0] * 20
+    priced = {"usd_per_gpu_hour": {"G": prices}, "electricity_usd_per_kwh": 0}
+    today = [{"model": "m", "region": "east", "gpu": "G", "replicas": 3}]
+    given = SHIFT | {"regions": [SHIFT["regions"][0] | priced], "fleet__today": today}
+    hours = planned(stored, **given, objective=FOLLOWS | {"reserve": None})["shift"]["hours"]
+    assert sum(row["planned"] for row in hours[:2]) < hours[2]["planned"]
+    run = simulate.run(
+        asked(**given), stored, simulate.Options(policy="today"), progress=silent
+    ).document["policies"]["today"]
+    # Two hours of the window cost $4, two cost $1. Work after the window has the mean price.
+    inside = run["gpu_hours"] - run["after_gpu_hours"]
+    mean = (4 * 4.0 + 20 * 1.0) / 24
+    assert run["cost_usd"] == pytest.approx(2.5 * inside + mean * run["after_gpu_hours"])
