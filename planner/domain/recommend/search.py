@@ -2,7 +2,8 @@
 
 All policies are tried on the hardest day and the forecast day first. Then each is tried on every
 required day, the cheapest first. A policy is left out if it is over PRUNED dearer on the forecast
-day than the best candidate so far, or could only tie with a simpler one.
+day than the best candidate so far, or if the replicas that it always keeps cost as much as a
+simpler best candidate.
 """
 
 from __future__ import annotations
@@ -77,7 +78,8 @@ class LevelSearch:
         """Return one candidate for each policy that can win; if no policy passes, the nearest ones.
 
         The static fleet, the best policy of the level below and guarded plans are tried first.
-        Their cost limits the others. Where a static fleet may be left out, it comes second.
+        Their cost limits the others. Where a static fleet may be left out, it comes after the best
+        policy of the level below, or after guarded plans if it needs more replicas than there.
         """
         leader = None if self.below is None or self.below.best is None else self.below.best.policy
         static = [policy for policy in policies if policy.name == STATIC]
@@ -85,10 +87,13 @@ class LevelSearch:
         others = [policy for policy in policies if policy not in (*static, *led)]
         guarded = [policy for policy in others if policy.traits.beyond]
         others = [policy for policy in others if policy not in guarded]
-        if self.omits_static:
-            self._try_all(led, part(progress, 0.0, 0.2))
+        if self.omits_static and self.below is not None:
+            self._try_all(led, part(progress, 0.0, 0.1))
             led = []
-        if static and not (self.omits_static and self._least_static_cost() > self._limit()):
+            if self._static_fails(min(self._limit(), self._least_static_cost())):
+                self._try_all(guarded, part(progress, 0.1, 0.2))
+                guarded = []
+        if static and not (self.omits_static and self._static_fails(self._limit())):
             self.trials.size_static_fleet(self.level, part(progress, 0.2, 0.25))
             self._try_all(static, part(progress, 0.25, 0.3))
         self._try_all(led, part(progress, 0.3, 0.4))
@@ -126,11 +131,25 @@ class LevelSearch:
                  if its.policy == STATIC]  # fmt: skip
         return next((cost for cost in costs if cost < inf), self.below._least_static_cost())
 
+    def _static_fails(self, usd: float) -> bool:
+        """Return whether it is known that static fleets of at most ``usd`` dollars do not pass."""
+        return self._least_static_cost() > usd or self.trials.static_fails(self.level, usd)
+
     def _limit(self) -> float:
         """Return the cost on the forecast day above which a policy cannot win, in dollars."""
         if self.best is None:
             return inf
         return self.trials.on_forecast_day(self.best) * (1 + PRUNED) + CENT
+
+    def _only_ties(self, policy: Policy, index: int) -> bool:
+        """Return whether a value costs at least as much as a simpler best candidate.
+
+        It is known without a simulation, from the replicas always kept on the forecast day.
+        """
+        if self.best is None or policy.traits.complexity < self._simplest:
+            return False
+        least = self.trials.least_cost_usd(policy, self._trial(policy, index, self.trials.cases[0]))
+        return abs(least - self.trials.on_forecast_day(self.best)) <= CENT
 
     def _trial(self, policy: Policy, index: int, case: Case) -> Trial:
         """Return the trial of a policy's parameter value number ``index`` on a case."""
@@ -180,6 +199,8 @@ class LevelSearch:
             return
         self.first[policy.key] = at
         days = self.trials.days
+        if self._only_ties(policy, at):
+            return
         if self.best is None or candidate.expected(days) < self.best.expected(days):
             self.best, self._simplest = candidate, policy.traits.complexity
 
@@ -218,16 +239,13 @@ class LevelSearch:
                 return bool(result.dear) or result.passes
             return result.passes and all(result_on(index, case, inf).passes for case in lost)
 
-        start = None if self.below is None else self.below.first.get(policy.key)
-        if start is not None and self.below is not None:
-            same_plans = spare == trials.keeps_spare(policy, self.below.level)
-            # No smaller value passes here, since fewer days are required at the level below.
-            if same_plans and result_on(start, trials.cases[0], limit).dear:
-                return start, list(results.values())
-
         def ends_search(index: int) -> bool:
             """Return whether a value passes both days, or costs too much on the forecast day."""
             forecast_day = trials.cases[0]
+            if self._only_ties(policy, index):
+                tie = CaseResult(inf, {}, 1.0, cut=True, dear=limit)
+                results[self._trial(policy, index, forecast_day)] = index, 0, tie
+                return True
             plan_usd = trials.plan_cost_usd(policy, self._trial(policy, index, forecast_day))
             # The cost of a plan is known, so a harder day that it fails needs no forecast day.
             if plan_usd <= limit and not spare and not passes_hardest(index):
@@ -235,31 +253,41 @@ class LevelSearch:
             dear = result_on(index, forecast_day, limit).dear
             return bool(dear) or (passes_forecast(index) and passes_hardest(index))
 
-        if start is None:
-            start = _usual_start(policy, all_values)
+        low, start = 0, _usual_start(policy, all_values)
+        if self.below is not None and policy.key in self.below.first:
+            start = self.below.first[policy.key]
+            if spare == trials.keeps_spare(policy, self.below.level):
+                low = start  # smaller values fail at the level below, which requires fewer days
         # A cost above the limit shows on the forecast day first, and N+1 is judged there.
-        index = bisect_first(ends_search, 0, len(all_values), start)
+        index = bisect_first(ends_search, low, len(all_values), start)
         return index if index < len(all_values) else None, list(results.values())
 
     def _first_passing(self, policy: Policy, low: int, progress: Progress) -> int | None:
         """Return the index of the first value from ``low`` on that passes every required case.
 
-        Returns None if there is none. After a failed case, the search continues on that case alone.
-        Then all cases are checked again at the value found.
+        Returns None if there is none, and the value where the policy can only tie, if that comes
+        first. After a failed case, the search continues on that case alone. Then all cases are
+        checked again at the value found.
         """
         checks, count, index = list(self.checks), len(values(policy, self.level)), low
-        while index < count and (at := self._failed(policy, index, checks, progress)) is not None:
+
+        def passes_hardest(index: int) -> bool:
+            ties = self._only_ties(policy, index)
+            return ties or self._failed(policy, index, checks[:1], progress) is None
+
+        while index < count and not self._only_ties(policy, index):
+            at = self._failed(policy, index, checks, progress)
+            if at is None:
+                break
             checks.insert(0, checks.pop(at))
-            alone = partial(self._passes, policy, checks[0], progress)
-            index = bisect_first(alone, index + 1, count, index + 1)
+            index = bisect_first(passes_hardest, index + 1, count, index + 1)
         if index >= count:
             return None
+        if self._only_ties(policy, index):
+            return index
         weighted = [i for i, day in enumerate(self.trials.days) if day.weight]
         self.trials.measure(policy, index, self.level, weighted, progress)
         return index
-
-    def _passes(self, policy: Policy, check: Check, progress: Progress, index: int) -> bool:
-        return self._failed(policy, index, [check], progress) is None
 
     def _failed(
         self, policy: Policy, index: int, checks: Sequence[Check], progress: Progress

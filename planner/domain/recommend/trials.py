@@ -36,7 +36,7 @@ from planner.domain.replay.replica_loss import (
     worst_loss,
 )
 from planner.domain.replay.static_replay import Known, served_by
-from planner.domain.replay.static_search import smallest_flat, with_spare
+from planner.domain.replay.static_search import costs_more, smallest_flat, with_spare
 from planner.domain.run_parts import Part, Parts
 from planner.domain.study import PolicyRun, Study
 from planner.errors import EXPECTED
@@ -76,6 +76,7 @@ class Trials:
     results: dict[Trial, CaseResult] = field(default_factory=dict, init=False)
     _tried_last: dict[str, Candidate] = field(default_factory=dict, init=False)
     _static: dict[tuple[int, bool], IntArray] = field(default_factory=dict, init=False)
+    _least_usd: dict[Trial, float] = field(default_factory=dict, init=False)
     _known: Known = field(default_factory=dict, init=False)
     _lock: RLock = field(default_factory=RLock, init=False)
     # The study of a day, and the loads that plans are made for there, with a spare replica or not.
@@ -128,6 +129,10 @@ class Trials:
         return smallest_flat(
             *studies, seed=self.seed, progress=progress, known=self._known, at_once=self._at_once
         )
+
+    def static_fails(self, level: int, usd: float) -> bool:
+        """Return whether static fleets of at most ``usd`` dollars surely fail ``level``'s days."""
+        return costs_more(usd, [make() for make in self._sizing(level)], self.seed, self._known)
 
     def size_static_fleet(self, level: int, progress: Progress) -> None:
         """Size the static fleet of a level of assurance, once for all workers of the run."""
@@ -264,14 +269,21 @@ class Trials:
         """
         if policy.traits.plan is None or policy.traits.beyond:
             return float("inf")
-        study, loads = self._study(trial)
-        shared = SharedInputs(tests=self._tests, loads=loads)
-        try:
-            turned = _turned(policy, trial.value)
-            ready = build_policy(study, turned, seed=self.seed, shared=shared)
-            return least_cost_usd(study, ready, BRIEF) or float("inf")
-        except EXPECTED:
-            return float("inf")
+        return self.least_cost_usd(policy, trial) or float("inf")
+
+    def least_cost_usd(self, policy: Policy, trial: Trial) -> float:
+        """Return the cost of the replicas that a policy always keeps, in dollars; 0 if unknown."""
+        if trial not in self._least_usd:
+            study, loads = self._study(trial)
+            static = partial(self.static_fleet, 0, trial.spare)
+            shared = SharedInputs(tests=self._tests, static=static, loads=loads)
+            try:
+                turned = _turned(policy, trial.value)
+                ready = build_policy(study, turned, seed=self.seed, shared=shared)
+                self._least_usd[trial] = least_cost_usd(study, ready, BRIEF)
+            except EXPECTED:
+                self._least_usd[trial] = 0.0
+        return self._least_usd[trial]
 
     def _static_result(self, case: Case, counts: IntArray) -> CaseResult | None:
         """Return a static fleet's result from the replay that sized it, or None."""

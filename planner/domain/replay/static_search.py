@@ -19,6 +19,7 @@ from planner.domain.replay.replica_loss import (
 from planner.domain.replay.smallest_counts import Meets, fewest, trimmed
 from planner.domain.replay.static_replay import FlatWindow, Known, Requests, of_models, pools_of
 from planner.domain.study import Study
+from planner.domain.traffic.window import HOUR_S
 from simulation.arrays import BoolArray, IntArray
 
 STEPS = 6  # replays that a search of the smallest fleet usually takes; for its progress only
@@ -74,6 +75,23 @@ def smallest_flat(
     meets_all = _judge(windows, all_models, (), seed, alive, known, requests)
     counts = trimmed(meets_all, counts, least, -usd)
     return with_spare(windows, counts, seed, known) if study.settings.plan.spare else counts
+
+
+def costs_more(usd: float, windows: Sequence[Study], seed: int, known: Known) -> bool:
+    """Return whether a static fleet that meets every tier in the windows costs over ``usd``.
+
+    ``usd`` is the cost in the first window, in dollars. False if it is unknown: with several pools,
+    another fleet of the same cost might meet them.
+    """
+    study = windows[0]
+    pools = study.fleet(np.ones(len(study.hardware.pool_index), np.int64)).pools
+    if len(pools) != 1 or not np.isfinite(usd):
+        return False
+    usd_per_hour = pools[0].usd_per_gpu_hour * pools[0].gpus_per_instance
+    count = np.array([int(usd / (usd_per_hour * study.window.duration_s / HOUR_S))])
+    goals = {tier.name: tier.attainment for tier in study.hardware.tiers}
+    hardest = sorted(windows, key=lambda window: -int(window.pools(window.peak).sum()))
+    return not all(holds(window, count, goals, seed, known) for window in hardest)
 
 
 def with_spare(
