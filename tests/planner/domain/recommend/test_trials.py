@@ -15,7 +15,7 @@ from planner.domain.recommend.test_days import TestDays, spared
 from planner.domain.recommend.trials import Trials, values
 from planner.domain.replay.policy_context import SharedInputs
 from planner.domain.replay.replay import BRIEF, ReplayOptions, run_policy
-from planner.domain.replay.static_search import smallest_flat
+from planner.domain.replay.static_search import costs_more, smallest_flat
 from planner.domain.run_parts import IN_PROCESS
 from planner.domain.study import Study
 from planner.domain.traffic.changes import busier, longer_outputs
@@ -182,6 +182,26 @@ def test_the_static_fleet_is_the_smallest_that_passes(
         if case.required
     ]  # fmt: skip
     assert not all(run.meets_slo for run in runs)
+
+
+def test_static_fleets_cost_more_than_all_below_the_smallest(trials: Trials) -> None:
+    study = trials.study
+    (pool,) = study.fleet(study.pools(study.peak)).pools
+    usd = pool.usd_per_gpu_hour * pool.gpus_per_instance * study.window.duration_s / 3600
+    least = int(smallest_flat(study, seed=1).sum())
+    assert least > 1
+    for count in range(1, least + 2):
+        assert costs_more((count + 0.5) * usd, [study], 1, {}) == (count < least)
+
+
+@pytest.mark.parametrize("shown", [0, 1, 2])
+def test_omitted_static_fleets_change_no_choice(
+    trials: Trials, choices: dict[str, tuple[Candidate, list[Candidate]]], shown: int
+) -> None:
+    made = choices_of(trials, [policy_of(name) for name in POLICIES], shown)
+    assert {level: choice.candidate.policy for level, (choice, _) in made.items()} == {
+        level: candidate.policy for level, (candidate, _) in choices.items()
+    }
 
 
 def test_the_replay_that_sized_a_static_fleet_gives_its_figures(
