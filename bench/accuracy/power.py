@@ -17,9 +17,11 @@ from typing import Any
 import numpy as np
 
 from simulation.arrays import FloatArray
-from simulation.performance.power import share_of_tdp
-from tools.catalogue.power_fit import fit, left_out, predicted, splitwise_model
-from tools.catalogue.power_rows import TASKS, PowerRows, mlenergy, splitwise
+from simulation.performance.power import Load, share_of_tdp
+from tools.catalogue.power_fit import decodes_left_out, fit, left_out, predicted
+from tools.catalogue.power_rows import TASKS, Names, PowerRows, inferencex, mlenergy, splitwise
+
+Decodes = tuple[Names, Load, FloatArray]
 
 
 def summary(prefix: str, error: FloatArray) -> dict[str, Any]:
@@ -64,20 +66,16 @@ def gpu_left_out(rows: PowerRows) -> dict[str, float]:
     return result
 
 
-def a100(data: Path, rows: PowerRows) -> dict[str, Any]:
-    """Decodes of splitwise's A100 runs by the mean of the other two GPU types, and by parameters
-    fitted on A100 with the arrangement left out."""
-    names, loads, share = splitwise(data)
+def decodes(rows: PowerRows, name: str, read: Decodes) -> dict[str, Any]:
+    """Decodes of another GPU type by the mean of the other two GPU types, and by parameters fitted
+    on it with a group (an arrangement, or lengths) left out."""
+    groups, loads, share = read
     default = fit(rows, np.ones(len(rows.share), bool)).default
     unseen = share_of_tdp(default, loads) / share - 1.0
-    fitted = np.empty_like(share)
-    for name in np.unique(names):
-        members = names == name
-        model = splitwise_model(default, loads, share, ~members)
-        fitted[members] = (share_of_tdp(model, loads) / share - 1.0)[members]
+    fitted = decodes_left_out(default, groups, loads, share) / share - 1.0
     return {
-        **summary("power_a100_default_mape", unseen),
-        **summary("power_a100_mape", fitted),
+        **summary(f"power_{name}_default_mape", unseen),
+        **summary(f"power_{name}_mape", fitted),
     }
 
 
@@ -93,5 +91,6 @@ def figures(data: Path) -> dict[str, Any]:
         **summary("power_mape_planned", blind / rows.share - 1.0),
         **parts(rows, error),
         "power_mape_gpu_left_out": gpu_left_out(rows),
-        **a100(data, rows),
+        **decodes(rows, "a100", splitwise(data)),
+        **decodes(rows, "mi355x", inferencex(data)),
     }

@@ -102,8 +102,9 @@ def load(
     """Return the work of one GPU in iterations that take ``seconds`` each.
 
     ``block_scaled`` states whether the kernel of experts converts their weights before it
-    multiplies. By default it does for fp8 weights, and for fp4 weights on GPUs without a 4-bit
-    peak. Raises SimulationError if a time is not above 0 or a peak is unknown.
+    multiplies. By default it does for fp4 weights on GPUs without a 4-bit peak, and for fp8 weights
+    in Triton. DeepSeek's models (with latent attention) and AMD's GPUs have kernels of their own.
+    Raises SimulationError if a time is not above 0 or a peak is unknown.
     """
     bandwidth, peak = _peaks(graph, gpu)
     arrays = np.broadcast_arrays(
@@ -134,7 +135,8 @@ def load(
             weights += operator.count * work.weight_bytes
     stages = graph.arrangement.pp  # the graph counts all stages, a GPU runs one
     weights_in = graph.arrangement.weights
-    rescaled = weights_in == "fp8" or (weights_in == "fp4" and not gpu.peak_flops.get("fp4"))
+    triton = weights_in == "fp8" and not graph.shape.kv_lora_rank and gpu.vendor != "AMD"
+    rescaled = triton or (weights_in == "fp4" and not gpu.peak_flops.get("fp4"))
     scaled = routed and (rescaled if block_scaled is None else block_scaled)
     return Load(
         seconds=time,

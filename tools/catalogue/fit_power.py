@@ -16,11 +16,19 @@ import numpy as np
 import polars as pl
 from ruamel.yaml import YAML
 
-from simulation.performance.power import PowerModel, share_of_tdp
+from simulation.performance.power import PowerModel
 from simulation.performance.profile import Check, check
 from tools.catalogue import DATA
-from tools.catalogue.power_fit import NUISANCE, OWN, SHARED, fit, left_out, splitwise_model
-from tools.catalogue.power_rows import TASKS, mlenergy, splitwise
+from tools.catalogue.power_fit import (
+    NUISANCE,
+    OWN,
+    SHARED,
+    decodes_left_out,
+    fit,
+    from_decodes,
+    left_out,
+)
+from tools.catalogue.power_rows import TASKS, inferencex, mlenergy, splitwise
 
 TARGET = Path(__file__).parents[2] / "planner/inputs/catalogue/power.yaml"
 MLENERGY = (
@@ -31,6 +39,15 @@ SPLITWISE = (
     "floor and memory: splitwise-sim data/perf_model.csv @ 8f99e7d (Patel et al., Splitwise, ISCA "
     "2024), decodes of Llama-2-70B and BLOOM-176B; the rest: mean of the H100 and B200 fits"
 )
+INFERENCEX = (
+    "floor and memory: SemiAnalysis InferenceX, DeepSeek-R1 in fp8 by SGLang, 2026-05; the rest: "
+    "mean of the H100 and B200 fits"
+)
+# GPU types with decodes alone: rows, their source, and what is left out at a time.
+DECODES = {
+    "A100-80GB": (splitwise, SPLITWISE, "splitwise decodes, arrangements left out"),
+    "MI355X": (inferencex, INFERENCEX, "InferenceX, prompt lengths left out"),
+}
 DEFAULT = "mean of the H100-SXM and B200 parameters as shares of TDP, for GPU types never measured"
 HOST = (
     "splitwise-sim configs/hardware_repo/skus and power model @ 8f99e7d: idle power of the server "
@@ -78,17 +95,14 @@ def document(data: Path) -> dict[str, Any]:
             {"gpu": gpu, **values(model, OWN), "kind": "modelled", "source": MLENERGY}
             | {"check": as_check(error)}
         )
-    names, loads, measured = splitwise(data)
-    a100 = np.empty_like(measured)
-    for name in np.unique(names):
-        model = splitwise_model(power_fit.default, loads, measured, names != name)
-        a100[names == name] = share_of_tdp(model, loads)[names == name]
-    error = check("power", "splitwise decodes, arrangements left out", measured, a100)
-    model = splitwise_model(power_fit.default, loads, measured, np.ones(len(names), bool))
-    gpus.append(
-        {"gpu": "A100-80GB", **values(model, OWN), "kind": "modelled", "source": SPLITWISE}
-        | {"check": as_check(error)}
-    )
+    for gpu, (read, source, against) in DECODES.items():
+        names, loads, measured = read(data)
+        estimates = decodes_left_out(power_fit.default, names, loads, measured)
+        model = from_decodes(power_fit.default, loads, measured)
+        gpus.append(
+            {"gpu": gpu, **values(model, OWN), "kind": "modelled", "source": source}
+            | {"check": as_check(check("power", against, measured, estimates))}
+        )
     unseen = []
     for gpu in power_fit.models:
         members = rows.gpu == gpu

@@ -107,10 +107,8 @@ def fit(rows: PowerRows, used: BoolArray, begin: FloatArray | None = None) -> Po
     return PowerFit(models, best, tokens)
 
 
-def splitwise_model(
-    default: PowerModel, loads: Load, share: FloatArray, used: BoolArray
-) -> PowerModel:
-    """Return ``default`` with its own floor and memory slope, fitted to small decode batches.
+def from_decodes(default: PowerModel, loads: Load, share: FloatArray) -> PowerModel:
+    """Return ``default`` with its own floor and memory slope, fitted to few decode batches.
 
     Such decodes do not determine the other parameters.
     """
@@ -120,12 +118,23 @@ def splitwise_model(
         return replace(default, floor=float(values[0]), memory=float(values[1]))
 
     def residuals(values: FloatArray) -> FloatArray:
-        predicted = share_of_tdp(model(values), take(loads, used))
         pull = PULL * (values - prior) / np.array([PRIOR["floor"][1], PRIOR["memory"][1]])
-        return np.concatenate([np.log(predicted / share[used]), pull])
+        return np.concatenate([np.log(share_of_tdp(model(values), loads) / share), pull])
 
     bounds = ([0.1, 0.0], [0.5, 3.0])
     return model(least_squares(residuals, prior, bounds=bounds, loss="soft_l1", f_scale=OUTLIER).x)
+
+
+def decodes_left_out(
+    default: PowerModel, groups: TextArray, loads: Load, share: FloatArray
+) -> FloatArray:
+    """Predict every group of decodes by ``from_decodes`` of all others."""
+    estimates = np.empty_like(share)
+    for group in np.unique(groups):
+        others = groups != group
+        model = from_decodes(default, take(loads, others), share[others])
+        estimates[~others] = share_of_tdp(model, take(loads, ~others))
+    return estimates
 
 
 def left_out(

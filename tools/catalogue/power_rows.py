@@ -1,4 +1,4 @@
-"""Read measured power as loads: ML.ENERGY's served models and splitwise's A100 runs.
+"""Read measured power as loads: ML.ENERGY's models, splitwise's A100 runs, InferenceX's MI355X.
 
 The ML.ENERGY rows have no input lengths. Loads are therefore stored for several input lengths, and
 read at the length of the row's task. It is published for text tasks. For code, image and video it
@@ -25,6 +25,7 @@ Names = npt.NDArray[np.str_]
 
 MLENERGY = "power/mlenergy_llm_inference.csv"
 SPLITWISE = "profiles/splitwise_perf_model.csv"
+INFERENCEX = "profiles/inferencex_deepseek_r1.csv"
 GPUS = {"H100": "H100-SXM", "B200": "B200"}
 PRECISION = {"bfloat16": "bf16", "fp8": "fp8", "mxfp4": "fp4"}
 TASKS = ("lm-arena-chat", "gpqa", "sourcegraph-fim", "image-chat", "video-chat")
@@ -193,6 +194,32 @@ def splitwise(data: Path) -> tuple[Names, Load, FloatArray]:
     stacked = _stacked(loads)
     flat = Load(**{f.name: getattr(stacked, f.name)[:, 0] for f in fields(Load)})
     return np.array(names), flat, frame["average_power"].to_numpy().astype(np.float64)
+
+
+def inferencex(data: Path) -> tuple[Names, Load, FloatArray]:
+    """Return the lengths, load and share of TDP of DeepSeek-R1's runs with power, on MI355X.
+
+    Repeated runs count once. Lengths are drawn from 80% to 100% of the stated ones. The sequences
+    in decode follow from Little's law.
+    """
+    frame = pl.read_csv(data / INFERENCEX, infer_schema_length=None)
+    frame = frame.filter(pl.col("gpu_power_w").is_not_null())
+    frame = frame.unique(["gpu", "decode_tp", "isl", "osl", "concurrency"], maintain_order=True)
+    gpu = catalogue.gpu("MI355X")
+    names, loads = [], []
+    for row in frame.iter_rows(named=True):
+        tp, prompt, answer = row["decode_tp"], 0.9 * row["isl"], 0.9 * row["osl"]
+        where = Arrangement(tp=tp, moe_tp=tp, weights=row["precision"])
+        rate = tp * row["output_tokens_per_s_per_gpu"]
+        batch = min(row["concurrency"], rate * row["tpot_median_ms"] / 1000)
+        begun = batch / answer
+        it = iteration(batch, batch * (prompt + answer / 2), begun * prompt, begun * prompt**2 / 2)
+        graph = operator_graph(catalogue.shape(row["model"]), where)
+        loads.append(load(graph, gpu, np.full(1, batch / rate), it))
+        names.append(f"{row['isl']} {row['osl']}")
+    stacked = _stacked(loads)
+    flat = Load(**{f.name: getattr(stacked, f.name)[:, 0] for f in fields(Load)})
+    return np.array(names), flat, frame["gpu_power_w"].to_numpy() / (gpu.tdp_w or np.nan)
 
 
 def _stacked(loads: list[Load]) -> Load:

@@ -11,11 +11,12 @@ from simulation.performance.power_cap import CapCurve
 from simulation.performance.profile import Check
 from simulation.performance.specs import GpuSpec, Provenance
 
-# Types with parameters measured on a sibling: the same chip with another memory or board.
+# Types with parameters of a sibling: the same chip with another memory or board, or its forerunner.
 SIBLINGS = {
     "H100-SXM": ("H800", "H100-PCIe", "H100-NVL", "H200", "H200-NVL", "GH200"),
     "B200": ("GB200", "B300", "GB300"),
     "A100-80GB": ("A100-40GB", "A100-80GB-PCIe", "A100-40GB-PCIe"),
+    "MI355X": ("MI300X", "MI325X", "MI350X"),
 }
 
 

@@ -107,13 +107,19 @@ def test_experts_of_one_gpu_are_always_balanced_and_few_tokens_are_not():
     )
 
 
-def test_experts_that_a_kernel_widens_are_those_of_8_bits_and_of_4_without_4_bit_arithmetic():
-    def flag(weights: str, gpu: GpuSpec = GPU) -> float:
-        graph = operator_graph(ROUTED, Arrangement(weights=weights))
+def test_experts_that_a_kernel_widens_are_of_8_bits_in_triton_or_of_4_without_4_bit_arithmetic():
+    def flag(weights: str, gpu: GpuSpec = GPU, shape: ModelShape = ROUTED) -> float:
+        graph = operator_graph(shape, Arrangement(weights=weights))
         return float(load(graph, gpu, 0.01, iteration(8.0, 800.0)).block_experts)
 
     native = replace(GPU, peak_flops={**GPU.peak_flops, "fp4": 1.6e15})
     assert [flag("bf16"), flag("fp8"), flag("fp4"), flag("fp4", native)] == [0, 1, 1, 0]
+    latent = replace(
+        ROUTED, kv_lora_rank=512, q_lora_rank=1536, rope_head_dim=64, nope_head_dim=128,
+        v_head_dim=128,
+    )  # fmt: skip
+    amd = replace(GPU, vendor="AMD")
+    assert [flag("fp8", shape=latent), flag("fp8", amd), flag("fp4", amd)] == [0, 0, 1]
 
 
 def test_what_is_not_known_is_said():

@@ -47,3 +47,16 @@ def test_a_measured_deployment_from_the_file_alone():
     graph = operator_graph(catalogue.shape("llama-3.1-70b"), Arrangement(tp=4))
     watts = PowerAtLoad(power_model(gpu), gpu, graph).watts(0.0328, 128.0, 128 * 600.0, 60.0)
     assert watts == pytest.approx(546, rel=0.15)
+
+
+def test_measured_power_of_an_amd_gpu_rises_with_the_load():
+    # InferenceX, DeepSeek-R1 in fp8 on 8 MI355X: 4 and 64 in flight, 508 and 721 W per GPU.
+    gpu = catalogue.gpu("MI355X")
+    graph = operator_graph(catalogue.shape("deepseek-r1"), Arrangement(tp=8, weights="fp8"))
+    batch, begun = np.array([4.0, 64.0]), np.array([4.0, 64.0]) / 920
+    load = [0.0105, 0.0266], batch, 1380 * batch, 920 * begun, 920**2 / 2 * begun
+    watts = PowerAtLoad(power_model(gpu), gpu, graph).watts(*load)
+    assert watts == pytest.approx([508, 721], rel=0.15)
+    assert gpu.idle_w < watts[0] < watts[1]
+    sibling = power_model(catalogue.gpu("MI300X"))
+    assert sibling.memory == power_model(gpu).memory and "MI355X" in sibling.provenance.source
