@@ -163,11 +163,11 @@ def _secret_of(path: Path, named: str) -> str:
     return secret
 
 
-def env_bool(name: str, *, default: bool = False) -> bool:
-    """Return a variable as True or False, or ``default`` if it is not set."""
+def env_bool(name: str) -> bool:
+    """Return a variable as True or False; False if it is not set."""
     value = os.environ.get(name, "").strip().lower()
     if value in ("", "0", "false", "no"):
-        return False if value else default
+        return False
     if value in ("1", "true", "yes"):
         return True
     raise ImproperlyConfigured(f"{name} is {value[:40]!r}. Give 1 or 0.")

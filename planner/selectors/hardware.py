@@ -92,12 +92,12 @@ def own_hardware() -> UserFacts:
     return UserFacts(gpus=gpus, models=models)
 
 
-def model_in_precision(name: str, weights: str, kv_cache: str = "bf16") -> ModelSpec:
+def model_in_precision(name: str, weights: str) -> ModelSpec:
     """Return a model with weights in a precision; without a known shape, it does not change."""
     spec = model_get(name).spec
-    if spec.shape is None or (weights, kv_cache) == ("bf16", "bf16"):
+    if spec.shape is None or weights == "bf16":
         return spec
-    return catalogue.model_of_shape(spec.shape, spec.provenance, weights, kv_cache)
+    return catalogue.model_of_shape(spec.shape, spec.provenance, weights)
 
 
 def gpu_sources(entry: Entry[GpuSpec, OwnGpu]) -> dict[str, Provenance]:

@@ -31,7 +31,7 @@ COMMON_KEYS = ("name", "kind", "source")
 
 @transaction.atomic
 def hardware_import(
-    *, user: User | None, data: bytes, file_name: str, name: str = "", source: str = ""
+    *, user: User | None, data: bytes, file_name: str, name: str = ""
 ) -> list[OwnGpu | OwnModel]:
     """Store every GPU and model in the file, or none; entries replace those of the same name.
 
@@ -46,7 +46,7 @@ def hardware_import(
                 f"{file_name} has neither gpus nor models at its top and is not the config.json "
                 f"of a model (it has none of {', '.join(CONFIG_KEYS)})."
             )
-        return [_import_config(user, document, file_name, name, source)]
+        return [_import_config(user, document, file_name, name)]
     unknown = sorted(set(document) - {"gpus", "models"})
     if unknown:
         raise CatalogueError(
@@ -62,7 +62,7 @@ def hardware_import(
         if "name" not in common:
             raise CatalogueError(f"{file_name}: {entry_path} has no name. Give one.")
         facts = {str(key): value for key, value in entry_facts.items() if key not in COMMON_KEYS}
-        common.setdefault("source", source or file_name)
+        common.setdefault("source", file_name)
         if entry_path.startswith("gpus"):
             saved.append(gpu_save(user=user, facts=facts, gpu=gpus.get(common["name"]), **common))
         else:
@@ -82,7 +82,7 @@ def hardware_import(
 
 
 def _import_config(
-    user: User | None, config: Mapping[str, Any], file_name: str, name: str, source: str
+    user: User | None, config: Mapping[str, Any], file_name: str, name: str
 ) -> OwnModel:
     """Store the model that a config.json describes, replacing one of the same name."""
     model_name = name.strip() or str(config.get("_name_or_path") or "").rpartition("/")[2]
@@ -95,7 +95,7 @@ def _import_config(
         user=user,
         name=model_name,
         facts=spec,
-        source=source or f"its {file_name}, which publishes weights in {precision}",
+        source=f"its {file_name}, which publishes weights in {precision}",
         kind="published",
         model=row,
     )

@@ -201,17 +201,12 @@ def largest_batch(
     return arrangement.attention_dp * max(0, int(free_bytes // sequence_bytes))
 
 
-def largest_context(
-    shape: ModelShape,
-    gpu: GpuSpec,
-    arrangement: Arrangement,
-    max_batch_tokens: int = MAX_BATCH_TOKENS,
-) -> int:
+def largest_context(shape: ModelShape, gpu: GpuSpec, arrangement: Arrangement) -> int:
     """Return the tokens of the longest sequence that fits, up to the model's limit; 0 if none fits.
 
     The search is a bisection, since bytes grow with the context.
     """
-    free_bytes = kv_room_bytes(shape, gpu, arrangement, max_batch_tokens)
+    free_bytes = kv_room_bytes(shape, gpu, arrangement, MAX_BATCH_TOKENS)
     if gpu_kv_bytes(shape, 1, arrangement) > free_bytes:
         return 0
     low, high = 1, shape.max_context
@@ -227,7 +222,6 @@ def minimum_tp(
     gpu: GpuSpec,
     precision: str = "bf16",
     context: int = 4096,
-    kv_cache: str = "bf16",
 ) -> int:
     """Return the smallest tensor parallelism, a power of two, that fits one sequence.
 
@@ -236,7 +230,7 @@ def minimum_tp(
     """
     choices = [tp for tp in TP_CHOICES if tp <= shape.heads]
     for tp in choices:
-        arrangement = Arrangement(tp=tp, moe_tp=tp, weights=precision, kv_cache=kv_cache)
+        arrangement = Arrangement(tp=tp, moe_tp=tp, weights=precision)
         if largest_batch(shape, gpu, arrangement, min(context, shape.max_context)):
             return tp
     raise SimulationError(

@@ -30,7 +30,6 @@ from simulation.errors import SimulationError
 from simulation.performance.adjusted_profile import AdjustedProfile
 from simulation.performance.curves import ANY, Curve, Part, grid
 from simulation.performance.monotone import finer, interpolate, isotonic, rising
-from simulation.performance.profile import Check
 from simulation.performance.rows import BenchmarkRows
 from simulation.performance.specs import Provenance
 
@@ -75,8 +74,6 @@ def table_profile(
     provenance: Provenance,
     max_batch: int | None = None,
     max_batch_tokens: int | None = None,
-    mixed: float = 0.0,
-    checks: tuple[Check, ...] = (),
 ) -> AdjustedProfile:
     """Build a table profile from the rows of one arrangement.
 
@@ -100,12 +97,11 @@ def table_profile(
         model=model,
         gpu=gpu,
         tp=tp,
-        curve=table_curve(rows, mixed=mixed),
+        curve=table_curve(rows),
         max_batch=max_batch or int(np.nanmax(rows.batch[rows.whole])),
         max_batch_tokens=max_batch_tokens or max(1, int(longest)),
         kv_capacity_tokens=kv_capacity_tokens,
         provenance=provenance,
-        checks=checks,
         notes=(note,) if parts else (),
     )
 

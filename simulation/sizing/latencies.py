@@ -5,7 +5,7 @@ import numpy as np
 from simulation.fleet import KvLink
 from simulation.sizing.birth_death import Occupancy
 from simulation.sizing.prompt_queue import NEVER
-from simulation.sizing.spread import Spread, spread, sum_of, thin, unit_gamma
+from simulation.sizing.spread import Spread, spread, sum_of, thin, unit_exponential
 from simulation.sizing.workload import Workload
 
 NOTHING = Spread(np.zeros(0), np.zeros(0))
@@ -20,7 +20,7 @@ def queue_wait(law: Occupancy, rate: float) -> Spread:
     waits = law.at_least(len(law.inside) - 1)
     if waits <= NEVER or rate <= 0:
         return AT_ONCE
-    points, share = unit_gamma()
+    points, share = unit_exponential()
     mean = law.mean_queue / rate / waits
     return spread(np.append(0.0, mean * points), np.append(1.0 - waits, waits * share))
 
@@ -43,7 +43,7 @@ def transfer_time(link: KvLink | None, workload: Workload, senders: int) -> Spre
         if load >= 1.0:
             return Spread(np.array([np.inf]), np.ones(1))
         squared_cv = float(seconds.var()) / mean**2
-        points, share = unit_gamma()
+        points, share = unit_exponential()
         # M/G/1 wait of those that wait (Pollaczek and Khinchine), taken as exponential.
         waits_s = (1.0 + squared_cv) / 2.0 * mean / (1.0 - load)
         total = sum_of(

@@ -57,14 +57,14 @@ def spread(values: npt.ArrayLike, weights: npt.ArrayLike = 1.0) -> Spread:
     return Spread(points[order], shares[order] / total if total > 0 else shares[order])
 
 
-def unit_gamma(scv: float = 1.0) -> tuple[FloatArray, FloatArray]:
-    """Return points and weights of a gamma distribution of mean 1, with a fine upper tail.
+def unit_exponential() -> tuple[FloatArray, FloatArray]:
+    """Return points and weights of an exponential distribution of mean 1, with a fine upper tail.
 
-    ``scv`` is the squared coefficient of variation (1: exponential). The mean is exact.
+    The mean is exact.
     """
     edges = np.append(1.0 - np.logspace(0.0, -DECADES, TAIL), 1.0)
-    weights, shape = np.diff(edges), 1.0 / scv
-    below = scipy.special.gammainc(shape + 1.0, scipy.special.gammaincinv(shape, edges))
+    weights = np.diff(edges)
+    below = scipy.special.gammainc(2.0, scipy.special.gammaincinv(1.0, edges))
     return np.diff(below) / weights, weights
 
 

@@ -64,13 +64,13 @@ SERVICES = (
 )  # fmt: skip
 
 
-def demand_week(chosen: tuple[Service, ...], seed: int = SEED) -> pl.DataFrame:
+def demand_week(chosen: tuple[Service, ...]) -> pl.DataFrame:
     """Return requests and tokens, one row per bin, model, region and tier, in order of time.
 
     Counts are Poisson around the shape times a slowly drifting factor. The tokens of a bin have the
     Gamma distribution of the sum over its requests.
     """
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(SEED)
     bins = DAYS * 86_400 // BIN_S
     hour = (START_S - MONDAY_S + np.arange(bins) * BIN_S + BIN_S / 2) / 3600  # since Monday
     frames = []

@@ -29,7 +29,7 @@ TOKENS = 8192  # largest prefill iteration, unless the profile ends before it
 WIDE = 30.0  # ratio of largest to smallest value above which an axis is logarithmic
 
 
-def decode_figure(profile: Profile, height: int = 320) -> Figure:
+def decode_figure(profile: Profile) -> Figure:
     """Draw the milliseconds between output tokens over the number of decoding sequences."""
     batch = np.unique(np.round(np.geomspace(1, max(2, profile.max_batch), SAMPLES)))
     traces = []
@@ -40,12 +40,10 @@ def decode_figure(profile: Profile, height: int = 320) -> Figure:
         measured = measured_range(profile, batch, batch * context, 0, 0)
         label = f"{context:,} tokens of context" if by_context else "any context"
         traces += _lines(batch, took_ms, measured, label, i)
-    return figure(
-        traces, height=height, x="sequences decoding", y="ms per iteration", together=True
-    )
+    return figure(traces, height=320, x="sequences decoding", y="ms per iteration", together=True)
 
 
-def prefill_figure(profile: Profile, height: int = 320) -> Figure:
+def prefill_figure(profile: Profile) -> Figure:
     """Draw the milliseconds of an iteration that computes prompt tokens only."""
     most_tokens = max(2, min(TOKENS, profile.max_batch_tokens))
     tokens = np.unique(np.round(np.geomspace(16 if most_tokens > 16 else 1, most_tokens, SAMPLES)))
@@ -60,12 +58,12 @@ def prefill_figure(profile: Profile, height: int = 320) -> Figure:
         if np.isclose(far, took[-1] / 1000):
             break
     return figure(
-        traces, height=height, x="prompt tokens of the iteration", y="ms per iteration",
+        traces, height=320, x="prompt tokens of the iteration", y="ms per iteration",
         together=True,
     )  # fmt: skip
 
 
-def residual_figures(residuals: pl.DataFrame, height: int = 340) -> list[tuple[str, Figure]]:
+def residual_figures(residuals: pl.DataFrame) -> list[tuple[str, Figure]]:
     """Draw, for each quantity, predicted over measured values and the line of equality."""
     figures = []
     for (quantity,), rows in residuals.partition_by("quantity", as_dict=True).items():
@@ -91,7 +89,7 @@ def residual_figures(residuals: pl.DataFrame, height: int = 340) -> list[tuple[s
             )  # fmt: skip
         axis = LOGARITHMIC if ends[0] > 0 and ends[1] / ends[0] > WIDE else {}
         chart = figure(
-            traces, height=height, x=f"measured, {unit}", y=f"predicted, {unit}",
+            traces, height=340, x=f"measured, {unit}", y=f"predicted, {unit}",
             xaxis=axis, yaxis=axis,
         )  # fmt: skip
         figures.append((str(quantity), chart))
