@@ -125,13 +125,14 @@ class _PanelPart:
     def __init__(self, forecaster: PanelForecaster, panel: Panel) -> None:
         """Forecast from the past origins of ``panel``."""
         self.method = forecaster.method
-        judged = self.method in (AUTO, ENSEMBLE)
-        self.names = MEMBERS if judged else (self.method,)
+        compares_methods = self.method in (AUTO, ENSEMBLE)
+        self.names = MEMBERS if compares_methods else (self.method,)
         self.horizon, self.lead = forecaster.horizon_bins, forecaster.lead_bins
         self.window = self.lead + self.horizon
         self.peak_multiple = forecaster.peak_multiple
         self.panel = panel
         self.scale = mean_scale(panel.values)
+        # Past origins are every ``stride`` bins from bin ``first`` on, so at most ORIGINS of them.
         self.first = max(1, int(FIRST * panel.bins))
         self.stride = max(1, -(-(panel.bins - self.first) // ORIGINS))
         self.fits = MethodFits(self.names, panel, self.first)

@@ -48,7 +48,7 @@ _next_times = kernel(next_times)
 
 @kernel
 def note_queues(state: Any, timing: Any, reading: Any) -> None:
-    """Record the queue lengths at the end of the series' present interval, and begin the next one.
+    """Store the queue lengths in the series at the end of its present interval, and begin the next.
 
     The interval is ``timing.place[1]``. Requests at a router or in a NIW queue count for the pool
     that ``reading.router_pool`` names.

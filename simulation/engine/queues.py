@@ -124,7 +124,7 @@ def _next_queue(state: Any, slot: int, t: float) -> int:
 
 @kernel
 def _order_changes(state: Any, slot: int, t: float) -> float:
-    """Return the earliest time at which the order of the waiting requests may change under DPA.
+    """Return the next time, in seconds, at which DPA may reorder the waiting requests.
 
     Later arrivals are not considered. It is inf if a preempted request is next.
     """

@@ -372,10 +372,10 @@ class ModuleScaling(ScalingPolicy):
     def _reduced(
         self, p: int, sequences: float, violated: bool, observation: Observation
     ) -> Instance:
-        """Return the placement after module reduction (Algorithm 2) for ``sequences``.
+        """Return the placement of an instance after module reduction (Algorithm 2).
 
-        They are those that run and wait on an instance. With ``violated``, TBT must be kept too.
-        Also set the pool's limit on sequences.
+        ``sequences`` run or wait on the instance. With ``violated``, TBT must be kept too. Also set
+        the pool's limit on sequences.
         """
         assert self._fleet is not None
         assert observation.signals is not None

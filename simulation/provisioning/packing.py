@@ -82,7 +82,7 @@ def scratch(count: int) -> Scratch:
 
 @kernel
 def add_shard(devices: Devices, d: int, v: int, plan: Plan, sign: float) -> None:
-    """Add a shard of ``v`` to device ``d``, or remove it (``sign`` -1)."""
+    """Add the load of one shard of operator ``v`` to device ``d``; with ``sign`` -1, remove it."""
     devices.memory[d] += sign * plan.memory[v]
     devices.compute[d] += sign * (plan.busy[v] * plan.compute[v])
     devices.bandwidth[d] += sign * (plan.busy[v] * plan.bandwidth[v])

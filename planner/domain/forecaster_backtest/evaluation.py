@@ -18,7 +18,7 @@ from planner.domain.forecaster_backtest.replay import (
     Heights,
     coverage_of_height,
     figures_of,
-    spare,
+    smallest_margin,
 )
 from planner.domain.progress import Progress, part
 from planner.domain.recommend.trials import shortfall
@@ -186,7 +186,7 @@ def _row(
         label=policy.title,
         word=word,
         figures=figures_of(study, run),
-        meets=spare(study, run.summary) >= 0,
+        meets=smallest_margin(study, run.summary) >= 0,
         value=value,
         instances=sum(pools) if name in FLAT else None,
     )

@@ -159,7 +159,7 @@ def figures_of(study: Study, run: PolicyRun) -> Figures:
     """Return the figures of a replay."""
     summary = run.summary
     return Figures(
-        spare=spare(study, summary),
+        spare=smallest_margin(study, summary),
         cost_usd=summary.cost_usd,
         gpu_hours=summary.gpu_hours,
         starts=float(sum(summary.starts.values())),
@@ -168,7 +168,7 @@ def figures_of(study: Study, run: PolicyRun) -> Figures:
     )
 
 
-def spare(study: Study, summary: Summary) -> float:
+def smallest_margin(study: Study, summary: Summary) -> float:
     """Return the smallest margin of an interactive tier: its attainment minus its target."""
     return min(
         (

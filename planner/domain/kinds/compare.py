@@ -122,7 +122,7 @@ def run(
     scenario = with_seed(scenario, options.seed)
     study = study_of(scenario, traces, known, part(progress, 0.0, 0.06))
     chosen, left_out = policies_chosen(scenario, study, options.policies)
-    beside, unable = missing_baselines(scenario, study, chosen)
+    baselines, unable = missing_baselines(scenario, study, chosen)
     left_out += unable
     level = LEVELS.index(options.assurance or scenario.assurance)
     test_days = TestDays(study, scenario.test_days, scenario.seed)
@@ -137,13 +137,13 @@ def run(
         lambda days, tried: parts.show(replace(preview, test_days=days_so_far(days, tried))),
     )  # fmt: skip
     choices = choices_of(
-        trials, [*chosen, *(policy for policy in beside if not policy.traits.reference)], level
+        trials, [*chosen, *(policy for policy in baselines if not policy.traits.reference)], level
     )
     choice, candidates = choices.get(LEVELS[level], (None, []))
     by_policy = {candidate.policy: candidate for candidate in candidates}
     everyone = [
         trials.turned(policy, by_policy[policy.key]) if policy.key in by_policy else policy
-        for policy in (*chosen, *beside)
+        for policy in (*chosen, *baselines)
     ]
     tests = PressureTests(study)
 
@@ -187,7 +187,7 @@ def run(
         return replace(run, name=key, label=f"{run.label} ({level_of(key)})",
                        asked=False)  # fmt: skip
 
-    by_key = {policy.key: policy for policy in (*chosen, *beside)}
+    by_key = {policy.key: policy for policy in (*chosen, *baselines)}
     simulations: list[Part[Any]] = [
         Part(f"Simulate: {policy.title}", partial(replayed, policy, i < len(chosen)))
         for i, policy in enumerate(everyone)

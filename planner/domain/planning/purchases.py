@@ -138,7 +138,7 @@ def shift_figures(inputs: PlanInput, planned: PlannedWindow) -> ShiftFigures | N
 
 
 def _cost_on_arrival(inputs: PlanInput, shift: Shift) -> float | None:
-    """Return the objective of the plan that does work as it arrives; None: there is none."""
+    """Return the cost, USD, of a plan that serves deferrable work on arrival; None without one."""
     try:
         plan = solve_periods(Periods.of(*on_arrival(inputs, shift)), silent)
     except Infeasible:

@@ -181,7 +181,7 @@ def choose_clock(
     if ranges := _are_ranges(_text(series)):
         series = _text(series).str.replace(_UNSPACED_RANGE, "$1")
     text = _without_brackets(_text(series))
-    form = _form(text, stated.dates, name, column)
+    form = _date_format(text, stated.dates, name, column)
     naive = int(_calendar(text, form).is_not_null().sum())
     aware_rows = int(_calendar(text.str.extract(_OFFSET, 1), form).is_not_null().sum())
     if numbers.size > max(naive, aware_rows):
@@ -234,7 +234,7 @@ class AmbiguousDates(IngestError):
     """All dates of the first rows can begin with the day or with the month."""
 
 
-def _form(text: pl.Series, dates: str, name: str, column: str) -> str:
+def _date_format(text: pl.Series, dates: str, name: str, column: str) -> str:
     """Return the strptime format of calendar text; "" for ISO 8601 or if none fits."""
     known = text.drop_nulls()
     known = known.filter(known != "")

@@ -31,7 +31,7 @@ class SwitchClasses:
         """Return True if every class is a single switch."""
         return all(len(members) == 1 for members in self.switches)
 
-    def columns(self, subgroup: IntArray, where: Where) -> tuple[dict[Key, int], Where]:
+    def counts_by_class(self, subgroup: IntArray, where: Where) -> tuple[dict[Key, int], Where]:
         """Return counts by class from counts by switch, and the part under switches of no class.
 
         Every class must be a single switch. ``subgroup`` is the subgroup of each S1 switch.
@@ -41,23 +41,23 @@ class SwitchClasses:
         inside: dict[Key, int] = {}
         elsewhere: Where = {}
         for key, n in where.items():
-            kind, s, k, a, where_, other = key
+            kind, s, k, a, place, other = key
             numbers = {0: 0} if kind == "none" else pool if kind == "wide" else switch
-            if where_ in numbers:
+            if place in numbers:
                 other = pool[other] if kind == "part" else 0
-                inside[kind, s, k, a, numbers[where_], other] = n
+                inside[kind, s, k, a, numbers[place], other] = n
             else:
                 elsewhere[key] = n
         return inside, elsewhere
 
-    def where(self, subgroup: IntArray, counts: dict[Key, int]) -> Where:
-        """Return counts by switch from counts by class (the reverse of ``columns``)."""
+    def counts_by_switch(self, subgroup: IntArray, counts: dict[Key, int]) -> Where:
+        """Return counts by switch from counts by class (the reverse of ``counts_by_class``)."""
         switch = [members[0] for members in self.switches]
         pool = [int(subgroup[copies[0][0]]) for copies in self.pools]
         where: Where = {}
         for (kind, s, k, a, c, p), n in counts.items():
-            where_ = 0 if kind == "none" else pool[c] if kind == "wide" else switch[c]
-            where[kind, s, k, a, where_, pool[p] if kind == "part" else 0] = n
+            place = 0 if kind == "none" else pool[c] if kind == "wide" else switch[c]
+            where[kind, s, k, a, place, pool[p] if kind == "part" else 0] = n
         return where
 
 

@@ -81,7 +81,7 @@ def place_exact(
             break
         kinds = switch_classes(problem, together=together)
         program = build_program(problem, kinds, room, shares)
-        begin = None if where is None else kinds.columns(problem.subgroup, where)[0]
+        begin = None if where is None else kinds.counts_by_class(problem.subgroup, where)[0]
         answer = solve_placement(program, gap=gap, time_limit_s=left, check=check, begin=begin)
         bound = max(bound, answer.bound)
         if answer.counts is not None:

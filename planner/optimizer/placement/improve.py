@@ -77,7 +77,7 @@ def _place_again(
         tuple(pool),
         tuple((tuple(groups[number]),) for number in numbers),
     )
-    begin, unchanged = kinds.columns(problem.subgroup, counts)
+    begin, unchanged = kinds.counts_by_class(problem.subgroup, counts)
     units: dict[tuple[int, int], int] = {}
     for (kind, s, k, *_), n in begin.items():
         if kind != "part":
@@ -92,4 +92,4 @@ def _place_again(
     )
     if after >= before - 1e-6 * abs(before):
         return None
-    return unchanged | kinds.where(problem.subgroup, answer.counts), before - after
+    return unchanged | kinds.counts_by_switch(problem.subgroup, answer.counts), before - after

@@ -168,14 +168,14 @@ class ModuleLevel(Policy):
         if self.shared_gpus:
             for p, pool_modules in enumerate(modules):
                 if pool_modules is not None and counts[p]:
-                    self._share(out[p], p, today, counts, modules)
+                    self._add_serving_lenders(out[p], p, today, counts, modules)
         return out
 
-    def _share(
+    def _add_serving_lenders(
         self, lenders: list[_Lender], p: int, today: Fleet, counts: IntArray,
         modules: tuple[Modules | None, ...],
     ) -> None:  # fmt: skip
-        """Add the pools whose GPUs have the size of an instance of pool ``p``, and serve others."""
+        """Add pools that lend idle memory to pool ``p`` while they serve their own requests."""
         pool_modules = modules[p]
         assert pool_modules is not None
         for q, other in enumerate(today.pools):

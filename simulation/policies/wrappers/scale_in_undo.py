@@ -39,7 +39,7 @@ class ScaleInUndo(Wrapper):
     def decide(self, observation: Observation) -> Actions:
         """Restore draining instances of services that miss limits, and keep them a while."""
         actions = actions_of(self._policy.decide(observation))
-        if actions.soft_s <= 0 and not self._has_removed(observation.time_s):
+        if actions.soft_s <= 0 and not self._may_restore_or_keep(observation.time_s):
             return actions
         present = observation.ready + observation.starting
         back = np.minimum(self._recoverable(observation.time_s), observation.draining)
@@ -57,9 +57,9 @@ class ScaleInUndo(Wrapper):
         return replace(actions, targets=targets)
 
     def hold(self, time_s: float) -> Hold | None:
-        return None if self._has_removed(time_s) else super().hold(time_s)
+        return None if self._may_restore_or_keep(time_s) else super().hold(time_s)
 
-    def _has_removed(self, now: float) -> bool:
+    def _may_restore_or_keep(self, now: float) -> bool:
         """Return whether an instance may still be restored, or was restored and must stay."""
         return any(self._out) or bool((self._until > now).any())
 
