@@ -23,7 +23,7 @@ from simulation.performance.compiled_graph import GraphProfile
 from simulation.performance.kernel_tables import Kernels, kernels
 from simulation.performance.memory import capacity_tokens
 from simulation.performance.operator import operator_profile
-from simulation.performance.specs import Arrangement
+from simulation.performance.specs import Arrangement, EngineSettings
 from simulation.policies.static import Static
 
 TOKENS = 2048  # max_num_batched_tokens
@@ -81,10 +81,12 @@ def profile(run: Run) -> GraphProfile:
         run.arrangement,
         measured_kernels(run.gpu),
         efficiencies(),
-        max_batch=run.max_seqs * copies,
-        max_batch_tokens=TOKENS * copies,
-        kv_capacity_tokens=capacity_tokens(shape, gpu, run.arrangement, CONTEXT, TOKENS),
-        overhead_s=estimate_fit().calibration.iteration_s,
+        EngineSettings(
+            run.max_seqs * copies,
+            TOKENS * copies,
+            capacity_tokens(shape, gpu, run.arrangement, CONTEXT, TOKENS),
+            estimate_fit().calibration.iteration_s,
+        ),
     )
 
 

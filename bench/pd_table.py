@@ -38,7 +38,7 @@ def profile_of(model: str, gpu: str, tp: int, max_batch: int) -> Profile:
     """As a scenario's ``kind: roofline`` makes it, the host's times and the start included."""
     of, kind, where = shape(model), gpus()[gpu], Arrangement(tp=tp)
     limits = serving_limits(of, kind, where, max_batch=max_batch, max_batch_tokens=MAX_BATCH_TOKENS)
-    return roofline_profile(of, kind, where, efficiencies(), **limits)
+    return roofline_profile(of, kind, where, efficiencies(), limits)
 
 
 def service(

@@ -35,7 +35,7 @@ from simulation.metrics import meets_slo
 from simulation.policies.static import Static
 from simulation.sizing.capacity import SizingCase, capacity, isolated_role, routing_for
 from simulation.sizing.pool import excess_log_odds, falling_root, pool_curve
-from simulation.sizing.trial import Trial
+from simulation.sizing.trial import RequestDraws, Trial
 from simulation.trace import Trace
 
 INSTANCES = (1, 2, 3, 6, 12, 24, 40, 64)
@@ -103,8 +103,7 @@ def largest_met(
 
     trial = Trial(
         isolated_role(SizingCase(case.profile, case.lengths, case.tier, role=role))[0],
-        lengths, tier,
-        seed=seed[0] + 1, requests=requests, routing=routing_for(role, None),
+        RequestDraws(lengths, seed=seed[0] + 1, requests=requests), tier, routing_for(role, None),
     )  # fmt: skip
     most = n * trial.saturated_rps() / rate
     return min(most, TOP * falling_root(odds, 1.0 / TOP, STEP / TOP, PRECISION / TOP))

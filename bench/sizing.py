@@ -52,7 +52,7 @@ from simulation.performance.adjusted_profile import scaled
 from simulation.performance.memory import capacity_tokens
 from simulation.performance.profile import Profile
 from simulation.performance.roofline import roofline_profile
-from simulation.performance.specs import Arrangement, GpuSpec, Provenance
+from simulation.performance.specs import Arrangement, EngineSettings, GpuSpec, Provenance
 from simulation.policies.static import Static
 from simulation.results import SimulationResult
 from simulation.sizing.batch_queue import evaluate_pool, saturated_rps
@@ -278,8 +278,8 @@ def known_profiles() -> list[Profile]:
         kv = capacity_tokens(shape(model), gpus()[gpu], arrangement, 4096, MAX_BATCH_TOKENS)
         made.append(
             roofline_profile(
-                shape(model), gpus()[gpu], arrangement, efficiencies(), max_batch=MAX_BATCH,
-                max_batch_tokens=MAX_BATCH_TOKENS, kv_capacity_tokens=kv,
+                shape(model), gpus()[gpu], arrangement, efficiencies(),
+                EngineSettings(MAX_BATCH, MAX_BATCH_TOKENS, kv),
             )
         )  # fmt: skip
     return linear + made * (len(linear) // len(made))

@@ -25,7 +25,7 @@ from simulation.performance.memory import capacity_tokens
 from simulation.performance.profile import Profile
 from simulation.performance.roofline import roofline_profile
 from simulation.performance.rows import BenchmarkRows, benchmark_rows
-from simulation.performance.specs import Arrangement, Provenance
+from simulation.performance.specs import Arrangement, EngineSettings, Provenance
 from tools.catalogue.fit_profiles import CHUNK, DATA, MAX_BATCH
 
 LOADS = 4
@@ -52,11 +52,9 @@ def base_of(rows: BenchmarkRows, fp8: bool) -> Profile:
     shape, gpu = models()[str(rows.model[0])].shape, gpus()[str(rows.gpu[0])]
     assert shape is not None
     where = Arrangement(tp=int(rows.tp[0]), weights="fp8" if fp8 else "bf16")
-    return roofline_profile(
-        shape, gpu, where, efficiencies(), max_batch=MAX_BATCH, max_batch_tokens=CHUNK,
-        kv_capacity_tokens=capacity_tokens(shape, gpu, where, 4096, CHUNK),
-        overhead_s=estimate_fit().calibration.iteration_s,
-    )  # fmt: skip
+    kept = capacity_tokens(shape, gpu, where, 4096, CHUNK)
+    engine = EngineSettings(MAX_BATCH, CHUNK, kept, estimate_fit().calibration.iteration_s)
+    return roofline_profile(shape, gpu, where, efficiencies(), engine)
 
 
 def main() -> int:

@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 import numpy as np
 
 from simulation.arrays import Array, IntArray
-from simulation.engine.stream_run import simulate_stream
 from simulation.fleet import Fleet
 from simulation.policy import Actions, Observation, ScalingPolicy, Signals, actions_of
 from simulation.stream.parts import Part, merge_parts
@@ -33,29 +32,22 @@ def simulate_in_parallel(
     fleet: Fleet,
     parts: Sequence[Part],
     policy: ScalingPolicy,
-    *,
-    duration_s: float,
-    seed: int,
-    interval_s: float,
-    piece: int,
+    replay: Callable[..., StreamResult],
     progress: Callable[[float], None] | None,
 ) -> StreamResult:
-    """Run ``simulate_stream`` for ``fleet`` with its ``parts`` in parallel.
+    """Call ``replay`` for each of the ``parts`` of ``fleet`` in parallel, and merge the results.
 
-    Only the calling thread calls ``progress``.
+    ``replay`` is ``simulate_stream`` with its times and seed. Only the calling thread calls
+    ``progress``.
     """
     sync = _PartSync(policy, fleet, parts)
 
     def replay_part(i: int, tell: Callable[[float], None] | None) -> StreamResult:
         """Replay one part; ``tell`` gets its progress."""
-        return simulate_stream(
+        return replay(
             _requests_of(stream, parts, i),
             parts[i].fleet,
             _PartPolicy(sync, i),
-            duration_s=duration_s,
-            seed=seed,
-            interval_s=interval_s,
-            piece=piece,
             progress=tell,
             last_due=lambda due_s: sync.latest(i, due_s),
         )
@@ -66,7 +58,7 @@ def simulate_in_parallel(
             return replay_part(i, sync.go_on)
         except BaseException as problem:
             # Wake the first part, which may wait for a message of this one.
-            sync.desk.put(problem)
+            sync.messages.put(problem)
             raise
 
     # The first part runs in the calling thread, so that it can call ``progress``.
@@ -109,8 +101,8 @@ class _PartSync:
     def __init__(self, policy: ScalingPolicy, fleet: Fleet, parts: Sequence[Part]) -> None:
         self.policy, self.fleet, self.parts = policy, fleet, parts
         self.first = np.asarray(policy.reset(fleet))
-        # (part, message), or the exception that ended a part
-        self.desk: SimpleQueue[Any] = SimpleQueue()
+        # to the first part: (sender, message), or the exception that ended the sender
+        self.messages: SimpleQueue[Any] = SimpleQueue()
         self._answers: list[SimpleQueue[Any]] = [SimpleQueue() for _ in parts]
         self._order = np.argsort(np.concatenate([part.pool_indices for part in parts]))
         self._over = False
@@ -142,14 +134,14 @@ class _PartSync:
         ``answered`` maps the messages of all parts to the answers. It runs in the thread of part 0.
         """
         if i:
-            self.desk.put((i, what))
+            self.messages.put((i, what))
             answer = self._answers[i].get()
             if isinstance(answer, _FirstPartEnded):
                 raise answer
             return answer
         messages = [what, *[None] * (len(self.parts) - 1)]
         for _ in messages[1:]:
-            message = self.desk.get()
+            message = self.messages.get()
             if isinstance(message, BaseException):
                 raise message
             messages[message[0]] = message[1]

@@ -7,6 +7,7 @@ fit in memory. A stream needs no memory per request. But its percentiles are exa
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -58,8 +59,8 @@ def simulate_long_trace(
     by_tier = _count_by_tier(trace, fleet) if watch is not None else np.zeros(0, np.int64)
     tier_index = _tier_indices(trace.tiers, fleet)
 
-    def look(now: float, held: Array, tally: Tally) -> None:
-        """Check the stream's targets, once per interval of the series."""
+    def check_targets(now: float, held: Array, tally: Tally) -> None:
+        """Tell ``watch`` the late requests by tier, once per interval of the series."""
         assert watch is not None
         late = np.zeros(len(fleet.tiers), np.int64)
         late[tier_index] = tally.missed(len(trace.tiers))
@@ -70,22 +71,14 @@ def simulate_long_trace(
         duration_s = whole_intervals_s(trace, interval_s)
     parts = parts_of(fleet, AT_ONCE)
     enough = len(trace) * policy.interval_s >= PER_LOOK * duration_s
+    replay = partial(
+        simulate_stream, seed=seed, duration_s=duration_s, interval_s=interval_s, piece=PIECE
+    )
     # ``simulate_in_parallel`` takes no watch.
     if watch is None and enough and len(parts) > 1:
-        return simulate_in_parallel(
-            stream, fleet, parts, policy, duration_s=duration_s, seed=seed, interval_s=interval_s,
-            piece=PIECE, progress=progress,
-        )  # fmt: skip
-    return simulate_stream(
-        stream,
-        fleet,
-        policy,
-        seed=seed,
-        duration_s=duration_s,
-        interval_s=interval_s,
-        piece=PIECE,
-        progress=progress,
-        watch=None if watch is None else look,
+        return simulate_in_parallel(stream, fleet, parts, policy, replay, progress)
+    return replay(
+        stream, fleet, policy, progress=progress, watch=None if watch is None else check_targets
     )
 
 

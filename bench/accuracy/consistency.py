@@ -49,7 +49,7 @@ from simulation.performance.roofline import roofline_profile
 from simulation.performance.specs import Arrangement
 from simulation.sizing.batch_queue import evaluate_pool
 from simulation.sizing.capacity import SizingCase, capacity
-from simulation.sizing.trial import Trial, pool_of
+from simulation.sizing.trial import RequestDraws, Trial, pool_of
 from simulation.sizing.workload import Workload
 
 MODELS = ("llama-3.1-8b", "llama-3.1-70b", "qwen3-32b", "gpt-oss-120b")
@@ -132,7 +132,7 @@ def _one_speed() -> dict[str, Any]:
             f"{engine} {combination.model} {combination.gpu}",
         )
         limits = serving_limits(shape, asked[0].gpu, asked[0].decode, engine=engine)
-        read = roofline_profile(shape, asked[0].gpu, asked[0].decode, efficiencies(), **limits)
+        read = roofline_profile(shape, asked[0].gpu, asked[0].decode, efficiencies(), limits)
         estimates = estimate_rows(asked, estimate_fit().calibration, efficiencies())
         prompt = float(iteration_s(read, 0.0, 0.0, ISL, ISL * ISL / 2.0))
         for users, answer in zip(AT_ONCE, estimates, strict=True):
@@ -165,7 +165,7 @@ def _agreement() -> dict[str, float]:
         case = _deployment(model, gpu, tp, IN_FLIGHT, engine)
         closed_loop = estimate(case, estimate_fit().calibration, efficiencies())
         limits = serving_limits(case.shape, case.gpu, case.decode, engine=engine)
-        profile = roofline_profile(case.shape, case.gpu, case.decode, efficiencies(), **limits)
+        profile = roofline_profile(case.shape, case.gpu, case.decode, efficiencies(), limits)
         seen = evaluate_pool(
             profile, Workload(*same, burstiness=1.0).at(closed_loop.tokens_per_s / OSL)
         )
@@ -192,9 +192,11 @@ def _sizes() -> dict[str, Any]:
         try:
             rate = capacity(SizingCase(profile, lengths, tier), requests=SIZED).max_rps
         except SimulationError:  # too slow for the limits: at half of what goes through
-            rate = Trial(pools, lengths, tier, seed=0, requests=SIZED).saturated_rps() / 2
+            sized = RequestDraws(lengths, seed=0, requests=SIZED)
+            rate = Trial(pools, sized, tier).saturated_rps() / 2
         answer = at_rate(case, rate, NO_USER_FACTS, any_engine=True)
-        log = Trial(pools, lengths, tier, seed=1, requests=REPLAYED).at(rate, draw=1).requests
+        draws = RequestDraws(lengths, seed=1, requests=REPLAYED)
+        log = Trial(pools, draws, tier).at(rate, draw=1).requests
         steady = slice(REPLAYED // 4, -REPLAYED // 4)  # of twice as many, in order of arrival
         for name in apart:
             ours, other = (

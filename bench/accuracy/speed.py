@@ -16,7 +16,7 @@ from planner.inputs.catalogue.efficiency import efficiencies
 from planner.inputs.ingest.benchmarks import read_benchmarks
 from simulation.performance.curves import Curve, evaluate, linear
 from simulation.performance.roofline import roofline_profile
-from simulation.performance.specs import Arrangement
+from simulation.performance.specs import Arrangement, EngineSettings
 from simulation.performance.table import table_curve
 
 ITERATIONS, REPEATS, SEED = 200_000, 30, 20260101
@@ -29,8 +29,8 @@ def curves(data: Path) -> dict[str, Curve]:
     (_, first), *_ = rows.arrangements()
     by_kind["table"] = table_curve(first)
     shape, gpu = hardware.shape("llama-3.1-8b"), hardware.gpu("H100-SXM")
-    limits = {"max_batch": 256, "max_batch_tokens": 8192, "kv_capacity_tokens": 1 << 19}
-    roofline = roofline_profile(shape, gpu, Arrangement(), efficiencies(), **limits).curve
+    limits = EngineSettings(256, 8192, 1 << 19)
+    roofline = roofline_profile(shape, gpu, Arrangement(), efficiencies(), limits).curve
     return by_kind | {"operator": roofline, "roofline": roofline}
 
 

@@ -30,7 +30,7 @@ from simulation.performance.operator import operator_profile
 from simulation.performance.profile import Profile
 from simulation.performance.roofline import roofline_profile
 from simulation.performance.rows import BenchmarkRows
-from simulation.performance.specs import Arrangement, Provenance
+from simulation.performance.specs import Arrangement, EngineSettings, Provenance
 from simulation.performance.table import table_profile
 from tools.catalogue.operator_checks import aic_kernels
 
@@ -116,11 +116,7 @@ def of_file(path: Path, prefix: str) -> dict[str, Any]:
 def beside(data: Path) -> dict[str, Any]:
     """Operator and roofline profiles, which saw none of these rows, on the same splitwise rows.
     Those are of 2023's engines; the kernels and their efficiencies of 2025's."""
-    limits: dict[str, Any] = {
-        "max_batch": 256,
-        "max_batch_tokens": 32768,
-        "kv_capacity_tokens": 1 << 20,
-    }
+    limits = EngineSettings(256, 32768, 1 << 20)
     by_kind: dict[str, list[Residuals]] = {"operator": [], "roofline": []}
     rows = read_benchmarks(data / "profiles/splitwise_perf_model.csv").rows
     for (model, hardware_name, tp), part in rows.arrangements():
@@ -130,8 +126,8 @@ def beside(data: Path) -> dict[str, Any]:
         where, factors = Arrangement(tp=tp), efficiencies()
         measured = aic_kernels(data, gpu.name)
         profiles: dict[str, Profile] = {
-            "operator": operator_profile(shape, gpu, where, measured, factors, **limits),
-            "roofline": roofline_profile(shape, gpu, where, factors, **limits),
+            "operator": operator_profile(shape, gpu, where, measured, factors, limits),
+            "roofline": roofline_profile(shape, gpu, where, factors, limits),
         }
         for kind, profile in profiles.items():
             by_kind[kind].append(compare_with(profile, part, "unseen").residuals)

@@ -191,7 +191,7 @@ def _fleet(prefill: float | None, decode: float | None) -> Fleet:
     assert model.shape is not None
     limits = serving_limits(model.shape, gpu, arrangement, max_batch=None, max_batch_tokens=None,
                             engine="vllm", recv_interval=None)  # fmt: skip
-    free = roofline_profile(model.shape, gpu, arrangement, efficiencies(), **limits)
+    free = roofline_profile(model.shape, gpu, arrangement, efficiencies(), limits)
     link = KvLink(model.kv_bytes_per_token, 5e10)
 
     def pool(role: str, cap: float | None) -> Pool:

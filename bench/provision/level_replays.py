@@ -35,7 +35,7 @@ from simulation.provisioning.replay import LevelReplay, Requests, draw_requests
 from simulation.provisioning.replicas import under_load
 from simulation.provisioning.workload import Phase, PhaseLoad, PhaseProblem
 from simulation.sizing.capacity import HUGE, SizingCase, isolated_role
-from simulation.sizing.trial import Trial
+from simulation.sizing.trial import RequestDraws, Trial
 
 CASES, ATTAINMENT = 60, 0.95
 MODELS = ("qwen2-7b", "llama-3.1-8b", "qwen2-57b-a14b", "llama-3.1-70b")
@@ -180,7 +180,7 @@ def _agreement(phase: PhaseProblem, isl: IntArray, osl: IntArray, share: float, 
     pools, sample, only = isolated_role(
         SizingCase(profile, (isl, osl), tier, role=phase.service.phase)
     )
-    log = Trial(pools, sample, only, seed=seed, requests=2000).at(rate)
+    log = Trial(pools, RequestDraws(sample, seed=seed, requests=2000), only).at(rate)
     came = LevelReplay(
         phase,
         [

@@ -19,7 +19,7 @@ from simulation.fleet import Tier
 from simulation.performance.adjusted_profile import adjusted
 from simulation.performance.memory import kv_bytes_per_token, weight_bytes
 from simulation.performance.roofline import roofline_profile
-from simulation.performance.specs import Arrangement
+from simulation.performance.specs import Arrangement, EngineSettings
 
 GPU = "A100-40GB-PCIe"
 RATES = (3.0, 10.0, 20.0, 30.0, 40.0, 50.0)
@@ -64,7 +64,7 @@ def setting(model: str) -> Setting:
     rng = np.random.default_rng(2)
     profile = roofline_profile(
         shape, gpu, Arrangement(tp=1), efficiencies(),
-        max_batch=256, max_batch_tokens=2048, kv_capacity_tokens=max(1, int(room / per_token)),
+        EngineSettings(256, 2048, max(1, int(room / per_token))),
     )  # fmt: skip
     attention = 2 * shape.hidden * (shape.heads + shape.kv_heads) * shape.head_dim
     one_layer = 2.0 * (attention + 3 * shape.hidden * shape.intermediate)  # 16 bits

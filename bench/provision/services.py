@@ -18,7 +18,14 @@ from simulation.performance.operator import measured_s
 from simulation.performance.roofline import estimated_s
 from simulation.provisioning.level import Level
 from simulation.provisioning.levels import model_level, plan_level
-from simulation.provisioning.workload import Phase, PhaseLoad, PhaseProblem, Timing, phase_problem
+from simulation.provisioning.workload import (
+    Phase,
+    PhaseLoad,
+    PhaseProblem,
+    Timing,
+    phase_problem,
+    with_max_replicas,
+)
 from tools.catalogue.operator_checks import aic_kernels
 
 DATA = Path(__file__).parents[2] / "../shared/data"
@@ -90,14 +97,14 @@ def problem(
 
 def of_service(service: PhaseLoad) -> PhaseProblem:
     heads = service.shape.heads
-    return phase_problem(
+    phase = phase_problem(
         service,
         timing_of(service.gpu.name),
         batches=BATCHES,
         parallel=[p for p in (1, 2, 4, 8) if heads % p == 0],
-        max_replicas=MOST,
         power=power_model(service.gpu),
     )
+    return with_max_replicas(phase, MOST)
 
 
 def device_bytes(gpu: str) -> float:

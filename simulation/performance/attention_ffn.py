@@ -43,7 +43,14 @@ from simulation.performance.memory import (
 from simulation.performance.parameters import feed_forward_layers
 from simulation.performance.profile import Check
 from simulation.performance.roofline import estimated_s, spread_of
-from simulation.performance.specs import BYTES, Arrangement, GpuSpec, ModelShape, Provenance
+from simulation.performance.specs import (
+    BYTES,
+    Arrangement,
+    EngineSettings,
+    GpuSpec,
+    ModelShape,
+    Provenance,
+)
 from simulation.performance.work import ACTIVATION, Iteration, Operator, iteration
 
 MICRO_BATCHES = 3  # MegaScale-Infer 4.1: three hide transfers of up to half a station's time
@@ -102,17 +109,13 @@ def attention_ffn_profile(
     arrangement: Arrangement,
     split: AttentionFfn,
     efficiencies: Efficiencies,
-    *,
-    context: int,
-    max_batch: int,
-    max_batch_tokens: int,
-    overhead_s: float = 0.0,
+    engine: EngineSettings,
 ) -> AttentionFfnProfile:
     """Build the profile of ``shape`` on ``split.gpus`` GPUs.
 
-    ``arrangement`` gives the GPUs of one copy of attention (``tp``) and the precisions. The KV
-    cache per token is the mean over a sequence of ``context`` tokens. Raises SimulationError if the
-    model, the GPUs and the split do not fit together.
+    ``arrangement`` gives the GPUs of one copy of attention (``tp``) and the precisions.
+    ``kv_tokens`` returns the KV capacity for ``engine``. Raises SimulationError if the model and
+    the split do not fit together.
     """
     _check_split(shape, arrangement, split)
     attending, experts = _arrangements_of_sides(arrangement, split)
@@ -126,16 +129,16 @@ def attention_ffn_profile(
         model=shape.name,
         gpu=gpu.name,
         tp=split.gpus,
-        max_batch=max_batch,
-        max_batch_tokens=max_batch_tokens,
-        kv_capacity_tokens=kv_tokens(shape, gpu, arrangement, split, context, max_batch_tokens),
+        max_batch=engine.max_batch,
+        max_batch_tokens=engine.max_batch_tokens,
+        kv_capacity_tokens=engine.kv_capacity_tokens,
         provenance=Provenance(
             "modelled",
             f"Operators of {shape.name} at the published peaks of {gpu.name}, attention on "
             f"{split.attention} and experts on {split.ffn} of them, up to {split.micro_batches} "
             "micro-batches in turn",
         ),
-        curve=_curve(stations, attending, overhead_s),
+        curve=_curve(stations, attending, engine.overhead_s),
         split=split,
         attention=attention,
         ffn=ffn,
@@ -154,8 +157,10 @@ def kv_tokens(
 ) -> int:
     """Return the tokens of KV cache that fit on all attention GPUs, in sequences of ``context``.
 
-    Raises SimulationError if the weights of attention or of the experts do not fit.
+    Raises SimulationError if the model and the split do not fit together, or if the weights of
+    attention or of the experts do not fit.
     """
+    _check_split(shape, arrangement, split)
     attending, _ = _arrangements_of_sides(arrangement, split)
     side_weights = side_bytes(shape, arrangement, split)
     used = OVERHEAD_BYTES + activation_bytes(shape, attending, max_batch_tokens)

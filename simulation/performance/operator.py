@@ -16,9 +16,14 @@ from simulation.performance.curves import slower_by_sequence
 from simulation.performance.efficiency import Efficiencies
 from simulation.performance.graph import OperatorGraph, operator_graph
 from simulation.performance.kernel_tables import Kernels
-from simulation.performance.profile import Check
 from simulation.performance.roofline import estimated_s, spread_of
-from simulation.performance.specs import Arrangement, GpuSpec, ModelShape, Provenance
+from simulation.performance.specs import (
+    Arrangement,
+    EngineSettings,
+    GpuSpec,
+    ModelShape,
+    Provenance,
+)
 from simulation.performance.work import Iteration, Operator, iteration
 
 # Standard deviation of ln(sum of kernels / TPOT of served deployments). The median error is 0.083
@@ -62,19 +67,11 @@ def operator_profile(
     arrangement: Arrangement,
     kernels: Kernels,
     efficiencies: Efficiencies,
-    *,
-    max_batch: int,
-    max_batch_tokens: int,
-    kv_capacity_tokens: int,
-    overhead_s: float = 0.0,
-    sequence_s: float = 0.0,
-    start_s: float = 0.0,
-    checks: tuple[Check, ...] = (),
+    engine: EngineSettings,
 ) -> GraphProfile:
     """Build a profile of ``shape`` on ``arrangement.gpus`` GPUs from kernels of their type.
 
-    ``overhead_s``, ``sequence_s`` and ``start_s`` are as in ``roofline_profile``. Raises
-    SimulationError if an unmeasured operator needs a peak that is unknown.
+    Raises SimulationError if an unmeasured operator needs a peak that is unknown.
     """
     graph = operator_graph(shape, arrangement)
     timing = partial(measured_s, kernels=kernels, gpu=gpu, efficiencies=efficiencies)
@@ -88,22 +85,23 @@ def operator_profile(
         model=shape.name,
         gpu=gpu.name,
         tp=graph.arrangement.gpus,
-        max_batch=max_batch,
-        max_batch_tokens=max_batch_tokens,
-        kv_capacity_tokens=kv_capacity_tokens,
+        max_batch=engine.max_batch,
+        max_batch_tokens=engine.max_batch_tokens,
+        kv_capacity_tokens=engine.kv_capacity_tokens,
         provenance=Provenance(
             "measured" if share > 0.5 else "modelled",
             f"Sum of kernels measured on {kernels.gpu} ({kernels.source}), {share:.0%} of a decode "
             "iteration's time; the rest by efficiency factors",
         ),
         curve=slower_by_sequence(
-            compile_graph(graph, timing, overhead_s, partial(measured_at, kernels=kernels), mixed),
-            sequence_s / arrangement.attention_dp,
+            compile_graph(
+                graph, timing, engine.overhead_s, partial(measured_at, kernels=kernels), mixed
+            ),
+            engine.sequence_s / arrangement.attention_dp,
         ),
         graph=graph,
         timing=timing,
         spread=share * KERNEL_SPREAD + (1.0 - share) * modelled,
         measured_share=share,
-        checks=checks,
-        start_s=start_s,
+        start_s=engine.start_s,
     )

@@ -10,7 +10,13 @@ from simulation.performance.compiled_graph import GraphProfile, Timing, compile_
 from simulation.performance.curves import Curve, slower_by_sequence
 from simulation.performance.efficiency import Efficiencies, kernel_s, kind_of, precision_of
 from simulation.performance.graph import OperatorGraph, operator_graph
-from simulation.performance.specs import Arrangement, GpuSpec, ModelShape, Provenance
+from simulation.performance.specs import (
+    Arrangement,
+    EngineSettings,
+    GpuSpec,
+    ModelShape,
+    Provenance,
+)
 from simulation.performance.work import Iteration, Operator, iteration
 
 
@@ -19,19 +25,11 @@ def roofline_profile(
     gpu: GpuSpec,
     arrangement: Arrangement,
     efficiencies: Efficiencies,
-    *,
-    max_batch: int,
-    max_batch_tokens: int,
-    kv_capacity_tokens: int,
-    overhead_s: float = 0.0,
-    sequence_s: float = 0.0,
-    start_s: float = 0.0,
+    engine: EngineSettings,
 ) -> GraphProfile:
     """Build a modelled profile of ``shape`` on ``arrangement.gpus`` GPUs.
 
-    ``overhead_s`` is the time of every iteration outside the operators (scheduling, sampling).
-    ``sequence_s`` is added for each sequence that one copy of attention decodes. ``start_s`` is the
-    time of every request before its first iteration. Raises SimulationError if a peak is unknown.
+    Raises SimulationError if a peak is unknown.
     """
     graph = operator_graph(shape, arrangement)
     timing = partial(estimated_s, gpu=gpu, efficiencies=efficiencies)
@@ -42,20 +40,20 @@ def roofline_profile(
         model=shape.name,
         gpu=gpu.name,
         tp=graph.arrangement.gpus,
-        max_batch=max_batch,
-        max_batch_tokens=max_batch_tokens,
-        kv_capacity_tokens=kv_capacity_tokens,
+        max_batch=engine.max_batch,
+        max_batch_tokens=engine.max_batch_tokens,
+        kv_capacity_tokens=engine.kv_capacity_tokens,
         provenance=Provenance(
             "modelled",
             f"Operators of {shape.name} at the published peaks of {gpu.name}, times the share "
             f"that measured kernels reach on {', '.join(families)}",
         ),
-        curve=roofline_curve(graph, gpu, efficiencies, overhead_s, sequence_s),
+        curve=roofline_curve(graph, gpu, efficiencies, engine.overhead_s, engine.sequence_s),
         graph=graph,
         timing=timing,
         spread=spread_of(graph, gpu, efficiencies, timing),
         checks=efficiencies.checks,
-        start_s=start_s,
+        start_s=engine.start_s,
     )
 
 

@@ -35,6 +35,18 @@ class Phase:
 
 
 @dataclass(frozen=True, slots=True)
+class EngineSettings:
+    """The limits of an engine's batches, and its time outside the operators in seconds."""
+
+    max_batch: int  # sequences
+    max_batch_tokens: int
+    kv_capacity_tokens: int
+    overhead_s: float = 0.0  # of every iteration: scheduling, sampling
+    sequence_s: float = 0.0  # of each sequence that one copy of attention decodes
+    start_s: float = 0.0  # of every request before its first iteration
+
+
+@dataclass(frozen=True, slots=True)
 class GpuSpec:
     """One GPU type. Power is board power per GPU in each phase of the instance.
 

@@ -154,6 +154,65 @@ class _PlanCache:
         return self.cuts[plan.cut, real]
 
 
+@dataclass(frozen=True, slots=True)
+class _LevelSimulation:
+    """One level over all windows, planned on ``known_demand``."""
+
+    level: str
+    cache: _PlanCache
+    windows: Windows
+    known_demand: Windows
+    startup_s: float
+    judge: SampledWindows | None
+
+    def run(self, plan_level: str, headroom: float) -> LevelOverTime:
+        """Simulate the level window by window with plans of the level ``plan_level``.
+
+        Plans are made for ``known_demand`` times 1 + ``headroom``. Requested capacity costs
+        from the request on. It serves after its start-up windows, or at once if they are less than
+        one window.
+        """
+        cache, windows, judge = self.cache, self.windows, self.judge
+        phase = cache.service.phase
+        real = _demand_keys(demand_keys(windows, phase))
+        seen = _demand_keys(demand_keys(self.known_demand, phase, headroom))
+        if len(seen) != len(real):
+            raise SimulationError("The forecast must have as many windows as the trace.")
+        delay = windows_to_act(self.level, self.startup_s, windows.seconds)
+        count = len(real)
+        planned_for: list[Key | None] = []
+        refused = 0
+        for key in seen:
+            has_plan = cache.plan(plan_level, key) is not None
+            refused += not has_plan
+            # Without a feasible plan, the last one stays active.
+            planned_for.append(key if has_plan else planned_for[-1] if planned_for else None)
+        size = np.zeros(count, np.int64)
+        power, memory, met = np.zeros(count), np.zeros(count), np.zeros(count, np.bool_)
+        plans: list[tuple[Level, PhaseProblem] | None] = [None] * count
+        for w, demand in enumerate(planned_for):
+            if demand is None:
+                continue
+            plan = cache.plan(plan_level, demand)
+            assert plan is not None
+            size[w] = plan.devices
+            memory[w] = plan.memory_bytes
+            serving = demand
+            if delay:  # until capacity is up, only the least requested in the meantime serves
+                ready = [k for k in range(max(0, w - delay), w + 1) if planned_for[k] is not None]
+                serving = planned_for[min(ready, key=lambda k: (size[k], k))] or demand
+            met[w], serving_w = cache.outcome(plan_level, serving, real[w])
+            active = cache.plan(plan_level, serving)
+            assert active is not None
+            plans[w] = active, cache.problem(serving)
+            # Starting GPUs, which the requested plan has beyond the active one, draw idle power.
+            power[w] = serving_w + (plan.devices - active.devices) * cache.service.gpu.idle_w
+        return LevelOverTime(
+            self.level, size, power, memory, met, refused, windows.requests_s, headroom, plans,
+            None if judge is None else judge.attainment(plans),
+        )  # fmt: skip
+
+
 def over_time(
     windows: Windows,
     service: PhaseLoad,
@@ -184,15 +243,15 @@ def over_time(
     courses = {}  # result over all windows of each level
     for level in levels:
         seen = _windows_known(windows, planned_on, level, every or {})
-        course = partial(_simulate_level, level, plans, windows, seen, startup_s, judge)
+        simulate = _LevelSimulation(level, plans, windows, seen, startup_s, judge).run
         if judge is None:
-            courses[level] = _least_headroom(partial(course, level), headroom, attainment, ROUNDS)
+            courses[level] = _least_headroom(partial(simulate, level), headroom, attainment, ROUNDS)
             continue
         # First try whole-replica plans at this level's speed, then its own plans.
-        best = _least_headroom(partial(course, "model"), headroom, attainment, REPLAYED_ROUNDS)
+        best = _least_headroom(partial(simulate, "model"), headroom, attainment, REPLAYED_ROUNDS)
         if level != "model":
             max_devices = int(best.devices.sum()) if best.attainment >= attainment else None
-            finer = partial(course, level)
+            finer = partial(simulate, level)
             finer_course = _least_headroom(
                 finer, headroom, attainment, REPLAYED_ROUNDS, max_devices
             )
@@ -268,61 +327,6 @@ def _windows_known(
     if planned_on is None:
         return demand_known(windows, every.get(level, 1))
     return planned_on if isinstance(planned_on, Windows) else planned_on[level]
-
-
-def _simulate_level(
-    level: str,
-    cache: _PlanCache,
-    windows: Windows,
-    known_demand: Windows,
-    startup_s: float,
-    judge: SampledWindows | None,
-    plan_level: str,
-    headroom: float,
-) -> LevelOverTime:
-    """Simulate ``level`` window by window with plans of the level ``plan_level``.
-
-    Plans are made for ``known_demand`` times 1 + ``headroom``. Requested capacity serves after its
-    start-up windows, or at once if that is less than one window. It costs from the request on.
-    """
-    phase = cache.service.phase
-    real = _demand_keys(demand_keys(windows, phase))
-    seen = _demand_keys(demand_keys(known_demand, phase, headroom))
-    if len(seen) != len(real):
-        raise SimulationError("The forecast must have as many windows as the trace.")
-    delay = windows_to_act(level, startup_s, windows.seconds)
-    count = len(real)
-    planned_for: list[Key | None] = []
-    refused = 0
-    for key in seen:
-        has_plan = cache.plan(plan_level, key) is not None
-        refused += not has_plan
-        # Without a feasible plan, the last one stays active.
-        planned_for.append(key if has_plan else planned_for[-1] if planned_for else None)
-    size = np.zeros(count, np.int64)
-    power, memory, met = np.zeros(count), np.zeros(count), np.zeros(count, np.bool_)
-    plans: list[tuple[Level, PhaseProblem] | None] = [None] * count
-    for w, demand in enumerate(planned_for):
-        if demand is None:
-            continue
-        plan = cache.plan(plan_level, demand)
-        assert plan is not None
-        size[w] = plan.devices
-        memory[w] = plan.memory_bytes
-        serving = demand
-        if delay:  # until capacity is up, only the least requested in the meantime serves
-            ready = [k for k in range(max(0, w - delay), w + 1) if planned_for[k] is not None]
-            serving = planned_for[min(ready, key=lambda k: (size[k], k))] or demand
-        met[w], serving_w = cache.outcome(plan_level, serving, real[w])
-        active = cache.plan(plan_level, serving)
-        assert active is not None
-        plans[w] = active, cache.problem(serving)
-        # Starting GPUs, which the requested plan has beyond the active one, draw idle power.
-        power[w] = serving_w + (plan.devices - active.devices) * cache.service.gpu.idle_w
-    return LevelOverTime(
-        level, size, power, memory, met, refused, windows.requests_s, headroom, plans,
-        None if judge is None else judge.attainment(plans),
-    )  # fmt: skip
 
 
 def _outcome_under(phase: PhaseProblem, level: Level) -> tuple[bool, float]:

@@ -146,7 +146,6 @@ def phase_problem(
     batches: Sequence[int] = (1, 2, 4, 8, 16, 32, 64),
     parallel: Sequence[int] = (1, 2, 4, 8),
     weights: str = "bf16",
-    max_replicas: int = 64,
     power: PowerModel | None = None,
     interference: InterferenceTable | None = None,
 ) -> PhaseProblem:
@@ -234,7 +233,6 @@ def phase_problem(
         transfer_s=transfer,
         rate=service.rate,
         slo_s=service.within_s,
-        max_replicas=max_replicas,
     )
     return PhaseProblem(
         service=service,
@@ -251,6 +249,11 @@ def phase_problem(
         timing=timing,
         weights=weights,
     )
+
+
+def with_max_replicas(phase: PhaseProblem, max_replicas: int) -> PhaseProblem:
+    """Return ``phase`` with another limit on the replicas of an operator."""
+    return replace(phase, problem=replace(phase.problem, max_replicas=max_replicas))
 
 
 def _reached_speeds(timing: Timing, operator: Operator, gpu: GpuSpec) -> tuple[float, float]:

@@ -6,11 +6,11 @@ from simulation.errors import SimulationError
 from simulation.percentiles import quantile
 from simulation.results import SimulationResult
 from simulation.search.values import Candidate, Instance, Rated, Requests
-from simulation.sizing.batch_queue import Evaluation, evaluate_pool, saturated_rps
+from simulation.sizing.batch_queue import Evaluation, PoolShape, evaluate_pool, saturated_rps
 from simulation.sizing.batch_sizing import size_pool
 from simulation.sizing.capacity import SizingCase, capacity, miss_shares
 from simulation.sizing.pd_slo_split import role_tier
-from simulation.sizing.trial import Trial, pool_of
+from simulation.sizing.trial import RequestDraws, Trial, pool_of
 
 PRECISION = 0.02  # relative precision of a rate by closed forms
 REQUESTS = 8_000  # per simulated rate; the second draw has twice as many
@@ -58,15 +58,15 @@ def _pair_by_closed_forms(
     Each role must keep its part of the tier.
     """
     sides = []
-    for role, instance, instances in (
-        ("prefill", first, candidate.prefills), ("decode", candidate.decode, candidate.decodes),
-    ):  # fmt: skip
+    for profile, pool in (
+        (first.profile, PoolShape("prefill", candidate.prefills)),
+        (candidate.decode.profile, _decode_pool(candidate, first)),
+    ):
         try:
             sides.append(
                 size_pool(
-                    instance.profile, requests.workload, role_tier(requests.tier, role), role=role,
-                    instances=instances, link=first.link if role == "decode" else None,
-                    senders=candidate.prefills, precision=PRECISION,
+                    profile, requests.workload, role_tier(requests.tier, pool.role), pool,
+                    precision=PRECISION,
                 )
             )  # fmt: skip
         except SimulationError:
@@ -74,6 +74,11 @@ def _pair_by_closed_forms(
     weaker = min(sides, key=lambda sized: sized.max_rps)
     rated = at_rate(candidate, weaker.max_rps, requests)
     return None if rated is None else replace(rated, bound_by=weaker.bound_by)
+
+
+def _decode_pool(candidate: Candidate, first: Instance) -> PoolShape:
+    """Return the decode replicas of a pair whose ``first`` replicas prefill."""
+    return PoolShape("decode", candidate.decodes, first.link, candidate.prefills)
 
 
 def _pair_by_simulation(
@@ -88,7 +93,7 @@ def _pair_by_simulation(
         pool_of(first.profile, candidate.prefills, role="prefill", link=first.link),
         pool_of(decode.profile, candidate.decodes, role="decode"),
     )
-    trial = Trial(pools, (work.isl, work.osl), tier, seed=seed, requests=PD_REQUESTS)
+    trial = Trial(pools, RequestDraws((work.isl, work.osl), seed=seed, requests=PD_REQUESTS), tier)
     # Attainment targets of prefill and of decode; together they meet the tier.
     parts = (role_tier(tier, "prefill").attainment, role_tier(tier, "decode").attainment)
 
@@ -132,14 +137,11 @@ def _saturated_rps(
     candidate: Candidate, first: Instance, requests: Requests
 ) -> tuple[float, float]:
     """Return the requests/s of prefill and of decode with endless queues."""
-    work, senders = requests.workload, candidate.prefills
+    work = requests.workload
     return (
-        saturated_rps(first.profile, work, role="prefill", instances=senders),
-        saturated_rps(
-            candidate.decode.profile, work, role="decode", instances=candidate.decodes,
-            link=first.link, senders=senders,
-        ),
-    )  # fmt: skip
+        saturated_rps(first.profile, work, PoolShape("prefill", candidate.prefills)),
+        saturated_rps(candidate.decode.profile, work, _decode_pool(candidate, first)),
+    )
 
 
 def at_rate(candidate: Candidate, rate: float, requests: Requests) -> Rated | None:
@@ -155,11 +157,8 @@ def at_rate(candidate: Candidate, rate: float, requests: Requests) -> Rated | No
             return None
         return _rated_candidate(candidate, evaluated, "", requests)
     senders, tier = candidate.prefills, requests.tier
-    prefill = evaluate_pool(first.profile, arriving, role="prefill", instances=senders)
-    decoding = evaluate_pool(
-        decode.profile, arriving, role="decode", instances=candidate.decodes, link=first.link,
-        senders=senders,
-    )  # fmt: skip
+    prefill = evaluate_pool(first.profile, arriving, PoolShape("prefill", senders))
+    decoding = evaluate_pool(decode.profile, arriving, _decode_pool(candidate, first))
     if not (prefill.stable and decoding.stable):
         return None
     if prefill.ttft.within(tier.ttft_s) * decoding.tbt.within(tier.tbt_s) < tier.attainment:

@@ -182,22 +182,35 @@ def _prefill_with_decodes(
     return alone, np.maximum(alone - iterations * decode_s[:, None], 0.0)
 
 
-def evaluate_pool(
-    profile: Profile,
-    workload: Workload,
-    *,
-    role: str = "both",
-    instances: int = 1,
-    link: KvLink | None = None,
-    senders: int = 1,
-) -> Evaluation:
-    """Evaluate a pool of ``instances`` at ``workload.rate``.
+@dataclass(frozen=True, slots=True)
+class PoolShape:
+    """The role and the number of a pool's replicas.
 
-    ``link`` and the number of its ``senders`` apply to a decode pool only. Raises SimulationError
-    for an invalid role or number, and if a request does not fit in memory.
+    A decode pool receives KV caches over ``link`` from ``senders`` prefill replicas. Other roles
+    ignore both. Raises SimulationError for an invalid role or number.
     """
-    if role not in ROLES or instances < 1 or senders < 1:
-        raise SimulationError("A pool needs a role of both, prefill or decode, and a replica.")
+
+    role: str = "both"
+    instances: int = 1
+    link: KvLink | None = None
+    senders: int = 1
+
+    def __post_init__(self) -> None:
+        if self.role not in ROLES or self.instances < 1 or self.senders < 1:
+            raise SimulationError("A pool needs a role of both, prefill or decode, and a replica.")
+
+
+ONE_REPLICA = PoolShape()
+
+
+def evaluate_pool(
+    profile: Profile, workload: Workload, pool: PoolShape = ONE_REPLICA
+) -> Evaluation:
+    """Evaluate ``pool`` at ``workload.rate``.
+
+    Raises SimulationError if a request does not fit in memory.
+    """
+    role, instances = pool.role, pool.instances
     if role == "prefill":
         return _evaluate_prefill(profile, workload, instances)
     limit, limited_by = decode_places(profile, workload, role)
@@ -214,7 +227,7 @@ def evaluate_pool(
     line = AT_ONCE if limited_by == "prefill" and limit > 1 else queue_wait(law, workload.rate)
     if role == "decode":
         running = spread(speed.gap_s[round(batch) - 1 if batch >= 1 else 0] * QUARTERS)
-        first = sum_of(sum_of(line, running), transfer_time(link, workload, senders))
+        first = sum_of(sum_of(line, running), transfer_time(pool.link, workload, pool.senders))
         if not np.isfinite(first.values[-1]):  # the link cannot keep up
             return _unstable_evaluation(workload.rate, used, batch)
         tbt = gaps_with_delay(tbt, first, workload)
@@ -234,16 +247,9 @@ def evaluate_pool(
     return Evaluation(workload.rate, True, used, batch, law.mean_queue, wait, ttft, tbt, e2e)
 
 
-def saturated_rps(
-    profile: Profile,
-    workload: Workload,
-    *,
-    role: str = "both",
-    instances: int = 1,
-    link: KvLink | None = None,
-    senders: int = 1,
-) -> float:
+def saturated_rps(profile: Profile, workload: Workload, pool: PoolShape = ONE_REPLICA) -> float:
     """Return the requests/s from which on the queue of ``evaluate_pool`` grows without end."""
+    role, instances, link = pool.role, pool.instances, pool.link
     if role == "prefill":
         return prompt_queue(profile, workload, instances, 0.0).largest
     limit, _ = decode_places(profile, workload, role)
@@ -255,7 +261,7 @@ def saturated_rps(
         )
     elif link is not None:
         size = link.kv_bytes_per_token * workload.facts.mean_isl
-        limit_rps = min(limit_rps, senders * link.bytes_s / size, link.shared_bytes_s / size)
+        limit_rps = min(limit_rps, pool.senders * link.bytes_s / size, link.shared_bytes_s / size)
     return limit_rps
 
 

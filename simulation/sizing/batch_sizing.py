@@ -5,13 +5,18 @@ This takes milliseconds. ``capacity`` takes tenths of a second and uses simulati
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from simulation.errors import SimulationError
-from simulation.fleet import KvLink, Tier
+from simulation.fleet import Tier
 from simulation.performance.adjusted_profile import adjusted
 from simulation.performance.profile import Profile
-from simulation.sizing.batch_queue import Evaluation, evaluate_pool, saturated_rps
+from simulation.sizing.batch_queue import (
+    ONE_REPLICA,
+    Evaluation,
+    PoolShape,
+    evaluate_pool,
+    saturated_rps,
+)
 from simulation.sizing.full_batch import decode_bound
 from simulation.sizing.workload import Workload
 
@@ -39,31 +44,22 @@ def size_pool(
     profile: Profile,
     workload: Workload,
     tier: Tier,
+    pool: PoolShape = ONE_REPLICA,
     *,
-    role: str = "both",
-    instances: int = 1,
-    link: KvLink | None = None,
-    senders: int = 1,
     precision: float = PRECISION,
     explain: bool = True,
 ) -> PoolSize:
-    """Return the largest requests/s of a pool within ``tier``, to ``precision``.
+    """Return the largest requests/s of ``pool`` within ``tier``, to ``precision``.
 
     Only the tier limits that apply to the role count. Without ``explain`` the binding constraint is
     left empty. Raises SimulationError if even the smallest rate misses the SLO.
     """
-    options: dict[str, Any] = {
-        "role": role,
-        "instances": instances,
-        "link": link,
-        "senders": senders,
-    }
 
     def at(rate: float) -> Evaluation:
         """Return the evaluation of the pool at ``rate`` requests/s."""
-        return evaluate_pool(profile, workload.at(rate), **options)
+        return evaluate_pool(profile, workload.at(rate), pool)
 
-    upper = saturated_rps(profile, workload, **options)
+    upper = saturated_rps(profile, workload, pool)
     bracket = largest_rate(at, tier, upper, precision)
     if bracket is None:
         raise SimulationError(
@@ -74,7 +70,7 @@ def size_pool(
     if not explain:
         return PoolSize(low, "", at(low))
     bound = "throughput" if high >= NEARLY * upper else most_missed(at(high), tier)
-    bound = binding_limit(bound, profile, workload, tier, high, **options)
+    bound = binding_limit(bound, profile, workload, tier, high, pool)
     return PoolSize(low, bound, at(low))
 
 
@@ -84,19 +80,16 @@ def binding_limit(
     workload: Workload,
     tier: Tier,
     rate: float,
-    *,
-    role: str,
-    **options: Any,
+    pool: PoolShape,
 ) -> str:
-    """Return the binding constraint of a pool that misses ``missed`` at ``rate`` requests/s.
+    """Return the binding constraint of ``pool``, which misses ``missed`` at ``rate`` requests/s.
 
-    It is memory if more KV memory would allow a higher rate. ``role`` and ``options`` are
-    those of ``evaluate_pool``.
+    It is memory if more KV memory would allow a higher rate.
     """
-    if role == "decode":
+    if pool.role == "decode":
         missed = decode_bound(missed, profile, tier, workload.isl, workload.osl)
     ample = adjusted(profile, kv_capacity_tokens=ROOMY * profile.kv_capacity_tokens)
-    with_ample = evaluate_pool(ample, workload.at(1.02 * rate), role=role, **options)
+    with_ample = evaluate_pool(ample, workload.at(1.02 * rate), pool)
     return "memory" if with_ample.attained(tier) >= tier.attainment else missed
 
 

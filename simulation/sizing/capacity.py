@@ -16,7 +16,14 @@ from simulation.performance.profile import Profile
 from simulation.results import COMPLETED, RequestLog, SimulationResult
 from simulation.sizing.full_batch import decode_bound
 from simulation.sizing.queueing import largest_rate
-from simulation.sizing.trial import Pools, Trial, outside_share, pool_of, with_ample_memory
+from simulation.sizing.trial import (
+    Pools,
+    RequestDraws,
+    Trial,
+    outside_share,
+    pool_of,
+    with_ample_memory,
+)
 from simulation.sizing.workload import Burstiness
 from simulation.trace import Prefixes
 
@@ -133,10 +140,10 @@ def routing_for(role: str, routing: Routing | None) -> Routing:
 def case_trial(case: SizingCase, instances: int, seed: int, requests: int) -> Trial:
     """Return the trial of ``instances`` instances in the role of the case."""
     pools, lengths, tier = isolated_role(case, instances)
-    return Trial(
-        pools, lengths, tier, seed=seed, requests=requests, burstiness=case.burstiness,
-        routing=routing_for(case.role, case.routing), blocks=case.cached_blocks,
-    )  # fmt: skip
+    draws = RequestDraws(
+        lengths, seed=seed, requests=requests, burstiness=case.burstiness, blocks=case.cached_blocks
+    )
+    return Trial(pools, draws, tier, routing_for(case.role, case.routing))
 
 
 def isolated_role(case: SizingCase, instances: int = 1) -> tuple[Pools, Lengths, Tier]:

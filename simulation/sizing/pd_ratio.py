@@ -18,7 +18,7 @@ from simulation.bisection import bisect_first
 from simulation.errors import SimulationError
 from simulation.fleet import KvLink, Tier
 from simulation.performance.profile import Profile
-from simulation.sizing.batch_queue import Evaluation, evaluate_pool, saturated_rps
+from simulation.sizing.batch_queue import Evaluation, PoolShape, evaluate_pool, saturated_rps
 from simulation.sizing.batch_sizing import (
     NEARLY,
     Evaluated,
@@ -138,28 +138,24 @@ class ClosedForms:
     def _prefill(self, instances: int, rate: float) -> Evaluation:
         """Return the evaluation of ``instances`` that prefill at ``rate`` requests/s."""
         arriving = self.service.workload.at(rate)
-        return evaluate_pool(self.service.prefill, arriving, role="prefill", instances=instances)
+        return evaluate_pool(self.service.prefill, arriving, PoolShape("prefill", instances))
 
     def _decode(self, instances: int, senders: int, rate: float) -> Evaluation:
         """Return the evaluation of ``instances`` that decode; ``senders`` instances prefill."""
-        return evaluate_pool(
-            self.service.decode, self.service.workload.at(rate), role="decode",
-            instances=instances, link=self.service.link, senders=senders,
-        )  # fmt: skip
+        pool = PoolShape("decode", instances, self.service.link, senders)
+        return evaluate_pool(self.service.decode, self.service.workload.at(rate), pool)
 
     def _prefill_limit(self, instances: int) -> SideLimit:
         """Return the largest rate of a prefill pool alone."""
         work, profile = self.service.workload, self.service.prefill
-        upper = saturated_rps(profile, work, role="prefill", instances=instances)
+        upper = saturated_rps(profile, work, PoolShape("prefill", instances))
         return self._limit(lambda rate: self.prefill(instances, rate), upper, upper)
 
     def _decode_limit(self, prefill: int, decode: int) -> SideLimit:
         """Return the largest rate of a decode pool, at most that of its prefill pool."""
         service = self.service
-        upper = saturated_rps(
-            service.decode, service.workload, role="decode", instances=decode,
-            link=service.link, senders=prefill,
-        )  # fmt: skip
+        pool = PoolShape("decode", decode, service.link, prefill)
+        upper = saturated_rps(service.decode, service.workload, pool)
         most = min(upper, self.prefill_limit(prefill).rate / NEARLY)
         return self._limit(lambda rate: self.decode(decode, prefill, rate), upper, most)
 
@@ -247,7 +243,7 @@ def closed_form_ratio(
         limit = forms.prefill_limit(prefill)
         bound = binding_limit(
             limit.missed, service.prefill, service.workload, service.tier, limit.missing_rate,
-            role="prefill", instances=prefill,
+            PoolShape("prefill", prefill),
         )  # fmt: skip
     elif _link_binds(service, decode, rate):
         bound = "link"
@@ -255,7 +251,7 @@ def closed_form_ratio(
         limit = forms.decode_limit(prefill, decode)
         bound = binding_limit(
             limit.missed, service.decode, service.workload, service.tier, limit.missing_rate,
-            role="decode", instances=decode, link=service.link, senders=prefill,
+            PoolShape("decode", decode, service.link, prefill),
         )  # fmt: skip
     share = service.tier.attainment
     return RatioCapacity(
@@ -274,7 +270,7 @@ def closed_form_ratio(
 def _link_binds(service: PdService, decode: int, rate: float) -> bool:
     """Return whether the decode pool would sustain more if KV transfers took no time."""
     arriving = service.workload.at((1.0 + 5 * PRECISION) * rate)
-    free = evaluate_pool(service.decode, arriving, role="decode", instances=decode)
+    free = evaluate_pool(service.decode, arriving, PoolShape("decode", decode))
     return free.attained(service.tier) >= service.tier.attainment
 
 

@@ -12,7 +12,7 @@ from simulation.results import SimulationResult
 from simulation.sizing.capacity import miss_shares
 from simulation.sizing.full_batch import decode_bound
 from simulation.sizing.pd_ratio import PdService, RatioCapacity, closed_form_ratio, per_gpu
-from simulation.sizing.trial import Pools, Trial, pool_of, with_ample_memory
+from simulation.sizing.trial import Pools, RequestDraws, Trial, pool_of, with_ample_memory
 
 PRECISION = 0.01  # relative precision of a rate
 REACH = 1.1  # factor between steps of the search for a bracket
@@ -40,16 +40,14 @@ def simulate_ratio(
     """
     guess = closed_form_ratio(service, prefill, decode)
     pools = _pools(service, prefill, decode)
-    trial = Trial(
-        pools,
+    draws = RequestDraws(
         (service.workload.isl, service.workload.osl),
-        service.tier,
         seed=seed,
         requests=requests,
         burstiness=service.burstiness,
-        routing=routing,
         blocks=service.blocks,
     )
+    trial = Trial(pools, draws, service.tier, routing)
 
     def holds(rate: float) -> bool:
         """Return whether both draws meet the tier at ``rate`` requests/s."""

@@ -19,3 +19,11 @@ def role_tier(tier: Tier, role: str) -> Tier:
         return tier
     part = LATE_PROMPTS if role == "prefill" else 1.0 - LATE_PROMPTS
     return replace(tier, attainment=tier.attainment**part)
+
+
+def isolated_tier(tier: Tier, role: str) -> Tier:
+    """Return ``role_tier`` with only the limits that the role alone can be held to."""
+    part = role_tier(tier, role)
+    if role == "prefill":
+        return replace(part, tbt_s=None, e2e_s=None)
+    return replace(part, ttft_s=None, e2e_s=None) if role == "decode" else part

@@ -61,8 +61,8 @@ def with_ample_memory(pools: Pools) -> Pools:
     )  # fmt: skip
 
 
-class Trial:
-    """Pools of one model, a tier, and two independent draws of requests.
+class RequestDraws:
+    """Two independent draws of requests from a sample.
 
     The second draw has twice as many requests. So one lucky draw near saturation cannot set the
     size.
@@ -70,14 +70,11 @@ class Trial:
 
     def __init__(
         self,
-        pools: Pools,
         lengths: tuple[npt.ArrayLike, npt.ArrayLike],
-        tier: Tier,
         *,
         seed: int,
         requests: int,
         burstiness: Burstiness = 1.0,
-        routing: Routing | None = None,
         blocks: Prefixes | None = None,
     ) -> None:
         """Prepare the draws from the sample ``lengths`` of (input tokens, output tokens).
@@ -89,20 +86,17 @@ class Trial:
         isl, osl = (np.asarray(column, np.int32) for column in lengths)
         if not len(isl) or len(isl) != len(osl) or requests < 1:
             raise SimulationError("Capacity needs a sample of lengths, as many inputs as outputs.")
-        self._lengths, self._seed, self._requests = (isl, osl), seed, requests
+        self.seed, self._lengths, self._requests = seed, (isl, osl), requests
         self._burstiness, self._blocks = burstiness, blocks
         self._draws: dict[int, _Draw] = {}
-        self.pools, self.seed, self.routing = pools, seed, routing or Routing()
-        # A deferrable tier is sized as if its requests had been released.
-        self.tier = replace(tier, deferrable=False)
 
-    def _cached_draw(self, draw: int) -> _Draw:
+    def __getitem__(self, draw: int) -> _Draw:
         """Return the first (0) or the second (1) draw of requests; draws are cached."""
         if draw not in self._draws:
             if draw == 0:
-                n, rng = self._requests, np.random.default_rng(self._seed)
+                n, rng = self._requests, np.random.default_rng(self.seed)
             else:
-                n, rng = 2 * self._requests, np.random.default_rng([self._seed, SECOND])
+                n, rng = 2 * self._requests, np.random.default_rng([self.seed, SECOND])
             if not isinstance(self._blocks, PrefixBlocks):
                 self._draws[draw] = _systematic_sample(
                     *self._lengths, self._blocks, n, self._burstiness, rng
@@ -113,17 +107,28 @@ class Trial:
                 self._draws[draw] = _Draw(shared.isl, shared.osl, gaps, shared.blocks)
         return self._draws[draw]
 
+
+class Trial:
+    """Pools of one model, their requests and a tier."""
+
+    def __init__(
+        self, pools: Pools, draws: RequestDraws, tier: Tier, routing: Routing | None = None
+    ) -> None:
+        self.pools, self.draws, self.routing = pools, draws, routing or Routing()
+        # A deferrable tier is sized as if its requests had been released.
+        self.tier = replace(tier, deferrable=False)
+
     @property
     def isl(self) -> Int32Array:
-        return self._cached_draw(0).isl
+        return self.draws[0].isl
 
     @property
     def osl(self) -> Int32Array:
-        return self._cached_draw(0).osl
+        return self.draws[0].osl
 
     def at(self, rate: float, pools: Pools | None = None, *, draw: int = 0) -> SimulationResult:
         """Return the simulation of one draw at ``rate`` requests/s."""
-        drawn = self._cached_draw(draw)
+        drawn = self.draws[draw]
         return self._run(drawn, drawn.arrival / rate, pools or self.pools)
 
     def met(self, run: SimulationResult) -> bool:
@@ -156,7 +161,7 @@ class Trial:
         The first and last fifth of the completions are ignored: the pool fills and drains then.
         Raises SimulationError if no request completes.
         """
-        drawn, pools = self._cached_draw(0), pools or self.pools
+        drawn, pools = self.draws[0], pools or self.pools
         log = self._run(drawn, np.zeros(len(drawn.arrival)), pools).requests
         last = np.sort(log.last_token_s[log.outcome == COMPLETED])
         if not len(last):
@@ -196,7 +201,9 @@ class Trial:
         )
         span_s = float(arrival[-1]) + 1.0
         policy = Static([pool.initial for pool in pools], interval_s=span_s)
-        return simulate(trace, fleet, policy, seed=self.seed, duration_s=span_s, interval_s=span_s)
+        return simulate(
+            trace, fleet, policy, seed=self.draws.seed, duration_s=span_s, interval_s=span_s
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -37,7 +37,7 @@ from simulation.performance.fitting.fit_linear import Parameter, configurations,
 from simulation.performance.linear import LinearProfile
 from simulation.performance.profile import Check
 from simulation.performance.roofline import roofline_profile
-from simulation.performance.specs import Arrangement, Provenance
+from simulation.performance.specs import Arrangement, EngineSettings, Provenance
 from tools.catalogue.profile_rows import (
     MLENERGY,
     Key,
@@ -96,8 +96,8 @@ def modelled_spread(profile: LinearProfile) -> float:
     shape, gpu = models()[profile.model].shape, gpus()[profile.gpu]
     if shape is None:
         return 0.0
-    limits = {"max_batch": MAX_BATCH, "max_batch_tokens": CHUNK, "kv_capacity_tokens": 1}
-    roofline = roofline_profile(shape, gpu, Arrangement(tp=profile.tp), efficiencies(), **limits)
+    limits = EngineSettings(MAX_BATCH, CHUNK, 1)
+    roofline = roofline_profile(shape, gpu, Arrangement(tp=profile.tp), efficiencies(), limits)
     return roofline.spread
 
 

@@ -31,7 +31,7 @@ from simulation.performance.memory import largest_batch
 from simulation.performance.operator import operator_profile
 from simulation.performance.profile import Profile, check, iteration_s
 from simulation.performance.roofline import roofline_profile
-from simulation.performance.specs import Arrangement, ModelShape
+from simulation.performance.specs import Arrangement, EngineSettings, ModelShape
 
 Array = np.ndarray
 H100 = "H100-SXM"
@@ -112,15 +112,10 @@ def tpot_rows(data: Path, factors: Efficiencies | None = None) -> pl.DataFrame:
         isl, osl = row["isl"], row["osl"]
         key = (shape.name, where)
         if key not in profiles:
+            engine = EngineSettings(MAX_BATCH, BUDGET, CAPACITY)
             profiles[key] = (
-                operator_profile(
-                    shape, gpu, where, measured, factors, max_batch=MAX_BATCH,
-                    max_batch_tokens=BUDGET, kv_capacity_tokens=CAPACITY,
-                ),
-                roofline_profile(
-                    shape, gpu, where, factors, max_batch=MAX_BATCH,
-                    max_batch_tokens=BUDGET, kv_capacity_tokens=CAPACITY,
-                ),
+                operator_profile(shape, gpu, where, measured, factors, engine),
+                roofline_profile(shape, gpu, where, factors, engine),
             )  # fmt: skip
         n = min(row["concurrency"], max(1, largest_batch(shape, gpu, where, isl + osl)))
         mixed = row["backend"] != "sglang"

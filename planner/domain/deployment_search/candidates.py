@@ -207,7 +207,8 @@ def _instances(
     for engine, start_s in zip(engines, starts, strict=True):
         profile = AdjustedProfile(
             model=shape.name, gpu=gpu.name, tp=where.gpus, provenance=MODELLED, kind="roofline",
-            curve=curve, start_s=start_s, **limits,
+            curve=curve, start_s=start_s, max_batch=limits.max_batch,
+            max_batch_tokens=limits.max_batch_tokens, kv_capacity_tokens=limits.kv_capacity_tokens,
         )  # fmt: skip
         instances.append(Instance(gpu, where, (engine,), profile, price.usd, link))
     return instances

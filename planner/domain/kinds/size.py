@@ -20,6 +20,7 @@ from planner.domain.sizing.arrivals import (
     variation_in,
     variation_of,
 )
+from planner.domain.sizing.closed_form import sized_pool
 from planner.domain.sizing.curves import sized_alone, workload_of
 from planner.domain.sizing.size_errors import Bias, SizeError, bias, expected
 from planner.domain.sizing.sizing import size
@@ -46,8 +47,8 @@ from simulation.performance.profile import provenance_at
 from simulation.performance.specs import Provenance
 from simulation.sizing.batch_queue import evaluate_pool, saturated_rps
 from simulation.sizing.batch_sizing import size_pool
-from simulation.sizing.capacity import PRECISION, REQUESTS, SENDERS
-from simulation.sizing.pd_slo_split import role_tier
+from simulation.sizing.capacity import PRECISION, REQUESTS
+from simulation.sizing.pd_slo_split import isolated_tier
 from simulation.sizing.pool import SIMULATED, PoolPoint, fewest_instances
 from simulation.sizing.trial import SharedPrompts
 from simulation.sizing.workload import Burstiness, Workload
@@ -303,14 +304,12 @@ def _closed_forms(
 
     Values are None if the closed forms find no rate.
     """
-    role, profile = hardware.columns[place[1]].role, hardware.profiles[place]
-    link = next((link for (m, _), link in hardware.links.items() if m == place[0]), None)
-    pool_options = {"role": role, "link": link if role == "decode" else None, "senders": SENDERS}
-    saturated = saturated_rps(profile, work, **pool_options)  # type: ignore[arg-type]
+    pool, profile = sized_pool(hardware, *place), hardware.profiles[place]
+    saturated = saturated_rps(profile, work, pool)
     share = tier.attainment
     curve = []
     for load in POINTS:
-        evaluated = evaluate_pool(profile, work.at(load * saturated), **pool_options)  # type: ignore[arg-type]
+        evaluated = evaluate_pool(profile, work.at(load * saturated), pool)
         if evaluated.stable:
             curve.append(
                 CurvePoint(
@@ -331,10 +330,9 @@ def _closed_forms(
                 )
             )
     # The simulated capacity may exceed the closed-form saturation, where queues diverge.
-    evaluated = evaluate_pool(profile, work.at(min(max_rps, 0.999 * saturated)), **pool_options)  # type: ignore[arg-type]
-    tier_of_role = tier if role == "both" else _of_role(role_tier(tier, role), role)
+    evaluated = evaluate_pool(profile, work.at(min(max_rps, 0.999 * saturated)), pool)
     try:
-        guess = size_pool(profile, work, tier_of_role, **pool_options).max_rps  # type: ignore[arg-type]
+        guess = size_pool(profile, work, isolated_tier(tier, pool.role), pool).max_rps
     except SimulationError:
         guess = None
     load = max_rps / saturated
@@ -350,13 +348,6 @@ def _closed_forms(
         latency_bias=bias(load),
     )
     return closed, curve
-
-
-def _of_role(tier: Tier, role: str) -> Tier:
-    """Return the tier with only the limits that ``role`` can affect."""
-    if role == "prefill":
-        return replace(tier, tbt_s=None, e2e_s=None)
-    return replace(tier, ttft_s=None, e2e_s=None)
 
 
 def _check_context(hardware: Hardware, lengths: tuple[int, int]) -> None:

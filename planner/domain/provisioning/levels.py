@@ -41,7 +41,13 @@ from simulation.provisioning.level import Level
 from simulation.provisioning.levels import ALGORITHM1, LEVELS, PRINTED, model_level, plan_level
 from simulation.provisioning.replay import LevelReplay, Requests, can_replay, draw_requests
 from simulation.provisioning.timing import OperatorTiming
-from simulation.provisioning.workload import Order, PhaseLoad, PhaseProblem, phase_problem
+from simulation.provisioning.workload import (
+    Order,
+    PhaseLoad,
+    PhaseProblem,
+    phase_problem,
+    with_max_replicas,
+)
 
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 PARALLEL = (1, 2, 4, 8)
@@ -287,7 +293,7 @@ def with_ample_replicas(phase: PhaseProblem) -> PhaseProblem:
     busy = problem.rate / problem.batches[:, None] * problem.latency_s
     needed = REPLICA_MARGIN * float(busy.min(axis=1)[:, 0].max()) + 1.0
     max_replicas = next((limit for limit in REPLICAS if limit >= needed), REPLICAS[-1])
-    return replace(phase, problem=replace(problem, max_replicas=max_replicas))
+    return with_max_replicas(phase, max_replicas)
 
 
 def _level_chain(
@@ -355,18 +361,18 @@ def problem_of(
     # Attention heads are divided evenly among the GPUs.
     parallel = [p for p in PARALLEL if p <= gpu.gpus_per_node and service.shape.heads % p == 0]
     try:
-        return phase_problem(
+        phase = phase_problem(
             service,
             timing_of(gpu, measured),
             batches=batches,
             parallel=parallel,
             weights=weights,
-            max_replicas=max_replicas,
             power=power_model(gpu) if gpu.tdp_w else None,
             interference=measured.interference,
         )
     except SimulationError as error:
         raise ScenarioError(f"gpus: {error}") from None
+    return with_max_replicas(phase, max_replicas)
 
 
 def timing_of(gpu: GpuSpec, measured: Measurements = NO_MEASUREMENTS) -> OperatorTiming:

@@ -27,7 +27,7 @@ from simulation.provisioning.level import Level
 from simulation.provisioning.replay import LevelReplay, can_replay, replay_together
 from simulation.provisioning.workload import PhaseProblem
 from simulation.sizing.capacity import SizingCase, isolated_role
-from simulation.sizing.trial import Trial, pool_of
+from simulation.sizing.trial import RequestDraws, Trial, pool_of
 
 APART, TOGETHER, CHUNKED_MODEL, CHUNKED_OPERATOR = (
     "apart", "together", "chunked_model", "chunked_operator",
@@ -210,7 +210,7 @@ def _replayed_chunks(level: Level, phase: PhaseProblem, prefill: Case, decode: C
         attainment=max(prefill.limit.attainment, decode.limit.attainment),
     )  # fmt: skip
     pools, lengths, tier = isolated_role(SizingCase(profile, (judge.isl, judge.osl), limits))
-    trial = Trial(pools, lengths, tier, seed=judge.seed, requests=REQUESTS)
+    trial = Trial(pools, RequestDraws(lengths, seed=judge.seed, requests=REQUESTS), tier)
     attained = 0.0
     for replicas in range(plan.replicas, int(MORE * plan.replicas) + 2):
         run = trial.at(phase.service.requests_s, (pool_of(profile, replicas),))

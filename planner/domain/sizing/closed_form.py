@@ -5,7 +5,7 @@ so large that no request waits for a free instance. In between, the ratio change
 follows simulated pools best (bench/results/sizes.md).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -17,9 +17,10 @@ from planner.inputs.scenario.build import Hardware
 from simulation.arrays import FloatArray
 from simulation.errors import SimulationError
 from simulation.fleet import Tier
+from simulation.sizing.batch_queue import PoolShape
 from simulation.sizing.batch_sizing import size_pool
 from simulation.sizing.capacity import SENDERS
-from simulation.sizing.pd_slo_split import role_tier
+from simulation.sizing.pd_slo_split import isolated_tier
 from simulation.sizing.pool import MAX_INSTANCES
 from simulation.sizing.trial import SharedPrompts
 from simulation.sizing.workload import Workload
@@ -62,32 +63,35 @@ def closed_factors(before: FloatArray, after: FloatArray) -> FloatArray:
     return np.asarray(large[..., None] + (alone - large)[..., None] / n, np.float64)
 
 
+def closed_rates(
+    hardware: Hardware, pools: Iterable[tuple[int, int]], lengths: Sequence[Lengths],
+    shared: Sequence[SharedPrompts | None],
+) -> FloatArray:  # fmt: skip
+    """Return ``closed_rps`` of each model and column of ``pools``, ``[2, l, g]``; NaN elsewhere."""
+    rates = np.full((2, len(hardware.models), len(hardware.columns)), np.nan)
+    for m, g in pools:
+        rates[:, m, g] = closed_rps(hardware, m, g, lengths[m], shared[m] if shared else None)
+    return rates
+
+
 def size_factors(
     before: Hardware, after: Hardware, sizes: Sizes, lengths: Sequence[Lengths],
     shared: Sequence[SharedPrompts | None],
 ) -> FloatArray:  # fmt: skip
     """Return the factors on ``sizes`` if ``after`` replaces ``before``, ``[l, g, N]``."""
-    rates = np.full((2, 2, *sizes.theta_tps.shape), np.nan)
-    for m, g in sizes.capacity:
-        prompts = shared[m] if shared else None
-        for rate, hardware in zip(rates, (before, after), strict=True):
-            rate[:, m, g] = closed_rps(hardware, m, g, lengths[m], prompts)
+    rates = (closed_rates(each, sizes.capacity, lengths, shared) for each in (before, after))
     return closed_factors(*rates)
 
 
 def _max_rps(hardware: Hardware, m: int, g: int, work: Workload, tier: Tier) -> float:
     """Return the closed-form capacity of one instance within a tier, in requests/s."""
-    role = hardware.columns[g].role
-    link = next((link for (model, _), link in hardware.links.items() if model == m), None)
-    part = role_tier(tier, role)
-    # A prefill or decode instance alone cannot be held to limits of the other phase.
-    if role != "both":
-        part = replace(part, e2e_s=None)
-    if role == "prefill":
-        part = replace(part, tbt_s=None)
-    elif role == "decode":
-        part = replace(part, ttft_s=None)
+    pool = sized_pool(hardware, m, g)
+    part = isolated_tier(tier, pool.role)
     return size_pool(
-        hardware.profiles[m, g], work, part, role=role, explain=False, precision=PRECISION,
-        senders=SENDERS, link=link if role == "decode" else None,
-    ).max_rps  # fmt: skip
+        hardware.profiles[m, g], work, part, pool, explain=False, precision=PRECISION
+    ).max_rps
+
+
+def sized_pool(hardware: Hardware, m: int, g: int) -> PoolShape:
+    """Return the pool of one replica of model ``m`` on column ``g``, as simulation sizes it."""
+    return PoolShape(hardware.columns[g].role, link=hardware.link_to(m), senders=SENDERS)

@@ -104,15 +104,14 @@ def _cases_by_tier(
 ) -> list[tuple[Tier, SizingCase]]:  # fmt: skip
     """Return the inputs of a curve for each of the strictest tiers of a model."""
     role = hardware.columns[g].role
-    link = next((link for (model, _), link in hardware.links.items() if model == m), None)
+    link = hardware.link_to(m) if role == "decode" else None
     lengths, blocks = cached_blocks(hardware, m, lengths, None if role == "decode" else shared)
     return [
         (
             tier,
             SizingCase(
                 hardware.profiles[m, g], lengths, role_tier(tier, role), seed, role,
-                link if role == "decode" else None, hardware.serving[m].batching, burstiness,
-                hardware.routing, blocks,
+                link, hardware.serving[m].batching, burstiness, hardware.routing, blocks,
             ),
         )
         for tier in strictest_tiers(hardware.limits_of(m))

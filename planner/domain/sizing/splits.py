@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from planner.domain.progress import Progress
+from planner.domain.sizing.closed_form import sized_pool
 from planner.domain.sizing.curves import sized_alone, workload_of
 from planner.domain.sizing.sizing import Sizes
 from planner.domain.traffic.lengths import Lengths
@@ -18,7 +19,6 @@ from simulation.errors import SimulationError
 from simulation.fleet import Tier
 from simulation.performance.profile import Profile
 from simulation.sizing.batch_sizing import PoolSize, size_pool
-from simulation.sizing.capacity import SENDERS
 from simulation.sizing.pd_slo_split import role_tier
 from simulation.sizing.trial import SharedPrompts
 from simulation.sizing.workload import Burstiness, Workload
@@ -139,10 +139,7 @@ def _closed_form_size(
     hardware: Hardware, model_column: At, profile: Profile, tier: Tier, work: Workload
 ) -> PoolSize:
     """Return a profile's closed-form capacity within the tier's TTFT (prefill) or TBT (others)."""
-    role = hardware.columns[model_column[1]].role
-    link = next((link for (m, _), link in hardware.links.items() if m == model_column[0]), None)
-    part = replace(role_tier(tier, role), e2e_s=None)
-    only = replace(part, tbt_s=None) if role == "prefill" else replace(part, ttft_s=None)
-    return size_pool(
-        profile, work, only, role=role, link=link if role == "decode" else None, senders=SENDERS
-    )
+    pool = sized_pool(hardware, *model_column)
+    part = replace(role_tier(tier, pool.role), e2e_s=None)
+    only = replace(part, tbt_s=None) if pool.role == "prefill" else replace(part, ttft_s=None)
+    return size_pool(profile, work, only, pool)

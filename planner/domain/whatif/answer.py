@@ -15,7 +15,7 @@ from planner.domain.planning.inputs import Load, PlanInput
 from planner.domain.planning.planning import plan_load, static_fleet_for
 from planner.domain.progress import Progress, silent
 from planner.domain.serialise import moment
-from planner.domain.sizing.closed_form import closed_factors, closed_rps
+from planner.domain.sizing.closed_form import closed_factors, closed_rates
 from planner.domain.sizing.sizing import Sizes
 from planner.domain.traffic.groups import DEFERRABLE, INTERACTIVE
 from planner.domain.traffic.lengths import cached_part
@@ -294,19 +294,21 @@ def pool_factors(
     prompts, if serving caches prefixes. A note names each replica without a closed form (factor 1),
     or without capacity at these limits (factor 0).
     """
-    capacity_rps, notes = basis.closed_rps.copy(), []
-    for m, g in np.argwhere(basis.pool_tps[0, :, :, -1] > 0).tolist():
+    pools = np.argwhere(basis.pool_tps[0, :, :, -1] > 0).tolist()
+    prompts = [basis.prompts(m) for m in range(len(basis.lengths))]
+    if cached_share is not None:
+        prompts = [
+            SharedPrompts(*lengths, cached_part(lengths[0], cached_share))
+            for lengths in basis.lengths
+        ]
+    sized = [(m, g) for m, g in pools if not np.isnan(basis.closed_rps[0, m, g])]
+    capacity_rps = closed_rates(after, sized, basis.lengths, prompts)
+    notes = []
+    for m, g in pools:
         name = f"{before.models[m].name} on {before.arrangement(m, g)}"
-        if np.isnan(basis.closed_rps[0, m, g]):
+        if (m, g) not in sized:
             notes.append(f"{name}: closed forms cannot size it. Its capacity is unchanged here.")
-            continue
-        prompts = basis.prompts(m)
-        if cached_share is not None:
-            prompts = SharedPrompts(
-                *basis.lengths[m], cached_part(basis.lengths[m][0], cached_share)
-            )
-        capacity_rps[:, m, g] = closed_rps(after, m, g, basis.lengths[m], prompts)
-        if np.isnan(capacity_rps[0, m, g]):
+        elif np.isnan(capacity_rps[0, m, g]):
             notes.append(f"{name} cannot meet the limits at any rate.")
     return closed_factors(basis.closed_rps, capacity_rps), tuple(notes)
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from forecasting.forecast import interpolate_quantiles
 from planner.domain.planning.inputs import PlannedWindow
 from planner.domain.planning.planning import peaks_before
-from planner.domain.sizing.closed_form import closed_rps
+from planner.domain.sizing.closed_form import closed_rates
 from planner.domain.sizing.sizing import Sizes, in_large_pools
 from planner.domain.study import Study
 from planner.domain.traffic.demand import Demand
@@ -180,9 +180,7 @@ def basis_of(
         for m, lengths in enumerate(traffic.lengths)
     ]
     lengths = tuple(of_model.lengths for of_model in prompts)
-    closed = np.full((2, *alone.shape[1:]), np.nan)
-    for m, g in sizes.capacity:
-        closed[:, m, g] = closed_rps(study.hardware, m, g, lengths[m], prompts[m].shared)
+    counted = [of_model.shared for of_model in prompts]
     periods, spare = len(window.period_starts_s), study.settings.plan.spare
     # The load minus the planned interactive series leaves the deferrable load.
     interactive = planned.load.tps.copy()
@@ -200,7 +198,7 @@ def basis_of(
         ),
         sizes_at=np.zeros(periods, np.int64) if sizes.at is None else sizes.at,
         alone=alone,
-        closed_rps=closed,
+        closed_rps=closed_rates(study.hardware, sizes.capacity, lengths, counted),
         lengths=lengths,
         mean_lengths=np.array(
             [[np.asarray(part, float).mean() for part in length] for length in traffic.lengths]

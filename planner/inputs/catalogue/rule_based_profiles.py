@@ -126,5 +126,5 @@ def _graph_profile(deployment: ModelledProfile) -> GraphProfile:
         gpu,
         arrangement,
         efficiencies(),
-        **serving_limits(model_shape, gpu, arrangement),
+        serving_limits(model_shape, gpu, arrangement),
     )

@@ -1,14 +1,14 @@
 """Define defaults of profiles made from a model's shape: limits, memory, host time."""
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import replace
 
 from planner.inputs.catalogue.efficiency import efficiencies
 from planner.inputs.catalogue.estimate_calibration import estimate_fit
 from planner.inputs.catalogue.hardware import TYPICAL_CONTEXT
 from simulation.performance.estimate.start import starts_s
 from simulation.performance.memory import capacity_tokens
-from simulation.performance.specs import Arrangement, GpuSpec, ModelShape
+from simulation.performance.specs import Arrangement, EngineSettings, GpuSpec, ModelShape
 
 MAX_BATCH, MAX_BATCH_TOKENS = 256, 2048  # vLLM's defaults
 ENGINE = "vllm"  # default, the same as in estimates
@@ -22,19 +22,19 @@ def serving_limits(
     engine: str = ENGINE,
     recv_interval: float | None = None,
     **limits: int | None,
-) -> dict[str, Any]:
-    """Return batch limits and host times (s) for ``roofline_profile`` and ``operator_profile``.
+) -> EngineSettings:
+    """Return batch limits and host times for ``roofline_profile`` and ``operator_profile``.
 
     ``limits`` are a user's values for ``batch_limits``. The KV cache gets the memory that remains.
     Host times are those that the estimates use for ``engine``. ``recv_interval`` is SGLang's
     option, default 1. Raises SimulationError if the model does not fit or its memory is not known.
     """
-    return {
-        **batch_limits(shape, gpu, arrangement, **limits),
-        "overhead_s": estimate_fit().calibration.iteration_s,
-        "sequence_s": estimate_fit().calibration.sequence_s,
-        "start_s": start_seconds(shape, gpu, arrangement, (engine,), recv_interval or 1.0)[0],
-    }
+    return replace(
+        batch_limits(shape, gpu, arrangement, **limits),
+        overhead_s=estimate_fit().calibration.iteration_s,
+        sequence_s=estimate_fit().calibration.sequence_s,
+        start_s=start_seconds(shape, gpu, arrangement, (engine,), recv_interval or 1.0)[0],
+    )
 
 
 def batch_limits(
@@ -44,15 +44,13 @@ def batch_limits(
     max_batch: int | None = None,
     max_batch_tokens: int | None = None,
     kv_capacity_tokens: int | None = None,
-) -> dict[str, Any]:
+) -> EngineSettings:
     """Return only the batch limits and KV capacity, which do not depend on the engine."""
     tokens = max_batch_tokens or MAX_BATCH_TOKENS
-    return {
-        "max_batch": max_batch or MAX_BATCH,
-        "max_batch_tokens": tokens,
-        "kv_capacity_tokens": kv_capacity_tokens
-        or capacity_tokens(shape, gpu, arrangement, typical_context(shape.max_context), tokens),
-    }
+    capacity = kv_capacity_tokens or capacity_tokens(
+        shape, gpu, arrangement, typical_context(shape.max_context), tokens
+    )
+    return EngineSettings(max_batch or MAX_BATCH, tokens, capacity)
 
 
 def start_seconds(

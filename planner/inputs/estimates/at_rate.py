@@ -23,8 +23,8 @@ from simulation.performance.estimate.estimate import Estimate
 from simulation.performance.profile import Profile, iteration_s
 from simulation.performance.specs import WIDTHS, Arrangement
 from simulation.results import RequestLog
-from simulation.sizing.batch_queue import saturated_rps
-from simulation.sizing.trial import WARM_UP, Trial, outside_share, pool_of
+from simulation.sizing.batch_queue import PoolShape, saturated_rps
+from simulation.sizing.trial import WARM_UP, RequestDraws, Trial, outside_share, pool_of
 from simulation.sizing.workload import Workload
 
 REQUESTS = 32_000  # simulated requests, as for sizes
@@ -75,9 +75,10 @@ def at_rate(deployment: Deployment, rate: float, known: UserFacts, *, any_engine
     instances = max(round(deployment.decode_workers or 1.0), 1)
     requests = int(np.clip(TOKENS / (deployment.isl + deployment.osl), FEWEST, REQUESTS))
     try:
-        max_rate = saturated_rps(profile, Workload(isl, osl, burstiness=1.0), instances=instances)
-        trial = Trial((pool_of(profile, instances),), (isl, osl), Tier("asked"), seed=SEED,
-                      requests=requests)  # fmt: skip
+        pool = PoolShape(instances=instances)
+        max_rate = saturated_rps(profile, Workload(isl, osl, burstiness=1.0), pool)
+        draws = RequestDraws((isl, osl), seed=SEED, requests=requests)
+        trial = Trial((pool_of(profile, instances),), draws, Tier("asked"))
         if max_rate < rate <= NEARLY * max_rate:  # closed forms are not that accurate
             max_rate = max(max_rate, trial.saturated_rps())
         if rate > max_rate:

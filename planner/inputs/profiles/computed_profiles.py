@@ -41,5 +41,5 @@ def computed_profile(
         kv_capacity_tokens=spec.kv_capacity_tokens,
     )
     if spec.kind == "roofline" or kernels is None:
-        return roofline_profile(model.shape, gpu, spec.arrangement, efficiencies(), **limits)
-    return operator_profile(model.shape, gpu, spec.arrangement, kernels, efficiencies(), **limits)
+        return roofline_profile(model.shape, gpu, spec.arrangement, efficiencies(), limits)
+    return operator_profile(model.shape, gpu, spec.arrangement, kernels, efficiencies(), limits)

@@ -21,7 +21,7 @@ from planner.inputs.scenario.columns import (
 )
 from planner.inputs.scenario.faults import faults_of
 from planner.inputs.scenario.links import links_of
-from planner.inputs.scenario.power import host_of, power_at_load, power_facts
+from planner.inputs.scenario.power import host_of, power_at_load
 from planner.inputs.scenario.regions import (
     CommittedPrice,
     committed_of,
@@ -31,8 +31,9 @@ from planner.inputs.scenario.regions import (
 )
 from planner.inputs.scenario.replica_limits import bounds
 from planner.inputs.scenario.schema import Fault, Profile, Scenario, Serving, Spot, Starts
+from planner.inputs.scenario.schema import Tier as TierSection
 from planner.inputs.scenario.specs import gpu_of, model_of
-from planner.inputs.scenario.speeds import speed_of
+from planner.inputs.scenario.speeds import speeds_of
 from planner.inputs.scenario.user_facts import NO_USER_FACTS, UserFacts
 from simulation.arrays import BoolArray, FloatArray, IntArray
 from simulation.fleet import Fleet, KvLink, Pool, Region, Routing, Tier, utc_hours
@@ -196,6 +197,10 @@ class Hardware:
         # 1 is a column that only prefills, 2 one that only decodes.
         return float(min(carried_tps[stages != 2].sum(), carried_tps[stages != 1].sum()))
 
+    def link_to(self, m: int) -> KvLink | None:
+        """Return the KV link to the decode pools of model ``m``, that of its first prefill pool."""
+        return next((link for (model, _), link in self.links.items() if model == m), None)
+
     def role(self, g: int) -> str:
         """Return the role of column ``g`` as in documents: "mixed", "prefill" or "decode"."""
         return SHOWN[self.columns[g].role]
@@ -290,24 +295,15 @@ def build_hardware(
     models = tuple(model_of(section, user_facts) for section in scenario.models)
     facts += [(f"Memory of {model.name}", model.provenance) for model in models]
     rows = [variant for profile in scenario.profiles for variant in profile.variants]
-    sweeps = {gpu.name: gpu.power_sweep for gpu in scenario.gpus}
     names = list(dict.fromkeys(profile.gpu for profile in rows))
     types = tuple(gpu_of(scenario, name, user_facts) for name in names)
     facts += [(f"Memory and power of {gpu.name}", gpu.provenance) for gpu in types]
-    model_indices, speeds = [], []
-    for section in rows:
-        m = next(i for i, model in enumerate(models) if model.name == section.model)
-        gpu = types[names.index(section.gpu)]
-        model_indices.append(m)
-        sweep = sweeps.get(gpu.name, ())
-        speeds.append(speed_of(section, models[m], gpu, user_facts, sweep))
-        fact_name = f"Speed of {section.model} on {speeds[-1].tp} x {section.gpu}"
-        if (fact_name, speeds[-1].provenance) not in facts:
-            facts.append((fact_name, speeds[-1].provenance))
-        load = power_at_load(models[m], gpu, speeds[-1])
-        facts += [fact for fact in power_facts(gpu, load) if fact not in facts]
+    gpus = dict(zip(names, types, strict=True))
+    speeds = speeds_of(scenario, rows, models, gpus, user_facts, facts)
     columns, column_of_section = columns_of(rows, speeds, names)
-    keys = list(zip(model_indices, column_of_section, strict=True))
+    model_names = [model.name for model in models]
+    model_of_section = [model_names.index(section.model) for section in rows]
+    keys = list(zip(model_of_section, column_of_section, strict=True))
     profiles = dict(zip(keys, speeds, strict=True))
     sections = dict(zip(keys, rows, strict=True))
     offered = _spot_types(scenario, names) if spot else []
@@ -350,19 +346,7 @@ def build_hardware(
         columns=columns,
         gpu_types=types,
         regions=tuple(regions),
-        tiers=tuple(
-            Tier(
-                name=tier.name,
-                ttft_s=_seconds(tier.ttft_ms),
-                tbt_s=_seconds(tier.tbt_ms),
-                e2e_s=_seconds(tier.e2e_ms),
-                attainment=tier.percentile / 100,
-                deferrable=tier.deferrable,
-                priority_after_s=tier.priority_after_s,
-                utility=tier.utility,
-            )
-            for tier in scenario.tiers
-        ),
+        tiers=tuple(_tier(section) for section in scenario.tiers),
         profiles=profiles,
         sections=sections,
         links=links,
@@ -387,6 +371,20 @@ def build_hardware(
         **_power_limits(scenario, types),
         embodied_g_per_gpu_hour=scenario.fleet.embodied_g_per_gpu_hour,
         committed=tuple(committed),
+    )
+
+
+def _tier(section: TierSection) -> Tier:
+    """Return the tier of a section, with its limits in seconds."""
+    return Tier(
+        name=section.name,
+        ttft_s=_seconds(section.ttft_ms),
+        tbt_s=_seconds(section.tbt_ms),
+        e2e_s=_seconds(section.e2e_ms),
+        attainment=section.percentile / 100,
+        deferrable=section.deferrable,
+        priority_after_s=section.priority_after_s,
+        utility=section.utility,
     )
 
 

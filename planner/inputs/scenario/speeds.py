@@ -1,6 +1,6 @@
 """Find the profiles of a scenario: built-in, stored, stated in full, or estimated by a roofline."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from planner.errors import CatalogueError, ScenarioError
@@ -15,14 +15,14 @@ from planner.inputs.catalogue.serving import (
     typical_context,
 )
 from planner.inputs.scenario.measured_corrections import engine_of, measured_speed
-from planner.inputs.scenario.power import under_cap
-from planner.inputs.scenario.schema import Profile, SweepRow
+from planner.inputs.scenario.power import power_at_load, power_facts, under_cap
+from planner.inputs.scenario.schema import Profile, Scenario, SweepRow
 from planner.inputs.scenario.schema.hardware import AttentionFfn
 from planner.inputs.scenario.user_facts import UserFacts
 from simulation.errors import SimulationError
 from simulation.performance.adjusted_profile import adjusted
 from simulation.performance.attention_ffn import AttentionFfn as Split
-from simulation.performance.attention_ffn import attention_ffn_profile
+from simulation.performance.attention_ffn import attention_ffn_profile, kv_tokens
 from simulation.performance.linear import LinearProfile
 from simulation.performance.memory import capacity_tokens, kv_capacity_tokens
 from simulation.performance.power_cap import PowerCap
@@ -32,10 +32,34 @@ from simulation.performance.specs import (
     WIDTHS,
     Adapters,
     Arrangement,
+    EngineSettings,
     GpuSpec,
     ModelSpec,
     Provenance,
 )
+
+
+def speeds_of(
+    scenario: Scenario,
+    sections: Sequence[Profile],
+    models: Sequence[ModelSpec],
+    gpus: Mapping[str, GpuSpec],
+    user_facts: UserFacts,
+    facts: list[tuple[str, Provenance]],
+) -> list[Speed]:
+    """Return the speed profile of each section; add the sources of speed and power to ``facts``."""
+    model_of_name = {model.name: model for model in models}
+    sweeps = {gpu.name: gpu.power_sweep for gpu in scenario.gpus}
+    speeds = []
+    for section in sections:
+        model, gpu = model_of_name[section.model], gpus[section.gpu]
+        speed = speed_of(section, model, gpu, user_facts, sweeps.get(gpu.name, ()))
+        speeds.append(speed)
+        fact = (f"Speed of {section.model} on {speed.tp} x {section.gpu}", speed.provenance)
+        for known in (fact, *power_facts(gpu, power_at_load(model, gpu, speed))):
+            if known not in facts:
+                facts.append(known)
+    return speeds
 
 
 def speed_of(
@@ -167,7 +191,7 @@ def _roofline(section: Profile, model: ModelSpec, gpu: GpuSpec, known: UserFacts
             engine=engine,
             recv_interval=section.recv_interval,
         )
-        computed = roofline_profile(shape, gpu, arrangement, efficiencies(), **limits)
+        computed = roofline_profile(shape, gpu, arrangement, efficiencies(), limits)
     except SimulationError as error:
         raise ScenarioError(f"profiles: {error}") from None
     computed = replace(computed, provenance=_served_by(computed.provenance, engine, section))
@@ -209,18 +233,13 @@ def split_speed(section: Profile, apart: AttentionFfn, model: ModelSpec, gpu: Gp
         None if apart.gb_s is None else apart.gb_s * 1e9,
         None if apart.latency_us is None else apart.latency_us / 1e6,
     )
+    where, tokens = _arrangement(section), section.max_batch_tokens or MAX_BATCH_TOKENS
     try:
-        return attention_ffn_profile(
-            shape,
-            gpu,
-            _arrangement(section),
-            split,
-            efficiencies(),
-            context=typical_context(shape.max_context),
-            max_batch=section.max_batch or MAX_BATCH,
-            max_batch_tokens=section.max_batch_tokens or MAX_BATCH_TOKENS,
-            overhead_s=estimate_fit().calibration.iteration_s,
+        kept = kv_tokens(shape, gpu, where, split, typical_context(shape.max_context), tokens)
+        engine = EngineSettings(
+            section.max_batch or MAX_BATCH, tokens, kept, estimate_fit().calibration.iteration_s
         )
+        return attention_ffn_profile(shape, gpu, where, split, efficiencies(), engine)
     except SimulationError as error:
         raise ScenarioError(f"profiles: {error}") from None
 

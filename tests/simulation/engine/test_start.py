@@ -9,8 +9,8 @@ from simulation.engine.run import simulate
 from simulation.fleet import KvLink, Tier
 from simulation.metrics import meets_slo
 from simulation.policies.static import Static
-from simulation.sizing.batch_queue import evaluate_pool
-from simulation.sizing.trial import Trial, pool_of
+from simulation.sizing.batch_queue import PoolShape, evaluate_pool
+from simulation.sizing.trial import RequestDraws, Trial, pool_of
 from simulation.sizing.workload import Workload
 from tests.simulation.builders import fleet, pool, profile, trace
 
@@ -49,10 +49,11 @@ def test_limits_count_it_in():
 @pytest.mark.parametrize("role", ["both", "prefill"])
 def test_closed_forms_and_simulation_count_it_alike(role):
     work = Workload(np.full(64, 32, np.int32), np.full(64, 8, np.int32), burstiness=1.0).at(2.0)
-    plain, later = (evaluate_pool(speed, work, role=role) for speed in (PLAIN, LATER))
+    plain, later = (evaluate_pool(speed, work, PoolShape(role)) for speed in (PLAIN, LATER))
     assert later.ttft.mean == pytest.approx(plain.ttft.mean + START)
     assert later.ttft.quantile(0.9) == pytest.approx(plain.ttft.quantile(0.9) + START)
-    trial = Trial((pool_of(LATER),), ([32], [8]), Tier("t"), seed=1, requests=2000)
+    draws = RequestDraws(([32], [8]), seed=1, requests=2000)
+    trial = Trial((pool_of(LATER),), draws, Tier("t"))
     seen = trial.at(2.0).requests
     both = evaluate_pool(LATER, work)
     assert np.nanmean(seen.ttft_s) == pytest.approx(both.ttft.mean, rel=0.05)

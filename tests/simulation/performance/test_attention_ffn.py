@@ -12,6 +12,7 @@ from simulation.performance.attention_ffn import (
     AttentionFfn,
     AttentionFfnProfile,
     attention_ffn_profile,
+    kv_tokens,
     side_bytes,
 )
 from simulation.performance.graph import operator_graph
@@ -19,7 +20,7 @@ from simulation.performance.memory import gpu_weight_bytes
 from simulation.performance.parameters import feed_forward_layers
 from simulation.performance.profile import iteration_s
 from simulation.performance.roofline import estimated_s
-from simulation.performance.specs import Arrangement, ModelShape
+from simulation.performance.specs import Arrangement, EngineSettings, ModelShape
 from simulation.performance.work import iteration
 
 GPU = gpus()["H20"]
@@ -34,10 +35,8 @@ def made(
     split: AttentionFfn, where: Arrangement = FP8, shape: ModelShape | None = MOE
 ) -> AttentionFfnProfile:
     assert shape is not None
-    return attention_ffn_profile(
-        shape, GPU, where, split, efficiencies(), context=4096, max_batch=1024,
-        max_batch_tokens=8192,
-    )  # fmt: skip
+    engine = EngineSettings(1024, 8192, kv_tokens(shape, GPU, where, split, 4096, 8192))
+    return attention_ffn_profile(shape, GPU, where, split, efficiencies(), engine)
 
 
 def decode_s(split: AttentionFfn, tokens: np.ndarray = TOKENS) -> np.ndarray:

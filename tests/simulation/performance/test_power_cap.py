@@ -10,7 +10,7 @@ from simulation.performance.curves import evaluate, slower_by_phase
 from simulation.performance.graph import operator_graph
 from simulation.performance.power import PowerAtLoad
 from simulation.performance.power_cap import CapCurve, PowerCap, capped
-from simulation.performance.specs import Arrangement, Provenance
+from simulation.performance.specs import Arrangement, EngineSettings, Provenance
 
 MEASURED = Provenance("measured", "test")
 PROFILES = [
@@ -48,7 +48,7 @@ def catalogue_roofline():
     shape, gpu = catalogue.model("llama-3.1-70b").shape, catalogue.gpu("H100-SXM")
     return roofline_profile(
         shape, gpu, Arrangement(tp=4, weights="fp8"), efficiencies(),
-        max_batch=256, max_batch_tokens=8192, kv_capacity_tokens=400_000,
+        EngineSettings(256, 8192, 400_000),
     )  # fmt: skip
 
 

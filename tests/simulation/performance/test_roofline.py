@@ -14,7 +14,13 @@ from simulation.performance.kernel_tables import KernelRows, kernels
 from simulation.performance.operator import KERNEL_SPREAD, operator_profile
 from simulation.performance.profile import Profile, iteration_s, measured_range
 from simulation.performance.roofline import roofline_profile
-from simulation.performance.specs import Arrangement, GpuSpec, ModelShape, Provenance
+from simulation.performance.specs import (
+    Arrangement,
+    EngineSettings,
+    GpuSpec,
+    ModelShape,
+    Provenance,
+)
 from simulation.performance.work import iteration
 from tests.simulation.performance.oracles import encoder_s, ideal_curve, operator_s
 from tests.simulation.performance.test_graph import DEEPSEEK, HYBRID, LLAMA_8B, MIXTRAL, VISION
@@ -31,7 +37,7 @@ FACTORS = Efficiencies(
     ),
     dict.fromkeys(KINDS, 0.4),
 )
-LIMITS = {"max_batch": 256, "max_batch_tokens": 8192, "kv_capacity_tokens": 500_000}
+LIMITS = EngineSettings(256, 8192, 500_000)
 CASES = [
     (LLAMA_8B, Arrangement()),
     (LLAMA_8B, Arrangement(tp=4, weights="fp8", kv_cache="fp8")),
@@ -51,14 +57,14 @@ def random_iterations(size: int = 300) -> tuple[np.ndarray, ...]:
 
 
 def test_it_is_a_profile() -> None:
-    profile = roofline_profile(LLAMA_8B, GPU, Arrangement(tp=2), FACTORS, **LIMITS)
+    profile = roofline_profile(LLAMA_8B, GPU, Arrangement(tp=2), FACTORS, LIMITS)
     assert isinstance(profile, Profile)
     assert (profile.kind, profile.tp, profile.provenance.kind) == ("roofline", 2, "modelled")
 
 
 @pytest.mark.parametrize(("shape", "where"), CASES)
 def test_the_bound_is_never_beaten(shape: ModelShape, where: Arrangement) -> None:
-    profile = roofline_profile(shape, GPU, where, FACTORS, **LIMITS)
+    profile = roofline_profile(shape, GPU, where, FACTORS, LIMITS)
     amounts = random_iterations()
     least = evaluate(ideal_curve(shape, GPU, where), *amounts)
     assert (iteration_s(profile, *amounts) >= least * (1 - 1e-12)).all()
@@ -66,7 +72,7 @@ def test_the_bound_is_never_beaten(shape: ModelShape, where: Arrangement) -> Non
 
 @pytest.mark.parametrize(("shape", "where"), CASES)
 def test_an_iteration_grows_with_every_argument(shape: ModelShape, where: Arrangement) -> None:
-    curve = roofline_profile(shape, GPU, where, FACTORS, **LIMITS).curve
+    curve = roofline_profile(shape, GPU, where, FACTORS, LIMITS).curve
     b, c, p, a = random_iterations()
     base = evaluate(curve, b, c, p, a)
     assert (evaluate(curve, b, c * 1.3, p, a) >= base * (1 - 1e-12)).all()
@@ -80,7 +86,7 @@ def test_an_iteration_grows_with_every_argument(shape: ModelShape, where: Arrang
 @pytest.mark.parametrize(("shape", "where"), CASES)
 def test_the_curve_is_the_sum_over_the_operators(shape: ModelShape, where: Arrangement) -> None:
     """At knots exactly; where both decodes and prompts run, the output head is read once."""
-    profile = roofline_profile(shape, GPU, where, FACTORS, overhead_s=1e-3, **LIMITS)
+    profile = roofline_profile(shape, GPU, where, FACTORS, replace(LIMITS, overhead_s=1e-3))
     for amounts in ((64.0, 64 * 2048.0, 0.0, 0.0), (0.0, 0.0, 1024.0, 1024 * 512.0)):
         parts = operator_s(profile, iteration(*amounts))
         total = sum(float(part) for part in parts.values()) + 1e-3
@@ -92,17 +98,17 @@ def test_the_curve_is_the_sum_over_the_operators(shape: ModelShape, where: Arran
 
 
 def test_the_encoder_is_timed_apart() -> None:
-    seen = roofline_profile(VISION, GPU, Arrangement(), FACTORS, **LIMITS)
-    blind = roofline_profile(replace(VISION, encoder=None), GPU, Arrangement(), FACTORS, **LIMITS)
+    seen = roofline_profile(VISION, GPU, Arrangement(), FACTORS, LIMITS)
+    blind = roofline_profile(replace(VISION, encoder=None), GPU, Arrangement(), FACTORS, LIMITS)
     np.testing.assert_array_equal(seen.curve.values, blind.curve.values)
     assert encoder_s(seen, 4096.0, 1024.0) > encoder_s(seen, 1024.0, 1024.0) > 0
     assert encoder_s(blind, 4096.0, 1024.0) == 0
 
 
 def test_a_family_without_measurements_states_a_wider_spread() -> None:
-    measured = roofline_profile(LLAMA_8B, GPU, Arrangement(), FACTORS, **LIMITS)
+    measured = roofline_profile(LLAMA_8B, GPU, Arrangement(), FACTORS, LIMITS)
     other = replace(GPU, name="Other", family="cdna3")
-    borrowed = roofline_profile(LLAMA_8B, other, Arrangement(), FACTORS, **LIMITS)
+    borrowed = roofline_profile(LLAMA_8B, other, Arrangement(), FACTORS, LIMITS)
     assert measured.spread == pytest.approx(0.1)
     assert borrowed.spread == pytest.approx(0.4)
     assert "hopper" in borrowed.provenance.source
@@ -119,7 +125,7 @@ def test_a_family_without_measurements_states_a_wider_spread() -> None:
 def test_what_is_not_published_is_asked_for(change: dict[str, object], words: str) -> None:
     gpu = replace(GPU, **change)  # type: ignore[arg-type]
     with pytest.raises(SimulationError, match=words):
-        roofline_profile(LLAMA_8B, gpu, Arrangement(tp=2), FACTORS, **LIMITS)
+        roofline_profile(LLAMA_8B, gpu, Arrangement(tp=2), FACTORS, LIMITS)
 
 
 def test_weights_of_a_precision_without_units_are_computed_in_a_wider_one() -> None:
@@ -128,7 +134,7 @@ def test_weights_of_a_precision_without_units_are_computed_in_a_wider_one() -> N
     slow, fast = (
         float(
             iteration_s(
-                roofline_profile(LLAMA_8B, gpu, Arrangement(weights="fp8"), FACTORS, **LIMITS),
+                roofline_profile(LLAMA_8B, gpu, Arrangement(weights="fp8"), FACTORS, LIMITS),
                 *amounts,
             )
         )
@@ -160,7 +166,7 @@ def synthetic(scale: float) -> list[KernelRows]:
 
 def test_an_operator_profile_sums_its_kernels_and_knows_their_range() -> None:
     table = kernels("Test", "made up", synthetic(1.0))
-    profile = operator_profile(LLAMA_8B, GPU, Arrangement(), table, FACTORS, **LIMITS)
+    profile = operator_profile(LLAMA_8B, GPU, Arrangement(), table, FACTORS, LIMITS)
     it = iteration(32.0, 32 * 1000.0)
     parts = operator_s(profile, it)
     assert float(parts["output_projection"]) == pytest.approx(32 * 2e-12 * 4096 * 4096, rel=1e-6)
@@ -181,7 +187,7 @@ def test_slower_kernels_make_a_slower_profile() -> None:
 
     fast, slow = (
         operator_profile(
-            LLAMA_8B, GPU, Arrangement(), kernels("Test", "", synthetic(s)), FACTORS, **LIMITS
+            LLAMA_8B, GPU, Arrangement(), kernels("Test", "", synthetic(s)), FACTORS, LIMITS
         )
         for s in (1.0, 2.0)
     )

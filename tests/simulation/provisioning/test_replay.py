@@ -29,7 +29,7 @@ from simulation.provisioning.station_state import Passes
 from simulation.provisioning.stations import replay
 from simulation.provisioning.workload import phase_problem
 from simulation.sizing.capacity import HUGE, SizingCase, isolated_role
-from simulation.sizing.trial import Trial
+from simulation.sizing.trial import RequestDraws, Trial
 from tests.simulation.provisioning.test_workload import GPU, SHAPE, service, timing
 
 DEVICE = 72e9
@@ -67,7 +67,7 @@ def test_one_station_is_the_engine(phase: str, rate: float) -> None:
     pools, sample, tier = isolated_role(
         SizingCase(profile, (isl, osl), Tier("t", ttft_s=1.0, tbt_s=1.0), role=phase)
     )
-    trial = Trial(pools, sample, tier, seed=0, requests=1500)
+    trial = Trial(pools, RequestDraws(sample, seed=0, requests=1500), tier)
     log = trial.at(rate)
     same = Requests(
         log.trace.arrival_s,

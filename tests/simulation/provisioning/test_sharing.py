@@ -15,7 +15,7 @@ from simulation.provisioning.interference import Demand
 from simulation.provisioning.levels import model_level, plan_level
 from simulation.provisioning.placement import algorithm2, place_services
 from simulation.provisioning.problem import OperatorProblem, evaluate
-from simulation.provisioning.workload import phase_problem, reserve_kv_cache
+from simulation.provisioning.workload import phase_problem, reserve_kv_cache, with_max_replicas
 from tests.simulation.provisioning.test_workload import service, timing
 
 DEVICE = 72e9
@@ -117,5 +117,5 @@ def test_batches_that_take_time_to_fill_are_smaller():
     assert level.latency_s <= 1.0 and level.slo_s == 1.0
     assert level.devices >= model_level(phase, DEVICE).devices
     # At high rates batches fill at once, and the choice is the one without waits.
-    fast = phase_problem(service("prefill", 500.0, 1.0), timing, max_replicas=512)
+    fast = with_max_replicas(phase_problem(service("prefill", 500.0, 1.0), timing), 512)
     assert with_batch_wait(fast, plan)[0].devices <= model_level(fast, DEVICE).devices + 1

@@ -24,7 +24,7 @@ from simulation.search.table import (
     best_ratios,
 )
 from simulation.search.values import Candidate, Instance, Requests
-from simulation.sizing.batch_queue import saturated_rps
+from simulation.sizing.batch_queue import PoolShape, saturated_rps
 from simulation.sizing.spread import Spread, thin
 from tests.simulation.performance.test_graph import DEEPSEEK, LLAMA_8B
 from tests.simulation.performance.test_roofline import FACTORS, GPU, LIMITS
@@ -107,8 +107,8 @@ def test_arrangements_use_the_gpus_they_say_and_divide_what_they_divide() -> Non
 @pytest.mark.parametrize("where", [Arrangement(), Arrangement(attention_dp=4, moe_ep=4)])
 def test_a_hosts_time_is_added_for_each_sequence_of_a_copy_of_attention(where: Arrangement) -> None:
     shape = LLAMA_8B if where.gpus == 1 else DEEPSEEK
-    plain = roofline_profile(shape, GPU, where, FACTORS, **LIMITS)
-    slow = roofline_profile(shape, GPU, where, FACTORS, **LIMITS, sequence_s=5e-5)
+    plain = roofline_profile(shape, GPU, where, FACTORS, LIMITS)
+    slow = roofline_profile(shape, GPU, where, FACTORS, replace(LIMITS, sequence_s=5e-5))
     b = np.array([0.0, 1, 7, 100, 1000])
     more = evaluate(slow.curve, b, b * 500, 64, 64 * 32) - evaluate(
         plain.curve, b, b * 500, 64, 64 * 32
@@ -196,7 +196,7 @@ def test_a_pair_carries_no_more_than_either_side_lets_through() -> None:
     decode = replace(instance(), profile=slow)
     pair = Candidate(decode, first, 1, 1)
     asked = Requests(1024, 256, Tier("limits", ttft_s=5.0, tbt_s=0.2))
-    most = saturated_rps(slow, asked.workload, role="decode")
+    most = saturated_rps(slow, asked.workload, PoolShape("decode"))
     closed = rate_by_closed_forms(pair, asked)
     assert closed is not None and closed.rate <= most
     rated = rate_by_simulation(pair, asked, 2.0 * most, 0)

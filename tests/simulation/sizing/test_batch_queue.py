@@ -6,11 +6,11 @@ import pytest
 from simulation.errors import SimulationError
 from simulation.fleet import KvLink, Tier
 from simulation.performance.profile import iteration_s
-from simulation.sizing.batch_queue import decode_places, evaluate_pool, saturated_rps
+from simulation.sizing.batch_queue import PoolShape, decode_places, evaluate_pool, saturated_rps
 from simulation.sizing.batch_sizing import size_pool
 from simulation.sizing.capacity import SizingCase, capacity
 from simulation.sizing.queueing import largest_rate
-from simulation.sizing.trial import Trial, pool_of
+from simulation.sizing.trial import RequestDraws, Trial, pool_of
 from simulation.sizing.workload import Workload, burstiness_of, unit_arrivals
 from tests.simulation.builders import profile
 
@@ -26,6 +26,11 @@ TIER = Tier("t", ttft_s=1.0, tbt_s=0.06)
 
 def fixed(isl, osl, **how):
     return Workload(np.full(10, isl), np.full(10, osl), **how)
+
+
+def draws(isl=None, osl=None, requests: int = 20_000) -> RequestDraws:
+    lengths = ISL if isl is None else isl, OSL if osl is None else osl
+    return RequestDraws(lengths, seed=3, requests=requests)
 
 
 @pytest.mark.parametrize("load", [0.2, 0.5, 0.8, 0.95])
@@ -73,7 +78,7 @@ def test_heavy_load_saturates_near_the_fluid_limit(isl, osl):
 def test_percentiles_agree_with_simulation(load):
     work = Workload(ISL, OSL)
     rate = load * saturated_rps(LARGE, work)
-    trial = Trial((pool_of(LARGE),), (ISL, OSL), TIER, seed=3, requests=20_000)
+    trial = Trial((pool_of(LARGE),), draws(), TIER)
     log = trial.at(rate).requests
     waits = evaluate_pool(LARGE, work.at(rate))
     for share in (0.5, 0.95):
@@ -87,7 +92,7 @@ def test_short_answers_wait_for_the_prompts_they_leave_behind():
     isl, osl = np.full(10, 3000), np.full(10, 12)
     work = Workload(isl, osl)
     rate = 0.6 * saturated_rps(LARGE, work)
-    log = Trial((pool_of(LARGE),), (isl, osl), TIER, seed=3, requests=8000).at(rate).requests
+    log = Trial((pool_of(LARGE),), draws(isl, osl, 8000), TIER).at(rate).requests
     waits = evaluate_pool(LARGE, work.at(rate))
     assert waits.tbt.mean == pytest.approx(np.nanmean(log.tbt_s), rel=0.1)
     assert waits.ttft.mean == pytest.approx(log.ttft_s.mean(), rel=0.1)
@@ -97,10 +102,10 @@ def test_short_answers_wait_for_the_prompts_they_leave_behind():
 
 def test_a_prefill_pool_agrees_with_simulation():
     ones = np.ones_like(OSL)
-    trial = Trial((pool_of(LARGE, 4),), (ISL, ones), TIER, seed=3, requests=20_000)
+    trial = Trial((pool_of(LARGE, 4),), draws(osl=ones), TIER)
     work = Workload(ISL, OSL)
-    rate = 0.7 * saturated_rps(LARGE, work, role="prefill", instances=4)
-    waits = evaluate_pool(LARGE, work.at(rate), role="prefill", instances=4)
+    rate = 0.7 * saturated_rps(LARGE, work, PoolShape("prefill", 4))
+    waits = evaluate_pool(LARGE, work.at(rate), PoolShape("prefill", 4))
     log = trial.at(rate).requests
     assert waits.ttft.mean == pytest.approx(log.ttft_s.mean(), rel=0.2)
     assert not len(waits.tbt.values)
@@ -110,10 +115,8 @@ def test_a_prefill_pool_agrees_with_simulation():
 def test_a_decode_pool_agrees_with_simulation(rate):
     link = KvLink(1e5, 1e9)
     pools = (pool_of(LARGE, 12, role="prefill", link=link), pool_of(LARGE, 2, role="decode"))
-    trial = Trial(pools, (ISL, OSL), TIER, seed=3, requests=20_000)
-    waits = evaluate_pool(
-        LARGE, Workload(ISL, OSL, rate=rate), role="decode", instances=2, link=link, senders=12
-    )
+    trial = Trial(pools, draws(), TIER)
+    waits = evaluate_pool(LARGE, Workload(ISL, OSL, rate=rate), PoolShape("decode", 2, link, 12))
     log = trial.at(rate).requests
     assert waits.tbt.mean == pytest.approx(np.nanmean(log.tbt_s), rel=0.05)
     assert waits.tbt.quantile(0.95) == pytest.approx(np.nanquantile(log.tbt_s, 0.95), rel=0.1)
@@ -122,7 +125,8 @@ def test_a_decode_pool_agrees_with_simulation(rate):
 def test_a_link_that_cannot_keep_up_is_not_stable():
     work = fixed(1000, 100, rate=5.0)
     fast, slow = (
-        evaluate_pool(LARGE, work, role="decode", link=KvLink(1e5, speed)) for speed in (1e9, 4e8)
+        evaluate_pool(LARGE, work, PoolShape("decode", link=KvLink(1e5, speed)))
+        for speed in (1e9, 4e8)
     )
     assert fast.stable
     assert not slow.stable
@@ -141,7 +145,7 @@ def test_looser_limits_and_more_instances_never_carry_less():
     rates = [size_pool(LARGE, work, Tier("t", ttft_s=t)).max_rps for t in (0.7, 1.0, 2.0)]
     assert rates == sorted(rates)
     tight = Tier("t", tbt_s=0.045)
-    rates = [size_pool(LARGE, work, tight, role="decode", instances=n).max_rps for n in (1, 2, 3)]
+    rates = [size_pool(LARGE, work, tight, PoolShape("decode", n)).max_rps for n in (1, 2, 3)]
     assert rates[1] >= 2 * rates[0] * 0.99
     assert rates[2] >= 3 * rates[0] * 0.99
 

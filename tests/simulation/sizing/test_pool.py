@@ -17,7 +17,7 @@ from simulation.sizing.pool import (
     interpolate_points,
     pool_curve,
 )
-from simulation.sizing.trial import SharedPrompts, Trial
+from simulation.sizing.trial import RequestDraws, SharedPrompts, Trial
 from simulation.trace import PrefixBlocks
 from tests.simulation.builders import profile
 
@@ -54,7 +54,7 @@ def test_the_tier_is_met_just_below_and_missed_just_above(tight: PoolCurve) -> N
     """Of pools that the curve simulates and of one that it reads in between, with other seeds."""
     for n in (2, 6, 16):
         pools = isolated_role(SizingCase(SPEED, SAMPLE, TIGHT), n)[0]
-        fresh = Trial(pools, SAMPLE, TIGHT, seed=99, requests=40_000)
+        fresh = Trial(pools, RequestDraws(SAMPLE, seed=99, requests=40_000), TIGHT)
         for factor, met in ((0.95, True), (1.05, False)):
             share, judged = fresh.attained(fresh.at(factor * tight.max_rps[n - 1]))
             assert (share >= TIGHT.attainment) == met

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from simulation.fleet import Tier
-from simulation.sizing.batch_queue import evaluate_pool, saturated_rps
+from simulation.sizing.batch_queue import PoolShape, evaluate_pool, saturated_rps
 from simulation.sizing.prompt_chain import prompt_delays
-from simulation.sizing.trial import Trial, pool_of
+from simulation.sizing.trial import RequestDraws, Trial, pool_of
 from simulation.sizing.workload import Workload
 from tests.simulation.builders import profile
 
@@ -82,9 +82,10 @@ def test_hardly_anybody_waits_where_hardly_anybody_comes(rate: float) -> None:
 @pytest.mark.parametrize("load", [0.3, 0.6, 0.85])
 def test_a_prefill_instance_agrees_with_simulation(load: float) -> None:
     speed, work = instance(2048), of(ISL)
-    rate = load * saturated_rps(speed, work, role="prefill")
-    trial = Trial((pool_of(speed),), (ISL, work.osl), Tier("t"), seed=3, requests=60_000)
+    rate = load * saturated_rps(speed, work, PoolShape("prefill"))
+    draws = RequestDraws((ISL, work.osl), seed=3, requests=60_000)
+    trial = Trial((pool_of(speed),), draws, Tier("t"))
     came = trial.at(rate).requests.ttft_s
-    waits = evaluate_pool(speed, work.at(rate), role="prefill")
+    waits = evaluate_pool(speed, work.at(rate), PoolShape("prefill"))
     assert waits.ttft.mean == pytest.approx(came.mean(), rel=0.07)
     assert waits.ttft.quantile(0.95) == pytest.approx(np.quantile(came, 0.95), rel=0.1)

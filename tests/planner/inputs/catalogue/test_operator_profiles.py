@@ -37,7 +37,7 @@ def test_every_kind_has_factors_that_cannot_beat_the_peak() -> None:
 def test_every_gpu_of_the_catalogue_has_a_roofline(gpu: str) -> None:
     spec = hardware.gpu(gpu)
     profile = roofline_profile(
-        hardware.shape("llama-3.1-8b"), spec, Arrangement(), efficiencies(), **LIMITS
+        hardware.shape("llama-3.1-8b"), spec, Arrangement(), efficiencies(), LIMITS
     )
     alone = float(iteration_s(profile, 1, 1000, 0, 0))
     assert spec.bandwidth_bytes_s is not None
@@ -64,7 +64,7 @@ def test_measured_profiles_never_beat_the_published_peaks(shared_data: Path, gpu
         ("llama-3.1-70b", Arrangement(tp=8, weights="fp8" if gpu != "A100-80GB" else "bf16")),
     ):
         shape = hardware.shape(model)
-        profile = operator_profile(shape, spec, where, kernels, efficiencies(), **LIMITS)
+        profile = operator_profile(shape, spec, where, kernels, efficiencies(), LIMITS)
         least = evaluate(ideal_curve(shape, spec, where), *amounts)
         assert (iteration_s(profile, *amounts) >= least).all()
 
@@ -72,7 +72,7 @@ def test_measured_profiles_never_beat_the_published_peaks(shared_data: Path, gpu
 def test_an_operator_profile_of_h100_is_measured_and_says_so(shared_data: Path) -> None:
     kernels = operator_checks.aic_kernels(shared_data, "H100-SXM")
     shape, gpu = hardware.shape("llama-3.1-8b"), hardware.gpu("H100-SXM")
-    profile = operator_profile(shape, gpu, Arrangement(), kernels, efficiencies(), **LIMITS)
+    profile = operator_profile(shape, gpu, Arrangement(), kernels, efficiencies(), LIMITS)
     assert profile.provenance.kind == "measured"
     assert profile.measured_share > 0.9
     inside = measured_range(profile, [64, 0, 64], [64 * 2048, 0, 64 * 100_000], [0, 2048, 0],

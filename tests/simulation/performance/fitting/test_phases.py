@@ -12,7 +12,15 @@ from simulation.performance.linear import LinearProfile
 from simulation.performance.profile import Check, iteration_s
 from simulation.performance.roofline import roofline_profile
 from simulation.performance.rows import benchmark_rows
-from simulation.performance.specs import KINDS, Arrangement, GpuSpec, ModelShape, Phase, Provenance
+from simulation.performance.specs import (
+    KINDS,
+    Arrangement,
+    EngineSettings,
+    GpuSpec,
+    ModelShape,
+    Phase,
+    Provenance,
+)
 
 MEASURED, MODELLED = Provenance("measured", "rows"), Provenance("modelled", "peaks")
 GPU = GpuSpec("g", 8e10, 75, 700, 400, MODELLED, 3e12, {"bf16": 9e14}, 700, 4e11, 5e10, 8, "hopper")
@@ -22,8 +30,7 @@ BATCHES = np.tile([1.0, 4.0, 16.0, 64.0], 5)
 
 def base():
     return roofline_profile(
-        SHAPE, GPU, Arrangement(), efficiencies(), max_batch=256, max_batch_tokens=2048,
-        kv_capacity_tokens=10**6, overhead_s=1e-4, sequence_s=0.0, start_s=0.0,
+        SHAPE, GPU, Arrangement(), efficiencies(), EngineSettings(256, 2048, 10**6, 1e-4),
     )  # fmt: skip
 
 
