@@ -379,8 +379,9 @@ class _Reader:
             rates = _sample_rates(frame[column])
             known = np.isfinite(rates) & (rates > 0)
             totals.rates |= set(np.unique(rates[known]).tolist()[:50])
-            # A row without a rate stands for itself alone.
-            totals.weight += float(_one_in(rates[known]).sum()) + int((~known).sum())
+            # A rate of 0.01 is one in 100, and so is 100. A row without a rate stands for itself.
+            one_in = np.where(rates[known] < 1, 1 / rates[known], rates[known])
+            totals.weight += float(one_in.sum()) + int((~known).sum())
 
     def _write(self, ns: IntArray, tokens: dict[str, IntArray], frame: pl.DataFrame) -> None:
         """Write the accepted rows of a batch as one part, sorted by arrival."""
@@ -517,11 +518,6 @@ def _sample_rates(column: pl.Series) -> FloatArray:
     one_in = text.str.extract(r"^1 ?(?:/|:|in|of|out of) ?([\d,.]+)$")
     share = numbers(text.str.extract(r"^([\d,.]+) ?%$"))[0] / 100
     return np.where(np.isfinite(share), share, numbers(one_in.fill_null(text))[0])
-
-
-def _one_in(rates: FloatArray) -> FloatArray:
-    """Return n for sample rates of one in n: 0.01 is one in 100, and so is 100."""
-    return np.where(rates < 1, 1 / rates, rates)
 
 
 def _hashed(column: pl.Series) -> pl.Series:

@@ -251,13 +251,9 @@ def engines_present(there: frozenset[str], engine: str = "auto") -> tuple[Engine
         metrics = tuple(m for metric in candidate.metrics if (m := metric.present(there)).names)
         counts = any(metric.what == "requests" for metric in metrics)
         known = engine == candidate.name or any(
-            name.startswith(candidate.signs) for name in _names(metrics)
+            name.startswith(candidate.signs) for metric in metrics for name in metric.names
         )
         if counts and known and engine in ("auto", candidate.name):
             engines.append(replace(candidate, metrics=metrics))
     behind = [candidate for candidate in engines if not candidate.front]
     return tuple(behind or engines[:1])
-
-
-def _names(metrics: tuple[Metric, ...]) -> list[str]:
-    return [name for metric in metrics for name in metric.names]
