@@ -4,10 +4,10 @@ The autoscaler of a cluster follows these figures.
 """
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, cast
+from typing import cast
 from zoneinfo import ZoneInfo
 
 import numpy as np
@@ -16,6 +16,7 @@ from planner.models import ActivePlan
 from planner.outputs.manifests.common import METRIC
 from planner.outputs.object_names import label_of
 from planner.outputs.prometheus_text import family, labels
+from planner.outputs.stored_pools import StoredPool, pools_of
 from planner.outputs.weekly_pattern import CYCLES, UNKNOWN, Repeat, Step, folded, minute_of
 
 IN_FORCE, COVERED = "headroom_plan_in_force", "headroom_plan_covers_now"
@@ -42,36 +43,18 @@ def desired(plan: ActivePlan, now: datetime) -> list[Desired]:
     local = now.astimezone(ZoneInfo(plan.zone)).replace(tzinfo=None)
     return [
         Desired(
-            pool["name"],
-            pool["region"],
-            pool["model"],
-            pool["gpu"],
-            pool["role"],
-            replicas_at(plan, pool)(local),
+            pool.name, pool.region, pool.model, pool.gpu, pool.role, replicas_at(plan, pool)(local)
         )
-        for pool in plan.pools
+        for pool in pools_of(plan)
     ]
 
 
-def replicas_at(plan: ActivePlan, pool: Mapping[str, Any]) -> Callable[[datetime], int | None]:
+def replicas_at(plan: ActivePlan, pool: StoredPool) -> Callable[[datetime], int | None]:
     """Return a function that gives the requested replicas of a pool at a local time.
 
     It gives None outside the dates of a dated plan.
     """
-    return _lookup(steps_of(pool), cast(Repeat, plan.repeat))
-
-
-def steps_of(pool: Mapping[str, Any]) -> list[Step]:
-    """Return the schedule steps of a pool from the data of a stored plan."""
-    return [_step(step) for step in pool["steps"]]
-
-
-def _step(row: Sequence[str | int]) -> Step:
-    """Return a step from its stored row [begins, ends, replicas]."""
-    begins, ends, replicas = row
-    return Step(
-        datetime.fromisoformat(str(begins)), datetime.fromisoformat(str(ends)), int(replicas)
-    )
+    return _lookup(pool.steps, cast(Repeat, plan.repeat))
 
 
 def _lookup(steps: Sequence[Step], repeat: Repeat) -> Callable[[datetime], int | None]:
@@ -106,7 +89,7 @@ def next_change(plan: ActivePlan, now: datetime) -> Change | None:
     """
     zone = ZoneInfo(plan.zone)
     local = now.astimezone(zone).replace(tzinfo=None, second=0, microsecond=0)
-    pools = [steps_of(pool) for pool in plan.pools]
+    pools = [pool.steps for pool in pools_of(plan)]
     repeat = cast(Repeat, plan.repeat)
     if repeat == "once":
         moments = sorted({step.begins for steps in pools for step in steps if step.begins > local})

@@ -13,7 +13,7 @@ from planner.errors import ScenarioError
 from planner.inputs.scenario.address import values_by_address
 from planner.inputs.scenario.document import parse
 from planner.models import ActivePlan
-from planner.outputs.active_plan_metrics import steps_of
+from planner.outputs.stored_pools import pools_of
 from planner.outputs.weekly_pattern import DAYS, UNKNOWN, WEEK, folded, in_utc
 from planner.selectors.run_comparison_figures import Setting
 from simulation.arrays import IntArray
@@ -101,12 +101,12 @@ def pools_by_minute(plan: ActivePlan) -> dict[PoolKey, IntArray]:
     Minutes that the plan does not cover are UNKNOWN.
     """
     by_pool = {}
-    for pool in plan.pools:
-        steps = in_utc(steps_of(pool), plan.zone)
+    for pool in pools_of(plan):
+        steps = in_utc(pool.steps, plan.zone)
         daily = plan.repeat == "daily"
         counts = folded(steps, "daily" if daily else "weekly")
         # Repeat a daily pattern over the week, so that all plans have the same minutes.
-        by_pool[pool["name"], pool["region"]] = np.tile(counts, DAYS) if daily else counts
+        by_pool[pool.key] = np.tile(counts, DAYS) if daily else counts
     return by_pool
 
 

@@ -16,9 +16,9 @@ from planner.domain.replay.equal_attainment import EQUAL_SLO
 from planner.domain.serialise import shares_in_time
 from planner.errors import PlannerError
 from planner.models import Proposal, Run
-from planner.outputs.active_plan_metrics import steps_of
 from planner.outputs.options import ExportOptions
 from planner.outputs.plans import plan_of
+from planner.outputs.stored_pools import pools_of
 from planner.outputs.weekly_pattern import Step
 from planner.policies.registry import traits_of
 from planner.selectors.policies import default_policy
@@ -288,7 +288,7 @@ def _replica_changes(
     """Return the change of each pool's replicas, and the change of all pools together."""
     after = _steps_by_pool(run, dict(proposal.options))
     if proposal.base is not None:
-        before = {pool["name"]: tuple(steps_of(pool)) for pool in proposal.base.pools}
+        before = {pool.name: pool.steps for pool in pools_of(proposal.base)}
     else:
         before = _baseline_steps(proposal, run)
     changes = [

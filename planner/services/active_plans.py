@@ -11,6 +11,7 @@ from planner.errors import NotAllowed, NotReady, PlannerError
 from planner.models import ActivePlan, Event, Proposal, Run, User
 from planner.outputs.options import ExportOptions
 from planner.outputs.plans import Plan, plan_of
+from planner.outputs.stored_pools import pools_of
 from planner.selectors.active_plans import active_plan, active_plan_of_run, active_plans
 from planner.selectors.review import review_rules
 from planner.services.access import check_may_approve
@@ -92,7 +93,7 @@ def plan_restore(
         )
     current = active_plan_of_run(plan.run) if plan.run else active_plan(plan.scenario)
     _end_plans(
-        _plans_replaced_by_pools(current, {(pool["name"], pool["region"]) for pool in plan.pools}),
+        _plans_replaced_by_pools(current, {pool.key for pool in pools_of(plan)}),
         now,
     )
     restored = ActivePlan.objects.get(pk=plan.pk)
@@ -145,7 +146,7 @@ def _plans_replaced_by_pools(
     """Return the plans that end when a plan with these ``pools`` (name, region) takes effect."""
     replaced = [current] if current else []
     for other in active_plans():
-        other_pools = {(pool["name"], pool["region"]) for pool in other.pools}
+        other_pools = {pool.key for pool in pools_of(other)}
         shared = sorted(pools & other_pools)
         if other == current or not shared:
             continue

@@ -11,6 +11,7 @@ from planner.inputs.live.replica_speed import ServedSpeed, served_of
 from planner.inputs.scenario import document as text
 from planner.models import ActivePlan, Run, Source, Trace
 from planner.outputs.active_plan_metrics import replicas_at
+from planner.outputs.stored_pools import pools_of
 from planner.services.sources import current_trace, source_series
 
 READ_EVERY = timedelta(minutes=1)  # interval at which replicas are read off a plan
@@ -32,19 +33,19 @@ def planned_pools(plan: ActivePlan, begins: datetime, ends: datetime) -> list[He
     local = [moment.astimezone(zone).replace(tzinfo=None) for moment in moments]
     times = np.array([moment.timestamp() for moment in moments])
     held = []
-    for pool in plan.pools:
+    for pool in pools_of(plan):
         at = replicas_at(plan, pool)
         replicas = np.array([at(moment) or 0 for moment in local], np.int64)
         changes = np.flatnonzero(np.diff(replicas, prepend=-1))
         held.append(
             HeldPool(
-                pool["model"],
-                pool["region"],
-                pool["gpu"],
-                pool.get("gpus"),
-                pool["role"],
-                pool.get("market"),
-                pool.get("arrangement"),
+                pool.model,
+                pool.region,
+                pool.gpu,
+                pool.gpus,
+                pool.role,
+                pool.market,
+                pool.arrangement,
                 times[changes],
                 replicas[changes],
             )

@@ -16,8 +16,8 @@ from planner.errors import EXPECTED
 from planner.inputs.scenario import document as text
 from planner.inputs.scenario.schema import Scenario
 from planner.models import ActivePlan, Run, User
-from planner.outputs.active_plan_metrics import steps_of
 from planner.outputs.proposal_changes import REPLAYED
+from planner.outputs.stored_pools import StoredPool, pools_of
 from planner.outputs.weekly_pattern import CYCLES, DAY, UNKNOWN, WEEK, Repeat, folded, minute_of
 from planner.policies.builtin.periodic import MOST_STEPS, WEEKDAYS
 from planner.schema_types import ROLES
@@ -101,7 +101,7 @@ def _same_inputs(base: Run, run: Run, policy: str) -> bool:
 
 def _has_unique_pools(plan: ActivePlan, scenario: Scenario) -> bool:
     """Return whether model, region, GPU type and role identify each pool; False with spot."""
-    pools = Counter((p["model"], p["region"], p["gpu"], p["role"]) for p in plan.pools)
+    pools = Counter((pool.model, pool.region, pool.gpu, pool.role) for pool in pools_of(plan))
     speeds = Counter((profile.model, profile.gpu, profile.role) for profile in scenario.profiles)
     return max([*pools.values(), *speeds.values()], default=0) == 1 and not any(
         region.spot for region in scenario.regions
@@ -116,7 +116,8 @@ def periodic_rows(plan: ActivePlan, begins: datetime, ends: datetime) -> Iterato
     minutes = int((ends - begins) / timedelta(minutes=1))
     if minutes > WEEK:
         return
-    for pool in (None, *plan.pools):  # None first: the default of pools that the plan does not have
+    # None first: the default of pools that the plan does not have
+    for pool in (None, *pools_of(plan)):
         counts = (
             np.zeros(1, np.int64)
             if pool is None
@@ -132,18 +133,18 @@ def periodic_rows(plan: ActivePlan, begins: datetime, ends: datetime) -> Iterato
             }
 
 
-def _pool_fields(pool: dict[str, Any]) -> dict[str, str]:
+def _pool_fields(pool: StoredPool) -> dict[str, str]:
     """Return what identifies a plan's pool, in the words of scenarios."""
     return {
-        "model": pool["model"],
-        "region": pool["region"],
-        "gpu": pool["gpu"],
-        "role": SCENARIO_ROLES.get(pool["role"], pool["role"]),
+        "model": pool.model,
+        "region": pool.region,
+        "gpu": pool.gpu,
+        "role": SCENARIO_ROLES.get(pool.role, pool.role),
     }
 
 
 def _replicas_by_minute(
-    plan: ActivePlan, pool: dict[str, Any], begins: datetime, minutes: int
+    plan: ActivePlan, pool: StoredPool, begins: datetime, minutes: int
 ) -> IntArray:
     """Return the replicas of a pool by minute from ``begins`` on, ``[minutes]``.
 
@@ -152,7 +153,7 @@ def _replicas_by_minute(
     repeat = plan.repeat
     if repeat == "once":
         repeat = "daily" if plan.ends - plan.begins <= timedelta(minutes=DAY) else "weekly"
-    folds = folded(steps_of(pool), cast(Repeat, repeat))
+    folds = folded(pool.steps, cast(Repeat, repeat))
     local = begins.astimezone(ZoneInfo(plan.zone)).replace(tzinfo=None)
     counts = folds[(minute_of(local) + np.arange(minutes)) % CYCLES[cast(Repeat, repeat)]]
     minimum = folds[folds != UNKNOWN].min(initial=int(folds.max()))

@@ -20,9 +20,9 @@ from planner.inputs.scenario import document as text
 from planner.models import ActivePlan, Firing, Proposal, Run, Schedule, User
 from planner.models.notification import Event
 from planner.models.workspace import current_workspace
-from planner.outputs.active_plan_metrics import steps_of
 from planner.outputs.options import ExportOptions
 from planner.outputs.plans import Plan, tiers_missed
+from planner.outputs.stored_pools import pools_of
 from planner.outputs.weekly_pattern import in_utc
 from planner.selectors.review import UNDECIDED
 from planner.selectors.runs import run_result, run_table, run_tables
@@ -307,11 +307,11 @@ def difference_from_active(plan: Plan, active: ActivePlan | None) -> Difference 
     ]
     old = [
         PoolPlan(
-            (pool["name"], pool["region"]),
-            in_utc(steps_of(pool), active.zone),
-            prices.get((pool["region"], pool["model"], pool["gpu"], pool["role"])),
+            pool.key,
+            in_utc(pool.steps, active.zone),
+            prices.get((pool.region, pool.model, pool.gpu, pool.role)),
         )
-        for pool in active.pools
+        for pool in pools_of(active)
     ]
     return plan_difference(new, old)
 

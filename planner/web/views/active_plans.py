@@ -13,9 +13,10 @@ from django.views.decorators.http import require_POST, require_safe
 
 from planner.domain.formats import local, zone_name
 from planner.models import ActivePlan, Outcome
-from planner.outputs.active_plan_metrics import desired, steps_of
+from planner.outputs.active_plan_metrics import desired
 from planner.outputs.plan_comparison import plans_between, pools_by_minute
 from planner.outputs.render.figure import DASHES, FEW_REPLICAS, PALETTE, Figure, figure, line
+from planner.outputs.stored_pools import pools_of
 from planner.outputs.weekly_pattern import UNKNOWN, WEEK
 from planner.selectors.active_plans import activated_plan_get, activated_plans
 from planner.selectors.lookup import id_of
@@ -70,8 +71,8 @@ def detail(request: Request, pk: int) -> HttpResponse:
     now = timezone.now()
     fleet = fleet_plan(plan, now, charts=CHARTS)
     pools = [
-        (pool, pool_now.replicas, [step.replicas for step in steps_of(pool)])
-        for pool, pool_now in zip(plan.pools, desired(plan, now), strict=True)
+        (pool, pool_now.replicas, [step.replicas for step in pool.steps])
+        for pool, pool_now in zip(pools_of(plan), desired(plan, now), strict=True)
     ]
     context = {
         "plan": plan,

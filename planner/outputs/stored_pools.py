@@ -1,0 +1,44 @@
+"""Read the pools of a stored active plan."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from planner.models import ActivePlan
+from planner.outputs.weekly_pattern import Step
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPool:
+    """A pool of an active plan, with its schedule in local time of the plan.
+
+    Plans of older releases stored no GPUs, market and arrangement.
+    """
+
+    name: str
+    region: str
+    model: str
+    gpu: str
+    role: str
+    steps: tuple[Step, ...]
+    gpus: int | None = None  # GPUs per replica
+    market: str | None = None
+    arrangement: str | None = None
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Return what identifies the pool's deployment: its name and region."""
+        return self.name, self.region
+
+
+def pools_of(plan: ActivePlan) -> list[StoredPool]:
+    """Return the pools of a stored plan."""
+    return [StoredPool(**{**row, "steps": tuple(map(_step, row["steps"]))}) for row in plan.pools]
+
+
+def _step(row: Sequence[str | int]) -> Step:
+    """Return a step from its stored row [begins, ends, replicas]."""
+    begins, ends, replicas = row
+    return Step(
+        datetime.fromisoformat(str(begins)), datetime.fromisoformat(str(ends)), int(replicas)
+    )
