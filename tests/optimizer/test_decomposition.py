@@ -148,7 +148,7 @@ def measured(instance):
     return replace(instance, pool_tps=pool)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(8))
 def test_it_agrees_with_the_whole_program(seed):
     instance = middling(seed)
     joint, apart = (
@@ -163,12 +163,12 @@ def test_it_agrees_with_the_whole_program(seed):
         assert apart.gap <= 1e-4
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 def test_it_agrees_with_the_whole_program_on_measured_pools(seed):
     """The program as one is slow here, so that its bound counts and not its end."""
     instance = measured(middling(seed, 2.0))
     apart = solve_window(instance, gap=0.02, method="decomposed")
-    joint = solve_window(instance, gap=0.05, method="whole", time_limit_s=4.0)
+    joint = solve_window(instance, gap=0.05, method="whole", time_limit_s=2.0)
     assert apart.status == OPTIMAL
     assert is_feasible(instance, apart.target)
     assert max(joint.bound_usd, apart.bound_usd) <= apart.objective_usd * (1 + 1e-6)

@@ -3,6 +3,7 @@ that look at how a run is carried out and not at what an instance carries to a h
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 
 import pytest
 
@@ -11,25 +12,34 @@ from simulation.provisioning import replay, window_replay
 from simulation.search import evaluation
 from simulation.sizing import pool
 from simulation.sizing.capacity import capacity
+from simulation.sizing.pool import PoolCurve
+from tests.single_run import once
 
 REQUESTS = 4_000  # of a run; 32,000 to 400,000 in the product
+SIMULATED = (2, 8)  # pool sizes, up to 64 in the product
+PRECISION = 0.02  # of a pool's rate, 0.004 in the product
 SEARCHED = 1_000  # of a run of a search for deployments; 4,000 to 8,000 in the product
+
+
+@lru_cache(maxsize=curves.KEPT)
+def _coarse_curve(key: curves._CurveKey) -> PoolCurve:
+    """Simulate each curve once for all processes of the suite."""
+    return once(f"curve-{key.digest}", lambda: pool.pool_curve(key.case))
 
 
 @contextmanager
 def coarse_sizes() -> Iterator[None]:
-    """Neither are curves taken over that were simulated before, nor are these left to others."""
+    """Size by few requests and few pool sizes; curves as in the product are kept apart."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(capacity.__kwdefaults__, "requests", REQUESTS)
         for name in ("REQUESTS", "MOST_REQUESTS"):
             patch.setattr(pool, name, REQUESTS)
+        patch.setattr(pool, "SIMULATED", SIMULATED)
+        patch.setattr(pool, "PRECISION", PRECISION)
         for name in ("REQUESTS", "PD_REQUESTS"):
             patch.setattr(evaluation, name, SEARCHED)
-        curves._curve.cache_clear()
-        try:
-            yield
-        finally:
-            curves._curve.cache_clear()
+        patch.setattr(curves, "_curve", _coarse_curve)
+        yield
 
 
 @contextmanager

@@ -7,11 +7,6 @@ from tests.planner.domain.builders import ingested
 from tests.shared_folder import TRACES, shared
 
 
-@pytest.fixture(scope="module")
-def coarse_by_default() -> None:
-    """Sizes as in the product, since many tests here are about them."""
-
-
 @pytest.fixture(scope="session")
 def azure_week(tmp_path_factory: pytest.TempPathFactory) -> StoredTrace:
     """Azure 2024, both services, requests per 10 s."""

@@ -35,6 +35,11 @@ KEYS = {
 
 
 @pytest.fixture(scope="module")
+def coarse_by_default() -> None:
+    """Size as in the product, because figures of a search are compared with sizes."""
+
+
+@pytest.fixture(scope="module")
 def configured() -> DeploymentSearchResult:
     return search_deployments(ASKED)
 

@@ -1,6 +1,7 @@
 """Every worked example of the documentation parses and can be carried out."""
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,11 +17,12 @@ from planner.domain.traffic.sources import StoredTrace
 from planner.inputs.ingest import IngestOptions, ingest_file
 from planner.inputs.scenario.document import parse, with_traces
 from planner.inputs.scenario.schema import Scenario
-from tests.planner.coarse import coarse_sizes
 from tests.planner.domain.builders import ROOT
 from tests.shared_folder import shared
 
 SHORT_S = 3600
+LAST_VALUE = {"method": "last-value", "quantile": "mean"}
+AS_THEY_ARE = ("prefill-decode", "roles")  # tests below hold at their traffic
 EXAMPLES = sorted((ROOT / "docs/examples").glob("*.yml"))
 
 
@@ -47,9 +49,10 @@ def example(path: Path, folder: Path) -> tuple[Scenario, dict[str, StoredTrace]]
 @pytest.fixture(scope="module")
 def carried_out(
     tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[Callable[[Path], dict[str, Any]]]:
+) -> Callable[[Path], dict[str, Any]]:
     """The comparison that an example makes of its own traffic, made once; of an hour or of one
-    period. Test days have tests of their own, and take as long again; so have sizes."""
+    period, on the last value, at half of a file's traffic at most. Test days, methods of forecasts
+    and large fleets have tests of their own."""
 
     @cache
     def made(path: Path) -> dict[str, Any]:
@@ -58,11 +61,21 @@ def carried_out(
         short = max(SHORT_S, scenario.horizon.period_s or 0)
         short = min(scenario.horizon.duration_s or short, short)
         horizon = scenario.horizon.model_copy(update={"duration_s": short})
-        scenario = scenario.model_copy(update={"horizon": horizon, "test_days": []})
+        most = math.inf if path.stem in AS_THEY_ARE else 0.5
+        sources = [
+            source.model_copy(update={"scale": min(source.scale, most)})
+            for source in scenario.traffic.sources
+        ]
+        changes = {
+            "horizon": horizon,
+            "test_days": [],
+            "forecast": scenario.forecast.model_copy(update=LAST_VALUE),
+            "traffic": scenario.traffic.model_copy(update={"sources": sources}),
+        }
+        scenario = scenario.model_copy(update=changes)
         return compare.run(scenario, traces, compare.Options(), progress=silent).document
 
-    with coarse_sizes():
-        yield made
+    return made
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)

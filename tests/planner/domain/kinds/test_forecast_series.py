@@ -67,12 +67,13 @@ def test_series_forecast_together_are_each_as_if_alone() -> None:
         forecast_rows = run_series(of, options, progress=silent).document["series"]
         return [{k: v for k, v in row.items() if k != "fit_seconds"} for row in forecast_rows]
 
-    for together, demand in zip(rows(series), series, strict=True):
+    of_all = rows(series)
+    for together, demand in zip(of_all, series, strict=True):
         (alone,) = rows([demand])
         for name, value in alone.items():
             near = isinstance(value, float | list)
             assert together[name] == (pytest.approx(value, rel=1e-9) if near else value), name
-    assert [row["unit"] for row in rows(series)] == [REQUESTS, INPUT_TOKENS, INPUT_TOKENS]
+    assert [row["unit"] for row in of_all] == [REQUESTS, INPUT_TOKENS, INPUT_TOKENS]
 
 
 def test_a_naive_method_that_one_series_is_too_short_for_is_held_against_the_others() -> None:

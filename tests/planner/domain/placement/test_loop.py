@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from planner.domain.kinds import compare
+from planner.domain.kinds import simulate
 from planner.domain.placement.placing_policy import PlacingPolicy
 from planner.domain.progress import silent
 from planner.domain.traffic.sources import StoredTrace
@@ -83,13 +83,14 @@ def test_a_network_that_nobody_states_or_that_carries_nothing_has_no_part() -> N
         assert network_of(scenario, build_hardware(scenario)) is None
 
 
-def test_a_comparison_is_slower_across_switches(stored: StoredTrace) -> None:
+def test_a_replay_is_slower_across_switches(stored: StoredTrace) -> None:
     """Caches of 60 ms and more on links of 0.5 GB/s: at half of it TTFT waits for links longer."""
     mean_ms = {}
     for across in (1.0, 0.25):
         scenario = disaggregated(
             policies=["today"], placement={"across_s1": across, "across_s2": across}
         )
-        document = compare.run(scenario, {"t": stored}, compare.Options(), progress=silent).document
+        options = simulate.Options(policy="today")
+        document = simulate.run(scenario, {"t": stored}, options, progress=silent).document
         mean_ms[across] = document["policies"]["today"]["e2e_ms"]["mean"]
     assert mean_ms[0.25] > mean_ms[1.0]

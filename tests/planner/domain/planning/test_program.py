@@ -340,9 +340,10 @@ def test_what_the_plan_lends_is_lent_in_its_replay(stored: dict[str, StoredTrace
         objective={"periods": "all", "lend_share": 0.5, "limits": {"changes": 0}},
         fleet={
             "today": [
-                {"model": "m", "region": region, "gpu": "G", "replicas": 20} for region in PLACES
+                {"model": "m", "region": region, "gpu": "G", "replicas": 6} for region in PLACES
             ]
         },
+        traffic__sources=[source(regions={"east": 0.5, "west": 0.5}, scale=0.2)],
         policies=[{"name": "lt-h", "load_factor": 1.0001}],  # not tuned: the plan itself
         test_days=[],
     )

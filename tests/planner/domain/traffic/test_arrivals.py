@@ -21,6 +21,11 @@ from tests.planner.domain import builders as make
 HOUR, BIN_S, RATE = 3600.0, 60.0, 4.0
 
 
+@pytest.fixture(scope="module")
+def coarse_by_default() -> None:
+    """Size as in the product, because sizes at different bursts are compared."""
+
+
 def bursty(folder: Path, levels: list[float], name: str) -> StoredTrace:
     """Return an hour of requests for each level of dispersion, at the same rate in all bins."""
     rng = np.random.default_rng(1)

@@ -79,8 +79,8 @@ def test_the_answer_states_sample_and_error(tmp_path: Path) -> None:
 
 def test_the_forecast_band_of_a_sample_is_wider(tmp_path: Path) -> None:
     """The true rate is constant: the whole log has Poisson noise, the sample ten times as much."""
-    whole = make.request_file(tmp_path, arrivals(20_000.0), name="whole")
-    part = sampled(tmp_path, 100.0, arrivals(20_000.0))
+    whole = make.request_file(tmp_path, arrivals(4_000.0), name="whole")
+    part = sampled(tmp_path, 100.0, arrivals(4_000.0))
     widths = []
     for stored in (whole, part):
         series = trace_series(stored, 3600.0)[0]
