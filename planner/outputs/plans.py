@@ -447,8 +447,8 @@ def _notes(
     """Yield notes on the policy for the reader of an exported file."""
     if rule is None and not guards and traits_of(policy).beyond:
         yield (
-            "Only the schedule of the policy. To scale on load too, add a trigger by load and "
-            "raise the largest count."
+            "This file has only the schedule of the policy. To scale on load too, add a trigger "
+            "by load and raise the largest count."
         )
     if traits_of(policy).group == Group.ROLES:
         yield (

@@ -143,8 +143,8 @@ def unguarded(plan: Plan) -> tuple[str, ...]:
     if not plan.guarded:
         return ()
     return (
-        "Only the schedule. Export to keda, kserve, dynamo or hpa for the guard that scales on "
-        "load.",
+        "This file has only the schedule. Export to keda, kserve, dynamo or hpa for the guard "
+        "that scales on load.",
     )
 
 

@@ -35,11 +35,11 @@ def documents(export: Export) -> list[Document]:
             f"An HPA has no schedule. It follows {METRIC} of Headroom's /metrics. Activate this "
             "plan there. Let a Prometheus adapter offer it as an external "
             "metric with the labels pool and region.",
-            "Between minReplicas and maxReplicas, the plan's least and "
-            + ("what the guard may add; " if plan.guarded else "most; ")
-            + "where the metric is missing it stays as it is.",
-            "tolerance 0 asks for HPAConfigurableTolerance (Kubernetes 1.35 or later). Without it "
-            "the tolerance is 10%: a change by one of ten replicas is ignored.",
+            "minReplicas is the lowest count of the plan, maxReplicas the highest"
+            + (" with the replicas that the guard may add" if plan.guarded else "")
+            + ". Without the metric, the HPA changes nothing.",
+            "A tolerance of 0 needs HPAConfigurableTolerance (Kubernetes 1.35 or later). Without "
+            "it, Kubernetes ignores changes below 10%.",
             *_guard_words(plan),
         )
     documents = [

@@ -70,7 +70,7 @@ def trigger_notes(plan: Plan) -> tuple[str, ...]:
                 "maxReplicaCount. The largest trigger wins.",
             )
         ),
-        "tolerance 0 needs HPAConfigurableTolerance (Kubernetes 1.35 or later). Without it, "
+        "A tolerance of 0 needs HPAConfigurableTolerance (Kubernetes 1.35 or later). Without it, "
         "Kubernetes ignores changes below 10%.",
     )
 

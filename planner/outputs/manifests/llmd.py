@@ -18,8 +18,8 @@ def documents(export: Export) -> list[Document]:
     """Return the values of each service."""
     plan = export.plan
     notes = [
-        f"Replicas as of {export.moment:%Y-%m-%d %H:%M} ({plan.zone}): values have no schedule. "
-        "For a schedule, export to keda and set autoscaling.enabled.",
+        f"The replicas are those of {export.moment:%Y-%m-%d %H:%M} ({plan.zone}), because values "
+        "have no schedule. For a schedule, export to keda and set autoscaling.enabled.",
         "Merge into your values. Weights and containers are not included.",
         *unguarded(plan),
     ]

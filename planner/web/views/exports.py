@@ -12,7 +12,7 @@ from django.views.decorators.http import require_POST, require_safe
 from planner.domain.formats import zone_name
 from planner.domain.options import options_of
 from planner.errors import NotReady, PlannerError
-from planner.models import Run
+from planner.models import ActivePlan, Run
 from planner.outputs.active_plan_metrics import desired
 from planner.outputs.files import FIGURES, FORMATS, export_file, formats_of
 from planner.outputs.manifests.kinds import MANIFESTS
@@ -131,7 +131,7 @@ def _context(request: Request, run: Run, problem: PlannerError | None) -> dict[s
         "plan": plan,
         "assurance": _assurance(run, plan),
         "why_none": why,
-        "form": _form(request.GET, run, plan),
+        "form": _form(request.GET, run, plan, current),
         "texts": " ".join((*MANIFESTS, "csv", "json")),
         "title": "The file was not written",
         "sentences": str(problem).splitlines() if problem else [],
@@ -161,12 +161,13 @@ def _assurance(run: Run, plan: Plan | None) -> str:
     )
 
 
-def _form(sent: QueryDict, run: Run, plan: Plan | None) -> OptionsForm:
+def _form(sent: QueryDict, run: Run, plan: Plan | None, current: ActivePlan | None) -> OptionsForm:
     """Return the form of export options; choices come from the run's policies and plan."""
+    initial = {"timezone": zone_name()}
+    if current and current.run_id == run.pk:  # an export repeats as the active plan does
+        initial["repeat"] = current.repeat
     # Names are edited in the table of deployments, for every export.
-    form = OptionsForm(
-        ExportOptions, without=("table", "names"), initial={"timezone": zone_name()} | sent.dict()
-    )
+    form = OptionsForm(ExportOptions, without=("table", "names"), initial=initial | sent.dict())
     policies = run.result.get("policies") or {}
     _choose(form, "policy", {"": "Recommended"} | {k: v["label"] for k, v in policies.items()})
     for what in ("region", "model"):
