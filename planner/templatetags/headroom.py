@@ -9,6 +9,7 @@ from django.utils.safestring import SafeString
 
 from planner.domain.formats import (
     NOTHING,
+    ZONE,
     digits,
     duration,
     figure,
@@ -22,7 +23,7 @@ from planner.domain.formats import (
 from planner.models import Run, User
 from planner.selectors.glossary import meaning_of
 from planner.selectors.runs import answer_of
-from planner.services.cron import Cron
+from planner.services.cron import Cron, zone_of
 from planner.version import VERSION
 
 register = template.Library()
@@ -102,6 +103,16 @@ def cell(value: Any) -> str:
 @register.filter
 def cron_words(line: str) -> str:
     return Cron.parse(line, "UTC").words
+
+
+@register.filter
+def when_in(moment: Any, zone: str) -> str:
+    """Format a moment as ``when`` does, in a zone that is not the reader's."""
+    token = ZONE.set(zone_of(zone))
+    try:
+        return when(moment)
+    finally:
+        ZONE.reset(token)
 
 
 @register.filter

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, time
+from datetime import datetime, time, tzinfo
 from typing import Any
 
 from django import forms
@@ -27,6 +27,7 @@ from planner.selectors.schedules import (
     schedules_list,
 )
 from planner.services.access import may_approve
+from planner.services.cron import zone_of
 from planner.services.schedule_firings import schedule_fire
 from planner.services.schedules import (
     schedule_change,
@@ -146,7 +147,8 @@ def resume(request: Request, pk: int) -> HttpResponse:
 @require_POST
 @planners_only
 def fire(request: Request, pk: int) -> HttpResponse:
-    schedule, as_of = schedule_get(str(pk)), _moment(request.POST.get("as_of", "").strip())
+    schedule = schedule_get(str(pk))
+    as_of = _moment(request.POST.get("as_of", "").strip(), zone_of(schedule.zone))
     schedule_fire(schedule=schedule, user=request.user, now=timezone.now(), as_of=as_of)
     messages.info(request, "The schedule runs now. See its line below.")
     return redirect("web:schedule", pk)
@@ -168,8 +170,8 @@ def _form(
     return render(request, "web/schedule_form.html", context, status=status)
 
 
-def _moment(text: str) -> datetime | None:
-    """Return the time in a form field, in UTC; None if the field is empty."""
+def _moment(text: str, zone: tzinfo) -> datetime | None:
+    """Return the time in a form field, in ``zone``; None if the field is empty."""
     if not text:
         return None
     try:
@@ -180,7 +182,7 @@ def _moment(text: str) -> datetime | None:
         raise PlannerError(
             f"as_of: {text[:40]!r} is not a time from {FIRST} to {LAST}. Write 2026-05-04T06:00."
         )
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return moment if moment.tzinfo else moment.replace(tzinfo=zone)
 
 
 def _values(schedule: Schedule) -> dict[str, Any]:
