@@ -12,7 +12,7 @@ from planner.models import Run
 from planner.outputs.render.html import charts_shown
 from planner.outputs.reports import run_report
 from planner.selectors.places import ACCOUNT, PLACES
-from planner.selectors.runs import runs_list
+from planner.selectors.runs import runs_list, runs_with_answers
 from planner.selectors.scenarios import scenarios_list
 from planner.selectors.search import things_found
 from planner.services.access import jobs_of
@@ -78,5 +78,6 @@ def activity(request: Request) -> HttpResponse:
 
 def _activity() -> dict[str, Any]:
     # Traces have their own list: otherwise uploads would push studies off the page.
-    recent = list(runs_list().filter(sweep=None).exclude(kind=Run.Kind.INGEST)[:RECENT])
+    others = runs_with_answers().filter(sweep=None).exclude(kind=Run.Kind.INGEST)
+    recent = list(others[:RECENT])
     return {"runs": recent, "active": Run.objects.filter(state__in=ACTIVE).exists()}

@@ -22,7 +22,7 @@ from planner.outputs.reports import run_report
 from planner.policies.choice import policy_groups
 from planner.selectors.analyses import AnalysisState, analyses_of
 from planner.selectors.lookup import id_of, version_of
-from planner.selectors.runs import runs_list
+from planner.selectors.runs import runs_with_answers
 from planner.selectors.scenarios import latest_comparisons, scenario_get, scenarios_list
 from planner.selectors.traces import trace_get, traces_list
 from planner.services import scenarios
@@ -358,7 +358,7 @@ def _show(
             "newest": _newest_plan(states),
             "short_kinds": SHORT_KINDS,
             "policies": [(name, label) for _, rows in policy_groups() for name, label, _ in rows],
-            "last_runs": runs_list().filter(scenario=scenario)[:5],
+            "last_runs": runs_with_answers().filter(scenario=scenario)[:5],
         }
     return render(
         request, "web/_editor.html" if part else "web/scenario.html", context, status=status
