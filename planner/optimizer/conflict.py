@@ -86,8 +86,8 @@ def _models_without_gpu(problem: PlanningProblem) -> Iterator[str]:
     for (model,) in np.argwhere((need > 0) & ~can_run):
         yield (
             f"No GPU type here can serve {problem.models[model]}. Its demand peaks at "
-            f"{tokens_words(need[model])} over all regions. Add a profile of it for one of "
-            f"{join_names(problem.gpus)}, or another GPU type."
+            f"{tokens_words(need[model])} over all regions. Add a GPU type, or a profile that "
+            f"meets its limits on one of {join_names(problem.gpus)}."
         )
 
 

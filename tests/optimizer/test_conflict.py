@@ -20,7 +20,7 @@ ONLY_ONE_GPU_TYPE = np.array([[1000.0, 0.0], [0.0, 1500.0]])
         (
             {"theta_tps": np.array([[1000.0, 2500.0], [0.0, 0.0]])},
             "No GPU type here can serve large. Its demand peaks at 1,000 tokens/s over all "
-            "regions. Add a profile of it for one of A100 and H100, or another GPU type.",
+            "regions. Add a GPU type, or a profile that meets its limits on one of A100 and H100.",
         ),
         (
             {"minimum": np.array([[[2, 0], [0, 0]], [[4, 0], [0, 0]]])},

@@ -283,7 +283,7 @@ def beats_aggregated(best: RatioFigures, mixed: AggregatedCapacity | None) -> bo
 
 def headline(best: RatioFigures, mixed: AggregatedCapacity | None, count: int) -> str:
     """Return a sentence on the best ratio, or on aggregated serving if that is as good."""
-    split = f"{best.name} of {count} replicas"
+    split = f"{best.name} of {count} replicas, {best.max_tps:,.0f} tokens/s"
     if mixed is None:
         return f"Best split: {split}"
     if mixed.max_tps >= best.max_tps:
@@ -299,7 +299,7 @@ def headline(best: RatioFigures, mixed: AggregatedCapacity | None, count: int) -
             f"Stay aggregated: the best split {best.name} gains {gain:.1%} "
             f"over {mixed.max_tps:,.0f} tokens/s"
         )
-    return f"Best split: {split}, {gain:.0%} more tokens/s than aggregated"
+    return f"Best split: {split}, {gain:.0%} more than aggregated"
 
 
 def _pool(hardware: Hardware, m: int, g: int) -> PdPool:

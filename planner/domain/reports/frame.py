@@ -140,8 +140,13 @@ def profiles_section(errors: Sequence[ProfileError]) -> Iterator[Section]:
         (Head("Replicas", Form.COUNT), lambda row: row.replicas),
         (Head("If slower", Form.COUNT), lambda row: row.replicas_if_slower),
         (Head("If faster", Form.COUNT), lambda row: row.replicas_if_faster),
-        note="Replicas at the peak. Those for a profile that is slower or faster by its error are "
-        "estimated by closed forms.",
+        note=" ".join(
+            (
+                "Replicas at the peak. Those for a profile that is slower or faster by its error "
+                "are estimated by closed forms.",
+                *dict.fromkeys(row.note for row in errors if row.note),
+            )
+        ),
     )
     yield Section("Profile errors", (rows,), "Profiles", folded=True)
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+from planner.domain.formats import figure
 from planner.domain.kinds.pd_ratio import PdRatioResult, beats_aggregated
 from planner.domain.pd.figures import RatioRow
 from planner.domain.pd.ratio_drift import Split
@@ -83,9 +84,9 @@ def _facts(result: PdRatioResult) -> Iterator[Fact]:
         if lost is not None:
             name = f"{prefill}P:{result.instances - prefill}D"
             yield Fact(f"Loss with {name}", lost, form=Form.SHARE, note="of the best capacity")
-    note = f"{best.transfer_ms:,.3g} ms" if best.transfer_ms is not None else ""
-    yield Fact("KV cache of a request", result.kv_mb, "MB", change=note,
-               note=f"over {result.link_gb_s:,.3g} GB/s")  # fmt: skip
+    took = f"{figure(best.transfer_ms, 'ms')} " if best.transfer_ms is not None else ""
+    link = f"{took}over {figure(result.link_gb_s, 'GB/s')}"
+    yield Fact("KV cache of a request", result.kv_mb, "MB", note=link)
 
 
 def _warnings(result: PdRatioResult) -> Iterator[str]:
