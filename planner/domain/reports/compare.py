@@ -285,7 +285,7 @@ def _replicas_tile(its: Comparison, schedule: Schedule | None) -> Iterator[Fact]
     simulated = _replicas(its, None, its.key)
     guarded = ""
     if simulated is not None and simulated[1] > counts[1]:
-        why = "if load exceeds the plan" if "guard" in its.plan.outcome.label else "in simulation"
+        why = "with the guard" if "guard" in its.plan.outcome.label else "in simulation"
         guarded = f"up to {simulated[1]:,} {why}"
     yield Fact(
         "Replicas", span_text(counts),
@@ -391,14 +391,20 @@ def _alternatives(its: Comparison) -> Iterator[Alternative]:
 
 
 def _plan_note(its: Comparison, plan: Plan) -> str:
-    """Return the redundancy and policy of a plan, or the size of the static fleet."""
+    """Return the redundancy of a plan, or the size of the static fleet.
+
+    The policy is named for the plan that is shown, and for plans with another policy.
+    """
     if plan.name == STATIC:
         counts = _replicas(its, schedule_of(its.tables, plan.outcome.name), plan.outcome.name)
         return "" if counts is None else f"{span_text(counts)} replicas, always"
     if plan.level is not None and not plan.level.qualifies:
         return f"fails {len(plan.level.failing)} test days"
     spare = "N+1" if plan.level is not None and plan.level.spare else "without N+1"
-    return f"{spare} · {plan.outcome.label.removesuffix(f' ({plan.name})')}"
+    policy, shown = (
+        each.outcome.label.removesuffix(f" ({each.name})") for each in (plan, its.plan)
+    )
+    return f"{spare} · {policy}" if plan is its.plan or policy != shown else spare
 
 
 def _missed(its: Comparison) -> Iterator[str]:
