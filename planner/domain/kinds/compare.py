@@ -11,6 +11,7 @@ import polars as pl
 from pydantic import Field
 
 from forecasting.errors import ForecastError
+from planner.domain.formats import figure
 from planner.domain.module_figures import ModuleFigures
 from planner.domain.options import PolicyKeyOrAll, RunOptions, Seed
 from planner.domain.outcome import Outcome, Traces
@@ -272,8 +273,9 @@ def run(
 
 def _first_answer(answer: FirstAnswer) -> str:
     """Return the replicas and the cost of the plan in words, without a simulation."""
-    pools = "; ".join(f"{pool.pool}: {pool.fewest:,} to {pool.most:,}" for pool in answer.pools)
-    return f"First answer, not simulated: {pools}; ${answer.cost_usd:,.0f}"
+    fewest, most = (sum(getattr(pool, end) for pool in answer.pools) for end in ("fewest", "most"))
+    span = f"{fewest:,} to {most:,}" if fewest != most else f"{most:,}"
+    return f"First answer, not simulated: {span} replicas, {figure(answer.cost_usd, '$')}"
 
 
 def _schedules(study: Study, comparison: PolicyComparison) -> dict[str, pl.DataFrame]:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from math import ceil
 from typing import Any
 
 from planner.domain.deserialise import from_json
@@ -153,8 +154,9 @@ def checks(
     if data_age is None:
         yield Check("Fresh data", None, "Its traffic has no calendar date.")
     else:
-        days = max(0, data_age.days)
-        yield Check("Fresh data", data_age <= SEASON, f"The traffic ended {days:,} days ago.")
+        days = max(0, ceil(data_age / timedelta(days=1)))
+        words = f"The traffic ended {days:,} day{'s' * (days != 1)} ago, limit {SEASON.days}."
+        yield Check("Fresh data", data_age <= SEASON, words)
 
 
 def _slo_check(after: Simulated) -> Check:

@@ -223,7 +223,7 @@ def _action_sentence(study: Study, requests: _Requests, label: str, traits: Trai
     if requests.by_itself:
         return f"Run {counts_words or 'nothing'} {begins}, and let {label} scale from there"
     totals = counts.sum(axis=1)
-    guard_words = ", and more where load asks for it" if traits.beyond else ""
+    guard_words = ", and more if load exceeds the plan" if traits.beyond else ""
     if traits.flat:
         return f"Run a flat fleet, {counts_words or 'of nothing'}, {begins}, all the time"
     if len(counts) > 1 and (counts != counts[0]).any():

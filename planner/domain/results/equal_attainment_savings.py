@@ -88,15 +88,15 @@ def cost_difference_words(run: PolicyRun, base: PolicyRun, *, usd: bool) -> str:
         word = f"{_instances(base)}, {word}"
     notes = [word, *_reasons_unequal(unequal, base)]
     remarks = f" ({'; '.join(note for note in notes if note)})" if any(notes) else ""
-    equal = ", as well served" if unequal is None and base.meets_slo else ""
+    equal = ", at equal SLO attainment" if unequal is None and base.meets_slo else ""
     return f", {words} {base.label[:1].lower()}{base.label[1:]}{remarks}{equal}"
 
 
 def oracle_words(run: PolicyRun) -> str:
     """Return a remark for a policy that uses future data; "" for deployable policies."""
     if run.traits.reads_future:
-        return "told what came"
-    return "sized in hindsight" if run.traits.hindsight else ""
+        return "knows future demand"
+    return "sized with future data" if run.traits.hindsight else ""
 
 
 def _instances(run: PolicyRun) -> str:

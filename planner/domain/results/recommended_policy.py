@@ -14,7 +14,7 @@ from planner.inputs.scenario.schema.test_days import LEVELS
 from planner.optimizer.problem import ScalingPlan
 from planner.policies.registry import traits_of
 
-HINDSIGHT, TOLD = "sized in hindsight", "told what came"
+HINDSIGHT, TOLD = "sized with future data", "knows future demand"
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,7 +85,7 @@ def _facts(character: Character) -> Iterator[Fact]:
     unit = f"{character.unit.replace('_', ' ')}/s"
     yield Fact(f"Mean {unit}", total.mean, note=f"peak {digits(total.peak)}")
     if rhythm.peak_to_trough:
-        over = f"{digits(rhythm.peak_to_trough)} times {rhythm.trough_hour:02d}:00"
+        over = f"{digits(rhythm.peak_to_trough)} times the rate at {rhythm.trough_hour:02d}:00"
         zone = " (UTC)" if character.clock == UTC_CLOCK else ""
         yield Fact(f"Peak hour{zone}", f"{rhythm.peak_hour:02d}:00", note=over)
     for field in ("input_tokens", "output_tokens"):

@@ -174,7 +174,8 @@ def _present(setting: Setting) -> str:
     """Return the present value of a setting as a hint."""
     if setting.relative:
         return setting.unit
-    return "not set" if setting.value is None else f"now {figure(setting.value)} {setting.unit}"
+    unit = "" if setting.unit in setting.label.lower() else setting.unit
+    return "not set" if setting.value is None else f"now {figure(setting.value, unit)}"
 
 
 def answers_context(run: Run, params: QueryDict) -> dict[str, Any]:

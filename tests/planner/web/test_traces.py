@@ -69,7 +69,7 @@ def test_bursts_of_minutes_are_not_hidden_by_calm_seconds(
 
 def test_an_upload_is_kept_and_then_read(client: Client) -> None:
     before = text_of(client.get(UPLOAD))
-    assert "This workspace takes 0 bytes, you take 0 bytes in all workspaces; 100 GB more" in before
+    assert "by this workspace: 0 bytes, by you: 0 bytes. Free: 100 GB" in before
     answer = send(client, AZURE)
     assert answer.json() == {"url": "/traces/hour/"}
     run = Run.objects.get()
