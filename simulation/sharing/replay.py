@@ -9,7 +9,8 @@ import numpy as np
 
 from simulation.arrays import Array, BoolArray, FloatArray, IntArray
 from simulation.performance.profile import Profile
-from simulation.sharing.shared_gpu import GPU, MODEL, REQUEST, State, replay
+from simulation.sharing.gpu_state import GPU, MODEL, REQUEST, State
+from simulation.sharing.shared_gpu import replay
 
 UNLIMITED = np.iinfo(np.int64).max
 
@@ -84,6 +85,7 @@ class SharedHost:
     process_bytes: float = 0.0  # GPU memory of each further engine, if models share by memory
     by_memory: bool = False
     whole_requests: bool = False
+    overlap: bool = False  # a model computes while the weights of the next one load
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -186,6 +188,8 @@ def _state(
     gpu["room"], gpu["host"], gpu["switch_s"] = room, host.host_bytes, host.switch_s
     gpu["host_bytes_s"], gpu["disk_bytes_s"] = host.host_bytes_s, host.disk_bytes_s
     gpu["pinned"], gpu["whole"], gpu["current"] = host.by_memory, host.whole_requests, -1
+    gpu["overlap"] = host.overlap and not (host.by_memory or host.whole_requests)
+    gpu["coming"] = -1
     rows["partial"], rows["used_at"] = -1, -np.inf
     for row, model in zip(rows, models, strict=True):
         row["weights"], row["kv"] = model.weight_bytes, model.kv_bytes_per_token

@@ -16,229 +16,17 @@ seconds of all loads of a round and n the TBT limit over the seconds of an itera
 
 The model with the earliest deadline is next. A prompt that would miss its TTFT otherwise comes at
 once. With ``whole``, requests are not interrupted: a model leaves when its batch is done.
-"""
 
-from typing import NamedTuple
+With ``overlap``, the model that runs goes on while the weights of the next one load, if the memory
+has room for both. One load is under way at a time. It is given up if a prompt needs its memory.
+"""
 
 import numpy as np
 
-from simulation.arrays import Array, FloatArray, IntArray
 from simulation.compiler import cached_kernel, kernel
 from simulation.performance.curves import decode_growth, iteration_seconds
-
-MOST_TURN_S = 4.0  # Aegaeon's QMAX
-MOST_LOAD_SHARE = 0.5  # of a round that loads may take; Aegaeon's least alpha
-
-REQUEST = np.dtype(
-    [
-        ("arrival", "f8"),
-        ("prompt", "i8"),  # tokens to compute
-        ("isl", "i8"),
-        ("osl", "i8"),
-        ("model", "i8"),
-        ("ttft", "f8"),  # limits; inf: none
-        ("tbt", "f8"),
-        ("e2e", "f8"),
-        ("group", "i8"),  # index into ``State.allowed``
-        ("first", "f8"),  # time of the first token; NaN: none
-        ("end", "f8"),  # time of the last token
-        ("left", "i8"),  # tokens to generate
-        ("after", "i8"),  # next waiting request of the same model
-        ("late", "i8"),  # whether a limit was missed
-    ]
-)
-MODEL = np.dtype(
-    [
-        ("weights", "f8"),  # bytes
-        ("kv", "f8"),  # bytes per token
-        ("max_batch", "i8"),
-        ("budget", "i8"),  # tokens of an iteration
-        ("head", "i8"),  # first waiting request
-        ("tail", "i8"),
-        ("waiting", "i8"),
-        ("running", "i8"),  # decoding sequences
-        ("context", "i8"),  # KV tokens of these
-        ("partial", "i8"),  # request whose prompt is being computed, or -1
-        ("partial_left", "i8"),
-        ("reserved", "f8"),  # bytes of KV cache
-        ("resident", "i8"),  # whether the weights are on the GPU
-        ("hosted", "i8"),  # whether they are in the host's memory
-        ("blocked", "i8"),  # whether the next prompt finds no memory until a request ends
-        ("used_at", "f8"),
-        ("loads", "i8"),
-        ("load_s", "f8"),
-        ("busy_s", "f8"),
-    ]
-)
-GPU = np.dtype(
-    [
-        ("room", "f8"),  # bytes for weights and KV cache
-        ("host", "f8"),  # bytes of host memory for weights
-        ("host_bytes_s", "f8"),
-        ("disk_bytes_s", "f8"),
-        ("switch_s", "f8"),
-        ("pinned", "i8"),
-        ("whole", "i8"),
-        ("used", "f8"),  # bytes of weights and KV cache on the GPU
-        ("hosted", "f8"),  # bytes of weights in the host's memory
-        ("current", "i8"),  # model that ran last, or -1
-        ("turn_end", "f8"),
-        ("open", "i8"),  # whether the turn has not run yet
-        ("failed", "i8"),  # whether a group has missed its limits too often
-        ("next", "i8"),  # request that arrives next
-    ]
-)
-
-
-class State(NamedTuple):
-    """Inputs, and what happened and runs. Requests are in order of arrival."""
-
-    requests: Array  # [request] of REQUEST
-    models: Array  # [model] of MODEL
-    gpu: Array  # [1] of GPU: one GPU, or those of a replica together
-    curves: FloatArray  # [model, longest curve], padded
-    batch: IntArray  # [model, place] requests of the batch
-    missed: IntArray  # [group] requests beyond a limit
-    allowed: IntArray  # [group] of these before the replay ends
-
-
-@kernel
-def _has_work(s: State, m: int) -> bool:
-    return bool(
-        s.models[m].running > 0
-        or s.models[m].partial >= 0
-        or (s.models[m].waiting > 0 and not s.models[m].blocked)
-    )
-
-
-@kernel
-def _load_seconds(s: State, m: int) -> float:
-    """Return the seconds until the weights and KV cache of model ``m`` are on the GPU."""
-    if s.models[m].resident:
-        return 0.0
-    rate = (
-        s.gpu[0].host_bytes_s
-        if s.models[m].hosted
-        else min(s.gpu[0].disk_bytes_s, s.gpu[0].host_bytes_s)
-    )
-    kv = s.models[m].context * s.models[m].kv
-    return float(s.gpu[0].switch_s + s.models[m].weights / rate + kv / s.gpu[0].host_bytes_s)
-
-
-@kernel
-def _next_prompt(s: State, m: int) -> int:
-    return int(
-        s.models[m].partial
-        if s.models[m].partial >= 0
-        else s.models[m].head
-        if s.models[m].waiting > 0
-        else -1
-    )
-
-
-@kernel
-def _due(s: State, m: int) -> float:
-    """Return when model ``m`` has to make its next token for some request."""
-    due = np.inf
-    r = _next_prompt(s, m)
-    if r >= 0:
-        due = s.requests[r].arrival + min(s.requests[r].ttft, s.requests[r].e2e)
-    for i in range(s.models[m].running):
-        r = s.batch[m, i]
-        due = min(
-            due,
-            s.requests[r].first + (s.requests[r].osl - s.requests[r].left) * s.requests[r].tbt,
-            s.requests[r].arrival + s.requests[r].e2e,
-        )
-    return float(due)
-
-
-@kernel
-def _step_seconds(s: State, m: int) -> float:
-    """Return the seconds of an iteration that decodes the sequences of model ``m``, or one."""
-    b, c = s.models[m].running, s.models[m].context
-    if b == 0:
-        r = _next_prompt(s, m)
-        b, c = 1, s.requests[r].isl if r >= 0 else 1
-    return float(iteration_seconds(s.curves[m], float(b), float(c), 0.0, 0.0))
-
-
-@kernel
-def _latest_start(s: State, m: int) -> float:
-    """Return the last time at which model ``m`` can begin its next prompt in time; inf: none."""
-    r = _next_prompt(s, m)
-    if r < 0 or s.models[m].blocked:
-        return np.inf
-    p = float(s.requests[r].prompt)
-    seconds = iteration_seconds(s.curves[m], 0.0, 0.0, p, p * (s.requests[r].isl - 0.5 * p))
-    limit = min(s.requests[r].ttft, s.requests[r].e2e)
-    return float(s.requests[r].arrival + limit - _load_seconds(s, m) - seconds)
-
-
-@kernel
-def _turn(s: State, m: int) -> float:
-    """Return the seconds that model ``m`` keeps the GPU while others wait; 0: one iteration."""
-    loads, total, least, mine = 0.0, 0.0, np.inf, 0.0
-    for j in range(s.models.size):
-        if j != m and not _has_work(s, j):
-            continue
-        seconds = s.gpu[0].switch_s + s.models[j].weights / s.gpu[0].host_bytes_s
-        loads += seconds if j == m or not s.models[j].resident else 0.0
-        limit = np.inf
-        for i in range(s.models[j].running):
-            limit = min(limit, s.requests[s.batch[j, i]].tbt)
-        r = _next_prompt(s, j)
-        if r >= 0:
-            limit = min(limit, s.requests[r].tbt)
-        if limit == np.inf:
-            continue
-        n = limit / _step_seconds(s, j)
-        total += 1.0 / n
-        least = min(least, n)
-        mine = n if j == m else mine
-    if mine == 0.0:
-        return float(min(loads, MOST_TURN_S))
-    alpha = max(loads / (least * MOST_TURN_S) + total, MOST_LOAD_SHARE)
-    return float(min(loads / (mine * (alpha - total)), MOST_TURN_S))
-
-
-@kernel
-def _choose(s: State, t: float) -> int:
-    """Return the model that runs next, or -1 if none has work."""
-    now, count, oldest, all_resident = s.gpu[0].current, 0, -1, True
-    for j in range(s.models.size):
-        if _has_work(s, j):
-            count += 1
-            all_resident = all_resident and s.models[j].resident
-            if oldest < 0 or s.models[j].used_at < s.models[oldest].used_at:
-                oldest = j
-    mine = now >= 0 and _has_work(s, now)
-    in_batch = now >= 0 and s.models[now].running + (s.models[now].partial >= 0) > 0
-    if count <= 1 or (s.gpu[0].whole and in_batch):
-        return int(now) if mine else int(oldest)
-    return int(oldest) if all_resident else _most_urgent(s, t, mine)
-
-
-@kernel
-def _most_urgent(s: State, t: float, mine: bool) -> int:
-    """Return the model that runs next if some model with work is not on the GPU."""
-    now, best, urgent, due = s.gpu[0].current, -1, -1, np.inf
-    if mine and s.gpu[0].open:
-        return int(now)
-    over = not mine or t >= s.gpu[0].turn_end
-    step = _step_seconds(s, now) if not over else 0.0
-    for j in range(s.models.size):
-        if j == now or not _has_work(s, j):
-            continue
-        if over:
-            soon = _due(s, j) - _load_seconds(s, j)
-            if best < 0 or soon < due:
-                best, due = j, soon
-        elif t <= _latest_start(s, j) < t + step:
-            urgent = j
-    if over:
-        return int(best)
-    return int(urgent) if urgent >= 0 and not s.gpu[0].whole else int(now)
+from simulation.sharing.gpu_state import State
+from simulation.sharing.turns import choose, has_work, load_seconds, turn, wake_time
 
 
 @kernel
@@ -250,7 +38,7 @@ def _evict(s: State, keep: int, idle: bool) -> float:
     """
     out = -1
     for j in range(s.models.size):
-        may_go = j != keep and s.models[j].resident and not (idle and _has_work(s, j))
+        may_go = j != keep and s.models[j].resident and not (idle and has_work(s, j))
         if may_go and (out < 0 or s.models[j].used_at < s.models[out].used_at):
             out = j
     if out < 0:
@@ -277,23 +65,67 @@ def _host(s: State, m: int) -> None:
 
 
 @kernel
-def _load(s: State, m: int) -> float:
-    """Bring model ``m`` onto the GPU and return the seconds that this takes."""
-    seconds = _load_seconds(s, m)
+def _make_room(s: State, m: int, keep: int) -> float:
+    """Reserve memory for model ``m`` and return the seconds that its load takes.
+
+    The least recently used models leave, but not ``keep``. -1: that does not give enough memory.
+    """
+    seconds = load_seconds(s, m)
     need = s.models[m].weights + s.models[m].reserved
     out = 0.0
     while s.gpu[0].used + need > s.gpu[0].room:
-        kv = _evict(s, m, False)
+        kv = _evict(s, keep, False)
         if kv < 0.0:
+            if keep != m:
+                return -1.0
             break
         out += kv
-    seconds = max(seconds, s.gpu[0].switch_s + out / s.gpu[0].host_bytes_s)
-    s.models[m].resident = True
     s.gpu[0].used += need
+    return float(max(seconds, s.gpu[0].switch_s + out / s.gpu[0].host_bytes_s))
+
+
+@kernel
+def _give_up_load(s: State) -> None:
+    """Free the memory of the model that loads while another one runs."""
+    m = s.gpu[0].coming
+    if m >= 0:
+        s.gpu[0].used -= s.models[m].weights + s.models[m].reserved
+        s.gpu[0].coming = -1
+
+
+@kernel
+def _load(s: State, m: int, t: float) -> float:
+    """Bring model ``m`` onto the GPU and return the seconds from ``t`` until it is there."""
+    if s.gpu[0].coming == m:
+        seconds = max(0.0, s.gpu[0].coming_at - t)
+        s.gpu[0].coming = -1
+    else:
+        _give_up_load(s)
+        seconds = _make_room(s, m, m)
+    s.models[m].resident = True
     _host(s, m)
     s.models[m].loads += 1
     s.models[m].load_s += seconds
     return float(seconds)
+
+
+@kernel
+def _during_loads(s: State, m: int, t: float) -> int:
+    """Return the model that runs if model ``m`` is next: with ``overlap``, after its load."""
+    if s.gpu[0].coming >= 0 and t >= s.gpu[0].coming_at:
+        return int(s.gpu[0].coming)
+    now = s.gpu[0].current
+    may_go_on = s.gpu[0].overlap and now >= 0 and not s.models[m].resident
+    if m == now or not may_go_on or not has_work(s, now):
+        return int(m)
+    if s.gpu[0].coming < 0 and s.models[now].resident:
+        seconds = _make_room(s, m, now)
+        if seconds >= 0.0:
+            s.gpu[0].coming, s.gpu[0].coming_at = m, t + seconds
+    if s.gpu[0].coming < 0 or t >= s.gpu[0].coming_at:
+        return int(m)
+    s.gpu[0].turn_end = s.gpu[0].coming_at
+    return int(now)
 
 
 @kernel
@@ -302,6 +134,9 @@ def _admit(s: State, m: int, alone: bool) -> bool:
     r = s.models[m].head
     need = (s.requests[r].isl + s.requests[r].osl) * s.models[m].kv
     while s.gpu[0].used + need > s.gpu[0].room:
+        if s.gpu[0].coming >= 0:
+            _give_up_load(s)
+            continue
         # A model with work gives way only if nothing of model ``m`` could run otherwise.
         if s.gpu[0].pinned or _evict(s, m, not alone) < 0.0:
             s.models[m].blocked = alone
@@ -356,25 +191,6 @@ def _iterations(dt: float, growth: float, most: int, until: float, pass_over: bo
         else:
             high = k
     return int(max(1, min(most, low + pass_over)))
-
-
-@kernel
-def _wake(s: State, m: int, t: float) -> tuple[bool, float]:
-    """Return whether other models have work, and when model ``m`` may have to give way."""
-    others, all_resident = False, True
-    for j in range(s.models.size):
-        if j != m and _has_work(s, j):
-            others = True
-            all_resident = all_resident and s.models[j].resident
-    if all_resident:
-        return others, t
-    wake = s.gpu[0].turn_end
-    for j in range(s.models.size):
-        if j != m and _has_work(s, j):
-            latest = _latest_start(s, j)
-            if latest > t:
-                wake = min(wake, latest)
-    return others, float(wake)
 
 
 @kernel
@@ -448,7 +264,7 @@ def _finish(s: State, m: int, fresh: int, k: int, end: float) -> None:
 @kernel
 def _run(s: State, m: int, t: float) -> float:
     """Run iterations of model ``m`` from ``t`` and return when they end; ``t``: none could run."""
-    others, wake = _wake(s, m, t)
+    others, wake = wake_time(s, m, t)
     fresh, chunk, pairs = _fill_with_prompts(s, m, others)
     b, c = float(s.models[m].running), float(s.models[m].context)
     if b == 0 and chunk == 0:
@@ -486,20 +302,21 @@ def replay(s: State) -> float:
             s.models[m].waiting += 1
         if s.gpu[0].failed:
             return t
-        m = _choose(s, t)
+        m = choose(s, t)
         if m < 0:
             if s.gpu[0].next == n:
                 return t
             t = s.requests[s.gpu[0].next].arrival
             continue
+        m = _during_loads(s, m, t)
         if m != s.gpu[0].current:
             s.gpu[0].current, s.gpu[0].open = m, 1
             if not s.models[m].resident:
-                t += _load(s, m)
-            s.gpu[0].turn_end = t + _turn(s, m)
+                t += _load(s, m, t)
+            s.gpu[0].turn_end = t + turn(s, m)
             continue  # requests may have arrived during the load
         if not s.models[m].resident:
-            t += _load(s, m)
+            t += _load(s, m, t)
         end = _run(s, m, t)
         s.gpu[0].open = 0
         if end == t and not s.models[m].blocked:

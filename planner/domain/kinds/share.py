@@ -16,7 +16,7 @@ from planner.domain.progress import Progress, part
 from planner.domain.serialise import as_json
 from planner.domain.sharing import figures
 from planner.domain.sharing.packing import MEMORY, TIME, Rules, SharedGpuPlan, Sharing
-from planner.domain.sharing.pools import SharingPool, sharing_pools
+from planner.domain.sharing.pools import SharingPool, requests_of, sharing_pools
 from planner.domain.sources import Fact, facts_of
 from planner.domain.traffic.traffic import build_traffic
 from planner.domain.traffic.window import UNGROWN, resolve_window, words_of
@@ -28,6 +28,7 @@ from planner.inputs.scenario.user_facts import NO_USER_FACTS, UserFacts
 from planner.optimizer.sharing import MOST_EXACT
 from simulation.performance.specs import Provenance
 from simulation.sharing.replay import ModelReplay, replay_gpu
+from simulation.trace import Trace
 
 HOUR_S = 3600.0
 MOST_REQUESTS = 300_000  # of the replayed time, so that a run takes minutes at most
@@ -169,7 +170,10 @@ def run(
         replayed=ReplayedTime(
             words_of(load.start_s, traffic.clock), load.duration_s, len(load.trace)
         ),
-        warnings=tuple(_warnings(models, pools, plans, hardware)),
+        warnings=(
+            *_left_out(models, hardware, load.trace),
+            *_warnings(models, pools, plans, hardware),
+        ),
         notes=(
             "GPUs are packed for the replayed time. A time with other models in use may need more. "
             "Models without requests then are left out.",
@@ -199,6 +203,25 @@ def _alone(pool: SharingPool) -> list[ModelReplay]:
     """Return the replay of each part on a GPU of its own."""
     host = replace(pool.host, by_memory=True)
     return [replay_gpu([own], host).models[0] for own in pool.parts]
+
+
+def _left_out(
+    models: Sequence[figures.ModelFigures], hardware: Hardware, trace: Trace
+) -> Iterator[str]:
+    """Yield a warning with the models that have requests but no pool that may share GPUs."""
+    packed = {(row.model, row.region) for row in models}
+    missing = [
+        f"{model.name} in {region.name}"
+        for model in hardware.models
+        for region in hardware.regions
+        if (model.name, region.name) not in packed
+        and requests_of(trace, model.name, region.name).any()
+    ]
+    if missing:
+        yield (
+            f"Left out: {', '.join(missing)}. Prefill, decode and spot pools share no GPUs. "
+            "Add a profile with role mixed on owned GPUs."
+        )
 
 
 def _warnings(

@@ -55,7 +55,7 @@ def sharing_pools(
         chosen: dict[tuple[str, int], list[tuple[int, int]]] = {}
         for m in range(len(hardware.models)):
             columns = _columns(hardware, m, r)
-            if columns and _rows(trace, hardware.models[m].name, region.name).any():
+            if columns and requests_of(trace, hardware.models[m].name, region.name).any():
                 usd = {
                     g: hardware.usd_per_gpu_hour[r, g] * hardware.profiles[m, g].tp for g in columns
                 }
@@ -90,7 +90,7 @@ def _model(hardware: Hardware, m: int, g: int, r: int, trace: Trace) -> SharingM
     if spec.shape is not None:
         weights = weight_bytes(spec.shape, section.precision)
     kv = spec.kv_bytes_per_token * (0.5 if section.kv_precision == "fp8" else 1.0)
-    rows = _rows(trace, spec.name, hardware.regions[r].name)
+    rows = requests_of(trace, spec.name, hardware.regions[r].name)
     tiers = {tier.name: tier for tier in hardware.tiers}
     of = [tiers[name] for name in trace.tiers]
     tier = trace.tier[rows].astype(np.int64)
@@ -113,7 +113,7 @@ def _model(hardware: Hardware, m: int, g: int, r: int, trace: Trace) -> SharingM
     )
 
 
-def _rows(trace: Trace, model: str, region: str) -> BoolArray:
+def requests_of(trace: Trace, model: str, region: str) -> BoolArray:
     """Return a mask of the requests of a model in a region; none if the trace has neither."""
     if model not in trace.models or region not in trace.regions:
         return np.zeros(len(trace), np.bool_)

@@ -37,4 +37,5 @@ def host_of(
         disk_bytes_s=gpus * sharing.disk_gb_s * 1e9,
         switch_s=sharing.switch_s,
         process_bytes=gpus * PROCESS_BYTES,
+        overlap=sharing.overlap,
     )

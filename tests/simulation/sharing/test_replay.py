@@ -14,6 +14,7 @@ HOST = SharedHost(
     host_bytes=1e12, host_bytes_s=50e9, disk_bytes_s=5e9, switch_s=0.1, by_memory=True
 )
 TIME = replace(HOST, by_memory=False)
+OVERLAP = replace(TIME, overlap=True)
 SEEDS = range(12)
 
 
@@ -53,7 +54,9 @@ def test_one_model_alone_is_a_replica_of_its_own(seed, host):
 
 
 @pytest.mark.parametrize("whole", [False, True])
-@pytest.mark.parametrize("host", [HOST, TIME, replace(TIME, host_bytes=20e9)])
+@pytest.mark.parametrize(
+    "host", [HOST, TIME, OVERLAP, replace(TIME, host_bytes=20e9), replace(OVERLAP, host_bytes=20e9)]
+)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_every_request_is_counted_once(seed, host, whole):
     rng = np.random.default_rng(seed)
@@ -92,6 +95,40 @@ def test_slower_loads_delay_more_requests():
             for n, run in zip(late, runs, strict=True)
         ]
     assert late == sorted(late)
+
+
+def of_one_request(arrival_s, osl):
+    ones, count = np.ones(1), np.array([1])
+    return SharingModel(
+        "m", speed(kv=4000), 14e9, 1e7, arrival_s * ones, count, count, osl * count, np.inf * ones,
+        np.inf * ones, np.inf * ones, 0 * count, (0.95,),
+    )  # fmt: skip
+
+
+def test_a_model_computes_while_the_next_one_loads():
+    """Weights of 14 GB load in 0.38 s. The first model decodes for longer than that."""
+    first, second = of_one_request(0.0, 100), of_one_request(1.0, 100)
+    load_s = TIME.switch_s + 14e9 / TIME.host_bytes_s
+    apart, together = (replay_gpu([first, second], host) for host in (TIME, OVERLAP))
+    assert sum(model.load_s for model in apart.models) == pytest.approx(2 * load_s)
+    assert together.models[0].load_s == pytest.approx(load_s)  # nothing runs before
+    assert together.models[1].load_s < 0.1 * load_s
+    assert together.end_s == pytest.approx(apart.end_s - load_s, abs=0.1 * load_s)
+    # Without memory for both, loads are as before.
+    narrow = [replace_profile(model, kv=200) for model in (first, second)]
+    runs = [replay_gpu(narrow, host) for host in (TIME, OVERLAP)]
+    assert runs[0].end_s == runs[1].end_s
+
+
+def test_overlapped_loads_delay_fewer_requests():
+    late, waited = np.zeros((2, 2))
+    for seed in SEEDS:
+        models = some(seed, rate=0.1)
+        for i, host in enumerate((TIME, OVERLAP)):
+            run = replay_gpu(models, host)
+            late[i] += sum(int(model.late.sum()) for model in run.models)
+            waited[i] += sum(model.load_s for model in run.models)
+    assert waited[1] < waited[0] and late[1] <= late[0]
 
 
 @pytest.mark.parametrize("seed", SEEDS)

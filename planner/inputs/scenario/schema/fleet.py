@@ -64,6 +64,8 @@ class Sharing(Section):
     host_gb_s: PeakGb | None = None
     disk_gb_s: PeakGb = 5  # bandwidth from disk, for weights that are not in host memory
     switch_s: Delay = 0.1  # time of a switch besides the loads
+    # Whether a model computes while the next one loads. It needs memory for both.
+    overlap: bool = False
 
 
 class Fleet(Section):

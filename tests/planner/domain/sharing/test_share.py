@@ -8,7 +8,9 @@ from planner.domain.kinds.share import Options, ShareResult, run
 from planner.domain.progress import silent
 from planner.domain.reports.registry import REPORTS
 from planner.errors import ScenarioError
+from planner.inputs import catalogue
 from planner.inputs.scenario.document import edit, parse
+from planner.inputs.scenario.sharing import host_of
 from tests.planner.toy import FLEET
 
 MODELS = "abcd"
@@ -80,6 +82,12 @@ def test_a_model_alone_needs_what_it_needs_anyway():
     assert [row.way for row in alone.gpus] == ["alone"]
 
 
+def test_the_scenario_says_whether_loads_overlap_computing():
+    for overlap in (False, True):
+        sharing = document(**{"fleet.sharing": {"overlap": overlap}}).fleet.sharing
+        assert host_of(sharing, catalogue.gpu("H100-SXM"), 1, []).overlap is overlap
+
+
 def test_slow_loads_keep_models_apart_by_time():
     slow = document(**{"fleet.sharing": {"host_gb_s": 1, "host_memory_gb": 0, "disk_gb_s": 0.1}})
     assert run(slow, {}, Options(by="time"), progress=silent).result.saving == 0
@@ -91,6 +99,18 @@ def test_its_report_shows_every_gpu_and_model():
     tables = [table for section in report.sections for table in section.tables]
     assert [len(table.rows) for table in tables[:2]] == [len(outcome.result.gpus), len(MODELS)]
     assert outcome.tables["models"].height == len(MODELS)
+
+
+def test_a_model_with_prefill_and_decode_pools_is_named_as_left_out():
+    changed = parse(document_text()).profiles
+    profiles = [row.model_dump(exclude_defaults=True) for row in changed if row.model != "d"]
+    speed = {key: value for key, value in profiles[0].items() if key != "model"}
+    profiles += [{"model": "d", "role": role, **speed} for role in ("prefill", "decode")]
+    serving = [{"kv_transfer": {"gb_s": 25}}]
+    split = run(document(profiles=profiles, serving=serving), {}, Options(), progress=silent).result
+    assert sorted(row.model for row in split.models) == ["a", "b", "c"]
+    assert any("d in east" in warning for warning in split.warnings)
+    assert not any("d in east" in warning for warning in result().warnings)
 
 
 def test_without_pools_that_can_share_there_is_an_error():
