@@ -135,7 +135,7 @@ def _power(uses: Sequence[PowerUse]) -> Section:
         (Head("Share", Form.SHARE), lambda row: row.share),
         note="At rated load, servers and PUE included.",
     )
-    return Section("Power limits", (rows,), "Power", folded=True)
+    return Section("Power limits", (rows,), "Power", folded=True, printed=True)
 
 
 def _caps(plans: Sequence[CapPlan]) -> Section:
@@ -162,7 +162,8 @@ def _caps(plans: Sequence[CapPlan]) -> Section:
         (Head("TPOT", Form.NUMBER, "ms"), lambda row: row.tbt_ms),
         note="Without power limits, from an empty fleet. Latencies are at full load.",
     )
-    return Section("Power caps", (chart, rows) if len(found) > 1 else (rows,), "Caps", folded=True)
+    blocks: tuple[Block, ...] = (chart, rows) if len(found) > 1 else (rows,)
+    return Section("Power caps", blocks, "Caps", folded=True, printed=True)
 
 
 def _cap_name(plan: CapPlan) -> str:
@@ -270,4 +271,4 @@ def _worth(worth: MarginalValues) -> Section:
     )  # fmt: skip
     nothing = Note("No capacity limit binds, and no tier has a latency limit.")
     blocks = (rows,) if moved else (nothing,)
-    return Section("Value of one more", blocks, "Value", folded=True)
+    return Section("Value of one more", blocks, "Value", folded=True, printed=True)
