@@ -48,8 +48,7 @@ class Sizes:
     def outside(self, model_column: tuple[int, int]) -> float:
         """Return the largest share of iterations outside the profile's measured range.
 
-        It is the largest over the simulations of one instance and of pools at ``model_column`` (l,
-        g).
+        ``model_column`` is ``(l, g)``. All simulations of one instance and of its pools count.
         """
         points = self.pools[model_column].set_by.points if model_column in self.pools else ()
         return max(

@@ -136,7 +136,7 @@ class Basis:
     def _sizes(self, s: int) -> Sizes:
         pool_tps = self.pool_tps[s]
         capacity = {
-            (m, g): ("", Capacity(*self.alone[:, m, g].tolist(), bound_by="", attainment=np.nan))
+            (m, g): ("", _capacity_alone(*self.alone[:, m, g].tolist()))
             for m, g in np.argwhere(np.isfinite(self.alone[0])).tolist()
         }
         theta = in_large_pools(pool_tps)
@@ -160,6 +160,10 @@ class Basis:
             replay="", notes=(), measured=requests, binned=(),
             lengths=tuple((row[:1], row[1:]) for row in self.mean_lengths),
         )  # fmt: skip
+
+
+def _capacity_alone(max_rps: float, input_tps: float, ttft_s: float, tbt_s: float) -> Capacity:
+    return Capacity(max_rps, input_tps, ttft_s, tbt_s, bound_by="", attainment=np.nan)
 
 
 def basis_of(
