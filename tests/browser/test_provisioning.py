@@ -1,5 +1,6 @@
 """The page of a provisioning run: graph, devices, plots that come by themselves, on a phone too."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +11,15 @@ from playwright.sync_api import expect
 from bench.access import violations
 from planner.models import Run, User
 from tests.browser.test_pages import PHONE, SIDEWAYS, drawn
-from tests.planner.web.provision_study import provisioned_once
+from tests.planner.web.provision_study import few_points, provisioned_once
 
 pytestmark = pytest.mark.browser
 
 
 @pytest.fixture
-def run(planner: User, tmp_path: Path) -> Run:
-    return provisioned_once(planner, tmp_path)
+def run(planner: User, tmp_path: Path) -> Iterator[Run]:
+    with few_points():
+        yield provisioned_once(planner, tmp_path)
 
 
 def test_the_graph_the_devices_and_what_they_depend_on(

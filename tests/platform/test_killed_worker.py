@@ -19,6 +19,7 @@ from planner.services import runs
 from planner.services.traces import trace_ingest_path
 from planner.services.worker import run_execute
 from tests.conftest import _database_url
+from tests.planner.coarse import coarse_sizes
 
 ROOT = Path(__file__).parents[2]
 HORIZON = (
@@ -70,7 +71,8 @@ def test_a_killed_worker_is_followed_by_another(
     run.refresh_from_db()
     assert run.state == Run.State.PENDING
 
-    run_execute(run_id=run.pk)  # or a worker that other tests left running took it
+    with coarse_sizes():
+        run_execute(run_id=run.pk)  # or a worker that other tests left running took it
     _until(run, lambda run: run.state not in (Run.State.PENDING, Run.State.RUNNING))
     assert run.state == Run.State.COMPLETED, run.problem
     assert run.attempts == 2

@@ -11,7 +11,7 @@ import pytest
 from bench.servers import servers
 from tests.platform.conftest import ROOT, manage
 
-CRASHES = 3
+CRASHES = 2
 CREATE = """
 import json, os, signal, django
 django.setup()

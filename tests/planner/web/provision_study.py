@@ -1,12 +1,17 @@
 """A completed provisioning run of a kept scenario, for pages and REST views that show one."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import pytest
+
 from planner.management.runs import load_scenario
 from planner.models import Run, User
 from planner.models.workspace import current_workspace_id
+from planner.services import provisioning
 from planner.services.runs import run_create
 from planner.services.worker import run_execute
 from planner.storage import row_arrays
@@ -20,6 +25,12 @@ from tests.single_run import once
 
 EXAMPLE = Path(__file__).parents[3] / "docs/examples/first-plan.yml"
 BUSY = ("scale: 2", "scale: 12")  # so that operators pay
+POINTS = {
+    "RATES": (10, 160),
+    "LENGTHS": (512, 4096),
+    "SENSITIVITY_LENGTHS": (512, 65_536),
+    "FAMILY": ("qwen2-0.5b", "qwen2-7b"),
+}
 AN_HOUR = "horizon: {start: 2024-05-21T14:00:00Z, duration_s: 3600}\n"
 
 
@@ -46,6 +57,15 @@ def provisioned(
     confirmed = patch.object(level_confirmation, "confirmed_level", confirm)
     with coarse_sizes(), coarse_replays(), confirmed:
         return run_execute(run_id=run.pk, raise_errors=True)
+
+
+@contextmanager
+def few_points() -> Iterator[None]:
+    """Two points in every sweep and response, 4 to 9 in the product."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, points in POINTS.items():
+            patch.setattr(provisioning, name, points)
+        yield
 
 
 def provisioned_once(owner: User, tmp_path: Path) -> Run:

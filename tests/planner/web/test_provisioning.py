@@ -1,5 +1,6 @@
 """The page of a provisioning run without scripts, and its REST views: the same figures."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,12 +17,13 @@ from planner.services.calibrations import calibration_path
 from planner.web.pages.provision import columns
 from tests.planner.reports import rows_of, tables_of
 from tests.planner.web.pages import signed_in, text_of
-from tests.planner.web.provision_study import provisioned, provisioned_once
+from tests.planner.web.provision_study import few_points, provisioned, provisioned_once
 
 
 @pytest.fixture
-def run(planner: User, tmp_path: Path) -> Run:
-    return provisioned_once(planner, tmp_path)
+def run(planner: User, tmp_path: Path) -> Iterator[Run]:
+    with few_points():
+        yield provisioned_once(planner, tmp_path)
 
 
 def page(planner: User, run: Run, **params: str) -> str:
