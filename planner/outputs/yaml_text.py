@@ -9,6 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 _WORD = re.compile(r"[A-Za-z][A-Za-z0-9_./-]*")
+# Lines without leading or trailing spaces, which a literal block keeps as they are.
+_LINES = re.compile(r"(?:[!-~](?:[ -~]*[!-~])?\n){2,}")
 _OTHER = {"y", "n", "yes", "no", "on", "off", "true", "false", "null", "nan", "inf"}
 
 
@@ -36,6 +38,9 @@ def _block(value: Any, depth: int) -> Iterator[str]:
             if _nested(item):
                 yield f"{pad}{_scalar(key)}:"
                 yield from _block(item, depth + 1)
+            elif isinstance(item, str) and _LINES.fullmatch(item):
+                yield f"{pad}{_scalar(key)}: |"
+                yield from (f"{pad}  {line}" for line in item.splitlines())
             else:
                 yield f"{pad}{_scalar(key)}: {_scalar(item)}"
     else:

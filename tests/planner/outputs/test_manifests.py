@@ -412,5 +412,8 @@ def test_the_hours_of_moved_work_leave_with_the_schedule():
          "model": "llama-3.1-8b", "input_tokens": str(1_000_000 * p)}
         for p in (0, 1)
     ]  # fmt: skip
+    written = yaml_text([document.body], [document.head])
+    assert list(yaml.safe_load_all(written)) == objects_of(written) == [document.body]
+    assert "    begins,ends,model,input_tokens\n" in written  # a row per line
     overlap = text + "2026-05-18T01:30:00Z,2026-05-18T03:00:00Z,llama-3.1-8b,1\n"
     assert list(faults(document.schema, {"data": {"work.csv": overlap}}))
