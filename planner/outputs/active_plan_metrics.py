@@ -17,7 +17,7 @@ from planner.outputs.manifests.common import METRIC
 from planner.outputs.object_names import label_of
 from planner.outputs.prometheus_text import family, labels
 from planner.outputs.stored_pools import StoredPool, pools_of
-from planner.outputs.weekly_pattern import CYCLES, UNKNOWN, Repeat, Step, folded, minute_of
+from planner.outputs.weekly_pattern import CYCLES, Repeat, Step, minute_of, repeated
 
 IN_FORCE, COVERED = "headroom_plan_in_force", "headroom_plan_covers_now"
 
@@ -37,8 +37,8 @@ class Desired:
 def desired(plan: ActivePlan, now: datetime) -> list[Desired]:
     """Return the replicas that a plan requests of each pool at ``now``.
 
-    A repeating plan uses its smallest number in minutes that it does not cover. A dated plan
-    requests nothing outside its dates, so that an autoscaler keeps its current replicas.
+    A dated plan requests nothing outside its dates, so that an autoscaler keeps its current
+    replicas.
     """
     local = now.astimezone(ZoneInfo(plan.zone)).replace(tzinfo=None)
     return [
@@ -67,8 +67,7 @@ def _lookup(steps: Sequence[Step], repeat: Repeat) -> Callable[[datetime], int |
             return step.replicas if step.begins <= local < step.ends else None
 
         return dated
-    counts = folded(steps, repeat)
-    counts = np.where(counts == UNKNOWN, counts[counts != UNKNOWN].min(), counts)
+    counts = repeated(steps, repeat)
     return lambda local: int(counts[minute_of(local) % CYCLES[repeat]])
 
 
@@ -96,10 +95,7 @@ def next_change(plan: ActivePlan, now: datetime) -> Change | None:
         lookups = [_lookup(steps, repeat) for steps in pools]
         totals = [sum(at(moment) or 0 for at in lookups) for moment in (local, *moments)]
     else:
-        counts = np.array([folded(steps, repeat) for steps in pools])
-        # Minutes without a stated count keep the pool's least.
-        least = np.where(counts == UNKNOWN, counts.max(initial=0) + 1, counts).min(axis=1)
-        counts = np.where(counts == UNKNOWN, least[:, None], counts)
+        counts = np.array([repeated(steps, repeat) for steps in pools])
         ahead = np.roll(counts.sum(axis=0), -(minute_of(local) % CYCLES[repeat]))
         changed = np.flatnonzero(ahead != ahead[0])
         moments = [local + timedelta(minutes=int(minute)) for minute in changed[:1]]
@@ -108,6 +104,39 @@ def next_change(plan: ActivePlan, now: datetime) -> Change | None:
         if after != totals[0]:
             return Change(moment.replace(tzinfo=zone), totals[0], after)
     return None
+
+
+def gpu_hours_requested(plan: ActivePlan, begins: datetime, ends: datetime) -> float:
+    """Return the GPU-hours that an active plan requests from ``begins`` to ``ends``."""
+    if plan.repeat == "once":
+        return gpu_hours_planned(plan, begins, ends)
+    first, last = _local_minutes(plan, begins, ends)
+    total = 0
+    for pool in pools_of(plan):
+        counts = repeated(pool.steps, cast(Repeat, plan.repeat))
+        cycles, rest = divmod(last - first, len(counts))
+        part = counts[(first + np.arange(rest)) % len(counts)]
+        total += (pool.gpus or 1) * int(cycles * counts.sum() + part.sum())
+    return total / 60
+
+
+def gpu_hours_planned(plan: ActivePlan, begins: datetime, ends: datetime) -> float:
+    """Return the GPU-hours of a plan's schedule, on its dates, from ``begins`` to ``ends``."""
+    first, last = _local_minutes(plan, begins, ends)
+    return sum(
+        (pool.gpus or 1)
+        * step.replicas
+        * max(0, min(minute_of(step.ends), last) - max(minute_of(step.begins), first))
+        for pool in pools_of(plan)
+        for step in pool.steps
+    ) / 60  # fmt: skip
+
+
+def _local_minutes(plan: ActivePlan, begins: datetime, ends: datetime) -> tuple[int, int]:
+    """Return the minutes of two moments in local time of the plan, as ``minute_of``."""
+    local = begins.astimezone(ZoneInfo(plan.zone)).replace(tzinfo=None)
+    first = minute_of(local)
+    return first, first + max(0, int((ends - begins) / timedelta(minutes=1)))
 
 
 def exposition(plans: Iterable[ActivePlan], now: datetime) -> str:

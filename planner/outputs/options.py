@@ -57,8 +57,8 @@ class ExportOptions(RunOptions):
     repeat: Literal["auto", "once", "daily", "weekly"] = Field(
         "auto",
         title="Repeat",
-        description="The dates of the window, or its days as a pattern. auto: once for a "
-        "future window, else daily for a window of a day, else weekly.",
+        description="The dates of the window, or its days as a pattern. auto: as the active plan. "
+        "Else once for a future window, daily for a window of a day, weekly for a longer one.",
     )
     timezone: Annotated[str, AfterValidator(_zone)] = Field(
         "UTC", title="Time zone", max_length=64, description="IANA time zone of schedules."

@@ -5,7 +5,7 @@ It uses the data stored with the plans, so it also works after their runs were r
 
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from planner.inputs.scenario.address import values_by_address
 from planner.inputs.scenario.document import parse
 from planner.models import ActivePlan
 from planner.outputs.stored_pools import pools_of
-from planner.outputs.weekly_pattern import DAYS, UNKNOWN, WEEK, folded, in_utc
+from planner.outputs.weekly_pattern import DAYS, UNKNOWN, WEEK, Repeat, folded, in_utc, repeated
 from planner.selectors.run_comparison_figures import Setting
 from simulation.arrays import IntArray
 
@@ -98,15 +98,17 @@ def plans_between(old: ActivePlan, new: ActivePlan) -> PlansBetween:
 def pools_by_minute(plan: ActivePlan) -> dict[PoolKey, IntArray]:
     """Return replicas by pool and minute of the week, from Monday on, in UTC.
 
-    Minutes that the plan does not cover are UNKNOWN.
+    Minutes outside the dates of a dated plan are UNKNOWN.
     """
     by_pool = {}
     for pool in pools_of(plan):
         steps = in_utc(pool.steps, plan.zone)
-        daily = plan.repeat == "daily"
-        counts = folded(steps, "daily" if daily else "weekly")
+        if plan.repeat == "once":
+            counts = folded(steps, "weekly")
+        else:
+            counts = repeated(steps, cast(Repeat, plan.repeat))
         # Repeat a daily pattern over the week, so that all plans have the same minutes.
-        by_pool[pool.key] = np.tile(counts, DAYS) if daily else counts
+        by_pool[pool.key] = np.tile(counts, WEEK // len(counts))
     return by_pool
 
 

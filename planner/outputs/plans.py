@@ -6,7 +6,7 @@ A plan holds the replicas of each deployment over time, or the rule of a reactiv
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal
+from typing import Any, Literal, cast
 from zoneinfo import ZoneInfo
 
 from planner.errors import NotFound, NotReady, PlannerError
@@ -17,11 +17,12 @@ from planner.outputs.object_names import told_apart
 from planner.outputs.options import ExportOptions
 from planner.outputs.plan_guard import Guard, guards_of
 from planner.outputs.pool_facts import Facts, Key, facts_of
-from planner.outputs.weekly_pattern import DAY, UNKNOWN, Repeat, Step, folded
+from planner.outputs.weekly_pattern import DAY, Repeat, Step, folded, repeated
 from planner.policies.base import Group, Policy
 from planner.policies.builtin.token_velocity import TokenVelocity
 from planner.policies.choice import policy_of
 from planner.policies.registry import TYPES, name_of, traits_of
+from planner.selectors.active_plans import active_plan_of_policy
 from planner.selectors.review import proposal_approved
 from planner.selectors.runs import run_result, run_table, run_tables
 from simulation.arrays import IntArray
@@ -116,7 +117,9 @@ class Plan:
 
         Plans that run once use a week.
         """
-        return folded(pool.steps, "weekly" if self.repeat == "once" else self.repeat)
+        if self.repeat == "once":
+            return folded(pool.steps, "weekly")
+        return repeated(pool.steps, self.repeat)
 
     @property
     def guarded(self) -> bool:
@@ -124,11 +127,10 @@ class Plan:
         return any(pool.guard for pool in self.pools)
 
     def floor(self, pool: Pool) -> int:
-        """Return the replicas outside every scheduled slot: the minimum of the repeated cycle."""
+        """Return the smallest number of replicas of the plan."""
         if self.rule or self.repeat == "once":
             return pool.least
-        counts = self.counts(pool)
-        return int(counts[counts != UNKNOWN].min(initial=pool.most))
+        return int(self.counts(pool).min())
 
     def by_region(self) -> list[tuple[str, list[Pool]]]:
         """Return the pools grouped by region; each region is its own cluster."""
@@ -158,7 +160,12 @@ def plan_of(run: Run, options: ExportOptions, now: datetime) -> Plan:
             f"{label} has no replicas in run {run.pk}, or an earlier release did not store them. "
             "Run it again, or name another policy."
         )
-    repeat = _repeat(options.repeat, begins, ends, now, window.get("clock", "utc"))
+    active = active_plan_of_policy(run, policy) if options.repeat == "auto" else None
+    repeat = (
+        cast(Repeat, active.repeat)
+        if active
+        else _repeat(options.repeat, begins, ends, now, window.get("clock", "utc"))
+    )
     zone = ZoneInfo(options.timezone)
     _check_zone(zone, min(row[1] for row in rows), ends, options.timezone)
     facts = facts_of(run)

@@ -63,6 +63,23 @@ def folded(steps: Sequence[Step], repeat: Repeat) -> IntArray:
     return counts
 
 
+def repeated(steps: Sequence[Step], repeat: Repeat) -> IntArray:
+    """Return ``folded`` with a count in every minute, unless there are no steps.
+
+    In a minute of the week without a step, the largest count of other days at that time of day
+    applies. If no day has one, the last count holds.
+    """
+    counts = folded(steps, repeat)
+    if len(counts) == WEEK:
+        of_day = counts.reshape(DAYS, DAY).max(axis=0)
+        counts = np.where(counts == UNKNOWN, np.tile(of_day, DAYS), counts)
+    known = np.flatnonzero(counts != UNKNOWN)
+    if not known.size:
+        return counts
+    # Index -1 is the last known minute: the cycle is a ring.
+    return counts[known[np.searchsorted(known, np.arange(len(counts)), side="right") - 1]]
+
+
 def in_utc(steps: Sequence[Step], zone: str) -> tuple[Step, ...]:
     """Convert steps in local time of ``zone`` to UTC."""
     local_zone = ZoneInfo(zone)

@@ -41,3 +41,8 @@ def active_plan_of_run(run: Run) -> ActivePlan | None:
     if run.scenario_id is not None:
         same = Q(run__scenario=run.scenario_id) | (same & Q(run__scenario=None))
     return active_plans().filter(same).first()
+
+
+def active_plan_of_policy(run: Run, policy: str) -> ActivePlan | None:
+    """Return the active plan that has the schedule of a run under ``policy``, or None."""
+    return active_plans().filter(run=run, policy=policy).first()

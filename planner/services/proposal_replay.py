@@ -18,7 +18,7 @@ from planner.inputs.scenario.schema import Scenario
 from planner.models import ActivePlan, Run, User
 from planner.outputs.proposal_changes import REPLAYED
 from planner.outputs.stored_pools import StoredPool, pools_of
-from planner.outputs.weekly_pattern import CYCLES, DAY, UNKNOWN, WEEK, Repeat, folded, minute_of
+from planner.outputs.weekly_pattern import DAY, UNKNOWN, WEEK, Repeat, minute_of, repeated
 from planner.policies.builtin.periodic import MOST_STEPS, WEEKDAYS
 from planner.schema_types import ROLES
 from planner.selectors.run_comparison import compare_runs, windows
@@ -148,13 +148,11 @@ def _replicas_by_minute(
 ) -> IntArray:
     """Return the replicas of a pool by minute from ``begins`` on, ``[minutes]``.
 
-    Minutes that the plan does not cover get the pool's minimum.
+    After its dates a dated plan repeats its day, or its week.
     """
     repeat = plan.repeat
     if repeat == "once":
         repeat = "daily" if plan.ends - plan.begins <= timedelta(minutes=DAY) else "weekly"
-    folds = folded(pool.steps, cast(Repeat, repeat))
+    counts = repeated(pool.steps, cast(Repeat, repeat))
     local = begins.astimezone(ZoneInfo(plan.zone)).replace(tzinfo=None)
-    counts = folds[(minute_of(local) + np.arange(minutes)) % CYCLES[cast(Repeat, repeat)]]
-    minimum = folds[folds != UNKNOWN].min(initial=int(folds.max()))
-    return np.where(counts == UNKNOWN, minimum, counts)
+    return counts[(minute_of(local) + np.arange(minutes)) % len(counts)]

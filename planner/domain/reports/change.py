@@ -14,6 +14,8 @@ from planner.domain.report import Fact, Form, Meaning
 from planner.domain.reports.policies import (
     Outcome,
     Span,
+    days_text,
+    guard_text,
     loss_text,
     redundancy,
     redundancy_text,
@@ -43,12 +45,18 @@ class Simulated:
     outcome: Outcome
     days: tuple[TestDayFigures, ...]
     deferrable: frozenset[str]
+    assurance: str = ""  # level of the recommendation
 
     @property
     def tier(self) -> str | None:
         """Return the interactive tier whose attainment is nearest to its target."""
         tiers = [tier for tier in self.outcome.slo_attainment if tier not in self.deferrable]
         return tightest_tier(self.outcome, tiers)
+
+    @property
+    def level(self) -> str:
+        """Return the level of assurance that says which test days are required, or ""."""
+        return level_of(self.outcome.name) or self.assurance
 
     @property
     def redundancy(self) -> tuple[bool | None, float | None]:
@@ -74,7 +82,8 @@ def simulated(result: Mapping[str, Any], policy: str) -> Simulated | None:
         return None
     days = tuple(from_json(TestDayFigures, day) for day in result.get("test_days") or ())
     outcome = from_json(Outcome, {**figures, "name": policy})
-    return Simulated(outcome, days, frozenset(result.get("deferrable") or ()))
+    assurance = (result.get("recommended") or {}).get("assurance") or ""
+    return Simulated(outcome, days, frozenset(result.get("deferrable") or ()), assurance)
 
 
 def change_tiles(
@@ -83,17 +92,21 @@ def change_tiles(
     replicas: tuple[Span | None, Span | None],
     saving: float | None,
     was: str = NOW,
+    simulated: Span | None = None,
 ) -> Iterator[Fact]:
     """Yield replicas, cost, SLO attainment, energy and risk of a proposal, with a comparison.
 
     ``replicas`` are those before and after. ``saving`` is the share of the cost that is saved at
     equal SLO attainment, if it is known. ``was`` says what ``before`` is: NOW, or BEFORE if the
-    fleet has changed since.
+    fleet has changed since. ``simulated`` are the replicas of the proposal's simulation.
     """
     now, proposed = replicas
+    guarded = guard_text(proposed, simulated, after.outcome.label) if proposed and after else ""
+    note = _note(was, now and span_text(now))
     yield Fact(
-        "Replicas", proposed and span_text(proposed), note=_note(was, now and span_text(now))
-    )
+        "Replicas", proposed and span_text(proposed),
+        note=" · ".join(filter(None, (guarded and f"scheduled, {guarded}", note))),
+    )  # fmt: skip
     if after is None:
         return
     then, its = before.outcome if before else None, after.outcome
@@ -143,12 +156,13 @@ def checks(
         yield _slo_check(after)
         survives, share = after.redundancy
         words = {True: "Passed.", False: "Not N+1.", None: unknown}[survives]
-        detail = f"{percent(share)} attainment without a replica." if share else words
+        detail = f"{percent(share)} SLO attainment after losing 1 replica." if share else words
         yield Check("N+1", survives, detail)
         passed = after.required_days
         yield Check(
             "Test days passed", all(passed) if passed else None,
-            f"{sum(passed)} of {len(passed)} test days." if passed else "None were simulated.",
+            f"{days_text(sum(passed), len(passed), after.level)}." if passed
+            else "None were simulated.",
         )  # fmt: skip
     yield _budget_check(usd_30d, budget_usd_30d)
     if data_age is None:

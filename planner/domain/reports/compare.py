@@ -37,6 +37,8 @@ from planner.domain.reports.policies import (
     Row,
     Span,
     cost_chart,
+    days_text,
+    guard_text,
     loss_text,
     outcomes_of,
     parameters_section,
@@ -123,6 +125,11 @@ class Comparison:
         window = self.frame.window
         seconds = (window.end - window.start).total_seconds()
         return "per day" if seconds == DAY_S else f"in {duration(seconds)}"
+
+    @property
+    def required_level(self) -> str:
+        """Return the level of assurance that says which test days are required, or ""."""
+        return self.plan.name if self.plan.name in LEVELS else ""
 
     def requires(self, day: TestDayFigures) -> bool:
         """Return whether a test day is required at the plan's level of assurance."""
@@ -282,11 +289,8 @@ def _replicas_tile(its: Comparison, schedule: Schedule | None) -> Iterator[Fact]
     if TODAY in its.outcomes and its.key != TODAY:
         today = _replicas(its, schedule_of(its.tables, TODAY), TODAY)
     ratio = schedule.ratio() if schedule is not None else ""
-    simulated = _replicas(its, None, its.key)
-    guarded = ""
-    if simulated is not None and simulated[1] > counts[1]:
-        why = "with the guard" if "guard" in its.plan.outcome.label else "in simulation"
-        guarded = f"up to {simulated[1]:,} {why}"
+    guarded = guard_text(counts, _replicas(its, None, its.key), its.plan.outcome.label)
+    guarded = guarded and f"scheduled, {guarded}"
     yield Fact(
         "Replicas", span_text(counts),
         change="" if today is None else f"{span_text(today)} today",
@@ -347,7 +351,9 @@ def _days_passed(its: Comparison) -> str:
     """Return how many required test days the plan passes."""
     required = _required(its)
     passed = sum(day.policies[its.key].passes for day in required)
-    return f"passed {passed} of {len(required)} test days" if required else ""
+    if not required:
+        return ""
+    return f"passed {days_text(passed, len(required), its.required_level)}"
 
 
 def _required(its: Comparison) -> list[TestDayFigures]:

@@ -43,7 +43,8 @@ def report(result: ForecastResult, tables: Tables) -> Report:
     notes = tuple(Note(note) for note in result.notes)
     return Report(
         title=result.scenario or "Forecast",
-        answer=result.headline or f"Forecast of {len(rows):,} series.",
+        answer=" ".join((_verdict(rows), result.headline)).strip()
+        or f"Forecast of {len(rows):,} series.",
         about=window_text(window) if window else "After the trace",
         facts=tuple(_facts(rows, tables("forecast") if window else None)),
         sections=(
@@ -73,9 +74,21 @@ def _facts(rows: Rows, ahead: pl.DataFrame | None) -> Iterator[Fact]:
         enough = least >= WELL_COVERED
         yield Fact(
             "Coverage of the 80% band", least, form=Form.SHARE,
-            note=f"at least {percent(WELL_COVERED, 0)} to plan on it",
+            note=" · ".join(
+                filter(None, (_worst(len(covered)), f"plan on it from {percent(WELL_COVERED, 0)}"))
+            ),
             meaning=Meaning.MET if enough else Meaning.RISK,
         )  # fmt: skip
+
+
+def _verdict(rows: Rows) -> str:
+    """Return whether past coverage of the band is enough to plan on, or "" if it is unknown."""
+    covered = [row["coverage80"] for row in rows if row.get("coverage80") is not None]
+    if not covered:
+        return ""
+    return (
+        "Good enough to plan on." if min(covered) >= WELL_COVERED else "Too uncertain to plan on."
+    )
 
 
 def _overall_error(ahead: pl.DataFrame | None) -> float | None:
@@ -134,7 +147,7 @@ def _series(rows: Rows) -> Table:
         (Head("Tier", wide=2), lambda row: tier_label(row["tier"], tiers)),
         (Head("Unit"), lambda row: (row.get("unit") or "").replace("_", " ")),
         (Head("Forecaster", wide=2), lambda row: row["method"]),
-        (Head("Best other", wide=2), lambda row: row.get("runner_up")),
+        (Head("Runner-up", wide=2), lambda row: row.get("runner_up")),
         (Head("Error ratio", Form.NUMBER), lambda row: row.get("runner_up_over")),
         (Head("WAPE", Form.SHARE), lambda row: row.get("wape")),
         (Head("Peak WAPE", Form.SHARE), lambda row: row.get("peak_wape")),
@@ -146,8 +159,8 @@ def _series(rows: Rows) -> Table:
         (Head("Why", wide=3), lambda row: row.get("reason")),
         (Head("Warning", wide=3), lambda row: row.get("note")),
         (Head("Bins left out", wide=3), lambda row: row.get("cleaned")),
-        note=f"{OTHER_NOTE} MASE compares with repeating the bin before, which is above 1 for most "
-        "forecasts of a day.",
+        note=f"{OTHER_NOTE} MASE compares with repeating the bin before. For a day ahead it is "
+        "above 1 for most forecasts, also good ones.",
     )
 
 

@@ -16,8 +16,9 @@ from planner.domain.verification.profile_error import ProfileError
 
 ASSUMED = "assumed"
 OTHER_NOTE = (
-    "Errors of past forecasts. Error ratio: recent peak errors of the best other method over those "
-    f"of the forecaster. An ensemble stays unless another method is {percent(MARGIN, 0)} better."
+    "Errors of past forecasts. Runner-up: the best other method. Error ratio: its recent peak "
+    "errors over those of the forecaster, so below 1 the runner-up was better. An ensemble stays "
+    f"unless another method is {percent(MARGIN, 0)} better."
 )
 
 
@@ -117,7 +118,7 @@ def forecasts_section(forecasts: Forecasts | None) -> Iterator[Section]:
         (Head("Region", wide=2), lambda row: row["region"]),
         (Head("Tier", wide=2), lambda row: tier_label(row["tier"], tiers)),
         (Head("Forecaster", wide=2), lambda row: row["method"]),
-        (Head("Best other", wide=2), lambda row: row.get("runner_up")),
+        (Head("Runner-up", wide=2), lambda row: row.get("runner_up")),
         (Head("Error ratio", Form.NUMBER), lambda row: row.get("runner_up_over")),
         (Head("WAPE", Form.SHARE), lambda row: row["wape"]),
         (Head("Peak WAPE", Form.SHARE), lambda row: row["peak_wape"]),

@@ -127,14 +127,27 @@ def redundancy_text(redundant: bool | None) -> str | None:
 
 
 def loss_text(redundant: bool | None, share: float | None) -> str:
-    """Return the SLO attainment of a fleet that does not survive the loss of a replica, or ""."""
-    return f"{percent(share)} without a replica" if redundant is False and share else ""
+    """Return the SLO attainment of a fleet that is not N+1, without a replica, or ""."""
+    return f"{percent(share)} after losing 1 replica" if redundant is False and share else ""
 
 
 def span_text(counts: Span) -> str:
     """Return the least and the most replicas as text."""
     low, high = counts
     return f"{high:,}" if low == high else f"{low:,} to {high:,}"
+
+
+def guard_text(scheduled: Span, simulated: Span | None, policy: str) -> str:
+    """Return the most replicas of a simulation that exceeds the schedule, or ""."""
+    if simulated is None or simulated[1] <= scheduled[1]:
+        return ""
+    return f"up to {simulated[1]:,} {'with the guard' if 'guard' in policy else 'in simulation'}"
+
+
+def days_text(passed: int, of: int, level: str) -> str:
+    """Return how many of the required test days a plan passes; ``level`` is its assurance."""
+    required = f"required for {level.capitalize()}" if level else "required"
+    return f"{passed} of {of} test days {required}"
 
 
 def saving_change(saved: float | None) -> dict[str, Any]:

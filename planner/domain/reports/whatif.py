@@ -79,13 +79,14 @@ def answer_report(title: str, before: WhatIf | None, now: WhatIf) -> Report:
                 title="Capacity of one replica, input tokens",
             )
         )
-    if now.recommended is not None:
-        blocks.insert(0, Note(recommended_words(now.recommended)))
     details = [Note(sentence) for sentence in (*now.binding, *now.notes)]
     return Report(
         title,
-        _headline(now),
-        (Section("Before and now" if before else "Plan", tuple(blocks)), _notes(details)),
+        _headline(now, changed=before is not None),
+        (
+            Section("Before and now" if before else "Optimizer's plan", tuple(blocks)),
+            _notes(details),
+        ),
     )
 
 
@@ -95,12 +96,18 @@ def recommended_words(its: SimulatedPolicy) -> str:
     return f"The comparison recommends {its.label}, simulated: {figure(its.cost_usd, '$')}{count}."
 
 
-def _headline(now: WhatIf) -> str:
-    """Return the cost and the replicas of an answer."""
+def _headline(now: WhatIf, *, changed: bool) -> str:
+    """Return the cost and the replicas of the recommended plan, if known, and of an answer."""
     if now.totals is None:
         return f"No such {'fleet' if now.flat else 'plan'}"
     count, status = span_text((now.least, now.most)), STATUS_TEXTS.get(now.status, now.status)
-    return f"{figure(now.totals.usd, '$')}, {count} replica{'s' * (now.most != 1)} ({status})"
+    replicas = f"{count} replica{'s' * (now.most != 1)} ({status})"
+    usd, its = figure(now.totals.usd, "$"), now.recommended
+    if its is None or not its.cost_usd:
+        return f"{usd}, {replicas}"
+    difference = signed_percent(now.totals.usd / its.cost_usd - 1)
+    what = "Optimizer with this change" if changed else "Optimizer, not simulated"
+    return f"Plan: {figure(its.cost_usd, '$')}, simulated. {what}: {usd} ({difference}), {replicas}"
 
 
 def _fact(one: Figure, before: WhatIf | None, now: WhatIf) -> Fact:

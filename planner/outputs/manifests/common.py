@@ -181,13 +181,18 @@ def _cycle(plan: Plan) -> str:
     long = plan.ends - plan.begins
     largest_note = " (the largest count, if several of its days coincide)" if long > cycle else ""
     rest = cycle - long
-    smallest_note = (
-        f"It does not cover {duration(rest.total_seconds())} of each {every}. There, its lowest "
-        "count applies (not simulated)."
+    held = (
+        "its last count holds"
+        if long < timedelta(minutes=DAY)
+        else "the largest count of its other days at that time of day applies"
+    )
+    rest_note = (
+        f" It does not cover {duration(rest.total_seconds())} of each {every}. There, {held} (not "
+        "simulated)."
         if rest > timedelta(0)
         else ""
     )
     return (
         f"Repeats every {every}{largest_note}. It was planned for these dates, so plan again when "
-        f"traffic changes.{smallest_note}"
+        f"traffic changes.{rest_note}"
     )

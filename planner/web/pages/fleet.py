@@ -11,7 +11,12 @@ from planner.domain.report import Fact, Report, Role, Series
 from planner.domain.reports.over_time import CAPACITY_TODAY
 from planner.errors import PlannerError
 from planner.models import ActivePlan, Firing, Outcome, Proposal, Run, Source, User
-from planner.outputs.active_plan_metrics import desired, next_change
+from planner.outputs.active_plan_metrics import (
+    desired,
+    gpu_hours_planned,
+    gpu_hours_requested,
+    next_change,
+)
 from planner.outputs.render.html import ShownBlock, charts_shown
 from planner.outputs.reports import run_report
 from planner.outputs.weekly_pattern import CYCLES, Repeat
@@ -113,10 +118,25 @@ def _facts(plan: ActivePlan, now: datetime) -> Iterator[Fact]:
     cost, before = (
         (policies.get(name) or {}).get("cost_usd") for name in (plan.policy, result.get("baseline"))
     )
-    if cost is not None and before is not None and plan.ends > plan.begins:
-        windows = (now - plan.since) / (plan.ends - plan.begins)
-        saved = (before - cost) * (min(windows, 1.0) if plan.repeat == "once" else windows)
-        yield Fact("Saved so far", saved, "$", note=f"as planned, since {when(plan.since)}")
+    saved = None if cost is None or before is None else _saved(plan, now, cost, before)
+    if saved is not None:
+        yield Fact("Saved so far", saved, "$", note=f"as scheduled, since {when(plan.since)}")
+
+
+def _saved(plan: ActivePlan, now: datetime, cost: float, before: float) -> float | None:
+    """Return the dollars that the schedule of a plan saved up to ``now``; None without a schedule.
+
+    ``cost`` and ``before`` are those of the planned window with and without the plan. The cost
+    follows the scheduled GPU-hours, at their mean price in the window.
+    """
+    begins, ends = plan.since, now
+    if plan.repeat == "once":
+        begins, ends = max(begins, plan.begins), min(ends, plan.ends)
+    planned = gpu_hours_planned(plan, plan.begins, plan.ends)
+    if not planned:
+        return None
+    elapsed = max(ends - begins, timedelta(0)) / (plan.ends - plan.begins)
+    return before * elapsed - cost * gpu_hours_requested(plan, begins, ends) / planned
 
 
 def _report(plan: ActivePlan) -> Report | None:

@@ -12,6 +12,7 @@ from planner.models import Run
 from planner.outputs.manifests.kinds import MANIFESTS
 from planner.outputs.render.html import charts_shown, sections_shown
 from planner.outputs.reports import run_report
+from planner.selectors.active_plans import active_plan_of_policy
 from planner.selectors.explanation import explanation_chains
 from planner.selectors.runs import run_result, run_tables
 from planner.services.outlook_simulation import month_to_replay
@@ -27,6 +28,7 @@ def report_context(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
     result, alternative = run_result(run), params.get("alternative", "")
     report = run_report(run, alternative)
     recommended = (result.get("recommended") or {}).get("policy", "")
+    policy = (result.get("alternatives") or {}).get(alternative, recommended)
     return {
         "run": run,
         "result": result,
@@ -36,7 +38,8 @@ def report_context(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
         "sections": sections_shown(report, live=True),
         "clock": report.clock,
         "alternative": alternative,
-        "policy": (result.get("alternatives") or {}).get(alternative, recommended),
+        "policy": policy,
+        "active": active_plan_of_policy(run, policy),
         "manifests": [(name, manifest.label) for name, manifest in MANIFESTS.items()],
     }
 

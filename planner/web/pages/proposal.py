@@ -132,12 +132,24 @@ def _difference(proposal: Proposal, proposed: Proposed) -> dict[str, Any]:
     policy = _baseline_label(proposal)
     note = f"{policy}:" if policy else was
     return {
-        "tiles": list(change_tiles(before, after, _spans(total), proposed.saving, note)),
+        "tiles": list(
+            change_tiles(
+                before, after, _spans(total), proposed.saving, note, _simulated_span(proposal)
+            )
+        ),
         "was_head": f"num:{was.capitalize().removesuffix(':')}",
         "base_head": f"num:{policy or was.capitalize().removesuffix(':')}",
         "checks": checks_of(proposal, pair[1], after, timezone.now()),
         "pools": [_pool(pool, total) for pool in (*pools, *([total] if len(pools) > 1 else []))],
     }
+
+
+def _simulated_span(proposal: Proposal) -> Span | None:
+    """Return the least and the most replicas of the proposal in its simulation, or None."""
+    assert proposal.run is not None
+    course = _course(*outcome_of(proposal, proposal.run), "Proposed")
+    counts = course.table["ready"].to_list() if course else []
+    return (round(min(counts)), round(max(counts))) if counts else None
 
 
 def _compared_with_now(proposal: Proposal) -> bool:

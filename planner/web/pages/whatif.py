@@ -1,7 +1,7 @@
 """Build the page of what-ifs: the form of its settings, and the report of the answers."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product, zip_longest
 from math import prod
 from typing import Any
@@ -196,7 +196,8 @@ def answers_context(run: Run, params: QueryDict) -> dict[str, Any]:
         (only_answer,) = answers
         if isinstance(only_answer, PlannerError):
             return context | {"problem": str(only_answer)}
-        report = answer_report(run.name, before if question.fixed else None, only_answer or before)
+        shown = replace(only_answer or before, recommended=recommended)
+        report = answer_report(run.name, before if question.fixed else None, shown)
         return context | {"choices": [""] if question.fixed else [], **_shown(report)}
     cells = [
         planned_cell(values, answer)

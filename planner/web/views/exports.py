@@ -18,7 +18,7 @@ from planner.outputs.files import FIGURES, FORMATS, export_file, formats_of
 from planner.outputs.manifests.kinds import MANIFESTS
 from planner.outputs.options import ExportOptions
 from planner.outputs.plans import Plan, plan_of
-from planner.selectors.active_plans import active_plan_of_run, active_plans
+from planner.selectors.active_plans import active_plan_of_policy, active_plan_of_run, active_plans
 from planner.selectors.runs import run_get, run_result
 from planner.services.access import may_approve
 from planner.services.active_plans import plan_activate, plan_end
@@ -30,7 +30,7 @@ from planner.web.request import Request
 
 DEFAULT = "keda"  # its schedule needs no metrics source
 REPEATS = {
-    "auto": "Default for the window",
+    "auto": "Default",
     "once": "Once, on its dates",
     "daily": "Every day",
     "weekly": "Every week",
@@ -74,14 +74,26 @@ def _preview(request: Request, run: Run) -> HttpResponse:
     """Show the text of an export, or why there is none."""
     sent = request.GET.copy()
     sent.pop("preview", None)
+    to = sent.get("to", "")
     try:
-        file = export_file(
-            run=run, to=sent.get("to", ""), options=_options(sent), now=timezone.now()
-        )
+        options = _options(sent)
+        file = export_file(run=run, to=to, options=options, now=timezone.now())
     except PlannerError as problem:
         return render(request, "web/_export_preview.html", {"problem": problem})
-    shown = {"file": file, "text": file.content.decode(errors="replace")}
+    shown = {
+        "file": file,
+        "text": file.content.decode(errors="replace"),
+        "active": _active_otherwise(run, options) if to in MANIFESTS else None,
+        "repeat": options.repeat,
+    }
     return render(request, "web/_export_preview.html", shown)
+
+
+def _active_otherwise(run: Run, options: ExportOptions) -> ActivePlan | None:
+    """Return the active plan with the exported schedule, if it repeats otherwise than the file."""
+    policy = options.policy or (run_result(run).get("recommended") or {}).get("policy", "")
+    active = active_plan_of_policy(run, policy)
+    return active if active and options.repeat not in ("auto", active.repeat) else None
 
 
 @require_POST

@@ -21,7 +21,7 @@ from planner.outputs.object_names import LONGEST, checked_name, name_of, told_ap
 from planner.outputs.plan_guard import Guard
 from planner.outputs.plans import Rule, rule_of
 from planner.outputs.validation import NAMES, SCHEMAS, check, faults
-from planner.outputs.weekly_pattern import DAY, WEEK, Slot, Step, folded, slots
+from planner.outputs.weekly_pattern import DAY, UNKNOWN, WEEK, Slot, Step, folded, repeated, slots
 from planner.outputs.yaml_text import yaml_text
 from planner.policies.choice import policy_of
 from simulation.policies.endpoint_picker import VELOCITY
@@ -52,7 +52,8 @@ def test_keda_is_active_exactly_when_the_plan_has_more_than_its_least(minutes, r
     pool = pool_of(steps_of(minutes))
     plan = plan_of(pool, repeat=repeat)
     triggers = keda.triggers(asked(plan), pool)
-    counts = np.tile(folded(pool.steps, repeat), WEEK // len(folded(pool.steps, repeat)))
+    counts = repeated(pool.steps, repeat)
+    counts = np.tile(counts, WEEK // len(counts))
     floor = plan.floor(pool)
     raised = np.maximum(counts, floor)
     if [trigger["name"] for trigger in triggers] == ["always"]:  # KEDA asks for one
@@ -87,6 +88,17 @@ def test_aibrix_keeps_what_the_plan_has_but_for_the_minute_before_midnight(minut
     inside[DAY - 1 :: DAY] = False
     assert (kept[inside] == week[inside]).all()
     assert (kept >= week).all()  # never fewer, also in that minute
+
+
+@given(TIMETABLES, st.sampled_from(["daily", "weekly"]))
+def test_a_repeat_has_replicas_in_every_minute_and_changes_none_of_the_plan(minutes, repeat):
+    steps = steps_of(minutes)
+    planned, every = folded(steps, repeat), repeated(steps, repeat)
+    known = planned != UNKNOWN
+    assert (every[known] == planned[known]).all() and (every != UNKNOWN).all()
+    if known.sum() >= DAY:  # an uncovered day has the largest of the other days
+        day = planned.reshape(-1, DAY).max(axis=0)
+        assert (np.tile(day, len(every) // DAY)[~known] == every[~known]).all()
 
 
 def test_dynamo_and_its_scaled_objects_give_the_timetable_back():

@@ -40,8 +40,8 @@ def test_a_file_as_chosen_or_a_sentence_beside_the_choices(run, viewer):
     assert file["Content-Disposition"] == f'attachment; filename="run-{run.pk}-keda.yaml"'
     body = yaml.safe_load(file.content)
     assert body["metadata"]["name"] == "chat" and body["metadata"]["namespace"] == "llm"
-    (trigger,) = body["spec"]["triggers"]  # 10:00 in Berlin on a Saturday, until 02:00
-    assert (trigger["metadata"]["start"], trigger["metadata"]["end"]) == ("0 10 * * 6", "0 2 * * 0")
+    (trigger,) = body["spec"]["triggers"]  # 10:00 in Berlin until 02:00, on every day alike
+    assert (trigger["metadata"]["start"], trigger["metadata"]["end"]) == ("0 10 * * *", "0 2 * * *")
     refused = client.get(url, chosen | {"timezone": "Mars"})
     assert refused.status_code == 400
     assert "Time zone Mars: give an IANA time zone" in text_of(refused)

@@ -168,9 +168,25 @@ def test_home_shows_the_active_plan_and_what_needs_attention(
     assert reverse("web:plan-in-force", args=[plan.pk]) in answer.content.decode()
     assert "Replicas now" in page and "Next change" in page
     assert "Cost per day" in page and "SLO attainment" in page
-    assert "plan of 18 May 2024, repeated daily" in page
+    assert "18 May 2024, repeated daily" in page
     lines = {line["name"]: line for line in json_in(answer, f"plan-{plan.pk}-1-data")["data"]}
     assert "Demand" in lines
     assert lines["Now"]["x"][0].startswith("2024-05-18")
     assert reverse("web:source", args=["prom"]) in answer.content.decode()
     assert 'id="latest"' not in answer.content.decode()
+
+
+def test_the_saving_follows_the_schedule(run: Run, approver: User) -> None:
+    plan = plan_activate(run=run, options=ExportOptions(), user=approver, now=NOW)
+    policies = run.result["policies"]
+    before, cost = (policies[key]["cost_usd"] for key in (run.result["baseline"], plan.policy))
+
+    def saved(hours: float) -> Any:
+        facts = fleet_plan(plan, NOW + timedelta(hours=hours), charts=0).facts
+        return next(fact.value for fact in facts if fact.label == "Saved so far")
+
+    # 2 replicas for 8 h, 5 for 12 h, 3 for 4 h. It is active from 6:30 on.
+    day = (plan.ends - plan.begins) / timedelta(hours=1)
+    planned = 2 * 8 + 5 * 12 + 3 * (day - 20)
+    assert saved(8) == pytest.approx(before * 8 / day - cost * (2 * 1.5 + 5 * 6.5) / planned)
+    assert saved(48) == pytest.approx(2 * saved(24))
