@@ -18,7 +18,7 @@ class MethodScore:
     """A method that was compared for a series."""
 
     method: str
-    error: float  # of recent peaks, over mean demand
+    error: float  # error of recent peaks, over mean demand
     share: float  # weight in the ensemble, for the window
     end_share: float  # the same, for the last step
     chosen: bool

@@ -37,15 +37,15 @@ class ExpectedError:
     gpu_checked: bool
     outside: tuple[str, ...]  # inputs outside the measured ranges
     newest_version: str | None  # newest measured version, if that of the engine is later
-    data_age_days: int  # since the measurements were published
+    data_age_days: int  # days since publication of the measurements
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnRows:
     """The effect of the user's own measurements on an estimate."""
 
-    rows: int  # of this deployment
-    alike: int  # of others, which share an engine, GPU or model
+    rows: int  # rows of this deployment
+    alike: int  # rows of others with the same engine, GPU or model
     ttft_factor: float
     tbt_factor: float
     ttft_ms_before: float
@@ -61,7 +61,7 @@ class OwnRows:
 class LeftOut:
     """The errors for similar measured deployments, if the fit had not seen a part of them."""
 
-    what: str  # that the fit had not seen
+    what: str  # part of the data that the fit did not use
     ttft: float
     tbt: float
     ttft_90: float
@@ -74,11 +74,11 @@ class RateAnswer:
     """The results at a request rate; the times of the answer are means of the same replay."""
 
     rate_rps: float
-    most_rps: float  # that go through with an endless queue
+    most_rps: float  # throughput with an endless queue
     in_flight: float
     ttft_p99_ms: float
     tbt_p99_ms: float | None
-    closed_loop_ttft_ms: float  # with as many in flight at any time
+    closed_loop_ttft_ms: float  # TTFT at constant requests in flight
     closed_loop_tbt_ms: float
     by: str
 
@@ -96,7 +96,7 @@ class EstimateAnswer:
     ttft_ms: float
     tbt_ms: float
     tokens_per_s: float  # output tokens of the whole deployment
-    power_w: float  # of all its GPUs, without servers and PUE
+    power_w: float  # power of all GPUs, without host and PUE
     j_per_token: float  # joules of the GPUs per output token
     j_per_request: float
     memory_gb: float  # per GPU: weights, and the KV cache in use

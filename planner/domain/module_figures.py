@@ -36,7 +36,7 @@ class PoolModules:
     unused_memory: float  # unused share of the memory of its GPUs: fragmentation
     speedup: float  # S of Algorithm 1 with all idle capacity, 32 sequences in the batch
     exact_speedup: float | None  # speedup of the integer program; None if devices differ
-    gap: float | None  # between the two speedups
+    gap: float | None  # difference of the two speedups
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -67,7 +67,7 @@ class ExportOptions(RunOptions):
         None,
         title="Namespace",
         max_length=63,
-        description="Namespace of the objects. Default: that of the kubectl context.",
+        description="Namespace of the objects. Default: current kubectl namespace.",
     )
     prometheus: Annotated[str, AfterValidator(_address)] = Field(
         PROMETHEUS,
@@ -80,12 +80,12 @@ class ExportOptions(RunOptions):
         title="Names",
         min_length=1,
         max_length=500,
-        description="DEFAULT=NAME: another name of a deployment.",
+        description="Rename a deployment: DEFAULT=NAME.",
     )
     at: AwareDatetime | None = Field(
         None,
         title="Moment",
-        description="Moment of a file with one number of replicas. Default: the begin of the plan.",
+        description="Time of a file with one replica count. Default: start of the plan.",
         json_schema_extra={"give": "a moment with its zone, such as 2026-05-18T08:00:00Z"},
     )
     form: Literal["hpa", "scaledobject", "variantautoscaling"] = Field(

@@ -69,7 +69,7 @@ class Proposed:
     better: tuple[ComparedFigure, ...]
     saving: float | None
     pools: tuple[ReplicaChange, ...]
-    total: ReplicaChange  # of all pools together
+    total: ReplicaChange  # sum of all pools
     notes: tuple[str, ...]
 
 

@@ -44,12 +44,12 @@ class AnalysisState:
 
 
 ANALYSES = (
-    Analysis(Kind.COMPARE, "Plan and comparison", "Replicas, cost, SLO attainment and risk"),
+    Analysis(Kind.COMPARE, "Plan and compare", "Replicas, cost, SLO attainment and risk"),
     Analysis(Kind.FORECAST, "Forecast", "Demand ahead, with its band and error"),
     Analysis(Kind.PLAN, "Plan without simulation", "Replicas per pool, from the optimizer"),
     Analysis(Kind.SIZE, "Replica capacity", "Requests/s of a replica within the SLO"),
-    Analysis(Kind.PD_RATIO, "P/D ratio", "Prefill to decode replicas", "pd-ratio"),
-    Analysis(Kind.PROVISION, "Below the replica", "GPUs by operators and modules"),
+    Analysis(Kind.PD_RATIO, "Prefill-decode ratio", "Prefill to decode replicas", "pd-ratio"),
+    Analysis(Kind.PROVISION, "Operator-level provisioning", "GPUs by operators and modules"),
     Analysis(Kind.PLACE, "Network placement", "Nodes and racks for the replicas"),
     Analysis(Kind.SHARE, "Shared GPUs", "GPUs if several models run on one"),
     Analysis(Kind.BACKTEST, "Forecasters", "Cost and error of each forecast method"),

@@ -79,7 +79,7 @@ class Evidence:
     effects: tuple[Effect, ...]  # the largest first
     changed: int  # deployments with a changed estimate, of ``compared``
     compared: int
-    stated: tuple[StatedFact, ...]  # from the file or the caller
+    stated: tuple[StatedFact, ...]  # stated by the file or the caller
     missing: tuple[str, ...]  # facts that no row has
 
     @property

@@ -46,7 +46,7 @@ PLACES = (
             Job("estimate", "Estimate a deployment", "speed latency memory ttft tpot"),
             Job("quick-size", "Count GPUs", "how many users size"),
             Job("size", "Replica capacity", "size users rate replicas"),
-            Job("pd-ratio", "P/D ratio", "prefill decode disaggregated"),
+            Job("pd-ratio", "Prefill-decode ratio", "prefill decode disaggregated"),
         ),
         ("configure", "estimate", "quick-size", "size", "pd-ratio"),
     ),

@@ -32,7 +32,7 @@ class ComparedRun:
     kind: str
     name: str
     policy: str  # the policy compared; "" if nothing was simulated
-    label: str  # of that policy
+    label: str  # label of that policy
     answer: str
     start: datetime | None
     end: datetime | None

@@ -35,6 +35,7 @@ def runs_with_answers() -> QuerySet[Run]:
         plan_usd=KT("result__plan__totals__usd"),
         first_model=KT("result__pools__0__model"),
         first_rps=KT("result__pools__0__max_rps"),
+        other_model=KT("result__pools__1__model"),
     )
 
 
@@ -48,7 +49,9 @@ def answer_of(run: Run) -> str:
     if parts["plan_usd"]:
         return f"{figure(float(parts['plan_usd']), '$')} as planned"
     if parts["first_rps"]:
-        return f"{figure(float(parts['first_rps']))} req/s per replica of {parts['first_model']}"
+        more = " and other capacities" if parts["other_model"] else ""
+        rps = figure(float(parts["first_rps"]))
+        return f"{rps} req/s per replica of {parts['first_model']}{more}"
     return ""
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from django.db.models import FloatField, Max, QuerySet
+from django.db.models import FloatField, Max, QuerySet, Value
 from django.db.models.fields.json import KT
 from django.db.models.functions import Cast
 
@@ -16,9 +16,10 @@ def scenarios_list() -> QuerySet[Scenario]:
 
 
 def latest_comparisons(scenarios: Iterable[Scenario]) -> dict[int, Run]:
-    """Return the newest completed comparison by scenario, with its ``cost`` and ``saving``.
+    """Return the newest completed comparison by scenario, with its ``cost`` and ``change``.
 
-    ``cost`` is in dollars of the window. ``saving`` is a share, at equal SLO attainment. Each is
+    ``cost`` is in dollars of the window. ``change`` of the cost is a share of the
+    baseline's, at equal SLO attainment. Each is
     None if the result does not have it.
     """
     done = Run.objects.filter(
@@ -28,7 +29,7 @@ def latest_comparisons(scenarios: Iterable[Scenario]) -> dict[int, Run]:
     rows = Run.objects.filter(pk__in=newest).only("scenario", "finished_at")
     found = rows.annotate(
         cost=Cast(KT("result__recommended__cost_usd"), FloatField()),
-        saving=Cast(KT("result__recommended__equal_slo_saving"), FloatField()),
+        change=Value(-1.0) * Cast(KT("result__recommended__equal_slo_saving"), FloatField()),
     )
     return {run.scenario_id: run for run in found if run.scenario_id is not None}
 

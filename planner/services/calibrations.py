@@ -79,7 +79,7 @@ class CalibrationOptions(RunOptions):
     )
     isl: int | None = Field(
         None, title="Input tokens of every row", ge=1, le=MAX_TOKENS,
-        description="Input tokens of rows without them.",
+        description="Default input tokens for rows without this column.",
     )  # fmt: skip
     osl: int | None = Field(
         None, title="Output tokens of every row", ge=1, le=MAX_TOKENS,

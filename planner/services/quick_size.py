@@ -8,6 +8,7 @@ from typing import Any
 from planner.domain.deployment_search.query import DeploymentQuery, price_of
 from planner.domain.deployment_search.results import ExpectedError as SearchError
 from planner.domain.estimate_answer import EstimateAnswer, ExpectedError, Refused
+from planner.domain.formats import milliseconds
 from planner.domain.serialise import OPTIONAL
 from planner.errors import PlannerError
 from planner.inputs import catalogue
@@ -84,7 +85,7 @@ def quick_size(question: SizeQuestion) -> QuickSize:
         assumptions=(
             f"Every request has {question.isl:,} input and {question.osl:,} output tokens.",
             *([f"A prefix cache has {cached:.0%} of the input tokens."] if cached else []),
-            f"Limits: TTFT {question.ttft_ms:,g} ms, TPOT {question.tbt_ms:,g} ms.",
+            f"Limits: TTFT {milliseconds(question.ttft_ms)}, TPOT {milliseconds(question.tbt_ms)}.",
             "No spare replica.",
             f"Price of a GPU-hour: {f'${price.usd:,.2f}, ' * known}"
             f"{price.provenance.source} ({price.provenance.kind}).",
@@ -196,7 +197,8 @@ def _nearest(answers: Sequence[EstimateAnswer | Refused], question: SizeQuestion
     if nearest is None:
         return next(answer.refused for answer in reversed(answers) if isinstance(answer, Refused))
     return (
-        f"the nearest has TTFT {nearest.ttft_ms:,.0f} ms, TPOT {nearest.tbt_ms:,.1f} ms. "
+        f"the nearest has TTFT {milliseconds(nearest.ttft_ms)}, "
+        f"TPOT {milliseconds(nearest.tbt_ms)}. "
         "Loosen a limit, or choose another GPU or model."
     )
 

@@ -12,8 +12,8 @@ class Module:
     """One module of a layer, as the mean over layers of different sizes."""
 
     name: str
-    memory_bytes: float  # of its weights, or of the KV cache for the given tokens
-    flops: float  # for one sequence of the given tokens
+    memory_bytes: float  # size of the weights, or of the KV cache of the tokens
+    flops: float  # operations for one sequence of the tokens
     each: int = 1  # number in a layer
 
 

@@ -41,7 +41,7 @@ class PoolPoint:
 
     instances: int
     max_rps: float  # whole pool
-    requests: int  # that count in the last run
+    requests: int  # counted requests of the last run
     runs: int
     outside: float = 0.0  # share of iterations outside the measured range of the profile
 

@@ -22,7 +22,7 @@ class WhySaid(StrictSerializer):
         default="",
         allow_blank=True,
         max_length=MAX_MESSAGE_CHARACTERS,
-        help_text="Why.",
+        help_text="Reason.",
     )
 
 
@@ -45,7 +45,7 @@ class InForceAsked(StrictSerializer):
         required=False,
         default="",
         max_length=120,
-        help_text="Scenario of the plan. Needed to end one if several are active.",
+        help_text="Scenario of the plan. Required if several plans are active.",
     )
 
 
@@ -70,18 +70,18 @@ class KeptPlan(serializers.ModelSerializer[ActivePlan]):
 
     run = serializers.IntegerField(source="number")
     proposal = serializers.IntegerField(
-        source="proposal_id", allow_null=True, help_text="The approved proposal. null: none."
+        source="proposal_id", allow_null=True, help_text="Approved proposal. null: none."
     )
     timezone = serializers.CharField(source="zone")
     by = serializers.CharField(
         source="by.username",
         default=None,
         allow_null=True,
-        help_text="Null: a rule, or the command line.",
+        help_text="null: by a rule or the CLI.",
     )
-    message = serializers.CharField(source="why", help_text="Why, or its proposal's title.")
+    message = serializers.CharField(source="why", help_text="Reason, or the title of the proposal.")
     origin = serializers.IntegerField(
-        source="origin_id", allow_null=True, help_text="The earlier plan that it is again."
+        source="origin_id", allow_null=True, help_text="Earlier plan that was restored. null: none."
     )
 
     class Meta:
@@ -98,12 +98,12 @@ class KeptPool(serializers.Serializer[Any]):
     role = serializers.CharField()
     steps = serializers.ListField(
         child=serializers.ListField(),
-        help_text="Begins, ends (on the clock of the plan's time zone) and replicas of each.",
+        help_text="Steps as [begins, ends, replicas], in the time zone of the plan.",
     )
 
 
 class KeptPlanDetail(KeptPlan):
-    pools = KeptPool(many=True, help_text="Fixed when the plan became active.")
+    pools = KeptPool(many=True, help_text="Pools as they were at activation.")
 
     class Meta(KeptPlan.Meta):
         fields = [*KeptPlan.Meta.fields, "pools"]
@@ -133,5 +133,5 @@ class InForce(KeptPlan):
 class DeploymentNames(StrictSerializer):
     names = serializers.DictField(
         child=serializers.CharField(max_length=63, allow_blank=True),
-        help_text="By the name of the rule; DNS-1123 labels.",
+        help_text="Deployment name (a DNS-1123 label) by default name.",
     )

@@ -43,9 +43,9 @@ class _Request(StrictSerializer):
     quantities: tuple[own.Quantity, ...] = ()
 
     name = serializers.CharField(max_length=80)
-    kind = serializers.ChoiceField(KINDS, default="assumed", help_text="What the figures are.")
+    kind = serializers.ChoiceField(KINDS, default="assumed", help_text="Provenance of the figures.")
     source = serializers.CharField(  # type: ignore[assignment]
-        max_length=500, required=False, help_text="Their source, in words."
+        max_length=500, required=False, help_text="Source of the figures."
     )
 
     def get_fields(self) -> dict[str, serializers.Field[Any, Any, Any, Any]]:
@@ -69,7 +69,7 @@ class ModelRequest(_Request):
 
     quantities = own.MODEL
     config = serializers.DictField(
-        required=False, help_text="config.json from Hugging Face; then nothing else is needed."
+        required=False, help_text="config.json from Hugging Face. Replaces the other fields."
     )
 
     def get_fields(self) -> dict[str, serializers.Field[Any, Any, Any, Any]]:
@@ -83,12 +83,14 @@ class FileRequest(StrictSerializer):
     """A YAML file of GPUs and models, or a model's config.json with its name."""
 
     file = BytesField(max_length=255, help_text=".yaml or .json, at most 1 MB.")
-    name = serializers.CharField(max_length=80, required=False, help_text="For a config.json.")
+    name = serializers.CharField(
+        max_length=80, required=False, help_text="Name of the model in a config.json."
+    )
 
 
 class _Item(serializers.Serializer[Any]):
     name = serializers.CharField()
-    own = serializers.BooleanField(help_text="Made here, else built in.")
+    own = serializers.BooleanField(help_text="true: made here; false: built in.")
     provenance = serializers.SerializerMethodField()
     links = serializers.SerializerMethodField()
 
@@ -126,11 +128,13 @@ class GpuItem(_Item):
 class FitField(serializers.Serializer[Any]):
     gpu = serializers.CharField()
     precision = serializers.CharField()
-    tp = serializers.IntegerField(allow_null=True, help_text="Fewest GPUs; null: on no number.")
-    context = serializers.IntegerField(  # type: ignore[assignment]
-        help_text="Tokens of the longest sequence there."
+    tp = serializers.IntegerField(
+        allow_null=True, help_text="Fewest GPUs on which the model fits. null: none."
     )
-    batch = serializers.IntegerField(help_text="Sequences of 4,096 tokens that fit there.")
+    context = serializers.IntegerField(  # type: ignore[assignment]
+        help_text="Longest sequence on these GPUs, tokens."
+    )
+    batch = serializers.IntegerField(help_text="Sequences of 4,096 tokens that fit on these GPUs.")
 
 
 class ModelItem(_Item):
@@ -183,16 +187,18 @@ class PriceItem(serializers.Serializer[Any]):
     region = serializers.CharField()
     gpu = serializers.CharField()
     usd_per_gpu_hour = serializers.FloatField(
-        allow_null=True, help_text="On-demand price. null: no known offer."
+        allow_null=True, help_text="On-demand price, USD per GPU-hour. null: no known offer."
     )
-    spot_usd_per_gpu_hour = serializers.FloatField(allow_null=True, help_text="As spot capacity.")
+    spot_usd_per_gpu_hour = serializers.FloatField(
+        allow_null=True, help_text="Spot price, USD per GPU-hour. null: no known offer."
+    )
     one_year_usd_per_gpu_hour = serializers.FloatField(
-        allow_null=True, help_text="Committed for a year, used or not."
+        allow_null=True, help_text="Price of a one-year commitment, USD per GPU-hour."
     )
     three_years_usd_per_gpu_hour = serializers.FloatField(
-        allow_null=True, help_text="Committed for three years."
+        allow_null=True, help_text="Price of a three-year commitment, USD per GPU-hour."
     )
-    price_list = serializers.CharField(help_text="Your price list; empty: built-in.")
+    price_list = serializers.CharField(help_text="Name of your price list. Empty: built in.")
     provenance = ProvenanceField()
 
 
@@ -203,10 +209,10 @@ class CarbonItem(serializers.Serializer[Any]):
     region = serializers.CharField(source="grid.name")
     location = serializers.CharField(source="grid.location")
     carbon_g_per_kwh = serializers.FloatField(
-        source="grid.carbon_g_per_kwh", help_text="Grams of CO2e per kWh, yearly mean."
+        source="grid.carbon_g_per_kwh", help_text="Carbon intensity, g CO2e per kWh, yearly mean."
     )
     cycle = serializers.CharField(
-        source="grid.cycle", allow_null=True, help_text="Grid with the daily cycle."
+        source="grid.cycle", allow_null=True, help_text="Grid that gives the daily cycle."
     )
     provenance = ProvenanceField(source="grid.provenance")
     pue = serializers.FloatField(allow_null=True)
@@ -215,7 +221,7 @@ class CarbonItem(serializers.Serializer[Any]):
 
 class Search(StrictSerializer):
     search = serializers.CharField(
-        required=False, max_length=120, help_text="Parts of the name, any order."
+        required=False, max_length=120, help_text="Words of the name, in any order."
     )
     page = serializers.IntegerField(required=False, min_value=1)
     page_size = serializers.IntegerField(required=False, min_value=1, max_value=500)
@@ -226,12 +232,14 @@ class PriceSearch(Search):
     region = serializers.CharField(required=False, max_length=80)
     gpu = serializers.CharField(required=False, max_length=80)
     price_list = serializers.CharField(
-        required=False, max_length=80, help_text="Your price list. Default: all, yours first."
+        required=False,
+        max_length=80,
+        help_text="Name of a price list. Default: all, your own first.",
     )
     order = serializers.ChoiceField(
         required=False,
         choices=list(PRICE_ORDERS),
-        help_text="Order of rows; prices: cheapest first.",
+        help_text="Order of the rows. Prices: cheapest first.",
     )
 
 
@@ -241,14 +249,16 @@ class PriceListRequest(StrictSerializer):
         "three_years_usd, provider; USD per GPU and hour."
     )
     name = serializers.CharField(
-        required=False, max_length=80, help_text="Default: the name in the file."
+        required=False,
+        max_length=80,
+        help_text="Name of the price list. Default: the name in the file.",
     )
 
 
 class PriceListKept(serializers.Serializer[Any]):
     name = serializers.CharField()
-    version = serializers.IntegerField(help_text="Counts the files of this name.")
-    prices = serializers.IntegerField(help_text="How many it has.")
+    version = serializers.IntegerField(help_text="Number of uploads with this name.")
+    prices = serializers.IntegerField(help_text="Number of prices.")
     source = serializers.CharField()  # type: ignore[assignment]  # as above
 
 
@@ -256,5 +266,5 @@ class ModelSearch(Search):
     gpu = serializers.CharField(
         required=False,
         max_length=80,
-        help_text="GPU type that `fit` is for; H100-SXM unless given.",
+        help_text="GPU type of `fit`. Default: H100-SXM.",
     )

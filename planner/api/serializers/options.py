@@ -47,7 +47,7 @@ class ReadingRequest(StrictSerializer):
     map = serializers.ListField(
         child=serializers.CharField(max_length=200),
         required=False,
-        help_text="Columns by field, each FIELD=COLUMN. Repeat it for several.",
+        help_text="Column of a field, as FIELD=COLUMN. Repeat for several.",
     )
 
     def get_fields(self) -> dict[str, Any]:
@@ -168,7 +168,7 @@ class RunRequest(StrictSerializer):
 
     kind = serializers.ChoiceField(WORK)
     options = serializers.DictField(
-        required=False, help_text="The options of the kind, as under /forecast/ to /compare/."
+        required=False, help_text="Options of the kind, as in /forecast/ to /compare/."
     )
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:

@@ -25,17 +25,19 @@ class CheckField(serializers.Serializer[Any]):
     """Errors (predicted - measured) / measured, as fractions."""
 
     quantity = serializers.CharField()
-    against = serializers.CharField(help_text="Which rows, and whether the fit had seen them.")
+    against = serializers.CharField(
+        help_text="Rows that were checked, and whether the fit used them."
+    )
     rows = serializers.IntegerField()
-    mape = serializers.FloatField(help_text="Mean of the absolute errors.")
-    median = serializers.FloatField(help_text="Of the absolute errors.")
-    p95 = serializers.FloatField(help_text="Of the absolute errors.")
-    bias = serializers.FloatField(help_text="Mean error, signed.")
+    mape = serializers.FloatField(help_text="Mean absolute error.")
+    median = serializers.FloatField(help_text="Median absolute error.")
+    p95 = serializers.FloatField(help_text="95th percentile of the absolute errors.")
+    bias = serializers.FloatField(help_text="Mean signed error.")
 
 
 class LimitsField(serializers.Serializer[Any]):
-    max_batch = serializers.IntegerField(help_text="Sequences.")
-    max_batch_tokens = serializers.IntegerField(help_text="Of one iteration.")
+    max_batch = serializers.IntegerField(help_text="Largest decode batch, sequences.")
+    max_batch_tokens = serializers.IntegerField(help_text="Most prefill tokens per iteration.")
     kv_capacity_tokens = serializers.IntegerField()
 
 
@@ -43,10 +45,10 @@ class PhaseField(ProvenanceField):
     """The basis of prefill or of decode."""
 
     name = serializers.CharField(help_text="prefill or decode")
-    error = CheckField(allow_null=True, help_text="The check that the phase is judged by.")
+    error = CheckField(allow_null=True, help_text="Check that decides on this phase.")
     most = serializers.FloatField(
         allow_null=True,
-        help_text="Largest measured size: prompt tokens of an iteration, or sequences.",
+        help_text="Largest measured size: prefill tokens per iteration, or sequences.",
     )
 
 
@@ -63,14 +65,14 @@ class ProfileItem(serializers.Serializer[Any]):
 
     name = serializers.CharField()
     version = serializers.IntegerField(allow_null=True)
-    versions = serializers.IntegerField(help_text="How many there are; 0 of a built-in one.")
-    own = serializers.BooleanField(help_text="Fitted or imported here, else built in.")
+    versions = serializers.IntegerField(help_text="Number of versions. 0: built in.")
+    own = serializers.BooleanField(help_text="true: fitted or imported; false: built in.")
     kind = serializers.CharField(help_text="linear, table, operator or roofline")
     model = serializers.CharField()
     gpu = serializers.CharField()
-    tp = serializers.IntegerField(help_text="GPUs of one replica.")
+    tp = serializers.IntegerField(help_text="GPUs per replica.")
     telling = CheckField(
-        source="stated_check", allow_null=True, help_text="The check that it is judged by."
+        source="stated_check", allow_null=True, help_text="Check that decides on this profile."
     )
     provenance = serializers.SerializerMethodField()
     links = serializers.SerializerMethodField()
@@ -104,12 +106,12 @@ class ProfileDetail(ProfileItem):
 
     limits = LimitsField(source="profile")
     parameters = serializers.DictField(
-        help_text="By name: value, low and high of the 95% interval, unit; none of a table."
+        help_text="By name: value, 95% interval (low, high) and unit. A table has none."
     )
     checks = CheckField(many=True)
     phases = PhaseField(many=True)
     notes = serializers.SerializerMethodField()
-    range = serializers.SerializerMethodField(help_text="What the rows cover, in words.")
+    range = serializers.SerializerMethodField(help_text="Measured range, as text.")
     created_at = serializers.DateTimeField(allow_null=True)
     created_by = serializers.SerializerMethodField()
 
@@ -148,11 +150,11 @@ class ResidualsAsked(VersionAsked):
 class ResidualRow(serializers.Serializer[Any]):
     quantity = serializers.CharField()
     unit = serializers.CharField()
-    label = serializers.CharField(help_text="Which row of the file.")  # type: ignore[assignment]
+    label = serializers.CharField(help_text="Row of the file.")  # type: ignore[assignment]
     measured = serializers.FloatField()
     predicted = serializers.FloatField()
-    error = serializers.FloatField(help_text="A fraction, signed.")
-    inside = serializers.BooleanField(help_text="Of the measured range.")
+    error = serializers.FloatField(help_text="Signed error, as a fraction.")
+    inside = serializers.BooleanField(help_text="true: within the measured range.")
     outlier = serializers.BooleanField()
 
 
@@ -170,7 +172,7 @@ class Checks(serializers.Serializer[Any]):
 
 
 class ArrangementRows(serializers.Serializer[Any]):
-    model = serializers.CharField(help_text="The file's name for it. Empty if unknown.")
+    model = serializers.CharField(help_text="Model name in the file. Empty: unknown.")
     gpu = serializers.CharField()
     precision = serializers.CharField()
     tp = serializers.IntegerField(allow_null=True)
@@ -238,7 +240,7 @@ class MeasurementsRequest(StrictSerializer):
         error_messages={"empty": "The file is empty. Export it again."},
     )
     source = serializers.CharField(  # type: ignore[assignment]
-        max_length=500, required=False, help_text="Where it was measured, in words."
+        max_length=500, required=False, help_text="Source of the measurement."
     )
 
     def get_fields(self) -> dict[str, Any]:
@@ -255,7 +257,9 @@ class MeasurementsRequest(StrictSerializer):
 class ComputeRequest(StrictSerializer):
     """A profile without benchmark rows; other limits follow from defaults and memory."""
 
-    name = serializers.CharField(max_length=80, help_text="A name that is there gets a version.")
+    name = serializers.CharField(
+        max_length=80, help_text="Name. An existing name gets a new version."
+    )
     kind = serializers.ChoiceField(COMPUTED)
     model = serializers.CharField(max_length=80)
     gpu = serializers.CharField(max_length=80)
@@ -263,7 +267,7 @@ class ComputeRequest(StrictSerializer):
         child=serializers.IntegerField(min_value=1),
         default=list,
         max_length=50,
-        help_text="Calibrations that hold measured kernels, of an operator profile.",
+        help_text="Calibrations with the measured kernels of an operator profile.",
     )
     tp = serializers.IntegerField(min_value=1, max_value=1024, default=1)
     pp = serializers.IntegerField(min_value=1, max_value=64, default=1)
@@ -290,7 +294,7 @@ class FitRequest(ComputeRequest):
 
     kind = serializers.ChoiceField(KINDS)
     rows_model = serializers.CharField(
-        max_length=200, default="", allow_blank=True, help_text="The file's name for it."
+        max_length=200, default="", allow_blank=True, help_text="Model name in the file."
     )
     rows_gpu = serializers.CharField(max_length=200, default="", allow_blank=True)
 
@@ -311,10 +315,12 @@ class Compared(serializers.Serializer[Any]):
 class Observation(StrictSerializer):
     """The mean time of equal iterations."""
 
-    at_s = FiniteField(min_value=0, help_text="When, in seconds.")
-    decodes = FiniteField(min_value=0, max_value=1e6, help_text="Sequences that decoded.")
-    prefill_tokens = FiniteField(min_value=0, max_value=1e8, help_text="Prompt tokens computed.")
-    seconds = FiniteField(min_value=0, max_value=1e5, help_text="Mean time of an iteration.")
+    at_s = FiniteField(min_value=0, help_text="Time of the iteration, s.")
+    decodes = FiniteField(min_value=0, max_value=1e6, help_text="Decode batch size.")
+    prefill_tokens = FiniteField(
+        min_value=0, max_value=1e8, help_text="Prefill tokens per iteration."
+    )
+    seconds = FiniteField(min_value=0, max_value=1e5, help_text="Mean iteration time, s.")
 
 
 class ObservationsRequest(StrictSerializer):
@@ -322,7 +328,10 @@ class ObservationsRequest(StrictSerializer):
 
     profile = serializers.CharField(max_length=200)
     keep_as = serializers.CharField(
-        max_length=80, required=False, default="", help_text="New name; needed for a built-in one."
+        max_length=80,
+        required=False,
+        default="",
+        help_text="Name of the copy. Required for a built-in profile.",
     )
     source = serializers.CharField(max_length=400, required=False, default="")  # type: ignore[assignment]
     observations = serializers.ListField(

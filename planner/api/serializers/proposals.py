@@ -20,10 +20,12 @@ class ProposalEntryItem(serializers.ModelSerializer[ProposalEntry]):
         source="by.username",
         default=None,
         allow_null=True,
-        help_text="Null: a rule, or the command line.",
+        help_text="null: by a rule or the CLI.",
     )
     run = serializers.IntegerField(source="run_id", allow_null=True)
-    anchor = serializers.DictField(help_text="What a comment is about; {}: the whole.")
+    anchor = serializers.DictField(
+        help_text="Setting or chart point of a comment. {}: the whole proposal."
+    )
 
     class Meta:
         model = ProposalEntry
@@ -38,7 +40,7 @@ class ProposalItem(serializers.ModelSerializer[Proposal]):
     scenario = serializers.CharField(source="scenario.name", default=None, allow_null=True)
     version = serializers.IntegerField(source="version.number", default=None, allow_null=True)
     usd_30d = serializers.FloatField(
-        allow_null=True, help_text="What the plan costs, if 30 days were like its window."
+        allow_null=True, help_text="Cost of the plan, scaled to 30 days, USD."
     )
 
     class Meta:
@@ -56,16 +58,16 @@ class ProposalDetail(ProposalItem):
     replay = serializers.IntegerField(
         source="replay_id",
         allow_null=True,
-        help_text="The run that replays the active plan on the same traffic.",
+        help_text="Run that replays the active plan on the same traffic.",
     )
     outcome = serializers.IntegerField(
         source="outcome_id",
         allow_null=True,
-        help_text="The run that simulates the proposed plan, if its run did not.",
+        help_text="Run that simulates the proposed plan, if its own run did not.",
     )
-    options = serializers.DictField(help_text="How the schedule becomes active.")
+    options = serializers.DictField(help_text="Export options with which the plan becomes active.")
     missing = serializers.SerializerMethodField(
-        help_text="Conditions that are missing before it becomes active; may be empty."
+        help_text="Unmet conditions for activation. Empty: none."
     )
     reviewers = serializers.SerializerMethodField()
     entries = serializers.SerializerMethodField()
@@ -141,17 +143,17 @@ class ReviewRulesDetail(StrictSerializer):
     approvals = serializers.IntegerField(
         min_value=1,
         max_value=MAX_APPROVALS,
-        help_text="Number of approvals before a plan becomes active.",
+        help_text="Approvals required for activation.",
     )
-    self_approval = serializers.BooleanField(help_text="Whether authors may approve too.")
+    self_approval = serializers.BooleanField(help_text="Authors may approve.")
     admin_above_usd_30d = FiniteField(
         allow_null=True,
         min_value=0,
         max_value=1e14,
-        help_text="Dollars in 30 days above which an admin must approve; null: never.",
+        help_text="Admin approval above this cost, USD per 30 days. null: never.",
     )
     required = serializers.BooleanField(  # type: ignore[assignment]
-        help_text="Whether plans become active by proposals only."
+        help_text="Require a proposal for every plan."
     )
 
     @classmethod

@@ -29,9 +29,9 @@ class RunItem(serializers.ModelSerializer[Run]):
     scenario = serializers.CharField(source="scenario.name", default=None, allow_null=True)
     trace = serializers.CharField(source="trace.name", default=None, allow_null=True)
     owner = serializers.CharField(source="owner.username", default=None, allow_null=True)
-    progress = serializers.FloatField(help_text="0 to 1.")
+    progress = serializers.FloatField(help_text="Progress, 0 to 1.")
     stage = serializers.CharField(help_text="Current step.")
-    problem = serializers.CharField(help_text="Reason of a failure, or empty.")
+    problem = serializers.CharField(help_text="Reason of a failure. Empty: none.")
     links = serializers.SerializerMethodField()
 
     class Meta:
@@ -60,23 +60,23 @@ class RunItem(serializers.ModelSerializer[Run]):
 
 
 class RunWait(serializers.Serializer[Any]):
-    runs = serializers.IntegerField(help_text="Number of runs before it.")
+    runs = serializers.IntegerField(help_text="Runs ahead in the queue.")
     seconds = serializers.FloatField(
-        allow_null=True, help_text="Estimated time until it starts; null: unknown."
+        allow_null=True, help_text="Estimated time to the start, s. null: unknown."
     )
     takes_seconds = serializers.FloatField(
         allow_null=True,
-        help_text="How long runs of its kind took here, the median; null: none yet.",
+        help_text="Median duration of runs of this kind, s. null: no run yet.",
     )
-    most_seconds = serializers.IntegerField(help_text="A run that takes longer is stopped.")
-    most_mb = serializers.IntegerField(help_text="And one that holds more memory.")
+    most_seconds = serializers.IntegerField(help_text="Time limit of a run, s.")
+    most_mb = serializers.IntegerField(help_text="Memory limit of a run, MB.")
 
 
 class RunDetail(RunItem):
     waits = serializers.SerializerMethodField()
-    options = serializers.DictField(help_text="As chosen at the start.")
+    options = serializers.DictField(help_text="Options at the start.")
     resolved = serializers.DictField(
-        help_text="Own GPUs, models and versions of stored profiles that the scenario names."
+        help_text="Own GPUs, own models and profile versions that the scenario uses."
     )
     preview = serializers.SerializerMethodField()
     log = serializers.CharField(help_text="Log lines.")
@@ -98,13 +98,15 @@ class RunDetail(RunItem):
 
 class TableNames(serializers.Serializer[Any]):
     tables = serializers.ListField(child=serializers.CharField())
-    links = serializers.DictField(child=serializers.URLField(), help_text="By table.")
+    links = serializers.DictField(
+        child=serializers.URLField(), help_text="Addresses of the tables, by name."
+    )
 
 
 class TableRows(serializers.Serializer[Any]):
     table = serializers.CharField()
     columns = serializers.ListField(child=serializers.CharField())
-    total = serializers.IntegerField(help_text="Rows in the whole table.")
+    total = serializers.IntegerField(help_text="Number of rows of the table.")
     offset = serializers.IntegerField()
     limit = serializers.IntegerField()
     rows = serializers.ListField(child=serializers.DictField())
@@ -118,7 +120,7 @@ class RowsAsked(serializers.Serializer[Any]):
         min_value=1,
         max_value=100_000,
         required=False,
-        help_text="JSON: 1,000 unless given; CSV: all unless given.",
+        help_text="Number of rows. Default: 1,000 as JSON, all as CSV.",
     )
 
 
@@ -126,7 +128,9 @@ class PoolAsked(serializers.Serializer[Any]):
     """The part of a provisioning run; default: the first."""
 
     pool = serializers.CharField(
-        max_length=300, required=False, help_text="`model / region / gpu`, as the result has them."
+        max_length=300,
+        required=False,
+        help_text="Pool as `model / region / gpu`, with the names of the result.",
     )
     phase = serializers.ChoiceField(("prefill", "decode"), required=False)
 
@@ -164,5 +168,5 @@ class Problem(serializers.Serializer[Any]):
     errors = serializers.ListField(  # type: ignore[assignment]  # a field, not the property
         child=serializers.DictField(child=serializers.CharField()),
         required=False,
-        help_text="The fields at fault, each with `field` and `message`.",
+        help_text="Invalid fields, each with `field` and `message`.",
     )

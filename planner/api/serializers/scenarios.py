@@ -36,9 +36,9 @@ class ScenarioItem(serializers.ModelSerializer[Scenario]):
 
 class ScenarioDetail(ScenarioItem):
     spec = serializers.DictField(
-        allow_null=True, help_text="The document with every default; null if it is no longer valid."
+        allow_null=True, help_text="Document with every default. null: no longer valid."
     )
-    problem = serializers.CharField(help_text="Reason why it is not valid, or empty.")
+    problem = serializers.CharField(help_text="Why it is not valid. Empty: valid.")
 
     class Meta(ScenarioItem.Meta):
         fields = [*ScenarioItem.Meta.fields, "document", "spec", "problem"]
@@ -71,7 +71,7 @@ class DocumentRequest(StrictSerializer):
         required=False,
         allow_blank=True,
         max_length=MAX_MESSAGE_CHARACTERS,
-        help_text="Reason, stored with the version.",
+        help_text="Change note of the version.",
     )
 
 
@@ -88,7 +88,7 @@ class ChangeRequest(StrictSerializer):
         required=False,
         allow_blank=True,
         max_length=MAX_MESSAGE_CHARACTERS,
-        help_text="Reason, stored with the version.",
+        help_text="Change note of the version.",
     )
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:

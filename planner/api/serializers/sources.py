@@ -24,7 +24,9 @@ class SourceLinks(serializers.Serializer[Any]):
     self = serializers.URLField()
     readings = serializers.URLField()
     series = serializers.URLField()
-    trace = serializers.URLField(allow_null=True, help_text="Where it has counted a request.")
+    trace = serializers.URLField(
+        allow_null=True, help_text="Trace of the source. null: no request counted yet."
+    )
 
 
 class SourceItem(serializers.ModelSerializer[Source]):
@@ -32,15 +34,15 @@ class SourceItem(serializers.ModelSerializer[Source]):
 
     owner = serializers.CharField(source="owner.username", default=None, allow_null=True)
     settings = serializers.DictField()
-    found = serializers.DictField(help_text="Engines and queries, or files, that are read.")
+    found = serializers.DictField(help_text="Engines and queries, or files, of the source.")
     speed = serializers.ListField(
         child=serializers.DictField(),
-        help_text="Of active plans, by the last reading: iteration times relative to "
-        "the profile (times, low, high). flagged: whether it is a drift.",
+        help_text="Iteration times of active plans at the last reading, relative to "
+        "the profile (times, low, high). flagged: drift.",
     )
     read_to = serializers.DateTimeField(source="read_until", allow_null=True)
-    bins = serializers.SerializerMethodField(help_text="Of all series together.")
-    gaps = serializers.SerializerMethodField(help_text="Unknown bins.")
+    bins = serializers.SerializerMethodField(help_text="Number of bins, over all series.")
+    gaps = serializers.SerializerMethodField(help_text="Number of bins without data.")
     links = serializers.SerializerMethodField()
 
     class Meta:
@@ -82,7 +84,7 @@ class SourceRequest(SourceAsked):
     name = serializers.CharField(max_length=80, help_text="Small letters, digits and hyphens.")
     bin_s = serializers.IntegerField(min_value=1, max_value=86_400, default=300)
     every_s = serializers.IntegerField(
-        min_value=10, max_value=86_400, required=False, help_text="How often it is read; bin_s."
+        min_value=10, max_value=86_400, required=False, help_text="Reading interval, s."
     )
 
 
@@ -107,20 +109,22 @@ class Histogram(serializers.DictField):
 class SampleRow(StrictSerializer):
     """Sums over one bin; a value that is not given is unknown and changes nothing."""
 
-    time = serializers.DateTimeField(help_text="When the bin begins.")
+    time = serializers.DateTimeField(help_text="Start of the bin.")
     model = serializers.CharField(max_length=80, required=False)
     region = serializers.CharField(max_length=80, required=False)
     tier = serializers.CharField(max_length=80, required=False)
     requests = FiniteField(min_value=0, required=False)
     input_tokens = FiniteField(min_value=0, required=False)
     output_tokens = FiniteField(min_value=0, required=False)
-    waiting = FiniteField(min_value=0, required=False, help_text="Mean of the bin.")
-    running = FiniteField(min_value=0, required=False, help_text="Mean of the bin.")
+    waiting = FiniteField(min_value=0, required=False, help_text="Mean of waiting requests.")
+    running = FiniteField(min_value=0, required=False, help_text="Mean of running requests.")
     kv_use = FiniteField(min_value=0, max_value=1, required=False)
     replicas = FiniteField(min_value=0, required=False)
     power_w = FiniteField(min_value=0, required=False)
     tbt_mean_s = FiniteField(
-        min_value=0, required=False, help_text="Mean over tokens, used for speed drift."
+        min_value=0,
+        required=False,
+        help_text="Mean time per output token, s, for speed drift.",
     )
     input_lengths = Histogram(
         required=False, help_text="Number of requests by upper bound in tokens."
@@ -146,7 +150,9 @@ class SamplesTaken(serializers.Serializer[Any]):
 
 
 class SeriesAsked(serializers.Serializer[Any]):
-    start = serializers.DateTimeField(required=False, help_text="The last day, unless given.")
+    start = serializers.DateTimeField(
+        required=False, help_text="Start of the period. Default: one day before the end."
+    )
     end = serializers.DateTimeField(required=False)
 
 
@@ -154,7 +160,7 @@ class Bin(serializers.Serializer[Any]):
     model = serializers.CharField()
     region = serializers.CharField()
     tier = serializers.CharField()
-    bin_start = serializers.IntegerField(help_text="s since the epoch.")
+    bin_start = serializers.IntegerField(help_text="Start of the bin, s since the epoch.")
     requests = serializers.FloatField(allow_null=True)
     input_tokens = serializers.FloatField(allow_null=True)
     output_tokens = serializers.FloatField(allow_null=True)
@@ -171,9 +177,13 @@ class Bucket(serializers.Serializer[Any]):
     region = serializers.CharField()
     tier = serializers.CharField()
     bin_start = serializers.IntegerField()
-    what = serializers.CharField(help_text="input_tokens, output_tokens, ttft_s, tbt_s or e2e_s.")
+    what = serializers.CharField(
+        help_text="Quantity: input_tokens, output_tokens, ttft_s, tbt_s or e2e_s."
+    )
     least = serializers.FloatField(help_text="Lower bound of the bucket.")
-    most = serializers.SerializerMethodField(help_text="Upper bound; null for the last bucket.")
+    most = serializers.SerializerMethodField(
+        help_text="Upper bound of the bucket. null: the last one."
+    )
     count = serializers.FloatField()
 
     @extend_schema_field({"type": ["number", "null"]})

@@ -18,9 +18,9 @@ class CharacterAnswer(Character):
 
 class CharacterAsked(serializers.Serializer[Any]):
     start = serializers.DateTimeField(
-        required=False, help_text="Begin of a window to rank among windows of that length."
+        required=False, help_text="Start of the window that is ranked among windows of its length."
     )
-    end = serializers.DateTimeField(required=False, help_text="Its end.")
+    end = serializers.DateTimeField(required=False, help_text="End of the window.")
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         if len(attrs) == 1:

@@ -15,7 +15,7 @@ class ScenarioVersionItem(serializers.ModelSerializer[ScenarioVersion]):
 
     author = serializers.CharField(source="author.username", default=None, allow_null=True)
     origin = serializers.SerializerMethodField(
-        help_text="Source of a restored or branched version, or empty."
+        help_text="Origin of a restored or branched version. Empty: none."
     )
 
     class Meta:
@@ -33,7 +33,7 @@ class ScenarioVersionDetail(ScenarioVersionItem):
 
 class PartAsked(serializers.Serializer[Any]):
     part = serializers.ChoiceField(
-        PARTS, required=False, default="", help_text="One section. Default: the whole document."
+        PARTS, required=False, default="", help_text="Section. Default: the whole document."
     )
 
 
@@ -52,14 +52,17 @@ class RestoreRequest(StrictSerializer):
 
 class RestorePartRequest(RestoreRequest):
     part = serializers.ChoiceField(
-        PARTS, required=False, default="", help_text="Restore this section alone."
+        PARTS,
+        required=False,
+        default="",
+        help_text="Section to restore. Default: the whole document.",
     )
     into = serializers.CharField(
         required=False,
         default="",
         allow_blank=True,
         max_length=120,
-        help_text="Name or id of another scenario that takes the part.",
+        help_text="Name or id of the scenario that receives the section.",
     )
 
 

@@ -15,7 +15,7 @@ class WorkspaceRequest(StrictSerializer):
     slug = serializers.CharField(
         max_length=40,
         default="",
-        help_text="Slug, which never changes. Default: made from the name.",
+        help_text="Permanent slug. Default: derived from the name.",
     )
 
 
@@ -23,23 +23,25 @@ class WorkspaceChange(StrictSerializer):
     name = serializers.CharField(max_length=80, required=False)
     second_factor = serializers.BooleanField(
         required=False,
-        help_text=("Whether everybody in it needs a second factor. Set by its admins."),
+        help_text=("Require 2FA for every member. Set by its admins."),
     )
 
 
 class RemovalAsked(StrictSerializer):
-    confirm = serializers.CharField(max_length=40, help_text="Its slug, as you type it.")
+    confirm = serializers.CharField(max_length=40, help_text="Slug of the workspace, to confirm.")
 
 
 class WorkspaceRemoved(StrictSerializer):
-    rows = serializers.IntegerField(help_text="Of all tables.")
-    file = serializers.CharField(help_text="All of it, in `removed` of the data directory.")
+    rows = serializers.IntegerField(help_text="Removed rows of all tables.")
+    file = serializers.CharField(
+        help_text="File with the removed data, in `removed` of the data directory."
+    )
 
 
 class ChannelItem(serializers.ModelSerializer[Channel]):
-    mine = serializers.SerializerMethodField(help_text="False: of the workspace.")
+    mine = serializers.SerializerMethodField(help_text="true: your own; false: of the workspace.")
     events = serializers.ListField(
-        child=serializers.ChoiceField(choices=Event.choices), help_text="[] is everything."
+        child=serializers.ChoiceField(choices=Event.choices), help_text="Events. []: all."
     )
 
     class Meta:
@@ -52,21 +54,21 @@ class ChannelItem(serializers.ModelSerializer[Channel]):
 
 class ChannelRequest(StrictSerializer):
     kind = serializers.ChoiceField(choices=Channel.Kind.choices)
-    address = serializers.CharField(max_length=500, help_text="A mailbox, or a webhook's URL.")
+    address = serializers.CharField(max_length=500, help_text="Email address, or URL of a webhook.")
     events = serializers.ListField(
         child=serializers.ChoiceField(choices=Event.choices),
         default=list,
         max_length=len(Event),
-        help_text="[] is everything.",
+        help_text="Events. []: all.",
     )
     mine = serializers.BooleanField(
-        default=True, help_text=("False (admins): those of the whole workspace.")
+        default=True, help_text=("true: only yourself; false (admins): the whole workspace.")
     )
 
 
 class ChannelMade(ChannelItem):
     signing_key = serializers.CharField(
-        help_text="HMAC-SHA256 of SECONDS.BODY under it is v1 of Headroom-Signature."
+        help_text="Secret. v1 of Headroom-Signature is HMAC-SHA256 of SECONDS.BODY."
     )
 
     class Meta(ChannelItem.Meta):

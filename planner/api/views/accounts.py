@@ -32,9 +32,9 @@ class Login(StrictSerializer):
         max_length=64,
         default="",
         trim_whitespace=False,
-        help_text="Of your second factor, if you have one.",
+        help_text="2FA code, if you use 2FA.",
     )
-    name = serializers.CharField(max_length=60, default=LOGIN, help_text="What will use it.")
+    name = serializers.CharField(max_length=60, default=LOGIN, help_text="Purpose of the token.")
     scope = serializers.ChoiceField(choices=ApiToken.Scope.choices, default=ApiToken.Scope.ALL)
     workspace = serializers.CharField(
         max_length=40, default="", help_text="Slug. Default: your first workspace."
@@ -47,14 +47,14 @@ class Login(StrictSerializer):
 class TokenGiven(StrictSerializer):
     """A new token. Send it as ``Authorization: Token TOKEN``."""
 
-    token = serializers.CharField(help_text="Shown once; only its hash is stored.")
+    token = serializers.CharField(help_text="Token. Shown once, because only its hash is stored.")
     expires_at = serializers.DateTimeField()
 
 
 class FactorState(StrictSerializer):
-    on = serializers.BooleanField(help_text="Whether each sign-in needs a code.")
-    needed = serializers.BooleanField(help_text="Whether the workspace requires it.")
-    recovery_left = serializers.IntegerField(help_text="Recovery codes that were not used.")
+    on = serializers.BooleanField(help_text="2FA is on.")
+    needed = serializers.BooleanField(help_text="Workspace requires 2FA.")
+    recovery_left = serializers.IntegerField(help_text="Unused recovery codes.")
 
 
 class AgainGiven(StrictSerializer):
@@ -67,20 +67,21 @@ class AgainGiven(StrictSerializer):
 
 
 class FactorBegun(StrictSerializer):
-    key = serializers.CharField(help_text="To type into an authenticator, base32.")
-    address = serializers.CharField(help_text="otpauth://, for a QR code.")
+    key = serializers.CharField(help_text="Key for an authenticator app, base32.")
+    address = serializers.CharField(help_text="otpauth:// address, for a QR code.")
 
 
 class CodeGiven(StrictSerializer):
     code = serializers.CharField(
-        max_length=64, help_text="The current code, or a recovery code, to end it."
+        max_length=64, help_text="Current or recovery code, to turn off 2FA."
     )
-    on = serializers.BooleanField(default=True, help_text="False ends it.")
+    on = serializers.BooleanField(default=True, help_text="false: turn off 2FA.")
 
 
 class Recovery(StrictSerializer):
     recovery = serializers.ListField(
-        child=serializers.CharField(), help_text="Each logs in once; shown once."
+        child=serializers.CharField(),
+        help_text="Recovery codes. Each works once, and is shown once.",
     )
 
 
@@ -95,16 +96,16 @@ class TokenItem(serializers.ModelSerializer[ApiToken]):
 class MyLimits(serializers.Serializer[Any]):
     """Your usage and your limits, over all workspaces."""
 
-    kept_bytes = serializers.IntegerField(help_text="Your traces, uploads and runs on the disk.")
-    most_kept_bytes = serializers.IntegerField(help_text="An upload beyond it is refused.")
+    kept_bytes = serializers.IntegerField(help_text="Size of your traces, uploads and runs.")
+    most_kept_bytes = serializers.IntegerField(help_text="Limit of kept_bytes for uploads.")
     waiting_runs = serializers.IntegerField(help_text="Your runs that have not started.")
-    most_waiting_runs = serializers.IntegerField(help_text="Largest number of waiting runs.")
+    most_waiting_runs = serializers.IntegerField(help_text="Limit of waiting_runs.")
 
 
 class Me(serializers.ModelSerializer[User]):
     limits = serializers.SerializerMethodField()
-    role = serializers.ChoiceField(choices=User.Role.choices, help_text="In this workspace.")
-    may_plan = serializers.BooleanField(help_text="May upload, edit, start and cancel.")
+    role = serializers.ChoiceField(choices=User.Role.choices, help_text="Role in this workspace.")
+    may_plan = serializers.BooleanField(help_text="May upload, edit, start and cancel runs.")
 
     class Meta:
         model = User
@@ -210,7 +211,7 @@ class MyFactorView(ApiView):
 
 
 class MyTokenView(ApiView):
-    @operation({204: OpenApiResponse(description="It no longer works.")})
+    @operation({204: OpenApiResponse(description="Revoked.")})
     def delete(self, request: Request) -> Response:
         """Revoke all your tokens."""
         tokens.tokens_end(user=self.user)
@@ -225,7 +226,7 @@ class MyTokensView(ApiView):
 
 
 class MyTokenNumberView(ApiView):
-    @operation({204: OpenApiResponse(description="It no longer works.")}, 404)
+    @operation({204: OpenApiResponse(description="Revoked.")}, 404)
     def delete(self, request: Request, number: int) -> Response:
         """Revoke one of your tokens."""
         tokens.token_end(user=self.user, number=number)

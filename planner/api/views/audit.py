@@ -24,7 +24,7 @@ class AuditAsked(serializers.Serializer[Any]):
         default="",
         allow_blank=True,
         max_length=40,
-        help_text="Such as proposal.approved, or proposal for all of its deeds.",
+        help_text="Action, such as proposal.approved, or proposal for all its actions.",
     )
     search = serializers.CharField(required=False, default="", allow_blank=True, max_length=200)
     page = serializers.IntegerField(required=False, min_value=1, max_value=2**31 - 1)

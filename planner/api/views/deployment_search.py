@@ -30,13 +30,16 @@ from simulation.performance.estimate.calibration import ENGINES
 class ConfigureRequest(StrictSerializer):
     """The search for a deployment, as in `bin/manage configure`."""
 
-    model = serializers.CharField(max_length=200, help_text="In the catalogue, or your own.")
+    model = serializers.CharField(max_length=200, help_text="Model of the catalogue, or your own.")
     isl = serializers.IntegerField(min_value=1, max_value=MOST_TOKENS, help_text="Input tokens.")
     osl = serializers.IntegerField(min_value=1, max_value=MOST_TOKENS, help_text="Output tokens.")
     ttft_ms = FiniteField(max_value=MOST_MS, required=False, allow_null=True)
     tbt_ms = FiniteField(max_value=MOST_MS, required=False, allow_null=True)
     percentile = FiniteField(
-        min_value=50, max_value=99.99, default=PERCENTILE, help_text="Of requests in the limits."
+        min_value=50,
+        max_value=99.99,
+        default=PERCENTILE,
+        help_text="Share of requests within the limits, %.",
     )
     rps = FiniteField(
         max_value=MOST_RPS, required=False, allow_null=True,
@@ -51,18 +54,18 @@ class ConfigureRequest(StrictSerializer):
     )
     prices = serializers.DictField(
         child=FiniteField(), required=False,
-        help_text="Dollars of an hour of one GPU, by type; else the median of on-demand offers.",
+        help_text="USD per GPU-hour by GPU type. Default: median on-demand price.",
     )  # fmt: skip
     top = serializers.IntegerField(min_value=1, max_value=MOST_TOP, default=TOP)
     measured = serializers.ListField(
         child=serializers.DictField(), required=False, max_length=MOST_ROWS,
         help_text=(
-                "Your own measured rows, in the format of /estimates/. They correct speeds and "
+                "Your measured rows, in the format of /estimates/. They correct speeds and "
                 "errors."
             ),
     )  # fmt: skip
     kept = serializers.BooleanField(
-        required=False, default=True, help_text="Use measurements that were uploaded here too."
+        required=False, default=True, help_text="Also use uploaded measurements."
     )
 
 
@@ -72,16 +75,20 @@ class IntoScenario(StrictSerializer):
     model = serializers.CharField(max_length=200)
     profiles = serializers.ListField(
         child=serializers.DictField(), min_length=1, max_length=20,
-        help_text="Rows of `profiles` of the candidates chosen.",
+        help_text="`profiles` rows of the chosen candidates.",
     )  # fmt: skip
-    scenario = serializers.CharField(max_length=120, required=False, help_text="Its name or id.")
-    trace = serializers.CharField(max_length=200, required=False, help_text="Its name.")
+    scenario = serializers.CharField(
+        max_length=120, required=False, help_text="Name or id of the scenario."
+    )
+    trace = serializers.CharField(max_length=200, required=False, help_text="Name of the trace.")
     ttft_ms = FiniteField(max_value=MOST_MS, required=False, allow_null=True)
     tbt_ms = FiniteField(max_value=MOST_MS, required=False, allow_null=True)
 
 
 class ScenarioText(serializers.Serializer[Any]):
-    document = serializers.CharField(help_text="YAML, not stored yet: POST it to /scenarios/.")
+    document = serializers.CharField(
+        help_text="Scenario as YAML. Not stored: POST it to /scenarios/."
+    )
 
 
 class ConfigureView(ApiView):

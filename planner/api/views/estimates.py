@@ -42,7 +42,7 @@ class EstimateRequest(StrictSerializer):
             ),
     )  # fmt: skip
     kept = serializers.BooleanField(
-        required=False, default=True, help_text="Whether stored measurements are used too."
+        required=False, default=True, help_text="Also use stored measurements."
     )
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
@@ -63,10 +63,16 @@ class QuickSizeRequest(StrictSerializer):
     model = serializers.CharField(max_length=200)
     gpu = serializers.CharField(max_length=80, help_text="GPU type or cloud instance.")
     users = serializers.IntegerField(
-        min_value=1, max_value=MAX_USERS, required=False, help_text="Requests in flight; or rps."
+        min_value=1,
+        max_value=MAX_USERS,
+        required=False,
+        help_text="Requests in flight. Alternative: rps.",
     )
     rps = FiniteField(
-        min_value=1e-6, max_value=1e6, required=False, help_text="Requests per second; or users."
+        min_value=1e-6,
+        max_value=1e6,
+        required=False,
+        help_text="Requests per second. Alternative: users.",
     )
     isl = serializers.IntegerField(min_value=1, max_value=10_000_000, default=1000)
     osl = serializers.IntegerField(min_value=1, max_value=10_000_000, default=500)
@@ -85,7 +91,7 @@ class RowsRequest(StrictSerializer):
 
     rows = serializers.ListField(
         child=serializers.DictField(), min_length=1, max_length=MAX_ROWS,
-        help_text="Each as the body of /estimates/.",
+        help_text="Requests, each as the body of /estimates/.",
     )  # fmt: skip
 
 

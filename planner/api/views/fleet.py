@@ -20,27 +20,37 @@ class FleetRequest(StrictSerializer):
         help_text="Kubernetes YAML or JSON, Helm values, or a launch line of an engine.",
     )
     model = serializers.CharField(
-        max_length=200, required=False, help_text="For pools without it in their text."
+        max_length=200, required=False, help_text="Default model for rows without one."
     )
     gpu = serializers.CharField(
-        max_length=200, required=False, help_text="GPU type or cloud instance, if missing."
+        max_length=200,
+        required=False,
+        help_text="Default GPU type or cloud instance for rows without one.",
     )
     tp = serializers.IntegerField(
-        min_value=1, max_value=1024, required=False, help_text="GPUs of one replica, if missing."
+        min_value=1,
+        max_value=1024,
+        required=False,
+        help_text="Default GPUs per replica for rows without a number.",
     )
     region = serializers.CharField(
-        max_length=200, required=False, help_text="Of the scenario; its only one by default."
+        max_length=200,
+        required=False,
+        help_text="Region of the scenario. Required if it has several.",
     )
     replicas = serializers.IntegerField(
-        min_value=0, max_value=1_000_000, required=False, help_text="Of each pool, instead."
+        min_value=0,
+        max_value=1_000_000,
+        required=False,
+        help_text="Replicas of each pool. Default: as in the text.",
     )
 
 
 class FleetAnswer(serializers.Serializer[Any]):
     pools = serializers.ListField(
-        child=serializers.DictField(), help_text="As read. `needs` names missing fields."
+        child=serializers.DictField(), help_text="Pools as read. `needs` names missing fields."
     )
-    notes = serializers.ListField(child=serializers.CharField(), help_text="What was assumed.")
+    notes = serializers.ListField(child=serializers.CharField(), help_text="Assumptions.")
     scenario = ScenarioDetail()
 
 

@@ -44,7 +44,7 @@ class ChannelsView(ApiView):
 
 
 class ChannelView(ApiView):
-    @operation({204: OpenApiResponse(description="It gets no more notifications.")}, 403, 404)
+    @operation({204: OpenApiResponse(description="Notifications ended.")}, 403, 404)
     def delete(self, request: Request, number: int) -> Response:
         """Remove a notification channel."""
         notifications.channel_remove(

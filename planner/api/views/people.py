@@ -18,7 +18,7 @@ from planner.services.second_factor import factor_reset
 
 class Person(serializers.ModelSerializer[User]):
     user = serializers.CharField(source="username")
-    role = serializers.ChoiceField(choices=User.Role.choices, help_text="In this workspace.")
+    role = serializers.ChoiceField(choices=User.Role.choices, help_text="Role in this workspace.")
     active = serializers.BooleanField(source="is_active", help_text="May sign in.")
 
     second_factor = serializers.BooleanField(source="has_second_factor", read_only=True)
@@ -32,7 +32,7 @@ class InviteRequest(StrictSerializer):
     user = serializers.CharField(max_length=150)
     role = serializers.ChoiceField(choices=User.Role.choices)
     existing = serializers.BooleanField(
-        default=False, help_text="They have an account, in another workspace."
+        default=False, help_text="Has an account in another workspace."
     )
 
 
@@ -40,7 +40,7 @@ class PersonChange(StrictSerializer):
     role = serializers.ChoiceField(choices=User.Role.choices, required=False)
     active = serializers.BooleanField(required=False, help_text="May sign in.")
     second_factor = serializers.ChoiceField(
-        choices=[False], required=False, help_text="False ends it, for who lost theirs."
+        choices=[False], required=False, help_text="false: reset two-factor authentication."
     )
 
 
@@ -48,20 +48,20 @@ class Invitation(StrictSerializer):
     user = serializers.CharField()
     role = serializers.CharField()
     invitation = serializers.URLField(
-        allow_blank=True, help_text='Where the password is chosen; "" for who has an account.'
+        allow_blank=True, help_text='Address to choose a password. "": has an account.'
     )
 
 
 class PersonRemoval(StrictSerializer):
-    confirm = serializers.CharField(max_length=150, help_text="The user name once more.")
+    confirm = serializers.CharField(max_length=150, help_text="User name, to confirm.")
     to = serializers.CharField(
-        max_length=150, default="", help_text="New owner of the data; a member of this workspace."
+        max_length=150, default="", help_text="New owner of the data, a member of this workspace."
     )
 
 
 class AccountRemoved(StrictSerializer):
     user = serializers.CharField()
-    passed = serializers.IntegerField(help_text="Items that have a new owner.")
+    passed = serializers.IntegerField(help_text="Number of items with a new owner.")
 
 
 class PersonListView(ApiView, generics.ListAPIView[User]):
@@ -118,7 +118,7 @@ class PersonView(ApiView):
             person = people.person_change(by=self.user, person=person, **sent)
         return Response(Person(person).data)
 
-    @operation({204: OpenApiResponse(description="Remove them first.")}, 403, 404)
+    @operation({204: OpenApiResponse(description="Removed.")}, 403, 404)
     def delete(self, request: Request, name: str) -> Response:
         """Remove somebody from this workspace; for admins. The account and its work stay."""
         check_may_administer(self.user)

@@ -25,7 +25,7 @@ class BesideAsked(serializers.Serializer[Any]):
         child=serializers.IntegerField(min_value=1, max_value=2**31 - 1),
         min_length=MIN_RUNS,
         max_length=MAX_RUNS,
-        help_text="Number of a completed run. Give it once for each run.",
+        help_text="Number of a completed run. Repeat for several.",
     )
     policy = serializers.CharField(
         required=False,

@@ -41,19 +41,23 @@ class ScheduleChange(StrictSerializer):
     """The settings of a schedule; those that are not given stay."""
 
     name = serializers.CharField(max_length=120, required=False)
-    scenario = serializers.CharField(max_length=120, required=False, help_text="Name or id.")
-    kind = serializers.ChoiceField(Schedule.Kind.choices, required=False, help_text="Of its runs.")
-    options = serializers.DictField(required=False, help_text="Of its runs.")
+    scenario = serializers.CharField(
+        max_length=120, required=False, help_text="Name or id of the scenario."
+    )
+    kind = serializers.ChoiceField(
+        Schedule.Kind.choices, required=False, help_text="Kind of the runs."
+    )
+    options = serializers.DictField(required=False, help_text="Run options.")
     policy = serializers.CharField(
         max_length=161,
         required=False,
         allow_blank=True,
-        help_text="Policy to use; empty: the recommended one.",
+        help_text="Policy. Empty: the recommended one.",
     )
     cron = serializers.CharField(
         max_length=120,
         required=False,
-        help_text="Minute, hour, day of month, month, day of week, as `0 6 * * 1`.",
+        help_text="Cron fields: minute, hour, day of month, month, weekday.",
     )
     timezone = serializers.CharField(max_length=64, required=False, help_text="IANA name.")
     most_replicas = FiniteField(
@@ -61,11 +65,11 @@ class ScheduleChange(StrictSerializer):
         allow_null=True,
         min_value=0,
         max_value=10,
-        help_text="Share of replica-hours that may differ from the active plan without a review; "
+        help_text="Largest change of replica-hours without review, as a share; "
         "null: everything is reviewed. For approvers and admins.",
     )
     most_cost = FiniteField(
-        required=False, allow_null=True, min_value=0, max_value=10, help_text="The same of cost."
+        required=False, allow_null=True, min_value=0, max_value=10, help_text="The same for cost."
     )
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
@@ -79,15 +83,15 @@ class ScheduleRequest(ScheduleChange):
     """A new schedule."""
 
     name = serializers.CharField(max_length=120)
-    scenario = serializers.CharField(max_length=120, help_text="Name or id.")
+    scenario = serializers.CharField(max_length=120, help_text="Name or id of the scenario.")
     cron = serializers.CharField(
-        max_length=120, help_text="Minute, hour, day of month, month, day of week."
+        max_length=120, help_text="Cron fields: minute, hour, day of month, month, weekday."
     )
 
 
 class FireRequest(StrictSerializer):
     as_of = serializers.DateTimeField(
-        required=False, help_text="Use the data of that time. Default: now."
+        required=False, help_text="Time whose data is used. Default: now."
     )
 
     def validate_as_of(self, value: datetime) -> datetime:
@@ -116,10 +120,13 @@ class ScheduleItem(serializers.ModelSerializer[Schedule]):
 class FiringItem(serializers.ModelSerializer[Firing]):
     schedule = serializers.CharField(source="schedule.name")
     by = serializers.CharField(
-        source="by.username", default=None, allow_null=True, help_text="null: the clock"
+        source="by.username",
+        default=None,
+        allow_null=True,
+        help_text="null: started by the schedule.",
     )
     difference = serializers.DictField(
-        help_text="From the active plan; empty: no plan to compare with."
+        help_text="Change from the active plan. Empty: no active plan."
     )
     settled_at = serializers.DateTimeField(source="finished_at", allow_null=True)
     link = serializers.SerializerMethodField()

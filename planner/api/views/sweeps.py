@@ -29,17 +29,21 @@ class AxisGiven(StrictSerializer):
         help_text="Address such as `tiers[chat].ttft_ms`, or a setting such as `growth`.",
     )
     values = serializers.ListField(
-        child=serializers.JSONField(), min_length=1, help_text="null: the default."
+        child=serializers.JSONField(), min_length=1, help_text="Values. null: the default."
     )
 
 
 class SweepRequest(StrictSerializer):
     """A stored scenario or a document, and one or two settings with their values."""
 
-    scenario = serializers.CharField(max_length=120, required=False, help_text="Name or id.")
-    document = serializers.CharField(required=False, trim_whitespace=False, help_text="YAML.")
-    kind = serializers.ChoiceField(WORK, default=Run.Kind.PLAN.value, help_text="Of every run.")
-    options = serializers.DictField(required=False, help_text="Options of the kind, for every run.")
+    scenario = serializers.CharField(
+        max_length=120, required=False, help_text="Name or id of the scenario."
+    )
+    document = serializers.CharField(
+        required=False, trim_whitespace=False, help_text="Scenario as YAML."
+    )
+    kind = serializers.ChoiceField(WORK, default=Run.Kind.PLAN.value, help_text="Kind of the runs.")
+    options = serializers.DictField(required=False, help_text="Options of every run.")
     vary = serializers.ListField(child=AxisGiven(), min_length=1, max_length=MOST_AXES)
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
@@ -56,7 +60,7 @@ class GridAsked(serializers.Serializer[Any]):
     figure = serializers.ChoiceField(
         [(figure.name, figure.label) for figure in FIGURES],
         default=DEFAULT.name,
-        help_text="What the cells show.",
+        help_text="Figure of the cells.",
     )
 
 

@@ -68,8 +68,10 @@ class TraceItem(serializers.ModelSerializer[Trace]):
 class TraceDetail(TraceItem):
     """A trace with its full import report."""
 
-    options = serializers.DictField(help_text="How the file was read.")
-    report = serializers.DictField(help_text="Counts, refused rows, times, series; as `ingest`.")
+    options = serializers.DictField(help_text="Options with which the file was read.")
+    report = serializers.DictField(
+        help_text="Counts, rejected rows, times and series, as of `ingest`."
+    )
 
     class Meta(TraceItem.Meta):
         fields = [*TraceItem.Meta.fields, "options", "report"]
@@ -77,8 +79,10 @@ class TraceDetail(TraceItem):
 
 class UploadDone(serializers.Serializer[Any]):
     trace = TraceDetail()
-    run = RunDetail(allow_null=True, help_text="The run that reads the file, to be polled.")
-    known = serializers.BooleanField(help_text="The same file, read in the same way, was there.")
+    run = RunDetail(allow_null=True, help_text="Run that reads the file. Poll it.")
+    known = serializers.BooleanField(
+        help_text="true: this file with these options is already stored."
+    )
 
 
 class DemandAsked(serializers.Serializer[Any]):
@@ -86,7 +90,7 @@ class DemandAsked(serializers.Serializer[Any]):
         min_value=1,
         max_value=7 * 86400,
         required=False,
-        help_text="Bin width in seconds, 900 unless given; a demand file comes in its own bins.",
+        help_text="Bin width, s. Default: 900. A demand file keeps its own bins.",
     )
 
 
@@ -105,7 +109,7 @@ class SeriesDemand(serializers.Serializer[Any]):
     model = serializers.CharField(allow_null=True)
     region = serializers.CharField(allow_null=True)
     tier = serializers.CharField(allow_null=True)
-    start_s = serializers.FloatField(help_text="Left edge of the first bin; s since the epoch.")
+    start_s = serializers.FloatField(help_text="Start of the first bin, s since the epoch.")
     bin_s = serializers.FloatField()
     requests = AmountsField()
     input_tokens = AmountsField(allow_null=True)
@@ -115,7 +119,7 @@ class SeriesDemand(serializers.Serializer[Any]):
 
 class Demand(serializers.Serializer[Any]):
     trace = serializers.CharField()
-    clock = serializers.CharField(help_text="utc, or relative: the trace then starts at epoch 0.")
+    clock = serializers.CharField(help_text="utc, or relative: the trace starts at epoch 0.")
     series = SeriesDemand(many=True)
 
 
@@ -125,7 +129,7 @@ class TracePreview(serializers.Serializer[Any]):
     columns = serializers.ListField(child=serializers.CharField())
     rows = serializers.ListField(child=serializers.ListField(child=serializers.CharField()))
     guess = serializers.DictField(
-        child=serializers.CharField(), help_text="Field by column, where its name is well known."
+        child=serializers.CharField(), help_text="Suggested field per recognized column."
     )
 
 

@@ -21,7 +21,7 @@ from planner.services.whatif import what_if_answer, what_if_replay
 class WhatIfRequest(StrictSerializer):
     """The changes to a stored plan; values that are not given stay."""
 
-    growth = FiniteField(required=False, help_text="Factor on demand; default: 1.")
+    growth = FiniteField(required=False, help_text="Factor on demand. Default: 1.")
     quantile = FiniteField(required=False, help_text="Forecast percentile, as a fraction.")
     spare = serializers.IntegerField(
         required=False, min_value=0, max_value=1000, help_text="Spare replicas per pool."
@@ -32,12 +32,12 @@ class WhatIfRequest(StrictSerializer):
     tiers = serializers.DictField(
         child=serializers.DictField(child=FiniteField()),
         required=False,
-        help_text=f"By interactive tier: {', '.join(TIER_LIMITS)}.",
+        help_text=f"Limits by interactive tier: {', '.join(TIER_LIMITS)}.",
     )
     without = serializers.ListField(
         child=serializers.CharField(max_length=120),
         required=False,
-        help_text="GPU types that may not be used.",
+        help_text="Excluded GPU types.",
     )
     mix = serializers.DictField(
         child=FiniteField(),
@@ -48,7 +48,7 @@ class WhatIfRequest(StrictSerializer):
     values = serializers.DictField(
         child=serializers.JSONField(),
         required=False,
-        help_text="Other values by address, such as `objective.epsilon`.",
+        help_text="Other values by scenario key, such as `objective.epsilon`.",
     )
 
     def chosen(self) -> dict[str, Any]:

@@ -63,7 +63,7 @@ class MeasuredRows:
     alike: int  # measurements of other deployments
     decode_factor: float  # factor on decode times
     prefill_factor: float
-    ttft_before: float  # this and the next three: expected errors without measurements
+    ttft_before: float  # errors without measurements, as the next three
     tbt_before: float
     ttft_90_before: float
     tbt_90_before: float
@@ -77,7 +77,7 @@ class Row:
     """
 
     gpu: str
-    gpus: int  # of all instances
+    gpus: int  # GPUs of all replicas
     tp: int
     pp: int
     attention_dp: int
@@ -98,10 +98,10 @@ class Row:
     usd_per_mtok_output: float | None  # per million output tokens
     ttft_ms: float | None
     tbt_ms: float | None
-    tokens_per_s: float  # output
+    tokens_per_s: float  # output tokens/s
     tokens_per_s_user: float | None
     memory_gb: float  # per GPU, of the pool with the most
-    power_w: float  # of all GPUs at that rate
+    power_w: float  # power of all GPUs at that rate
     j_per_token: float  # output
     bound_by: str
     checked: str  # simulation, closed forms
@@ -113,7 +113,7 @@ class Row:
     max_batch_tokens: int
     own: MeasuredRows | None = None  # None: the user has no measurements
     front: tuple[str, ...] = ()
-    # Of a candidate: the sections of a scenario with its speeds.
+    # Scenario sections with the speeds of a candidate.
     profiles: tuple[dict[str, Any], ...] | None = field(default=None, metadata={OPTIONAL: True})
 
     @property

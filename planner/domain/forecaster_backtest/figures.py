@@ -72,7 +72,7 @@ class Baseline:
     figures: Figures
     meets: bool
     value: float | None = None  # of the parameter, if it was tuned
-    instances: int | None = None  # of a static fleet
+    instances: int | None = None  # replicas of a static fleet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,13 +88,13 @@ class ForecasterFigures:
     attainment: dict[str, float | None] | None  # by tier
     spare: float | None  # attainment above the target
     equal: bool  # whether it attains the target within 0.1 points
-    at: str  # what of the forecast is planned for
+    at: str  # planned percentile of the forecast
     replays: int
     quantile: tuple[PlannedQuantile, ...]
     as_run: Figures | None
     as_run_cost_usd: float | None
     as_run_spare: float | None
-    confirmed: Figures | None  # of a replay, where matching had none
+    confirmed: Figures | None  # attainment of a replay, where matching had none
     plan_usd: float | None  # charged by the objective
     hindsight_usd: float | None  # least cost that serves as much (oracle)
     hindsight_bound_usd: float | None
@@ -156,7 +156,7 @@ class BaselineFigures:
     spare: float
     meets: bool
     value: float | None  # tuned parameter
-    instances: int | None  # of a static fleet
+    instances: int | None  # replicas of a static fleet
 
     @classmethod
     def of(cls, row: Baseline) -> BaselineFigures:

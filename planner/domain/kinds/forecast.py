@@ -53,8 +53,8 @@ SHOWN = 0.0005  # smallest difference of errors that shows when rounded to 0.1%
 AHEAD = series_columns(
     "ahead.",
     attrgetter("ahead.unit"),
-    Column("bin_s", SECONDS, "of a bin", attrgetter("ahead.bin_s")),
-    Column("start", TEXT, "of the forecast", lambda row: moment(row.ahead.start_s)),
+    Column("bin_s", SECONDS, "width of a bin", attrgetter("ahead.bin_s")),
+    Column("start", TEXT, "start of the forecast", lambda row: moment(row.ahead.start_s)),
     Column("peak", NUMBER, "largest bin of the forecast, expected", lambda row: row.ahead.peak()),
     Column("peak_p90", NUMBER, "forecast peak, 90% quantile", lambda row: row.ahead.peak(0.9)),
     Column("reason", TEXT, "why this method, where it was chosen", attrgetter("ahead.reason")),
@@ -117,10 +117,10 @@ class ComparedMethod:
     tier: str
     unit: str
     method: str
-    error: float  # of recent peaks, over mean demand
+    error: float  # error of recent peaks, over mean demand
     over_chosen: float | None  # the error over that of the chosen method
     share: float  # weight in the ensemble, for the next window
-    end_share: float  # the same, for the last bin
+    end_share: float  # weight in the ensemble, for the last bin
     chosen: bool
 
 
@@ -151,7 +151,7 @@ class ForecastResult:
 
     kind: str = "forecast"
     scenario: str
-    headline: str  # its error, compared with the naive forecast
+    headline: str  # error, compared with naive forecasts
     window: WindowFacts
     series: tuple[SeriesForecast, ...] = field(metadata={COLUMNS: SERIES})
     methods: tuple[ComparedMethod, ...]

@@ -43,7 +43,7 @@ class FrontPlan:
     carbon: float
     starts: int
     peak_instances: int  # over all regions
-    seconds: float  # of the solver
+    seconds: float  # solver time, s
 
     @classmethod
     def of(cls, point: FrontPoint[tuple[WhatIf, Variation]]) -> FrontPlan:

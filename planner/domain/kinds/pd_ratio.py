@@ -66,7 +66,7 @@ class Options(RunOptions):
     service: str = Field(title="Service", max_length=120, description="A model of the scenario.")
     instances: int | None = Field(
         None,
-        title="Replicas, prefill and decode together",
+        title="Replicas, prefill plus decode",
         ge=2,
         le=MOST_INSTANCES,
         description="Prefill and decode replicas together. Default: all that fit, at most 16.",

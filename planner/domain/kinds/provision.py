@@ -88,14 +88,14 @@ class Options(RunOptions):
     )
     epsilon: float = Field(
         0.0,
-        title="Epsilon of algorithm 1",
+        title="Greedy tolerance (ε)",
         ge=0,
         le=1,
         description="Share of the limit at which algorithm1 stops. Default: 0.",
     )
     kernels: Source = Field(
         "auto",
-        title="Seconds of operators",
+        title="Operator times",
         description="auto (default): your measured kernels, else efficiency factors.",
     )
     interference: Source = Field(
@@ -112,13 +112,13 @@ class Options(RunOptions):
     )
     batch_wait: BatchWait = Field(
         "free",
-        title="Batches that fill",
+        title="Batch filling time",
         description="free (default): as in the source. counted: latency includes the time to "
         "fill a batch.",
     )
     order: Orders = Field(
         "fcfs",
-        title="Order of prompts",
+        title="Prompt order",
         description="fcfs (default): in order of arrival. shortest: short prompts first. best: the "
         "order that needs fewer GPUs.",
     )
@@ -138,8 +138,8 @@ class Options(RunOptions):
     )
     single_stream: bool = Field(
         False,
-        title="GPUs run one stream",
-        description="GPUs run one stream at a time, so that operators share no GPU.",
+        title="One stream per GPU",
+        description="One operator at a time per GPU, so that operators share no GPU.",
     )
 
     @property
@@ -326,7 +326,7 @@ def _notes(options: Options, cases: list[Case], unknown: tuple[str, ...]) -> Ite
     )
     yield FILLING[options.batch_wait]
     if options.single_stream:
-        yield "GPUs run one stream (option): extra replicas use separate GPUs."
+        yield "One stream per GPU (option): extra replicas use separate GPUs."
     for name in unknown:
         yield (
             f"{name} is ignored, because its dimensions are not known. Give its shape or config."

@@ -38,14 +38,14 @@ class Options(RunOptions):
     by: Literal["best", "memory", "time"] = Field(
         "best",
         title="Shared by",
-        description="memory: all weights stay on the GPU, and KV caches share the rest. time: "
-        "weights are loaded from the host in turns. best (default): either, for each GPU.",
+        description="memory: all weights stay on the GPU, KV caches share the rest. time: "
+        "weights are swapped with the host. best (default): the better one per GPU.",
     )
     switching: Literal["token", "request"] = Field(
         "token",
         title="Switching",
-        description="token (default): models take turns within requests. request: a model leaves "
-        "when its batch is done.",
+        description="token (default): switch model between tokens. request: switch after "
+        "the batch.",
     )
     method: Literal["first-fit", "exact"] = Field(
         "first-fit",

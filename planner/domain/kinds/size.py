@@ -175,7 +175,7 @@ class SizeResult:
     kind: str = "size"
     scenario: str
     pools: tuple[SizedPool, ...]
-    splits: tuple[SplitSize, ...]  # of instances with attention and experts on separate GPUs
+    splits: tuple[SplitSize, ...]  # splits with attention and experts on separate GPUs
     sized_by: str
     size_error: SizeError
     provenance: tuple[Fact, ...]

@@ -21,7 +21,7 @@ class RatioFigures:
     bound_by: str
     ttft_ms: float | None
     tbt_ms: float | None
-    transfer_ms: float | None  # of the KV cache
+    transfer_ms: float | None  # transfer time of the KV cache
 
     @classmethod
     def of(cls, ratio: RatioCapacity) -> RatioFigures:
@@ -60,7 +60,7 @@ class RatioRow:
     by: str  # simulation, each pool or closed forms
     pools_tps: float  # tokens/s of the lesser of the two pools alone
     closed_tps: float
-    prediction_error: float | None  # of closed forms against simulation
+    prediction_error: float | None  # error of closed forms against simulation
 
     @classmethod
     def of(

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from planner.domain.formats import milliseconds
 from planner.domain.placement.methods import (
     ALGORITHM4,
     BLIND,
@@ -302,7 +303,7 @@ def simulated_words(methods: Mapping[str, MethodFigures]) -> str:
         replay = method.simulated and method.simulated.replay
         if replay and replay.e2e_ms.p95 is not None:
             words.append(
-                f"{method.label}: E2E {replay.e2e_ms.p95:,.0f} ms, "
+                f"{method.label}: E2E {milliseconds(replay.e2e_ms.p95)}, "
                 f"TPOT {replay.tbt_ms.p95 or 0:,.1f} ms (95th percentiles)"
             )
     return "; ".join(words) + "." if words else ""

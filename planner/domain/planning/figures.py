@@ -126,7 +126,7 @@ class PlanFigures:
     objective: float
     fleet_cost: float
     bound: float
-    gap: float  # of fleet cost
+    gap: float  # gap, as a share of fleet cost
     solver: str
     build_seconds: float
     solve_seconds: float

@@ -32,10 +32,10 @@ LIMITS = {"ttft_s": "TTFT", "tbt_s": "TPOT"}
 
 WORTH = Columns(
     (
-        Column("family", TEXT, "of limits"),
-        Column("what", TEXT, "is moved"),
-        Column("step", NUMBER, "by how much"),
-        Column("unit", TEXT, "of the step"),
+        Column("family", TEXT, "kind of limit"),
+        Column("what", TEXT, "limit that moves"),
+        Column("step", NUMBER, "size of the move"),
+        Column("unit", TEXT, "unit of the step"),
         Column("saves", NUMBER, "saved per hour in the objective"),
         Column("doubt", NUMBER, "half the width within which that is proven"),
         Column("per_unit", NUMBER, "saved per unit of the step",

@@ -30,7 +30,7 @@ class CapPlan:
     usd: float | None
     kwh: float | None
     gpu_hours: float | None
-    peak_kw: float | None  # of all replicas at rated load
+    peak_kw: float | None  # peak power of all replicas at rated load
     replicas: int | None  # most at once
     ttft_ms: float | None
     tbt_ms: float | None

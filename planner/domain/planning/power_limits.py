@@ -20,7 +20,7 @@ class PowerUse:
     gpu: str  # "" for a site
     limit_kw: float
     peak_kw: float  # highest of all periods
-    share: float  # of the limit
+    share: float  # share of the limit
 
 
 def power_use(problem: PlanningProblem, target: IntArray) -> tuple[PowerUse, ...]:

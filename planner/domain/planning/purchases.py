@@ -29,8 +29,8 @@ class Purchase:
     gpu: str
     market: str  # reserved, on_demand or spot
     gpus: int  # highest count
-    gpu_hours: float  # paid
-    used_share: float  # of the paid hours
+    gpu_hours: float  # paid GPU-hours
+    used_share: float  # used share of the paid hours
     usd_per_gpu_hour: float
     usd: float
 
@@ -41,7 +41,7 @@ class WorkHour:
 
     period: datetime
     region: str
-    arrived: float  # expected
+    arrived: float  # expected arrivals
     planned: float
     usd_per_kwh: float
     g_per_kwh: float  # carbon intensity

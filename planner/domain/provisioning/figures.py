@@ -215,9 +215,9 @@ class PoolFigures:
     phase: Phase
     weights: str  # precision
     chosen: bool  # counts in the totals
-    requests_s: float  # of the busiest hour
-    isl: float  # of prefill without the cached tokens
-    cached_tokens: float  # of a prompt, in a prefix cache
+    requests_s: float  # requests/s of the busiest hour
+    isl: float  # input tokens, for prefill without cached ones
+    cached_tokens: float  # cached tokens of a prompt
     osl: float
     isl_cv: float  # standard deviation over mean, of the replayed requests
     osl_cv: float
@@ -225,14 +225,14 @@ class PoolFigures:
     slo_source: str  # whose limit that is
     attainment: float  # share of requests that must meet the limit
     start_ms: float  # before a prompt's first iteration, part of latency and limit
-    order: str  # of waiting prompts: fcfs or shortest
-    images: float  # of a request, for an encoder
-    image_tokens: float  # of an image
+    order: str  # order of waiting prompts: fcfs or shortest
+    images: float  # images per request, for an encoder
+    image_tokens: float  # encoder tokens per image
     capacity: int  # GPUs of the type in the region
     times: float  # duration of operators relative to their kernels
     levels: dict[str, LevelFigures]
     savings: dict[str, Savings]  # against whole replicas
-    methods: tuple[Method, ...]  # as the source plans operators
+    methods: tuple[Method, ...]  # operators planned by the methods of the source
 
     @classmethod
     def of(cls, case: Case) -> PoolFigures:

@@ -52,7 +52,7 @@ class SharingWay:
     gpus: int
     energy_w: float
     memory_gb: float
-    attainment: float | None = None  # of requests in a replay; None: by means of queueing
+    attainment: float | None = None  # attainment in a replay; None: not replayed
     confirmed: bool = True  # whether requests meet their limits, as far as they were replayed
 
 

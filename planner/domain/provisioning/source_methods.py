@@ -27,7 +27,7 @@ class OperatorChoice:
     operator: str
     replicas: int
     batch: int
-    gpus: int  # of each replica
+    gpus: int  # GPUs per replica
     pass_j: float  # energy of a pass of its batch (equation 9)
 
 
@@ -41,7 +41,7 @@ class Method:
     least_gpus: int | None = None  # proven bound
     latency_ms: float | None = None
     power_w: float | None = None
-    mean_ms: float | None = None  # this and the next two: of requests in the replay
+    mean_ms: float | None = None  # latency of replayed requests, as the next two
     p95_ms: float | None = None
     attainment: float | None = None
     operators: tuple[OperatorChoice, ...] = ()

@@ -37,7 +37,7 @@ class Case:
     profiles: tuple[Profile, ...]  # from the scenario
     judge: Judge | None  # of replays
     chosen: bool = False  # counts in the totals
-    methods: tuple[Method, ...] = ()  # as the source plans operators
+    methods: tuple[Method, ...] = ()  # operators planned by the methods of the source
 
     @property
     def least(self) -> Level:

@@ -20,7 +20,7 @@ class HeldPlan:
 
     gpus: int
     gpu_hours: float
-    attainment: float  # of the replayed requests
+    attainment: float  # attainment of the replayed requests
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class LevelFiguresOverTime:
     kwh: float
     memory_gb: float  # mean
     attainment: float  # share of requests within the limit, in a replay if there is one
-    by_means: float  # the same by the mean latency of windows
+    by_means: float  # totals by the mean latency of windows
     headroom: float  # extra load planned for, as a share of the known load
     refused: int  # windows without a feasible plan; the last plan stays active
     as_whole: float  # share of windows in which its plan is that of whole replicas

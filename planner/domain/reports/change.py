@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from math import ceil
 from typing import Any
 
@@ -22,6 +22,7 @@ from planner.domain.reports.policies import (
     saving_change,
     span_text,
     tightest_tier,
+    time_text,
 )
 
 SEASON = timedelta(days=7)  # demand repeats by week, so older data lacks the latest week
@@ -46,6 +47,7 @@ class Simulated:
     days: tuple[TestDayFigures, ...]
     deferrable: frozenset[str]
     assurance: str = ""  # level of the recommendation
+    window: timedelta | None = None  # time that costs refer to
 
     @property
     def tier(self) -> str | None:
@@ -83,7 +85,17 @@ def simulated(result: Mapping[str, Any], policy: str) -> Simulated | None:
     days = tuple(from_json(TestDayFigures, day) for day in result.get("test_days") or ())
     outcome = from_json(Outcome, {**figures, "name": policy})
     assurance = (result.get("recommended") or {}).get("assurance") or ""
-    return Simulated(outcome, days, frozenset(result.get("deferrable") or ()), assurance)
+    deferrable = frozenset(result.get("deferrable") or ())
+    return Simulated(outcome, days, deferrable, assurance, _window(result))
+
+
+def _window(result: Mapping[str, Any]) -> timedelta | None:
+    """Return the length of the window of a result, if it has one."""
+    window = result.get("window") or {}
+    if not {"start", "end"} <= window.keys():
+        return None
+    begins, ends = (datetime.fromisoformat(window[key]) for key in ("start", "end"))
+    return ends - begins
 
 
 def change_tiles(
@@ -111,12 +123,13 @@ def change_tiles(
         return
     then, its = before.outcome if before else None, after.outcome
     was_usd = _note(was, figure(then.cost_usd, "$") if then else None)
-    yield Fact("Cost", its.cost_usd, "$", note=was_usd, **saving_change(saving))
+    time = f" {time_text(after.window)}" if after.window else ""
+    yield Fact(f"Cost{time}", its.cost_usd, "$", note=was_usd, **saving_change(saving))
     if (tier := after.tier) is not None:
         yield _attainment(its, then, tier, was)
     energy = 1 - its.energy_kwh / then.energy_kwh if then and then.energy_kwh else None
     was_kwh = _note(was, figure(then.energy_kwh, "kWh") if then else None)
-    yield Fact("Energy", its.energy_kwh, "kWh", note=was_kwh, **saving_change(energy))
+    yield Fact(f"Energy{time}", its.energy_kwh, "kWh", note=was_kwh, **saving_change(energy))
     survives, share = after.redundancy
     meaning = {True: Meaning.MET, False: Meaning.RISK, None: Meaning.NEUTRAL}[survives]
     was_redundant = _note(was, redundancy_text(before.redundancy[0]) if before else None)

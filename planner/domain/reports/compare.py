@@ -49,12 +49,12 @@ from planner.domain.reports.policies import (
     simulation_section,
     span_text,
     tightest_tier,
+    time_text,
 )
 from planner.domain.reports.schedule import Schedule, schedule_from, schedule_of, schedule_table
 from planner.domain.reports.tables import Tables
 from planner.domain.results.basis import Frame
 from planner.domain.results.ranking import PolicyComparison
-from planner.domain.traffic.window import DAY_S
 from planner.inputs.scenario.schema.test_days import LEVELS
 from planner.policies.base import SEPARATOR
 from planner.policies.registry import traits_of
@@ -122,9 +122,7 @@ class Comparison:
     @property
     def window_words(self) -> str:
         """Return the time that costs and energy refer to, in words."""
-        window = self.frame.window
-        seconds = (window.end - window.start).total_seconds()
-        return "per day" if seconds == DAY_S else f"in {duration(seconds)}"
+        return time_text(self.frame.window.end - self.frame.window.start)
 
     @property
     def required_level(self) -> str:
@@ -289,12 +287,13 @@ def _replicas_tile(its: Comparison, schedule: Schedule | None) -> Iterator[Fact]
     if TODAY in its.outcomes and its.key != TODAY:
         today = _replicas(its, schedule_of(its.tables, TODAY), TODAY)
     ratio = schedule.ratio() if schedule is not None else ""
+    split = f"P:D {ratio} at peak, sized per region" if ratio else ""
     guarded = guard_text(counts, _replicas(its, None, its.key), its.plan.outcome.label)
     guarded = guarded and f"scheduled, {guarded}"
     yield Fact(
         "Replicas", span_text(counts),
         change="" if today is None else f"{span_text(today)} today",
-        note=" · ".join(filter(None, (guarded, f"P:D {ratio} at peak" if ratio else ""))),
+        note=" · ".join(filter(None, (guarded, split))),
     )  # fmt: skip
 
 

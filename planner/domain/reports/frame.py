@@ -75,7 +75,7 @@ def assumptions_section(frame: Frame, *, folded: bool = False) -> tuple[Section,
         (Head("Input", wide=2), lambda row: row.what),
         (Head("Value", wide=2), lambda row: row.value),
         (Head("Effect", wide=2), lambda row: row.matters),
-        (Head("Kind"), lambda row: row.provenance),
+        (Head("Provenance"), lambda row: row.provenance),
         (Head("Source", wide=3), lambda row: row.source),
         (Head("Scenario key", wide=2), lambda row: row.key),
     )
@@ -143,8 +143,8 @@ def profiles_section(errors: Sequence[ProfileError]) -> Iterator[Section]:
         (Head("If faster", Form.COUNT), lambda row: row.replicas_if_faster),
         note=" ".join(
             (
-                "Replicas at the peak. Those for a profile that is slower or faster by its error "
-                "are estimated by closed forms.",
+                "Replicas at the peak. If slower, if faster: with a profile that is slower or "
+                "faster by its error, by closed forms (formulas without a simulation).",
                 *dict.fromkeys(row.note for row in errors if row.note),
             )
         ),
@@ -168,7 +168,7 @@ def capacity_section(frame: Frame) -> Iterator[Section]:
         (Head("Limited by", wide=2), lambda row: f"{row.bound_by} of {row.tier}"),
         (Head("Pool of 8", Form.NUMBER, "input tokens/s"), lambda row: _pool(row.pool_tps, 8)),
         (Head("Pool of 64", Form.NUMBER, "input tokens/s"), lambda row: _pool(row.pool_tps, 64)),
-        (Head("Kind"), lambda row: row.provenance),
+        (Head("Provenance"), lambda row: row.provenance),
         (Head("Source", wide=3), lambda row: row.source),
         note="Larger pools sustain more per replica.",
     )

@@ -149,7 +149,7 @@ def demand_chart(
         *_band(tables("forecast"), frame),
         *_deferrable(total, tables, frame, work),
         Series(
-            "Interactive demand" if frame.deferrable else "Demand",
+            "Latency-sensitive demand" if frame.deferrable else "Demand",
             tuple(total["time"]), tuple(total["tps"]), Role.DEMAND,
         ),
     ]  # fmt: skip

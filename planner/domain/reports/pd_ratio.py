@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from planner.domain.formats import figure
+from planner.domain.formats import figure, milliseconds
 from planner.domain.kinds.pd_ratio import PdRatioResult, beats_aggregated
 from planner.domain.pd.figures import RatioRow
 from planner.domain.pd.ratio_drift import Split
@@ -59,7 +59,7 @@ def report(result: PdRatioResult, _: Tables) -> Report:
 def _subject(result: PdRatioResult) -> str:
     """Return the service, its SLO, its lengths and its GPUs."""
     limits = ((result.limits.ttft_ms, "TTFT"), (result.limits.tbt_ms, "TPOT"))
-    slo = ", ".join(f"{name} {limit:,.0f} ms" for limit, name in limits if limit is not None)
+    slo = ", ".join(f"{name} {milliseconds(limit)}" for limit, name in limits if limit is not None)
     sides = (result.prefill, "prefill"), (result.decode, "decode")
     gpus = (f"{role} on {side.arrangement.removesuffix(f', {role}')}" for side, role in sides)
     return (

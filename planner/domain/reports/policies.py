@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
 from planner.domain import columns
 from planner.domain.columns import Column
 from planner.domain.deserialise import from_json
-from planner.domain.formats import percent, signed_percent
+from planner.domain.formats import duration, percent, signed_percent
 from planner.domain.recommend.figures import TestDayFigures
 from planner.domain.report import (
     Axis,
@@ -135,6 +136,11 @@ def span_text(counts: Span) -> str:
     """Return the least and the most replicas as text."""
     low, high = counts
     return f"{high:,}" if low == high else f"{low:,} to {high:,}"
+
+
+def time_text(window: timedelta) -> str:
+    """Return the time that a cost refers to: per day, or the length of its window."""
+    return "per day" if window == timedelta(days=1) else f"in {duration(window.total_seconds())}"
 
 
 def guard_text(scheduled: Span, simulated: Span | None, policy: str) -> str:

@@ -122,6 +122,7 @@ def _capacity(result: SizeResult) -> Table:
         (Head("Profile error", Form.SHARE), lambda pool: pool.expected_error),
         (Head("If slower", Form.NUMBER, "req/s"), lambda pool: pool.again["max_rps_if_slower"]),
         (Head("If faster", Form.NUMBER, "req/s"), lambda pool: pool.again["max_rps_if_faster"]),
+        note="If slower, if faster: capacity with a profile that is slower or faster by its error.",
     )
 
 
@@ -180,7 +181,8 @@ def _closed_forms(result: SizeResult) -> Table:
         (Head("Bias of TPOT p95", Form.CHANGE), lambda pool: pool.closed.latency_bias.tbt),
         (Head("Variation of arrivals", Form.NUMBER), lambda pool: pool.burstiness),
         title="Closed forms",
-        note="Errors against simulation. A negative bias means closed forms are too fast.",
+        note="Closed forms are formulas without a simulation. Errors are against simulation. A "
+        "negative bias means closed forms are too fast.",
     )
 
 

@@ -41,7 +41,7 @@ class Assumption:
     """One input of a result with its source; ``key`` is the scenario key that sets it."""
 
     what: str
-    value: str  # with its unit
+    value: str  # value with unit
     provenance: str  # measured, published, modelled or assumed
     source: str
     key: str

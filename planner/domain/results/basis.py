@@ -46,33 +46,29 @@ def series_columns(forecast: str, unit: Callable[[Any], str], *more: Column) -> 
     past, compared = of("past"), of("compared")
     return Columns(
         (
-            Column("model", TEXT, "its name", of("key.model")),
-            Column("region", TEXT, "its home", of("key.region")),
-            Column("tier", TEXT, "its name, or interactive for all of these", of("key.tier")),
-            Column("method", TEXT, "of the forecaster", of("method")),
-            Column("order", TEXT, "of the model it fitted", of("order")),
-            Column("unit", TEXT, "of amounts", unit),
-            Column("wape", SHARE, "of demand: absolute errors", lambda row: row.errors["wape"]),
-            Column(
-                "peak_wape", SHARE, "of each period's peak", lambda row: row.errors["peak_wape"]
-            ),
+            Column("model", TEXT, "model", of("key.model")),
+            Column("region", TEXT, "home region", of("key.region")),
+            Column("tier", TEXT, "tier, or interactive for all of these", of("key.tier")),
+            Column("method", TEXT, "forecaster", of("method")),
+            Column("order", TEXT, "order of the fitted model", of("order")),
+            Column("unit", TEXT, "unit of amounts", unit),
+            Column("wape", SHARE, "absolute errors over demand", lambda row: row.errors["wape"]),
+            Column("peak_wape", SHARE, "the same for the peak of each period",
+                   lambda row: row.errors["peak_wape"]),
             Column(
                 "mase",
                 NUMBER,
                 "errors over those of repeating the bin before",
                 lambda row: row.errors["mase"],
             ),
-            Column(
-                "coverage80", SHARE, "of bins in the band", lambda row: row.errors["coverage80"]
-            ),
-            Column(
-                "bias", SHARE, "of demand: forecast over actual", lambda row: row.errors["bias"]
-            ),
+            Column("coverage80", SHARE, "bins within the 80% band",
+                   lambda row: row.errors["coverage80"]),
+            Column("bias", SHARE, "signed errors over demand", lambda row: row.errors["bias"]),
             Column("runner_up", TEXT, "best of the other methods that `auto` compared",
                    lambda row: (_runner_up(compared(row)) or ("", None))[0]),
-            Column("runner_up_over", NUMBER, "its error of recent peaks over that of `method`",
+            Column("runner_up_over", NUMBER, "its recent peak error over that of `method`",
                    lambda row: (_runner_up(compared(row)) or ("", None))[1]),
-            Column("fit_seconds", SECONDS, "that fitting took", of("fit_seconds")),
+            Column("fit_seconds", SECONDS, "fitting time", of("fit_seconds")),
             Column("forecast", NUMBER, "mean by bin", of("mean")),
             Column(
                 "drift",
@@ -119,7 +115,7 @@ class WindowFacts:
     lead_s: float
     clock: str
     replay: str  # origin of the replayed requests
-    rank: WindowRank | None  # among all stretches of the same length; None if ahead
+    rank: WindowRank | None  # rank among windows of this length; None if ahead
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +163,7 @@ class Frame:
 @dataclass(frozen=True, slots=True, eq=False)
 class Forecasts:
     series: tuple[SeriesForecast, ...] = field(metadata={COLUMNS: SERIES})
-    quantile: tuple[PlannedQuantile, ...] = ()  # that is planned for, by group of tiers
+    quantile: tuple[PlannedQuantile, ...] = ()  # planned percentile by group of tiers
 
 
 def frame_of(study: Study, *, kept: bool = False) -> Frame:

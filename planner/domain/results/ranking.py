@@ -35,7 +35,7 @@ class PolicyComparison:
     """
 
     runs: tuple[PolicyRun, ...] = field(metadata={KEY: "policies", COLUMNS: BY_NAME})
-    baselines: tuple[str, ...]  # in their order
+    baselines: tuple[str, ...]  # baselines, the first is the default
     ranking: tuple[str, ...]
     baseline: str
     headline: str

@@ -39,8 +39,8 @@ class ModelFigures:
     weights_gb: float
     replicas_alone: int
     shared_with: tuple[str, ...]
-    ways: tuple[str, ...]  # how it shares each of its GPUs
-    loads: int  # of its weights onto a GPU
+    ways: tuple[str, ...]  # way of sharing on each GPU
+    loads: int  # number of loads of its weights
     load_s: float | None  # mean time of a load; None: no loads
     alone: ServedFigures
     shared: ServedFigures
@@ -62,7 +62,7 @@ class GpuFigures:
     busy: float  # share of the time in iterations
     loading: float  # share of the time in loads
     loads_per_hour: float
-    attainment: float  # of the model with the lowest
+    attainment: float  # lowest attainment of a model
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,7 @@ class Volume:
     requests: float | None  # None: the file does not count them
     input_tokens: float | None
     output_tokens: float | None
-    share: float | None  # of the requests of all labels, or of their tokens
+    share: float | None  # share of all requests, or of their tokens
     mean: float  # per second, over known bins; requests, or tokens if requests are not counted
     peak: float  # per second, in the busiest bin
     peak_to_mean: float | None
@@ -83,7 +83,7 @@ class Burstiness:
     bin_s: float
     bins: int
     dispersion: float | None  # variance over mean; 1 for Poisson arrivals at one rate
-    within_10_min: float | None  # the same within ten minutes: without the daily cycle
+    within_10_min: float | None  # within ten minutes: without the daily cycle
     peak_to_mean: float | None
     cv: float | None
     empty: float  # share of empty bins
@@ -93,7 +93,7 @@ class Burstiness:
 class Rhythm:
     """Rates by hour and weekday in UTC, or from the trace's origin for a relative clock."""
 
-    bin_s: float  # of the autocorrelations
+    bin_s: float  # bin of the autocorrelations, s
     autocorrelation_day: float | None  # None: less than two days
     autocorrelation_week: float | None  # None: less than two weeks
     weekday_hour: tuple[tuple[float | None, ...], ...]  # [7][24] mean per second; None: not seen
@@ -116,7 +116,7 @@ class Day:
     seen: float  # share of known bins
     series: int  # number of series that cover it
     rank: int | None  # 1 is the busiest; None: too many unknown bins
-    of_busiest: float | None  # its amount over that of the busiest day
+    of_busiest: float | None  # amount over that of the busiest day
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +147,7 @@ class Sessions:
     """Sessions with at least two requests. Each request of a session is a turn."""
 
     sessions: int
-    share: float  # of all requests that are turns of these sessions
+    share: float  # share of requests in these sessions
     turns_mean: float  # per session
     turns_p50: float
     turns_p95: float
@@ -179,7 +179,7 @@ class Character:
     levels: tuple[float, ...]  # levels of the quantiles of lengths
     lengths: tuple[Lengths, ...]
     rhythm: Rhythm
-    interarrival_cv: float | None  # of gaps between requests; 1 for Poisson arrivals
+    interarrival_cv: float | None  # variation of gaps between requests; Poisson: 1
     burstiness: tuple[Burstiness, ...]
     days: Days
     gaps: int  # bins of the total that are unknown in the file

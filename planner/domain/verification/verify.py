@@ -83,8 +83,8 @@ class Verification:
     cost_usd: float
     window_tries: int  # above 1: cheaper plans held before the window but not in it
     missed: tuple[Miss, ...]  # by the final plan, on the window
-    causes_first: tuple[Cause, ...]  # of the misses of the first plan
-    causes: tuple[Cause, ...]  # of the misses of the final plan
+    causes_first: tuple[Cause, ...]  # causes of misses of the first plan
+    causes: tuple[Cause, ...]  # causes of misses of the final plan
     sentence: str
 
 

@@ -70,7 +70,7 @@ class WhatIf:
     flat: bool = False  # answers for the recommended static fleet, which follows no plan
     bound: float | None = None  # lower bound on the objective over the window
     solve_seconds: float = 0.0
-    recommended: SimulatedPolicy | None = None  # of the comparison, without the change
+    recommended: SimulatedPolicy | None = None  # recommended policy of the comparison, unchanged
 
 
 @dataclass(frozen=True, slots=True)

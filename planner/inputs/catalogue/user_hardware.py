@@ -39,32 +39,32 @@ class Quantity:
 
 GPU: tuple[Quantity, ...] = (
     Quantity("memory_gb", "Memory", "GB", "memory_bytes", GIGA, 0.1, 1e5, required=True,
-             hint="Of one GPU; 1 GB is 10^9 bytes"),
+             hint="Per GPU; 1 GB is 10^9 bytes"),
     Quantity("idle_w", "Power, idle", "W", "idle_w", high=1e5, required=True),
     Quantity("prefill_w", "Power, prefill", "W", "prefill_w", high=1e5, required=True,
-             hint="At the board, while prompts are computed"),
+             hint="Board power during prefill"),
     Quantity("decode_w", "Power, decode", "W", "decode_w", high=1e5, required=True),
     Quantity("tdp_w", "Power limit (TDP)", "W", "tdp_w", high=1e5),
     Quantity("bandwidth_gb_s", "Memory bandwidth", "GB/s", "bandwidth_bytes_s", GIGA, 1, 1e6,
-             hint="The vendor's peak; needed for roofline estimates"),
+             hint="Vendor's peak; required for roofline estimates"),
     Quantity("bf16_tflops", "Peak, bf16", "TFLOP/s", "bf16", TERA, 0.1, 1e6, hint="Dense"),
     Quantity("fp8_tflops", "Peak, fp8", "TFLOP/s", "fp8", TERA, 0.1, 1e6, hint="Dense"),
     Quantity("fp4_tflops", "Peak, fp4", "TFLOP/s", "fp4", TERA, 0.1, 1e6, hint="Dense"),
     Quantity("int8_tops", "Peak, int8", "TOP/s", "int8", TERA, 0.1, 1e6, hint="Dense"),
     Quantity("int4_tops", "Peak, int4", "TOP/s", "int4", TERA, 0.1, 1e6, hint="Dense"),
     Quantity("link_gb_s", "Link to its neighbours", "GB/s", "link_bytes_s", GIGA, 0.01, 1e6,
-             hint="In a node, one direction, per GPU"),
+             hint="Per GPU, one direction, within a node"),
     Quantity("network_gb_s", "Network to other nodes", "GB/s", "network_bytes_s", GIGA, 0.01, 1e6,
-             hint="One direction, per GPU"),
+             hint="Per GPU, one direction"),
     Quantity("gpus_per_node", "GPUs in a node", "", "gpus_per_node", low=1, high=1024, whole=True),
 )  # fmt: skip
 MODEL: tuple[Quantity, ...] = (
     Quantity("weight_gb", "Weights", "GB", "weight_bytes", GIGA, 0.001, 1e5, required=True,
-             hint="In the precision it is served in"),
+             hint="In the served precision"),
     Quantity("kv_bytes_per_token", "KV cache per token", "bytes", "kv_bytes_per_token",
              low=1, high=1e9, required=True),
     Quantity("max_context", "Largest context", "tokens", "max_context", low=2, high=1e9,
-             required=True, whole=True, hint="Input and output together"),
+             required=True, whole=True, hint="Input plus output"),
 )  # fmt: skip
 
 

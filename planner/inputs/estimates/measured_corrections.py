@@ -299,7 +299,7 @@ class NextMeasurement:
     isl: int
     osl: int
     error: tuple[float, float]  # median errors of TTFT and TBT now, mean over the loads
-    after: tuple[float, float]  # the same, expected after the measurement was made twice
+    after: tuple[float, float]  # expected errors after the measurement was made twice
     commands: tuple[str, str]  # vLLM's benchmark and GuideLLM's
 
 

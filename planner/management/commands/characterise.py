@@ -51,7 +51,7 @@ class Command(HeadroomCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("trace", help="file, or name or id of a stored trace")
-        parser.add_argument("--start", help="begin of a window to rank, e.g. 2024-05-18T00:00")
+        parser.add_argument("--start", help="start of the window to rank, e.g. 2024-05-18T00:00")
         parser.add_argument("--end", help="end of that window; UTC without an offset")
 
     def answer(self, options: Namespace) -> Document:

@@ -49,7 +49,7 @@ class Command(HeadroomCommand):
         load.add_argument("--model", required=True, help="name in the catalogue, or your own")
         load.add_argument("--isl", type=int, required=True, help="input tokens of a request")
         load.add_argument("--osl", type=int, required=True, help="output tokens of a request")
-        load.add_argument("--rps", type=float, help="requests/s of all replicas together")
+        load.add_argument("--rps", type=float, help="requests/s of all replicas")
         limits = parser.add_argument_group("limits")
         limits.add_argument("--ttft-ms", type=float, help="time to first token")
         limits.add_argument("--tbt-ms", type=float, help="time per output token")

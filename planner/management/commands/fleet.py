@@ -33,18 +33,18 @@ class Command(HeadroomCommand):
         parser.add_argument("files", nargs="+", help="files of one deployment; - for stdin")
         parser.add_argument("--scenario", help="scenario to write fleet.today into: name or id")
         parser.add_argument("--out", help="write the scenario to this file instead of storing it")
-        parser.add_argument("--model", default="", help="model, if a file does not state it")
+        parser.add_argument("--model", default="", help="default model for files without one")
         parser.add_argument(
-            "--gpu", default="", help="GPU type or cloud instance, if a file does not state it"
+            "--gpu", default="", help="default GPU type or cloud instance for files without one"
         )
         parser.add_argument(
-            "--tp", type=int, help="GPUs of a replica, if a file does not state them"
+            "--tp", type=int, help="default GPUs per replica for files without a number"
         )
         parser.add_argument(
-            "--region", default="", help="region of the scenario. Default: its only one"
+            "--region", default="", help="region of the scenario; required if it has several"
         )
         parser.add_argument(
-            "--replicas", type=int, help="replicas of each pool, instead of the file's"
+            "--replicas", type=int, help="replicas of each pool. Default: as in the files"
         )
 
     def answer(self, options: Namespace) -> Document:

@@ -24,8 +24,12 @@ class Command(ReportCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("source", help="file, stored trace, or scenario file")
         add_options(parser, options_in(TraceOptions), leave_out=("origins",))
-        parser.add_argument("--backtest", action="store_true", help="errors over past origins")
-        parser.add_argument("--origins", type=int, default=24, help="origins of the backtest")
+        parser.add_argument(
+            "--backtest", action="store_true", help="rolling-origin backtest errors"
+        )
+        parser.add_argument(
+            "--origins", type=int, default=24, help="number of origins of the backtest"
+        )
 
     def answer(self, options: Namespace) -> Document:
         source = options.source

@@ -39,7 +39,10 @@ class Command(HeadroomCommand):
         )
         parser.add_argument("--history", action="store_true", help="list active and former plans")
         parser.add_argument(
-            "--again", type=int, metavar="PLAN", help="number of an earlier plan, by --history"
+            "--again",
+            type=int,
+            metavar="PLAN",
+            help="restore an earlier plan, by its number in --history",
         )
         parser.add_argument("--message", default="", help="reason")
         add_options(parser, options_in(ExportOptions), leave_out=LEFT_OUT)

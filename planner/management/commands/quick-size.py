@@ -27,7 +27,7 @@ class Command(HeadroomCommand):
         load.add_argument("--osl", "--output", type=int, default=500, help="output tokens")
         load.add_argument(
             "--cached-share", type=float, default=0.0,
-            help="share of input tokens that a prefix cache has, from 0",
+            help="cached share of input tokens, from 0",
         )  # fmt: skip
         limits = parser.add_argument_group("limits")
         limits.add_argument("--ttft-ms", type=float, default=2000.0, help="time to first token")

@@ -49,12 +49,14 @@ class Command(HeadroomCommand):
         parser.add_argument("action", choices=list(ACTIONS), help="what to do")
         parser.add_argument("name", nargs="?", default="", help="name of the schedule")
         parser.add_argument("--scenario", help="scenario file (YAML), or a stored one's name or id")
-        parser.add_argument("--cron", help="minute, hour, day of month, month, day of week")
+        parser.add_argument(
+            "--cron", help="cron fields: minute, hour, day of month, month, weekday"
+        )
         parser.add_argument(
             "--timezone", dest="zone", help="time zone of the cron line. Default: UTC"
         )
         parser.add_argument(
-            "--kind", choices=Schedule.Kind.values, help="kind of its runs. Default: plan"
+            "--kind", choices=Schedule.Kind.values, help="kind of the runs. Default: plan"
         )
         parser.add_argument("--policy", help="policy to use. Default: the recommended one")
         parser.add_argument(
@@ -62,12 +64,12 @@ class Command(HeadroomCommand):
         )
         parser.add_argument(
             "--most-replicas", type=float, metavar="SHARE",
-            help="share of replica-hours that may change without a review",
+            help="largest change of replica-hours without review, as a share",
         )  # fmt: skip
         parser.add_argument(
-            "--most-cost", type=float, metavar="SHARE", help="share of cost that may change"
+            "--most-cost", type=float, metavar="SHARE", help="largest change of cost without review"
         )
-        parser.add_argument("--as-of", type=_moment, help="fire: use the data of that time")
+        parser.add_argument("--as-of", type=_moment, help="fire: time whose data is used")
         parser.add_argument("--now", type=_moment, help="assume this time (separate database only)")
 
     def answer(self, options: Namespace) -> Document:

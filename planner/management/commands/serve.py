@@ -42,7 +42,7 @@ class Command(HelpedCommand):
             "--port", type=int, help=f"port of the site; 0: any free one. Default: {DEFAULT_PORT}"
         )
         parser.add_argument("--host", default="127.0.0.1", help="address to listen on")
-        parser.add_argument("--no-demo", action="store_true", help="make no demo data and login")
+        parser.add_argument("--no-demo", action="store_true", help="skip demo data and demo login")
         parser.add_argument(
             "--check",
             action="store_true",

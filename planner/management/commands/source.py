@@ -42,7 +42,7 @@ class Command(HeadroomCommand):
         what.add_argument(
             "--url", help="address of Prometheus or an S3 server, listed in HEADROOM_SOURCES"
         )
-        what.add_argument("--bucket", help="bucket that files are dropped into")
+        what.add_argument("--bucket", help="bucket of the files")
         what.add_argument("--path", help="folder, in one of HEADROOM_SOURCE_FOLDERS")
         what.add_argument(
             "--set", action="append", default=[], metavar="KEY=VALUE",
@@ -51,7 +51,7 @@ class Command(HeadroomCommand):
         when = parser.add_argument_group("when to read")
         when.add_argument("--bin", type=int, default=300, help="width of bins in seconds")
         when.add_argument("--every", type=int, help="seconds between readings")
-        when.add_argument("--until", help="moment, such as 2026-05-04T06:00Z")
+        when.add_argument("--until", help="time, such as 2026-05-04T06:00Z")
 
     def answer(self, options: Namespace) -> Document:
         verb, name = options.verb, options.name

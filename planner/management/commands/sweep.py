@@ -30,7 +30,7 @@ class Command(HeadroomCommand):
         parser.add_argument("scenario", help="scenario file (YAML), or a stored one's name or id")
         parser.add_argument(
             "--vary", action="append", required=True, metavar="KEY=A,B,..",
-            help="address and values of a setting, once or twice; null removes a value",
+            help="scenario key and values, once or twice; null removes the value",
         )  # fmt: skip
         parser.add_argument("--kind", default="plan", choices=list(KINDS), help="kind of the runs")
         names = [figure.name for figure in FIGURES]

@@ -41,7 +41,7 @@ class Command(HeadroomCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         words = "; ".join(f"{action}: {does}" for action, does in ACTIONS.items())
         parser.add_argument("action", choices=list(ACTIONS), help=words)
-        parser.add_argument("name", nargs="?", help="user name; for all but list")
+        parser.add_argument("name", nargs="?", help="user name (all actions except list)")
         parser.add_argument("--subject", default="", help="link: the provider's sub")
         parser.add_argument("--to", default="", help="remove: new owner of the data")
         parser.add_argument("--confirm", default="", help="remove: the name again")

@@ -31,7 +31,7 @@ class Command(HeadroomCommand):
         parser.add_argument("--quantile", type=float, help="forecast percentile, as a fraction")
         parser.add_argument("--spare", type=int, help="spare replicas per pool, in total")
         for flag, form, text in (
-            ("--price", "GPU=TIMES", "factor on its price"),
+            ("--price", "GPU=TIMES", "factor on the price of a GPU type"),
             ("--limit", "TIER.LIMIT=VALUE", "ttft_ms, tbt_ms or percentile of a tier"),
             ("--mix", "GPU=SHARE", "largest share of a region's GPUs"),
             ("--without", "GPU", "not used"),

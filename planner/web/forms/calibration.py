@@ -53,7 +53,7 @@ def _kernels() -> forms.MultipleChoiceField:
     return forms.MultipleChoiceField(
         label="Files of measured kernels",
         required=False,
-        help_text="Of an operator profile, or what a sweep is tied to; several are put together.",
+        help_text="Kernel files of an operator profile or sweep. Several are merged.",
     )
 
 
@@ -64,7 +64,7 @@ class MeasurementsForm(forms.Form):
         label="File", error_messages={"empty": "The file is empty. Export it again."}
     )
     source = forms.CharField(
-        label="Where it was measured",
+        label="Source of the measurement",
         max_length=500,
         required=False,
         widget=forms.TextInput(attrs={"placeholder": "cluster, engine and its version, date"}),

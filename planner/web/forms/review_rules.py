@@ -11,7 +11,7 @@ class RulesForm(DressedForm):
         label="Approvals",
         min_value=1,
         max_value=MAX_APPROVALS,
-        help_text="Number of approvals before a plan is active.",
+        help_text="Approvals required for activation.",
     )
     self_approval = forms.BooleanField(
         label="Authors may approve too",
@@ -25,7 +25,7 @@ class RulesForm(DressedForm):
         help_text="Above it, an admin must approve. Empty: no budget.",
     )
     required = forms.BooleanField(
-        label="Plans take effect only through proposals",
+        label="Require a proposal for every plan",
         required=False,
         help_text="Default: an approver may also activate a run directly.",
     )

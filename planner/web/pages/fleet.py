@@ -82,7 +82,7 @@ def fleet_plan(plan: ActivePlan, now: datetime, *, charts: int) -> FleetPlan:
         plan,
         (*_facts(plan, now), *(_key_facts(report, date) if report else ())),
         _charts(plan, report, now, charts) if report else (),
-        f"plan of {date}, {REPEATS[plan.repeat]}",
+        f"simulated for {date}, {REPEATS[plan.repeat]}",
         outcome,
         came_of(outcome) if outcome else "",
     )
@@ -196,6 +196,8 @@ def _in_window(plan: ActivePlan, now: datetime) -> datetime | None:
     zone, cycle = ZoneInfo(plan.zone), timedelta(minutes=CYCLES[cast(Repeat, plan.repeat)])
     begins = plan.begins.astimezone(zone).replace(tzinfo=None)
     moment = begins + (now.astimezone(zone).replace(tzinfo=None) - begins) % cycle
+    if moment >= plan.ends.astimezone(zone).replace(tzinfo=None):
+        moment = begins + (moment - begins) % timedelta(days=1)  # as ``weekly_pattern.repeated``
     moment = moment.replace(tzinfo=zone).astimezone(UTC)
     return moment if moment < plan.ends else None
 

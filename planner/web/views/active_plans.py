@@ -12,6 +12,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 
 from planner.domain.formats import local, zone_name
+from planner.domain.report import Fact
 from planner.models import ActivePlan, Outcome
 from planner.outputs.active_plan_metrics import desired
 from planner.outputs.plan_comparison import plans_between, pools_by_minute
@@ -47,7 +48,10 @@ def listing(request: Request) -> HttpResponse:
     page, now = paged(request, plans), timezone.now()
     context = {
         "page": page,
-        "rows": [(plan, None if plan.until else replicas_now(plan, now)) for plan in page],
+        "rows": [
+            (plan, None, ()) if plan.until else (plan, replicas_now(plan, now), _facts(plan, now))
+            for plan in page
+        ],
         "several": page.paginator.count > 1,
         "reasons": any(plan.why for plan in page),
         "outcomes": any(plan.outcomes.all() for plan in page),
@@ -62,6 +66,13 @@ def listing(request: Request) -> HttpResponse:
         else None,
     }
     return render(request, "web/plans.html", context)
+
+
+def _facts(plan: ActivePlan, now: datetime) -> list[Fact]:
+    """Return the cost, the SLO attainment and the next change of an active plan."""
+    shown = ("Cost", "SLO attainment", "Next change")
+    facts = fleet_plan(plan, now, charts=0).facts
+    return [fact for fact in facts if fact.label.startswith(shown)]
 
 
 @require_safe

@@ -188,7 +188,7 @@ def _form(sent: QueryDict, run: Run, plan: Plan | None, current: ActivePlan | No
     _choose(form, "repeat", REPEATS)
     _choose(form, "form", FORMS)
     form.fields["form"].label = "Form"
-    form.fields["at"].widget.attrs["placeholder"] = "as the plan begins"
+    form.fields["at"].widget.attrs["placeholder"] = "default: start of the plan"
     special = {name for manifest in MANIFESTS.values() for name in manifest.own}
     for name, field in form.fields.items():  # static/js/page.js hides those of other formats
         takes = [

@@ -123,6 +123,4 @@ class ChannelForm(forms.Form):
 
 
 class MailboxForm(DressedForm):
-    email = forms.EmailField(
-        label="My mailbox", required=False, help_text="For a new password, when yours is forgotten."
-    )
+    email = forms.EmailField(label="My mailbox", required=False, help_text="For password resets.")

@@ -124,7 +124,7 @@ def test_over_the_api_and_on_pages(
     assert "25.0% of replica-hours differ: 672 before, 504 after" in page
     assert "horizon.period_s" in page and "For May" in page
     rows = signed_in(viewer).get("/plans-in-force/").context["rows"]
-    assert [(plan.pk, replicas is None) for plan, replicas in rows] == [
+    assert [(plan.pk, replicas is None) for plan, replicas, _ in rows] == [
         (second.pk, False), (first.pk, True)
     ]  # fmt: skip
     alone = text_of(signed_in(approver).get(f"/plans-in-force/{first.pk}/"))

@@ -199,7 +199,7 @@ def test_the_what_if_of_a_flat_fleet_is_that_fleet(
     # Of its one bin the forecast is a line as long as the bin, which a point would not be.
     shown = signed_in(viewer).get(reverse("web:run", args=[run.pk]))
     demand = [trace for trace in json_in(shown, "over-time-1-data")["data"]
-              if trace["name"] == "Interactive demand"]  # fmt: skip
+              if trace["name"] == "Latency-sensitive demand"]  # fmt: skip
     assert [len(trace["x"]) for trace in demand] == [2]
 
 
