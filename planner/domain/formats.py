@@ -113,3 +113,10 @@ def when(moment: Any, clock: str = "utc", *, zoned: bool = True) -> str:
     zone = f"{moment:%Z}"  # such as CEST; zones without a name of their own have an offset
     offset = "UTC" * (not zone[0].isalpha())
     return f"{moment.day} {moment:%b %Y, %H:%M}{f' {offset}{zone}' * zoned}"
+
+
+def parameter_text(value: Any) -> str:
+    """Return the value of a parameter as a user would type it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:.6g}" if isinstance(value, float) else str(value)

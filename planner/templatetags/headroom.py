@@ -81,14 +81,6 @@ def words(text: str) -> list[str]:
 
 
 @register.filter
-def setting(value: Any) -> str:
-    """Format the value of a parameter as a user would type it."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
-
-
-@register.filter
 def usd(value: Any) -> str:
     """Format a price in dollars and cents."""
     return f"${value:,.2f}" if isinstance(value, int | float) else NOTHING

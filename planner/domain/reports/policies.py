@@ -9,7 +9,7 @@ from typing import Any
 from planner.domain import columns
 from planner.domain.columns import Column
 from planner.domain.deserialise import from_json
-from planner.domain.formats import duration, percent, signed_percent
+from planner.domain.formats import duration, parameter_text, percent, signed_percent
 from planner.domain.recommend.figures import TestDayFigures
 from planner.domain.report import (
     Axis,
@@ -265,14 +265,7 @@ def parameters_section(row: Row) -> Iterator[Section]:
             settings,
             (Head("Parameter", wide=2), lambda each: each["what"]),
             (Head("Pool", wide=2), lambda each: each["where"] or "all"),
-            (Head("Value"), lambda each: _written(each["value"])),
+            (Head("Value"), lambda each: parameter_text(each["value"])),
         )
         title = f"Parameters of {row.title}"
         yield Section(title, (parameters,), "Parameters", folded=True)
-
-
-def _written(value: Any) -> str:
-    """Return a parameter as a user would type it."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    return f"{value:.6g}" if isinstance(value, float) else str(value)

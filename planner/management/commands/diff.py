@@ -4,12 +4,11 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Iterable
 
 from planner.domain.columns import SHARE
-from planner.domain.formats import NOTHING, signed_percent
+from planner.domain.formats import NOTHING, parameter_text, signed_percent
 from planner.management.base import HeadroomCommand
 from planner.outputs.table_text import align_cells, figure_text
 from planner.selectors.run_comparison import RunComparison, compare_runs, runs_to_compare
 from planner.selectors.run_comparison_figures import ComparedFigure, Setting
-from planner.templatetags.headroom import setting
 
 
 class Command(HeadroomCommand):
@@ -45,7 +44,7 @@ def _aligned(first: str, heads: list[str], rows: Iterable[list[str]]) -> list[st
 
 def _setting(row: Setting) -> list[str]:
     """Return a setting and its value in each run."""
-    return [row.key, *(NOTHING if value is None else setting(value) for value in row.values)]
+    return [row.key, *(NOTHING if value is None else parameter_text(value) for value in row.values)]
 
 
 def _figures(row: ComparedFigure) -> list[str]:

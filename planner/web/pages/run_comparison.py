@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 
 from planner.domain.columns import SHARE, TEXT
-from planner.domain.formats import NOTHING, figure, signed_percent
+from planner.domain.formats import NOTHING, figure, parameter_text, signed_percent
 from planner.domain.reports.over_time import BORROWED, to_end
 from planner.models import Run
 from planner.outputs.render.figure import Figure
@@ -17,7 +17,6 @@ from planner.selectors.policies import policies_in_order
 from planner.selectors.run_comparison import ComparedRun, RunComparison, compare_runs
 from planner.selectors.run_comparison_figures import BETTER, ComparedFigure, Group, Setting
 from planner.selectors.runs import run_result, run_table, run_tables
-from planner.templatetags.headroom import setting
 from planner.web.charts.run_comparison import Course, course_figure
 
 
@@ -81,8 +80,8 @@ def written(value: Any) -> str:
     if value is None:
         return NOTHING
     if isinstance(value, list):
-        return ", ".join(setting(item) for item in value)
-    return setting(value)
+        return ", ".join(parameter_text(item) for item in value)
+    return parameter_text(value)
 
 
 def figure_line(row: ComparedFigure) -> Line:
