@@ -8,6 +8,7 @@ from pydantic import ValidationError
 
 from planner.errors import CatalogueError, ScenarioError
 from planner.inputs import catalogue
+from planner.inputs.catalogue.hardware import model_known_as
 from planner.inputs.fleet import RunningPool, Trigger, read_fleet
 from planner.inputs.fleet.pools import gpu_type
 from planner.inputs.scenario.document import edit, outline, parse
@@ -177,14 +178,6 @@ def _in_scenario_names(
     )
 
 
-def _canonical(name: str) -> str:
-    """Return the catalogue's name of a model; ``name`` itself if it is unknown."""
-    try:
-        return catalogue.model_name(name)
-    except CatalogueError:
-        return name
-
-
 def _published(model: str) -> str:
     """Return the precision of a model's published weights; 16 bits for a user's own model."""
     try:
@@ -196,7 +189,7 @@ def _published(model: str) -> str:
 def _model(name: str, scenario: Scenario, known: UserFacts, location: str) -> str:
     """Return the scenario's name for a model; the catalogue's or user's if it has none."""
     for listed in scenario.models:
-        if name == listed.name or _canonical(name) == _canonical(listed.name):
+        if name == listed.name or model_known_as(name) == model_known_as(listed.name):
             return listed.name
     if name in known.models:
         return name
@@ -209,7 +202,7 @@ def _model(name: str, scenario: Scenario, known: UserFacts, location: str) -> st
 
 
 def _has_experts(model: str, known: UserFacts) -> bool:
-    spec = known.models.get(model) or catalogue.models().get(_canonical(model))
+    spec = known.models.get(model) or catalogue.models().get(model_known_as(model))
     return bool(spec and spec.shape and spec.shape.experts)
 
 
@@ -307,7 +300,7 @@ def _new_profiles(
         present.add(key)
         row: Row = {"model": complete.model, "gpu": complete.gpu}
         built_in = (
-            _canonical(complete.model),
+            model_known_as(complete.model),
             complete.gpu,
             complete.width,
         ) in catalogue.profiles()

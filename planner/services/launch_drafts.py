@@ -9,8 +9,9 @@ from datetime import date
 from math import ceil
 from typing import Any
 
-from planner.errors import CatalogueError, NotFound, ScenarioError
+from planner.errors import NotFound, ScenarioError
 from planner.inputs import catalogue
+from planner.inputs.catalogue.hardware import model_known_as
 from planner.inputs.catalogue.shapes import shapes
 from planner.inputs.scenario.build import build_hardware
 from planner.inputs.scenario.document import dump_mapping, parse
@@ -154,7 +155,7 @@ def _assumptions(described: LaunchDescription, document: str) -> Iterator[Assump
 
 def _profile(model: str, gpu: str) -> dict[str, Any]:
     """Return the built-in measured profile; else a roofline on the fewest GPUs that fit."""
-    name = _catalogue_name(model)
+    name = model_known_as(model)
     if any((m, g) == (name, gpu) for m, g, _ in catalogue.profiles()):
         return {"model": model, "gpu": gpu, "tp": best_tp(name, gpu)}
     try:
@@ -169,13 +170,6 @@ def _profile(model: str, gpu: str) -> dict[str, Any]:
                 "model": model, "gpu": gpu, "tp": tp, "kind": "roofline", "precision": precision,
             }  # fmt: skip
     raise ScenarioError(f"{model} fits on no number of {gpu} side by side. Choose a larger GPU.")
-
-
-def _catalogue_name(model: str) -> str:
-    try:
-        return catalogue.model_name(model)
-    except CatalogueError:
-        return model
 
 
 def _region_gpus(described: LaunchDescription, data: dict[str, Any]) -> int:

@@ -112,6 +112,11 @@ def gpu_name(name: str) -> str:
     return canonical
 
 
+def model_known_as(name: str) -> str:
+    """Return the catalogue's name of a model, or ``name`` if it has none."""
+    return known_model(name) or name
+
+
 def known_as(name: str) -> str:
     """Return the catalogue's name of a GPU type, or ``name`` if it has none."""
     plain = names.plain_name(name)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from planner.errors import CatalogueError
-from planner.inputs import catalogue
+from planner.inputs.catalogue.hardware import known_as, model_known_as
 from simulation.performance.specs import WIDTHS, Arrangement
 
 COMPUTED = ("operator", "roofline")  # computed from a model's shape, without benchmark rows
@@ -54,14 +52,6 @@ class ProfileSpec:
         """Return a copy that uses the catalogue's names for model and GPU, where it has them."""
         return replace(
             self,
-            model=_catalogue_name(catalogue.model_name, self.model),
-            gpu=_catalogue_name(catalogue.gpu_name, self.gpu),
+            model=model_known_as(self.model),
+            gpu=known_as(self.gpu),
         )
-
-
-def _catalogue_name(find: Callable[[str], str], name: str) -> str:
-    """Return the catalogue's name by ``find``; ``name`` itself if it is unknown."""
-    try:
-        return find(name)
-    except CatalogueError:
-        return name

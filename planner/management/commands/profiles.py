@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from planner.domain.options import options_in
-from planner.errors import CatalogueError, PlannerError
-from planner.inputs import catalogue
+from planner.errors import PlannerError
+from planner.inputs.catalogue.hardware import known_as, model_known_as
 from planner.inputs.profiles.spec import COMPUTED, KINDS, ProfileSpec
 from planner.installation import COMMAND
 from planner.management.base import Document, HeadroomCommand
@@ -264,8 +264,8 @@ def _spec(options: Namespace, rows: Calibration | None, kernels: tuple[int, ...]
                 f"match --model, --gpu and --tp. Choose one of: {have}."
             )
         only = fitting[0]
-    model = named.get("model") or _catalogue_name(catalogue.model_name, only.get("model") or "")
-    gpu = named.get("gpu") or _catalogue_name(catalogue.gpu_name, only.get("gpu") or "")
+    model = named.get("model") or model_known_as(only.get("model") or "")
+    gpu = named.get("gpu") or known_as(only.get("gpu") or "")
     tp = int(named.get("tp") or only.get("tp") or 1)
     for what, value in (("model", model), ("gpu", gpu)):
         if not value:
@@ -289,10 +289,10 @@ def _spec(options: Namespace, rows: Calibration | None, kernels: tuple[int, ...]
 def _agrees(arrangement: Document, named: Document) -> bool:
     """Return whether an arrangement of a file fits the options."""
     same_model = "model" not in named or named["model"] in (
-        arrangement["model"], _catalogue_name(catalogue.model_name, arrangement["model"]),
+        arrangement["model"], model_known_as(arrangement["model"]),
     )  # fmt: skip
     same_gpu = "gpu" not in named or named["gpu"] in (
-        arrangement["gpu"], _catalogue_name(catalogue.gpu_name, arrangement["gpu"]),
+        arrangement["gpu"], known_as(arrangement["gpu"]),
     )  # fmt: skip
     same_tp = "tp" not in named or arrangement["tp"] in (None, named["tp"])
     return (
@@ -300,14 +300,6 @@ def _agrees(arrangement: Document, named: Document) -> bool:
         and (same_gpu or not arrangement["gpu"])
         and same_tp
     )
-
-
-def _catalogue_name(find: Any, name: str) -> str:
-    """Return the catalogue's name for a name in a file, or else the name itself."""
-    try:
-        return str(find(name)) if name else ""
-    except CatalogueError:
-        return name
 
 
 def _line(row: Document) -> str:

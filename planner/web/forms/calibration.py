@@ -1,6 +1,7 @@
 """Define the forms of the calibration pages: the file, what to fit, what to compare it with."""
 
 import json
+from dataclasses import dataclass
 from typing import Any
 
 from django import forms
@@ -9,6 +10,7 @@ from planner.domain.estimate_options import WIDTH_LABELS as WIDTHS
 from planner.domain.options import options_in
 from planner.inputs.ingest.benchmarks import BENCHMARK_FORMATS
 from planner.inputs.profiles.spec import KINDS, ProfileSpec
+from planner.models import Calibration
 from planner.services.calibrations import KERNELS, CalibrationOptions
 from planner.web.forms.options import option_field
 from planner.web.forms.widgets import dress
@@ -91,14 +93,38 @@ class MeasurementsForm(forms.Form):
         return CalibrationOptions(**given)
 
 
+@dataclass(frozen=True, slots=True)
+class RowGroup:
+    """The rows of a file that state the same model, GPU type, precision and number of GPUs."""
+
+    model: str
+    gpu: str
+    precision: str
+    tp: int | None
+    rows: int
+
+    @property
+    def key(self) -> str:
+        return json.dumps([self.model, self.gpu, self.tp])
+
+    @property
+    def words(self) -> str:
+        gpu = f"{self.tp or '?'} × {self.gpu or 'GPU not said'}"
+        return f"{self.model or 'model not said'} on {gpu} ({self.rows:,} rows)"
+
+
+def row_groups(calibration: Calibration) -> list[RowGroup]:
+    """Return the groups of rows in a measurement file; a file of kernels has none."""
+    return [RowGroup(**group) for group in calibration.report.get("arrangements", [])]
+
+
 class _RowsForm(forms.Form):
     rows = forms.ChoiceField(label="Rows of")
 
-    def __init__(self, *args: Any, arrangements: list[dict[str, Any]], **kwargs: Any) -> None:
+    def __init__(self, *args: Any, groups: list[RowGroup], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.fields["rows"].choices = [  # type: ignore[attr-defined]
-            (arrangement_key(arrangement), arrangement_words(arrangement))
-            for arrangement in arrangements
+            (group.key, group.words) for group in groups
         ]
         dress(self)
 
@@ -182,12 +208,3 @@ class CompareForm(_RowsForm):
     def __init__(self, *args: Any, profiles: list[tuple[str, str]], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.fields["profile"].widget.choices = profiles
-
-
-def arrangement_key(arrangement: dict[str, Any]) -> str:
-    return json.dumps([arrangement["model"], arrangement["gpu"], arrangement["tp"]])
-
-
-def arrangement_words(arrangement: dict[str, Any]) -> str:
-    gpu = f"{arrangement['tp'] or '?'} × {arrangement['gpu'] or 'GPU not said'}"
-    return f"{arrangement['model'] or 'model not said'} on {gpu} ({arrangement['rows']:,} rows)"

@@ -1,7 +1,6 @@
 """Calibrate: upload measurements, inspect them, fit a profile or compare with one."""
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 import polars as pl
@@ -11,8 +10,7 @@ from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from planner.errors import CatalogueError, PlannerError
-from planner.inputs import catalogue
+from planner.inputs.catalogue.hardware import known_as, model_known_as
 from planner.models import Calibration
 from planner.selectors.calibrations import calibration_get, calibration_table, calibrations_list
 from planner.selectors.evidence import evidence_of
@@ -21,7 +19,13 @@ from planner.services import calibrations
 from planner.services.profile_fits import profile_compare, profile_fit
 from planner.web.errors import planners_only, require_planner
 from planner.web.form_responses import attempt, go, refused
-from planner.web.forms.calibration import CompareForm, FitForm, MeasurementsForm, arrangement_key
+from planner.web.forms.calibration import (
+    CompareForm,
+    FitForm,
+    MeasurementsForm,
+    RowGroup,
+    row_groups,
+)
 from planner.web.hardware_names import choice_names, kernel_choices, profile_choices
 from planner.web.pages.profile import outliers
 from planner.web.pages.profile_figures import residual_figures
@@ -162,35 +166,27 @@ def preview(table: pl.DataFrame) -> dict[str, Any]:
 
 
 def fit_form(calibration: Calibration, posted: Any = None) -> FitForm:
-    """Return the form as posted, or filled in for the first arrangement of the rows."""
-    arrangements = calibration.report.get("arrangements", [])
-    first = suggested(arrangements[0]) if arrangements else {}
-    return FitForm(posted, initial=first, arrangements=arrangements, kernels=kernel_choices())
+    """Return the form as posted, or filled in for the first group of rows."""
+    groups = row_groups(calibration)
+    first = suggested(groups[0]) if groups else {}
+    return FitForm(posted, initial=first, groups=groups, kernels=kernel_choices())
 
 
 def compare_form(calibration: Calibration, data: Any = None) -> CompareForm:
-    arrangements = calibration.report.get("arrangements", [])
-    return CompareForm(data, arrangements=arrangements, profiles=profile_choices())
+    return CompareForm(data, groups=row_groups(calibration), profiles=profile_choices())
 
 
-def suggested(arrangement: dict[str, Any]) -> dict[str, Any]:
-    """Return the suggested profile for an arrangement, with the catalogue's names if known."""
-    model = _catalogued(catalogue.model_name, arrangement["model"])
-    gpu = _catalogued(catalogue.gpu_name, arrangement["gpu"])
-    tp = arrangement["tp"] or 1
+def suggested(group: RowGroup) -> dict[str, Any]:
+    """Return the suggested profile for a group of rows, with the catalogue's names if known."""
+    model = model_known_as(group.model)
+    gpu = known_as(group.gpu)
+    tp = group.tp or 1
     name = " ".join(part for part in (model, gpu, f"tp{tp}") if part)
     return {
-        "rows": arrangement_key(arrangement),
+        "rows": group.key,
         "model": model,
         "gpu": gpu,
         "tp": tp,
-        "precision": arrangement["precision"] or "bf16",
+        "precision": group.precision or "bf16",
         "name": name.replace("/", "-").replace(":", "-")[:80],
     }
-
-
-def _catalogued(find: Callable[[str], str], name: str) -> str:
-    try:
-        return str(find(name)) if name else ""
-    except (CatalogueError, PlannerError):
-        return name
