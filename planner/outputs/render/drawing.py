@@ -130,7 +130,6 @@ def _over_x(chart: Chart, clock: str) -> Drawing:
     bars = [series for series in chart.series if series.shape is Shape.BAR]
     stacked = [0.0] * max((len(series.x) for series in bars), default=0)
     below: tuple[float | None, ...] = ()  # upper edge of the areas so far
-    legend = LEFT
     for series, colour in _coloured(chart):
         y = right if series.right else left
         dashed = series.role in DASHED
@@ -151,13 +150,21 @@ def _over_x(chart: Chart, clock: str) -> Drawing:
         elif (points := _points(series, x, y)) and not _off_scale(series, chart.y):
             width = 2.4 if series.role is Role.RECOMMENDED else 1.6
             parts.append(Path(tuple(points), colour, width, dashed))
-        if len(chart.series) > 1:
-            parts += [
-                Path(((legend, 10), (legend + 18, 10)), colour, 2.0, dashed),
-                Text(legend + 23, 13, series.label),
-            ]
-            legend += 34 + 4.6 * len(series.label)
+    if len(chart.series) > 1:
+        parts += _legend(chart)
     return Drawing(WIDTH, HEIGHT, tuple(parts))
+
+
+def _legend(chart: Chart) -> Iterator[Path | Text]:
+    """Yield the names of the series above the chart, in two lines if one is too short."""
+    widths = [34 + 4.6 * len(series.label) for series in chart.series]
+    x, y = LEFT, 10.0 if LEFT + sum(widths) <= WIDTH else 4.0
+    for (series, colour), width in zip(_coloured(chart), widths, strict=True):
+        if LEFT < x > WIDTH - width:
+            x, y = LEFT, y + 12
+        yield Path(((x, y), (x + 18, y)), colour, 2.0, series.role in DASHED)
+        yield Text(x + 23, y + 3, series.label)
+        x += width
 
 
 def _off_scale(series: Series, axis: Axis) -> bool:

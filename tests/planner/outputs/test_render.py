@@ -200,6 +200,15 @@ def test_a_drawing_stays_within_its_area(chart: Chart) -> None:
             assert -0.01 <= x <= WIDTH + 0.01 and -0.01 <= y <= height + 0.01
 
 
+def test_a_long_legend_takes_two_lines() -> None:
+    names = [f"llama-3.1-70b us-east prefill {i}" for i in range(5)]
+    series = tuple(Series(name, (0.0, 1.0), (1.0, 2.0)) for name in names)
+    parts = draw_chart(Chart("", Axis(), Axis(), series)).parts
+    shown = [part for part in parts if isinstance(part, Text) and part.text in names]
+    assert len({part.y for part in shown}) == 2
+    assert all(part.x + 4.6 * len(part.text) <= WIDTH for part in shown)
+
+
 @pytest.mark.parametrize(("most", "step"), [(2.0, 1), (200.0, None)])
 def test_a_few_replicas_have_a_tick_each(most: float, step: int | None) -> None:
     series = Series("pool", (0.0, 1.0), (1.0, most))
