@@ -241,15 +241,20 @@ def test_bad_options_are_told_in_a_sentence(arguments: list[str], words: str) ->
 
 
 # A whole day of the demo takes minutes; ``bin/run --check`` computes it.
-SHORT_DEMO = """
+SHORT_DEMO = r"""
 from django.conf import settings
 from planner.config.environment import kept_secret
 from planner.inputs.demo import scenario
 from planner.models.workspace import MAIN, within
 from planner.services.demo import demo_ensure
-whole = "duration_s: 86400"
-assert whole in scenario.DEMO_SCENARIO
-scenario.DEMO_SCENARIO = scenario.DEMO_SCENARIO.replace(whole, "duration_s: 3600")
+short = {
+    "duration_s: 86400": "duration_s: 3600",
+    "seed: 1\n": "seed: 1\nforecast: {method: last-value, quantile: mean}\n",
+    "test_days:\n  - {kind: past, windows: 1}\n  - {kind: replica_lost}\n": "test_days: []\n",
+}
+for whole, part in short.items():
+    assert whole in scenario.DEMO_SCENARIO
+    scenario.DEMO_SCENARIO = scenario.DEMO_SCENARIO.replace(whole, part)
 with within(MAIN):
     login = settings.HEADROOM_DATA_DIR / "demo-login.txt"
     demo_ensure(password=kept_secret(login, random_bytes=12))
