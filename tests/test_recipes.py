@@ -383,11 +383,11 @@ choices = [["requests", "format", "csv"]]
 """
 ALL_EQUAL = """
 import numpy as np
-from planner.inputs.ingest.consistency import Evidence, Question, run
+from planner.inputs.ingest.consistency import Evidence, Question, run_checks
 
-assert run(["all_equal"], Evidence("a.csv", values=np.arange(3.0))) == {"all_equal": ""}
+assert run_checks(["all_equal"], Evidence("a.csv", values=np.arange(3.0))) == {"all_equal": ""}
 try:
-    run(["all_equal"], Evidence("a.csv", values=np.ones(3)))
+    run_checks(["all_equal"], Evidence("a.csv", values=np.ones(3)))
 except Question as question:
     print([choice.value for choice in question.choices])
 """
@@ -558,7 +558,7 @@ RECIPES = {
         "{'counts': {'chat': 5}} Toy toy\n",
         files={"planner/outputs/manifests/toy.py": TOY_EXPORT},
         patches=(
-            (KINDS, "kserve, llmd, wva", "kserve, llmd, toy, wva"),
+            (KINDS, "    llmd,\n", "    llmd,\n    toy,\n"),
             (KINDS, '    "keda": ', '    "toy": Manifest("Toy", toy.documents),\n    "keda": '),
         ),
     ),
