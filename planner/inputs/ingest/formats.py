@@ -60,7 +60,10 @@ _OF_TOOLS = [
 # The first format that recognises the first rows of a file reads it. CSV is the fallback.
 FORMATS: Mapping[str, Format] = {each.name: each for each in (*_OF_TOOLS, CSV, ARRIVALS, DEMAND)}
 NAMES = (AUTO, *FORMATS)
-_TITLES = {AUTO: "Find out from the file"} | {name: each.title for name, each in FORMATS.items()}
+_BY_TITLE = sorted(_OF_TOOLS, key=lambda each: each.title.lower())
+_TITLES = {AUTO: "Find out from the file"} | {
+    each.name: each.title for each in (*_BY_TITLE, CSV, ARRIVALS, DEMAND)
+}
 # The options that web, API and command line offer for a file.
 OFFERED: Mapping[str, OptionLabel] = {
     name: replace(option, choices=_TITLES) if name == "format" else option

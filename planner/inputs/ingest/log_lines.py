@@ -4,8 +4,8 @@ A connector's ``line`` is a pattern whose named groups are columns. Other lines 
 group ``json`` holds the row itself. ``finished`` less ``took_s`` becomes ``arrival``, and
 ``monthday``, a time without a year, becomes ``seconds`` since the first line.
 
-Collectors such as Loki put each line into an envelope with its time. A line in it that is JSON or
-``key=value`` pairs is a row, with the collector's time as ``log_timestamp``.
+Collectors such as Loki, and loggers such as Python's, put each line into an envelope with its time.
+A line in it that is JSON or has ``key=value`` pairs is a row, with that time as ``log_timestamp``.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def log_rows(pieces: Iterator[bytes], pattern: str, name: str, size: int) -> Ite
         if "json" in groups.columns:
             yield "".join(f"{row}\n" for row in groups["json"]).encode()
             continue
-        if "finished" in groups.columns:
+        if {"finished", "took_s"} <= set(groups.columns):
             took = pl.duration(microseconds=pl.col("took_s").cast(pl.Float64) * 1e6)
             ended = pl.col("finished").str.to_datetime("%Y-%m-%d %H:%M:%S", strict=False)
             groups = groups.with_columns(arrival=(ended - took).dt.to_string("iso:strict"))
@@ -112,7 +112,9 @@ def _inner(line: str) -> tuple[str, str] | None:
                     return str(record[time]), record[text]
         return None
     match = _BEFORE.match(line)
-    return (match["time"], match["line"]) if match else ("", line) if _pairs(line) else None
+    if match:
+        return match["time"], match["line"]
+    return ("", line) if _PAIR.match(line) and _pairs(line) else None
 
 
 def _row(time: str, text: str) -> str:
@@ -128,9 +130,7 @@ def _row(time: str, text: str) -> str:
 
 
 def _pairs(text: str) -> dict[str, str]:
-    """Return the pairs of a line such as ``ts=... prompt_tokens=7``; empty without tokens."""
-    if not _PAIR.match(text):
-        return {}
+    """Return the pairs in a line such as ``ts=... prompt_tokens=7``; empty without tokens."""
     pairs = {key: value.strip('"') for key, value in _PAIR.findall(text)}
     has_tokens = any(compact_name(key) in SYNONYMS["input_tokens"] for key in pairs)
     return pairs if has_tokens else {}

@@ -153,7 +153,7 @@ def _assumptions(content: Content, reading: Reading, tally: Tally) -> Iterator[s
     if content.clock.note:
         yield content.clock.note
     for reason, rows in sorted(tally.left_out.items()):
-        yield f"{rows:,} rows are left out: {reason}. where=all keeps every row."
+        yield f"Rows left out: {rows:,}, {reason}. where=all keeps every row."
     yield from (words for words in reading.findings.values() if words)
     if cancelled := content.extras.get("cancelled"):
         yield f"{cancelled:,} cancelled requests count with their prompts."

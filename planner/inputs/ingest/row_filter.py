@@ -21,10 +21,10 @@ from simulation.arrays import BoolArray
 EVERY_ROW = "all"  # the filter that keeps every row
 MAX_TEXT = 1000
 MAX_CONDITIONS = 20
-_VALUE = r'(?:"[^"]*"|[^\s,()"]+)'
+_VALUE = r"""(?:"[^"]*"|'[^']*'|[^\s,()"]+)"""
 _CONDITION = re.compile(
     rf'\s*(?P<column>"[^"]+"|[^\s"=!<>()]+)\s*'
-    rf"(?:(?P<op>!=|<=|>=|=|<|>)\s*(?P<value>{_VALUE})"
+    rf"(?:(?P<op>!=|<=|>=|==?|<|>)\s*(?P<value>{_VALUE})"
     rf"|(?P<not>not\s+)?in\s+(?:\((?P<set>\s*{_VALUE}(?:\s*,\s*{_VALUE})*\s*)\)"
     r"|(?P<low>-?[\d.]+?)\.\.(?P<high>-?[\d.]+)))\s*(?P<more>and\s|$)",
     re.IGNORECASE,
@@ -78,18 +78,22 @@ def parse(text: str) -> tuple[Condition, ...]:
 def _condition(match: re.Match[str]) -> Condition:
     column, op = match["column"].strip('"'), match["op"]
     if match["set"]:
-        values = tuple(value.strip('"') for value in re.findall(_VALUE, match["set"]))
+        values = tuple(map(_unquoted, re.findall(_VALUE, match["set"])))
         return Condition(column, values, negated=bool(match["not"]))
     if match["low"]:
         low, high = _bound(match["low"]), _bound(match["high"])
         return Condition(column, (), low, high, negated=bool(match["not"]))
-    value = match["value"].strip('"')
-    if op in ("=", "!="):
+    value = _unquoted(match["value"])
+    if op in ("=", "==", "!="):
         return Condition(column, (value,), negated=op == "!=")
     bound, strict = _bound(value), op in ("<", ">")
     if op in (">", ">="):
         return Condition(column, (), low=bound, strict=strict)
     return Condition(column, (), high=bound, strict=strict)
+
+
+def _unquoted(text: str) -> str:
+    return text[1:-1] if len(text) > 1 and text[0] == text[-1] and text[0] in "\"'" else text
 
 
 def number(text: str) -> float | None:
@@ -124,4 +128,9 @@ def condition_text(condition: Condition) -> str:
         return f"{condition.column} {'!=' if condition.negated else '='} {condition.values[0]}"
     if condition.values:
         return f"{condition.column} {mark} ({', '.join(condition.values)})"
-    return f"{condition.column} {mark} {condition.low:g}..{condition.high:g}"
+    end = "" if condition.strict else "="
+    if condition.high == np.inf:
+        return f"{condition.column} >{end} {condition.low:.15g}"
+    if condition.low == -np.inf:
+        return f"{condition.column} <{end} {condition.high:.15g}"
+    return f"{condition.column} {mark} {condition.low:.15g}..{condition.high:.15g}"

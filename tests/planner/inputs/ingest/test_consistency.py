@@ -176,6 +176,7 @@ def test_rows_that_are_no_load_are_left_out_and_counted(ingest):
 def test_a_filter_replaces_what_is_left_out(ingest):
     assert ingest(LOG, where="all").requests == 10
     assert ingest(LOG, where="status = 200").requests == 8
+    assert ingest(LOG, where="status == '200'").requests == 8
     assert ingest(LOG, where="status in (200, 499) and cache_hit != true").requests == 8
     assert ingest(LOG, where=f"timestamp in {T0}..{T0 + 2}").requests == 3
     assert ingest(LOG, where='model not in (a, "b c") and completion_tokens > 0').requests == 8
@@ -631,6 +632,15 @@ def test_lines_in_envelopes_of_collectors(ingest, line, wrap):
     times = [f"2025-06-02T00:00:{second:02}.250Z" for second in range(9)]
     report = ingest("\n".join(wrap(time, line) for time in times), "x.log")
     assert (report.requests, report.input_tokens, report.output_tokens) == (9, 90, 180)
+
+
+def test_pairs_after_the_words_of_a_logger(ingest):
+    lines = [
+        f"2025-06-02 00:00:{second:02},250 INFO api: done, prompt_tokens={second}, osl=20"
+        for second in range(1, 9)
+    ]
+    report = ingest("\n".join(lines), "x.log")
+    assert (report.requests, report.input_tokens, report.output_tokens) == (8, 36, 160)
 
 
 @pytest.mark.parametrize("line", [REQUEST, FINISH])
