@@ -25,6 +25,7 @@ from planner.inputs.estimates.measured_corrections import MOST_ROWS
 from planner.services.deployment_search import scenario_with_deployments, search_deployments
 from planner.services.estimates import MeasurementSource
 from simulation.performance.estimate.calibration import ENGINES
+from simulation.performance.specs import BYTES
 
 
 class ConfigureRequest(StrictSerializer):
@@ -52,6 +53,10 @@ class ConfigureRequest(StrictSerializer):
     engines = serializers.ListField(
         child=serializers.ChoiceField(ENGINES), required=False, help_text="Engines. Default: all."
     )
+    precisions = serializers.ListField(
+        child=serializers.ChoiceField(list(BYTES)), required=False,
+        help_text="Precisions of weights. Default: all.",
+    )  # fmt: skip
     prices = serializers.DictField(
         child=FiniteField(), required=False,
         help_text="USD per GPU-hour by GPU type. Default: median on-demand price.",
@@ -103,7 +108,7 @@ class ConfigureView(ApiView):
         disaggregated. It ranks by cost within the limits, and simulates the best. It takes seconds.
         """
         sent = valid(ConfigureRequest(data=request.data))
-        for name in ("gpus", "engines"):
+        for name in ("gpus", "engines", "precisions"):
             if name in sent:
                 sent[name] = tuple(sent[name])
         # A measured row is of the searched model unless it names another.

@@ -9,7 +9,7 @@ from planner.errors import PlannerError
 from planner.inputs import catalogue
 from simulation.fleet import Tier
 from simulation.performance.estimate.calibration import ENGINES
-from simulation.performance.specs import Provenance
+from simulation.performance.specs import BYTES, Provenance
 from simulation.search.values import Requests
 
 LIMITS = "limits"  # name of the tier
@@ -22,8 +22,8 @@ TOP = 10
 class DeploymentQuery:
     """The request for a search: model, lengths, limits and allowed hardware.
 
-    Empty ``gpus`` means all known types. ``prices`` are in USD per GPU-hour by GPU type. By default
-    they are those of the catalogue.
+    Empty ``gpus`` and ``precisions`` (of weights) mean all. ``prices`` are in USD per GPU-hour by
+    GPU type. By default they are those of the catalogue.
     """
 
     model: str
@@ -35,6 +35,7 @@ class DeploymentQuery:
     rps: float | None = None
     gpus: tuple[str, ...] = ()
     engines: tuple[str, ...] = ENGINES
+    precisions: tuple[str, ...] = ()
     top: int = TOP
     prices: Mapping[str, float] = field(default_factory=dict)
     seed: int = 0
@@ -63,6 +64,9 @@ class DeploymentQuery:
         for engine in self.engines:
             if engine not in ENGINES:
                 raise PlannerError(f"engine {engine!r} is unknown. Use {', '.join(ENGINES)}.")
+        for precision in self.precisions:
+            if precision not in BYTES:
+                raise PlannerError(f"precision {precision!r} is unknown. Use {', '.join(BYTES)}.")
         for gpu, price in self.prices.items():
             if not 0 < price <= 1e6:
                 raise PlannerError(

@@ -78,6 +78,10 @@ def search_deployments(
         measurements.times if measurements else None,
     )  # fmt: skip
     instances: Sequence[Instance] = built.instances
+    if query.precisions:
+        instances = [each for each in instances if each.where.weights in query.precisions]
+        excluded = candidate_count(built.instances) - candidate_count(instances)
+        built.ruled_out["precision excluded by the search"] = excluded
     if not query.disaggregated:
         instances = [replace(each, mode="agg") for each in instances if each.mode != "disagg"]
     searched = search(

@@ -41,7 +41,7 @@ class Command(HeadroomCommand):
     examples = (
         "configure --model llama-3.1-70b --isl 4000 --osl 1000",
         "configure --model llama-3.1-70b --isl 4000 --osl 1000 --ttft-ms 1000 --tbt-ms 50 --rps 20",
-        "configure --model qwen3-32b --isl 1000 --osl 200 --gpus H100-SXM,H200-SXM --top 5",
+        "configure --model qwen3-32b --isl 1000 --osl 200 --gpus H100-SXM,H200 --precisions bf16",
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -61,6 +61,9 @@ class Command(HeadroomCommand):
         search.add_argument(
             "--engines", help="engines, comma-separated. Default: vllm, sglang, trtllm"
         )
+        search.add_argument(
+            "--precisions", help="precisions of weights, comma-separated. Default: all"
+        )
         search.add_argument("--top", type=int, default=TOP, help="candidates to list")
         search.add_argument(
             "--price", type=_price, action="append", default=[], metavar="GPU=DOLLARS",
@@ -75,6 +78,7 @@ class Command(HeadroomCommand):
             **{key: getattr(options, key) for key in FIELDS},
             gpus=_names(options.gpus),
             engines=_names(options.engines) or ENGINES,
+            precisions=_names(options.precisions),
             prices=dict(options.price),
         )
         measured = measurements_from_file(options.measured, use_stored=not options.without_kept)

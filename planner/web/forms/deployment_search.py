@@ -6,6 +6,7 @@ from typing import Any
 from django import forms
 from django.http import QueryDict
 
+from planner.domain.deployment_search.candidates import PRECISIONS
 from planner.domain.deployment_search.query import MOST_MS, MOST_RPS, MOST_TOKENS, DeploymentQuery
 from planner.errors import PlannerError
 from planner.web.forms.widgets import DressedForm
@@ -48,6 +49,10 @@ class ConfigureForm(DressedForm):
     engine = forms.ChoiceField(
         label="Engine", required=False, choices=[("", "any"), *((e, e) for e in ENGINES)]
     )
+    precision = forms.ChoiceField(
+        label="Precision of weights", required=False,
+        choices=[("", "any"), *((p, p) for p in PRECISIONS)],
+    )  # fmt: skip
     prices = forms.CharField(
         label="Own prices", required=False, max_length=4000,
         widget=forms.Textarea(attrs={"rows": 2, "placeholder": "H100-SXM=2.50, B200=4"}),
@@ -77,6 +82,7 @@ class ConfigureForm(DressedForm):
             **{name: values[name] for name in FIELDS},
             gpus=gpus,
             engines=(values["engine"],) if values["engine"] else ENGINES,
+            precisions=(values["precision"],) if values["precision"] else (),
             prices=values["prices"],
         )
 

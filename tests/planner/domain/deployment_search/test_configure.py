@@ -14,7 +14,7 @@ from planner.domain.deployment_search.candidates import (
 from planner.domain.deployment_search.query import DeploymentQuery, price_of
 from planner.domain.deployment_search.results import profiles_of
 from planner.domain.deployment_search.search import DeploymentSearchResult, search_deployments
-from planner.errors import EXPECTED
+from planner.errors import EXPECTED, PlannerError
 from planner.inputs import catalogue
 from planner.inputs.scenario.schema import Profile
 from planner.inputs.scenario.speeds import speed_of
@@ -82,6 +82,14 @@ def test_what_is_ruled_out_is_counted_with_its_reason(configured: DeploymentSear
     large = instances_of(shape, "fp8", [gpu], prices, ENGINES, lambda done, what: None)
     assert large.instances == () and large.ruled_out[NO_FIT] > 0
     assert sum(large.ruled_out.values()) == large.evaluated
+
+
+def test_excluded_precisions_are_counted() -> None:
+    only = search_deployments(replace(ASKED, precisions=("bf16",), disaggregated=False))
+    assert {row.precision for row in (*only.candidates, *only.by_gpu)} == {"bf16"}
+    assert sum(only.ruled_out.values()) < only.evaluated
+    with pytest.raises(PlannerError, match="precision"):
+        replace(ASKED, precisions=("fp3",))
 
 
 def test_what_a_scenario_makes_of_a_candidate_is_as_fast_and_carries_as_much(
