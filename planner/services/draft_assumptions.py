@@ -130,9 +130,11 @@ def _first_names(names: list[str]) -> str:
 def _region(trace: Trace, draft: Scenario) -> Iterator[Assumption]:
     """Yield the assumptions on region, price, cold start and time-to-first-token limit."""
     region, tier = draft.regions[0], draft.tiers[0]
-    usd = catalogue.regions()[region.like or ""].usd_per_gpu_hour
+    offers = region.usd_per_gpu_hour
+    usd = {**catalogue.regions()[region.like or ""].usd_per_gpu_hour, **offers}
     prices = [
-        f"${usd[gpu]:,.2f} per {gpu} and hour, {count:,} available"
+        f"${usd[gpu]:,.2f} per {gpu} and hour{' (median of offers)' * (gpu in offers)}, "
+        f"{count:,} available"
         if gpu in usd
         else f"no known price of {gpu}, {count:,} available"
         for gpu, count in region.capacity.items()

@@ -5,10 +5,11 @@ after it. Long prompts get a looser limit.
 """
 
 from datetime import UTC, datetime
-from math import ceil, floor
+from math import ceil, floor, isfinite
 from typing import Any
 
 from forecasting.rules.arima import MIN_OBSERVED
+from planner.domain.deployment_search.query import price_of
 from planner.errors import NotReady
 from planner.inputs import catalogue
 from planner.inputs.scenario.document import dump_mapping, parse
@@ -66,13 +67,18 @@ def scenario_draft(
     # The built-in region that has prices of the most of these GPU types.
     regions = catalogue.regions()
     region = max(regions, key=lambda name: len(capacity.keys() & regions[name].usd_per_gpu_hour))
+    offers = {
+        gpu: price_of(gpu, {}).usd for gpu in capacity.keys() - regions[region].usd_per_gpu_hour
+    }
+    known = {gpu: usd for gpu, usd in sorted(offers.items()) if isfinite(usd)}
+    prices = {"usd_per_gpu_hour": known} if known else {}
     data: dict[str, Any] = {
         "version": 1,
         "name": free_name(f"Plan for {trace.name}"),
         "description": _ignored_labels(trace, serving),
         "models": [each_serving.profile.model for each_serving in servings],
         "profiles": [dict(each_serving.row) for each_serving in servings],
-        "regions": [{"name": REGION, "like": region, "capacity": capacity}],
+        "regions": [{"name": REGION, "like": region, "capacity": capacity, **prices}],
         "tiers": [
             {
                 "name": FAST,

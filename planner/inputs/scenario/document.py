@@ -171,7 +171,9 @@ def dump_mapping(data: Mapping[str, Any]) -> str:
     order = ["version", "name", "description", *data]
     ordered = {key: data[key] for key in dict.fromkeys(order) if key in data}
     out = io.StringIO()
-    _yaml().dump(ordered, out)
+    yaml = _yaml()
+    yaml.representer.ignore_aliases = lambda data: True  # write repeated values in full
+    yaml.dump(ordered, out)
     return out.getvalue()
 
 
