@@ -6,6 +6,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 from django.utils import timezone
 
@@ -30,8 +31,8 @@ from planner.services.weekly_digest import digest_text
 from planner.services.worker import run_execute
 
 MOST = 20  # most firings listed
-SCHEDULES = {"schedule": "name", "scenario": "scenario", "cron": "cron", "next": "next_due",
-             "paused": "paused"}  # fmt: skip
+SCHEDULES = {"schedule": "name", "scenario": "scenario", "cron": "cron", "time zone": "timezone",
+             "next": "next", "paused": "paused"}  # fmt: skip
 FIRINGS = {"due": "due_at", "state": "state", "run": "run", "said": "words"}
 
 OUTCOMES = {"from": "begins", "until": "ends", "run": "run", "state": "state", "said": "words"}
@@ -83,7 +84,8 @@ class Command(HeadroomCommand):
         if "digest" in answer:
             lines.append(answer["digest"])
         if "schedules" in answer:
-            lines += table_lines(answer["schedules"], SCHEDULES) or ["There is no schedule."]
+            rows = map(_with_local_time, answer["schedules"])
+            lines += table_lines(list(rows), SCHEDULES) or ["There is no schedule."]
         if "firings" in answer:
             lines += table_lines(answer["firings"], FIRINGS) or ["Nothing was due."]
         if "outcomes" in answer:
@@ -228,6 +230,12 @@ def _outcome(outcome: Outcome) -> Document:
         }
     )
     return row
+
+
+def _with_local_time(row: Document) -> Document:
+    """Return a schedule with its next time in the zone of its cron line."""
+    due = datetime.fromisoformat(row["next_due"]).astimezone(ZoneInfo(row["timezone"]))
+    return row | {"next": due.isoformat(timespec="minutes")}
 
 
 def _row(schedule: Schedule) -> Document:
