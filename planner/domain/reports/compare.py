@@ -369,6 +369,9 @@ def _next_level(its: Comparison) -> str:
     following = next((name for name in later if name in names), None)
     if following is None:
         return "highest assurance"
+    tested = {day.level for day in its.tests.days} - {""}
+    if tested and following not in tested:
+        return f"no test day of {following.capitalize()} in the scenario"
     other = its.plans[names.index(following)]
     if other.level is not None and not other.level.qualifies:
         return f"no plan passes {following}"

@@ -48,7 +48,9 @@ def report(result: PlanResult, tables: Tables) -> Report:
     counts = _counts(schedule, plan)
     return Report(
         title=frame.scenario,
-        answer=f"Run {counts} replicas." if counts else "The plan has no replicas.",
+        answer=f"Run {counts} replica{'s' * (counts != '1')}."
+        if counts
+        else "The plan has no replicas.",
         about=window_title(frame).replace("Backtest of", "Plan of").replace("Backtest", "Plan"),
         why="" if recommended is None else recommended.sentence,
         facts=tuple(_tiles(result, counts)),
