@@ -1,22 +1,6 @@
 """Declare the file formats of tools: one TOML file each, read by the readers of this package.
 
-A declaration has these keys:
-
-- ``title``, ``words``: label in forms, and description in the guide. ``docs``: the tool's page.
-- ``kind``: ``requests`` (one row per request) or ``demand`` (amounts per bin).
-- ``known_by``: columns that identify the format, compared without case and marks (``a | b``: one).
-- ``[columns]``: field to column. ``a + b`` is a sum, ``a | b`` takes b where a is empty.
-- ``rows``: where the rows of a JSON document are, such as ``data[].results[]``. Fields of the
-  objects around them are inherited. ``.*`` at the end takes lists of equal length as columns.
-- ``unit``: of times that are numbers. ``missing``: ``zero`` if the tool leaves out empty bins.
-- ``where``: conditions with the reason why other rows are no load.
-- ``metric``, ``value``, ``[metrics]``: for one row per metric: the columns of its name and value,
-  and words of names by field.
-- ``repeated``: ``sum`` if rows of one bin are parts of it, such as those of several keys.
-- ``amounts``: how amounts are meant, such as ``counter``.
-- ``[[series]]``: name and columns of each series, where each has its own times. ``note``: a caveat.
-- ``line``: the pattern of a row in a text log, with columns as named groups (``log_lines.py``).
-- ``[example]``: ``file``, ``text`` and ``expect`` of a small file, which a test reads.
+CONTRIBUTING.md lists the keys of a declaration, and ``log_lines.py`` the groups of ``line``.
 """
 
 from __future__ import annotations
