@@ -22,8 +22,7 @@ For a single file, [`--map`](how-to/read-your-traffic.md#name-the-columns) is en
 CHECKED = """
 ## Checks
 
-The planner checks every reading against the file. It asks if a file allows several readings.
-A check compares:
+The planner asks if a file allows several readings. A check compares:
 
 """
 

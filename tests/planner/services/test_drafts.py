@@ -145,6 +145,19 @@ def test_each_model_of_a_file_is_served_by_its_own() -> None:
     assert "your file names our-own, llama-3.1-70b, and all of it is served by this" in row.why
 
 
+def test_every_gpu_of_a_draft_with_offers_has_a_price() -> None:
+    report = {
+        "start_ns": 0, "end_ns": 3 * DAY * SECOND, "requests": 20_000, "input_tokens": 20_000_000,
+        "models": ["deepseek-r1", DEFAULT_MODEL],
+    }  # fmt: skip
+    (region,) = draft(report=report).regions
+    like = catalogue.regions()[region.like or ""].usd_per_gpu_hour
+    assert len(region.capacity) == 2
+    assert region.capacity.keys() == like.keys() & region.capacity.keys() | (
+        region.usd_per_gpu_hour.keys()
+    )
+
+
 def test_requests_without_a_model_are_not_lost_by_telling_models_apart() -> None:
     report = {"models": ["qwen3-8b", "llama-3.1-70b"], "notes": ["7 requests have no model (m)."]}
     blank = Trace(name="t", kind="requests", report=report)
