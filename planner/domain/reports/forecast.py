@@ -43,7 +43,7 @@ def report(result: ForecastResult, tables: Tables) -> Report:
     notes = tuple(Note(note) for note in result.notes)
     return Report(
         title=result.scenario or "Forecast",
-        answer=" ".join((_verdict(rows), result.headline)).strip()
+        answer=" ".join(filter(None, (_verdict(rows), result.headline)))
         or f"Forecast of {len(rows):,} series.",
         about=window_text(window) if window else "After the trace",
         facts=tuple(_facts(rows, tables("forecast") if window else None)),
