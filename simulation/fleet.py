@@ -6,7 +6,7 @@ from math import inf
 import numpy as np
 import numpy.typing as npt
 
-from simulation.arrays import FloatArray, IntArray
+from simulation.arrays import FloatArray
 from simulation.errors import SimulationError
 from simulation.faults import Fault, check_faults
 from simulation.performance.power import Power
@@ -42,11 +42,17 @@ class Tier:
         return URGENT_S if self.e2e_s is None else URGENT_SHARE * self.e2e_s
 
 
-def utc_hours(start_s: float, period_s: float) -> IntArray:
-    """Return the hours of the day, UTC, that a period from epoch second ``start_s`` spans."""
-    hours = np.arange(max(1, int(np.ceil(period_s / HOUR_S)))) + int(start_s // HOUR_S)
-    of_day: IntArray = hours % HOURS
-    return of_day
+def mean_over(by_hour: FloatArray, start_s: float, period_s: float) -> FloatArray:
+    """Return the mean of values by UTC hour, ``[24, ...]``, over a period from ``start_s`` (epoch).
+
+    Each hour counts by its seconds in the period. Equal values give exactly that value.
+    """
+    first, last = start_s // HOUR_S, np.ceil((start_s + period_s) / HOUR_S)
+    hours = np.arange(int(first), max(int(last), int(first) + 1) + 1)
+    seconds = np.diff(np.clip(hours * HOUR_S, start_s, start_s + period_s))
+    values = by_hour[hours[:-1] % HOURS]
+    mean: FloatArray = values[0] + np.tensordot(seconds / seconds.sum(), values - values[0], 1)
+    return mean
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +147,11 @@ class Pool:
         by_hour = np.array(self.usd_by_hour or (self.usd_per_gpu_hour,) * HOURS)
         above: FloatArray = by_hour - self.usd_per_gpu_hour
         return above
+
+    @property
+    def lowest_usd(self) -> float:
+        """Return the lowest price of a GPU in a day, in dollars per hour."""
+        return float(self.usd_per_gpu_hour + self.usd_above_mean.min())
 
     @property
     def lends(self) -> bool:

@@ -82,12 +82,6 @@ class Proposal(Numbered, InWorkspace):
         proposed = same | self.options | {"policy": self.policy}
         return base.run_id == self.run_id and proposed == same
 
-    @property
-    def change_of_cost(self) -> float | None:
-        """Return the change of the cost from that of the active plan, as a share, if known."""
-        before = self.base.proposal.usd_30d if self.base and self.base.proposal else None
-        return self.usd_30d / before - 1 if before and self.usd_30d is not None else None
-
 
 class ProposalEntry(models.Model):
     """A comment on a proposal, or an action; rows are only added."""

@@ -29,6 +29,8 @@ def moved_work(result: Mapping[str, Any], policy: str) -> tuple[WorkRow, ...]:
     if not shift or followed is None or followed.method is not None:
         return ()
     hours = shift["hours"]
+    if not hours:
+        return ()
     starts = sorted({datetime.fromisoformat(row["period"]) for row in hours})
     # The hours of a stored result have no end; all periods are equally long.
     ends = datetime.fromisoformat(result["window"]["end"])

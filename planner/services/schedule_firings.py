@@ -317,11 +317,13 @@ def difference_from_active(plan: Plan, active: ActivePlan | None) -> Difference 
 
 
 def _replica_prices(run: Run | None) -> Price:
-    """Return USD per replica-hour by pool of the run's plan; empty without a plan."""
+    """Return the mean USD per replica-hour by pool of the run's plan; empty without a plan."""
     if run is None or "plan" not in run_tables(run):
         return {}
+    columns = ("region", "model", "gpu", "role")
+    plan = run_table(run, "plan").select(*columns, "usd_per_hour", "target")
     return {
         (row["region"], row["model"], row["gpu"], row["role"]): row["usd_per_hour"] / row["target"]
-        for row in run_table(run, "plan").to_dicts()
+        for row in plan.group_by(*columns).sum().to_dicts()
         if row["target"]
     }

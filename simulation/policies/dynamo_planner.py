@@ -282,10 +282,12 @@ class DynamoPlanner(ScalingPolicy):
         budgets = []
         for unit, home in zip(self._units, homes, strict=True):
             pools = [fleet.pools[p] for p in unit]
-            hosts = max(
+            shares = [
                 pool.host_w * pool.gpus_per_instance / self._watts[p]
                 for p, pool in zip(unit, pools, strict=True)
-            )
+                if self._watts[p] > 0
+            ]
+            hosts = max(shares, default=0.0)
             site_w = 1000 * places[home].site_kw / places[home].pue
             budgets.append(site_w / (1 + hosts) / homes.count(home))
         return budgets

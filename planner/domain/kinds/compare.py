@@ -24,12 +24,6 @@ from planner.domain.planning.purchases import purchases, shift_figures
 from planner.domain.preparation import planned_of, study_of, with_seed
 from planner.domain.progress import Progress, part, silent
 from planner.domain.recommend.alternatives import alternatives_of, level_of
-from planner.domain.recommend.figures import (
-    AssuranceFigures,
-    TestDayFigures,
-    assurance_figures,
-    day_figures,
-)
 from planner.domain.recommend.rule import Candidate
 from planner.domain.recommend.search import choices as choices_of
 from planner.domain.recommend.test_days import TestDays, spared
@@ -42,6 +36,12 @@ from planner.domain.replay.rated_signals import PressureTests
 from planner.domain.replay.replay import ReplayOptions, run_policy
 from planner.domain.results import tables
 from planner.domain.results.answer import answer_of, schedule_tables, schedules_table
+from planner.domain.results.assurance import (
+    AssuranceFigures,
+    TestDayFigures,
+    assurance_figures,
+    day_figures,
+)
 from planner.domain.results.basis import (
     Forecasts,
     Frame,

@@ -81,7 +81,8 @@ def month_figures(
     totals = [window.totals for window in plan.windows]
     cost = float(hours @ np.array([t.usd for t in totals]))
     gpus = _gpus(plan)
-    price = gpus * hardware.usd_per_gpu_hour
+    prices = _prices(plan, hardware)
+    price = gpus * prices[:, None]
     by_column = np.einsum("p,plrg->g", hours, price)
     spot = float(by_column[hardware.spot].sum())
     on_demand = float(by_column[~hardware.spot].sum())
@@ -89,9 +90,13 @@ def month_figures(
     # A commitment is paid all the time. It replaces the on-demand GPUs in use, up to its size.
     for row in commitments:
         used = _of_gpu_type(gpus, hardware, row.region, row.gpu)
-        committed_hours = float(hours @ np.minimum(used, row.gpus))
+        g = next(
+            g for g, gpu in enumerate(hardware.gpus) if gpu.name == row.gpu and not hardware.spot[g]
+        )
+        r = [region.name for region in hardware.regions].index(row.region)
+        on_demand_usd = float(hours @ (np.minimum(used, row.gpus) * prices[:, r, g]))
         committed += row.committed_usd_per_gpu_hour * row.gpus * float(hours.sum())
-        committed -= row.on_demand_usd_per_gpu_hour * committed_hours
+        committed -= on_demand_usd
     replicas = plan.target.sum(axis=(1, 2, 3))
     seen = planned.weights > 0
     return MonthFigures(
@@ -124,11 +129,12 @@ def pool_months(planned: PlannedMonth, hardware: Hardware) -> tuple[PoolMonth, .
         return ()
     hours = planned.weights * (plan.period_s / 3600)
     seen, target, rows = planned.weights > 0, plan.target, []
+    prices = _prices(plan, hardware)
     for m, r, g in hardware.pool_index:
         counts = target[:, m, r, g]
         if not counts[seen].any():
             continue
-        gpu_hours = float(hours @ counts) * int(plan.gpus_per_instance[m, g])
+        gpus = int(plan.gpus_per_instance[m, g])
         rows.append(
             PoolMonth(
                 month=planned.month.label,
@@ -139,8 +145,8 @@ def pool_months(planned: PlannedMonth, hardware: Hardware) -> tuple[PoolMonth, .
                 mean_replicas=float(planned.weights @ counts / planned.weights.sum()),
                 least_replicas=int(counts[seen].min()),
                 peak_replicas=int(counts[seen].max()),
-                gpu_hours=gpu_hours,
-                cost_usd=gpu_hours * float(hardware.usd_per_gpu_hour[r, g]),
+                gpu_hours=gpus * float(hours @ counts),
+                cost_usd=gpus * float(hours @ (counts * prices[:, r, g])),
             )
         )
     return tuple(rows)
@@ -167,6 +173,11 @@ def gpu_uses(planned: Sequence[PlannedMonth], hardware: Hardware) -> tuple[GpuUs
                     GpuUse(region.name, gpu, np.concatenate(gpus), np.concatenate(hours), price)
                 )
     return tuple(rows)
+
+
+def _prices(plan: ScalingPlan, hardware: Hardware) -> FloatArray:
+    """Return the price of a GPU in each period, in dollars per hour ``[p, r, g]``."""
+    return np.stack([hardware.gpu_usd(start_s, plan.period_s) for start_s in plan.period_start_s])
 
 
 def _gpus(plan: ScalingPlan) -> FloatArray:

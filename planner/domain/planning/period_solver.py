@@ -125,7 +125,8 @@ class Periods:
         period_s, lend = self.given.window.period_s, settings.lend_share
         lead = int(hardware.startup_s // period_s)
         rest = (hardware.startup_s - lead * period_s) / period_s
-        usd = self.problems[0].usd_per_hour
+        # As a replay pays it: the mean price of the day.
+        usd = self.problems[0].gpus_per_instance[:, None] * hardware.usd_per_gpu_hour[None]
         offers = None
         if settings.reserve:
             starts_s = self.given.window.period_starts_s

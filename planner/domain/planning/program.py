@@ -9,7 +9,7 @@ from planner.domain.planning.power_limits import power_limits
 from planner.inputs.scenario.power import host_of, power_at_load
 from planner.optimizer.problem import PlanningProblem
 from simulation.arrays import FloatArray
-from simulation.fleet import Region, utc_hours
+from simulation.fleet import Region, mean_over
 
 HOUR_S = 3600.0
 
@@ -102,7 +102,7 @@ def electricity_usd(region: Region, start_s: float | None, period_s: float) -> f
     by_hour = np.array(region.electricity_usd_per_kwh)
     if start_s is None:
         return float(by_hour.mean())
-    return float(by_hour[utc_hours(start_s, period_s)].mean())
+    return float(mean_over(by_hour, start_s, period_s))
 
 
 def carbon_g(region: Region, start_s: float | None, period_s: float) -> float:
@@ -110,7 +110,7 @@ def carbon_g(region: Region, start_s: float | None, period_s: float) -> float:
     if region.carbon_hourly_g_per_kwh is None or start_s is None:
         return region.carbon_g_per_kwh
     by_hour = np.array(region.carbon_hourly_g_per_kwh)
-    return float(by_hour[utc_hours(start_s, period_s)].mean())
+    return float(mean_over(by_hour, start_s, period_s))
 
 
 def _shared(inputs: PlanInput) -> dict[str, Any]:

@@ -41,12 +41,14 @@ def choices(
     If ``shown`` is the index of a level, the others omit a static fleet that cannot win.
     """
     able = [policy for policy in policies if not policy.traits.uses_future_data]
+    shown_checks = None if shown is None else LevelSearch(trials, shown).checks
     out: dict[str, tuple[Choice, list[Candidate]]] = {}
     candidates: list[Candidate] = []
     below: LevelSearch | None = None
     for level, name in enumerate(LEVELS):
         report = part(trials.progress, *(at / len(LEVELS) for at in (level, level + 1)))
-        search = LevelSearch(trials, level, below, omits_static=shown not in (None, level))
+        search = LevelSearch(trials, level, below)
+        search.omits_static = shown_checks is not None and search.checks != shown_checks
         # A level that requires the same cases as the one below has the same candidates.
         if below is None or search.checks != below.checks:
             candidates = search.run(able, report)
@@ -243,8 +245,9 @@ class LevelSearch:
             """Return whether a value passes both days, or costs too much on the forecast day."""
             forecast_day = trials.cases[0]
             if self._only_ties(policy, index):
-                tie = CaseResult(inf, {}, 1.0, cut=True, dear=limit)
-                results[self._trial(policy, index, forecast_day)] = index, 0, tie
+                trial = self._trial(policy, index, forecast_day)
+                if trial not in trials.results:
+                    results[trial] = index, 0, CaseResult(inf, {}, 1.0, cut=True, dear=limit)
                 return True
             plan_usd = trials.plan_cost_usd(policy, self._trial(policy, index, forecast_day))
             # The cost of a plan is known, so a harder day that it fails needs no forecast day.
@@ -253,14 +256,20 @@ class LevelSearch:
             dear = result_on(index, forecast_day, limit).dear
             return bool(dear) or (passes_forecast(index) and passes_hardest(index))
 
-        low, start = 0, _usual_start(policy, all_values)
-        if self.below is not None and policy.key in self.below.first:
-            start = self.below.first[policy.key]
-            if spare == trials.keeps_spare(policy, self.below.level):
-                low = start  # smaller values fail at the level below, which requires fewer days
+        low, start = self._start(policy)
         # A cost above the limit shows on the forecast day first, and N+1 is judged there.
         index = bisect_first(ends_search, low, len(all_values), start)
         return index if index < len(all_values) else None, list(results.values())
+
+    def _start(self, policy: Policy) -> tuple[int, int | None]:
+        """Return the first index that may pass, and the index to try first; None: any."""
+        if self.below is None or policy.key not in self.below.first:
+            return 0, _usual_start(policy, values(policy, self.level))
+        start = self.below.first[policy.key]
+        keeps_spare = self.trials.keeps_spare
+        same_plans = keeps_spare(policy, self.level) == keeps_spare(policy, self.below.level)
+        # Smaller values fail at the level below, which requires fewer days.
+        return start if same_plans else 0, start
 
     def _first_passing(self, policy: Policy, low: int, progress: Progress) -> int | None:
         """Return the index of the first value from ``low`` on that passes every required case.

@@ -263,16 +263,21 @@ class Trials:
         return losses[known.worst_loss or 0]
 
     def plan_cost_usd(self, policy: Policy, trial: Trial) -> float:
-        """Return the cost of a policy that only follows its plan, in dollars; infinite for others.
+        """Return the least cost of a policy that only follows its plan, in dollars.
 
-        It is that of a simulation to the end of the day.
+        It is infinite for other policies, and exact with one price for all hours.
         """
         if policy.traits.plan is None or policy.traits.beyond:
             return float("inf")
         return self.least_cost_usd(policy, trial) or float("inf")
 
     def least_cost_usd(self, policy: Policy, trial: Trial) -> float:
-        """Return the cost of the replicas that a policy always keeps, in dollars; 0 if unknown."""
+        """Return the cost of the replicas that a policy always keeps, in dollars; 0 if unknown.
+
+        It is scaled to the length of the planned window, as costs of trials are.
+        """
+        if trial.case.lost or trial.case.unexpected is not None:
+            return 0.0
         if trial not in self._least_usd:
             study, loads = self._study(trial)
             static = partial(self.static_fleet, 0, trial.spare)
@@ -280,7 +285,8 @@ class Trials:
             try:
                 turned = _turned(policy, trial.value)
                 ready = build_policy(study, turned, seed=self.seed, shared=shared)
-                self._least_usd[trial] = least_cost_usd(study, ready, BRIEF)
+                scale = self.study.window.duration_s / study.window.duration_s
+                self._least_usd[trial] = scale * least_cost_usd(study, ready, BRIEF)
             except EXPECTED:
                 self._least_usd[trial] = 0.0
         return self._least_usd[trial]

@@ -142,11 +142,12 @@ def least_cost_usd(study: Study, ready: BuiltPolicy, options: ReplayOptions) -> 
     settings, window = study.settings, study.window
     lends = settings.scale_in.lend or settings.plan.lend_share is not None
     fewer = options.changed or options.lost or study.hardware.faults or lends
+    if settings.plan.reserve:  # what is reserved costs less
+        return 0.0
     if not ready.keeps_floor or fewer:
         return 0.0
     pools = ready.fleet.pools
-    lowest = [pool.usd_per_gpu_hour + pool.usd_above_mean.min() for pool in pools]
-    usd_per_hour = np.array(lowest) * [pool.gpus_per_instance for pool in pools]
+    usd_per_hour = np.array([pool.lowest_usd * pool.gpus_per_instance for pool in pools])
     if ready.plan is None:
         kept = np.array([pool.initial for pool in pools])
         return float(kept @ usd_per_hour) * window.duration_s / HOUR_S
@@ -250,7 +251,7 @@ def _simulated(
     unsplit = list(ready.source_pools) == list(range(len(study.hardware.pool_index)))
     if study.network is not None and unsplit:
         rule = PlacingPolicy(rule, study.network, study.hardware)
-    if np.isfinite(options.cost_limit):
+    if np.isfinite(options.cost_limit) and not study.settings.plan.reserve:
         rule = CostLimit(rule, options.cost_limit)
     if options.lost is not None:
         fleet = without_replicas(study, fleet, ready.source_pools, options.lost)

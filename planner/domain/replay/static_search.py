@@ -87,8 +87,9 @@ def costs_more(usd: float, windows: Sequence[Study], seed: int, known: Known) ->
     pools = study.fleet(np.ones(len(study.hardware.pool_index), np.int64)).pools
     if len(pools) != 1 or not np.isfinite(usd):
         return False
-    lowest = pools[0].usd_per_gpu_hour + pools[0].usd_above_mean.min()
-    usd_per_hour = lowest * pools[0].gpus_per_instance
+    usd_per_hour = pools[0].lowest_usd * pools[0].gpus_per_instance
+    if usd_per_hour <= 0:
+        return False
     count = np.array([int(usd / (usd_per_hour * study.window.duration_s / HOUR_S))])
     goals = {tier.name: tier.attainment for tier in study.hardware.tiers}
     hardest = sorted(windows, key=lambda window: -int(window.pools(window.peak).sum()))

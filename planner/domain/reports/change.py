@@ -9,7 +9,6 @@ from typing import Any
 from planner.domain.deserialise import from_json
 from planner.domain.formats import figure, percent
 from planner.domain.recommend.alternatives import level_of
-from planner.domain.recommend.figures import TestDayFigures
 from planner.domain.report import Fact, Form, Meaning
 from planner.domain.reports.policies import (
     Outcome,
@@ -24,6 +23,7 @@ from planner.domain.reports.policies import (
     tightest_tier,
     time_text,
 )
+from planner.domain.results.assurance import TestDayFigures
 
 SEASON = timedelta(days=7)  # demand repeats by week, so older data lacks the latest week
 NOW, BEFORE = "now", "before the plan:"

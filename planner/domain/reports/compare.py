@@ -8,7 +8,6 @@ import polars as pl
 
 from planner.domain.formats import duration, figure, percent, signed_percent
 from planner.domain.kinds.compare import CompareResult
-from planner.domain.recommend.figures import AssuranceFigures, TestDayFigures
 from planner.domain.report import (
     Alternative,
     Fact,
@@ -53,6 +52,7 @@ from planner.domain.reports.policies import (
 )
 from planner.domain.reports.schedule import Schedule, schedule_from, schedule_of, schedule_table
 from planner.domain.reports.tables import Tables
+from planner.domain.results.assurance import AssuranceFigures, TestDayFigures
 from planner.domain.results.basis import Frame
 from planner.domain.results.ranking import PolicyComparison
 from planner.inputs.scenario.schema.test_days import LEVELS
@@ -371,7 +371,7 @@ def _next_level(its: Comparison) -> str:
         return "highest assurance"
     tested = {day.level for day in its.tests.days} - {""}
     if tested and following not in tested:
-        return f"no test day of {following.capitalize()} in the scenario"
+        return f"no test day of {following.capitalize()} applies"
     other = its.plans[names.index(following)]
     if other.level is not None and not other.level.qualifies:
         return f"no plan passes {following}"

@@ -10,7 +10,6 @@ from planner.domain import columns
 from planner.domain.columns import Column
 from planner.domain.deserialise import from_json
 from planner.domain.formats import duration, parameter_text, percent, signed_percent
-from planner.domain.recommend.figures import TestDayFigures
 from planner.domain.report import (
     Axis,
     Chart,
@@ -25,6 +24,7 @@ from planner.domain.report import (
     Value,
     table,
 )
+from planner.domain.results.assurance import TestDayFigures
 from planner.domain.results.figures import (
     HOUR_TABLE,
     POLICIES,
@@ -152,8 +152,9 @@ def guard_text(scheduled: Span, simulated: Span | None, policy: str) -> str:
 
 def days_text(passed: int, of: int, level: str) -> str:
     """Return how many of the required test days a plan passes; ``level`` is its assurance."""
-    required = f"required for {level.capitalize()}" if level else "required"
-    return f"{passed} of {of} test days {required}"
+    if not level:
+        return f"{passed} of {of} required test days"
+    return f"{passed} of {of} test days required for {level.capitalize()}"
 
 
 def saving_change(saved: float | None) -> dict[str, Any]:

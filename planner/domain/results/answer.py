@@ -19,6 +19,7 @@ from planner.optimizer.problem import ScalingPlan
 from planner.policies.base import Traits
 from planner.policies.registry import traits_of
 from simulation.arrays import FloatArray, IntArray
+from simulation.fleet import HOUR_S, HOURS
 
 DAY_S, MONTH = 86_400.0, 30  # days
 ABOUT = 0.01  # tolerance of a limit: overlapping starts cost a little more than planned
@@ -276,8 +277,14 @@ def _highest_hourly_cost(study: Study, run: PolicyRun) -> float:
     if study.settings.plan.each_hour.usd == np.inf:
         return 0.0
     series = run.series
-    usd = np.array([pool.usd_per_gpu_hour * pool.gpus_per_instance for pool in run.fleet.pools])
-    hourly = usd @ (series.ready + series.starting + series.draining)
+    counts = series.ready + series.starting + series.draining
+    middle_s = study.trace.start_s + (np.arange(counts.shape[1]) + 0.5) * series.interval_s
+    hours = (middle_s // HOUR_S).astype(np.int64) % HOURS
+    usd = np.stack([
+        (pool.usd_per_gpu_hour + pool.usd_above_mean[hours]) * pool.gpus_per_instance
+        for pool in run.fleet.pools
+    ])  # fmt: skip
+    hourly = (usd * counts).sum(axis=0)
     period = (np.arange(len(hourly)) * series.interval_s // study.window.period_s).astype(np.int64)
     return float((np.bincount(period, hourly) / np.bincount(period)).max())
 

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from planner.domain.planning.figures import PlanTotals
-from planner.domain.recommend.figures import Expected, assurance_figures
 from planner.domain.recommend.rule import TIE, Choice
 from planner.domain.recommend.test_days import TestDay
 from planner.domain.results.answer import Fact, ReplicaSchedule, plan_answer
+from planner.domain.results.assurance import Expected, assurance_figures
 from planner.domain.serialise import shares_in_time
 from planner.domain.study import PolicyRun, Study
 from planner.inputs.scenario.schema.test_days import LEVELS

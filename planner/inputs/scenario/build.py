@@ -36,7 +36,7 @@ from planner.inputs.scenario.specs import gpu_of, model_of
 from planner.inputs.scenario.speeds import speeds_of
 from planner.inputs.scenario.user_facts import NO_USER_FACTS, UserFacts
 from simulation.arrays import BoolArray, FloatArray, IntArray
-from simulation.fleet import Fleet, KvLink, Pool, Region, Routing, Tier, utc_hours
+from simulation.fleet import Fleet, KvLink, Pool, Region, Routing, Tier, mean_over
 from simulation.performance.profile import Profile as Speed
 from simulation.performance.specs import GpuSpec, ModelSpec, Provenance
 from simulation.start_times import Registration, StartUp
@@ -138,7 +138,7 @@ class Hardware:
         """Return the mean price of a GPU over a period, ``[r, g]``; without a start, of a day."""
         if start_s is None:
             return self.usd_per_gpu_hour
-        return _mean(self.usd_by_hour[utc_hours(start_s, period_s)])
+        return mean_over(self.usd_by_hour, start_s, period_s)
 
     @property
     def site_kw(self) -> FloatArray:

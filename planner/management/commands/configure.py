@@ -94,7 +94,9 @@ class Command(HeadroomCommand):
         profiles = [profile for row in answer.candidates[:1] for profile in row.profiles or ()]
         flow = [", ".join(f"{key}: {value}" for key, value in row.items()) for row in profiles]
         if not rows:
-            rows = ["No deployment meets the limits; loosen them, or name other GPU types."]
+            rows = [
+                "No deployment meets the limits. Loosen them, or allow other GPUs or precisions."
+            ]
         return "\n".join(
             [
                 f"{answer.model}, {searched}, ranked by {answer.ranked_by}", "",

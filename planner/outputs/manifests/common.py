@@ -181,11 +181,12 @@ def _cycle(plan: Plan) -> str:
     long = plan.ends - plan.begins
     largest_note = " (the largest count, if several of its days coincide)" if long > cycle else ""
     rest = cycle - long
-    held = (
-        "its last count holds"
-        if long < timedelta(minutes=DAY)
-        else "the largest count of its other days at that time of day applies"
-    )
+    if every == "day":
+        held = "its last count holds"
+    elif long < timedelta(minutes=DAY):
+        held = "its counts apply at the same times of day, and its last count at all others"
+    else:
+        held = "the largest count of its other days at that time of day applies"
     rest_note = (
         f" It does not cover {duration(rest.total_seconds())} of each {every}. There, {held} (not "
         "simulated)."

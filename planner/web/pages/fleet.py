@@ -80,7 +80,7 @@ def fleet_plan(plan: ActivePlan, now: datetime, *, charts: int) -> FleetPlan:
     date = f"{plan.begins.astimezone(ZoneInfo(plan.zone)):%-d %b %Y}"
     return FleetPlan(
         plan,
-        (*_facts(plan, now), *(_key_facts(report, date) if report else ())),
+        _facts(plan, report, now),
         _charts(plan, report, now, charts) if report else (),
         f"simulated for {date}, {REPEATS[plan.repeat]}",
         outcome,
@@ -103,8 +103,20 @@ def replicas_now(plan: ActivePlan, now: datetime) -> int | None:
     return sum(known) if known else None
 
 
-def _facts(plan: ActivePlan, now: datetime) -> Iterator[Fact]:
-    """Yield the current replicas and their next change."""
+def plan_facts(plan: ActivePlan, now: datetime) -> tuple[Fact, ...]:
+    """Return the figures of a plan: its replicas, their next change, cost and attainment."""
+    return _facts(plan, _report(plan), now)
+
+
+def _facts(plan: ActivePlan, report: Report | None, now: datetime) -> tuple[Fact, ...]:
+    date = f"{plan.begins.astimezone(ZoneInfo(plan.zone)):%-d %b %Y}"
+    present = () if plan.until else tuple(_present(plan, now))
+    saved = tuple(_saved(plan, now))
+    return (*present, *saved, *(_key_facts(report, date) if report else ()))
+
+
+def _present(plan: ActivePlan, now: datetime) -> Iterator[Fact]:
+    """Yield the current replicas of an active plan and their next change."""
     yield Fact("Replicas now", replicas_now(plan, now), note=plan.label or plan.policy)
     change = next_change(plan, now)
     if change is not None:
@@ -113,17 +125,28 @@ def _facts(plan: ActivePlan, now: datetime) -> Iterator[Fact]:
         yield Fact("Next change", clock, note=moved)
     else:
         yield Fact("Next change", "none", note="within a week")
+
+
+def _saved(plan: ActivePlan, now: datetime) -> Iterator[Fact]:
+    """Yield the dollars that a plan saved while it was active; nothing if that is unknown."""
     result = (plan.run and plan.run.result) or {}
     policies = result.get("policies") or {}
     cost, before = (
         (policies.get(name) or {}).get("cost_usd") for name in (plan.policy, result.get("baseline"))
     )
-    saved = None if cost is None or before is None else _saved(plan, now, cost, before)
-    if saved is not None:
+    if cost is None or before is None:
+        return
+    saved = _saved_usd(plan, min(now, plan.until or now), cost, before)
+    if saved is None:
+        return
+    if plan.until:
+        note = f"as scheduled, {when(plan.since)} to {when(plan.until)}"
+        yield Fact("Saved", saved, "$", note=note)
+    else:
         yield Fact("Saved so far", saved, "$", note=f"as scheduled, since {when(plan.since)}")
 
 
-def _saved(plan: ActivePlan, now: datetime, cost: float, before: float) -> float | None:
+def _saved_usd(plan: ActivePlan, now: datetime, cost: float, before: float) -> float | None:
     """Return the dollars that the schedule of a plan saved up to ``now``; None without a schedule.
 
     ``cost`` and ``before`` are those of the planned window with and without the plan. The cost

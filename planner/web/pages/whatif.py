@@ -197,7 +197,7 @@ def answers_context(run: Run, params: QueryDict) -> dict[str, Any]:
         if isinstance(only_answer, PlannerError):
             return context | {"problem": str(only_answer)}
         shown = replace(only_answer or before, recommended=recommended)
-        report = answer_report(run.name, before if question.fixed else None, shown)
+        report = answer_report(run.name, before if question.fixed and only_answer else None, shown)
         return context | {"choices": [""] if question.fixed else [], **_shown(report)}
     cells = [
         planned_cell(values, answer)

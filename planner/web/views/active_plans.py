@@ -25,7 +25,7 @@ from planner.services.access import may_approve
 from planner.services.active_plans import plan_restore
 from planner.services.scenarios import plan_branch
 from planner.web.errors import planners_only
-from planner.web.pages.fleet import came_of, fleet_plan, replicas_now
+from planner.web.pages.fleet import came_of, fleet_plan, plan_facts, replicas_now
 from planner.web.pages.run_comparison import setting_line
 from planner.web.paging import paged
 from planner.web.request import Request
@@ -71,8 +71,7 @@ def listing(request: Request) -> HttpResponse:
 def _facts(plan: ActivePlan, now: datetime) -> list[Fact]:
     """Return the cost, the SLO attainment and the next change of an active plan."""
     shown = ("Cost", "SLO attainment", "Next change")
-    facts = fleet_plan(plan, now, charts=0).facts
-    return [fact for fact in facts if fact.label.startswith(shown)]
+    return [fact for fact in plan_facts(plan, now) if fact.label.startswith(shown)]
 
 
 @require_safe

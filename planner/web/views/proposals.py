@@ -42,7 +42,7 @@ MINE, FOR_ME, DONE, ALL = "mine", "for-me", "decided", "all"
 def listing(request: Request) -> HttpResponse:
     """List the undecided proposals, or another selection on request."""
     show = request.GET.get("show", "")
-    rows = proposals_list().select_related("base__proposal")
+    rows = proposals_list()
     chosen = {
         "": rows.filter(state__in=UNDECIDED),
         FOR_ME: proposals_for(request.user),

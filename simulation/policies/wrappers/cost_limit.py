@@ -16,6 +16,7 @@ class CostLimitExceeded(TargetMissed):
 class CostLimit(Wrapper):
     """Run ``policy`` unchanged, and raise CostLimitExceeded once it cost more than ``usd``.
 
+    GPUs are charged at the lowest price of the day.
     Instances are counted at each decision. Those between two decisions are missed, so the limit is
     meant for policies that cost clearly more.
     """
@@ -25,7 +26,7 @@ class CostLimit(Wrapper):
         self._limit = usd
 
     def reset(self, fleet: Fleet) -> IntArray:
-        per_hour = [pool.usd_per_gpu_hour * pool.gpus_per_instance for pool in fleet.pools]
+        per_hour = [pool.lowest_usd * pool.gpus_per_instance for pool in fleet.pools]
         self._usd_per_s = np.array(per_hour) / 3600
         self._paid, self._since_s = 0.0, 0.0
         self._kept = super().reset(fleet)
