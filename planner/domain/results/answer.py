@@ -278,7 +278,7 @@ def _highest_hourly_cost(study: Study, run: PolicyRun) -> float:
         return 0.0
     series = run.series
     counts = series.ready + series.starting + series.draining
-    middle_s = study.trace.start_s + (np.arange(counts.shape[1]) + 0.5) * series.interval_s
+    middle_s = study.window.start_s + (np.arange(counts.shape[1]) + 0.5) * series.interval_s
     hours = (middle_s // HOUR_S).astype(np.int64) % HOURS
     usd = np.stack([
         (pool.usd_per_gpu_hour + pool.usd_above_mean[hours]) * pool.gpus_per_instance
