@@ -34,7 +34,7 @@ def test_from_measurements_to_an_error_and_an_estimate(
     site.get_by_role("link", name="Calibrate from measurements").click()
     file = {"name": "bench.csv", "mimeType": "text/csv", "buffer": MEASURED.encode()}
     site.get_by_label("Drop a file here").set_input_files(file)
-    site.get_by_label("Where it was measured").fill("the cluster next door")
+    site.get_by_label("Source of the measurement").fill("the cluster next door")
     site.get_by_role("button", name="Read it").click()
     site.get_by_role("heading", name="What was read").wait_for()
     assert "our-llama on 1 × our-h100 (16 rows)" in site.locator("#fit").inner_text()

@@ -16,6 +16,12 @@ from simulation.sizing.capacity import SizingCase
 from simulation.sizing.pool import MAX_INSTANCES, pool_curve
 from tests.planner.domain import builders as make
 
+
+@pytest.fixture(scope="module")
+def coarse_by_default() -> None:
+    """Size as in the product, because estimates are compared with simulated sizes."""
+
+
 LENGTHS = np.full(500, 900, np.int32), np.full(500, 60, np.int32)
 PROFILE = {"gpu": "G", "model": "m", "alpha_ms": 12, "beta_ms": 0.3, "gamma_ms": 8,
            "delta_ms": 0.12}  # fmt: skip
