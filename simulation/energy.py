@@ -98,14 +98,14 @@ def _electricity_usd(
     Energy before and after the window has the mean price of the day.
     """
     by_hour = np.array(region.electricity_usd_per_kwh)
-    inside = float(kwh @ by_hour[hours_of(len(kwh), result)])
+    inside = float(kwh @ by_hour[hours_of(len(kwh), result.start_s, result.series.interval_s)])
     return inside + (before_kwh + after_kwh) * float(by_hour.mean())
 
 
-def hours_of(intervals: int, result: Replay) -> IntArray:
-    """Return the UTC hour at the middle of each interval of the window."""
-    middle = (np.arange(intervals) + 0.5) * result.series.interval_s
-    hours: IntArray = ((result.start_s + middle) // HOUR_S).astype(np.int64) % HOURS
+def hours_of(intervals: int, start_s: float, interval_s: float) -> IntArray:
+    """Return the UTC hour at the middle of each interval from ``start_s`` (epoch)."""
+    middle = (np.arange(intervals) + 0.5) * interval_s
+    hours: IntArray = ((start_s + middle) // HOUR_S).astype(np.int64) % HOURS
     return hours
 
 
@@ -149,7 +149,9 @@ def carbon_kg(kwh: FloatArray, region: Region, result: Replay) -> float:
     if region.carbon_hourly_g_per_kwh is None:
         return float(kwh.sum()) * region.carbon_g_per_kwh / 1000.0
     by_hour = np.array(region.carbon_hourly_g_per_kwh)
-    return float(kwh @ by_hour[hours_of(len(kwh), result)]) / 1000.0
+    return (
+        float(kwh @ by_hour[hours_of(len(kwh), result.start_s, result.series.interval_s)]) / 1000.0
+    )
 
 
 def _g_per_kwh(region: Region, result: Replay, from_s: float, to_s: float) -> float:

@@ -400,7 +400,10 @@ def pool_summary(result: Replay, p: int, energy: PoolEnergy) -> PoolSummary:
     earned = donated_usd * (pool.lend_share or 0.0)
     instances = series.ready[p] + series.starting[p] + series.draining[p]
     # Time before and after the window is paid at the mean price.
-    above_mean = float(instances @ pool.usd_above_mean[hours_of(len(instances), result)])
+    above_mean = float(
+        instances
+        @ pool.usd_above_mean[hours_of(len(instances), result.start_s, result.series.interval_s)]
+    )
     return PoolSummary(
         model=pool.model,
         region=pool.region,

@@ -9,9 +9,7 @@ from planner.domain.planning.power_limits import power_limits
 from planner.inputs.scenario.power import host_of, power_at_load
 from planner.optimizer.problem import PlanningProblem
 from simulation.arrays import FloatArray
-from simulation.fleet import Region, mean_over
-
-HOUR_S = 3600.0
+from simulation.fleet import HOUR_S, Region, mean_over
 
 
 def problem(

@@ -80,6 +80,7 @@ def minutes_table(result: Replay, labels: Sequence[str]) -> pl.DataFrame:
     seconds = np.diff(edges)
     hits = getattr(series, "hit_rate", None)  # only engines with prefix caches have it
     frames = []
+    hours = hours_of(intervals, result.start_s, result.series.interval_s)
     for p, pool in enumerate(result.fleet.pools):
         frames.append(
             pl.DataFrame(
@@ -106,7 +107,7 @@ def minutes_table(result: Replay, labels: Sequence[str]) -> pl.DataFrame:
                     "power_kw": pool_energy(result, p).watts / 1000,
                     "usd_per_hour": (series.ready[p] + series.starting[p] + series.draining[p])
                     * pool.gpus_per_instance
-                    * (pool.usd_per_gpu_hour + pool.usd_above_mean[hours_of(intervals, result)]),
+                    * (pool.usd_per_gpu_hour + pool.usd_above_mean[hours]),
                 }
             )
         )

@@ -30,7 +30,10 @@ def with_reserved(study: Study, summary: Summary, result: Replayed, plan: Scalin
         for counts, pool in zip(running, result.fleet.pools, strict=True):
             if not pool.spot and (pool.region, pool.gpu.name) == place:
                 gpus += counts * pool.profile.tp
-        in_use = np.minimum(gpus, reserved[r, t]) @ on_demand[hours_of(len(gpus), result), r, t]
+        in_use = (
+            np.minimum(gpus, reserved[r, t])
+            @ on_demand[hours_of(len(gpus), result.start_s, result.series.interval_s), r, t]
+        )
         paid += float(reserved[r, t] * prices[r, t]) * study.window.duration_s / HOUR_S
         saved += float(in_use) * series.interval_s / HOUR_S
     return replace(summary, cost_usd=summary.cost_usd + paid - saved, reserved_usd=paid)

@@ -19,7 +19,7 @@ from planner.optimizer.problem import ScalingPlan
 from planner.policies.base import Traits
 from planner.policies.registry import traits_of
 from simulation.arrays import FloatArray, IntArray
-from simulation.fleet import HOUR_S, HOURS
+from simulation.energy import hours_of
 
 DAY_S, MONTH = 86_400.0, 30  # days
 ABOUT = 0.01  # tolerance of a limit: overlapping starts cost a little more than planned
@@ -278,8 +278,7 @@ def _highest_hourly_cost(study: Study, run: PolicyRun) -> float:
         return 0.0
     series = run.series
     counts = series.ready + series.starting + series.draining
-    middle_s = study.window.start_s + (np.arange(counts.shape[1]) + 0.5) * series.interval_s
-    hours = (middle_s // HOUR_S).astype(np.int64) % HOURS
+    hours = hours_of(counts.shape[1], study.window.start_s, series.interval_s)
     usd = np.stack([
         (pool.usd_per_gpu_hour + pool.usd_above_mean[hours]) * pool.gpus_per_instance
         for pool in run.fleet.pools

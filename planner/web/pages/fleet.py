@@ -77,12 +77,11 @@ def fleet_plan(plan: ActivePlan, now: datetime, *, charts: int) -> FleetPlan:
     """Return an active plan with at most so many charts of its run."""
     report = _report(plan)
     outcome = plan.outcomes.filter(state=Outcome.State.DONE).first()
-    date = f"{plan.begins.astimezone(ZoneInfo(plan.zone)):%-d %b %Y}"
     return FleetPlan(
         plan,
         _facts(plan, report, now),
         _charts(plan, report, now, charts) if report else (),
-        f"simulated for {date}, {REPEATS[plan.repeat]}",
+        f"simulated for {_date(plan)}, {REPEATS[plan.repeat]}",
         outcome,
         came_of(outcome) if outcome else "",
     )
@@ -109,10 +108,14 @@ def plan_facts(plan: ActivePlan, now: datetime) -> tuple[Fact, ...]:
 
 
 def _facts(plan: ActivePlan, report: Report | None, now: datetime) -> tuple[Fact, ...]:
-    date = f"{plan.begins.astimezone(ZoneInfo(plan.zone)):%-d %b %Y}"
-    present = () if plan.until else tuple(_present(plan, now))
-    saved = tuple(_saved(plan, now))
-    return (*present, *saved, *(_key_facts(report, date) if report else ()))
+    present = () if plan.until else _present(plan, now)
+    simulated = _key_facts(report, _date(plan)) if report else ()
+    return (*present, *_saved(plan, now), *simulated)
+
+
+def _date(plan: ActivePlan) -> str:
+    """Return the first day of a plan's window, in the plan's zone."""
+    return f"{plan.begins.astimezone(ZoneInfo(plan.zone)):%-d %b %Y}"
 
 
 def _present(plan: ActivePlan, now: datetime) -> Iterator[Fact]:
