@@ -110,7 +110,7 @@ def _cases() -> Iterator[tuple[str, dict[str, Any], tuple[Pool, ...]]]:
     for target in ("throughput", "latency", "load"):
         yield target, {"target": target}, one
         yield f"{target}, prefill and decode", {"target": target, "prefill_tokens": TOKENS}, two
-    for predictor in ("constant", "kalman"):
+    for predictor in ("constant", "arima", "kalman"):
         sla = {"target": "sla", "predictor": predictor, "ttft_s": 1.0, "itl_s": 0.1}
         yield f"sla, {predictor}", sla, one
         yield f"sla, {predictor}, prefill and decode", sla, two

@@ -21,7 +21,8 @@ from simulation.policies.dynamo_planner import DynamoPlanner
 from simulation.policy import Observation
 
 VERSION = "1.6.1"
-PACKAGES = (f"ai-dynamo=={VERSION}", f"ai-dynamo-runtime=={VERSION}", "msgspec", "filterpy")
+PACKAGES = (f"ai-dynamo=={VERSION}", f"ai-dynamo-runtime=={VERSION}", "msgspec", "filterpy",
+            "pmdarima==2.1.1", "scikit-learn", "joblib", "threadpoolctl")  # fmt: skip
 FOLDER = Path(tempfile.gettempdir()) / f"headroom-ai-dynamo-{VERSION}"
 MOST_UNUSED = 20
 

@@ -18,12 +18,13 @@ from simulation.arrays import FloatArray, IntArray
 from simulation.errors import SimulationError
 from simulation.fleet import Fleet, Pool
 from simulation.performance.profile import Profile, iteration_s
+from simulation.policies.parts.arima_predictor import ArimaPredictor
 from simulation.policies.parts.endpoints import initial_counts, services
 from simulation.policies.parts.stability import ROUNDING
 from simulation.policy import ComputedParameter, Gauge, Observation, ScalingPolicy
 
 Target = Literal["throughput", "latency", "load", "sla"]
-Predictor = Literal["constant", "kalman"]
+Predictor = Literal["constant", "arima", "kalman"]
 LOAD_S, THROUGHPUT_S = 5.0, 180.0  # intervals of the two loops
 TTFT_LIMIT, TBT_LIMIT = "limit of TTFT, ms", "limit of TBT, ms"  # computed parameters
 POWER_BUDGET = "power budget, W"
@@ -209,7 +210,10 @@ class DynamoPlanner(ScalingPolicy):
         self._gpus = [float(pool.gpus_per_instance) for pool in fleet.pools]
         self._watts = [self._replica_w(pool) for pool in fleet.pools]
         self._budgets_w = self._power_budgets(fleet)
-        self._forecasts = [Kalman(*self.kalman) for _ in self._units]
+        self._forecasts = [
+            ArimaPredictor() if self.predictor == "arima" else Kalman(*self.kalman)
+            for _ in self._units
+        ]
         self._capacity = np.full(len(counts), np.nan)
         if self.target == "sla":
             if len(self.lengths) != len(counts):
@@ -327,7 +331,7 @@ class DynamoPlanner(ScalingPolicy):
         isl = self.lengths[unit[0]][0]
         requests = float(observation.input_tps[unit[0]]) / isl * self.interval_s
         self._forecasts[i].add(requests)
-        if self.predictor == "kalman":
+        if self.predictor != "constant":
             requests = self._forecasts[i].predict()
         demand = requests / self.interval_s
         asked: list[int | None] = []

@@ -2,12 +2,13 @@
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_args
 
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from planner.inputs.fleet.pools import MEASURES, one_line, rows, section, whole_number
+from simulation.policies.dynamo_planner import Predictor
 
 Row = dict[str, Any]
 Body = Mapping[str, Any]
@@ -149,7 +150,8 @@ def planner_row(body: Body) -> Row | None:
                    "max_throughput_scaling_replicas": "max_step",
                    "throughput_adjustment_interval_seconds": "interval_s"}  # fmt: skip
         row |= {"ttft_ms": 500.0, "itl_ms": 50.0}  # of a PlannerConfig that states none
-        if (predictor := one_line(body.get("load_predictor"))) in ("constant", "kalman"):
+        predictor = one_line(body.get("load_predictor")) or "arima"  # default of a PlannerConfig
+        if predictor in get_args(Predictor):
             row["predictor"] = predictor
     else:
         fields["load_adjustment_interval_seconds"] = "interval_s"

@@ -52,7 +52,7 @@ class DynamoPlanner(Policy):
     }
 
     name: Literal["dynamo-throughput", "dynamo-latency", "dynamo-load", "dynamo-sla"]
-    # Forecast of sla: the last interval, or a Kalman filter of level and trend.
+    # Forecast of sla: the last interval, ARIMA, or a Kalman filter of level and trend.
     predictor: Predictor = Rule.predictor
     # Load: queued prompt tokens of an engine that add a prefill replica.
     prefill_out_tokens: Amount = Rule.prefill_tokens[0]

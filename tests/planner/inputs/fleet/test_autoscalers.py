@@ -77,7 +77,8 @@ def test_prefill_and_decode_have_a_token_trigger_each():
 
 @given(
     st.sampled_from(["throughput", "latency", "load", "sla"]), st.booleans(),
-    st.integers(1, 64) | st.none(), st.integers(1, 9), st.sampled_from(["constant", "kalman"]),
+    st.integers(1, 64) | st.none(), st.integers(1, 9),
+    st.sampled_from(["constant", "arima", "kalman"]),
 )  # fmt: skip
 def test_a_planner_config_comes_back(target, apart, budget, least, predictor):
     policy = policy_of(
@@ -97,8 +98,9 @@ def test_a_planner_config_comes_back(target, apart, budget, least, predictor):
 
 
 def test_a_bare_planner_config_has_the_defaults_of_its_reader():
-    read: Any = back("optimization_target: sla\nmode: agg\nload_predictor: kalman\n")
+    read: Any = back("optimization_target: sla\nmode: agg\n")
     assert (read.name, read.max_gpus, read.ttft_ms, read.itl_ms) == ("dynamo-sla", 8, 500.0, 50.0)
+    assert read.predictor == "arima"
 
 
 @given(
@@ -161,7 +163,7 @@ def test_the_setting_of_today_becomes_a_policy_of_the_scenario():
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize(("predictor", "notes"), [("arima", 1), ("kalman", 0)])
+@pytest.mark.parametrize(("predictor", "notes"), [("prophet", 1), ("arima", 0)])
 def test_a_predictor_that_is_not_simulated_is_noted(predictor, notes):
     text = f"optimization_target: sla\nmode: agg\nload_predictor: {predictor}\n"
     given = Given(model="llama-3.1-8b", gpu="H100-SXM", tp=2)

@@ -1,0 +1,142 @@
+"""Forecast the next interval by ARIMA, as NVIDIA's Planner does with ``pmdarima``.
+
+The Planner chooses the order once, on the first five values. So p and q are at most 1, and d is 0:
+the KPSS statistic of five values is at most 0.4, below its critical value of 0.463. Each later
+value moves the parameters by a few steps of a search for the largest likelihood. Its variables and
+limits are those of ``statsmodels``, since a search that ends early depends on them.
+"""
+
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import product
+from math import expm1, inf, pi
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from simulation.arrays import FloatArray
+from simulation.compiler import cached_kernel
+
+POINTS = 5  # values before the first fit
+SEARCH = {"maxiter": 5, "maxcor": 12, "eps": 1e-5, "gtol": 1e-8, "ftol": 2e-14}
+LARGEST_ROOT = 0.99  # inverse root of the last term: beyond it, an order is not chosen
+UNIT = 1 - 1e-9  # bound of phi and theta
+SMALLEST_VARIANCE = 1e-12
+
+
+@cached_kernel
+def _arma(values: FloatArray, phi: float, theta: float) -> tuple[float, float, float]:
+    """Return weighted squares of the shocks, logarithms of their variances, and the next value.
+
+    By the innovations algorithm for an ARMA(1, 1) of mean 0 (Brockwell and Davis 1991, 5.3).
+    """
+    ratio = (1.0 + 2.0 * phi * theta + theta * theta) / (1.0 - phi * phi)
+    squares, logs, expected = 0.0, 0.0, 0.0
+    for value in values:
+        error = value - expected
+        squares += error * error / ratio
+        logs += np.log(ratio)
+        expected = phi * value + theta * error / ratio
+        ratio = 1.0 + theta * theta - theta * theta / ratio
+    return squares, logs, expected
+
+
+@dataclass(frozen=True, slots=True)
+class _Model:
+    """An order with its parameters ``[4]``: intercept, phi, theta and variance of the shocks."""
+
+    free: tuple[bool, bool, bool, bool]  # which parameters the order has; the others are 0
+    parameters: FloatArray
+    aic: float
+
+    def updated(self, values: FloatArray) -> "_Model":
+        """Return the model after some steps to the largest likelihood of ``values``."""
+        from scipy.optimize import minimize  # slow to import
+
+        free = list(self.free)
+
+        def parameters(x: FloatArray) -> FloatArray:
+            each = np.zeros(4)
+            each[free] = x
+            roots = UNIT * each[1:3] / np.hypot(1, each[1:3])
+            return np.array([each[0], *roots, max(each[3] ** 2, SMALLEST_VARIANCE)])
+
+        def deviance(x: FloatArray) -> float:
+            intercept, phi, theta, variance = parameters(x).tolist()
+            squares, logs, _ = _arma(values - intercept / (1 - phi), phi, theta)
+            terms = logs + squares / variance
+            return 0.5 * float(np.log(2 * pi * variance) + terms / len(values))
+
+        roots = self.parameters[1:3] / UNIT
+        begin = np.array(
+            [self.parameters[0], *roots / np.sqrt(1 - roots**2), np.sqrt(self.parameters[3])]
+        )
+        found = minimize(deviance, begin[free], method="L-BFGS-B", options=SEARCH)
+        return replace(self, parameters=parameters(found.x))
+
+    def next(self, values: FloatArray) -> float:
+        """Return the forecast of the value after ``values``."""
+        intercept, phi, theta, _ = self.parameters.tolist()
+        mean = intercept / (1 - phi)
+        return float(mean + _arma(values - mean, phi, theta)[2])
+
+
+def _fitted(values: FloatArray, intercept: bool, p: bool, q: bool) -> _Model:
+    """Return the model of largest likelihood."""
+    from statsmodels.tsa.statespace.sarimax import SARIMAX  # slow to import
+
+    # On busy cores, the threads of BLAS wait for each other for seconds.
+    with threadpool_limits(limits=1, user_api="blas"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # five values say little, which the Planner accepts
+        fit = SARIMAX(values, order=(p, 0, q), trend="c" if intercept else None).fit(
+            disp=0, maxiter=50, method="lbfgs", cov_type="none"
+        )
+    free, parameters = (intercept, p, q, True), np.zeros(4)
+    parameters[list(free)] = fit.params
+    last = parameters[2] if q else parameters[1]
+    return _Model(free, parameters, inf if abs(last) > LARGEST_ROOT else float(fit.aic))
+
+
+def _chosen(values: FloatArray) -> _Model:
+    """Return the model of least AIC among those that ``auto_arima`` tries."""
+
+    def orders(intercept: bool) -> Iterator[_Model]:
+        for p, q in product((False, True), repeat=2):
+            yield _fitted(values, intercept, p, q)
+
+    best = min(orders(True), key=lambda model: model.aic)
+    _, p, q, _ = best.free
+    if _fitted(values, False, p, q).aic < best.aic:
+        return min(orders(False), key=lambda model: model.aic)
+    return best
+
+
+class ArimaPredictor:
+    """The Planner's ARIMA of requests per interval."""
+
+    def __init__(self) -> None:
+        self._values: list[float] = []
+        self._model: _Model | None = None
+        self._logs = False  # whether the model is of log(1 + value)
+
+    def add(self, value: float) -> None:
+        """Take an interval's value; skip zeros before the first request."""
+        if value or self._values:
+            self._values.append(value)
+
+    def predict(self) -> float:
+        """Return the value of the next interval."""
+        if len(self._values) < POINTS or len(set(self._values)) == 1:
+            return self._values[-1] if self._values else 0.0
+        values = np.array(self._values)
+        logs = np.log1p(values)
+        if self._model is None:
+            self._model = _chosen(values)
+            self._logs = not any(self._model.free[1:3])  # the order (0, 0, 0) follows nothing
+            if self._logs:
+                self._model = _chosen(logs)
+        else:
+            self._model = self._model.updated(logs if self._logs else values)
+        ahead = self._model.next(logs if self._logs else values)
+        return max(0.0, expm1(ahead) if self._logs else ahead)
