@@ -5,8 +5,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from planner.domain.whatif.variations import Variation
 from planner.errors import PlannerError
 from planner.inputs.scenario.build import Hardware
@@ -38,7 +36,7 @@ class Setting:
     value: float | None  # None: the scenario does not state a number
     least: float
     most: float
-    addresses: Mapping[str, float | None]
+    addresses: Mapping[str, float | list[float] | None]
     relative: bool = False
     whole: bool = False  # values at the addresses are whole numbers
     per: float = 1.0
@@ -53,6 +51,9 @@ class Setting:
             )
         stated: dict[str, Any] = dict.fromkeys(self.clears)
         for address, before in self.addresses.items():
+            if isinstance(before, list):  # by hour
+                stated[address] = [each * value for each in before]
+                continue
             after = (before or 0.0) * value if self.relative else value / self.per
             stated[address] = round(after) if self.whole else after
         return stated
@@ -200,15 +201,19 @@ def _power(scenario: Scenario) -> Iterator[Setting]:
             )  # fmt: skip
 
 
-def _prices(scenario: Scenario, hardware: Hardware, gpu: str) -> Iterator[tuple[str, float | None]]:
-    """Yield the address and the present price of a GPU type in each region and market."""
+def _prices(
+    scenario: Scenario, hardware: Hardware, gpu: str
+) -> Iterator[tuple[str, float | list[float]]]:
+    """Yield the address and the present price of a GPU type in each region and market.
+
+    Prices that differ by hour are a list of 24.
+    """
     for r, region in enumerate(scenario.regions):
         for g, column in enumerate(hardware.columns):
             if hardware.gpus[g].name != gpu:
                 continue
-            usd = float(hardware.usd_per_gpu_hour[r, g])
-            if np.ptp(hardware.usd_by_hour[:, r, g]) > 0:
-                continue  # one price would replace those of all hours
+            by_hour = hardware.usd_by_hour[:, r, g].tolist()
+            usd = by_hour if len(set(by_hour)) > 1 else by_hour[0]
             if column.spot and gpu in region.spot:
                 yield f"regions[{region.name}].spot[{gpu}].usd_per_gpu_hour", usd
             elif not column.spot and gpu in region.capacity:
