@@ -43,7 +43,13 @@ from planner.domain.provisioning.pools import (
 from planner.domain.provisioning.source_methods import methods_of
 from planner.domain.provisioning.tables import tables_of
 from planner.domain.provisioning.unit import MODEL, OPERATOR, Case, Sentences
-from planner.domain.provisioning.windows import METHOD, OFF, PlannedOn, TrackedTraffic
+from planner.domain.provisioning.windows import (
+    METHOD,
+    OFF,
+    PlannedOn,
+    TrackedTraffic,
+    refuse_without_history,
+)
 from planner.domain.provisioning.windows import track_cases as journeys_of
 from planner.domain.results.basis import WindowFacts, window_facts
 from planner.domain.serialise import OPTIONAL
@@ -194,6 +200,7 @@ def run(
     progress(0.0, "Reading the traffic")
     traffic = build_traffic(settings_of(scenario).traffic, traces)
     window = resolve_window(settings_of(scenario).window, traffic.demand, traffic.clock)
+    refuse_without_history(options.over_time, traffic, window.observed_s[0])
     hardware = replace(hardware, asked=requested_tiers(traffic, np.inf))
     peaks = peak_hours(hardware, traffic, window)
     to_solve = variants(hardware, peaks)

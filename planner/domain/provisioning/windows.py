@@ -80,6 +80,15 @@ class WindowsOfCase:
     held: Mapping[str, float] = field(default_factory=dict)  # attainment of the peak-hour plans
 
 
+def refuse_without_history(known: str, traffic: Traffic, start_s: float) -> None:
+    """Raise ScenarioError if plans are to use a forecast, and nothing is known before it."""
+    if known == FORECAST and start_s <= traffic.demand.start_s:
+        raise ScenarioError(
+            "horizon: no traffic is known before the window, so there is no forecast. Start the "
+            "window later, or plan on observed demand."
+        )
+
+
 def track_cases(
     cases: list[Case], following: TrackedTraffic, progress: Progress
 ) -> list[WindowsOfCase]:

@@ -79,3 +79,16 @@ def test_a_forecast_needs_history(stored: StoredTrace) -> None:
     with pytest.raises(ScenarioError, match="plan on observed demand"):
         course(stored, "forecast", "module", horizon={"period_s": 300, "duration_s": 5700},
                forecast={"method": "arima"})  # fmt: skip
+
+
+def test_a_forecast_without_history_is_refused_before_anything_is_planned(
+    stored: StoredTrace,
+) -> None:
+    stages: list[str] = []
+    whole = small(horizon={"period_s": 300, "duration_s": 6600})
+    with pytest.raises(ScenarioError, match="horizon"):
+        provision.run(
+            whole, {"t": stored}, Options(level="module", over_time="forecast"),
+            progress=lambda done, stage: stages.append(stage),
+        )  # fmt: skip
+    assert len(stages) == 1
