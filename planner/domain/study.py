@@ -18,7 +18,7 @@ from planner.inputs.scenario.topology import Network
 from planner.optimizer.problem import ScalingPlan
 from planner.policies.base import Traits
 from planner.policies.registry import traits_of
-from simulation.arrays import IntArray
+from simulation.arrays import FloatArray, IntArray
 from simulation.fleet import Fleet
 from simulation.metrics import Summary
 from simulation.policies.wrappers.signal_range import SignalRange
@@ -64,6 +64,13 @@ class Study:
             self.today,
             quantiles=self.quantiles,
         )
+
+    @property
+    def replica_usd(self) -> FloatArray:
+        """Return the mean price of a replica per hour of the window, ``[pools]``."""
+        usd = self.hardware.gpu_usd(self.window.start_s, self.window.duration_s)
+        profiles = self.hardware.profiles
+        return np.array([profiles[m, g].tp * usd[r, g] for m, r, g in self.hardware.pool_index])
 
     def pools(self, counts: IntArray) -> IntArray:
         """Convert counts ``[..., l, r, g]`` to ``[..., pools]``."""

@@ -191,7 +191,7 @@ def static_fleet_for(inputs: PlanInput, tps: FloatArray) -> tuple[IntArray, str]
     """
     nothing = np.zeros(inputs.hardware.minimum.shape, np.int64)
     unstarted = replace(inputs, current=nothing, at_load=False)
-    flat = problem(unstarted, tps, inputs.window.duration_s)
+    flat = problem(unstarted, tps, inputs.window.duration_s, inputs.window.start_s)
     # First let every region serve its own peak. If that does not fit, use the scenario's share.
     for epsilon in dict.fromkeys((1.0, inputs.settings.epsilon)):
         answer = solve_window(

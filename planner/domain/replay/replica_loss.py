@@ -186,9 +186,7 @@ def with_spare_capacity(windows: Sequence[Study], counts: IntArray) -> IntArray:
         left = capacity_after_loss(study, by_place(study, fleets))
         return np.asarray(np.maximum(need - left, 0.0).sum(axis=(1, 2)))
 
-    usd = np.array([
-        pool.usd_per_gpu_hour * pool.gpus_per_instance for pool in study.fleet(counts).pools
-    ])  # fmt: skip
+    usd = study.replica_usd
     single = np.eye(len(counts), dtype=np.int64)
     places = [(m, r) for m, r, _ in study.hardware.pool_index]
     of_places = [

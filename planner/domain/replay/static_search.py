@@ -70,10 +70,9 @@ def smallest_flat(
         counts[of_model] = _fewest_on_all(meets, peaks[:, of_model], low, high, at_once)
     all_pools = study.fleet(counts)
     least = np.array([pool.minimum for pool in all_pools.pools], np.int64)
-    usd = np.array([pool.usd_per_gpu_hour * pool.gpus_per_instance for pool in all_pools.pools])
     alive, all_models = _counted(part(progress, 0.8, 1.0), STEPS), range(len(names))
     meets_all = _judge(windows, all_models, (), seed, alive, known, requests)
-    counts = trimmed(meets_all, counts, least, -usd)
+    counts = trimmed(meets_all, counts, least, -study.replica_usd)
     return with_spare(windows, counts, seed, known) if study.settings.plan.spare else counts
 
 
