@@ -40,10 +40,10 @@ class Format:
     suits: Callable[[pl.DataFrame], bool] | None = None  # detection without a declaration
     fields: tuple[str, ...] = REQUEST_FIELDS  # fields that columns can be mapped to
 
-    def known_by(self, probe: pl.DataFrame, written: str) -> bool:
+    def known_by(self, probe: pl.DataFrame) -> bool:
         """Return whether a file with these first rows has this format."""
         if self.connector is not GENERAL:
-            return self.connector.known(probe.columns, written)
+            return self.connector.known(probe.columns)
         return self.suits is not None and self.suits(probe)
 
 

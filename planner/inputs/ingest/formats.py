@@ -71,7 +71,7 @@ OFFERED: Mapping[str, OptionLabel] = {
 }
 
 
-def choose_format(probe: pl.DataFrame, options: IngestOptions, written: str) -> Format:
+def choose_format(probe: pl.DataFrame, options: IngestOptions) -> Format:
     """Return the format of a file: the caller's, else the one the mapping implies, else detected.
 
     Raises IngestError for an unknown format, or for a mapped field that its files do not have.
@@ -84,8 +84,7 @@ def choose_format(probe: pl.DataFrame, options: IngestOptions, written: str) -> 
             f"There is no format {options.format!r}. Choose one of {', '.join(NAMES)}."
         )
     else:
-        # The format of a file with these first rows; ``written`` is csv, jsonl or parquet.
-        known = (format for format in FORMATS.values() if format.known_by(probe, written))
+        known = (format for format in FORMATS.values() if format.known_by(probe))
         chosen = next(known, CSV)
         if mapped & (set(DEMAND_FIELDS) - set(REQUEST_FIELDS)) and chosen.fields != DEMAND_FIELDS:
             chosen = DEMAND

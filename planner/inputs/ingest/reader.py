@@ -106,7 +106,7 @@ def _read(
     """Read the file into ``work`` and return its report."""
     scratch = work / "scratch"
     table = open_table(source, options, scratch)
-    format = choose_format(table.probe, options, table.kind)
+    format = choose_format(table.probe, options)
     tally = Tally(source.name, table.unit, strict=options.strict)
     if table.probe.is_empty():
         raise _no_rows(table, source.name, tally)

@@ -106,7 +106,7 @@ def path_of(record: Any, *, document: bool) -> tuple[str, ...]:
         if connector.rows:
             path = path_steps(connector.rows)
             first = next(unfold_rows(record, path), None)
-            if first is not None and connector.known(list(_names(first)), ""):
+            if first is not None and connector.known(list(_names(first))):
                 return path
     if not document:
         return ()

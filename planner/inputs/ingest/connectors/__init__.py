@@ -31,7 +31,6 @@ class Connector:
     missing: str = ""
     repeated: str = ""
     amounts: str = ""
-    written: str = ""
     note: str = ""
     series: Sequence[Mapping[str, str]] = ()
     where: tuple[tuple[str, str], ...] = ()
@@ -40,11 +39,10 @@ class Connector:
     metrics: Mapping[str, Sequence[str]] = field(default_factory=dict)
     example: Mapping[str, Any] = field(default_factory=dict)
 
-    def known(self, columns: Sequence[str], written: str) -> bool:
+    def known(self, columns: Sequence[str]) -> bool:
         """Return whether a file with these columns has this format."""
         names = {compact_name(column) for column in columns}
-        fits = self.written in ("", written)
-        return fits and all(
+        return all(
             any(compact_name(alternative) in names for alternative in column.split("|"))
             for column in self.known_by
         )
