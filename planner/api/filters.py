@@ -162,7 +162,7 @@ class ScenarioFilter(filters.FilterSet):  # type: ignore[misc]
 class ProposalFilter(filters.FilterSet):  # type: ignore[misc]
     state = filters.ChoiceFilter(choices=Proposal.State.choices)
     scenario = filters.CharFilter(
-        field_name="scenario__name", max_length=120, label="The name of its scenario"
+        field_name="scenario__name", max_length=120, label="Name of the scenario"
     )
     author = filters.CharFilter(
         field_name="author__username", max_length=150, label="Who proposed it"
@@ -176,7 +176,7 @@ class ProposalFilter(filters.FilterSet):  # type: ignore[misc]
 
 class KeptPlanFilter(filters.FilterSet):  # type: ignore[misc]
     scenario = filters.CharFilter(
-        method="by_scenario", max_length=120, label="Its name now or at that time"
+        method="by_scenario", max_length=120, label="Name of the scenario, now or at activation"
     )
 
     def by_scenario(self, rows: QuerySet[ActivePlan], _: str, value: str) -> Any:

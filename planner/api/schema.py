@@ -52,8 +52,8 @@ WORKSPACE = OpenApiParameter(
     WORKSPACE_HEADER,
     str,
     OpenApiParameter.HEADER,
-    description="Slug of one of your workspaces (else 404). Default: that of the token, or the one "
-    "that the session entered last. With a token, only the token's.",
+    description="Slug of the workspace (404 if you are not a member). Default: the token's, or the "
+    "last that the session entered. A token works only in its own workspace.",
 )
 IF_MATCH = OpenApiParameter(
     "If-Match",

@@ -66,7 +66,7 @@ ENGINE = (
             ("mean", "median")),
     _number("rounds", "Requests of each user", "Requests per user; 1000 for steady traffic. "
             "Default: 10, as in benchmarks.", 1, 1e9),
-    _choice("equal_lengths", "All of one length", "Whether all requests have equal lengths. "
+    _choice("equal_lengths", "All of one length", "yes: all requests have equal lengths. "
             "Default: yes in a benchmark, except for lengths of InferenceMAX.", ("yes", "no")),
     _number("recv_interval", "SGLang's recv_interval", "Iterations between SGLang's polls for "
             "requests. Default: 1; 10 or 30 for benchmarks with lengths of InferenceMAX.", 1,

@@ -66,7 +66,10 @@ class Meaning(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """A labelled figure. ``change`` compares it, ``note`` explains it."""
+    """A labelled figure. ``change`` compares it, ``note`` explains it.
+
+    ``link`` is the anchor of the section of the same report with more on it.
+    """
 
     label: str
     value: Value
@@ -75,6 +78,7 @@ class Fact:
     change: str = ""
     note: str = ""
     meaning: Meaning = Meaning.NEUTRAL
+    link: str = ""
 
     @property
     def text(self) -> str:

@@ -155,7 +155,7 @@ def _lines(plans: Sequence[ActivePlan], now: datetime) -> Iterator[str]:
     pools_by_plan = [
         [pool for pool in desired(plan, now) if pool.replicas is not None] for plan in plans
     ]
-    yield from family(COVERED, "Whether an active plan covers this moment.")
+    yield from family(COVERED, "1: the active plan covers this moment, else 0.")
     for plan, pools in zip(plans, pools_by_plan, strict=True):
         yield f"{COVERED}{labels(_plan_labels(plan))} {int(bool(pools))}"
     yield from family(METRIC, "Replicas that active plans request now.")

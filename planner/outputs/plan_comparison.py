@@ -68,6 +68,8 @@ def plans_between(old: ActivePlan, new: ActivePlan) -> PlansBetween:
     notes: list[str] = []
     if not in_both.any():
         notes.append("They cover different hours of a week, so replicas are not compared.")
+    if old.repeat != new.repeat:
+        notes.append(f"Repeat: {old.repeat} before, {new.repeat} after.")
     notes += [
         f"Plan {plan.pk} covers more than a week: of times that share a minute of the week the "
         "most counts."

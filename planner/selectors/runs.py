@@ -36,6 +36,7 @@ def runs_with_answers() -> QuerySet[Run]:
         first_model=KT("result__pools__0__model"),
         first_rps=KT("result__pools__0__max_rps"),
         other_model=KT("result__pools__1__model"),
+        read_requests=KT("result__requests"),
     )
 
 
@@ -52,6 +53,8 @@ def answer_of(run: Run) -> str:
         more = " and other capacities" if parts["other_model"] else ""
         rps = figure(float(parts["first_rps"]))
         return f"{rps} req/s per replica of {parts['first_model']}{more}"
+    if run.kind == Run.Kind.INGEST and parts["read_requests"]:
+        return f"{int(parts['read_requests']):,} requests"
     return ""
 
 

@@ -155,7 +155,7 @@ def _fit_window(
     part.
     """
     rates = _series_rates(trace)
-    span = min(seconds for seconds, _ in rates)
+    span = max(seconds for seconds, _ in rates)  # parts that a series lacks count as zero
     shortest = next(
         (width for width in SHORT_BINS_S if width <= span / SHORT_BINS), SHORT_BINS_S[-1]
     )

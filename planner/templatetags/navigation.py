@@ -1,12 +1,12 @@
 """Build the menu of every page."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from django import template
 from django.urls import reverse
 
-from planner.selectors.places import PLACES, Job, Place, help_of
+from planner.selectors.places import NEEDS_PLANNER, PLACES, Job, Place, help_of
 from planner.services.access import jobs_of
 
 register = template.Library()
@@ -30,6 +30,16 @@ def navigation(context: dict[str, Any]) -> list[Entry]:
         Entry(place, jobs_of(context["user"], place.jobs), here.startswith(place.beginnings), here)
         for place in PLACES
     ]
+
+
+@register.simple_tag(takes_context=True)
+def tabs(context: dict[str, Any]) -> Entry | None:
+    """Return the place of the current page with its lists; None on pages below a list."""
+    for entry in navigation(context):
+        lists = tuple(job for job in entry.jobs if job.page not in NEEDS_PLANNER)
+        if len(lists) > 1 and any(job.page == entry.here for job in lists):
+            return replace(entry, jobs=lists)
+    return None
 
 
 @register.simple_tag(takes_context=True)

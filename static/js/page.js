@@ -71,7 +71,7 @@
   window.headroomCsv = csv; // of a chart too
   document.addEventListener("click", async (event) => {
     const button = event.target.closest("[data-copy-table]");
-    const table = button?.parentElement.querySelector("table");
+    const table = (button?.closest(".copyable") ?? button?.parentElement)?.querySelector("table");
     if (!table) return;
     await navigator.clipboard.writeText(csv(shown(table)));
     button.classList.add("copied");
@@ -81,10 +81,15 @@
   const tools = () => {
     for (const list of document.querySelectorAll("main .table-responsive:has(> .card-table > thead):not(.copyable)")) {
       list.classList.add("copyable");
+      const end = document.createElement("div");
+      const rows = list.querySelectorAll("tbody > tr").length;
+      end.className = "list-end";
+      end.textContent = `${rows} row${rows === 1 ? "" : "s"}`;
       const button = document.createElement("button");
       Object.assign(button, { type: "button", className: "copy-list", title: "Copy as CSV", textContent: "CSV" });
       button.dataset.copyTable = "";
-      list.append(button);
+      end.append(button);
+      list.append(end);
     }
   };
   tools();

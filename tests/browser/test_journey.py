@@ -89,7 +89,7 @@ def study(site: Any) -> str:
 
 
 def downloaded_policies(site: Any) -> list[dict[str, str]]:
-    site.get_by_role("button", name="Export", exact=True).click()
+    site.get_by_role("button", name="Download", exact=True).click()
     with site.expect_download() as download:
         site.get_by_role("link", name="Policies (CSV)").click()
     with Path(download.value.path()).open(newline="") as file:

@@ -77,7 +77,7 @@ class KeptPlan(serializers.ModelSerializer[ActivePlan]):
         source="by.username",
         default=None,
         allow_null=True,
-        help_text="null: by a rule or the CLI.",
+        help_text="null: activated by a rule or the CLI.",
     )
     message = serializers.CharField(source="why", help_text="Reason, or the title of the proposal.")
     origin = serializers.IntegerField(

@@ -168,7 +168,7 @@ class RunRequest(StrictSerializer):
 
     kind = serializers.ChoiceField(WORK)
     options = serializers.DictField(
-        required=False, help_text="Options of the kind, as in /forecast/ to /compare/."
+        required=False, help_text="Options of that kind of run, such as the body of /forecast/."
     )
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:

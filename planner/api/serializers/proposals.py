@@ -20,7 +20,7 @@ class ProposalEntryItem(serializers.ModelSerializer[ProposalEntry]):
         source="by.username",
         default=None,
         allow_null=True,
-        help_text="null: by a rule or the CLI.",
+        help_text="null: activated by a rule or the CLI.",
     )
     run = serializers.IntegerField(source="run_id", allow_null=True)
     anchor = serializers.DictField(

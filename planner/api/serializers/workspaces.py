@@ -32,7 +32,7 @@ class RemovalAsked(StrictSerializer):
 
 
 class WorkspaceRemoved(StrictSerializer):
-    rows = serializers.IntegerField(help_text="Removed rows of all tables.")
+    rows = serializers.IntegerField(help_text="Number of removed rows in all tables.")
     file = serializers.CharField(
         help_text="File with the removed data, in `removed` of the data directory."
     )

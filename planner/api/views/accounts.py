@@ -105,7 +105,7 @@ class MyLimits(serializers.Serializer[Any]):
 class Me(serializers.ModelSerializer[User]):
     limits = serializers.SerializerMethodField()
     role = serializers.ChoiceField(choices=User.Role.choices, help_text="Role in this workspace.")
-    may_plan = serializers.BooleanField(help_text="May upload, edit, start and cancel runs.")
+    may_plan = serializers.BooleanField(help_text="true: may upload, edit, start and cancel runs.")
 
     class Meta:
         model = User

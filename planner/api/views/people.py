@@ -19,7 +19,7 @@ from planner.services.second_factor import factor_reset
 class Person(serializers.ModelSerializer[User]):
     user = serializers.CharField(source="username")
     role = serializers.ChoiceField(choices=User.Role.choices, help_text="Role in this workspace.")
-    active = serializers.BooleanField(source="is_active", help_text="May sign in.")
+    active = serializers.BooleanField(source="is_active", help_text="true: the person may sign in.")
 
     second_factor = serializers.BooleanField(source="has_second_factor", read_only=True)
 
@@ -32,13 +32,13 @@ class InviteRequest(StrictSerializer):
     user = serializers.CharField(max_length=150)
     role = serializers.ChoiceField(choices=User.Role.choices)
     existing = serializers.BooleanField(
-        default=False, help_text="Has an account in another workspace."
+        default=False, help_text="true: the person also has an account in another workspace."
     )
 
 
 class PersonChange(StrictSerializer):
     role = serializers.ChoiceField(choices=User.Role.choices, required=False)
-    active = serializers.BooleanField(required=False, help_text="May sign in.")
+    active = serializers.BooleanField(required=False, help_text="true: the person may sign in.")
     second_factor = serializers.ChoiceField(
         choices=[False], required=False, help_text="false: reset two-factor authentication."
     )

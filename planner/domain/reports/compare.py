@@ -36,7 +36,6 @@ from planner.domain.reports.policies import (
     Row,
     Span,
     cost_chart,
-    days_text,
     guard_text,
     loss_text,
     outcomes_of,
@@ -287,13 +286,14 @@ def _replicas_tile(its: Comparison, schedule: Schedule | None) -> Iterator[Fact]
     if TODAY in its.outcomes and its.key != TODAY:
         today = _replicas(its, schedule_of(its.tables, TODAY), TODAY)
     ratio = schedule.ratio() if schedule is not None else ""
-    split = f"P:D {ratio} at peak, sized per region" if ratio else ""
+    split = f"P:D {ratio} at peak" if ratio else ""
     guarded = guard_text(counts, _replicas(its, None, its.key), its.plan.outcome.label)
     guarded = guarded and f"scheduled, {guarded}"
     yield Fact(
         "Replicas", span_text(counts),
         change="" if today is None else f"{span_text(today)} today",
         note=" · ".join(filter(None, (guarded, split))),
+        link="schedule" if schedule is not None else "",
     )  # fmt: skip
 
 
@@ -343,7 +343,8 @@ def _risk_tile(its: Comparison) -> Fact:
     redundant, share = redundancy(plan.outcome, its.tests.days, its.frame.deferrable)
     meaning = {True: Meaning.MET, False: Meaning.RISK, None: Meaning.NEUTRAL}[redundant]
     note = " · ".join(filter(None, (loss_text(redundant, share), _days_passed(its), price)))
-    return Fact("Risk", redundancy_text(redundant), note=note, meaning=meaning)
+    link = "test-days" if its.tests.days else ""
+    return Fact("Risk", redundancy_text(redundant), note=note, meaning=meaning, link=link)
 
 
 def _days_passed(its: Comparison) -> str:
@@ -352,7 +353,7 @@ def _days_passed(its: Comparison) -> str:
     passed = sum(day.policies[its.key].passes for day in required)
     if not required:
         return ""
-    return f"passed {days_text(passed, len(required), its.required_level)}"
+    return f"{passed} of {len(required)} test days passed"
 
 
 def _required(its: Comparison) -> list[TestDayFigures]:
@@ -371,7 +372,7 @@ def _next_level(its: Comparison) -> str:
         return "highest assurance"
     tested = {day.level for day in its.tests.days} - {""}
     if tested and following not in tested:
-        return f"no test day of {following.capitalize()} applies"
+        return ""  # the card of that level says so
     other = its.plans[names.index(following)]
     if other.level is not None and not other.level.qualifies:
         return f"no plan passes {following}"
@@ -409,6 +410,9 @@ def _plan_note(its: Comparison, plan: Plan) -> str:
     if plan.level is not None and not plan.level.qualifies:
         return f"fails {len(plan.level.failing)} test days"
     spare = "N+1" if plan.level is not None and plan.level.spare else "without N+1"
+    tested = {day.level for day in its.tests.days} - {""}
+    if tested and plan.name not in tested:
+        spare += " · no test day"
     policy, shown = (
         each.outcome.label.removesuffix(f" ({each.name})") for each in (plan, its.plan)
     )

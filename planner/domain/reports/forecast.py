@@ -43,8 +43,8 @@ def report(result: ForecastResult, tables: Tables) -> Report:
     notes = tuple(Note(note) for note in result.notes)
     return Report(
         title=result.scenario or "Forecast",
-        answer=" ".join(filter(None, (_verdict(rows), result.headline)))
-        or f"Forecast of {len(rows):,} series.",
+        answer=_verdict(rows) or result.headline or f"Forecast of {len(rows):,} series.",
+        why=result.headline if _verdict(rows) else "",
         about=window_text(window) if window else "After the trace",
         facts=tuple(_facts(rows, tables("forecast") if window else None)),
         sections=(
@@ -86,9 +86,7 @@ def _verdict(rows: Rows) -> str:
     covered = [row["coverage80"] for row in rows if row.get("coverage80") is not None]
     if not covered:
         return ""
-    return (
-        "Good enough to plan on." if min(covered) >= WELL_COVERED else "Too uncertain to plan on."
-    )
+    return "Good enough to plan on" if min(covered) >= WELL_COVERED else "Too uncertain to plan on"
 
 
 def _overall_error(ahead: pl.DataFrame | None) -> float | None:

@@ -92,7 +92,7 @@ def _merged(assumptions: Sequence[Assumption]) -> Iterator[Assumption]:
         if not others:
             yield first
             continue
-        values = f"{first.value}, and {len(others)} alike"
+        values = f"{first.value} and {len(others)} similar"
         largest = max((first, *others), key=lambda row: row.effect or 0.0)
         yield replace(largest, value=values)
 

@@ -56,9 +56,14 @@ class VariedSetting:
     texts: Sequence[str]
 
 
-def answer_report(title: str, before: WhatIf | None, now: WhatIf) -> Report:
-    """Return the report of one what-if; ``before`` is the plan without the change, if known."""
-    blocks: list[Block] = [Facts(tuple(_fact(one, before, now) for one in TILES))]
+def answer_report(title: str, before: WhatIf | None, now: WhatIf, *, same: bool = False) -> Report:
+    """Return the report of one what-if; ``before`` is the plan without the change, if known.
+
+    With ``same``, nothing is changed. The answer is then the simulated plan, if the run has one.
+    """
+    simulated = now.recommended if same else None
+    facts = Facts(tuple(_fact(one, before, now) for one in TILES))
+    blocks: list[Block] = [] if simulated and now.periods else [facts]
     periods = [(plan, label, role) for plan, label, role in
                ((before, "Before", Role.BASELINE), (now, "Now", Role.RECOMMENDED))
                if plan is not None and plan.periods]  # fmt: skip
@@ -82,7 +87,7 @@ def answer_report(title: str, before: WhatIf | None, now: WhatIf) -> Report:
     details = [Note(sentence) for sentence in (*now.binding, *now.notes)]
     return Report(
         title,
-        _headline(now, changed=before is not None),
+        _headline(before, now, simulated),
         (
             Section("Before and now" if before else "Optimizer's plan", tuple(blocks)),
             _notes(details),
@@ -90,24 +95,18 @@ def answer_report(title: str, before: WhatIf | None, now: WhatIf) -> Report:
     )
 
 
-def recommended_words(its: SimulatedPolicy) -> str:
-    """Return a sentence on the recommended policy of the comparison."""
-    count = f", {span_text(its.replicas)} replicas" if its.replicas else ""
-    return f"The comparison recommends {its.label}, simulated: {figure(its.cost_usd, '$')}{count}."
-
-
-def _headline(now: WhatIf, *, changed: bool) -> str:
-    """Return the cost and the replicas of the recommended plan, if known, and of an answer."""
+def _headline(before: WhatIf | None, now: WhatIf, simulated: SimulatedPolicy | None) -> str:
+    """Return the cost and the replicas: of the simulated plan, else of the optimizer's answer."""
+    if simulated is not None:
+        count = f", {span_text(simulated.replicas)} replicas" if simulated.replicas else ""
+        return f"{figure(simulated.cost_usd, '$')}{count} as simulated"
     if now.totals is None:
         return f"No such {'fleet' if now.flat else 'plan'}"
     count, status = span_text((now.least, now.most)), STATUS_TEXTS.get(now.status, now.status)
     replicas = f"{count} replica{'s' * (now.most != 1)} ({status})"
-    usd, its = figure(now.totals.usd, "$"), now.recommended
-    if its is None or not its.cost_usd:
-        return f"{usd}, {replicas}"
-    difference = signed_percent(now.totals.usd / its.cost_usd - 1)
-    what = "Optimizer with this change" if changed else "Optimizer, not simulated"
-    return f"Plan: {figure(its.cost_usd, '$')}, simulated. {what}: {usd} ({difference}), {replicas}"
+    if before is None or before.totals is None or not before.totals.usd:
+        return f"{figure(now.totals.usd, '$')}, {replicas}"
+    return f"Cost {signed_percent(now.totals.usd / before.totals.usd - 1)}, {replicas}"
 
 
 def _fact(one: Figure, before: WhatIf | None, now: WhatIf) -> Fact:
@@ -117,8 +116,6 @@ def _fact(one: Figure, before: WhatIf | None, now: WhatIf) -> Fact:
     return Fact(
         one.label, value, _unit(one), FORMS.get(one.unit, Form.NUMBER),
         change=signed_percent(value / was - 1) if changed and was and value is not None else "",
-        note=f"before: {Fact('', was, _unit(one), FORMS.get(one.unit, Form.NUMBER)).text}"
-        if changed else "",
     )  # fmt: skip
 
 

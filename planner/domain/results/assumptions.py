@@ -208,12 +208,12 @@ def _lengths_of_counts(whose: str, source: BinnedSource, field: str, key: str) -
     drawn = lengths.input if field == "input_tokens" else lengths.output
     value = f"mean {drawn.mean:,.0f} tokens, cv {drawn.cv:.3g}"
     if isinstance(drawn, SampledLength):
-        source_words = "from the source's histograms, drawn separately for prompts and answers"
+        source_words = "from the source's histograms of prompts and of answers"
         return Assumption(whose, value, OBSERVED, source_words, key)
     if getattr(source.columns, field) is None:
-        return Assumption(whose, value, ASSUMED, "given by hand: no file counts them", key)
-    spread = "the scenario's" if drawn.cv != FILE_CV else "ours"
-    source_words = f"the mean is what the file counts, the spread (log-normal) {spread}"
+        return Assumption(whose, value, ASSUMED, "from the scenario, not in the file", key)
+    spread = "from the scenario" if drawn.cv != FILE_CV else "assumed"
+    source_words = f"mean from the file, spread (log-normal) {spread}"
     return Assumption(whose, value, ASSUMED, source_words, key)
 
 

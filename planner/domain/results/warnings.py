@@ -71,7 +71,7 @@ def no_spare(runs: Sequence[PolicyRun]) -> list[str]:
     ]
     if not names:
         return []
-    return [f"Met every SLO here, but without N+1 (objective.spare): {', '.join(names)}."]
+    return [f"Without N+1, although every SLO is met here: {', '.join(names)}."]
 
 
 def over_power(runs: Sequence[PolicyRun]) -> list[str]:

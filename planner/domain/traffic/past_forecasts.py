@@ -158,8 +158,8 @@ def against_naive(
     if not naive_errors:
         return f"{methods} is off by {own_error:.1%} of demand. No naive forecast compares."
     best = min(naive_errors, key=lambda method: naive_errors[method])
-    error_words = "; ".join(
-        f"{NAIVE[method]} by {wape:.1%}" for method, wape in naive_errors.items()
+    error_words = "Naive forecasts: " + ", ".join(
+        f"{NAIVE[method]} {wape:.1%}" for method, wape in naive_errors.items()
     )
     if own_error > naive_errors[best]:
         periods = len(window.period_starts_s)
@@ -169,10 +169,10 @@ def against_naive(
             else f"Choose forecast.method {best}, or auto."
         )
         return (
-            f"Worse than {NAIVE[best]}: {methods} is off by {own_error:.1%} of demand, "
+            f"Worse than {NAIVE[best]}: {methods} is off by {own_error:.1%} of demand. "
             f"{error_words}. {verdict}"
         )
-    sentence = f"{methods} is off by {own_error:.1%} of demand; {error_words}."
+    sentence = f"{methods} is off by {own_error:.1%} of demand. {error_words}."
     if methods != best and own_error > (1 - NEGLIGIBLE) * naive_errors[best]:
         return f"About as good as {NAIVE[best]}: {sentence}"
     return sentence

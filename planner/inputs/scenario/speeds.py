@@ -207,8 +207,8 @@ def _adapters(section: Profile) -> Adapters | None:
 
 def _served_by(provenance: Provenance, engine: str, section: Profile) -> Provenance:
     """Return ``provenance`` with the engine, and with warnings on its version and LoRA adapters."""
-    why = "" if section.engine else ", as the scenario names no engine"
-    source = f"{provenance.source}; served by {catalogue.engine_title(engine)}{why}"
+    default = "" if section.engine else " (default)"
+    source = f"{provenance.source}; engine {catalogue.engine_title(engine)}{default}"
     if later := estimate_fit().later_version(engine, section.engine_version):
         source += f"; {later}"
     if section.lora_rank is not None:

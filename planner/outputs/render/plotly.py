@@ -56,6 +56,8 @@ def figure_of(chart: Chart, clock: str = "utc") -> Figure:
     largest = (max((y for y in series.y if y), default=0.0) for series in chart.series)
     if chart.y.form is Form.COUNT and sum(largest) <= FEW:
         layout["yaxis"] |= {"dtick": 1}
+    if moments and clock == "relative":  # bare charts have no title of the axis
+        layout["xaxis"] |= {"ticksuffix": " h"}
     if chart.horizontal:
         layout["yaxis"] = {"autorange": "reversed", "type": "category", "automargin": True}
         layout["xaxis"] = _axis(chart.y)
@@ -95,10 +97,11 @@ def _axis(axis: Axis) -> dict[str, Any]:
 def _traces(series: Series, colour: str, chart: Chart, clock: str) -> Iterator[dict[str, Any]]:
     """Yield a series as one trace of Plotly, or two if it is a band: lower and upper edge."""
     x = [_position(value, clock) for value in series.x]
+    moments = any(isinstance(value, datetime) for value in series.x[:1])
     axis = chart.right if series.right and chart.right else chart.y
     trace: dict[str, Any] = {
         "x": x, "y": list(series.y), "name": series.label,
-        "hovertemplate": _hover(series, axis, together=bool(x) and isinstance(x[0], str)),
+        "hovertemplate": _hover(series, axis, together=moments),
     }  # fmt: skip
     if series.notes:
         trace["customdata"] = list(series.notes)
@@ -137,8 +140,10 @@ def _traces(series: Series, colour: str, chart: Chart, clock: str) -> Iterator[d
 
 def _hover(series: Series, axis: Axis, *, together: bool) -> str:
     """Return the hover text of a value; ``together`` with others, the moment stands above all."""
-    many = any(abs(y) >= 1000 for y in series.y if isinstance(y, int | float))
-    number = ":,.0f" if many else ":.3~r"  # as in tables
+    sizes = [abs(y) for y in series.y if isinstance(y, int | float) and y]
+    number = ":.3~r"  # as in tables
+    if max(sizes, default=0.0) >= 1000:
+        number = ":,.0f" if min(sizes) >= 10 else ":,.1~f"
     value = {Form.SHARE: ":.1%", Form.CHANGE: ":+.1%"}.get(axis.form, number)
     unit = f" {axis.unit}" if axis.unit and axis.form not in PER_CENT else ""
     note = ", %{customdata}" if series.notes else ""

@@ -39,7 +39,7 @@ class ConfigureForm(DressedForm):
     rps = _number(
         "Requests per second",
         MOST_RPS,
-        help_text="Of all replicas. Leave empty to rank by $ per token.",
+        help_text="Of the fleet. Default: rank by $ per token.",
     )
     gpus = forms.CharField(
         label="GPUs you have", required=False, max_length=2000,
@@ -55,8 +55,8 @@ class ConfigureForm(DressedForm):
     )  # fmt: skip
     prices = forms.CharField(
         label="Own prices", required=False, max_length=4000,
-        widget=forms.Textarea(attrs={"rows": 2, "placeholder": "H100-SXM=2.50, B200=4"}),
-        help_text="$ per GPU-hour. Leave empty for medians of on-demand offers.",
+        widget=forms.TextInput(attrs={"placeholder": "H100-SXM=2.50, B200=4"}),
+        help_text="$ per GPU-hour. Default: median on-demand price.",
     )  # fmt: skip
 
     def clean_prices(self) -> dict[str, float]:

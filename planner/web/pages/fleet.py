@@ -7,7 +7,7 @@ from typing import Any, cast
 from zoneinfo import ZoneInfo
 
 from planner.domain.formats import figure, when
-from planner.domain.report import Fact, Report, Role, Series
+from planner.domain.report import Chart, Fact, Report, Role, Series
 from planner.domain.reports.over_time import CAPACITY_TODAY
 from planner.errors import PlannerError
 from planner.models import ActivePlan, Firing, Outcome, Proposal, Run, Source, User
@@ -26,7 +26,6 @@ from planner.services.approval import why_not_approvable
 
 MOST = 3  # plans with a chart
 ITEMS = 6  # lines of a list
-REPEATS = {"once": "once", "daily": "repeated daily", "weekly": "repeated weekly"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +75,14 @@ def fleet_context(now: datetime, user: User) -> dict[str, Any]:
 def fleet_plan(plan: ActivePlan, now: datetime, *, charts: int) -> FleetPlan:
     """Return an active plan with at most so many charts of its run."""
     report = _report(plan)
+    moment = None if plan.until else _in_window(plan, now)
+    today = plan.repeat != "once" and moment is not None
     outcome = plan.outcomes.filter(state=Outcome.State.DONE).first()
     return FleetPlan(
         plan,
         _facts(plan, report, now),
-        _charts(plan, report, now, charts) if report else (),
-        f"simulated for {_date(plan)}, {REPEATS[plan.repeat]}",
+        _charts(plan, report, moment, now, charts) if report else (),
+        f"schedule of today, demand of {_date(plan)}" if today else f"simulated for {_date(plan)}",
         outcome,
         came_of(outcome) if outcome else "",
     )
@@ -109,13 +110,17 @@ def plan_facts(plan: ActivePlan, now: datetime) -> tuple[Fact, ...]:
 
 def _facts(plan: ActivePlan, report: Report | None, now: datetime) -> tuple[Fact, ...]:
     present = () if plan.until else _present(plan, now)
-    simulated = _key_facts(report, _date(plan)) if report else ()
+    simulated = _key_facts(report) if report else ()
     return (*present, *_saved(plan, now), *simulated)
 
 
 def _date(plan: ActivePlan) -> str:
     """Return the first day of a plan's window, in the plan's zone."""
     return f"{plan.begins.astimezone(ZoneInfo(plan.zone)):%-d %b %Y}"
+
+
+def _day(moment: datetime) -> str:
+    return when(moment).partition(", ")[0]
 
 
 def _present(plan: ActivePlan, now: datetime) -> Iterator[Fact]:
@@ -143,10 +148,10 @@ def _saved(plan: ActivePlan, now: datetime) -> Iterator[Fact]:
     if saved is None:
         return
     if plan.until:
-        note = f"as scheduled, {when(plan.since)} to {when(plan.until)}"
+        note = f"as scheduled, {_day(plan.since)} to {_day(plan.until)}"
         yield Fact("Saved", saved, "$", note=note)
     else:
-        yield Fact("Saved so far", saved, "$", note=f"as scheduled, since {when(plan.since)}")
+        yield Fact("Saved so far", saved, "$", note=f"as scheduled, since {_day(plan.since)}")
 
 
 def _saved_usd(plan: ActivePlan, now: datetime, cost: float, before: float) -> float | None:
@@ -182,37 +187,44 @@ def _report(plan: ActivePlan) -> Report | None:
         return None
 
 
-def _key_facts(report: Report, date: str) -> Iterator[Fact]:
-    """Yield cost and SLO attainment as planned. "Today" there is the fleet before the plan.
-
-    ``date`` is the start of the simulated window, to tell the attainment from a measured one.
-    """
+def _key_facts(report: Report) -> Iterator[Fact]:
+    """Yield cost and SLO attainment as planned. "Today" there is the fleet before the plan."""
     for fact in report.facts:
         if fact.label.startswith("Cost"):
             yield replace(fact, note=fact.note.replace("today", "before the plan"))
         elif fact.label.startswith("SLO attainment"):
-            yield replace(fact, note=" · ".join(filter(None, (f"simulated, {date}", fact.note))))
+            yield replace(fact, note=" · ".join(filter(None, ("simulated", fact.note))))
 
 
-def _charts(plan: ActivePlan, report: Report, now: datetime, most: int) -> tuple[ShownBlock, ...]:
-    """Return demand and capacity of the plan, with a line at the present time of its window.
+def _charts(
+    plan: ActivePlan, report: Report, moment: datetime | None, now: datetime, most: int
+) -> tuple[ShownBlock, ...]:
+    """Return demand and capacity of the plan, with a line at the present time.
 
-    Up to ``most`` charts of the run follow, the first included.
+    Up to ``most`` charts of the run follow, the first included. ``moment`` is the time in the
+    planned window whose replicas the plan uses now. Charts of a plan that repeats show that time
+    as now.
     """
-    for chart in report.charts[: min(most, 1)]:
+    shift = now - moment if moment and report.clock == "utc" else timedelta(0)
+    charts: list[Chart] = []
+    for chart in report.charts[:most]:
         lines = [
-            replace(line, label="Capacity, active plan")
-            if line.role is Role.RECOMMENDED
-            else replace(line, label=line.label.replace(CAPACITY_TODAY, "Capacity before the plan"))
+            replace(
+                line,
+                label="Capacity, active plan"
+                if line.role is Role.RECOMMENDED
+                else line.label.replace(CAPACITY_TODAY, "Capacity before the plan"),
+                x=tuple(x + shift if isinstance(x, datetime) else x for x in line.x),
+            )
             for line in chart.series
         ]
-        if (moment := _in_window(plan, now)) is not None:
+        if moment is not None and not charts:
             top = chart.y.top or max((y or 0.0 for line in lines for y in line.y), default=0.0)
-            lines.append(Series("Now", (moment, moment), (0.0, top), Role.LIMIT))
-        first = replace(chart, series=tuple(lines))
-        shown = replace(report, charts=(first, *report.charts[1:most]))
-        return charts_shown(shown, live=True, prefix=f"plan-{plan.pk}")
-    return ()
+            at = moment + shift
+            lines.append(Series("Now", (at, at), (0.0, top), Role.LIMIT))
+        charts.append(replace(chart, series=tuple(lines)))
+    shown = replace(report, charts=tuple(charts))
+    return charts_shown(shown, live=True, prefix=f"plan-{plan.pk}")
 
 
 def _in_window(plan: ActivePlan, now: datetime) -> datetime | None:

@@ -122,9 +122,9 @@ def sweep_figure(
     )
     return figure(
         traces, height=height, x="requests in flight", y=left, right=right, together=True,
-        xaxis={"type": "log"} if wide_loads else {},
+        xaxis={"type": "log", "dtick": 1} if wide_loads else {},
         # queues take seconds and iterations milliseconds; a log axis shows both
-        yaxis=LOGARITHMIC | {"dtick": "D2"} if wide_values else {},
+        yaxis=LOGARITHMIC if wide_values else {},
     )  # fmt: skip
 
 

@@ -16,7 +16,6 @@ from planner.domain.reports.whatif import (
     VariedSetting,
     answer_report,
     grid_report,
-    recommended_words,
 )
 from planner.domain.whatif.figures import FIGURES, PLANNED, Cell, WhatIf, planned_cell
 from planner.domain.whatif.settings import Setting
@@ -191,13 +190,14 @@ def answers_context(run: Run, params: QueryDict) -> dict[str, Any]:
         raise before or NotReady("The plan of this run is being prepared. Try again.")
     context |= {"question": question, "going": sum(answer is None for answer in answers)}
     recommended = None if before.flat else recommended_policy(run)
-    context |= {"recommended": recommended and recommended_words(recommended)}
+    context |= {"simulated": recommended is not None}
     if not question.axes:
         (only_answer,) = answers
         if isinstance(only_answer, PlannerError):
             return context | {"problem": str(only_answer)}
         shown = replace(only_answer or before, recommended=recommended)
-        report = answer_report(run.name, before if question.fixed and only_answer else None, shown)
+        changed = bool(question.fixed and only_answer)
+        report = answer_report(run.name, before if changed else None, shown, same=not changed)
         return context | {"choices": [""] if question.fixed else [], **_shown(report)}
     cells = [
         planned_cell(values, answer)

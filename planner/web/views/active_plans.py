@@ -68,10 +68,13 @@ def listing(request: Request) -> HttpResponse:
     return render(request, "web/plans.html", context)
 
 
-def _facts(plan: ActivePlan, now: datetime) -> list[Fact]:
-    """Return the cost, the SLO attainment and the next change of an active plan."""
-    shown = ("Cost", "SLO attainment", "Next change")
-    return [fact for fact in plan_facts(plan, now) if fact.label.startswith(shown)]
+def _facts(plan: ActivePlan, now: datetime) -> list[Fact | None]:
+    """Return the next change, the cost and the SLO attainment of an active plan."""
+    facts = plan_facts(plan, now)
+    return [
+        next((fact for fact in facts if fact.label.startswith(name)), None)
+        for name in ("Next change", "Cost", "SLO attainment")
+    ]
 
 
 @require_safe

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from django.test import Client
 from django.urls import reverse
+from django.utils import timezone
 
 from planner.models import Run, Scenario, Source, User
 from planner.outputs.active_plan_metrics import desired, next_change
@@ -168,10 +169,12 @@ def test_home_shows_the_active_plan_and_what_needs_attention(
     assert reverse("web:plan-in-force", args=[plan.pk]) in answer.content.decode()
     assert "Replicas now" in page and "Next change" in page
     assert "Cost per day" in page and "SLO attainment" in page
-    assert "18 May 2024, repeated daily" in page
+    assert "schedule of today, demand of 18 May 2024" in page
     lines = {line["name"]: line for line in json_in(answer, f"plan-{plan.pk}-1-data")["data"]}
     assert "Demand" in lines
-    assert lines["Now"]["x"][0].startswith("2024-05-18")
+    # The planned day repeats, so the chart shows it at today's date.
+    assert lines["Now"]["x"][0].startswith(f"{timezone.now():%Y-%m-%d}")
+    assert lines["Demand"]["x"][0] <= lines["Now"]["x"][0] <= lines["Demand"]["x"][-1]
     assert reverse("web:source", args=["prom"]) in answer.content.decode()
     assert 'id="latest"' not in answer.content.decode()
 

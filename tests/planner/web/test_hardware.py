@@ -289,7 +289,7 @@ def test_an_estimate_at_a_rate_is_the_replays(client: Client) -> None:
     assert any(abs(load - max(at_rate["in_flight"], 1.0)) < 1e-9 for load in loads)
     typed = {"measured": "8 1024 64 95 9.4"}  # rows are of requests in flight, whatever is asked
     text = text_of(client.get(reverse("web:estimate"), asked | {"concurrency": 32} | typed))
-    assert "Your own measurements, with as many in flight all the time" in text
+    assert "Your own measurements, at constant requests in flight" in text
     assert "With 1 row" in text
     row = {name: value for name, value in asked.items() if name != "rate"}
     row |= {"concurrency": 8, "ttft_ms": 95, "tbt_ms": 9.4}

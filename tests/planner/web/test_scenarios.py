@@ -205,9 +205,7 @@ def test_two_doors_lead_ahead_and_to_the_past(client: Client, trace: Trace) -> N
     values = form_values(client.get(f"{new}?trace=conv&horizon=week"))
     assert values["start"] == ["end"]
     short = text_of(client.get(f"{new}?trace=conv"))  # "A day" was chosen and an hour planned
-    assert re.search(r"After this trace 1 h are planned,\s+not a day\s*: it is too short", short), (
-        short
-    )
+    assert re.search(r"Plans 1 h instead of\s+a day", short), short
     past = client.get(f"{new}?trace=conv&door=past")  # of a minute: nothing can come before it
     assert "too short for a backtest" in text_of(past)
 
