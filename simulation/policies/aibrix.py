@@ -88,8 +88,9 @@ def replicas_by_kpa(
 class PodAutoscaler(ScalingPolicy):
     """Scale each pool alone by a metric of its pods.
 
-    As in the source, scale-in uses the lowest recommendation of the last ``down_cooldown_s``, and
-    scale-out the highest of the last ``up_cooldown_s``. ``bounds`` limit every pool at their times.
+    A count changes only if all recommendations of the cooldown window ask for it. Without
+    ``holds``, as in the source, scale-in uses the lowest of the window and scale-out the highest.
+    That was reported as a bug (issue 2821). ``bounds`` limit every pool at their times.
     ``offset_s`` is the time since Monday at which the window begins.
     """
 
@@ -103,6 +104,7 @@ class PodAutoscaler(ScalingPolicy):
     panic_threshold: float = 2.0
     up_cooldown_s: float = 0.0
     down_cooldown_s: float = 300.0
+    holds: bool = True
     stable_window_s: float = 180.0
     panic_window_s: float = 60.0
     min_replicas: int = 1
@@ -183,17 +185,15 @@ class PodAutoscaler(ScalingPolicy):
         )
 
     def _stabilised(self, p: int, now: float, n: int, asked: int) -> int:
-        """Return the replicas of pool ``p`` after the cooldowns; ``n`` are present.
-
-        If more are ``asked`` for, it is the largest recommendation within the scale-out cooldown.
-        If fewer are, it is the smallest within the scale-in cooldown.
-        """
+        """Return the replicas of pool ``p`` after the cooldowns; ``n`` are present."""
         recent = self._recommended[p]
         recent.append((now, asked))
         while recent[0][0] <= now - max(self.up_cooldown_s, self.down_cooldown_s, 1e-9):
             recent.popleft()
-        if asked == n:
-            return n
-        window_s = self.up_cooldown_s if asked > n else self.down_cooldown_s
-        within = [count for t, count in recent if t > now - window_s] or [asked]
-        return max(within) if asked > n else min(within)
+        outs, ins = (
+            [count for t, count in recent if t > now - window_s] or [asked]
+            for window_s in (self.up_cooldown_s, self.down_cooldown_s)
+        )
+        if self.holds:
+            return min(max(n, min(outs)), max(ins))
+        return n if asked == n else max(outs) if asked > n else min(ins)

@@ -50,8 +50,23 @@ def test_values_are_averaged_over_the_stable_window():
     assert policy.decide(seen(500.0, 10, utilisation=0.7)).tolist() == [10]  # the others are old
 
 
-def test_scale_in_takes_the_lowest_of_its_window():
+def test_scale_in_waits_until_all_of_its_window_ask_for_it():
     policy = scaler(stable_window_s=1.0)
+    assert policy.decide(seen(10.0, 10, utilisation=0.7)).tolist() == [10]
+    assert policy.decide(seen(30.0, 10, utilisation=0.35)).tolist() == [10]
+    assert policy.decide(seen(320.0, 10, utilisation=0.56)).tolist() == [8]
+    assert policy.decide(seen(325.0, 8, utilisation=1.4)).tolist() == [16]
+
+
+def test_scale_out_waits_for_the_least_of_its_window():
+    policy = scaler(stable_window_s=1.0, up_cooldown_s=60.0)
+    assert policy.decide(seen(10.0, 10, utilisation=0.7)).tolist() == [10]
+    assert policy.decide(seen(20.0, 10, utilisation=1.4)).tolist() == [10]
+    assert policy.decide(seen(75.0, 10, utilisation=1.05)).tolist() == [15]
+
+
+def test_windows_that_do_not_hold_take_the_lowest_for_scale_in():
+    policy = scaler(stable_window_s=1.0, holds=False)
     assert policy.decide(seen(10.0, 10, utilisation=0.35)).tolist() == [5]
     assert policy.decide(seen(20.0, 10, utilisation=0.56)).tolist() == [5]
     assert policy.decide(seen(400.0, 10, utilisation=0.56)).tolist() == [8]
