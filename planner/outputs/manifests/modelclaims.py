@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
+from planner.domain.serialise import gpu_words
 from planner.domain.sharing.packing import ALONE, TIME
 from planner.errors import NotReady
 from planner.inputs.catalogue import repository
@@ -83,7 +84,8 @@ def _head(run: Run, gpu: Mapping[str, Any], now: datetime) -> tuple[str, ...]:
     return (
         f"Headroom, run {run.pk}; written {now:%Y-%m-%d %H:%M} UTC. {gpu['name']}: "
         f"{len(gpu['models'])} models with {gpu['weights_gb']:,.0f} GB of weights.",
-        f"It needs a warm pool of one Pod with {gpu['gpus']} GPUs ({gpu['gpu']}) and this label.",
+        f"It needs a warm pool of one Pod with {gpu_words(gpu['gpus'])} ({gpu['gpu']}) and this "
+        "label.",
         *((sleep,) if gpu["way"] == TIME else ()),
         "AIBrix places a claim after perGPU is added, from a run of the model.",
     )
