@@ -1,9 +1,9 @@
 """Search the candidate that each level of assurance recommends.
 
 All policies are tried on the hardest day and the forecast day first. Then each is tried on every
-required day, the cheapest first. A policy is left out if it is over PRUNED dearer on the forecast
-day than the best candidate so far, or if the replicas that it always keeps cost as much as a
-simpler best candidate.
+required day, the cheapest first. A policy is left out if the replicas that it always keeps cost
+more on the weighted days than the best candidate so far. A policy without a plan is left out if it
+is over PRUNED dearer on the forecast day.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from planner.policies.base import Policy
 from planner.policies.registry import MOST_COMPLEX
 from simulation.bisection import bisect_first
 
-PRUNED = 0.01  # a policy this much dearer on the forecast day than the best is not tried further
+PRUNED = 0.01  # a policy this much dearer than the best is not tried further
 DEAR = 1.5  # times the cost of the best, at which a harder day is not simulated on
 CENT = 0.005  # dollars, of rounding
 
@@ -79,16 +79,17 @@ class LevelSearch:
     def run(self, policies: Sequence[Policy], progress: Progress) -> list[Candidate]:
         """Return one candidate for each policy that can win; if no policy passes, the nearest ones.
 
-        The static fleet, the best policy of the level below and guarded plans are tried first.
-        Their cost limits the others. Where a static fleet may be left out, it comes after the best
-        policy of the level below, or after guarded plans if it needs more replicas than there.
+        The static fleet and guarded plans are tried first, the best one of the level below before
+        other guarded plans. Their cost limits the others. Where a static fleet may be left out, it
+        comes after the best guarded plan, or after all of them if it needs more replicas than at
+        the level below.
         """
         leader = None if self.below is None or self.below.best is None else self.below.best.policy
         static = [policy for policy in policies if policy.name == STATIC]
-        led = [policy for policy in policies if policy.key == leader and policy not in static]
-        others = [policy for policy in policies if policy not in (*static, *led)]
-        guarded = [policy for policy in others if policy.traits.beyond]
-        others = [policy for policy in others if policy not in guarded]
+        guarded = [policy for policy in policies if policy.traits.beyond]
+        led = [policy for policy in guarded if policy.key == leader]
+        others = [policy for policy in policies if policy not in (*static, *guarded)]
+        guarded = [policy for policy in guarded if policy not in led]
         if self.omits_static and self.below is not None:
             self._try_all(led, part(progress, 0.0, 0.1))
             led = []
@@ -143,15 +144,32 @@ class LevelSearch:
             return inf
         return self.trials.on_forecast_day(self.best) * (1 + PRUNED) + CENT
 
-    def _only_ties(self, policy: Policy, index: int) -> bool:
-        """Return whether a value costs at least as much as a simpler best candidate.
+    def _cannot_win(self, policy: Policy, index: int) -> bool:
+        """Return whether a value surely costs more than the best, or as much and is not simpler.
 
-        It is known without a simulation, from the replicas always kept on the forecast day.
+        It is known without a simulation, from the replicas always kept on the weighted days.
         """
-        if self.best is None or policy.traits.complexity < self._simplest:
+        if self.best is None:
             return False
-        least = self.trials.least_cost_usd(policy, self._trial(policy, index, self.trials.cases[0]))
-        return abs(least - self.trials.on_forecast_day(self.best)) <= CENT
+        trials = self.trials
+        least = replace(
+            trials.candidate(policy, index, self.level),
+            results={
+                i: tuple(
+                    CaseResult(
+                        trials.least_cost_usd(policy, self._trial(policy, index, case)), {}, 0.0
+                    )
+                    for case in day.cases
+                )
+                for i, day in enumerate(trials.days)
+                if day.weight
+            },
+        )
+        usd = self.best.expected(trials.days)
+        wins_ties = policy.traits.complexity < self._simplest
+        return least.expected(trials.days) >= (
+            usd * (1 + PRUNED) + CENT if wins_ties else usd - CENT
+        )
 
     def _trial(self, policy: Policy, index: int, case: Case) -> Trial:
         """Return the trial of a policy's parameter value number ``index`` on a case."""
@@ -179,10 +197,8 @@ class LevelSearch:
         starts.sort(key=lambda start: (start[0], start[1].traits.complexity, start[1].key))
         reports = shared(part(progress, 0.6, 1.0), len(starts))
         for (cost, policy, index), report in zip(starts, reports, strict=True):
-            of_best = inf if self.best is None else trials.on_forecast_day(self.best)
-            # A policy of equal cost could only tie, and the simpler of two wins a tie.
-            tied = abs(cost - of_best) <= CENT and policy.traits.complexity >= self._simplest
-            if not tied and cost <= self._limit():
+            too_dear = policy.traits.plan is None and cost > self._limit()
+            if not too_dear and not self._cannot_win(policy, index):
                 self._try(policy, index, report)
             else:
                 self.first[policy.key] = index
@@ -193,17 +209,19 @@ class LevelSearch:
 
         If it is cheaper than the best so far, it becomes the best.
         """
-        at = self._first_passing(policy, index, progress)
-        last = self.trials.last(policy)
-        candidate = self.trials.candidate(policy, last if at is None else at, self.level)
-        self.candidates.append(candidate)
+        trials, at = self.trials, self._first_passing(policy, index, progress)
         if at is None:
+            self.candidates.append(trials.candidate(policy, trials.last(policy), self.level))
             return
         self.first[policy.key] = at
-        days = self.trials.days
-        if self._only_ties(policy, at):
+        if self._cannot_win(policy, at):
+            self.candidates.append(trials.candidate(policy, at, self.level))
             return
-        if self.best is None or candidate.expected(days) < self.best.expected(days):
+        at = self._last_alike(policy, at, progress)
+        candidate = trials.candidate(policy, at, self.level)
+        self.candidates.append(candidate)
+        usd = candidate.expected(trials.days)
+        if self.best is None or usd < self.best.expected(trials.days):
             self.best, self._simplest = candidate, policy.traits.complexity
 
     def _screen(self, policy: Policy, limit: float, report: Progress) -> Screened:
@@ -213,6 +231,8 @@ class LevelSearch:
         ``limit`` on the forecast day ends the search.
         """
         trials, all_values = self.trials, values(policy, self.level)
+        if policy.traits.plan is not None:
+            limit = inf  # what a plan costs at least is known on all weighted days
         spare = trials.keeps_spare(policy, self.level)
         lost = [case for _, case in self.checks if case.lost]
         results: dict[Trial, tuple[int, int, CaseResult]] = {}
@@ -244,7 +264,7 @@ class LevelSearch:
         def ends_search(index: int) -> bool:
             """Return whether a value passes both days, or costs too much on the forecast day."""
             forecast_day = trials.cases[0]
-            if self._only_ties(policy, index):
+            if self._cannot_win(policy, index):
                 trial = self._trial(policy, index, forecast_day)
                 if trial not in trials.results:
                     results[trial] = index, 0, CaseResult(inf, {}, 1.0, cut=True, dear=limit)
@@ -274,17 +294,17 @@ class LevelSearch:
     def _first_passing(self, policy: Policy, low: int, progress: Progress) -> int | None:
         """Return the index of the first value from ``low`` on that passes every required case.
 
-        Returns None if there is none, and the value where the policy can only tie, if that comes
-        first. After a failed case, the search continues on that case alone. Then all cases are
-        checked again at the value found.
+        Returns None if there is none, and the value from which the policy cannot win, if that
+        comes first. After a failed case, the search continues on that case alone. Then all cases
+        are checked again at the value found.
         """
         checks, count, index = list(self.checks), len(values(policy, self.level)), low
 
         def passes_hardest(index: int) -> bool:
-            ties = self._only_ties(policy, index)
-            return ties or self._failed(policy, index, checks[:1], progress) is None
+            beaten = self._cannot_win(policy, index)
+            return beaten or self._failed(policy, index, checks[:1], progress) is None
 
-        while index < count and not self._only_ties(policy, index):
+        while index < count and not self._cannot_win(policy, index):
             at = self._failed(policy, index, checks, progress)
             if at is None:
                 break
@@ -292,11 +312,29 @@ class LevelSearch:
             index = bisect_first(passes_hardest, index + 1, count, index + 1)
         if index >= count:
             return None
-        if self._only_ties(policy, index):
+        if self._cannot_win(policy, index):
             return index
         weighted = [i for i, day in enumerate(self.trials.days) if day.weight]
         self.trials.measure(policy, index, self.level, weighted, progress)
         return index
+
+    def _last_alike(self, policy: Policy, index: int, progress: Progress) -> int:
+        """Return the index of the last value with the schedules of ``index`` on all its days.
+
+        It costs the same, and is the safest of them if the demand changes.
+        """
+        trials = self.trials
+        cases = [case for _, case in self.checks]
+        cases += [case for day in trials.days if day.weight for case in day.cases]
+
+        def differs(other: int) -> bool:
+            pairs = ((self._trial(policy, i, case) for i in (index, other)) for case in cases)
+            return not all(trials.alike(policy, *pair) for pair in pairs)
+
+        last = bisect_first(differs, index + 1, len(values(policy, self.level)), index + 1) - 1
+        known = [case for case in cases if self._trial(policy, index, case) in trials.results]
+        trials.simulate_all(policy, [self._trial(policy, last, case) for case in known], progress)
+        return last
 
     def _failed(
         self, policy: Policy, index: int, checks: Sequence[Check], progress: Progress

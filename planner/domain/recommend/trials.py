@@ -76,7 +76,10 @@ class Trials:
     results: dict[Trial, CaseResult] = field(default_factory=dict, init=False)
     _tried_last: dict[str, Candidate] = field(default_factory=dict, init=False)
     _static: dict[tuple[int, bool], IntArray] = field(default_factory=dict, init=False)
-    _least_usd: dict[Trial, float] = field(default_factory=dict, init=False)
+    # By policy, value, spare and study: the cost of what is always kept, and its schedule.
+    _plans: dict[tuple[str, float | None, bool, Callable[[], Study]], tuple[float, bytes]] = field(
+        default_factory=dict, init=False
+    )
     _known: Known = field(default_factory=dict, init=False)
     _lock: RLock = field(default_factory=RLock, init=False)
     # The study of a day, and the loads that plans are made for there, with a spare replica or not.
@@ -220,6 +223,9 @@ class Trials:
                 stored = self._static_result(case, self.static_fleet(level, trial.spare))
                 if stored is not None and not (whole and stored.cut):
                     return stored
+            stored = self._known_of_alike(policy, trial)
+            if stored is not None and not (whole and stored.cut) and stored.cost_usd <= limit:
+                return stored
             loss = self._loss(policy, trial, report, known) if case.lost else None
             study, loads = self._study(trial)
             targets = _targets(study, case)
@@ -278,7 +284,15 @@ class Trials:
         """
         if trial.case.lost or trial.case.unexpected is not None:
             return 0.0
-        if trial not in self._least_usd:
+        return self._kept(policy, trial)[0]
+
+    def _kept(self, policy: Policy, trial: Trial) -> tuple[float, bytes]:
+        """Return the cost of the replicas always kept, and their schedule if there are no others.
+
+        The cost is 0 and the schedule empty if unknown.
+        """
+        key = trial.policy, trial.value, trial.spare, trial.case.study
+        if key not in self._plans:
             study, loads = self._study(trial)
             static = partial(self.static_fleet, 0, trial.spare)
             shared = SharedInputs(tests=self._tests, static=static, loads=loads)
@@ -286,10 +300,26 @@ class Trials:
                 turned = _turned(policy, trial.value)
                 ready = build_policy(study, turned, seed=self.seed, shared=shared)
                 scale = self.study.window.duration_s / study.window.duration_s
-                self._least_usd[trial] = scale * least_cost_usd(study, ready, BRIEF)
+                usd, schedule = scale * least_cost_usd(study, ready, BRIEF), b""
+                if ready.plan is not None and ready.keeps_floor and not policy.traits.beyond:
+                    schedule = ready.plan().target.tobytes()
+                self._plans[key] = usd, schedule
             except EXPECTED:
-                self._least_usd[trial] = 0.0
-        return self._least_usd[trial]
+                self._plans[key] = 0.0, b""
+        return self._plans[key]
+
+    def alike(self, policy: Policy, trial: Trial, other: Trial) -> bool:
+        """Return whether a policy runs the same schedule, and nothing else, in both trials."""
+        schedule = self._kept(policy, trial)[1]
+        return bool(schedule) and schedule == self._kept(policy, other)[1]
+
+    def _known_of_alike(self, policy: Policy, trial: Trial) -> CaseResult | None:
+        """Return the result of another value of the policy with the same schedule, or None."""
+        for other, result in [*self.results.items()]:
+            same = (other.policy, other.spare, other.case) == (policy.key, trial.spare, trial.case)
+            if same and not result.dear and self.alike(policy, trial, other):
+                return result
+        return None
 
     def _static_result(self, case: Case, counts: IntArray) -> CaseResult | None:
         """Return a static fleet's result from the replay that sized it, or None."""

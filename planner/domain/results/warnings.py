@@ -111,7 +111,7 @@ def plan_is_constant(planned: PolicyRun | None) -> list[str]:
     """Return a warning if the plan never changes its fleet."""
     if planned is None or not planned.meets_slo or not never_moves(planned):
         return []
-    return ["The plan never changes: a static fleet of the same size is equivalent."]
+    return ["The plan never changes in this window: a static fleet of the same size does the same."]
 
 
 def misses(runs: Sequence[PolicyRun]) -> list[str]:

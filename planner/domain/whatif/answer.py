@@ -51,18 +51,21 @@ ESTIMATED_SIZES = (
     "not measured. Simulate to confirm."
 )
 STATIC_FLEET = "A static fleet follows no forecast, so the forecast percentile changes nothing."
+STATIC_INTERVAL = "A static fleet makes no scaling decisions, so the interval changes nothing."
+SAME_FORECASTS = "Shorter intervals use the forecasts of the run. Newer ones may differ."
 DEFERRABLE_AS_PLANNED = "Deferrable load is planned as before."
 SAME_PERCENTILE = "The forecast percentile is that of the run."
 NOT_SIMULATED = (
     "Energy and carbon assume replicas at rated load. Simulate to get SLO attainment, latency and "
     "measured energy."
 )
-# Values that a stored plan can answer for. Others change its forecast, its sizes or its periods.
+# Values that a stored plan can answer for. Others change its forecast or its sizes.
 ANSWERABLE = re.compile(
     r"traffic\.sources\[[^\]]+\]\.(scale|cached_share)"
     r"|forecast\.quantiles?"
     r"|tiers\[[^\]]+\]\.(ttft_ms|tbt_ms|e2e_ms|percentile)"
     r"|regions\[[^\]]+\]\.(capacity|usd_per_gpu_hour|spot|carbon_g_per_kwh|pue|power)(\W.*)?"
+    r"|horizon\.period_s"
     r"|objective\.(?!periods|baseline|priorities|criticality).+"
 )
 
@@ -126,6 +129,7 @@ def answer_what_if(base: StoredPlan, variation: Variation, progress: Progress = 
     basis, kept = base.basis, base.kept
     scenario = with_variation(kept, variation)
     change = demand_change(kept, scenario, variation)
+    basis, notes = _at_interval(basis, variation.get("horizon.period_s"))
     hardware, before = (
         replace(build_hardware(either, base.known, spot=True), asked=basis.asked)
         for either in (scenario, kept)
@@ -137,7 +141,7 @@ def answer_what_if(base: StoredPlan, variation: Variation, progress: Progress = 
         )
     settings = settings_of(scenario).plan
     settings = replace(settings, time_limit_s=min(settings.time_limit_s, base.solve_s))
-    sizes, notes = basis.sizes, []
+    sizes = basis.sizes
     if change.cached_share is not None and basis.blocks:
         raise ScenarioError(
             "traffic.sources: the run found cached prompts by block hashes. Simulate another share."
@@ -178,6 +182,13 @@ def answer_what_if(base: StoredPlan, variation: Variation, progress: Progress = 
     except Infeasible as problem:
         return _no_plan(str(problem), own_sizes, notes)
     return _answer(inputs, plan, own_sizes, notes)
+
+
+def _at_interval(basis: Basis, period_s: float | None) -> tuple[Basis, list[str]]:
+    """Return the inputs with another scaling interval in seconds, if given, and a note."""
+    if period_s is None:
+        return basis, []
+    return basis.every(period_s), [SAME_FORECASTS if basis.flat is None else STATIC_INTERVAL]
 
 
 def _static_answer(

@@ -11,7 +11,8 @@ import numpy.typing as npt
 
 from forecasting.forecast import interpolate_quantiles
 from planner.domain.planning.inputs import PlannedWindow
-from planner.domain.planning.planning import peaks_before
+from planner.domain.planning.planning import peaks_before, plan_load
+from planner.domain.progress import silent
 from planner.domain.sizing.closed_form import closed_rates
 from planner.domain.sizing.sizing import Sizes, in_large_pools
 from planner.domain.study import Study
@@ -20,9 +21,11 @@ from planner.domain.traffic.forecasts import SeriesForecast
 from planner.domain.traffic.lengths import Lengths, LengthSample
 from planner.domain.traffic.traffic import Traffic
 from planner.domain.traffic.window import Window
+from planner.errors import Infeasible, ScenarioError
 from planner.inputs.scenario.schema import Scenario
 from planner.inputs.scenario.schema.planning import Spare
 from simulation.arrays import BoolArray, FloatArray, Int32Array, IntArray
+from simulation.bisection import bisect_first
 from simulation.sizing.capacity import Capacity
 from simulation.sizing.trial import SharedPrompts
 from simulation.trace import CachedTokens, PrefixBlocks, Trace
@@ -118,6 +121,27 @@ class Basis:
         counted = self.cached[m] if self.cached else None
         return None if counted is None else SharedPrompts(*self.lengths[m], CachedTokens(counted))
 
+    def every(self, period_s: float) -> Basis:
+        """Return the inputs with a decision every ``period_s`` seconds, on the same forecasts.
+
+        Raises ScenarioError unless that divides the stored interval, into whole bins.
+        """
+        window, (periods, models, regions, bins) = self.window, self.waiting_tps.shape
+        parts, bins_each = round(window.period_s / period_s), round(period_s / window.bin_s)
+        if parts * bins_each != bins or not np.isclose(bins_each * window.bin_s, period_s):
+            raise ScenarioError(
+                f"horizon.period_s: the stored forecast has bins of {window.bin_s:g} s, for "
+                f"decisions every {window.period_s:g} s. Give whole bins that divide it, or "
+                "simulate."
+            )
+        by_part = self.waiting_tps.reshape(periods, models, regions, parts, bins_each)
+        return replace(
+            self,
+            window=replace(window, period_s=period_s),
+            sizes_at=np.repeat(self.sizes_at, parts),
+            waiting_tps=np.moveaxis(by_part, 3, 1).reshape(-1, models, regions, bins_each),
+        )
+
     def with_spare(self, scenario: Scenario) -> Scenario:
         """Return ``scenario`` with the spare replicas of the plan."""
         if self.spare is None:
@@ -205,7 +229,7 @@ def basis_of(
         ),
         series=series,
         waiting_tps=np.where(np.abs(interactive) > 1e-9, interactive, 0.0),
-        load_factor=load_factor,
+        load_factor=load_factor if flat is not None else _tight(study, planned, load_factor),
         models=tuple(traffic.models),
         regions=tuple(traffic.regions),
         asked=study.hardware.asked,
@@ -218,6 +242,25 @@ def basis_of(
             None if of_model.cached is None else of_model.cached.tokens for of_model in prompts
         ),
     )
+
+
+def _tight(study: Study, planned: PlannedWindow, load_factor: float) -> float:
+    """Return the largest load factor up to 1 with the plan of ``load_factor``.
+
+    With less, a what-if would let growth use capacity that the plan may need.
+    """
+    factors = np.linspace(load_factor, 1.0, 33).tolist() if load_factor < 1 else [load_factor]
+
+    def plan(index: int) -> list[int] | None:
+        load = planned.load.times(factors[index])
+        try:
+            return plan_load(study.plan_input, load, silent).target.ravel().tolist()
+        except Infeasible:
+            return None
+
+    if len(factors) == 1 or (own := plan(0)) is None:
+        return load_factor
+    return float(factors[bisect_first(lambda i: plan(i) != own, 1, len(factors)) - 1])
 
 
 def _sample(lengths: Lengths, shared: SharedPrompts | None) -> LengthSample:

@@ -228,6 +228,11 @@ def _plan(scenario: Scenario) -> Iterator[Setting]:
         "spare", "Spare replicas per pool", PLAN, "replicas", spare, 0, 1000,
         {"objective.spare.instances": spare}, whole=True,
     )  # fmt: skip
+    seconds = scenario.horizon.period_s
+    yield Setting(
+        "interval", "Scaling interval", PLAN, "min", None if seconds is None else seconds / 60,
+        1.0, 1440.0, {"horizon.period_s": seconds}, per=1 / 60,
+    )  # fmt: skip
     if len(scenario.regions) > 1:
         yield Setting(
             "epsilon", "Least share served in the home region", PLAN, PERCENT,

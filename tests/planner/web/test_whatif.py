@@ -77,6 +77,19 @@ def test_a_cached_share_moves_capacities_as_a_plan_with_it_does(
         asked(without, values={"cached": 70})
 
 
+def test_a_shorter_interval_needs_no_more_replicas_at_any_time(folder: Path, planner: User) -> None:
+    run = planned(folder, **{"horizon": {"period_s": 600, "duration_s": 1200}})
+    same, shorter = (asked(run, values={"interval": minutes}) for minutes in (10, 5))
+    assert totals(same) == pytest.approx(own(run), rel=1e-9)
+    assert [row.begins for row in shorter.periods[::2]] == [row.begins for row in same.periods]
+    for i, row in enumerate(shorter.periods):
+        assert row.replicas <= same.periods[i // 2].replicas
+        assert row.demand_tps <= same.periods[i // 2].demand_tps
+    for minutes in (4.5, 20):
+        with pytest.raises(PlannerError):
+            asked(run, values={"interval": minutes})
+
+
 def test_moves_of_a_kept_plan(folder: Path, planner: User, viewer: User) -> None:
     run = planned(folder)
     # Nothing changed: the run's own plan.

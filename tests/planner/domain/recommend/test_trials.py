@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -202,6 +203,44 @@ def test_omitted_static_fleets_change_no_choice(
     assert {level: choice.candidate.policy for level, (choice, _) in made.items()} == {
         level: candidate.policy for level, (candidate, _) in choices.items()
     }
+
+
+@pytest.mark.parametrize("seed", [0, 2, 3])
+def test_no_plan_that_passes_is_cheaper_than_the_recommended_policy(
+    tmp_path: Path, seed: int
+) -> None:
+    """Quiet days before busy ones: a plan is cheaper over the days, if not on the forecast day."""
+    hours = np.arange(4 * 96) / 4
+    noise = 1 + 0.3 * np.random.default_rng(seed).uniform(-1, 1, len(hours))
+    counts = np.rint(np.where(hours < 48, 500, 2000) * noise)
+    stored = make.demand_file(tmp_path, {"chat": counts.tolist()}, bin_s=900.0)
+    lengths = {
+        "input_tokens": {"mean": 300, "cv": 0.5}, "output_tokens": {"mean": 3000, "cv": 0.5},
+        "series": "chat",
+    }  # fmt: skip
+    scenario = make.scenario(
+        traffic__sources=[make.source(**lengths)],
+        horizon={"duration_s": 10_800, "period_s": 1800},
+        policies=["lt-i"],
+        test_days=[
+            {"kind": "past", "windows": 3, "weight": 1},
+            {"kind": "drawn", "paths": 5, "pass_share": 0.6, "weight": 3},
+        ],
+        fleet={"startup_s": 60},
+    )
+    study = study_of(scenario, {"t": stored}, NO_USER_FACTS, silent)
+    trials = Trials(study, TestDays(study, scenario.test_days, 1), 1, IN_PROCESS)
+    plan = policy_of("lt-i")
+    choice, _ = choices_of(trials, [policy_of("flat-before"), plan], 0)["economy"]
+    assert choice.qualifies
+    for index in range(len(values(plan, 0))):
+        trials.measure(plan, index, 0, range(len(trials.days)), silent)
+        candidate = trials.candidate(plan, index, 0)
+        if candidate.qualifies(trials.days, 0):
+            cheapest = candidate.expected(trials.days)
+            assert choice.candidate.expected(trials.days) <= cheapest * 1.01 + 0.01
+            return
+    raise AssertionError("no plan passes")
 
 
 def test_the_replay_that_sized_a_static_fleet_gives_its_figures(
