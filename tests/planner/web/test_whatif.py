@@ -78,7 +78,7 @@ def test_a_cached_share_moves_capacities_as_a_plan_with_it_does(
 
 
 def test_a_shorter_interval_needs_no_more_replicas_at_any_time(folder: Path, planner: User) -> None:
-    run = planned(folder, **{"horizon": {"period_s": 600, "duration_s": 1200}})
+    run = planned(folder, horizon={"period_s": 600, "duration_s": 1200})
     same, shorter = (asked(run, values={"interval": minutes}) for minutes in (10, 5))
     assert totals(same) == pytest.approx(own(run), rel=1e-9)
     assert [row.begins for row in shorter.periods[::2]] == [row.begins for row in same.periods]
