@@ -9,12 +9,13 @@ the real pools.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, field
+from functools import cache, lru_cache
 
 import numpy as np
 
 from simulation.bisection import bisect_first
+from simulation.digest import digest_of
 from simulation.errors import SimulationError
 from simulation.fleet import KvLink, Tier
 from simulation.performance.profile import Profile
@@ -33,6 +34,7 @@ from simulation.trace import Prefixes
 
 PRECISION = 0.01  # relative precision of a rate
 JOINT = 6  # halvings of the rate if both pools are near their limits
+KEPT = 8  # services whose closed forms are cached per process
 NEAR = 0.8  # lower end of that search, as a share of the smaller rate
 
 
@@ -105,8 +107,7 @@ def all_splits(instances: int) -> list[tuple[int, int]]:
 
 def ratios(service: PdService, pairs: Iterable[tuple[int, int]]) -> list[RatioCapacity]:
     """Return the capacity of every pair (prefill, decode instances) by the closed forms."""
-    forms = ClosedForms(service)
-    return [closed_form_ratio(service, p, d, forms) for p, d in pairs]
+    return [closed_form_ratio(service, p, d) for p, d in pairs]
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,26 +120,15 @@ class SideLimit:
 
 
 class ClosedForms:
-    """Closed forms of a service's two pools; each rate is evaluated once.
+    """Closed forms of a service's two pools; each rate is evaluated once."""
 
-    With ``alike``, the forms of a service with the same prompts and prefill profile, both share the
-    evaluations of prefill.
-    """
-
-    prefill: Callable[[int, float], Evaluation]
-
-    def __init__(self, service: PdService, alike: ClosedForms | None = None) -> None:
+    def __init__(self, service: PdService) -> None:
         self.service = service
-        self.prefill = cache(self._prefill) if alike is None else alike.prefill
+        self.prefill = _prefill_pool(_PrefillKey.of(service))
         self.decode = cache(self._decode)
         self.prefill_limit = cache(self._prefill_limit)
         self.decode_limit = cache(self._decode_limit)
         self.rate = cache(self._rate)
-
-    def _prefill(self, instances: int, rate: float) -> Evaluation:
-        """Return the evaluation of ``instances`` that prefill at ``rate`` requests/s."""
-        arriving = self.service.workload.at(rate)
-        return evaluate_pool(self.service.prefill, arriving, PoolShape("prefill", instances))
 
     def _decode(self, instances: int, senders: int, rate: float) -> Evaluation:
         """Return the evaluation of ``instances`` that decode; ``senders`` instances prefill."""
@@ -222,15 +212,48 @@ class ClosedForms:
         return neighbours[best], rates[best]
 
 
-def closed_form_ratio(
-    service: PdService, prefill: int, decode: int, forms: ClosedForms | None = None
-) -> RatioCapacity:
+@lru_cache(maxsize=KEPT)
+def closed_forms(service: PdService) -> ClosedForms:
+    """Return the closed forms of a service, made once."""
+    return ClosedForms(service)
+
+
+@dataclass(frozen=True, slots=True)
+class _PrefillKey:
+    """The inputs of a prefill pool as a cache key: equal inputs have an equal digest."""
+
+    digest: str
+    service: PdService = field(compare=False)
+
+    @classmethod
+    def of(cls, service: PdService) -> _PrefillKey:
+        """Return the key of a service. Answers do not change prefill, so they are not part."""
+        work = service.workload
+        return cls(digest_of((service.prefill, work.isl, work.burstiness, work.cached)), service)
+
+
+@lru_cache(maxsize=KEPT)
+def _prefill_pool(key: _PrefillKey) -> Callable[[int, float], Evaluation]:
+    """Return the evaluation of a number of instances that prefill at a rate in requests/s.
+
+    Services that differ only in answers, decode pool or tier share it.
+    """
+    service = key.service
+
+    @cache
+    def evaluation(instances: int, rate: float) -> Evaluation:
+        arriving = service.workload.at(rate)
+        return evaluate_pool(service.prefill, arriving, PoolShape("prefill", instances))
+
+    return evaluation
+
+
+def closed_form_ratio(service: PdService, prefill: int, decode: int) -> RatioCapacity:
     """Return the capacity of one ratio by the closed forms.
 
-    ``forms`` are those of the service, if there are any. It is 0 requests/s if even the smallest
-    rate misses the tier.
+    It is 0 requests/s if even the smallest rate misses the tier.
     """
-    forms = forms or ClosedForms(service)
+    forms = closed_forms(service)
     try:
         rate = forms.rate(prefill, decode)
     except SimulationError:
@@ -303,9 +326,8 @@ def per_gpu(service: PdService, ratio: RatioCapacity) -> float:
 
 def best_split(service: PdService, instances: int) -> RatioCapacity:
     """Return the best ratio of ``instances`` by the closed forms."""
-    forms = ClosedForms(service)
     try:
-        prefill, _ = forms.best_split(instances)
+        prefill, _ = closed_forms(service).best_split(instances)
     except SimulationError:
         prefill = 1
-    return closed_form_ratio(service, prefill, instances - prefill, forms)
+    return closed_form_ratio(service, prefill, instances - prefill)

@@ -73,17 +73,11 @@ def sensitivity(service: PdService, instances: int, progress: Progress) -> Sensi
         scaled = [
             replace(base, workload=_scale_lengths(base.workload, isl, osl)) for osl in FACTORS
         ]
-        # Answers do not change prefill.
-        alike = ClosedForms(scaled[0])
-        lengths.append(tuple(_best(ClosedForms(its, alike), instances) for its in scaled))
-    alike = ClosedForms(base)
+        lengths.append(tuple(_best(ClosedForms(its), instances) for its in scaled))
     for i, ttft in enumerate(LIMITS):
         report(len(FACTORS) ** 2 + i * len(LIMITS))
         limits.append(
-            tuple(
-                _best(ClosedForms(_with_limits(base, ttft, tbt), alike), instances)
-                for tbt in LIMITS
-            )
+            tuple(_best(ClosedForms(_with_limits(base, ttft, tbt)), instances) for tbt in LIMITS)
         )
     facts = service.workload.facts
     return Sensitivity(

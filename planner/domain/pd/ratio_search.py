@@ -11,7 +11,8 @@ forms replace the curves.
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
-from planner.domain.sizing.curves import digest_of, pair_of_curves
+from planner.domain.sizing.curves import pair_of_curves
+from simulation.digest import digest_of
 from simulation.errors import SimulationError
 from simulation.fleet import Routing
 from simulation.sizing.capacity import SizingCase

@@ -15,8 +15,10 @@ from planner.domain.sizing.sizing import Sizes
 from planner.domain.traffic.lengths import Lengths
 from planner.inputs.scenario.build import Hardware
 from simulation.arrays import FloatArray
+from simulation.digest import cached_by_value
 from simulation.errors import SimulationError
 from simulation.fleet import Tier
+from simulation.performance.profile import Profile
 from simulation.sizing.batch_queue import PoolShape
 from simulation.sizing.batch_sizing import size_pool
 from simulation.sizing.capacity import SENDERS
@@ -25,6 +27,7 @@ from simulation.sizing.pool import MAX_INSTANCES
 from simulation.sizing.trial import SharedPrompts
 from simulation.sizing.workload import Workload
 
+KEPT = 256  # capacities cached per process
 PRECISION = 0.01  # relative tolerance of the rate; the closed forms have a larger error
 
 
@@ -86,10 +89,13 @@ def size_factors(
 def _max_rps(hardware: Hardware, m: int, g: int, work: Workload, tier: Tier) -> float:
     """Return the closed-form capacity of one instance within a tier, in requests/s."""
     pool = sized_pool(hardware, m, g)
-    part = isolated_tier(tier, pool.role)
-    return size_pool(
-        hardware.profiles[m, g], work, part, pool, explain=False, precision=PRECISION
-    ).max_rps
+    return _pool_rps(hardware.profiles[m, g], work, isolated_tier(tier, pool.role), pool)
+
+
+@cached_by_value(KEPT)
+def _pool_rps(profile: Profile, work: Workload, tier: Tier, pool: PoolShape) -> float:
+    """Return the closed-form capacity of a pool within a tier, in requests/s."""
+    return size_pool(profile, work, tier, pool, explain=False, precision=PRECISION).max_rps
 
 
 def sized_pool(hardware: Hardware, m: int, g: int) -> PoolShape:

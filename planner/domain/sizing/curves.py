@@ -4,8 +4,6 @@ Each curve is simulated once per process, because compare, plan, size and pd-rat
 need the same ones.
 """
 
-import hashlib
-import pickle
 from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 
@@ -14,6 +12,7 @@ import numpy as np
 from planner.domain.traffic.lengths import Lengths
 from planner.inputs.scenario.build import Hardware
 from simulation.arrays import FloatArray
+from simulation.digest import digest_of
 from simulation.errors import SimulationError
 from simulation.fleet import Tier
 from simulation.performance.profile import Profile
@@ -144,11 +143,6 @@ def workload_of(
     lengths, counted = cached_blocks(hardware, m, lengths, shared)
     known = counted if isinstance(counted, CachedTokens) else None
     return Workload(*lengths, burstiness=burstiness, cached=known)
-
-
-def digest_of(values: tuple[object, ...]) -> str:
-    """Return a SHA-256 digest that is equal for equal values."""
-    return hashlib.sha256(pickle.dumps(values)).hexdigest()
 
 
 def pair_of_curves(
