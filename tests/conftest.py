@@ -31,7 +31,7 @@ examples.load_profile("suite")
 
 ROOT = Path(__file__).parents[1]
 WORKER_STARTS_WITHIN_S = 180.0  # on a machine that has much else to do
-WAITS_S = 60  # for what a page is to show, likewise
+WAITS_S = 150  # for what a page is to show, likewise
 
 
 @pytest.fixture(scope="session")

@@ -22,6 +22,7 @@ LEFT_OUT = (
     ".hypothesis",
     "*.pyc.*",
 )
+COMPILED = ("simulation", "planner")
 PUBLISH = """
 import json, runpy, sys
 for module in json.load(sys.stdin):
@@ -123,7 +124,7 @@ def copy_of_the_tree(folder: Path) -> Tree:
 def _share_compiled(source: Path, target: Path) -> None:
     """Numba keeps what it compiles in folders named by a hash of where the source lies."""
     compiled = Path(os.environ.get("NUMBA_CACHE_DIR", source / "var" / "numba"))
-    for package in {path.parent for path in (source / "simulation").rglob("*.py")}:
+    for package in {path.parent for top in COMPILED for path in (source / top).rglob("*.py")}:
         folder = compiled / _cache_name(package)
         if folder.is_dir():
             there = target / package.relative_to(source)

@@ -67,7 +67,7 @@ def upload(site: Any, live_server: Any, path: Path) -> None:
     site.get_by_role("link", name="Upload a trace").first.click()
     site.get_by_label("Drop a file here").set_input_files(path)
     site.get_by_role("button", name="Upload", exact=True).click()
-    site.locator("#requests-chart[data-drawn]").wait_for(timeout=MINUTE)
+    site.locator("#requests-chart[data-drawn]").wait_for()
     text = site.locator("main").inner_text()
     assert "16,803,695" in text and "27,303,999" in text
 

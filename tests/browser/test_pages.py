@@ -25,7 +25,7 @@ def drawn(site: Any) -> None:
     """Wait for every chart that no tab hides; polling a script would be refused by the site's own
     policy."""
     waiting = site.locator("[data-figure]:not([data-drawn]):not([hidden] *)")
-    expect(waiting).to_have_count(0, timeout=60_000)
+    expect(waiting).to_have_count(0)
 
 
 @pytest.fixture
@@ -325,7 +325,7 @@ def test_a_refused_file_is_mapped_on_its_page(site: Any, live_server: Any) -> No
     site.get_by_role("button", name="Upload", exact=True).click()
     site.wait_for_url("**/traces/odd/")
     run_execute(run_id=Run.objects.get().pk)
-    expect(site.get_by_label("What prompt_len is")).to_have_value("input_tokens", timeout=30_000)
+    expect(site.get_by_label("What prompt_len is")).to_have_value("input_tokens")
     assert site.evaluate(SIDEWAYS) <= 0
     site.get_by_label("What when is").select_option("Arrival time")
     site.get_by_label("What answer is").select_option("Output tokens")

@@ -36,15 +36,15 @@ def test_the_graph_the_devices_and_what_they_depend_on(
     expect(site.get_by_role("heading", name="Decode of llama-3.1-8b")).to_be_visible()
     for name in ("length", "rate", "size"):
         site.locator(f'[hx-get*="part={name}"]').scroll_into_view_if_needed()
-        expect(site.locator(f"#sweep-{name}")).to_be_visible(timeout=60_000)
+        expect(site.locator(f"#sweep-{name}")).to_be_visible()
     site.locator('[hx-get*="part=sensitivity"]').scroll_into_view_if_needed()
-    expect(site.locator("#response-7")).to_be_visible(timeout=60_000)
+    expect(site.locator("#response-7")).to_be_visible()
     drawn(site)
     assert violations(site) == []
     site.get_by_label("Phase", exact=True).select_option("prefill")
     expect(site.locator("#strip-chart")).to_be_visible()
     site.set_viewport_size(PHONE)
     site.reload()
-    expect(site.locator("#strip-chart[data-drawn]")).to_have_count(1, timeout=60_000)
+    expect(site.locator("#strip-chart[data-drawn]")).to_have_count(1)
     assert site.evaluate(SIDEWAYS) <= 0
     assert console == []

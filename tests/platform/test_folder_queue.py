@@ -180,7 +180,7 @@ def test_a_killed_worker_loses_no_task(tmp_path: Path) -> None:
         second.wait()
 
 
-def wait_for(condition: Any, limit_s: float = 60.0) -> None:
+def wait_for(condition: Any, limit_s: float = 180.0) -> None:
     deadline = time.monotonic() + limit_s
     while not condition():
         assert time.monotonic() < deadline, "this did not come about in time"

@@ -30,7 +30,7 @@ EXECUTE += "run_execute(run_id=int(sys.argv[1]))"
 
 
 def _until(run: Run, what: Any) -> None:
-    deadline = time.monotonic() + 90
+    deadline = time.monotonic() + 240
     while not what(run):
         assert time.monotonic() < deadline, f"{run.state}: {run.stage} {run.problem}"
         time.sleep(0.05)

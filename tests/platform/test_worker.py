@@ -15,7 +15,7 @@ def test_the_worker_takes_a_run_from_this_database(
     celery_worker_process: subprocess.Popen[bytes],
 ) -> None:
     run = run_create(owner=None, kind=Run.Kind.PLAN, document="version: 1\nnonsense: 2\n")
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while not run.finished and time.monotonic() < deadline:
         time.sleep(0.1)
         run.refresh_from_db()

@@ -9,7 +9,7 @@ from planner.domain.parallel import MAX_PARALLEL_REQUESTS, parallel_replays, run
 from planner.domain.progress import Progress, silent
 from simulation.trace_replay import LONG
 
-WAIT_S = 20.0  # for another thread, that is for ever
+WAIT_S = 120.0  # for another thread, that is for ever
 
 
 def test_two_run_at_a_time_and_answers_keep_their_order() -> None:

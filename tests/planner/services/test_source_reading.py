@@ -52,7 +52,7 @@ def test_a_real_prometheus(planner, settings, tmp_path):
             owner=planner, name="chat-live", kind="prometheus", bin_s=BIN_S, every_s=10,
             settings={"url": url, "delay_s": 0, "days": 0.01, "region": "east"},
         )  # fmt: skip
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while source_series(source).read().requests < 80 and time.monotonic() < deadline:
             time.sleep(0.5)
             source_read(source_id=source.pk, raise_errors=True, only_due=False)

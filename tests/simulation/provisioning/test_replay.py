@@ -123,7 +123,7 @@ def ends(graph, arrival, devices, passes=1, key=()):
 def test_services_replayed_together_are_no_faster_than_alone(phase):
     problem = phase_problem(service(phase, 12.0, 1.0 if phase == "prefill" else 0.08), timing)
     level = plan_level("operator", problem, DEVICE)
-    draw = draw_requests(np.full(400, 1000), np.full(400, 40), problem)
+    draw = draw_requests(np.full(400, 1000), np.full(400, 10), problem)
     judge = LevelReplay(problem, [draw], DEVICE)
     alone = judge.of(level)
     (same,) = replay_together([judge], [level])
