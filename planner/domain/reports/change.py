@@ -117,7 +117,7 @@ def change_tiles(
     note = _note(was, now and span_text(now))
     yield Fact(
         "Replicas", proposed and span_text(proposed),
-        note=" · ".join(filter(None, (guarded and f"scheduled, {guarded}", note))),
+        note=" · ".join(filter(None, (guarded, note))),
     )  # fmt: skip
     if after is None:
         return

@@ -288,7 +288,6 @@ def _replicas_tile(its: Comparison, schedule: Schedule | None) -> Iterator[Fact]
     ratio = schedule.ratio() if schedule is not None else ""
     split = f"P:D {ratio} at peak" if ratio else ""
     guarded = guard_text(counts, _replicas(its, None, its.key), its.plan.outcome.label)
-    guarded = guarded and f"scheduled, {guarded}"
     yield Fact(
         "Replicas", span_text(counts),
         change="" if today is None else f"{span_text(today)} today",
@@ -412,7 +411,7 @@ def _plan_note(its: Comparison, plan: Plan) -> str:
     spare = "N+1" if plan.level is not None and plan.level.spare else "without N+1"
     tested = {day.level for day in its.tests.days} - {""}
     if tested and plan.name not in tested:
-        spare += " · no test day"
+        spare += ", not tested"
     policy, shown = (
         each.outcome.label.removesuffix(f" ({each.name})") for each in (plan, its.plan)
     )
