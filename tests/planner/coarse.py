@@ -7,13 +7,11 @@ from functools import lru_cache
 
 import pytest
 
-from planner.domain.replay import rated_signals
 from planner.domain.sizing import curves
 from simulation.provisioning import replay, window_replay
 from simulation.search import evaluation
 from simulation.sizing import pool
 from simulation.sizing.capacity import capacity
-from simulation.sizing.pd_simulation import simulate_best_ratios
 from simulation.sizing.pool import PoolCurve
 from tests.single_run import once
 
@@ -21,7 +19,6 @@ REQUESTS = 4_000  # of a run; 32,000 to 400,000 in the product
 SIMULATED = (2, 8)  # pool sizes, up to 64 in the product
 PRECISION = 0.02  # of a pool's rate, 0.004 in the product
 SEARCHED = 1_000  # of a run of a search for deployments; 4,000 to 8,000 in the product
-RATED = 1_000  # of a pressure test of few replicas, 4,000 in the product
 
 
 @lru_cache(maxsize=curves.KEPT)
@@ -34,9 +31,7 @@ def _coarse_curve(key: curves._CurveKey) -> PoolCurve:
 def coarse_sizes() -> Iterator[None]:
     """Size by few requests and few pool sizes; curves as in the product are kept apart."""
     with pytest.MonkeyPatch.context() as patch:
-        for simulated in (capacity, simulate_best_ratios):
-            patch.setitem(simulated.__kwdefaults__, "requests", REQUESTS)
-        patch.setattr(rated_signals, "REQUESTS", RATED)
+        patch.setitem(capacity.__kwdefaults__, "requests", REQUESTS)
         for name in ("REQUESTS", "MOST_REQUESTS"):
             patch.setattr(pool, name, REQUESTS)
         patch.setattr(pool, "SIMULATED", SIMULATED)
