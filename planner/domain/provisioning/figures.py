@@ -302,8 +302,8 @@ def no_savings_notes(saved: Mapping[str, Savings]) -> list[str]:
 def fallback_notes(cases: list[Case]) -> list[str]:
     """Return a sentence for each case whose finer plan is just whole replicas."""
     return [
-        f"{case.model} in {case.region} on {case.gpu}: {WORDS[name]} no finer level needs fewer "
-        f"GPUs in {case.phase}. The plan is {level.method.partition(':')[0]}."
+        f"{case.model} in {case.region} on {case.gpu}, {case.phase} {WORDS[name]}: "
+        f"{level.method.partition(':')[0]}."
         for case in cases
         for name, level in case.levels.items()
         if name != MODEL and level.method.startswith(tuple(FALLBACK_METHODS.values()))
