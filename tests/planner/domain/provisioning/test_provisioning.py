@@ -44,10 +44,10 @@ def small(**changes: Any) -> Scenario:
 
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory: pytest.TempPathFactory) -> StoredTrace:
-    """Three hours of 10 requests/s, then two with a peak of 40/s in the middle of the last 90
-    minutes."""
-    rate = np.full(300, 10.0)
-    rate[225:285] = 40.0
+    """Three hours of 5 requests/s, then two with a peak of 20/s in the middle of the last 90
+    minutes. The time to place replicas grows with the cube of their number."""
+    rate = np.full(300, 5.0)
+    rate[225:285] = 20.0
     return make.demand_file(tmp_path_factory.mktemp("peak"), {"a": (60 * rate).tolist()})
 
 
@@ -63,13 +63,13 @@ def test_the_load_is_that_of_the_busiest_hour_in_the_window(stored: StoredTrace)
     hardware = build_hardware(scenario)
     window = resolve_window(settings_of(scenario).window, traffic.demand, traffic.clock)
     (peak,) = peak_hours(hardware, traffic, window).values()
-    assert peak.requests_s == pytest.approx(40.0)
+    assert peak.requests_s == pytest.approx(20.0)
     assert peak.isl == pytest.approx(1024, rel=0.05)
     assert peak.osl == pytest.approx(16, rel=0.05)
     early = small(horizon={"period_s": 1800, "duration_s": 1800})
     window = resolve_window(settings_of(early).window, traffic.demand, traffic.clock)
     (peak,) = peak_hours(hardware, traffic, window).values()
-    assert peak.requests_s == pytest.approx((15 * 40 + 15 * 10) / 30)
+    assert peak.requests_s == pytest.approx((15 * 20 + 15 * 5) / 30)
 
 
 def test_limits_are_the_strictest_of_the_interactive_tiers_of_a_model() -> None:
