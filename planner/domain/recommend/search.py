@@ -2,8 +2,8 @@
 
 All policies are tried on the hardest day and the forecast day first. Then each is tried on every
 required day, the cheapest first. A policy is left out if the replicas that it always keeps cost
-more on the weighted days than the best candidate so far. A policy without a plan is left out if it
-is over PRUNED dearer on the forecast day.
+more on the weighted days than the best candidate so far. A policy without such replicas is left out
+if it is over PRUNED dearer on the forecast day.
 """
 
 from __future__ import annotations
@@ -147,29 +147,30 @@ class LevelSearch:
     def _cannot_win(self, policy: Policy, index: int) -> bool:
         """Return whether a value surely costs more than the best, or as much and is not simpler.
 
-        It is known without a simulation, from the replicas always kept on the weighted days.
+        It is known from results so far, and from the replicas always kept on other weighted days.
         """
         if self.best is None:
             return False
         trials = self.trials
-        least = replace(
+
+        def least(case: Case) -> CaseResult:
+            trial = self._trial(policy, index, case)
+            known = trials.results.get(trial)
+            if known is not None and known.cost_usd < inf:
+                return known
+            return CaseResult(trials.least_cost_usd(policy, trial), {}, 0.0)
+
+        bound = replace(
             trials.candidate(policy, index, self.level),
             results={
-                i: tuple(
-                    CaseResult(
-                        trials.least_cost_usd(policy, self._trial(policy, index, case)), {}, 0.0
-                    )
-                    for case in day.cases
-                )
+                i: tuple(least(case) for case in day.cases)
                 for i, day in enumerate(trials.days)
                 if day.weight
             },
-        )
+        ).expected(trials.days)
         usd = self.best.expected(trials.days)
         wins_ties = policy.traits.complexity < self._simplest
-        return least.expected(trials.days) >= (
-            usd * (1 + PRUNED) + CENT if wins_ties else usd - CENT
-        )
+        return bound >= (usd * (1 + PRUNED) + CENT if wins_ties else usd - CENT)
 
     def _trial(self, policy: Policy, index: int, case: Case) -> Trial:
         """Return the trial of a policy's parameter value number ``index`` on a case."""
@@ -197,7 +198,7 @@ class LevelSearch:
         starts.sort(key=lambda start: (start[0], start[1].traits.complexity, start[1].key))
         reports = shared(part(progress, 0.6, 1.0), len(starts))
         for (cost, policy, index), report in zip(starts, reports, strict=True):
-            too_dear = policy.traits.plan is None and cost > self._limit()
+            too_dear = not _has_floor(policy) and cost > self._limit()
             if not too_dear and not self._cannot_win(policy, index):
                 self._try(policy, index, report)
             else:
@@ -231,8 +232,8 @@ class LevelSearch:
         ``limit`` on the forecast day ends the search.
         """
         trials, all_values = self.trials, values(policy, self.level)
-        if policy.traits.plan is not None:
-            limit = inf  # what a plan costs at least is known on all weighted days
+        if _has_floor(policy):
+            limit = inf  # what it costs at least is known on all weighted days
         spare = trials.keeps_spare(policy, self.level)
         lost = [case for _, case in self.checks if case.lost]
         results: dict[Trial, tuple[int, int, CaseResult]] = {}
@@ -377,6 +378,11 @@ class LevelSearch:
                 trials.measure(policy, last, self.level, weighted, report)
                 candidates.append(trials.candidate(policy, last, self.level))
         return candidates
+
+
+def _has_floor(policy: Policy) -> bool:
+    """Return whether a policy follows a plan, or keeps a static fleet below its guard."""
+    return policy.traits.plan is not None or policy.traits.beyond
 
 
 def _usual_start(policy: Policy, all_values: Sequence[float | None]) -> int | None:
