@@ -129,7 +129,8 @@ def answer_what_if(base: StoredPlan, variation: Variation, progress: Progress = 
     basis, kept = base.basis, base.kept
     scenario = with_variation(kept, variation)
     change = demand_change(kept, scenario, variation)
-    basis, notes = _at_interval(basis, variation.get("horizon.period_s"))
+    interval_s = scenario.horizon.period_s if "horizon.period_s" in variation else None
+    basis, notes = _at_interval(basis, interval_s)
     hardware, before = (
         replace(build_hardware(either, base.known, spot=True), asked=basis.asked)
         for either in (scenario, kept)

@@ -129,10 +129,10 @@ class Basis:
         window, (periods, models, regions, bins) = self.window, self.waiting_tps.shape
         parts, bins_each = round(window.period_s / period_s), round(period_s / window.bin_s)
         if parts * bins_each != bins or not np.isclose(bins_each * window.bin_s, period_s):
+            minutes = (window.period_s / k / 60 for k in range(1, bins + 1) if bins % k == 0)
             raise ScenarioError(
-                f"horizon.period_s: the stored forecast has bins of {window.bin_s:g} s, for "
-                f"decisions every {window.period_s:g} s. Give whole bins that divide it, or "
-                "simulate."
+                "Scaling interval (horizon.period_s): the stored forecast allows "
+                f"{', '.join(f'{each:g}' for each in minutes)} min. Simulate others."
             )
         by_part = self.waiting_tps.reshape(periods, models, regions, parts, bins_each)
         return replace(
