@@ -249,6 +249,7 @@ from planner.models.workspace import MAIN, within
 from planner.services.demo import demo_ensure
 short = {
     "duration_s: 86400": "duration_s: 3600",
+    "  - lt-g\n": "",
     "seed: 1\n": "seed: 1\nforecast: {method: last-value, quantile: mean}\n",
     "test_days:\n  - {kind: past, windows: 1}\n  - {kind: replica_lost}\n": "test_days: []\n",
 }

@@ -71,12 +71,6 @@ def test_a_graph_stands_in_the_order_it_runs() -> None:
     assert [len(column) for column in columns(layers)] == [1, 1, 1]
 
 
-def test_what_does_not_pay_is_the_first_sentence(planner: User, tmp_path: Path) -> None:
-    run = provisioned(planner, tmp_path, busy=False)
-    assert run_report(run).answer == run.result["headline"]
-    assert not run.result["pays"] and "No savings" in run.result["headline"]
-
-
 def test_parts_that_come_by_themselves(planner: User, run: Run) -> None:
     for part, title in (("rate", "Savings by rate"), ("sensitivity", "Latency by length")):
         assert title in page(planner, run, part=part, phase="prefill")
