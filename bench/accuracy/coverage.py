@@ -49,7 +49,7 @@ def _shares(rows: Served, predicted: Predicted, basis: str, labels: TextArray) -
     as it ships; ``[3, n]``."""
     kept = np.flatnonzero(rows.silicon)
     part = rows.take(kept)
-    wheres = wheres_of(part.loop.split, part.users, part.engine, part.drafts)
+    wheres = wheres_of(part.loop.split, part.users, part.engine, part.speculative)
     ours = estimate_fit().errors[basis]
     within = np.zeros((3, kept.size))
     for name in QUANTITIES:

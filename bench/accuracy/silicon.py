@@ -23,7 +23,7 @@ from bench.accuracy import coverage, few_rows, left_out, versions
 from simulation.arrays import FloatArray
 from simulation.performance.estimate.calibration import Calibration
 from simulation.performance.estimate.closed_loop import steady_state
-from tools.catalogue.fit_estimate import BASES, Predicted, fit, held_out
+from tools.catalogue.fit_estimate import Predicted, fit, predictions
 from tools.catalogue.served_models import ENERGY, SILICON, Served, served
 
 BANDS = (0, 8, 32, 128, 512, np.inf)  # of concurrency
@@ -36,11 +36,7 @@ def figures(data: Path) -> dict[str, Any]:
     rows = served(data, energy=(data / ENERGY).exists())
     kept = np.flatnonzero(rows.silicon)
     alone = rows.take(kept)
-    every = {
-        "before": _steady(rows, Calibration()),
-        "seen": _steady(rows, fit(rows)),
-        **{name: held_out(rows, split(rows), fit) for name, split in BASES.items() if split},
-    }
+    every = {"before": _steady(rows, Calibration()), **predictions(rows, fit)}
     errors: dict[str, Any] = left_out.figures(rows, every)
     errors |= {"silicon_rows": alone.size, "silicon_refused": len(rows.refused)}
     del every["vendor"]  # of a few rows only, and part of the figures above

@@ -21,7 +21,7 @@ from planner.inputs.catalogue.efficiency import efficiencies
 from planner.inputs.catalogue.estimate_calibration import EstimateFit, estimate_fit
 from planner.inputs.catalogue.power import power_model
 from planner.inputs.estimates.at_rate import AtRate, compare_with_built_in, requested_estimate
-from planner.inputs.estimates.deployment_rows import DRAFTING, deployment, named_fields
+from planner.inputs.estimates.deployment_rows import deployment, named_fields
 from planner.inputs.estimates.measured_corrections import (
     Change,
     MeasuredCorrections,
@@ -38,9 +38,9 @@ from planner.selectors.measured_corrections import (
     merge_measurements,
     stored_measurements,
 )
+from simulation.performance.estimate.defaults import Deployment
 from simulation.performance.estimate.errors import CellSelector, cell_words
 from simulation.performance.estimate.estimate import (
-    Deployment,
     Estimate,
     RefusedEstimate,
     estimate_rows,
@@ -305,8 +305,9 @@ def _narrowed(error: ExpectedError, change: Change | None) -> ExpectedError:
 
 def error_properties(deployed: Deployment) -> CellSelector:
     """Return the properties of a deployment that its estimate's error depends on."""
-    drafts = deployed.shape.name.startswith(DRAFTING) and not deployed.drafted
-    return CellSelector(deployed.prefill is not None, deployed.concurrency, deployed.engine, drafts)
+    return CellSelector(
+        deployed.prefill is not None, deployed.concurrency, deployed.engine, deployed.drafted > 0
+    )
 
 
 def _error_basis(basis: str, change: Change | None, measured: str) -> str:

@@ -34,7 +34,8 @@ from simulation.performance.fitting.fit import MAX_BATCH_TOKENS, fit
 from simulation.performance.fitting.fit_linear import lacks_prefill
 from simulation.performance.fitting.fit_sweep import is_sweep
 from simulation.performance.kernel_tables import KernelRows, Kernels, kernels
-from simulation.performance.linear import LinearProfile, kv_capacity_tokens
+from simulation.performance.linear import LinearProfile
+from simulation.performance.memory import kv_capacity_tokens
 from simulation.performance.rows import BenchmarkRows
 from simulation.performance.specs import Provenance
 

@@ -32,6 +32,7 @@ LINEAR, GRID = 0, 1
 """First number of ``Curve.values``."""
 
 FOREVER = 1 << 62  # iterations
+SHARPNESS = 3.0  # of the overlap of host and GPU
 
 # Indices into ``Curve.values``. Both layouts begin with KIND.
 KIND = 0
@@ -420,16 +421,19 @@ def slower_by_phase(curve: Curve, prefill: float, decode: float) -> Curve:
     return Curve(values)
 
 
-def slower_by_sequence(curve: Curve, seconds: float) -> Curve:
-    """Add ``seconds`` to a curve for each sequence that an iteration decodes."""
-    if not 0 <= seconds < np.inf:
-        raise SimulationError("The time of a sequence must be at least 0.")
+def beside_host(curve: Curve, seconds: float) -> Curve:
+    """Overlap the decodes of a grid with ``seconds`` of the host for each sequence."""
+    if not seconds:
+        return curve
     values = curve.values.copy()
-    if curve.kind == LINEAR:
-        values[BETA] += seconds
-        return Curve(values)
     for header_index in (DECODE, BESIDE):
         first, n, m = (int(v) for v in values[header_index : header_index + 3])
         table = values[first + n + m : first + n + m + n * m].reshape(n, m)
-        table += seconds * values[first : first + n, None]
+        table[:] = overlapped(table, seconds * values[first : first + n, None])
     return Curve(values)
+
+
+def overlapped(x: FloatArray, y: FloatArray) -> FloatArray:
+    """Return the seconds of two overlapping activities: a little more than the longer one."""
+    total: FloatArray = (x**SHARPNESS + y**SHARPNESS) ** (1.0 / SHARPNESS)
+    return total

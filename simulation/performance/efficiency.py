@@ -111,7 +111,7 @@ class Efficiencies:
     entries: tuple[Efficiency, ...]
     across: Mapping[str, float]  # by kind: spread of ln(predicted / measured) on other families
     checks: tuple[Check, ...] = ()  # of whole iterations with these factors, on served deployments
-    unpacked: float = 1.0  # factor on 16-bit kernels of experts with 4-bit integer weights
+    unpacked: float = 1.0  # factor on 16-bit kernels of experts with 4-bit weights
     foreign: float = 1.0  # factor on kernels of vendors without measured kernels
 
     def find(self, kind: str, family: str, precision: str) -> Efficiency:
@@ -129,7 +129,7 @@ class Efficiencies:
 
     def slower(self, operator: Operator, gpu: GpuSpec) -> float:
         """Return the factor on a call's time because serving differs from its kernel alone."""
-        factor = self.unpacked if unpacks(operator) else 1.0
+        factor = self.unpacked if unpacks(operator, gpu) else 1.0
         return factor + (self.foreign - 1.0 if gpu.family not in NEAREST else 0.0)
 
     def spread(self, entry: Efficiency, family: str) -> float:
@@ -158,9 +158,14 @@ def kind_of(operator: Operator) -> str:
     raise SimulationError(f"Operator {operator.name} has no kind.")
 
 
-def unpacks(operator: Operator) -> bool:
-    """Return whether ``operator`` unpacks 4-bit integers. No such kernel was measured."""
-    return isinstance(operator, Experts) and operator.precision == "int4"
+def unpacks(operator: Operator, gpu: GpuSpec) -> bool:
+    """Return whether ``operator`` unpacks 4-bit weights to 16 bits. No such kernel was measured.
+
+    No GPU computes with 4-bit integers. A GPU without units for fp4 unpacks the experts of that
+    precision: TensorRT-LLM's guide to gpt-oss names bf16 activations for H200, and MXFP8 for B200.
+    """
+    four_bits = ("int4",) if gpu.peak_flops.get("fp4") else ("int4", "fp4")
+    return isinstance(operator, Experts) and operator.precision in four_bits
 
 
 def precision_of(operator: Operator) -> str:
@@ -176,7 +181,8 @@ def computed_in(operator: Operator, gpu: GpuSpec) -> tuple[str, ...]:
     Attention uses 16 bits. Raises SimulationError if the GPU has no peak for any of them.
     """
     precision = operator.precision if isinstance(operator, Gemm | Experts) else "bf16"
-    found = tuple(name for name in COMPUTED_IN[precision] if gpu.peak_flops.get(name))
+    choices = ("bf16",) if unpacks(operator, gpu) else COMPUTED_IN[precision]
+    found = tuple(name for name in choices if gpu.peak_flops.get(name))
     if not found:
         raise SimulationError(
             f"{gpu.name} has no published peak for {precision}. Add peak_flops in its catalogue "

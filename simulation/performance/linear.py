@@ -6,8 +6,6 @@ import numpy as np
 
 from simulation.errors import SimulationError
 from simulation.performance.curves import Curve, linear
-from simulation.performance.memory import MEMORY_SHARE as MEMORY_SHARE
-from simulation.performance.memory import kv_capacity_tokens as kv_capacity_tokens
 from simulation.performance.profile import Check
 from simulation.performance.specs import Phase, Provenance
 

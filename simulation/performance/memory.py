@@ -130,8 +130,9 @@ def gpu_weight_bytes(shape: ModelShape, arrangement: Arrangement) -> float:
     low, rest = _stored_by_part(shape, arrangement.weights)
     parts, tp = parameters(shape, arrangement.tp), arrangement.tp
     plain = BYTES["bf16"]
+    spread = arrangement.moe_tp * arrangement.moe_ep  # by default, all GPUs of a stage
     layers = (
-        low * parts.experts / _expert_gpus(shape, arrangement)
+        low * parts.experts / (spread if spread > 1 else tp * arrangement.attention_dp)
         + rest * (parts.attention + parts.feed_forward / tp)
         + plain * (parts.router + parts.norms)
     )
@@ -149,12 +150,6 @@ def adapter_bytes(shape: ModelShape, arrangement: Arrangement) -> float:
     operators = operator_graph(shape, arrangement).operators
     weights = sum(o.count * o.memory_bytes for o in operators if isinstance(o, LowRank))
     return weights / arrangement.pp
-
-
-def _expert_gpus(shape: ModelShape, arrangement: Arrangement) -> int:
-    """Return the number of GPUs that share the experts; by default all of a stage."""
-    spread = arrangement.moe_tp * arrangement.moe_ep
-    return spread if spread > 1 else arrangement.tp * arrangement.attention_dp
 
 
 def gpu_kv_bytes(shape: ModelShape, context: int, arrangement: Arrangement) -> float:

@@ -12,7 +12,7 @@ import numpy as np
 
 from simulation.arrays import BoolArray, FloatArray
 from simulation.performance.compiled_graph import GraphProfile, compile_graph
-from simulation.performance.curves import slower_by_sequence
+from simulation.performance.curves import beside_host
 from simulation.performance.efficiency import Efficiencies
 from simulation.performance.graph import OperatorGraph, operator_graph
 from simulation.performance.kernel_tables import Kernels
@@ -93,7 +93,7 @@ def operator_profile(
             f"Sum of kernels measured on {kernels.gpu} ({kernels.source}), {share:.0%} of a decode "
             "iteration's time; the rest by efficiency factors",
         ),
-        curve=slower_by_sequence(
+        curve=beside_host(
             compile_graph(
                 graph, timing, engine.overhead_s, partial(measured_at, kernels=kernels), mixed
             ),

@@ -7,7 +7,7 @@ from functools import partial
 
 from simulation.arrays import FloatArray
 from simulation.performance.compiled_graph import GraphProfile, Timing, compile_graph
-from simulation.performance.curves import Curve, slower_by_sequence
+from simulation.performance.curves import Curve, beside_host
 from simulation.performance.efficiency import Efficiencies, kernel_s, kind_of, precision_of
 from simulation.performance.graph import OperatorGraph, operator_graph
 from simulation.performance.specs import (
@@ -67,7 +67,7 @@ def roofline_curve(
     """Return only the curve of ``roofline_profile``, to compare thousands of arrangements."""
     timing = partial(estimated_s, gpu=gpu, efficiencies=efficiencies)
     seconds = sequence_s / graph.arrangement.attention_dp
-    return slower_by_sequence(compile_graph(graph, timing, overhead_s), seconds)
+    return beside_host(compile_graph(graph, timing, overhead_s), seconds)
 
 
 def estimated_s(

@@ -27,7 +27,7 @@ from scipy.optimize import least_squares
 
 from simulation.arrays import FloatArray
 from simulation.performance.estimate.calibration import ENGINES, Calibration
-from simulation.performance.estimate.closed_loop import steady_state
+from simulation.performance.estimate.closed_loop import SteadyState, steady_state
 from simulation.performance.estimate.errors import ErrorTable
 from simulation.performance.estimate.measured_corrections import Traits
 from tools.catalogue.error_table import distant_table, error_table, wheres_of
@@ -78,14 +78,13 @@ def weights(rows: Served) -> FloatArray:
     return np.asarray(weight / weight.mean())
 
 
-def fit(rows: Served, assumed: Calibration | None = None) -> Calibration:
+def fit(rows: Served) -> Calibration:
     """Return the calibration that fits ``rows``: first the values of TBT, then those of TTFT only.
 
     Two steps keep an unexplained wait from distorting the time of an iteration.
     """
     once = rows.take(first(rows))
-    base = assumed or Calibration()
-    return _fit_ttft(once, _fit_tbt(once, base))
+    return _fit_ttft(once, _fit_tbt(once))
 
 
 def first(rows: Served) -> Rows:
@@ -94,8 +93,8 @@ def first(rows: Served) -> Rows:
     return np.sort(np.unique(figures.round(9), axis=0, return_index=True)[1])
 
 
-def _fit_tbt(rows: Served, base: Calibration) -> Calibration:
-    base = base.with_values(
+def _fit_tbt(rows: Served) -> Calibration:
+    base = Calibration().with_values(
         dict.fromkeys(map(str, np.unique(rows.loop.release[rows.foreign])), 1.0)
     )
     names = [name for name in base.values() if not _of_ttft(name)]
@@ -105,11 +104,16 @@ def _fit_tbt(rows: Served, base: Calibration) -> Calibration:
 
     def residuals(x: FloatArray) -> FloatArray:
         calibration = calibrated(base, names, x)
-        off = np.log(steady_state(rows.loop, calibration).tbt_s / rows.tbt_s)
+        off = np.log(per_token_s(rows, steady_state(rows.loop, calibration)) / rows.tbt_s)
         return np.concatenate([scale * bounded(off, FARTHEST), (x - start) / freedom])
 
     optimum = least_squares(residuals, start, loss="soft_l1", f_scale=WIDTH, max_nfev=40)
     return calibrated(base, names, optimum.x)
+
+
+def per_token_s(rows: Served, steady: SteadyState) -> FloatArray:
+    """Return the seconds per output token of a request; a peak counts all the time of its users."""
+    return np.where(rows.peak, rows.users / steady.tokens_per_s, steady.tbt_s)
 
 
 def bounded(off: FloatArray, farthest: float) -> FloatArray:
@@ -161,7 +165,7 @@ def held_out(rows: Served, groups: Mapping[str, tuple[Rows, Rows]], fitter: Fitt
     for seen, unseen in groups.values():
         calibration = fitter(rows.take(seen))
         steady = steady_state(rows.take(unseen).loop, calibration)
-        tbt[unseen], ttft[unseen] = steady.tbt_s, steady.ttft_s
+        tbt[unseen], ttft[unseen] = per_token_s(rows.take(unseen), steady), steady.ttft_s
     return Predicted(tbt, ttft)
 
 
@@ -226,12 +230,16 @@ NATIVE = tuple(basis for basis in BASES if basis != "vendor")  # of GPUs with me
 
 
 def predictions(rows: Served, fitter: Fitter) -> dict[str, Predicted]:
-    """Predict the served rows for each basis, which says what the fit has seen."""
+    """Predict the served rows for each basis, which says what the fit has seen.
+
+    With the model left out, all rows are predicted.
+    """
     every = np.arange(rows.size)
     by_basis = {}
     for basis, groups in BASES.items():
         split = groups(rows) if groups else {"all": (every, every)}
-        of_served = {k: v for k, v in split.items() if rows.silicon[v[1]].any()}
+        wanted = rows.silicon | (basis == "model")
+        of_served = {k: v for k, v in split.items() if wanted[v[1]].any()}
         by_basis[basis] = held_out(rows, of_served, fitter)
     return by_basis
 
@@ -258,7 +266,7 @@ def table_of(rows: Served, predicted: Predicted, kept: Rows) -> ErrorTable:
     """Return the error table of the rows ``kept``."""
     part = rows.take(kept)
     return error_table(
-        wheres_of(part.loop.split, part.users, part.engine, part.drafts),
+        wheres_of(part.loop.split, part.users, part.engine, part.speculative),
         np.abs(predicted.tbt_s[kept] / part.tbt_s - 1.0),
         np.abs(predicted.ttft_s[kept] / part.ttft_s - 1.0),
         groups=np.char.add(

@@ -23,13 +23,14 @@ import polars as pl
 
 from planner.errors import EXPECTED
 from planner.inputs.catalogue.efficiency import efficiencies
-from planner.inputs.estimates.deployment_rows import DRAFTING, deployment
+from planner.inputs.estimates.deployment_rows import deployment
 from simulation.arrays import BoolArray, FloatArray
 from simulation.performance.efficiency import NEAREST, Efficiencies
 from simulation.performance.estimate.closed_loop import ClosedLoop
 from simulation.performance.estimate.defaults import DRAWN
 from simulation.performance.estimate.estimate import fit_into_memory, loop_of
 from simulation.performance.estimate.measured_corrections import Traits, traits_of
+from tools.catalogue.recipes import RUN, SIDES, Recipe, facts_of, read_recipes, traits_of_recipe
 
 Rows = npt.NDArray[np.int64]
 
@@ -82,7 +83,6 @@ class Served:
     unsure: BoolArray  # may have used speculative decoding, which the source does not state
     copies: FloatArray  # rows with the same measured figures
     traits: Traits
-    drafts: BoolArray  # the model has layers that draft tokens
     version: npt.NDArray[np.str_]  # engine with its version; "?" if unknown
     source: npt.NDArray[np.str_]  # who measured it
     refused: tuple[str, ...]
@@ -146,7 +146,6 @@ def served(data: Path, energy: bool = True, factors: Efficiencies | None = None)
         unsure=_unsure(shape, silicon, figures, kept),
         copies=np.array([count[str(f)] for f in figures], np.float64),
         traits=traits,
-        drafts=np.array([p.deployment.shape.name.startswith(DRAFTING) for p in placed]),
         version=np.where(version == "", np.char.add(engine, " ?"), version),
         source=np.array([row["source"] for row in kept]),
         refused=tuple(refused),
@@ -156,7 +155,7 @@ def served(data: Path, energy: bool = True, factors: Efficiencies | None = None)
 def silicon_rows(data: Path) -> list[dict[str, Any]]:
     """Return aiconfigurator's rows: the given traits and the measured values."""
     frame = pl.read_csv(data / SILICON, infer_schema_length=None)
-    rows, labels = [], _labels(data)
+    rows, labels, recipes = [], _labels(data), read_recipes()
     plain = frame.filter(pl.col("model_path").str.contains("V3")).select(TIMES).unique().rows()
     campaigns = set(
         frame.filter(pl.struct(TIMES).is_in([dict(zip(TIMES, p, strict=True)) for p in plain])
@@ -166,7 +165,8 @@ def silicon_rows(data: Path) -> list[dict[str, Any]]:
         traits = {k: v for k, v in row.items() if not k.startswith("silicon_")}
         traits["model"] = traits.pop("model_path")
         drawn = (traits["isl"], traits["osl"]) in DRAWN
-        label = None
+        label: str | None = None
+        recipe: Recipe = {}
         if "DeepSeek-R1" in traits["model"] or "DeepSeek-V3" in traits["model"]:
             label = _label(row, labels)
             if label is None and tuple(row[name] for name in TIMES) in plain:
@@ -175,9 +175,16 @@ def silicon_rows(data: Path) -> list[dict[str, Any]]:
                 label = "mtp"
             elif label is None and tuple(row[name] for name in CAMPAIGN) in campaigns:
                 label = "none" if (row["system"], row["backend"]) in STANDARD else "mtp"
+            recipe = facts_of(recipes.get(_run(row), []), row, label)
+            label = label or recipe.get("speculative")
+        arranged = traits_of_recipe(recipe)
+        if arranged:
+            traits = {k: v for k, v in traits.items() if not k.startswith(SIDES)} | arranged
         if label == "mtp":
-            spread = max(row["attention_dp_size"] or 1, row["decode_attention_dp_size"] or 1) > 1
-            traits["draft_tokens"] = 1 if spread else DRAFTED[row["backend"]]
+            ranks = max(row["attention_dp_size"] or 1, row["decode_attention_dp_size"] or 1)
+            spread = recipe.get("decode_dp", ranks > 1)
+            assumed = 1 if spread else DRAFTED[row["backend"]]
+            traits["draft_tokens"] = recipe.get("drafts") or assumed
         rows.append(
             {
                 "given": traits,
@@ -189,6 +196,12 @@ def silicon_rows(data: Path) -> list[dict[str, Any]]:
             }
         )
     return rows
+
+
+def _run(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return the row's run, as recipes name it; those of other modes than "disagg" have none."""
+    gpu = row["system"].removesuffix("_sxm") if row["mode"] == "disagg" else ""
+    return (gpu, *(row[name] for name in ("backend", "precision", "isl", "osl", "concurrency")))
 
 
 def _label(row: Mapping[str, Any], labels: Mapping[tuple[Any, ...], Any]) -> str | None:
@@ -220,7 +233,7 @@ def labelled_rows(data: Path) -> list[dict[str, Any]]:
     copied = np.sort(
         pl.read_csv(data / SILICON, infer_schema_length=None)["silicon_tpot_ms"].to_numpy()
     )
-    rows = []
+    rows, recipes = [], read_recipes()
     for row in pl.read_csv(data / LABELLED, infer_schema_length=None).iter_rows(named=True):
         statistic = "mean" if row["tpot_mean_ms"] else "median"
         tpot, ttft = row[f"tpot_{statistic}_ms"], row[f"ttft_{statistic}_ms"]
@@ -228,23 +241,31 @@ def labelled_rows(data: Path) -> list[dict[str, Any]]:
         if statistic == "mean" and nearest < SAME_RUN / 50:
             continue
         image = row["engine_image"] or ""
+        engine = ENGINES[row["engine"]]
+        version = image.rpartition(":")[2].lstrip("v").split("-")[0]
+        run = (row["gpu"], engine, *(row[name] for name in RUN[2:])) if row["disaggregated"] else ()
+        same = {
+            "backend_version": version,
+            "decode_num_workers": row["decode_workers"],
+            "decode_tp_size": row["decode_tp"],
+            "decode_moe_ep_size": row["decode_ep"],
+            "prefill_moe_ep_size": row["prefill_ep"],
+        }
+        recipe = facts_of(recipes.get(run, []), same, row["speculative"])
+        assumed = 1 if row["decode_dp_attention"] else DRAFTED[engine]
+        drafted = 0 if row["speculative"] == "none" else recipe.get("drafts") or assumed
         traits = {
             "model": "deepseek-ai/DeepSeek-R1",
             "gpu": row["gpu"],
-            "engine": ENGINES[row["engine"]],
-            "engine_version": image.rpartition(":")[2].lstrip("v").split("-")[0]
-            or _release(row["gpu"], row["date"]),
+            "engine": engine,
+            "engine_version": version or _release(row["gpu"], row["date"]),
             "precision": row["precision"],
             "mode": "disagg" if row["disaggregated"] else "agg",
             "ttft_statistic": statistic,
-            "draft_tokens": 0
-            if row["speculative"] == "none"
-            else 1
-            if row["decode_dp_attention"]
-            else DRAFTED[ENGINES[row["engine"]]],
+            "draft_tokens": drafted,
             **{name: row[name] for name in ("isl", "osl", "concurrency")},
         }
-        sides = ("prefill_", "decode_") if row["disaggregated"] else ("decode_",)
+        sides = SIDES if row["disaggregated"] else ("decode_",)
         for side in sides:
             spread, tp, ep = row[f"{side}dp_attention"], row[f"{side}tp"], row[f"{side}ep"]
             to = side if row["disaggregated"] else ""

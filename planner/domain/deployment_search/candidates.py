@@ -22,7 +22,6 @@ from planner.inputs.scenario.measured_corrections import (
 from simulation.errors import SimulationError
 from simulation.fleet import KvLink
 from simulation.performance.adjusted_profile import AdjustedProfile, adjusted
-from simulation.performance.curves import slower_by_sequence
 from simulation.performance.estimate.calibration import ENGINES
 from simulation.performance.estimate.measured_corrections import Times
 from simulation.performance.graph import operator_graph
@@ -197,10 +196,9 @@ def _instances(
     host = estimate_fit().calibration
     try:
         graph = operator_graph(shape, where)
-        curve = roofline_curve(graph, gpu, efficiencies(), host.iteration_s)
+        curve = roofline_curve(graph, gpu, efficiencies(), host.iteration_s, host.sequence_s)
     except SimulationError:
         return NO_FACTS
-    curve = slower_by_sequence(curve, host.sequence_s / where.attention_dp)
     link = _link_between_gpus(shape, gpu, where)
     instances = []
     starts = start_seconds(shape, gpu, where, engines)

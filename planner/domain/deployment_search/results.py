@@ -12,7 +12,6 @@ from planner.domain.serialise import OPTIONAL
 from planner.inputs.catalogue.estimate_calibration import EstimateFit
 from planner.inputs.catalogue.power import power_model
 from planner.inputs.catalogue.serving import MAX_BATCH, MAX_BATCH_TOKENS
-from planner.inputs.estimates.deployment_rows import DRAFTING
 from planner.inputs.estimates.measured_corrections import MeasuredCorrections
 from simulation.performance.estimate.errors import CellSelector
 from simulation.performance.graph import operator_graph
@@ -152,7 +151,7 @@ def rows_of(
     rows = tuple(row_of(candidate, query, shape, fit) for candidate in rated)
     if measurements is None:
         return rows
-    users = [_cell_selector(candidate, query, shape).users for candidate in rated]
+    users = [_cell_selector(candidate, query).users for candidate in rated]
     corrections = corrections_of(rated, users, query, shape, measurements, fit)
     return tuple(
         _with_correction(row, candidate) for row, candidate in zip(rows, corrections, strict=True)
@@ -258,9 +257,7 @@ def row_of(rated: Rated, query: DeploymentQuery, shape: ModelShape, fit: Estimat
         j_per_token=power / output_tokens,
         bound_by=rated.bound_by,
         checked=rated.judged,
-        expected_error=expected_error(
-            fit, _cell_selector(rated, query, shape), shape, decode.gpu
-        ),
+        expected_error=expected_error(fit, _cell_selector(rated, query), shape, decode.gpu),
         instances=instances,
         fleet_gpus=None if instances is None else instances * candidate.gpus,
         fleet_usd_per_hour=None if instances is None or usd is None else instances * usd,
@@ -269,7 +266,7 @@ def row_of(rated: Rated, query: DeploymentQuery, shape: ModelShape, fit: Estimat
     )  # fmt: skip
 
 
-def _cell_selector(rated: Rated, query: DeploymentQuery, shape: ModelShape) -> CellSelector:
+def _cell_selector(rated: Rated, query: DeploymentQuery) -> CellSelector:
     """Return the properties of a deployment by which errors of estimates are looked up.
 
     Requests in flight follow from Little's law.
@@ -278,8 +275,7 @@ def _cell_selector(rated: Rated, query: DeploymentQuery, shape: ModelShape) -> C
     users = rated.rate * (
         (_finite(rated.ttft_s) or 0.0) + query.osl * (_finite(rated.tbt_s) or 0.0)
     )
-    drafts = shape.name.startswith(DRAFTING)
-    return CellSelector(candidate.prefill is not None, users, candidate.decode.engines[0], drafts)
+    return CellSelector(candidate.prefill is not None, users, candidate.decode.engines[0], False)
 
 
 def expected_error(

@@ -15,8 +15,8 @@ from planner.inputs.estimates.deployment_rows import deployment
 from planner.inputs.estimates.measurement_defects import Defect, defects, prefix_hits
 from planner.inputs.scenario.user_facts import NO_USER_FACTS, UserFacts
 from simulation.arrays import FloatArray
+from simulation.performance.estimate.defaults import Deployment
 from simulation.performance.estimate.estimate import (
-    Deployment,
     Estimate,
     RefusedEstimate,
     estimate_rows,

@@ -24,19 +24,20 @@ class Calibration:
     because fitted ones increased the error on models and GPU types that the fit did not see.
     """
 
-    unpacked: float = 1.0  # factor on 16-bit kernels that unpack 4-bit integer weights
+    unpacked: float = 1.0  # factor on 16-bit kernels that unpack 4-bit weights
     # Added to a collective between nodes. An all-reduce of 8 to 256 KB took this much longer on two
     # servers than on one with half the GPUs (Vidur's A100 servers, median).
     far_s: float = 95e-6
     iteration_s: float = 0.3e-3  # scheduling, sampling
     # Host time per sequence that one rank decodes, in each iteration: scheduling, sampling, output.
+    # It overlaps with the GPU's time.
     sequence_s: float = 20e-6
     # Factor on kernels of vendors without measured kernels, beyond their published peaks.
     foreign: float = 1.5
     # Probability that a drafted token is accepted after those before it. DeepSeek-V3 has 0.85 to
     # 0.9 for the first one (arXiv 2412.19437, section 5.4.3).
     acceptance: float = 0.7
-    draft_s: float = 0.3e-3  # host time of one pass of the layer that drafts a token
+    draft_s: float = 0.3e-3  # host time of one pass that drafts a token, except on TensorRT-LLM
     mix: float = 0.9  # share of other users' prompts that falls between a request's tokens
     start_s: float = 0.03  # from arrival to the first iteration
     # Host time per operator of an iteration with prompts. An operator may be many kernels.
@@ -114,4 +115,5 @@ def release_order(version: str) -> tuple[tuple[int, ...], float]:
 
 
 CONSTANTS = tuple(f.name for f in fields(Calibration) if f.type == "float")
-ENGINE_FACTORS = tuple(f"{w}.{e}" for w in ("mix", "start", "order") for e in ENGINES)
+PER_ENGINE = ("mix", "start", "order")
+ENGINE_FACTORS = tuple(f"{w}.{e}" for w in PER_ENGINE for e in ENGINES)

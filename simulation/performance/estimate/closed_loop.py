@@ -29,8 +29,9 @@ from typing import Any
 import numpy as np
 
 from simulation.arrays import BoolArray, FloatArray, IntArray, TextArray
+from simulation.performance.curves import overlapped
 from simulation.performance.efficiency import NEAREST, Efficiencies, kernel_s, link_bytes_s, unpacks
-from simulation.performance.estimate.calibration import ENGINES, ROUNDS, Calibration
+from simulation.performance.estimate.calibration import ENGINES, PER_ENGINE, ROUNDS, Calibration
 from simulation.performance.graph import OperatorGraph
 from simulation.performance.specs import GpuSpec
 from simulation.performance.work import Collective, Iteration
@@ -40,13 +41,12 @@ Demands = Mapping[str, FloatArray]
 # Seconds of kernels, or counts, of one GPU's part of an iteration.
 DEMANDS = (
     "busy",  # all operators except "unpacked"
-    "unpacked",  # experts with 4-bit integer weights; no such kernel was measured
+    "unpacked",  # experts whose 4-bit weights are unpacked; no such kernel was measured
     "foreign",  # the part of all these of a vendor without measured kernels
     "far",  # number of collectives between nodes
     "kernels",  # number of operators
 )
 VLLM, SGLANG, TRTLLM = (ENGINES.index(name) for name in ("vllm", "sglang", "trtllm"))
-SHARPNESS = 3.0  # of the overlap of host and GPU
 QUEUE_AHEAD = 0.5  # share of the others' prompts before a first token if all users are in step
 
 
@@ -67,15 +67,9 @@ def demands(
             out["far"] += running * (link_bytes_s(op, gpu) != gpu.link_bytes_s)
         else:
             out["kernels"] += running
-        out["unpacked" if unpacks(op) else "busy"] += seconds
+        out["unpacked" if unpacks(op, gpu) else "busy"] += seconds
         out["foreign"] += seconds * (gpu.family not in NEAREST)
     return out
-
-
-def overlapped(x: FloatArray, y: FloatArray) -> FloatArray:
-    """Return the seconds of two overlapping activities: a little more than the longer one."""
-    total: FloatArray = (x**SHARPNESS + y**SHARPNESS) ** (1.0 / SHARPNESS)
-    return total
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -125,11 +119,6 @@ def iteration_s(work: Demands, c: Calibration) -> FloatArray:
     return np.asarray(moved + c.iteration_s)
 
 
-def gathered(engine: IntArray, ranks: FloatArray, c: Calibration) -> FloatArray:
-    """Return the decode iterations that a prompt waits for prompts of other attention ranks."""
-    return np.where((engine == TRTLLM) & (ranks > 1.0), c.gather, 0.0)
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class SteadyState:
     """Steady state of ``n`` deployments: seconds, and output tokens per second of each, ``[n]``."""
@@ -148,13 +137,22 @@ def steady_state(loop: ClosedLoop, c: Calibration) -> SteadyState:
     TBT is a decode iteration, plus what prompts among decodes add. TTFT is the start, the prompt,
     the prompts of other users before it, and the wait for a place in the batch.
     """
-    decode = iteration_s(loop.decode, c)
+    mix, start, order = (
+        np.choose(loop.engine, [c.of(what, engine) for engine in ENGINES]) for what in PER_ENGINE
+    )
+    kernels = iteration_s(loop.decode, c)
     names, release_index = np.unique(loop.release, return_inverse=True)
     releases = np.array([c.of_release(str(name)) for name in names])[release_index]
-    decode = decode * releases * np.where(loop.split, c.split_decode, 1.0)
-    decode = decode + c.sequence_s * loop.batch / loop.decode_ranks
+    kernels = kernels * releases * np.where(loop.split, c.split_decode, 1.0)
+    # SGLang's host prepares each sequence twice, to draft and to verify. TensorRT-LLM drafts within
+    # the captured graph, so its host does nothing for a draft.
+    prepared = np.where((loop.engine == SGLANG) & (loop.drafted > 0.0), 2.0, 1.0)
+    # Engines prepare the next iteration while the GPU computes (overlap or async scheduling).
+    host = prepared * c.sequence_s * loop.batch / loop.decode_ranks
     one_layer = (iteration_s(loop.decode, c) - c.iteration_s) / loop.layers
-    decode = decode + loop.drafted * (c.draft_s + one_layer)
+    draft_s = np.where(loop.engine == TRTLLM, 0.0, c.draft_s)
+    drafting = loop.drafted * (draft_s + one_layer)
+    decode = overlapped(kernels, host) + drafting
     prompt = iteration_s(loop.prefill, c)
     # A prompt among others rides on an iteration that takes place anyway.
     marginal = (prompt - c.iteration_s) / loop.prefill_ranks
@@ -163,7 +161,9 @@ def steady_state(loop: ClosedLoop, c: Calibration) -> SteadyState:
     # Users in step: all prompts run one after the other before any decoding. On average half of the
     # others' prompts come before a request's first token, and half between it and the second.
     in_step = loop.equal & ~loop.split & (loop.engine == SGLANG)
-    mix = np.choose(loop.engine, [c.of("mix", engine) for engine in ENGINES])
+    # The common start keeps some prompts out of decoding, and counts less with more rounds. In
+    # steady traffic every prompt falls between tokens of the others.
+    mix = np.maximum(1.0 - (1.0 - mix) * ROUNDS / loop.rounds, 0.0)
     mix = np.where(in_step, 1.0 - QUEUE_AHEAD, mix)
     # Prompts run without captured CUDA graphs. The host launches every kernel and may be slower
     # than the GPU. Waiting prompts are computed together, up to the tokens of an iteration.
@@ -177,7 +177,8 @@ def steady_state(loop: ClosedLoop, c: Calibration) -> SteadyState:
     launched = np.where((loop.engine == VLLM) | in_step, 0.0, eager)
     prompts = mix * loop.batch / loop.osl
     # More than one prompt in an iteration: the weights are read already.
-    carrying = decode + riding + np.maximum(prompts - 1.0, 0.0) * crowd / crowd_prompts
+    carrying = kernels + riding + np.maximum(prompts - 1.0, 0.0) * crowd / crowd_prompts
+    carrying = overlapped(carrying, host) + drafting
     late = np.minimum(prompts, 1.0) * (overlapped(carrying, launched) - decode)
     # A drafted token counts only if all before it are accepted.
     chain = c.acceptance * (1.0 - c.acceptance**loop.drafted) / (1.0 - c.acceptance)
@@ -188,14 +189,14 @@ def steady_state(loop: ClosedLoop, c: Calibration) -> SteadyState:
     enough = np.maximum(in_service * prompt_in_crowd_s / (loop.osl * tbt), 1.0)
     workers = np.where(np.isnan(loop.prefill_workers), enough, loop.prefill_workers)
     queued = np.where(loop.split, in_service / workers, loop.batch)
-    start = np.choose(loop.engine, [c.of("start", engine) for engine in ENGINES])
-    order = np.choose(loop.engine, [c.of("order", engine) for engine in ENGINES])
     order = order * np.where(loop.split, c.split_order, 1.0)
     # The median request is not of the first round. Later rounds mix, unless prefill has a queue.
     order = np.where(loop.median & ~loop.split, 0.0, order)
     start = start * np.where(loop.split, c.split_start, 1.0)
     ttft = start + overlapped(prompt, eager) + np.where(loop.split, 0.0, decode)
-    passing = gathered(loop.engine, loop.decode_ranks, c) + c.polls * loop.recv_interval
+    # TensorRT-LLM delays a prompt for those of other attention ranks.
+    gathers = (loop.engine == TRTLLM) & (loop.decode_ranks > 1.0)
+    passing = np.where(gathers, c.gather, 0.0) + c.polls * loop.recv_interval
     ttft = ttft + np.where(loop.split, 0.0, passing * decode)
     # All requests of the first round arrive at once; with more rounds it counts less.
     before = np.where(in_step, QUEUE_AHEAD, order * ROUNDS / loop.rounds)

@@ -1,8 +1,7 @@
 """The errors of estimates on measured deployments: the median and the 90th percentile.
 
-Cells are by mode, load, engine and whether the model has layers that draft tokens. For such models
-a measurement often does not state whether the layers were used. The most specific cell that has
-enough rows applies to a deployment.
+Cells are by mode, load, engine and whether the deployment drafts tokens. The most specific cell
+with enough rows applies to a deployment.
 """
 
 from collections.abc import Iterator, Mapping
@@ -33,7 +32,7 @@ class CellSelector:
     split: bool
     users: float
     engine: str
-    drafts: bool  # the model has layers that draft tokens, and their use is unknown
+    drafts: bool  # it drafts tokens
 
     def names(self) -> Iterator[str]:
         """Yield the names of the matching cells, the most specific first."""
@@ -67,5 +66,5 @@ def cell_words(key: str, rows: int) -> str:
         parts.append(f"above {low} requests in flight" if not high else f"up to {high} in flight")
     parts += [name for name in rest if name in ENGINES]
     if "drafts" in rest:
-        parts.append("models with layers that draft tokens, measured with or without them")
+        parts.append("with drafted tokens")
     return f"{rows:,} measured deployments ({', '.join(parts)})"

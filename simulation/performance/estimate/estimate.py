@@ -23,7 +23,7 @@ from simulation.performance.memory import (
     gpu_kv_bytes,
     gpu_weight_bytes,
 )
-from simulation.performance.specs import Arrangement, GpuSpec, ModelShape
+from simulation.performance.specs import Arrangement, ModelShape
 from simulation.performance.work import Iteration, iteration
 
 TIGHT_SHARE = 0.95  # of GPU memory, the most that an operator can give the engine
@@ -121,8 +121,15 @@ class PlacedDeployment:
 def fit_into_memory(deployment: Deployment) -> PlacedDeployment:
     """Return ``deployment`` with its batch; raise SimulationError if memory holds none."""
     arranged = arrange(deployment)
-    weights, cache = footprint(replace(deployment.shape, encoder=None), arranged.decode, deployment)
     gpu, ranks = deployment.gpu, arranged.decode.attention_dp
+    shape = replace(deployment.shape, encoder=None)
+    weights = gpu_weight_bytes(shape, arranged.decode)
+    mean, whole = (  # of a sequence at half of its output, and at its end
+        gpu_kv_bytes(shape, round(deployment.isl + share * deployment.osl), arranged.decode)
+        for share in (0.5, 1.0)
+    )
+    # TensorRT-LLM starts a request only if its whole cache fits (GUARANTEED_NO_EVICT, the default).
+    cache = whole if deployment.engine == "trtllm" else mean
     per_worker = deployment.concurrency / arranged.decode_workers
     sequences_per_rank = min(np.ceil(per_worker / ranks), deployment.max_num_seqs)
     room = gpu.memory_bytes * MEMORY_SHARE - OVERHEAD_BYTES - weights
@@ -146,16 +153,7 @@ def fit_into_memory(deployment: Deployment) -> PlacedDeployment:
             "rest wait",
         )
     batch = float(np.clip(per_worker, min(1.0, deployment.concurrency), max_sequences))
-    return PlacedDeployment(deployment, arranged, batch, weights, cache, notes)
-
-
-def footprint(shape: ModelShape, where: Arrangement, deployment: Deployment) -> tuple[float, float]:
-    """Return the bytes on one GPU of the weights and of one sequence's cache at mean length.
-
-    The mean length is the prompt and half of the output.
-    """
-    length = round(deployment.isl + deployment.osl / 2.0)
-    return gpu_weight_bytes(shape, where), gpu_kv_bytes(shape, length, where)
+    return PlacedDeployment(deployment, arranged, batch, weights, mean, notes)
 
 
 def loop_of(placed: Sequence[PlacedDeployment], efficiencies: Efficiencies) -> ClosedLoop:
@@ -257,6 +255,3 @@ def demands_of(
         for name, values in demands(graph, deployment.gpu, efficiencies, part).items():
             out[name][rows] = values
     return out
-
-
-__all__ = ["Deployment", "Estimate", "GpuSpec", "RefusedEstimate", "estimate", "estimate_rows"]

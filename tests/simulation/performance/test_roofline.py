@@ -8,7 +8,7 @@ import pytest
 from simulation.errors import SimulationError
 from simulation.performance.compiled_graph import GraphProfile
 from simulation.performance.curves import Curve, evaluate
-from simulation.performance.efficiency import KINDS, Efficiencies, Efficiency, combine
+from simulation.performance.efficiency import KINDS, Efficiencies, Efficiency, combine, computed_in
 from simulation.performance.graph import operator_graph
 from simulation.performance.kernel_tables import KernelRows, kernels
 from simulation.performance.operator import KERNEL_SPREAD, operator_profile
@@ -141,6 +141,17 @@ def test_weights_of_a_precision_without_units_are_computed_in_a_wider_one() -> N
         for gpu in (old, GPU)
     )
     assert slow > 1.5 * fast
+
+
+def test_a_gpu_without_units_for_4_bits_unpacks_experts_to_16() -> None:
+    native = replace(GPU, peak_flops={**GPU.peak_flops, "fp4": 4e15})
+    precisions = {"fp4": ("fp4", "fp8", "bf16"), "int4": ("bf16",)}
+    for weights, computed in precisions.items():
+        experts = operator_graph(MIXTRAL, Arrangement(weights=weights))["experts"]
+        assert computed_in(experts, native) == computed
+        assert computed_in(experts, GPU) == ("bf16",)
+    dense = operator_graph(LLAMA_8B, Arrangement(weights="fp4"))["qkv_projection"]
+    assert computed_in(dense, GPU) == ("fp8", "bf16")
 
 
 def test_time_of_reading_and_computing_lies_between_the_longer_and_the_sum() -> None:

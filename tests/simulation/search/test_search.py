@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from simulation.fleet import KvLink, Tier
-from simulation.performance.curves import evaluate, linear, slower_by_sequence
+from simulation.performance.curves import evaluate
 from simulation.performance.linear import LinearProfile
 from simulation.performance.roofline import roofline_profile
 from simulation.performance.specs import Arrangement, Provenance
@@ -105,20 +105,19 @@ def test_arrangements_use_the_gpus_they_say_and_divide_what_they_divide() -> Non
 
 
 @pytest.mark.parametrize("where", [Arrangement(), Arrangement(attention_dp=4, moe_ep=4)])
-def test_a_hosts_time_is_added_for_each_sequence_of_a_copy_of_attention(where: Arrangement) -> None:
+def test_a_host_prepares_sequences_of_a_copy_of_attention_beside_the_gpu(
+    where: Arrangement,
+) -> None:
     shape = LLAMA_8B if where.gpus == 1 else DEEPSEEK
     plain = roofline_profile(shape, GPU, where, FACTORS, LIMITS)
-    slow = roofline_profile(shape, GPU, where, FACTORS, replace(LIMITS, sequence_s=5e-5))
+    slow = roofline_profile(shape, GPU, where, FACTORS, replace(LIMITS, sequence_s=5e-4))
     b = np.array([0.0, 1, 7, 100, 1000])
-    more = evaluate(slow.curve, b, b * 500, 64, 64 * 32) - evaluate(
-        plain.curve, b, b * 500, 64, 64 * 32
-    )
-    assert more == pytest.approx(5e-5 * b / where.attention_dp, abs=1e-12)
-
-
-def test_a_linear_curve_is_slower_by_sequence_in_its_slope() -> None:
-    slow = slower_by_sequence(linear(0.01, 1e-4, 0.02, 1e-5), 1e-4)
-    assert evaluate(slow, 10, 1000, 5, 50) == pytest.approx(0.02 + 2e-3 + 5e-5)
+    alone, both = (evaluate(profile.curve, b, b * 500, 0, 0) for profile in (plain, slow))
+    host = 5e-4 * b / where.attention_dp
+    assert (both >= np.maximum(alone, host) * (1 - 1e-9)).all()
+    assert (both[1:] < alone[1:] + host[1:]).all()
+    prompts = [evaluate(profile.curve, 0, 0, 64, 64 * 32) for profile in (plain, slow)]
+    assert prompts[0] == prompts[1]
 
 
 @pytest.mark.parametrize("alpha_ms", [5.0, 20.0, 45.0])

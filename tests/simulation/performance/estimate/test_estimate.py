@@ -13,6 +13,7 @@ from planner.inputs.catalogue.efficiency import efficiencies
 from planner.inputs.catalogue.estimate_calibration import estimate_fit
 from planner.inputs.estimates.deployment_rows import deployment
 from simulation.errors import SimulationError
+from simulation.performance.curves import overlapped
 from simulation.performance.estimate.calibration import ENGINES, Calibration
 from simulation.performance.estimate.closed_loop import demands, steady_state
 from simulation.performance.estimate.defaults import Deployment, arrange
@@ -121,14 +122,17 @@ def test_one_user_gets_what_an_iteration_takes() -> None:
     query = replace(LLAMA, concurrency=1.0, osl=1e5, shape=replace(LLAMA.shape, max_context=10**6))
     graph = operator_graph(query.shape, query.decode)
     context = query.isl + query.osl / 2
-    decode = demands(graph, query.gpu, KERNELS, iteration(1.0, context))["busy"] + 0.002
+    kernels = demands(graph, query.gpu, KERNELS, iteration(1.0, context))["busy"] + 0.0015
+    host = np.float64(0.0005)  # the host prepares the sequence meanwhile
+    decode = overlapped(kernels, host)
     isl = query.isl
     prompt = demands(graph, query.gpu, KERNELS, iteration(0.0, 0.0, isl, isl**2 / 2))["busy"]
     # beside its own decode a prompt reads the weights that are read anyway
     beside = iteration(1.0, context, isl, isl**2 / 2)
-    riding = demands(graph, query.gpu, KERNELS, beside)["busy"] + 0.0015 - (decode - 0.0005)
+    riding = demands(graph, query.gpu, KERNELS, beside)["busy"] + 0.0015 - kernels
     answer = one(query, plain)
-    assert answer.tbt_s == pytest.approx(decode + riding / query.osl)
+    carrying = overlapped(kernels + riding, host)
+    assert answer.tbt_s == pytest.approx(decode + (carrying - decode) / query.osl)
     assert answer.ttft_s == pytest.approx(0.01 + prompt + 0.0015 + decode)
 
 
@@ -266,13 +270,14 @@ def test_an_error_pulls_no_further_than_a_bound() -> None:
     assert bounded(np.array([100.0]), 0.7)[0] <= 0.7
 
 
-def test_hosts_spend_time_on_each_sequence_that_a_rank_decodes() -> None:
-    slower = replace(CALIBRATION, sequence_s=2.0 * CALIBRATION.sequence_s)
+def test_hosts_prepare_sequences_while_the_gpu_computes() -> None:
+    idle, busy = (replace(CALIBRATION, sequence_s=seconds) for seconds in (1e-12, 1e-2))
     (batch,) = loop_of([fit_into_memory(LLAMA)], KERNELS).batch
     for engine in ENGINES:
         query = replace(LLAMA, engine=engine)
-        added = one(query, slower).decode_s - one(query).decode_s
-        assert added == pytest.approx(CALIBRATION.sequence_s * batch, rel=1e-6)
+        kernels_s, typical_s = one(query, idle).decode_s, one(query).decode_s
+        assert kernels_s < typical_s < kernels_s + CALIBRATION.sequence_s * batch
+        assert one(query, busy).decode_s == pytest.approx(1e-2 * batch, rel=0.01)
 
 
 def test_a_separate_prefill_queues_before_it_is_full_and_never_beyond_its_rate() -> None:
@@ -361,12 +366,31 @@ def test_steady_traffic_has_no_first_wave_to_wait_for() -> None:
         replace(LLAMA, rounds=0.5)
 
 
+def test_steady_traffic_computes_every_prompt_between_tokens() -> None:
+    """Only a common start, which more rounds blur, keeps prompts out of decoding."""
+    some, most = (replace(CALIBRATION, mix=share, engines={}) for share in (0.4, 0.8))
+    steady = replace(LLAMA, rounds=np.inf)
+    assert one(steady, some).tbt_s == one(steady, most).tbt_s
+    assert one(LLAMA, some).tbt_s < one(LLAMA, most).tbt_s < one(steady, most).tbt_s
+
+
+def test_tensorrt_llm_starts_requests_only_if_their_whole_cache_fits() -> None:
+    full = replace(LLAMA, osl=1024.0, concurrency=100_000.0)
+    batches = {engine: one(replace(full, engine=engine)).batch for engine in ENGINES}
+    assert batches["vllm"] == batches["sglang"]
+    assert batches["trtllm"] / batches["vllm"] == pytest.approx(1536.0 / 2048.0, rel=0.01)
+
+
 def test_drafted_tokens_cost_an_iteration_and_those_that_stand_come_for_nothing() -> None:
     plain, useless = one(DEEPSEEK), one(replace(DEEPSEEK, drafted=3.0, accepted=0.0))
     typical = one(replace(DEEPSEEK, drafted=3.0))  # the accepted share is that of measured rows
     best = one(replace(DEEPSEEK, drafted=3.0, accepted=3.0))
     assert best.tbt_s < typical.tbt_s < useless.tbt_s and plain.tbt_s < useless.tbt_s
     assert best.tbt_s > useless.tbt_s / 4.0  # at best four tokens of one iteration
+    idle = replace(CALIBRATION, draft_s=0.0)
+    for engine in ENGINES:  # TensorRT-LLM drafts within the captured graph
+        query = replace(DEEPSEEK, engine=engine, drafted=3.0)
+        assert (one(query, idle).tbt_s < one(query).tbt_s) is (engine != "trtllm")
     with pytest.raises(SimulationError, match="2 of 1 drafted tokens cannot be accepted"):
         replace(DEEPSEEK, drafted=1.0, accepted=2.0)
 

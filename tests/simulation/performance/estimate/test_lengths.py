@@ -49,13 +49,15 @@ def test_sglang_keeps_users_in_step_who_wait_for_half_of_the_prompts() -> None:
     polls = 1.0 + calibration.polls  # SGLang looks at every iteration by default
     waits = many.ttft_s - lone.ttft_s - polls * (many.decode_s - lone.decode_s)
     assert waits == pytest.approx((USERS - 1.0) * prompt / 2.0)
-    assert (many.tbt_s - many.decode_s) * OSL == pytest.approx(USERS * prompt / 2.0)
+    # A prompt's iteration hides a little of the host's time.
+    assert (many.tbt_s - many.decode_s) * OSL == pytest.approx(USERS * prompt / 2.0, rel=0.01)
 
 
 def test_lengths_that_differ_put_users_out_of_step() -> None:
     apart = one(replace(SAME, equal=False))
     assert one(SAME).ttft_s > 2.0 * apart.ttft_s and one(SAME).tbt_s < apart.tbt_s
-    assert one(replace(SAME, rounds=1e6)).tbt_s == apart.tbt_s  # no benchmark: nobody says equal
+    steady = replace(SAME, rounds=1e6)  # no benchmark: nobody says equal
+    assert one(steady).tbt_s == one(replace(steady, equal=False)).tbt_s
     drawn = replace(SAME, isl=8192.0, osl=1024.0)
     assert one(drawn) == one(replace(drawn, equal=False))  # InferenceMAX draws its lengths
     assert one(replace(drawn, equal=True)).ttft_s > one(drawn).ttft_s

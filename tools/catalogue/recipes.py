@@ -1,0 +1,65 @@
+"""Look up what InferenceX's recipes of disaggregated runs state, and the rows of the runs omit."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+RECIPES = Path(__file__).with_name("recipes.csv")
+RUN = ("gpu", "engine", "precision", "isl", "osl", "concurrency")
+SIDES = ("prefill_", "decode_")
+Recipe = dict[str, Any]
+
+
+def read_recipes() -> dict[tuple[Any, ...], list[Recipe]]:
+    """Return the recipes by the RUN that they describe."""
+    frame = pl.read_csv(RECIPES, comment_prefix="#", schema_overrides={"concurrency": pl.String})
+    frame = frame.with_columns(pl.col("concurrency").str.split(" ")).explode("concurrency")
+    recipes: dict[tuple[Any, ...], list[Recipe]] = {}
+    for row in frame.with_columns(pl.col("concurrency").cast(pl.Int64)).iter_rows(named=True):
+        recipes.setdefault(tuple(row[name] for name in RUN), []).append(row)
+    return recipes
+
+
+def facts_of(found: Sequence[Recipe], row: Mapping[str, Any], label: str | None) -> Recipe:
+    """Return what all recipes state that the row can be of, among ``found``.
+
+    ``label`` states whether the run drafts tokens; None: unknown. The row's decode ``tp`` may count
+    the GPUs of one worker or of the whole deployment.
+    """
+    version, tp = row["backend_version"], row["decode_tp_size"]
+    kept = [recipe for recipe in found if label in (None, recipe["speculative"])]
+    signs: tuple[Callable[[Recipe], bool], ...] = (
+        lambda recipe: recipe["version"] == version,
+        lambda recipe: recipe["decode_workers"] == row["decode_num_workers"],
+        lambda recipe: tp in (recipe["decode_tp"], _gpus(recipe)),
+        lambda recipe: recipe["decode_ep"] == row["decode_moe_ep_size"],
+        lambda recipe: recipe["prefill_ep"] == row["prefill_moe_ep_size"],
+    )
+    for same in signs:
+        kept = [recipe for recipe in kept if same(recipe)] or kept
+    if not kept:
+        return {}
+    return {name: kept[0][name] for name in kept[0] if len({each[name] for each in kept}) == 1}
+
+
+def traits_of_recipe(facts: Recipe) -> dict[str, float]:
+    """Return the workers and the arrangement of both sides, named as in rows of deployments.
+
+    It is empty if the recipes of a run differ in them.
+    """
+    traits: dict[str, float] = {}
+    for side in SIDES:
+        names = [side + name for name in ("tp", "ep", "dp", "workers")]
+        if any(name not in facts for name in names):
+            return {}
+        tp, ep, spread, workers = (facts[name] for name in names)
+        traits |= {f"{side}tp": 1 if spread else tp, f"{side}attention_dp": tp if spread else 1,
+                   f"{side}moe_ep": ep, f"{side}moe_tp": max(tp // ep, 1),
+                   f"{side}workers": workers}  # fmt: skip
+    return traits
+
+
+def _gpus(recipe: Recipe) -> int:
+    return sum(int(recipe[f"{side}workers"] * recipe[f"{side}tp"]) for side in SIDES)
