@@ -65,7 +65,7 @@ def answer_report(title: str, before: WhatIf | None, now: WhatIf, *, same: bool 
     facts = Facts(tuple(_fact(one, before, now) for one in TILES))
     blocks: list[Block] = [] if simulated and now.periods else [facts]
     periods = [(plan, label, role) for plan, label, role in
-               ((before, "Before", Role.BASELINE), (now, "Now", Role.RECOMMENDED))
+               ((before, "Before", Role.BASELINE), (now, "After", Role.RECOMMENDED))
                if plan is not None and plan.periods]  # fmt: skip
     if now.totals is None:
         blocks = [Note(now.conflict)]
@@ -80,7 +80,7 @@ def answer_report(title: str, before: WhatIf | None, now: WhatIf, *, same: bool 
                 (Head("Model"), lambda size: size.model),
                 (Head("Replica"), lambda size: size.replica),
                 (Head("Before", Form.NUMBER, "tokens/s"), lambda size: size.before_tps),
-                (Head("Now", Form.NUMBER, "tokens/s"), lambda size: size.input_tps),
+                (Head("After", Form.NUMBER, "tokens/s"), lambda size: size.input_tps),
                 title="Capacity of one replica, input tokens",
             )
         )
@@ -89,7 +89,7 @@ def answer_report(title: str, before: WhatIf | None, now: WhatIf, *, same: bool 
         title,
         _headline(before, now, simulated),
         (
-            Section("Before and now" if before else "Optimizer's plan", tuple(blocks)),
+            Section("Before and after" if before else "Optimizer's plan", tuple(blocks)),
             _notes(details),
         ),
     )

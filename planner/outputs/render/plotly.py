@@ -135,6 +135,11 @@ def _traces(series: Series, colour: str, chart: Chart, clock: str) -> Iterator[d
         return
     if series.role is Role.DEMAND:
         trace |= {"fill": "tozeroy", "fillcolor": _with_opacity(colour, 0.18)}
+    if moments and x[0] == x[-1]:  # a vertical line has its name beside it
+        trace |= {
+            "mode": "lines+text", "text": [series.label, ""], "textposition": "top right",
+            "showlegend": False,
+        }  # fmt: skip
     yield trace | {"line": line}
 
 

@@ -162,7 +162,7 @@ def page_context(run: Run, params: QueryDict) -> dict[str, Any]:
             group: [(s.name, f"{s.label} ({_present(s)})") for s in offered if s.group == group]
             for group in dict.fromkeys(s.group for s in offered)
         },
-        "lines": [*lines, *[Line()] * empty],
+        "lines": [*(lines or [Line("growth")]), *[Line()] * empty],
         "steps": STEPS,
         "trade_offs": TRADE_OFFS,
         **answers_context(run, params),
