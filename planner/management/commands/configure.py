@@ -20,6 +20,7 @@ COLUMNS = {
     "checked by": "checked", "error TTFT": "error_ttft:.0%", "error TPOT": "error_tbt:.0%",
 }  # fmt: skip
 MOVED = {"your rows": "moved"}
+FOR_RATE = {"copies": "instances:d", "$/h": "fleet_usd_per_hour:,.2f"}
 
 
 def _price(text: str) -> tuple[str, float]:
@@ -85,7 +86,8 @@ class Command(HeadroomCommand):
         return search_deployments(query, self.progress, measured)
 
     def words(self, answer: DeploymentSearchResult) -> str:
-        columns = COLUMNS | (MOVED if any(row.own for row in answer.candidates) else {})
+        columns = (FOR_RATE if answer.rps else {}) | COLUMNS
+        columns |= MOVED if any(row.own for row in answer.candidates) else {}
         rows = table_lines([_candidate_texts(row) for row in answer.candidates], columns)
         others = table_lines([_candidate_texts(row) for row in answer.by_gpu], columns)
         out = [f"  {number:>9,} {reason}" for reason, number in answer.ruled_out.items()]

@@ -63,3 +63,10 @@ def test_a_price_that_is_none_is_refused() -> None:
     with pytest.raises(SystemExit) as stopped:
         call_command("configure", *GIVEN, "--price", "H200=3", stderr=complaints)
     assert stopped.value.code == 2 and "price of H200" in complaints.getvalue()
+
+
+def test_at_a_rate_the_words_have_the_copies_and_their_cost() -> None:
+    lines = called("--top", "1", "--engines", "vllm", "--rps", "50", "--price", "A100-80GB=2")
+    head, best = (line.split() for line in lines.splitlines()[2:4])
+    copies, cost = int(best[head.index("copies")]), float(best[head.index("$/h")])
+    assert copies >= 1 and cost >= 2 * copies and cost % (2 * copies) == 0
