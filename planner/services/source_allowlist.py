@@ -32,8 +32,8 @@ def allowed_folder(path: str) -> Path:
     if not Path(path).is_absolute() or not any(folder.is_relative_to(base) for base in bases):
         listed = ", ".join(map(str, bases)) or "none"
         raise SourceError(
-            f"path: {path} is not in a folder that sources may read ({listed}); an operator adds "
-            "it to HEADROOM_SOURCE_FOLDERS."
+            f"path: {path} is no absolute path in a folder that sources may read ({listed}). An "
+            "operator adds it to HEADROOM_SOURCE_FOLDERS."
         )
     return folder
 

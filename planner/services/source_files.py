@@ -138,20 +138,20 @@ def _read_new_files(
 ) -> None:
     """Read the files of a source that are new or have changed; each version is read once.
 
-    Progress is stored after each file. Raises SourceError that names the files that were refused.
+    Progress is stored after each file. Raises SourceError with the refused files and reasons.
     """
     marks: dict[str, Mark] = dict(source.found.get("files", {}))
-    refused = []
+    refused: dict[str, str] = {}  # reason by file
     new = (file for file in location.files() if file.settled and marks.get(file.name) != file.mark)
     for file in islice(new, MAX_FILES):
         work_folder = row_arrays.folder(f"{UPLOADS}/reading-{source.pk}-{os.getpid()}")
         try:
             with location.opened(file.name, work_folder) as path:
-                if not _read_file(source, source_settings, file.name, path, work_folder):
-                    refused.append(file.name)
-        except NotCopied as problem:  # tried again at the next reading, recorded once
-            refused.append(file.name)
-            reading = {"source": source, "file_name": file.name[:255], "problem": str(problem)}
+                problem = _read_file(source, source_settings, file.name, path, work_folder)
+                refused |= {file.name: problem} if problem else {}
+        except NotCopied as error:  # tried again at the next reading, recorded once
+            refused[file.name] = str(error)
+            reading = {"source": source, "file_name": file.name[:255], "problem": str(error)}
             if not SourceReading.objects.filter(**reading).exists():
                 SourceReading.objects.create(**reading)
             continue
@@ -159,23 +159,21 @@ def _read_new_files(
         source.found = {"files": marks}
         Source.objects.filter(pk=source.pk).update(found=source.found, read_until=timezone.now())
     if refused:
-        raise SourceError(
-            f"Refused: {', '.join(refused[:5])}{' and others' * (len(refused) > 5)}. The record of "
-            "the source gives the reasons."
-        )
+        names, reasons = (", ".join([*refused][:5]), " ".join([*refused.values()][:5]))
+        raise SourceError(f"Refused: {names}{' and others' * (len(refused) > 5)}. {reasons}")
 
 
 def _read_file(
     source: Source, source_settings: FileSettings, name: str, path: Path, work_folder: Path
-) -> bool:
-    """Read one file into the source's series; return True if read now or earlier.
+) -> str:
+    """Read one file into the source's series; return why it is refused, or "".
 
-    Files with equal bytes are read once. For a refused file, store the reason and return False.
+    Files with equal bytes are read once. The reason is also stored.
     ``work_folder`` is a work folder, which is deleted at the end.
     """
     sha256 = sha256_file(path)
     if source.readings.filter(sha256=sha256).exists():
-        return True
+        return ""
     options = IngestOptions(
         name=name, format=source_settings.format, mapping=source_settings.mapping,
         model=source_settings.model, region=source_settings.region, tier=source_settings.tier,
@@ -189,10 +187,10 @@ def _read_file(
         SourceReading.objects.create(
             source=source, file_name=name[:255], sha256=sha256, problem=str(problem)
         )
-        return False
+        return str(problem)
     finally:
         shutil.rmtree(work_folder, ignore_errors=True)
-    return True
+    return ""
 
 
 def _hidden(name: str) -> bool:
