@@ -98,7 +98,7 @@ def zone_name() -> str:
 def when(moment: Any, clock: str = "utc", *, zoned: bool = True) -> str:
     """Format a moment (datetime or ISO text) as "18 May 2024, 14:00 UTC" in the reader's zone.
 
-    On a relative clock, return the time since the trace began.
+    On a relative clock, return the day of the trace and the time, such as "Day 47, 23:50".
     """
     if isinstance(moment, str) and moment.startswith("+"):  # a relative clock
         return f"{duration(float(moment[1:-1]))} after its origin"
@@ -108,8 +108,8 @@ def when(moment: Any, clock: str = "utc", *, zoned: bool = True) -> str:
         return NOTHING
     moment = local(moment)
     if clock == "relative":
-        seconds = moment.timestamp()
-        return f"{duration(seconds)} in" if seconds >= 1 else "start"
+        day, minutes = divmod(round(moment.timestamp() / 60), 1440)
+        return f"Day {day + 1}, {minutes // 60:02d}:{minutes % 60:02d}"
     zone = f"{moment:%Z}"  # such as CEST; zones without a name of their own have an offset
     offset = "UTC" * (not zone[0].isalpha())
     return f"{moment.day} {moment:%b %Y, %H:%M}{f' {offset}{zone}' * zoned}"

@@ -103,7 +103,7 @@ def schedule_from(timetable: ReplicaSchedule | None) -> Schedule | None:
 
 def schedule_table(schedule: Schedule, clock: str) -> Table:
     """Return the table of a schedule, with all replicas and those of each pool."""
-    zone = zone_name() if clock == "utc" else "since trace start"
+    zone = zone_name() if clock == "utc" else "trace time"
     ahead = any(row.period not in (None, row.begins) for row in schedule.rows)
     several = len(schedule.pools) > 1
     heads = (

@@ -23,7 +23,8 @@ from planner.domain.serialise import moment
 from planner.domain.traffic.forecasts import Height
 from planner.domain.traffic.groups import Group, groups_of, series_of
 from planner.domain.traffic.traffic import Traffic
-from planner.domain.traffic.window import DAY_S, Window, words_of
+from planner.domain.traffic.window import DAY_S, Window
+from planner.domain.traffic.window_rank import span_words
 from planner.inputs.scenario.build import Hardware
 from planner.inputs.scenario.schema import Forecast as ForecastSection
 from planner.inputs.scenario.schema.planning import MEAN
@@ -226,8 +227,8 @@ class _Choice:
         The reason is the least cost if late requests have a cost, else the share of demand that the
         percentile would have covered in the past periods, from ``begin_s`` to ``end_s``.
         """
-        days = f"{words_of(begin_s, traffic.clock)} to {words_of(end_s, traffic.clock)}"
-        had = f"It covered {self.covered:.1%} of demand from {days}."
+        days = span_words(begin_s, end_s, traffic.clock)
+        had = f"It covered {self.covered:.1%} of demand ({days})."
         if self.late_usd is not None:
             cost = f"replicas and of late requests at ${self.late_usd:g} each"
             reason = f"Least cost of {cost}. {had}"

@@ -209,15 +209,18 @@ def binned_sources(
 
 def _check_tokens(binned: BinnedSource, source: Source, where: str) -> None:
     """Raise ScenarioError if tokens or requests of a series cannot be derived."""
-    for field, known in (
-        ("input_tokens", binned.columns.input_tokens),
-        ("output_tokens", binned.columns.output_tokens),
-    ):
-        if known is None and getattr(source, field) is None:
-            raise ScenarioError(
-                f"{where}: {source.trace} has no {field.replace('_', ' ')} for "
-                f"{binned.columns.name}. Give {field}: {{mean: ..., cv: ...}} (tokens per request)."
-            )
+    absent = [
+        field
+        for field in ("input_tokens", "output_tokens")
+        if getattr(binned.columns, field) is None and getattr(source, field) is None
+    ]
+    if absent:
+        fields = " or ".join(field.replace("_", " ") for field in absent)
+        give = " and ".join(f"{field}: {{mean: ..., cv: ...}}" for field in absent)
+        raise ScenarioError(
+            f"{where}: {source.trace} has no {fields} for {binned.columns.name}. "
+            f"Give {give} (tokens per request)."
+        )
     if np.isnan(binned.requests()).all():
         raise ScenarioError(
             f"{where}: {source.trace} counts tokens and no requests for {binned.columns.name}. "

@@ -81,7 +81,8 @@ def test_units_stand_where_people_expect_them() -> None:
         "3 s", "40 s", "1 min", "6 min", "20 min", "2 h",
     ]  # fmt: skip
     assert when("2024-05-18T14:00:00Z") == "18 May 2024, 14:00 UTC"
-    assert when("1970-01-01T01:30:00Z", "relative") == "1 h 30 min in"
+    assert when("1970-01-01T01:30:00Z", "relative") == "Day 1, 01:30"
+    assert when("1970-02-16T23:50:00Z", "relative") == "Day 47, 23:50"
     assert when("+90s") == "1 min 30 s after its origin"
 
 
