@@ -35,6 +35,7 @@ from planner.domain.planning.inputs import Load, PlanInput
 from planner.domain.planning.planning import forecast_load, plan_load
 from planner.domain.preparation import study_at
 from planner.domain.progress import Progress, part
+from planner.domain.results.assumptions import REQUESTS
 from planner.domain.results.basis import Frame, frame_of
 from planner.domain.run_parts import IN_PROCESS, Part, Parts
 from planner.domain.serialise import MERGED, moments
@@ -130,7 +131,7 @@ def run(
             frame=replace(
                 frame,
                 # Nothing is simulated here, so this assumption does not apply.
-                assumptions=tuple(a for a in frame.assumptions if a.what != "Requests replayed"),
+                assumptions=tuple(a for a in frame.assumptions if a.what != REQUESTS),
                 notes=study.traffic.notes + study.sizes.notes,
                 provenance=(*facts_of(hardware.provenance), PLANNED),
             ),

@@ -31,6 +31,7 @@ from simulation.synthesis import SampledLength
 from simulation.trace import CachedTokens
 
 ASSUMED, MODELLED = "assumed", "modelled"
+REQUESTS = "Requests in the window"
 OBSERVED = "measured"
 GIGA = 1e9
 LONGER = 1.2  # factor on the mean length, to show its effect
@@ -88,8 +89,7 @@ def _traffic(study: Study) -> Iterator[Assumption]:
     """Yield the inputs of the traffic: requests, samples, growth, shares and lengths."""
     traffic, replay = study.traffic, replay_of(study.window, study.traffic)
     kind = OBSERVED if replay == MEASURED else MODELLED
-    count = f"{len(study.trace):,} requests in the window"
-    yield Assumption("Requests replayed", count, kind, replay, "traffic.sources")
+    yield Assumption(REQUESTS, f"{len(study.trace):,}", kind, replay, "traffic.sources")
     for sample in traffic.samples:
         yield Assumption(
             f"Sample of {sample.name}", sample.words, MODELLED, "binomial error of the sample",

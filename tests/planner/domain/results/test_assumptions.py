@@ -10,7 +10,7 @@ from planner.domain.kinds import plan
 from planner.domain.outcome import Outcome
 from planner.domain.preparation import study_of
 from planner.domain.progress import silent
-from planner.domain.results.assumptions import Assumption, assumptions_of
+from planner.domain.results.assumptions import REQUESTS, Assumption, assumptions_of
 from planner.domain.traffic.sources import StoredTrace
 from planner.inputs.scenario.user_facts import NO_USER_FACTS
 from tests.planner.domain import builders as make
@@ -71,7 +71,7 @@ def test_lengths_of_a_trace_of_requests_are_measured(tmp_path: Path) -> None:
     prompts, answers = assumptions["Prompt lengths of m"], assumptions["Answer lengths of m"]
     assert (prompts.value, prompts.provenance) == ("mean 200 tokens, cv 0.00", "measured")
     assert answers.value == "mean 2 tokens, cv 0.33"
-    assert assumptions["Requests replayed"].provenance == "measured"
+    assert assumptions[REQUESTS].provenance == "measured"
     assert "Volume of t" not in assumptions
 
 
