@@ -26,11 +26,11 @@ from planner.inputs.scenario.schema import Scenario
 from planner.inputs.scenario.settings import settings_of
 from planner.inputs.scenario.user_facts import NO_USER_FACTS, UserFacts
 from planner.optimizer.sharing import MOST_EXACT
+from simulation.fleet import HOUR_S
 from simulation.performance.specs import Provenance
 from simulation.sharing.replay import ModelReplay, replay_gpu
 from simulation.trace import Trace
 
-HOUR_S = 3600.0
 MOST_REQUESTS = 300_000  # of the replayed time, so that a run takes minutes at most
 
 

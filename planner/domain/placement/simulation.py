@@ -16,12 +16,11 @@ from planner.optimizer.placement.problem import Placement
 from planner.optimizer.placement.scale_in import placed_replicas
 from simulation.arrays import IntArray
 from simulation.engine.run import simulate
-from simulation.fleet import Fleet
+from simulation.fleet import HOUR_S, Fleet
 from simulation.metrics import Percentiles, summarise
 from simulation.policies.static import Static
 from simulation.trace import Trace
 
-HOUR_S = 3600.0
 MOST_REQUESTS = 30_000  # requests per replay, so that each method takes seconds, not minutes
 
 

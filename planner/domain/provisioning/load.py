@@ -9,10 +9,10 @@ from planner.domain.traffic.traffic import Traffic
 from planner.domain.traffic.window import Window
 from planner.inputs.scenario.build import Hardware
 from simulation.arrays import BoolArray, IntArray
+from simulation.fleet import HOUR_S
 from simulation.provisioning.workload import Phase
 from simulation.trace import CachedTokens, Trace
 
-HOUR_S = 3600.0
 ASSUMED_SLO_S = {"prefill": 2.0, "decode": 0.2}
 """Where no tier bounds the phase: two seconds to begin, and tokens as fast as people read."""
 

@@ -218,7 +218,7 @@ class LevelSearch:
         if self._cannot_win(policy, at):
             self.candidates.append(trials.candidate(policy, at, self.level))
             return
-        at = self._last_alike(policy, at, progress)
+        at = self._last_with_same_schedules(policy, at, progress)
         candidate = trials.candidate(policy, at, self.level)
         self.candidates.append(candidate)
         usd = candidate.expected(trials.days)
@@ -319,7 +319,7 @@ class LevelSearch:
         self.trials.measure(policy, index, self.level, weighted, progress)
         return index
 
-    def _last_alike(self, policy: Policy, index: int, progress: Progress) -> int:
+    def _last_with_same_schedules(self, policy: Policy, index: int, progress: Progress) -> int:
         """Return the index of the last value with the schedules of ``index`` on all its days.
 
         It costs the same, and is the safest of them if the demand changes.
@@ -330,7 +330,7 @@ class LevelSearch:
 
         def differs(other: int) -> bool:
             pairs = ((self._trial(policy, i, case) for i in (index, other)) for case in cases)
-            return not all(trials.alike(policy, *pair) for pair in pairs)
+            return not all(trials.same_schedule(policy, *pair) for pair in pairs)
 
         last = bisect_first(differs, index + 1, len(values(policy, self.level)), index + 1) - 1
         known = [case for case in cases if self._trial(policy, index, case) in trials.results]

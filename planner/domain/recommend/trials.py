@@ -223,7 +223,7 @@ class Trials:
                 stored = self._static_result(case, self.static_fleet(level, trial.spare))
                 if stored is not None and not (whole and stored.cut):
                     return stored
-            stored = self._known_of_alike(policy, trial)
+            stored = self._result_of_same_schedule(policy, trial)
             if stored is not None and not (whole and stored.cut) and stored.cost_usd <= limit:
                 return stored
             loss = self._loss(policy, trial, report, known) if case.lost else None
@@ -284,9 +284,9 @@ class Trials:
         """
         if trial.case.lost or trial.case.unexpected is not None:
             return 0.0
-        return self._kept(policy, trial)[0]
+        return self._always_kept(policy, trial)[0]
 
-    def _kept(self, policy: Policy, trial: Trial) -> tuple[float, bytes]:
+    def _always_kept(self, policy: Policy, trial: Trial) -> tuple[float, bytes]:
         """Return the cost of the replicas always kept, and their schedule if there are no others.
 
         The cost is 0 and the schedule empty if unknown.
@@ -308,16 +308,16 @@ class Trials:
                 self._plans[key] = 0.0, b""
         return self._plans[key]
 
-    def alike(self, policy: Policy, trial: Trial, other: Trial) -> bool:
+    def same_schedule(self, policy: Policy, trial: Trial, other: Trial) -> bool:
         """Return whether a policy runs the same schedule, and nothing else, in both trials."""
-        schedule = self._kept(policy, trial)[1]
-        return bool(schedule) and schedule == self._kept(policy, other)[1]
+        schedule = self._always_kept(policy, trial)[1]
+        return bool(schedule) and schedule == self._always_kept(policy, other)[1]
 
-    def _known_of_alike(self, policy: Policy, trial: Trial) -> CaseResult | None:
+    def _result_of_same_schedule(self, policy: Policy, trial: Trial) -> CaseResult | None:
         """Return the result of another value of the policy with the same schedule, or None."""
         for other, result in [*self.results.items()]:
             same = (other.policy, other.spare, other.case) == (policy.key, trial.spare, trial.case)
-            if same and not result.dear and self.alike(policy, trial, other):
+            if same and not result.dear and self.same_schedule(policy, trial, other):
                 return result
         return None
 

@@ -206,6 +206,8 @@ def basis_of(
     lengths = tuple(of_model.lengths for of_model in prompts)
     counted = [of_model.shared for of_model in prompts]
     periods, spare = len(window.period_starts_s), study.settings.plan.spare
+    if flat is None:
+        load_factor = _largest_factor(study, planned, load_factor)
     # The load minus the planned interactive series leaves the deferrable load.
     interactive = planned.load.tps.copy()
     series = tuple(
@@ -229,7 +231,9 @@ def basis_of(
         ),
         series=series,
         waiting_tps=np.where(np.abs(interactive) > 1e-9, interactive, 0.0),
-        load_factor=load_factor if flat is not None else _tight(study, planned, load_factor),
+        load_factor=load_factor
+        if flat is not None
+        else _largest_factor(study, planned, load_factor),
         models=tuple(traffic.models),
         regions=tuple(traffic.regions),
         asked=study.hardware.asked,
@@ -244,23 +248,23 @@ def basis_of(
     )
 
 
-def _tight(study: Study, planned: PlannedWindow, load_factor: float) -> float:
+def _largest_factor(study: Study, planned: PlannedWindow, load_factor: float) -> float:
     """Return the largest load factor up to 1 with the plan of ``load_factor``.
 
     With less, a what-if would let growth use capacity that the plan may need.
     """
-    factors = np.linspace(load_factor, 1.0, 33).tolist() if load_factor < 1 else [load_factor]
+    if load_factor >= 1:
+        return load_factor
 
-    def plan(index: int) -> list[int] | None:
-        load = planned.load.times(factors[index])
+    def plan(factor: float) -> list[int] | None:
         try:
-            return plan_load(study.plan_input, load, silent).target.ravel().tolist()
+            made = plan_load(study.plan_input, planned.load.times(factor), silent)
         except Infeasible:
             return None
+        return made.target.ravel().tolist()
 
-    if len(factors) == 1 or (own := plan(0)) is None:
-        return load_factor
-    return float(factors[bisect_first(lambda i: plan(i) != own, 1, len(factors)) - 1])
+    own, factors = plan(load_factor), np.linspace(load_factor, 1.0, 33).tolist()
+    return float(factors[bisect_first(lambda i: plan(factors[i]) != own, 1, len(factors)) - 1])
 
 
 def _sample(lengths: Lengths, shared: SharedPrompts | None) -> LengthSample:

@@ -85,8 +85,8 @@ def _bins_of_demand(store: Path, report: IngestReport, bin_s: int) -> pl.DataFra
         if per_bin < 1 or abs(per_bin - round(per_bin)) > 1e-9:
             raise IngestError(
                 f"{report.trace} counts in bins of {columns.bin_s:g} s, and no whole number "
-                f"fits into the source's {bin_s} s. Export it in narrower "
-                "bins, or add the source with wider ones."
+                f"fits into the source's {bin_s} s. Export it in narrower bins, or add the "
+                "source with wider ones."
             )
         place = np.floor(
             (columns.start_s + columns.bin_s * np.arange(len(columns.requests))) / bin_s + 1e-9

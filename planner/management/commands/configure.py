@@ -20,7 +20,7 @@ COLUMNS = {
     "checked by": "checked", "error TTFT": "error_ttft:.0%", "error TPOT": "error_tbt:.0%",
 }  # fmt: skip
 MOVED = {"your rows": "moved"}
-FOR_RATE = {"copies": "instances:d", "$/h": "fleet_usd_per_hour:,.2f"}
+FOR_RATE = {"replicas": "instances:d", "$/h": "fleet_usd_per_hour:,.2f"}
 
 
 def _price(text: str) -> tuple[str, float]:

@@ -73,7 +73,7 @@ class Aibrix(Policy):
     panic_threshold: Above = Rule.panic_threshold  # KPA: short over long mean that means panic
     up_cooldown_s: Delay = Rule.up_cooldown_s  # window of recommendations for scale-out
     down_cooldown_s: Delay = Rule.down_cooldown_s  # window of recommendations for scale-in
-    holds: bool = Rule.holds  # whether cooldown windows hold counts
+    holds: bool = Rule.holds  # true: a count changes only if its whole window asks for it
     stable_window_s: Delay = Rule.stable_window_s  # long mean, seconds
     panic_window_s: Delay = Rule.panic_window_s  # short mean, seconds
     min_replicas: Count = Rule.min_replicas  # smallest count

@@ -65,8 +65,8 @@ def test_a_price_that_is_none_is_refused() -> None:
     assert stopped.value.code == 2 and "price of H200" in complaints.getvalue()
 
 
-def test_at_a_rate_the_words_have_the_copies_and_their_cost() -> None:
+def test_at_a_rate_the_words_have_the_replicas_and_their_cost() -> None:
     lines = called("--top", "1", "--engines", "vllm", "--rps", "50", "--price", "A100-80GB=2")
     head, best = (line.split() for line in lines.splitlines()[2:4])
-    copies, cost = int(best[head.index("copies")]), float(best[head.index("$/h")])
-    assert copies >= 1 and cost >= 2 * copies and cost % (2 * copies) == 0
+    replicas, cost = int(best[head.index("replicas")]), float(best[head.index("$/h")])
+    assert replicas >= 1 and cost >= 2 * replicas and cost % (2 * replicas) == 0

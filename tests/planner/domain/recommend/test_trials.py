@@ -23,6 +23,7 @@ from planner.domain.traffic.changes import busier, longer_outputs
 from planner.inputs.scenario.schema import Scenario
 from planner.inputs.scenario.user_facts import NO_USER_FACTS
 from planner.policies.choice import policy_of
+from simulation.arrays import FloatArray
 from simulation.bisection import bisect_first
 from tests.planner.domain import builders as make
 
@@ -37,17 +38,15 @@ DAYS = [
     {"kind": "slow_start"},
     {"kind": "slower_profile"},
 ]
+HOURS = np.arange(4 * 96) / 4  # of four days
 POLICIES = ["lt-i", "lt-g", "flat-before", "flat-g", "today"]
 
 
-@pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[Scenario, Study]:
-    """Four days of a daily cycle, of which the last three hours are planned."""
-    hours = np.arange(4 * 96) / 4
-    counts = np.rint(1800 * (1 + 0.6 * np.sin(2 * np.pi * (hours - 15) / 24)))
-    stored = make.demand_file(
-        tmp_path_factory.mktemp("trials"), {"chat": counts.tolist()}, bin_s=900.0
-    )
+def study_of_counts(
+    folder: Path, counts: FloatArray, test_days: list[object], **fleet: object
+) -> tuple[Scenario, Study]:
+    """Return a scenario and study of long answers, by requests per quarter of an hour."""
+    stored = make.demand_file(folder, {"chat": np.rint(counts).tolist()}, bin_s=900.0)
     lengths = {
         "input_tokens": {"mean": 300, "cv": 0.5}, "output_tokens": {"mean": 3000, "cv": 0.5},
         "series": "chat",
@@ -56,13 +55,18 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[Scenario, Study]:
         traffic__sources=[make.source(**lengths)],
         horizon={"duration_s": 10_800, "period_s": 1800},
         policies=["lt-i"],
-        test_days=DAYS,
-        fleet={
-            "startup_s": 60,
-            "today": [{"model": "m", "region": "east", "gpu": "G", "replicas": 3}],
-        },
+        test_days=test_days,
+        fleet={"startup_s": 60, **fleet},
     )
     return scenario, study_of(scenario, {"t": stored}, NO_USER_FACTS, silent)
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[Scenario, Study]:
+    """Four days of a daily cycle, of which the last three hours are planned."""
+    counts = 1800 * (1 + 0.6 * np.sin(2 * np.pi * (HOURS - 15) / 24))
+    today = [{"model": "m", "region": "east", "gpu": "G", "replicas": 3}]
+    return study_of_counts(tmp_path_factory.mktemp("trials"), counts, DAYS, today=today)
 
 
 @pytest.fixture(scope="module")
@@ -211,25 +215,12 @@ def test_no_plan_that_passes_is_cheaper_than_the_recommended_policy(
     tmp_path: Path, seed: int, name: str
 ) -> None:
     """Quiet days before busy ones: a plan is cheaper over the days, if not on the forecast day."""
-    hours = np.arange(4 * 96) / 4
-    noise = 1 + 0.3 * np.random.default_rng(seed).uniform(-1, 1, len(hours))
-    counts = np.rint(np.where(hours < 48, 500, 2000) * noise)
-    stored = make.demand_file(tmp_path, {"chat": counts.tolist()}, bin_s=900.0)
-    lengths = {
-        "input_tokens": {"mean": 300, "cv": 0.5}, "output_tokens": {"mean": 3000, "cv": 0.5},
-        "series": "chat",
-    }  # fmt: skip
-    scenario = make.scenario(
-        traffic__sources=[make.source(**lengths)],
-        horizon={"duration_s": 10_800, "period_s": 1800},
-        policies=["lt-i"],
-        test_days=[
-            {"kind": "past", "windows": 3, "weight": 1},
-            {"kind": "drawn", "paths": 5, "pass_share": 0.6, "weight": 3},
-        ],
-        fleet={"startup_s": 60},
-    )
-    study = study_of(scenario, {"t": stored}, NO_USER_FACTS, silent)
+    noise = 1 + 0.3 * np.random.default_rng(seed).uniform(-1, 1, len(HOURS))
+    days: list[object] = [
+        {"kind": "past", "windows": 3, "weight": 1},
+        {"kind": "drawn", "paths": 5, "pass_share": 0.6, "weight": 3},
+    ]
+    scenario, study = study_of_counts(tmp_path, np.where(HOURS < 48, 500, 2000) * noise, days)
     trials = Trials(study, TestDays(study, scenario.test_days, 1), 1, IN_PROCESS)
     plan = policy_of(name)
     choice, _ = choices_of(trials, [policy_of("flat-before"), plan], 0)["economy"]
