@@ -147,17 +147,20 @@ def run(
         for policy in (*chosen, *baselines)
     ]
     tests = PressureTests(study)
+    alternatives, others = alternatives_of(choices, LEVELS[level])
+    plans = set(alternatives.values())  # a loss is simulated for these and static fleets
 
     def replayed(policy: Policy, asked: bool, report: Progress) -> PolicyRun | str:
         """Simulate a policy on the window, or return the reason to omit it."""
         sized = by_policy.get(policy.key) if policy.name == STATIC else None
         at = level if sized is None or sized.value is None else int(sized.value)
         static = partial(trials.static_fleet, at, spare)
+        lose_replica = policy.key in plans or policy.traits.flat
         try:
             run = run_policy(
                 study, policy, seed=scenario.seed, progress=report,
                 shared=SharedInputs(planned, tests, static),
-                options=ReplayOptions(spare=True),
+                options=ReplayOptions(spare=lose_replica),
             )  # fmt: skip
         except Infeasible as problem:  # a baseline has no plan; the plan itself was made above
             return f"{policy.title} is left out: {problem}"
@@ -167,8 +170,6 @@ def run(
                 raise
             return f"{policy.title} is left out: {problem}"
         return replace(run, asked=asked)
-
-    alternatives, others = alternatives_of(choices, LEVELS[level])
 
     def of_other_level(key: str, candidate: Candidate, report: Progress) -> PolicyRun | str:
         """Simulate the candidate of another level of assurance on the window."""

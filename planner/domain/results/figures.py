@@ -263,7 +263,8 @@ POLICIES = Columns(
         Column("hindsight", FLAG, "whether it is an oracle baseline",
                lambda run: run.traits.uses_future_data),
         Column("survives", SHARE, "SLO attainment without any one replica (or those of "
-               "`objective.spare`), of the interactive tier nearest to a miss; null if unknown",
+               "`objective.spare`), of the interactive tier nearest to a miss; null if not "
+               "simulated: a comparison does it for its alternatives and static fleets",
                heads={POLICY_TABLE: "SLO attainment without a replica"}),
         Column("n_plus_1", FLAG, "whether every interactive tier meets its SLO without it"),
         Column("flat_usd", USD, "cost of the smallest static fleet with the same attainment (to "

@@ -113,6 +113,7 @@ def compare(
     # The headline covers a recommended static fleet, and what the recommended policy misses.
     recommends_static = recommended_run is not None and recommended_run.traits.flat
     asked = [run for run in runs if run.asked]
+    current = [run for run in runs if run is recommended_run or run.traits.needs_current_fleet]
     return PolicyComparison(
         runs=tuple(runs),
         baselines=tuple(by_name),
@@ -121,7 +122,7 @@ def compare(
         headline=_headline(by_name, recommended, base_name),
         warnings=(
             *([] if recommends_static else flat_wins),
-            *cautions.no_spare(runs),
+            *cautions.no_spare(runs if chosen is None else current),
             *cautions.over_power(runs),
             *([] if recommends_static else cautions.plan_is_constant(plan)),
             *cautions.misses([run for run in asked if run is not recommended_run]),

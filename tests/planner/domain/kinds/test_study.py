@@ -123,6 +123,14 @@ def test_the_document_is_json_without_nan_and_says_all_it_must(compared: Outcome
     assert traffic["kind"] == "modelled"  # drawn, though their counts were measured
 
 
+def test_a_loss_is_simulated_for_alternatives_and_static_fleets_only(compared: Outcome) -> None:
+    document = compared.document
+    kept = {*document["alternatives"].values(), "flat-before"}
+    known = {key for key, row in document["policies"].items() if row["n_plus_1"] is not None}
+    assert known == kept and known < document["policies"].keys()
+    assert document["recommended"]["policy"] in known
+
+
 def test_requests_are_accounted_for_in_every_policy(compared: Outcome) -> None:
     arrived = {figures["arrived"] for figures in compared.document["policies"].values()}
     assert arrived == {compared.document["requests"]}
@@ -193,6 +201,7 @@ def test_forecast_plan_and_simulate_are_the_parts_of_the_whole(stored: StoredTra
     assert planned.document["status"] == "optimal"
     assert_frame_equal(forecasts.tables["forecast"], plain.tables["forecast"])
     figures = expected["policies"]["lt-i"]
+    del figures["survives"], figures["n_plus_1"]  # a comparison knows those of its alternatives
     del figures["flat_usd"]  # found where policies that serve unequally stand side by side
     assert {name: untimed(simulated.document)[name] for name in figures} == figures
 

@@ -132,6 +132,17 @@ def test_a_fleet_without_the_spare_of_the_scenario_does_not_beat_the_plan() -> N
     assert compare([run("today", 90.0), run("lt-i", 100.0)]).flat_wins
 
 
+@pytest.mark.parametrize(("bare", "warned"), [("today", 1), ("lt-i", 1), ("flat-before", 0)])
+def test_only_the_recommendation_and_todays_fleet_are_warned_of_without_spare(
+    bare: str, warned: int
+) -> None:
+    costs = {"today": 30.0, "lt-i": 10.0, "flat-before": 20.0}
+    runs = [
+        replace(run(name, usd), lacks_spare=0.3 * (name == bare)) for name, usd in costs.items()
+    ]
+    assert len(recommending(runs, "lt-i").warnings) == warned
+
+
 def test_a_recommended_flat_fleet_is_in_no_warning() -> None:
     runs = [run("lt-i", 20), run("flat-min", 15), run("flat-before", 18)]
     comparison = recommending(runs, "flat-before")
