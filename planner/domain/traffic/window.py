@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 
 import numpy as np
 
+from planner.domain.formats import when
 from planner.domain.traffic.demand import Demand
 from planner.errors import ScenarioError
 from planner.inputs.scenario.settings import NO_GROWTH, Growth, WindowSettings
@@ -132,8 +133,8 @@ def _given_start(stated: datetime, duration_s: float, demand: Demand, clock: str
     if clock != UTC_CLOCK and moment.timestamp() >= demand.end_s - 1e-6:
         raise ScenarioError(
             "horizon.start: the traffic has no calendar times, only seconds from its start, and "
-            f"ends at {demand.end_s:,.0f} s. Give a number of seconds before that, leave it out to "
-            "plan the last part, or choose 'end' to plan ahead of it."
+            f"ends {words_of(demand.end_s, clock)}. Give a number below {demand.end_s:.0f}, leave "
+            "it out to plan the last part, or choose 'end' to plan ahead of it."
         )
     bins = np.round((moment.timestamp() - demand.start_s) / demand.bin_s)
     start = float(demand.start_s + bins * demand.bin_s)
@@ -181,8 +182,5 @@ def _period(stated: float | None, duration_s: float, bin_s: float) -> float:
 
 
 def words_of(epoch_s: float, clock: str) -> str:
-    """Return a moment in words; with a relative clock, in seconds from the start of the trace."""
-    if clock != UTC_CLOCK:
-        return f"{epoch_s:,.0f} s"
-    when = datetime.fromtimestamp(epoch_s, UTC)
-    return f"{when.day} {when:%b %Y, %H:%M} UTC"
+    """Return a moment in words; with a relative clock, as the day of the trace and the time."""
+    return when(datetime.fromtimestamp(epoch_s, UTC), clock)

@@ -115,6 +115,25 @@ def test_a_date_for_a_trace_without_calendar_is_refused(tmp_path: Path) -> None:
         make.parts(scenario, stored)
 
 
+@pytest.mark.parametrize(
+    ("horizon", "moments"),
+    [
+        ({"start": 4 * DAY}, ("Day 3, 04:00",)),
+        ({"start": 2 * DAY, "duration_s": DAY}, ("Day 3, 00:00", "Day 3, 04:00")),
+        ({"start": 3600, "duration_s": DAY}, ("Day 1, 00:00",)),
+    ],
+)
+def test_errors_of_a_trace_without_calendar_name_the_day_and_the_time(
+    tmp_path: Path, horizon: dict[str, Any], moments: tuple[str, ...]
+) -> None:
+    stored = make.demand_file(tmp_path, {"a": [9.0] * 52}, bin_s=3600, start_s=0, relative=True)
+    lengths = {"input_tokens": {"mean": 100}, "output_tokens": {"mean": 10}}
+    scenario = make.scenario(traffic={"sources": [make.source(**lengths)]}, horizon=horizon)
+    with pytest.raises(ScenarioError, match=r"horizon") as refused:
+        make.parts(scenario, stored)
+    assert all(moment in str(refused.value) for moment in moments)
+
+
 def test_seconds_from_the_start_are_a_moment_of_a_trace_without_calendar(tmp_path: Path) -> None:
     stored = make.demand_file(tmp_path, {"a": [9.0] * 120}, start_s=0, relative=True)
     lengths = {"input_tokens": {"mean": 100}, "output_tokens": {"mean": 10}}
