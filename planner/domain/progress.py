@@ -31,3 +31,15 @@ def shared(progress: Progress, count: int) -> list[Progress]:
         return report
 
     return [of(index) for index in range(count)]
+
+
+def rising(progress: Progress) -> Progress:
+    """Return ``progress`` that never goes back, since the number of trials is unknown."""
+    furthest = 0.0
+
+    def report(done: float, what: str) -> None:
+        nonlocal furthest
+        furthest = max(furthest, done)
+        progress(furthest, what)
+
+    return report

@@ -26,14 +26,15 @@ from planner.domain.progress import Progress, part, silent
 from planner.domain.recommend.alternatives import alternatives_of, level_of
 from planner.domain.recommend.rule import Candidate
 from planner.domain.recommend.search import choices as choices_of
-from planner.domain.recommend.test_days import TestDays, spared
-from planner.domain.recommend.trials import STATIC, Trials
+from planner.domain.recommend.test_days import TestDays
+from planner.domain.recommend.trials import STATIC, Trials, turned
 from planner.domain.replay.equal_attainment import with_flat_costs
 from planner.domain.replay.module_report import module_figures
 from planner.domain.replay.policy_context import SharedInputs
 from planner.domain.replay.policy_selection import missing_baselines, policies_chosen
 from planner.domain.replay.rated_signals import PressureTests
 from planner.domain.replay.replay import ReplayOptions, run_policy
+from planner.domain.replay.replica_loss import spared
 from planner.domain.results import tables
 from planner.domain.results.answer import answer_of, schedule_tables, schedules_table
 from planner.domain.results.assurance import (
@@ -143,7 +144,7 @@ def run(
     choice, candidates = choices.get(LEVELS[level], (None, []))
     by_policy = {candidate.policy: candidate for candidate in candidates}
     everyone = [
-        trials.turned(policy, by_policy[policy.key]) if policy.key in by_policy else policy
+        turned(policy, by_policy[policy.key].value) if policy.key in by_policy else policy
         for policy in (*chosen, *baselines)
     ]
     tests = PressureTests(study)
@@ -173,7 +174,7 @@ def run(
 
     def of_other_level(key: str, candidate: Candidate, report: Progress) -> PolicyRun | str:
         """Simulate the candidate of another level of assurance on the window."""
-        policy = trials.turned(by_key[candidate.policy], candidate)
+        policy = turned(by_key[candidate.policy], candidate.value)
         its_study = spared(without_spare) if candidate.spare else without_spare
         at = 0 if candidate.value is None else int(candidate.value)
         try:

@@ -13,11 +13,12 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from math import inf
 
-from planner.domain.parallel import DEFAULT_THREADS
+from planner.domain.parallel import DEFAULT_THREADS, run_in_parallel
 from planner.domain.progress import Progress, part, shared
 from planner.domain.recommend.rule import Candidate, CaseResult, Choice, recommend
 from planner.domain.recommend.test_days import Case, TestDay
 from planner.domain.recommend.trials import STATIC, Trial, Trials, values
+from planner.domain.replay.replica_loss import losses_of
 from planner.domain.run_parts import Part
 from planner.inputs.scenario.schema.test_days import LEVELS
 from planner.policies.base import Policy
@@ -198,7 +199,7 @@ class LevelSearch:
         starts.sort(key=lambda start: (start[0], start[1].traits.complexity, start[1].key))
         reports = shared(part(progress, 0.6, 1.0), len(starts))
         for (cost, policy, index), report in zip(starts, reports, strict=True):
-            too_dear = not _has_floor(policy) and cost > self._limit()
+            too_dear = not self._has_floor(policy) and cost > self._limit()
             if not too_dear and not self._cannot_win(policy, index):
                 self._try(policy, index, report)
             else:
@@ -232,11 +233,11 @@ class LevelSearch:
         ``limit`` on the forecast day ends the search.
         """
         trials, all_values = self.trials, values(policy, self.level)
-        if _has_floor(policy):
+        if self._has_floor(policy):
             limit = inf  # what it costs at least is known on all weighted days
-        spare = trials.keeps_spare(policy, self.level)
+        spare, (low, start) = trials.keeps_spare(policy, self.level), self._start(policy)
         lost = [case for _, case in self.checks if case.lost]
-        results: dict[Trial, tuple[int, int, CaseResult]] = {}
+        results = {} if limit < inf else self._start_results(policy, start, report)
 
         def result_on(index: int, case: Case, most: float) -> CaseResult:
             """Return the result on a case, simulated up to a cost of ``most`` dollars."""
@@ -270,17 +271,42 @@ class LevelSearch:
                 if trial not in trials.results:
                     results[trial] = index, 0, CaseResult(inf, {}, 1.0, cut=True, dear=limit)
                 return True
-            plan_usd = trials.plan_cost_usd(policy, self._trial(policy, index, forecast_day))
+            kept_usd = trials.least_cost_usd(policy, self._trial(policy, index, forecast_day))
             # The cost of a plan is known, so a harder day that it fails needs no forecast day.
-            if plan_usd <= limit and not spare and not passes_hardest(index):
+            only_plan = policy.traits.plan is not None and not policy.traits.beyond
+            if only_plan and 0 < kept_usd <= limit and not spare and not passes_hardest(index):
                 return False
             dear = result_on(index, forecast_day, limit).dear
             return bool(dear) or (passes_forecast(index) and passes_hardest(index))
 
-        low, start = self._start(policy)
         # A cost above the limit shows on the forecast day first, and N+1 is judged there.
         index = bisect_first(ends_search, low, len(all_values), start)
         return index if index < len(all_values) else None, list(results.values())
+
+    def _has_floor(self, policy: Policy) -> bool:
+        """Return whether it is known what the replicas that a policy always keeps cost."""
+        trial = self._trial(policy, 0, self.trials.cases[0])
+        return policy.name != STATIC and self.trials.has_floor(policy, trial)
+
+    def _start_results(
+        self, policy: Policy, start: int | None, report: Progress
+    ) -> dict[Trial, tuple[int, int, CaseResult]]:
+        """Simulate the value that passed at the level below on both days, side by side.
+
+        A lost replica is added if all losses are alike, since it needs no result of another day.
+        """
+        trials = self.trials
+        if self.below is None or start is None or self._cannot_win(policy, start):
+            return {}
+        cases = [trials.cases[0], self.checks[0][1]]
+        if trials.keeps_spare(policy, self.level) and len(losses_of(trials.study)) == 1:
+            cases += [case for _, case in self.checks if case.lost]
+        ahead = [*dict.fromkeys(self._trial(policy, start, case) for case in cases)]
+        if ahead[0] in trials.results:
+            return {}
+        steps = [partial(trials.simulate, policy, trial) for trial in ahead]
+        found = zip(ahead, run_in_parallel(steps, report, at_once=trials.at_once), strict=True)
+        return {trial: (start, trials.cases.index(trial.case), its) for trial, its in found}
 
     def _start(self, policy: Policy) -> tuple[int, int | None]:
         """Return the first index that may pass, and the index to try first; None: any."""
@@ -344,13 +370,13 @@ class LevelSearch:
 
         A few checks are simulated at a time.
         """
-        for begin in range(0, len(checks), DEFAULT_THREADS):
-            batch = checks[begin : begin + DEFAULT_THREADS]
-            batch_trials = [self._trial(policy, index, case) for _, case in batch]
-            self.trials.simulate_all(policy, batch_trials, progress)
-            for i, trial in enumerate(batch_trials):
-                if not self.trials.results[trial].passes:
-                    return begin + i
+        all_trials = [self._trial(policy, index, case) for _, case in checks]
+        for i, trial in enumerate(all_trials):
+            open_trials = self.trials.without_result(all_trials[i:])
+            if trial in open_trials:
+                self.trials.simulate_all(policy, open_trials[:DEFAULT_THREADS], progress)
+            if not self.trials.results[trial].passes:
+                return i
         return None
 
     def _nearest(self, policies: Sequence[Policy], progress: Progress) -> list[Candidate]:
@@ -378,11 +404,6 @@ class LevelSearch:
                 trials.measure(policy, last, self.level, weighted, report)
                 candidates.append(trials.candidate(policy, last, self.level))
         return candidates
-
-
-def _has_floor(policy: Policy) -> bool:
-    """Return whether a policy follows a plan, or keeps a static fleet below its guard."""
-    return policy.traits.plan is not None or policy.traits.beyond
 
 
 def _usual_start(policy: Policy, all_values: Sequence[float | None]) -> int | None:

@@ -13,7 +13,6 @@ import numpy as np
 
 from planner.domain.planning.planning import static_at_peak
 from planner.domain.replay.backtest_windows import past_studies
-from planner.domain.replay.replica_loss import N_PLUS_1
 from planner.domain.study import Study
 from planner.domain.traffic.changes import busier, longer_outputs, scale_demand
 from planner.domain.traffic.demand import Demand
@@ -321,17 +320,6 @@ class TestDays:
             for region in regions
         ]  # fmt: skip
         return day(f"Region lost for {declared.hours:g} h", *cases)
-
-
-def spared(study: Study) -> Study:
-    """Return the study with plans that include a spare replica (N+1).
-
-    A study that already plans spare replicas is returned unchanged.
-    """
-    plan = study.settings.plan
-    if plan.spare:
-        return study
-    return replace(study, settings=replace(study.settings, plan=replace(plan, spare=N_PLUS_1)))
 
 
 def changed(study: Study, trace: Trace, demand: Demand) -> Study:

@@ -16,9 +16,9 @@ from typing import TypeVar
 import numpy as np
 
 from planner.domain.parallel import parallel_replays
-from planner.domain.progress import Progress, silent
+from planner.domain.progress import Progress, rising, silent
 from planner.domain.recommend.rule import ROUNDING, Candidate, CaseResult
-from planner.domain.recommend.test_days import Case, TestDay, TestDays, spared
+from planner.domain.recommend.test_days import Case, TestDay, TestDays
 from planner.domain.replay.policy_context import Loads, SharedInputs
 from planner.domain.replay.rated_signals import PressureTests
 from planner.domain.replay.replay import (
@@ -33,6 +33,7 @@ from planner.domain.replay.replica_loss import (
     by_place,
     interactive_targets,
     losses_of,
+    spared,
     worst_loss,
 )
 from planner.domain.replay.static_replay import Known, served_by
@@ -94,10 +95,6 @@ class Trials:
         self._tests = PressureTests(self.study, self._lock)
         self.progress = rising(self.progress)
 
-    def turned(self, policy: Policy, candidate: Candidate) -> Policy:
-        """Return the policy with its tuned parameter set to the candidate's value."""
-        return _turned(policy, candidate.value)
-
     def static_fleet(self, level: int, spare: bool) -> IntArray:
         """Return the smallest static fleet that passes the days required at ``level``, ``[pools]``.
 
@@ -130,7 +127,7 @@ class Trials:
         """Return the smallest static fleet for ``level`` without spare replicas, ``[pools]``."""
         studies = [make() for make in self._sizing(level)]
         return smallest_flat(
-            *studies, seed=self.seed, progress=progress, known=self._known, at_once=self._at_once
+            *studies, seed=self.seed, progress=progress, known=self._known, at_once=self.at_once
         )
 
     def static_fails(self, level: int, usd: float) -> bool:
@@ -164,11 +161,7 @@ class Trials:
         self, policy: Policy, trials: Sequence[Trial], progress: Progress, *, whole: bool = False
     ) -> None:
         """Simulate the trials without a usable result; with ``whole``, also those cut short."""
-        open_trials = [
-            trial
-            for trial in dict.fromkeys(trials)
-            if (known := self.results.get(trial)) is None or (whole and known.cut) or known.dear
-        ]
+        open_trials = self.without_result(trials, whole=whole)
         done = self.map(
             [
                 Part(f"Test day {i + 1}: {policy.title}", partial(
@@ -178,6 +171,14 @@ class Trials:
             progress,
         )  # fmt: skip
         self.record(policy, dict(zip(open_trials, done, strict=True)))
+
+    def without_result(self, trials: Sequence[Trial], *, whole: bool = False) -> list[Trial]:
+        """Return the trials without a usable result; with ``whole``, also those cut short."""
+        return [
+            trial
+            for trial in dict.fromkeys(trials)
+            if (known := self.results.get(trial)) is None or (whole and known.cut) or known.dear
+        ]
 
     def record(self, policy: Policy, results: Mapping[Trial, CaseResult]) -> None:
         """Keep results of a policy, and show those of the parameter value tried last."""
@@ -198,10 +199,10 @@ class Trials:
 
     def map(self, parts: Sequence[Part[T]], progress: Progress) -> list[T]:
         """Compute independent parts, and return their results in order."""
-        return self.parts.map(parts, progress, at_once=self._at_once) if parts else []
+        return self.parts.map(parts, progress, at_once=self.at_once) if parts else []
 
     @property
-    def _at_once(self) -> int:
+    def at_once(self) -> int:
         """Return how many simulations run at the same time."""
         return parallel_replays(len(self.test_days.forecast_day.study().trace))
 
@@ -217,7 +218,7 @@ class Trials:
         """
         case = trial.case
         try:
-            turned = _turned(policy, trial.value)
+            its_policy = turned(policy, trial.value)
             level = int(trial.value) if policy.name == STATIC and trial.value is not None else 0
             if policy.name == STATIC and case.sizing is not None:
                 stored = self._static_result(case, self.static_fleet(level, trial.spare))
@@ -231,7 +232,7 @@ class Trials:
             targets = _targets(study, case)
             run = run_policy(
                 study,
-                turned,
+                its_policy,
                 seed=self.seed,
                 progress=report,
                 shared=SharedInputs(
@@ -268,15 +269,6 @@ class Trials:
             known = self.simulate(policy, day, report, whole=True)
         return losses[known.worst_loss or 0]
 
-    def plan_cost_usd(self, policy: Policy, trial: Trial) -> float:
-        """Return the least cost of a policy that only follows its plan, in dollars.
-
-        It is infinite for other policies, and exact with one price for all hours.
-        """
-        if policy.traits.plan is None or policy.traits.beyond:
-            return float("inf")
-        return self.least_cost_usd(policy, trial) or float("inf")
-
     def least_cost_usd(self, policy: Policy, trial: Trial) -> float:
         """Return the cost of the replicas that a policy always keeps, in dollars; 0 if unknown.
 
@@ -297,8 +289,8 @@ class Trials:
             static = partial(self.static_fleet, 0, trial.spare)
             shared = SharedInputs(tests=self._tests, static=static, loads=loads)
             try:
-                turned = _turned(policy, trial.value)
-                ready = build_policy(study, turned, seed=self.seed, shared=shared)
+                its_policy = turned(policy, trial.value)
+                ready = build_policy(study, its_policy, seed=self.seed, shared=shared)
                 scale = self.study.window.duration_s / study.window.duration_s
                 usd, schedule = scale * least_cost_usd(study, ready, BRIEF), b""
                 if ready.plan is not None and ready.keeps_floor and not policy.traits.beyond:
@@ -307,6 +299,11 @@ class Trials:
             except EXPECTED:
                 self._plans[key] = 0.0, b""
         return self._plans[key]
+
+    def has_floor(self, policy: Policy, trial: Trial) -> bool:
+        """Return whether it is known what the replicas that a policy always keeps cost."""
+        usd, schedule = self._always_kept(policy, trial)
+        return usd > 0 or bool(schedule)
 
     def same_schedule(self, policy: Policy, trial: Trial, other: Trial) -> bool:
         """Return whether a policy runs the same schedule, and nothing else, in both trials."""
@@ -414,7 +411,7 @@ def values(policy: Policy, level: int) -> tuple[float | None, ...]:
     return (None,) if policy.parameter_to_tune is None else policy.parameter_to_tune.values
 
 
-def _turned(policy: Policy, value: float | None) -> Policy:
+def turned(policy: Policy, value: float | None) -> Policy:
     """Return ``policy`` with its tuned parameter set to ``value``, if both exist."""
     if value is None or policy.parameter_to_tune is None:
         return policy
@@ -433,18 +430,6 @@ def _targets(study: Study, case: Case) -> dict[str, float]:
     if case.lost:
         return interactive_targets(study)
     return {tier.name: tier.attainment for tier in study.hardware.tiers}
-
-
-def rising(progress: Progress) -> Progress:
-    """Return ``progress`` that never goes back, since the number of trials is unknown."""
-    furthest = 0.0
-
-    def report(done: float, what: str) -> None:
-        nonlocal furthest
-        furthest = max(furthest, done)
-        progress(furthest, what)
-
-    return report
 
 
 def shortfall(attainment: Mapping[str, float | None], targets: Mapping[str, float]) -> float:

@@ -38,6 +38,17 @@ class Loss:
         return left
 
 
+def spared(study: Study) -> Study:
+    """Return the study with plans that include a spare replica (N+1).
+
+    A study that already plans spare replicas is returned unchanged.
+    """
+    plan = study.settings.plan
+    if plan.spare:
+        return study
+    return replace(study, settings=replace(study.settings, plan=replace(plan, spare=N_PLUS_1)))
+
+
 def losses_of(study: Study) -> list[Loss]:
     """Return every loss that a fleet of the study has to survive."""
     spare = study.settings.plan.spare or N_PLUS_1

@@ -12,10 +12,11 @@ from planner.domain.preparation import study_of
 from planner.domain.progress import silent
 from planner.domain.recommend.rule import Candidate
 from planner.domain.recommend.search import choices as choices_of
-from planner.domain.recommend.test_days import TestDays, spared
-from planner.domain.recommend.trials import Trials, values
+from planner.domain.recommend.test_days import TestDays
+from planner.domain.recommend.trials import Trials, turned, values
 from planner.domain.replay.policy_context import SharedInputs
 from planner.domain.replay.replay import BRIEF, ReplayOptions, run_policy
+from planner.domain.replay.replica_loss import spared
 from planner.domain.replay.static_search import costs_more, smallest_flat
 from planner.domain.run_parts import IN_PROCESS
 from planner.domain.study import Study
@@ -128,7 +129,7 @@ def test_at_balanced_any_one_replica_may_be_lost(
     candidate, _ = choices["balanced"]
     lost = next(i for i, day in enumerate(trials.days) if day.kind == "replica_lost")
     (result,) = candidate.results[lost]
-    policy = trials.turned(policy_of(candidate.policy), candidate)
+    policy = turned(policy_of(candidate.policy), candidate.value)
     run = run_policy(
         spared(trials.test_days.forecast_day.study()), policy, seed=1, progress=silent,
         shared=SharedInputs(static=lambda: trials.static_fleet(1, True)),
@@ -259,6 +260,21 @@ def test_the_replay_that_sized_a_static_fleet_gives_its_figures(
             continue
         assert result.cost_usd == pytest.approx(run.summary.cost_usd * times)
         assert result.attainment == pytest.approx(run.summary.slo_attainment)
+
+
+def test_without_a_floor_only_values_that_can_win_are_tried_on_other_days(
+    small: tuple[Scenario, Study],
+) -> None:
+    """LT-U may run fewer replicas than its plan, so the forecast day alone tells its cost."""
+    scenario, study = small
+    trials = Trials(study, TestDays(study, scenario.test_days, 1), 1, IN_PROCESS)
+    made = choices_of(trials, [policy_of(name) for name in ("flat-g", "lt-u")])
+    most = max(trials.on_forecast_day(choice.candidate) for choice, _ in made.values())
+    others = [trial for trial in trials.results if trial.policy == "lt-u"]
+    others = [trial for trial in others if trial.case is not trials.cases[0]]
+    forecast_days = [replace(trial, case=trials.cases[0]) for trial in others]
+    costs = [trials.results[day].cost_usd for day in forecast_days if day in trials.results]
+    assert costs and max(costs) <= 1.02 * most
 
 
 def test_a_replay_ends_when_the_policy_costs_too_much(trials: Trials) -> None:
