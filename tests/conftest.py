@@ -32,6 +32,12 @@ examples.load_profile("suite")
 ROOT = Path(__file__).parents[1]
 WORKER_STARTS_WITHIN_S = 180.0  # on a machine that has much else to do
 WAITS_S = 150  # for what a page is to show, likewise
+COARSE_WORKER = """
+from celery.__main__ import main
+from tests.planner.coarse import coarse_sizes
+with coarse_sizes():
+    main()
+"""
 
 
 @pytest.fixture(scope="session")
@@ -126,8 +132,9 @@ def _worker(django_db_setup: None) -> Iterator[subprocess.Popen[bytes]]:
     ready = settings.HEADROOM_DATA_DIR / "worker-ready"
     log = settings.HEADROOM_DATA_DIR / "worker.log"
     environment = {**os.environ, "DATABASE_URL": _database_url(), "HEADROOM_WORKER_READY": ready}
-    command = [sys.executable, "-m", "celery", "--app=planner.config.celery", "worker"]
-    command += ["--without-gossip", "--without-mingle", "--without-heartbeat"]
+    arguments = ["--app=planner.config.celery", "worker"]
+    arguments += ["--without-gossip", "--without-mingle", "--without-heartbeat"]
+    command = [sys.executable, "-c", COARSE_WORKER, *arguments]
     with log.open("wb") as output:
         worker = subprocess.Popen(
             command, env=environment, cwd=ROOT, stdout=output, stderr=subprocess.STDOUT

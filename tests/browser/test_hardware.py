@@ -70,18 +70,13 @@ def addresses(planner: User, tmp_path: Path) -> list[str]:
     path = tmp_path / "bench.csv"
     path.write_text(MEASURED)
     calibration = calibration_path(user=planner, path=path)
-    for kind in ("table", "linear"):
-        spec = ProfileSpec(
-            "next door", kind, "llama-3.1-8b", "H100-SXM", 1, "our-llama", "our-h100"
-        )
-        profile_fit(user=planner, calibration=calibration, spec=spec)
+    spec = ProfileSpec("next door", "table", "llama-3.1-8b", "H100-SXM", 1, "our-llama", "our-h100")
+    profile_fit(user=planner, calibration=calibration, spec=spec)
     asked = "?model=llama-3.1-8b&gpu=H100-SXM&tp=1&isl=1024&osl=256&concurrency=32"
     compared = "?rows=%5B%22our-llama%22%2C+%22our-h100%22%2C+1%5D&profile=next+door%7C1"
     return [
         reverse("web:estimate") + asked,
         reverse("web:profile", args=["next door"]),
-        reverse("web:profile", args=["next door"]) + "?version=1",
-        reverse("web:calibration", args=[calibration.pk]),
         reverse("web:calibration", args=[calibration.pk]) + compared,
         reverse("web:gpu", args=["H100-SXM"]),
         reverse("web:model", args=["llama-3.1-8b"]),

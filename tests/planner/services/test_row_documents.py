@@ -25,7 +25,7 @@ from planner.services.row_documents import (
 )
 from planner.services.scratch_database import scratch_database
 from tests.planner.full_database import row_of, text_columns
-from tests.unicode_blocks import ALPHABET, BLOCK_STARTS
+from tests.unicode_blocks import BLOCK_STARTS
 
 NUL, SURROGATE = "\x00", "\ud800"
 
@@ -78,11 +78,6 @@ def check_stored(text: str, scratch: str) -> None:
             (value,) = model._base_manager.using(scratch).values_list(column.attname, flat=True)
             assert value == fields[model._meta.label_lower][column.name], (model, column)
         transaction.set_rollback(True, using=scratch)
-
-
-def test_every_block_survives_in_every_long_column_of_text(scratch: str) -> None:
-    """Short columns get every block, in pieces, in ``tests/platform/test_backup.py``."""
-    check_stored(ALPHABET, scratch)
 
 
 # Hypothesis checks its examples in one transaction of the test each; rows are rolled back.
