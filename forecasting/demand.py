@@ -15,6 +15,9 @@ INPUT_TOKENS = "input_tokens"
 OUTPUT_TOKENS = "output_tokens"
 TOTAL_TOKENS = "total_tokens"  # of files that do not separate input and output
 
+NEW_BINS = 48  # bins after its first demand that a new series needs, to forecast from them alone
+IDLE_SHARE = 0.05  # largest share of them without demand
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class SeriesKey:
@@ -81,6 +84,19 @@ class DemandSeries:
             start_s=self.start_s + first * self.bin_s,
             values=self.values[first : max(first, last)],
         )
+
+    def since_launch(self, before_s: float) -> DemandSeries:
+        """Return the series without the zeros before its first demand, which forecasts would learn.
+
+        They stay if the series is seldom busy after them, up to ``before_s``: then it is idle, and
+        not new.
+        """
+        known = self.window(self.start_s, before_s).values
+        first = int(np.argmax(np.nan_to_num(known) > 0)) if known.size else 0
+        later = known[first:][~np.isnan(known[first:])]
+        if later.size < NEW_BINS or np.mean(later == 0) > IDLE_SHARE:
+            return self
+        return self.window(self.start_s + first * self.bin_s, self.end_s)
 
     def resample(self, bin_s: float) -> DemandSeries:
         """Sum over coarser bins; ``bin_s`` must be a whole multiple of the bin width.

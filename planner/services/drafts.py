@@ -155,7 +155,7 @@ def _fit_window(
     part.
     """
     rates = _series_rates(trace)
-    span = min(seconds for seconds, _ in rates)  # forecasts need history of every series
+    span = max(seconds for seconds, _ in rates)  # outside its own bins, a series counts as zero
     shortest = next(
         (width for width in SHORT_BINS_S if width <= span / SHORT_BINS), SHORT_BINS_S[-1]
     )

@@ -75,6 +75,19 @@ def test_resampling_conserves_demand_and_composes(values, first, second):
     np.testing.assert_allclose(at_once.values, in_two.values, rtol=1e-12)
 
 
+@pytest.mark.parametrize(
+    ("later", "kept"),
+    [([5.0] * 48, 48), ([5.0] * 47, 57), ([5.0, 0.0] * 30, 70), ([0.0] * 60, 70)],
+)
+def test_zeros_before_a_launch_go_only_if_a_busy_time_follows(series, later, kept):
+    demand = series([0.0] * 10 + later, bin_s=60.0)
+    launched = demand.since_launch(demand.end_s)
+    assert launched.bins == kept and launched.end_s == demand.end_s
+    assert launched.values.sum() == demand.values.sum()
+    # A decision before the launch does not know it.
+    assert demand.since_launch(demand.start_s + 600.0).bins == demand.bins
+
+
 def test_peak_is_the_largest_observed_rate_of_each_run(series):
     demand = series([10.0, 30.0, NAN, 20.0, NAN, NAN, 90.0], bin_s=10.0)
     np.testing.assert_array_equal(demand.peak(2), [3.0, 2.0, NAN])

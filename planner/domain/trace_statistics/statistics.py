@@ -32,7 +32,14 @@ from planner.domain.trace_statistics.volumes import (
 )
 from planner.domain.traffic.window import HOUR_S
 from planner.inputs.ingest.report import IngestReport
-from planner.inputs.ingest.store import LENGTHS, THINK, read_report, scan_requests, stored_sessions
+from planner.inputs.ingest.store import (
+    LENGTHS,
+    THINK,
+    absent_parts,
+    read_report,
+    scan_requests,
+    stored_sessions,
+)
 
 _LENGTHS = {"prompts": "input_tokens", "answers": "output_tokens"}
 MAX_OUTAGES = 100  # most outages in the list; all are counted
@@ -151,10 +158,7 @@ def _notes(report: IngestReport, grid: Grid, *, sampled: bool) -> tuple[str, ...
             notes.append("The file has no lengths. Plans assume them.")
         if not grid.present.all():
             apart = int((~grid.present).any(axis=1).sum())
-            notes.append(
-                f"{apart} of {len(grid.names)} series begin later or end earlier than the trace. "
-                "Missing parts count as zero."
-            )
+            notes.append(absent_parts(apart, len(grid.names)))
         if grid.bin_s > HOUR_S:
             notes.append("Bins are wider than an hour, so the daily pattern is unknown.")
     return tuple(notes)

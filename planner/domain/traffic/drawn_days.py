@@ -209,7 +209,7 @@ def demand_paths(
     lead = 0 if window.ahead else round((window.start_s - known_s) / window.bin_s)
     keys = traffic.demand.keys
     series = [traffic.demand.series(i, unit) for i in range(len(keys))]
-    series = [demand.window(demand.start_s, known_s) for demand in series]
+    series = [demand.window(demand.start_s, known_s).since_launch(known_s) for demand in series]
     forecast = panel_forecast(series, method, window.bins_per_period, lead + bins)
     paths = joint_paths(forecast, count, seed)
     for i, key in enumerate(keys):

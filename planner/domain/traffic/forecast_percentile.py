@@ -342,6 +342,7 @@ def past_of(
     method cannot be fitted on the data known then.
     """
     lead, steps, per_period = _lead(window), _steps(window, at_once), window.bins_per_period
+    series = series.since_launch(float(window.origins_s[0]))
     if series.start_s > origins[0] - 1e-6:
         raise SeriesTooShort(f"{series.key}: no traffic before the first of its past decisions.")
     # Cut at the first decision of the window: nothing later may influence the choice.

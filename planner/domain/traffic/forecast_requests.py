@@ -47,7 +47,7 @@ def requests_ahead(
     notes = [DRAWN]
     expected = 0.0
     for i, key in enumerate(traffic.demand.keys):
-        series = traffic.demand.series(i, REQUESTS)
+        series = traffic.demand.series(i, REQUESTS).since_launch(traffic.demand.end_s)
         mean = traffic.described(key.model, key.region, {key.tier}, REQUESTS, window)
         try:
             if mean is None:

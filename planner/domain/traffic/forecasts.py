@@ -167,6 +167,7 @@ def roll_forecast(
     described: FloatArray | None = None,
 ) -> RolledForecast:
     """Forecast a series for every period of the window, each from the bins before its decision."""
+    series = series.since_launch(float(window.origins_s[0]))
     bins, bin_s = round(window.duration_s / window.bin_s), window.bin_s
     lead = 0 if window.ahead else round((window.start_s - window.origins_s[0]) / bin_s)
     model = forecaster(method, horizon_bins=window.bins_per_period, lead_bins=lead, truth=series)

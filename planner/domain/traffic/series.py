@@ -15,7 +15,7 @@ from forecasting.demand import (
 )
 from planner.domain.traffic.sources import StoredTrace
 from planner.errors import NotReady
-from planner.inputs.ingest.store import DemandColumns, bin_requests, read_demand
+from planner.inputs.ingest.store import DemandColumns, bin_requests, read_whole_demand
 from simulation.arrays import FloatArray
 
 LABEL_ALL = "all"  # label if the file does not state the model, region or tier
@@ -29,7 +29,7 @@ def trace_series(trace: StoredTrace, bin_s: float) -> list[DemandSeries]:
     output tokens. Units that the file does not count are omitted. Raise NotReady if none is left.
     """
     by_request = trace.kind == "requests"
-    stored = bin_requests(trace.store, bin_s) if by_request else read_demand(trace.store)
+    stored = bin_requests(trace.store, bin_s) if by_request else read_whole_demand(trace.store)[0]
     series = []
     for unit in WANTED:
         for columns in stored:
@@ -51,7 +51,8 @@ def trace_series(trace: StoredTrace, bin_s: float) -> list[DemandSeries]:
                 measure,
                 level_error=_level_error(columns, trace.sample),
             )
-            series.append(binned.resample(max(1, round(bin_s / binned.bin_s)) * binned.bin_s))
+            binned = binned.resample(max(1, round(bin_s / binned.bin_s)) * binned.bin_s)
+            series.append(binned.since_launch(binned.end_s))
     if not series:
         raise NotReady(f"Trace {trace.name} has neither requests nor tokens to forecast.")
     return series

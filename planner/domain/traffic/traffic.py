@@ -33,7 +33,7 @@ from planner.domain.traffic.sources import (
 )
 from planner.domain.traffic.window import UTC_CLOCK, Window
 from planner.errors import ScenarioError
-from planner.inputs.ingest.store import COLUMNS, read_demand, read_requests
+from planner.inputs.ingest.store import COLUMNS, read_requests, read_whole_demand
 from planner.inputs.scenario.holidays import holidays_of, in_words
 from planner.inputs.scenario.schema import Source
 from planner.inputs.scenario.settings import TrafficSettings
@@ -188,10 +188,9 @@ def build_traffic(settings: TrafficSettings, traces: dict[str, StoredTrace]) -> 
             measured.append(requests)
             notes += prefix_notes
         else:
-            series = [
-                bins_by(binned_columns, settings.until_s)
-                for binned_columns in read_demand(stored.store)
-            ]
+            whole, absent = read_whole_demand(stored.store)
+            notes += [f"{stored.name}: {words}" for words in absent]
+            series = [bins_by(columns, settings.until_s) for columns in whole]
             drawn = binned_sources(template, source, series, where)
             binned += [
                 replace(binned_source, sampling=_sampling(source, stored))
@@ -248,7 +247,7 @@ def build_traffic(settings: TrafficSettings, traces: dict[str, StoredTrace]) -> 
         demand=demand,
         clock=clock,
         replay=SYNTHESISED if binned else MEASURED,
-        notes=tuple(notes + span_notes),
+        notes=tuple(dict.fromkeys(notes + span_notes)),  # sources of one file share its notes
         measured=trace,
         binned=tuple(binned),
         lengths=tuple(sample.lengths for sample in lengths),

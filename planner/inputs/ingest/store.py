@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -336,6 +336,44 @@ def read_demand(store_dir: Path | str) -> list[DemandColumns]:
         )
         for i, (name, model, region, tier) in enumerate(series.select(keys).iter_rows())
     ]  # fmt: skip
+
+
+def read_whole_demand(store_dir: Path | str) -> tuple[list[DemandColumns], list[str]]:
+    """Return every series from the first to the last bin of a demand trace, and notes.
+
+    Outside its own bins, a series counts as zero.
+    """
+    columns = read_demand(store_dir)
+    first_s = min(series.start_s for series in columns)
+    last_s = max(series.start_s + len(series.requests) * series.bin_s for series in columns)
+    whole = [_padded(series, first_s, last_s) for series in columns]
+    apart = sum(padded is not series for padded, series in zip(whole, columns, strict=True))
+    return whole, [absent_parts(apart, len(columns))] if apart else []
+
+
+def absent_parts(series: int, of: int) -> str:
+    """Return in words that ``series`` of a trace's series do not last as long as the trace."""
+    return (
+        f"{series} of {of} series begin later or end earlier than the trace. Outside its own bins, "
+        "a series counts as zero."
+    )
+
+
+def _padded(series: DemandColumns, first_s: float, last_s: float) -> DemandColumns:
+    """Return a series with zeros from ``first_s`` and to ``last_s``, in all that it counts."""
+    before = round((series.start_s - first_s) / series.bin_s)
+    after = round((last_s - series.start_s) / series.bin_s) - len(series.requests)
+    if not before and not after:
+        return series
+
+    def with_zeros(values: FloatArray | None) -> FloatArray | None:
+        if values is None:
+            return None
+        absent = np.nan if np.isnan(values).all() else 0.0
+        return _read_only(np.pad(values, (before, after), constant_values=absent))
+
+    amounts: dict[str, Any] = {field: with_zeros(getattr(series, field)) for field in AMOUNTS}
+    return replace(series, start_s=first_s, **amounts)
 
 
 def label_code(report: IngestReport) -> pl.Expr:

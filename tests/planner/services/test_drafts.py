@@ -64,6 +64,15 @@ def test_days_take_the_window_of_the_study() -> None:
         assert [source.scale for source in drafted.traffic.sources] == [1]
 
 
+def test_a_short_series_leaves_the_window_of_the_longer_one() -> None:
+    rows = [
+        {"name": name, "bins": bins, "bin_s": 600, "requests": 1000, "input_tokens": 8000}
+        for name, bins in (("week", 7 * 144), ("hour", 6))
+    ]  # fmt: skip
+    drafted = draft(kind="demand", report={"bin_s": 600, "series": rows})
+    assert drafted.horizon.start is None and drafted.horizon.duration_s is None
+
+
 def test_few_wide_bins_are_planned_ahead_of_in_whole_bins() -> None:
     drafted = series(20, 3600)
     assert drafted.horizon.start == "end" and drafted.traffic.bin_s == 3600

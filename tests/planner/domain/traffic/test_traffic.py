@@ -6,8 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 
+from planner.domain.kinds import plan
+from planner.domain.progress import silent
 from planner.domain.results.basis import unused_traffic_warning
 from planner.domain.traffic.sources import StoredTrace
 from planner.domain.traffic.traffic import MEASURED, SYNTHESISED, Traffic, build_traffic
@@ -216,6 +219,26 @@ def test_plan_and_replay_see_the_same_tokens_where_file_and_scenario_both_say(
     assert traffic.demand.input_tokens.sum() == 400 * sum(values)
     assert everything(traffic).input_tokens.sum() == 400 * sum(values)
     assert traffic.lengths[0][0].mean() == pytest.approx(400, rel=0.05)
+
+
+def test_a_series_counts_as_zero_outside_its_own_bins(tmp_path: Path) -> None:
+    """A study ended with the first series of a file, and could not begin before the last."""
+    spans = {"whole": range(120), "early": range(30), "late": range(100, 120)}
+    rows = [(make.EPOCH + 60 * minute, name, 10) for name, span in spans.items() for minute in span]
+    path = tmp_path / "demand.csv"
+    pl.DataFrame(rows, schema=["time", "series", "requests"], orient="row").write_csv(path)
+    stored = make.ingested(path, "demand", tmp_path / "store", format="demand", bin_s=60.0)
+    for name, span in spans.items():
+        changes = {
+            "traffic": {"sources": [make.source(series=name, **LENGTHS)]},
+            "horizon": {"duration_s": 3600, "period_s": 300},
+        }
+        traffic = build_traffic(make.traffic_settings(**changes), {"t": stored})
+        counts = np.isin(np.arange(120), list(span)) * 10.0
+        assert traffic.demand.requests[0].tolist() == counts.tolist()
+        assert len(everything(traffic)) == counts.sum()
+        planned = plan.run(make.scenario(**changes), {"t": stored}, plan.Options(), progress=silent)
+        assert planned.document["status"] == "optimal"
 
 
 def test_shares_and_scale_of_a_demand_file(tmp_path: Path) -> None:
