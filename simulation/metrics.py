@@ -174,26 +174,13 @@ def in_time(log: RequestLog, trace: Trace, tiers: Sequence[Tier]) -> BoolArray:
     return ok
 
 
-def attainment(result: SimulationResult) -> dict[str, float | None]:
-    """Return by tier the share of due requests that met every limit; None if none is due."""
-    ok, due = meets_slo(result), np.not_equal(result.requests.outcome, NOT_DUE)
-    return {
-        name: float(ok[rows].mean()) if (rows := due & (result.trace.tier == code)).any() else None
-        for code, name in enumerate(result.trace.tiers)
-    }
-
-
-def worst_hour(result: SimulationResult) -> dict[str, float | None]:
+def _worst_hour(result: SimulationResult, ok: BoolArray) -> dict[str, float | None]:
     """Return by tier the lowest attainment over the hours of arrival in the window.
 
-    Only hours with at least HOUR_REQUESTS requests of the tier count. So a few requests at night do
-    not decide for the day. The value is None if no hour counts.
+    ``ok`` marks the requests that met their limits. Only hours with at least HOUR_REQUESTS requests
+    of the tier count. So a few requests at night do not decide for the day. The value is None if no
+    hour counts.
     """
-    return _worst_hour(result, meets_slo(result))
-
-
-def _worst_hour(result: SimulationResult, ok: BoolArray) -> dict[str, float | None]:
-    """Return the lowest hourly attainment by tier, from ``ok``: which requests met their limits."""
     trace, tiers = result.trace, len(result.trace.tiers)
     due = np.not_equal(result.requests.outcome, NOT_DUE)
     hours = int(trace.arrival_s[-1] // HOUR_S) + 1 if len(trace) else 1

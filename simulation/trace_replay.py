@@ -17,7 +17,7 @@ from simulation.engine.allocation import request_records, services
 from simulation.engine.run import whole_intervals_s
 from simulation.engine.stream_run import simulate_stream
 from simulation.fleet import Fleet
-from simulation.metrics import Summary, attainment, meets_slo, summarise
+from simulation.metrics import Summary, meets_slo, summarise
 from simulation.parallel_replay import simulate_in_parallel
 from simulation.policy import ScalingPolicy
 from simulation.results import NOT_DUE, REJECTED, SimulationResult
@@ -113,13 +113,6 @@ def summarise_replay(result: Replayed, *, brief: bool = False) -> Summary:
     if isinstance(result, StreamResult):
         return summarise_stream(result)
     return summarise(result, brief=brief)
-
-
-def shares_met(result: Replayed) -> dict[str, float | None]:
-    """Return SLO attainment by tier, as ``metrics.attainment``."""
-    if isinstance(result, StreamResult):
-        return result.attainment
-    return attainment(result)
 
 
 def due_and_late(result: Replayed) -> tuple[IntArray, IntArray]:

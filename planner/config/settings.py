@@ -385,52 +385,30 @@ HEADROOM_MAX_RUN_MB = env_int(
 if ready_file := env_text("HEADROOM_WORKER_READY"):  # see planner.config.celery
     folder("HEADROOM_WORKER_READY", Path(ready_file).parent)
 CELERY_BEAT_SCHEDULE_FILENAME = str(HEADROOM_DATA_DIR / "beat-schedule")
+# Expired messages do not pile up while no worker is free; see turns_sweep.
 CELERY_BEAT_SCHEDULE = {
-    **{
-        f"runs-sweep-{queue}": {
-            "task": "planner.tasks.runs_sweep",
-            "args": [queue],
-            "schedule": 10.0,  # s
-            # Expired messages do not pile up while no worker is free; see turns_sweep.
-            "options": {"expires": 10.0, "queue": queue},  # s
-        }
-        for queue in ("short", "long")
-    },
-    "notices-sweep": {
-        "task": "planner.tasks.notices_sweep",
-        "schedule": 60.0,
-        "options": {"expires": 60.0},
-    },
-    "schedules-tick": {
-        "task": "planner.tasks.schedules_tick",
-        "schedule": 30.0,
-        "options": {"expires": 30.0},
-    },
-    "digests-send": {
-        "task": "planner.tasks.digests_send",
-        "schedule": crontab(minute=0, hour=6, day_of_week=1),  # Mondays, UTC
-        "options": {"expires": 86_400.0},
-    },
-    "outcomes-tick": {
-        "task": "planner.tasks.outcomes_tick",
-        "schedule": 600.0,
-        "options": {"expires": 600.0},
-    },
-    "sources-read": {
-        "task": "planner.tasks.sources_read",
+    name: {
+        "task": f"planner.tasks.{name.replace('-', '_')}",
+        "schedule": every,  # seconds, or times in UTC
+        "options": {"expires": expires_s},
+    }
+    for name, every, expires_s in (
+        ("notices-sweep", 60.0, 60.0),
+        ("schedules-tick", 30.0, 30.0),
+        ("digests-send", crontab(minute=0, hour=6, day_of_week=1), 86_400.0),  # Mondays
+        ("outcomes-tick", 600.0, 600.0),
+        ("sources-read", 10.0, 10.0),
+        ("retention-sweep", crontab(minute=30, hour=3), 3600.0),
+        ("orphans-sweep", 600.0, 600.0),
+    )
+} | {
+    f"runs-sweep-{queue}": {
+        "task": "planner.tasks.runs_sweep",
+        "args": [queue],
         "schedule": 10.0,
-        "options": {"expires": 10.0},
-    },
-    "retention-sweep": {
-        "task": "planner.tasks.retention_sweep",
-        "schedule": crontab(minute=30, hour=3),  # UTC
-        "options": {"expires": 3600.0},
-    },
-    "orphans-sweep": {
-        "task": "planner.tasks.orphans_sweep",
-        "schedule": 600.0,
-        "options": {"expires": 600.0},
-    },
+        "options": {"expires": 10.0, "queue": queue},
+    }
+    for queue in ("short", "long")
 }
 
 # Time, language, log

@@ -31,10 +31,10 @@ def binding_constraints(problem: PlanningProblem, target: IntArray) -> tuple[Bin
     """Return the constraints that ``target`` meets with less than one instance to spare."""
     return (
         *_binding_capacities(problem, target),
-        *_binding_maximums(problem, target),
+        *_pools_at(problem, target, "maximum", problem.maximum),
         *_binding_local_needs(problem, target),
         *_binding_joint_peaks(problem, target),
-        *_binding_minimums(problem, target),
+        *_pools_at(problem, target, "minimum", problem.minimum),
         *_binding_caps(problem, target),
     )
 
@@ -75,20 +75,14 @@ def _binding_capacities(problem: PlanningProblem, target: IntArray) -> Iterator[
         yield Binding("capacity", where, sentence)
 
 
-def _binding_maximums(problem: PlanningProblem, target: IntArray) -> Iterator[Binding]:
-    """Yield pools at their maximum."""
-    for model, region, gpu in np.argwhere((target > 0) & (target == problem.maximum)):
+def _pools_at(
+    problem: PlanningProblem, target: IntArray, limit: str, counts: IntArray
+) -> Iterator[Binding]:
+    """Yield pools that run the ``counts`` of their ``limit``, minimum or maximum."""
+    for model, region, gpu in np.argwhere((target > 0) & (target == counts)):
         where = on_gpu(problem, model, region, gpu)
         count_words = replica_words(int(target[model, region, gpu]))
-        yield Binding("maximum", where, f"{where} is at its maximum of {count_words}.")
-
-
-def _binding_minimums(problem: PlanningProblem, target: IntArray) -> Iterator[Binding]:
-    """Yield pools at their minimum."""
-    for model, region, gpu in np.argwhere((target > 0) & (target == problem.minimum)):
-        where = on_gpu(problem, model, region, gpu)
-        count_words = replica_words(int(target[model, region, gpu]))
-        yield Binding("minimum", where, f"{where} is at its minimum of {count_words}.")
+        yield Binding(limit, where, f"{where} is at its {limit} of {count_words}.")
 
 
 def _binding_local_needs(problem: PlanningProblem, target: IntArray) -> Iterator[Binding]:

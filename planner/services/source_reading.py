@@ -197,18 +197,6 @@ def _read_prometheus(source: Source) -> None:
         Source.objects.filter(pk=source.pk).update(read_until=_utc(part.end_s), found=findings)
 
 
-def _refuse_reading(source: Source) -> None:
-    _check_readable(source)
-
-
-READERS: dict[str, Callable[[Source], None]] = {
-    Source.Kind.PROMETHEUS: _read_prometheus,
-    Source.Kind.FOLDER: read_folder,
-    Source.Kind.BUCKET: read_bucket,
-    Source.Kind.SAMPLES: _refuse_reading,
-}
-
-
 def _check_readable(source: Source) -> None:
     """Raise NotReady for a paused source, or one to which samples are sent."""
     if source.kind == Source.Kind.SAMPLES:
@@ -218,6 +206,14 @@ def _check_readable(source: Source) -> None:
         )
     if source.paused:
         raise NotReady(f"Source {source.name} is paused. End the pause to have it read.")
+
+
+READERS: dict[str, Callable[[Source], None]] = {
+    Source.Kind.PROMETHEUS: _read_prometheus,
+    Source.Kind.FOLDER: read_folder,
+    Source.Kind.BUCKET: read_bucket,
+    Source.Kind.SAMPLES: _check_readable,  # raises
+}
 
 
 def _client(reading: PrometheusSettings, timeout_s: float = TIMEOUT_S) -> Prometheus:

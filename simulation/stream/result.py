@@ -32,13 +32,6 @@ class StreamResult(Replay):
         shape = (len(self.models), len(self.regions), len(self.tiers))
         return np.arange(np.prod(shape)).reshape(shape)
 
-    @property
-    def attainment(self) -> dict[str, float | None]:
-        """Return SLO attainment by tier, as ``metrics.attainment``."""
-        return {
-            name: _group(self, self.groups[:, :, t]).attainment for t, name in enumerate(self.tiers)
-        }
-
     def attention(self, p: int) -> FloatArray:
         served: FloatArray = self.tally.served[p]
         if not served[1]:

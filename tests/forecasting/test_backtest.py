@@ -2,7 +2,6 @@ import numpy as np
 import pytest
 
 from forecasting.backtest import (
-    backtest,
     bias,
     coverage,
     mase,
@@ -14,6 +13,7 @@ from forecasting.backtest import (
 from forecasting.errors import ForecastError, SeriesTooShort
 from forecasting.models.oracle import Perfect
 from forecasting.models.rule_forecaster import RuleForecaster
+from tests.forecasting.rolling import backtest
 
 NAN = np.nan
 ACTUAL = np.array([[10.0, 20.0], [NAN, 30.0], [NAN, NAN]])

@@ -6,9 +6,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from forecasting.backtest import backtest
 from forecasting.demand import REQUESTS, DemandSeries, SeriesKey
 from forecasting.selection import forecaster
+from tests.forecasting.rolling import backtest
 from tests.shared_folder import TRACES, shared
 
 

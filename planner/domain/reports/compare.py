@@ -123,11 +123,6 @@ class Comparison:
         """Return the time that costs and energy refer to, in words."""
         return time_text(self.frame.window.end - self.frame.window.start)
 
-    @property
-    def required_level(self) -> str:
-        """Return the level of assurance that says which test days are required, or ""."""
-        return self.plan.name if self.plan.name in LEVELS else ""
-
     def requires(self, day: TestDayFigures) -> bool:
         """Return whether a test day is required at the plan's level of assurance."""
         if self.plan.name in LEVELS and day.level:

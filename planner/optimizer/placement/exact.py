@@ -34,10 +34,6 @@ class ExactPlacement:
     gap: float
     seconds: float
 
-    @property
-    def proven(self) -> bool:
-        return self.gap <= ENOUGH
-
 
 def place_exact(
     problem: PlacementProblem,

@@ -4,12 +4,11 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from planner.policies.base import Above, Factor, Group, Interval, Policy, Traits, TunedParameter
-from planner.policies.builtin.hpa import TURNS
+from planner.policies.base import Above, Factor, Group, Interval, Traits
+from planner.policies.builtin.hpa import MetricPolicy, Target
 from planner.policies.builtin.periodic import DAYS, MONDAY_S, WEEK_S, WEEKDAYS
 from planner.policies.context import BuiltPolicy, PolicyContext
 from planner.schema_types import Count, Delay, Section
-from simulation.arrays import FloatArray
 from simulation.policies.aibrix import Bounds, Strategy
 from simulation.policies.aibrix import PodAutoscaler as Rule
 from simulation.policies.parts.pool_metrics import Metric
@@ -17,7 +16,6 @@ from simulation.policies.periodic import DAY_S
 
 MOST_SCHEDULES = 1000
 STRATEGIES: dict[str, Strategy] = {"aibrix-apa": "apa", "aibrix-kpa": "kpa"}
-TARGETS: dict[Metric, float] = {"memory": 0.7, "gpu": 0.7, "queue": 5.0}
 Clock = Annotated[str, Field(pattern=r"^([01]\d|2[0-3]):[0-5]\d$")]
 
 
@@ -43,7 +41,7 @@ class Schedule(Section):
         ]
 
 
-class Aibrix(Policy):
+class Aibrix(MetricPolicy):
     """AIBrix's PodAutoscaler on a metric of the pods, with schedules of bounds."""
 
     kinds: ClassVar = {
@@ -61,11 +59,11 @@ class Aibrix(Policy):
         ),
     }
 
+    default_targets: ClassVar = {"memory": 0.7, "gpu": 0.7, "queue": 5.0}
     name: Literal["aibrix-apa", "aibrix-kpa"]
     metric: Metric = Rule.metric  # memory, gpu, queue, concurrency or tokens
     # Per replica. Default: 0.7 of memory or time, 5 waiting requests, or the pressure test.
-    target: Annotated[float, Field(gt=0, le=1e9)] | None = None
-    target_factor: Above = 1.0  # factor on the target
+    target: Target | None = None
     up_tolerance: Factor = Rule.up_tolerance  # deviation without scale-out
     down_tolerance: Factor = Rule.down_tolerance  # deviation without scale-in
     max_up_rate: Above = Rule.max_up_rate  # largest growth per decision
@@ -80,21 +78,6 @@ class Aibrix(Policy):
     # Rows of days, start, end (UTC), minimum, maximum.
     schedules: Annotated[list[Schedule], Field(max_length=MOST_SCHEDULES)] = []
     interval_s: Interval = Rule.interval_s  # seconds between decisions
-
-    @property
-    def tuned_parameter(self) -> TunedParameter:
-        return TunedParameter("target_factor", TURNS[self.metric])
-
-    @property
-    def parameter_to_tune(self) -> TunedParameter | None:
-        return super().parameter_to_tune if self.target is None else None
-
-    def scaled_target(self, context: PolicyContext) -> float | FloatArray:
-        """Return the target, given or default, times ``target_factor``."""
-        target: float | FloatArray | None = self.target or TARGETS.get(self.metric)
-        if target is None:
-            target = context.pressure("fixed").metric_targets(self.metric)
-        return target * self.target_factor
 
     def build(self, context: PolicyContext) -> BuiltPolicy:
         return context.with_current_fleet(Rule(**self.fields_for(Rule) | {

@@ -46,14 +46,35 @@ METRICS: dict[str, Metric] = {
 Target = Annotated[float, Field(gt=0, le=1e9)]
 
 
-class _Autoscaler(Policy):
-    """The rules of Kubernetes' autoscaler."""
+class MetricPolicy(Policy):
+    """An autoscaler with a target for a metric of the pods."""
 
+    default_targets: ClassVar[dict[Metric, float]] = TARGETS
     metric: Metric  # memory, gpu, queue, concurrency or tokens
     # Per replica: a share of memory or time, requests, or tokens. Default: a published value, or
     # the pressure test.
     target: Target | None = None
     target_factor: Above = 1.0  # factor on the target
+
+    @property
+    def tuned_parameter(self) -> TunedParameter:
+        return TunedParameter("target_factor", TURNS[self.metric])
+
+    @property
+    def parameter_to_tune(self) -> TunedParameter | None:
+        return super().parameter_to_tune if self.target is None else None
+
+    def scaled_target(self, context: PolicyContext) -> float | FloatArray:
+        """Return the target, given or default, times ``target_factor``."""
+        target: float | FloatArray | None = self.target or self.default_targets.get(self.metric)
+        if target is None:
+            target = context.pressure("fixed").metric_targets(self.metric)
+        return target * self.target_factor
+
+
+class _Autoscaler(MetricPolicy):
+    """The rules of Kubernetes' autoscaler."""
+
     tolerance: Factor = Rule.tolerance  # deviation without action
     stabilisation_s: Delay = Rule.stabilisation_s  # window for scale-in
     scale_up_factor: Factor = Rule.scale_up_factor  # largest growth per 15 s
@@ -76,22 +97,6 @@ class _Autoscaler(Policy):
         if self.target is not None and self.metric in SHARES and self.target > 1:
             raise ValueError(f"target of {self.metric} is a share, at most 1")
         return self
-
-    @property
-    def tuned_parameter(self) -> TunedParameter:
-        return TunedParameter("target_factor", TURNS[self.metric])
-
-    @property
-    def parameter_to_tune(self) -> TunedParameter | None:
-        return super().parameter_to_tune if self.target is None else None
-
-    def scaled_target(self, context: PolicyContext) -> float | FloatArray:
-        """Return the target, given or default, times ``target_factor``."""
-        if self.target is not None:
-            return self.target * self.target_factor
-        if self.metric in TARGETS:
-            return TARGETS[self.metric] * self.target_factor
-        return context.pressure("fixed").metric_targets(self.metric) * self.target_factor
 
 
 class Hpa(_Autoscaler):

@@ -17,7 +17,6 @@ from planner.outputs.render.figure import (
     GREEN,
     LOGARITHMIC,
     ORANGE,
-    PALETTE,
     Figure,
     figure,
     line,
@@ -29,7 +28,6 @@ from planner.selectors.runs import run_table, typed_result
 from planner.services import provisioning as service
 from planner.web.forms.options import OptionsForm
 
-COLOURS = (*PALETTE, "#F0E442", "#44AA99", "#882255", "#999933", "#AA4499", "#6699CC")
 MANY = 60  # most devices: more bars are illegible
 STRETCHES = 400  # most spans of a line over time
 SHOWN = 8  # operators in a plot of lines

@@ -17,7 +17,7 @@ POOLS = _MOST_PREFILL_TPS, _MOST_DECODE_TPS, _HOLDS, _KIND, _WORTH, _ALLOWED = t
 # Rows of a decision in ``looks``; those of ``memory``.
 LOOK = _SERVED, _FLIGHT, _HELD, _FULL, _IS_LATE = tuple(range(5))
 MEMORY = _PILED_S, TOO_MUCH = tuple(range(2))
-SETTINGS = _TOLERANCE, _RISE_S, _FALL_S, _GROWTH, _LEAST_GROWTH = tuple(range(5))
+_TOLERANCE, _RISE_S, _FALL_S, _GROWTH, _LEAST_GROWTH = tuple(range(5))
 UNUSED_S = -np.inf  # time of a row without a decision
 
 

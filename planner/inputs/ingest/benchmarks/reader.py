@@ -24,7 +24,6 @@ from simulation.performance.rows import NUMBERS, BenchmarkRows
 BENCHMARK_FORMATS = ("auto", *TOOLS, "wva", "splitwise", "sageserve", "csv")
 MAX_BYTES = 200_000_000  # a JSON with every request of a long run; rows alone are far smaller
 MAX_ROWS = 1_000_000
-GIVEN = ("model", "gpu", "precision", "tp", "isl", "osl", "concurrency")  # from the caller
 LEAST_TBT_S, MOST_TBT_S = 1e-4, 5.0
 GATEWAY = re.compile(r"gateway|router|load.?balanc|inference.?pool|ingress", re.IGNORECASE)
 SHORT = 200  # characters of a text that may name a gateway
