@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 
-from simulation.arrival_pattern import LEAST, MOST, ArrivalPattern, pattern_of
+from simulation.arrival_pattern import LEAST, MOST, ArrivalPattern, dispersion, pattern_of
 from simulation.errors import SimulationError
 from simulation.synthesis import arrivals_from_bins
-from tests.simulation.dispersion import dispersion
 
 BIN_S = 300.0
 WITHIN = {1.0: 0.06, 10.0: 0.12, 60.0: 0.25}  # by scale; fewer cells tell less

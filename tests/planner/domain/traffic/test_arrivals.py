@@ -13,11 +13,10 @@ from planner.domain.traffic.known_lengths import known_lengths, traffic_with_kno
 from planner.domain.traffic.sources import StoredTrace
 from planner.domain.traffic.traffic import Traffic
 from planner.errors import ScenarioError
-from simulation.arrival_pattern import ArrivalPattern
+from simulation.arrival_pattern import ArrivalPattern, dispersion
 from simulation.sizing.workload import Burstiness
 from simulation.synthesis import arrivals_from_bins
 from tests.planner.domain import builders as make
-from tests.simulation.dispersion import dispersion
 
 HOUR, BIN_S, RATE = 3600.0, 60.0, 4.0
 
