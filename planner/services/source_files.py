@@ -1,6 +1,7 @@
 """Read sources that are a folder or a bucket: each file once, as an upload.
 
-A refused file has the reason in its line of the record, and the other files are read.
+A refused file has the reason in its line of the record, and the other files are read. It is tried
+again when it changes, when the settings change, or when a user asks for a reading.
 """
 
 import os
@@ -151,9 +152,7 @@ def _read_new_files(
                 refused |= {file.name: problem} if problem else {}
         except NotCopied as error:  # tried again at the next reading, recorded once
             refused[file.name] = str(error)
-            reading = {"source": source, "file_name": file.name[:255], "problem": str(error)}
-            if not SourceReading.objects.filter(**reading).exists():
-                SourceReading.objects.create(**reading)
+            _record_refusal(source, file.name, error)
             continue
         marks[file.name] = file.mark
         source.found = {"files": marks}
@@ -168,11 +167,11 @@ def _read_file(
 ) -> str:
     """Read one file into the source's series; return why it is refused, or "".
 
-    Files with equal bytes are read once. The reason is also stored.
+    Files with equal bytes are read once, unless they were refused. The reason is also stored.
     ``work_folder`` is a work folder, which is deleted at the end.
     """
     sha256 = sha256_file(path)
-    if source.readings.filter(sha256=sha256).exists():
+    if source.readings.filter(sha256=sha256, problem="").exists():
         return ""
     options = IngestOptions(
         name=name, format=source_settings.format, mapping=source_settings.mapping,
@@ -184,13 +183,18 @@ def _read_file(
         samples = samples_of_file(work_folder, report, source.bin_s, source_series(source).told())
         reading_store(source=source, samples=samples, file_name=name, sha256=sha256)
     except EXPECTED as problem:
-        SourceReading.objects.create(
-            source=source, file_name=name[:255], sha256=sha256, problem=str(problem)
-        )
+        _record_refusal(source, name, problem)
         return str(problem)
     finally:
         shutil.rmtree(work_folder, ignore_errors=True)
     return ""
+
+
+def _record_refusal(source: Source, name: str, problem: Exception) -> None:
+    """Store why a file is refused, once for each reason."""
+    reading = {"source": source, "file_name": name[:255], "problem": str(problem)}
+    if not SourceReading.objects.filter(**reading).exists():
+        SourceReading.objects.create(**reading)
 
 
 def _hidden(name: str) -> bool:

@@ -28,7 +28,11 @@ from planner.services.access import check_may_plan
 from planner.services.notifications import notify
 from planner.services.source_allowlist import check_allowed, read_secret
 from planner.services.source_files import preview_files, read_bucket, read_folder
-from planner.services.sources import reading_store, speeds_judge_enqueue
+from planner.services.sources import (
+    forget_refused_files,
+    reading_store,
+    speeds_judge_enqueue,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -80,6 +84,7 @@ def source_request_reading(*, source: Source, user: User | None) -> Source:
     """Queue a reading of a source soon, even if it is not due."""
     check_may_plan(user, "not have sources read")
     _check_readable(source)
+    forget_refused_files(source)
     Source.objects.filter(pk=source.pk).update(due_at=timezone.now())
     current_app.send_task(READ_TASK, args=[source.pk], expires=60)
     source.refresh_from_db()
@@ -100,6 +105,8 @@ def source_read(
     source = Source.everywhere.select_related("workspace").get(pk=source_id)
     with within(source.workspace):
         try:
+            if not only_due:  # a user asks
+                forget_refused_files(source)
             READERS[source.kind](source)
             Source.objects.filter(pk=source_id).update(
                 state=Source.State.READ, problem="", read_at=timezone.now()

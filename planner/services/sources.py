@@ -101,6 +101,7 @@ def source_change(*, source: Source, user: User | None, changes: Mapping[str, An
     with transaction.atomic():
         locked = Source.objects.select_for_update().get(pk=source.pk)
         if "settings" in changes:
+            forget_refused_files(locked)
             checked = settings_of(locked.kind, changes["settings"])
             check_allowed(locked.kind, checked)
             locked.settings = checked.model_dump(exclude_none=True, exclude_defaults=True)
@@ -112,6 +113,16 @@ def source_change(*, source: Source, user: User | None, changes: Mapping[str, An
         locked.save()
         record("source.changed", locked, by=user, changed=sorted(changes))
     return locked
+
+
+def forget_refused_files(source: Source) -> None:
+    """Have the next reading try refused files again: the remedy may lie outside the file."""
+    if marks := source.found.get("files"):
+        problems = dict(source.readings.order_by("at", "pk").values_list("file_name", "problem"))
+        source.found = {
+            "files": {name: mark for name, mark in marks.items() if not problems.get(name[:255])}
+        }
+        source.save(update_fields=["found"])
 
 
 def source_delete(*, source: Source, user: User | None) -> None:

@@ -157,6 +157,20 @@ def test_counts_in_a_folder_replace_what_was_there(planner, inbox):
         source_read(source_id=source.pk, raise_errors=True, only_due=False)
 
 
+def test_a_refused_file_is_tried_again_after_a_remedy_outside_of_it(planner, inbox):
+    settings = {"path": str(inbox), "mapping": {"input_tokens": "none"}}
+    source = source_create(owner=planner, name="logs", kind="folder", settings=settings, bin_s=300)
+    drop(inbox, "1.csv", requests_csv(0, 900))
+    for _ in range(2):  # each reading states the reason, and the record has it once
+        with pytest.raises(SourceError, match=r"Refused: 1\.csv"):
+            source_read(source_id=source.pk, raise_errors=True, only_due=False)
+    assert source.readings.filter(file_name="1.csv").count() == 1
+    assert not source.readings.filter(problem="").exists()
+    source_change(source=source, user=planner, changes={"settings": {"path": str(inbox)}})
+    assert source_read(source_id=source.pk).state == Source.State.READ
+    assert [reading.requests for reading in source.readings.filter(problem="")] == [45.0]
+
+
 def test_local_times_in_a_folder_are_read_in_the_stated_zone(planner, inbox):
     settings = {"path": str(inbox), "timezone": "America/New_York"}
     source = source_create(owner=planner, name="logs", kind="folder", settings=settings, bin_s=300)
