@@ -18,6 +18,7 @@ from planner.services.whatif import what_if_answer
 
 class Command(HeadroomCommand):
     found: WhatIf
+    before: WhatIf | None  # the plan without changes; None if nothing is changed
     help = "Answer a what-if from the stored plan of a run, without a simulation."
     examples = (
         "whatif 12 --growth 1.2",
@@ -52,11 +53,14 @@ class Command(HeadroomCommand):
             "values": dict(_set(text) for text in options.set),
             "tiers": tiers,
         }
-        self.found = what_if_answer(run_get(options.run), chosen_of(sent))
+        run, chosen = run_get(options.run), chosen_of(sent)
+        self.before = what_if_answer(run, {}) if chosen and not options.json else None
+        self.found = what_if_answer(run, chosen)
         return {"run": options.run, **as_json(self.found)}
 
     def words(self, answer: Document) -> str:
-        report = answer_report(f"What-if of run {answer['run']}", None, self.found)
+        title, same = f"What-if of run {answer['run']}", self.before is None
+        report = answer_report(title, self.before, self.found, same=same)
         return report_text(report, self.stdout)
 
 

@@ -261,7 +261,9 @@ def _command(run: Run) -> None:
     code, out, _ = command("whatif", run.pk, "--without", "G")
     assert code == 0 and out.startswith("No such plan")
     code, out, _ = command("whatif", run.pk)
-    assert code == 0 and "GPU-hours" in out
+    assert code == 0 and "GPU-hours" in out and "%" not in out.splitlines()[0]
+    code, out, _ = command("whatif", run.pk, "--price", "G=2")
+    assert code == 0 and "+100.0%" in out.splitlines()[0]
     code, _, err = command("whatif", run.pk, "--price", "G")
     assert code == 2 and "NAME=NUMBER" in err
 
