@@ -2,6 +2,9 @@
 
 import json
 from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
 
 from django.db.models import F, FloatField, Max, Q, QuerySet, Value
 from django.db.models.fields.json import KT
@@ -17,32 +20,51 @@ def scenarios_list() -> QuerySet[Scenario]:
     return Scenario.objects.select_related("owner")
 
 
-def latest_comparisons(scenarios: Iterable[Scenario]) -> dict[int, Run]:
-    """Return the newest completed comparison by scenario, with figures of its recommendation.
+@dataclass(frozen=True, slots=True)
+class LatestComparison:
+    """The newest completed comparison of a scenario, with figures of its recommendation.
 
-    They are ``plan`` (the policy), ``assurance``, ``meets_slo``, ``replicas`` as scheduled, and
-    ``cost`` in dollars of the window. ``change`` of the cost is a share of the baseline's, at equal
-    SLO attainment. Each is None if the result does not have it. ``outdated`` means that the
-    scenario changed since.
+    A figure is None if the result does not have it.
     """
+
+    pk: int  # of the run
+    finished_at: datetime | None
+    outdated: bool  # the scenario changed since
+    plan: str | None  # label of the policy
+    assurance: str | None
+    meets_slo: bool | None
+    replicas: str | None  # as scheduled, such as "4 to 6"
+    cost: float | None  # dollars of the window
+    change: float | None  # of the cost, as a share of the baseline's, at equal SLO attainment
+
+
+def latest_comparisons(scenarios: Iterable[Scenario]) -> dict[int, LatestComparison]:
+    """Return the newest completed comparison of each scenario that has one."""
     done = Run.objects.filter(
         scenario__in=scenarios, kind=Run.Kind.COMPARE, state=Run.State.COMPLETED, sweep=None
     )
     newest = done.order_by().values("scenario").annotate(newest=Max("pk")).values("newest")
-    rows = Run.objects.filter(pk__in=newest).only("scenario", "finished_at")
-    found = rows.annotate(
+    found: Any = Run.objects.filter(pk__in=newest).values(
+        "scenario_id",
+        "pk",
+        "finished_at",
+        outdated=~Q(document=F("scenario__document")),
         plan=KT("result__recommended__label"),
         assurance=KT("result__recommended__assurance"),
         meets_slo=KT("result__recommended__meets_slo"),
-        outdated=~Q(document=F("scenario__document")),
-        rows=KT("result__recommended__timetable__rows"),
+        replicas=KT("result__recommended__timetable__rows"),
         cost=Cast(KT("result__recommended__cost_usd"), FloatField()),
         change=Value(-1.0) * Cast(KT("result__recommended__equal_slo_saving"), FloatField()),
     )
-    for run in found:
-        totals = [sum(row["replicas"]) for row in json.loads(vars(run)["rows"] or "[]")]
-        vars(run)["replicas"] = span_text((min(totals), max(totals))) if totals else None
-    return {run.scenario_id: run for run in found if run.scenario_id is not None}
+    return {row.pop("scenario_id"): LatestComparison(**_read(row)) for row in found}
+
+
+def _read(row: dict[str, Any]) -> dict[str, Any]:
+    """Return the columns of a comparison, with those that the database gives as JSON read."""
+    met, rows = (json.loads(row[name] or "null") for name in ("meets_slo", "replicas"))
+    totals = [sum(step["replicas"]) for step in rows or ()]
+    span = span_text((min(totals), max(totals))) if totals else None
+    return row | {"meets_slo": met, "replicas": span}
 
 
 def scenario_get(name: str) -> Scenario:

@@ -12,6 +12,7 @@ from django.urls import reverse
 from planner.inputs.ingest import IngestOptions
 from planner.inputs.scenario.document import parse
 from planner.models import Run, Scenario, Trace, User
+from planner.selectors.scenarios import latest_comparisons
 from planner.services.scenarios import scenario_create
 from planner.services.traces import trace_ingest_path
 from planner.web.forms.launch import LaunchForm
@@ -263,6 +264,25 @@ def test_copies_are_named_and_scenarios_removed(client: Client, pools: Scenario)
     assert names == {"Two pools", "Two pools copy 1", "Two pools copy 2"}
     client.post(reverse("web:scenario-delete", args=[pools.pk]))
     assert not Scenario.objects.filter(pk=pools.pk).exists()
+
+
+def test_the_newest_comparison_of_a_scenario_has_its_figures_by_type(
+    client: Client, pools: Scenario
+) -> None:
+    recommended = {
+        "label": "Plan", "assurance": "safe", "meets_slo": False, "cost_usd": 12.5,
+        "equal_slo_saving": 0.25,
+        "timetable": {"rows": [{"replicas": [1, 2]}, {"replicas": [3, 3]}]},
+    }  # fmt: skip
+    fields = {"scenario": pools, "kind": Run.Kind.COMPARE, "state": Run.State.COMPLETED}
+    for document, result in ((DOCUMENT, {}), (f"{DOCUMENT}\n", {"recommended": recommended})):
+        run = Run.objects.create(**fields, name="r", document=document, result=result)
+        found = latest_comparisons([pools])[pools.pk]
+        assert found.pk == run.pk and found.outdated == (document != pools.document)
+        figures = found.plan, found.meets_slo, found.replicas, found.cost, found.change
+        assert figures == (("Plan", False, "3 to 6", 12.5, -0.25) if result else (None,) * 5)
+        listing = client.get(reverse("web:scenarios"))
+        assert ("missed" in text_of(listing)) == bool(result)
 
 
 def test_default_test_days_give_way_to_the_rows_of_a_large_scenario(
