@@ -88,7 +88,7 @@ def quick_size(question: SizeQuestion) -> QuickSize:
             f"Limits: TTFT {milliseconds(question.ttft_ms)}, TPOT {milliseconds(question.tbt_ms)}.",
             "No spare replica.",
             f"Price of a GPU-hour: {f'${price.usd:,.2f}, ' * known}"
-            f"{price.provenance.source} ({price.provenance.kind}).",
+            f"{price.provenance.kind}, {price.provenance.source}.",
             *size.assumptions,
         ),
     )
