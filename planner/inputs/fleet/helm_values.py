@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from planner.inputs.fleet.kubernetes import keda_triggers, pod_facts
+from planner.inputs.fleet.kubernetes import cron_notes, keda_triggers, pod_facts
 from planner.inputs.fleet.launch_lines import engine_facts, model_of_path
 from planner.inputs.fleet.pools import (
     RunningPool,
@@ -166,4 +166,5 @@ def _production_stack(spec: Body) -> Iterator[RunningPool]:
             maximum=whole_number(keda.get("maxReplicaCount")) if scaled else None,
             scaled=scaled,
             triggers=keda_triggers(keda.get("triggers")) if scaled else (),
+            notes=(*facts.notes, *(cron_notes(keda.get("triggers")) if scaled else ())),
         )

@@ -163,6 +163,7 @@ def _llm_inference_service(body: Body) -> Iterator[tuple[str, RunningPool]]:
             maximum=whole_number(scaling.get("maxReplicas")),
             scaled=bool(scaling),
             triggers=keda_triggers(section(scaling, "keda").get("triggers")),
+            notes=(*pod.notes, *cron_notes(section(scaling, "keda").get("triggers"))),
         )
         yield suffix, stated.over(pod)
 
@@ -361,11 +362,7 @@ def _scaler(body: Body) -> Scaler | None:
     marks = _facts_of_labels(body, apart=False)
     noted = section(body, "metadata", "annotations")
     paused = whole_number(noted.get(f"{PAUSED}-replicas"))
-    schedules = any(one_line(row.get("type")) == "cron" for row in rows(spec.get("triggers")))
-    notes = {
-        "its schedule of cron triggers is not imported": schedules,
-        "its autoscaler is paused": paused is not None or noted.get(PAUSED) in ("true", True),
-    }
+    is_paused = paused is not None or noted.get(PAUSED) in ("true", True)
     facts = replace(
         marks,
         model=marks.model or one_line(spec.get("modelID")),
@@ -374,7 +371,10 @@ def _scaler(body: Body) -> Scaler | None:
         replicas=paused
         if paused is not None
         else whole_number(section(body, "status").get("currentReplicas")),
-        notes=tuple(note for note, applies in notes.items() if applies),
+        notes=(
+            *cron_notes(spec.get("triggers")),
+            *(("its autoscaler is paused",) if is_paused else ()),
+        ),
         scaled=True,
         triggers=triggers,
         autoscaler=AUTOSCALERS[kind](body) if kind in AUTOSCALERS else None,
@@ -402,8 +402,18 @@ SCALERS = {
 AUTOSCALERS = {"ScaledObject": scaled_object_row, "PodAutoscaler": pod_autoscaler_row}
 
 
+def cron_notes(listed: Any) -> tuple[str, ...]:
+    """Return a note if KEDA's triggers set a minimum by the time of day (the largest counts)."""
+    if all(one_line(row.get("type")) != "cron" for row in rows(listed)):
+        return ()
+    return (
+        "its cron triggers are not imported, because a simulated autoscaler has one minimum for "
+        "all hours. Add a periodic policy to simulate them",
+    )
+
+
 def keda_triggers(listed: Any) -> tuple[Trigger, ...]:
-    """Return the load triggers of KEDA; all of its cron triggers become one trigger."""
+    """Return the load triggers of KEDA; ``cron_notes`` tells of the others."""
     triggers = []
     for row in rows(listed):
         meta, kind = section(row, "metadata"), one_line(row.get("type"))

@@ -194,6 +194,42 @@ spec:
     assert (pool.replicas, pool.maximum, len(pool.notes)) == (2, 10, 1)
 
 
+KEDA = """\
+kind: ScaledObject
+metadata: {name: s}
+spec:
+  scaleTargetRef: {name: llama}
+  minReplicaCount: 2
+  triggers:
+    - type: cron
+      metadata: {timezone: Europe/Berlin, start: 0 8 * * 1-5, end: 0 18 * * 1-5, desiredReplicas: "6"}
+    - {type: prometheus, metadata: {query: vllm:num_requests_waiting, threshold: "5"}}
+"""  # noqa: E501
+SERVICE = """\
+kind: LLMInferenceService
+metadata: {name: s}
+spec:
+  model: {name: llama, uri: hf://meta-llama/Llama-3.1-8B-Instruct}
+  scaling: {minReplicas: 2, keda: {triggers: [{type: cron, metadata: {}}, {type: prometheus, metadata: {query: vllm:num_requests_waiting}}]}}
+"""  # noqa: E501
+STACK = """\
+servingEngineSpec:
+  modelSpec:
+    - name: llama
+      modelURL: meta-llama/Llama-3.1-8B-Instruct
+      keda: {enabled: true, minReplicaCount: 2, triggers: [{type: cron, metadata: {}}, {type: prometheus, metadata: {query: vllm:num_requests_waiting}}]}
+"""  # noqa: E501
+
+
+@pytest.mark.parametrize("text", [KEDA, SERVICE, STACK])
+def test_a_schedule_of_keda_is_left_out_with_a_note(text):
+    (pool,) = read_fleet(text)
+    assert [trigger.measure for trigger in pool.triggers] == ["queue"]
+    assert (pool.minimum, len(pool.notes)) == (2, 1)
+    (unscheduled,) = read_fleet(text.replace("type: cron", "type: cpu"))
+    assert unscheduled.notes == ()
+
+
 def test_a_leader_worker_set_is_a_group_of_pods():
     text = f"""\
 kind: LeaderWorkerSet
