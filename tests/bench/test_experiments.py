@@ -23,6 +23,7 @@ from planner.domain.traffic.traffic import build_traffic
 from planner.inputs.scenario.build import build_hardware
 from planner.inputs.scenario.document import parse
 from planner.inputs.scenario.settings import settings_of
+from tests.planner.coarse import coarse_sizes
 from tests.shared_folder import shared
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -73,7 +74,9 @@ def test_every_figure_of_theirs_has_one_of_ours_beside_it() -> None:
 
 def test_heteroscales_pieces_on_two_hours_of_little_traffic(tmp_path: Path) -> None:
     shared(ARRIVALS)
-    served = heteroscale_service.service(heteroscale_workloads.dialogue(tmp_path, 0.1), (6.0, 8.0))
+    workload = heteroscale_workloads.dialogue(tmp_path, 0.1)
+    with coarse_sizes():
+        served = heteroscale_service.service(workload, (6.0, 8.0))
     peak = heteroscale_service.load_of(served.study, 900.0).max()
     assert served.flat[0] == np.ceil(served.flat[1] * served.ratio - 1e-9)
     assert (served.flat * served.theta_tps >= peak * (1 - 1e-9)).all()

@@ -22,7 +22,7 @@ from planner.config.environment import (
     read_secret_files,
     secret_key,
 )
-from tests.platform.conftest import ROOT, manage
+from tests.platform.conftest import ROOT
 
 
 def settings_of(environment: dict[str, str], *names: str) -> dict[str, Any]:
@@ -103,12 +103,6 @@ def test_a_file_without_a_secret_is_a_sentence(
     monkeypatch.setenv("HEADROOM_SMTP", also)
     with pytest.raises(ImproperlyConfigured, match=words):
         read_secret_files()
-
-
-def test_deploying_behind_https_passes_every_check(embedded: dict[str, str]) -> None:
-    behind = embedded | {"HEADROOM_HTTPS": "1", "HEADROOM_ALLOWED_HOSTS": "headroom.example"}
-    done = manage(behind, "check", "--deploy", "--fail-level", "WARNING")
-    assert done.returncode == 0, done.stderr
 
 
 def test_a_cache_goes_on_when_the_disk_is_full(

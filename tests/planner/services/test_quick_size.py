@@ -66,16 +66,16 @@ def test_a_question_has_users_or_a_rate_and_limits(asked):
 
 
 def test_page_and_api_answer_as_the_service(planner):
-    asked = QUESTION | {"users": 5}
+    asked = QUESTION | {"users": 5, "model": "llama-3.1-8b"}
     answer = client_of(planner).post("/api/v1/quick-size/", asked, format="json")
     page = signed_in(planner).get(reverse("web:quick-size"), asked)
-    assert answer.json()["gpus"] == page.context["found"].gpus == sized(users=5).gpus
+    assert answer.json()["gpus"] == page.context["found"].gpus == sized(**asked).gpus
     short = {name: asked[name] for name in ("model", "gpu", "users")}  # the rest has defaults
     assert signed_in(planner).get(reverse("web:quick-size"), short).context["found"]
     # The form begins with a number of users, which a rate replaces.
     begun = signed_in(planner).get(reverse("web:quick-size")).context["form"]["users"].initial
     rate = signed_in(planner).get(reverse("web:quick-size"), asked | {"users": begun, "rps": 3})
-    assert rate.context["found"].replicas == sized(users=None, rps=3.0).replicas
+    assert rate.context["found"].replicas == sized(**asked | {"users": None, "rps": 3.0}).replicas
     both = signed_in(planner).get(reverse("web:quick-size"), asked | {"rps": 1})
     assert both.status_code == 200 and both.context["form"].errors
     answer_alone = {"HX-Request": "true", "HX-Target": "answer"}
