@@ -10,7 +10,7 @@ MAX_DEPTH = 50
 MAX_DIGITS = 40  # digits of a whole number; no quantity needs more
 
 
-def fault_of_extent(data: Any, *, values: int = MAX_VALUES, depth: int = MAX_DEPTH) -> str:
+def fault_of_extent(data: Any, *, values: int = MAX_VALUES) -> str:
     """Return why plain data is too large, as the end of a sentence; "" if it is not.
 
     It finds aliases that multiply or contain themselves, and nesting that would exhaust recursion.
@@ -24,8 +24,8 @@ def fault_of_extent(data: Any, *, values: int = MAX_VALUES, depth: int = MAX_DEP
         count += 1
         if count > values:
             return f"more than {values:,} values, far more than are needed. Check its aliases"
-        if level > depth:
-            return f"nested deeper than {depth} levels. Check its brackets and aliases"
+        if level > MAX_DEPTH:
+            return f"nested deeper than {MAX_DEPTH} levels. Check its brackets and aliases"
         if isinstance(value, int) and abs(value) >= 10**MAX_DIGITS:
             return f"a number with more than {MAX_DIGITS} digits"
         if character := unstorable_character(_text_of(value)):

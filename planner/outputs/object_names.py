@@ -20,13 +20,13 @@ def checked_name(name: str) -> str:
     return name
 
 
-def name_of(parts: Iterable[str], longest: int = LONGEST) -> str:
+def name_of(parts: Iterable[str]) -> str:
     """Return ``parts`` joined to a DNS-1123 label; a name that is too long ends with a hash."""
     text = "-".join(part for part in parts if part)
     name = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
-    if name and len(name) <= longest:
+    if name and len(name) <= LONGEST:
         return name
-    return f"{name[: longest - HASH - 1].rstrip('-') or 'pool'}-{_hash(text)}"
+    return f"{name[: LONGEST - HASH - 1].rstrip('-') or 'pool'}-{_hash(text)}"
 
 
 def _hash(text: str) -> str:

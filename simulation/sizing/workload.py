@@ -15,6 +15,8 @@ from simulation.trace import CachedTokens
 Burstiness = float | ArrivalPattern
 
 POINTS = 144  # points for the length sample in the closed forms
+WINDOW_S = 300.0  # of burstiness
+LEAST_REQUESTS = 20  # of a window with a burstiness
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -130,21 +132,19 @@ def _part_means(values: Int32Array) -> FloatArray:
     )
 
 
-def local_burstiness(
-    arrival_s: FloatArray, window_s: float = 300.0, min_requests: int = 20
-) -> float:
+def local_burstiness(arrival_s: FloatArray) -> float:
     """Return ``burstiness_of`` within windows, so that daily cycles do not count as bursts.
 
     The result is the mean over windows, weighted by requests. Windows with fewer than
-    ``min_requests`` requests are ignored. If no window is left, the result is 1.
+    LEAST_REQUESTS requests are ignored. If no window is left, the result is 1.
     """
     if not len(arrival_s):
         return 1.0
-    window = np.floor(arrival_s / window_s).astype(np.int64)
+    window = np.floor(arrival_s / WINDOW_S).astype(np.int64)
     edges = np.flatnonzero(np.diff(window, prepend=window[0] - 1))
     total = weight = 0.0
     for part in np.split(arrival_s, edges[1:]):
-        if len(part) >= min_requests:
+        if len(part) >= LEAST_REQUESTS:
             total += len(part) * burstiness_of(part)
             weight += len(part)
     return total / weight if weight else 1.0

@@ -31,18 +31,17 @@ CONTROL_S = ScheduleFollower.interval_s  # interval at which an active plan is a
 
 
 def plan_window(
-    inputs: PlanInput, progress: Progress, *, method: str | None = None, load_factor: float = 1.0
+    inputs: PlanInput, progress: Progress, *, method: str | None = None
 ) -> PlannedWindow:
-    """Forecast the demand, multiply it by ``load_factor``, and plan every period.
+    """Forecast the demand, and plan every period.
 
     ``method`` replaces the scenario's forecast, if given. The plan starts from the fleet
     ``inputs.current`` and gives instances ``[l, r, g]``. Raise Infeasible with the conflict in
     words.
     """
     foreseen = forecast_load(inputs, part(progress, 0.0, 0.7), method=method)
-    load = foreseen.load.times(load_factor)
-    plan = plan_load(inputs, load, part(progress, 0.7, 1.0))
-    return PlannedWindow(plan, foreseen.forecasts, load, foreseen.quantiles)
+    plan = plan_load(inputs, foreseen.load, part(progress, 0.7, 1.0))
+    return PlannedWindow(plan, foreseen.forecasts, foreseen.load, foreseen.quantiles)
 
 
 def forecast_load(

@@ -192,13 +192,12 @@ def demand_paths(
     method: str,
     count: int,
     seed: int,
-    unit: str = REQUESTS,
     *,
     with_lead: bool = False,
 ) -> FloatArray:
     """Return ``count`` random paths of demand, ``[count, keys of the demand, bins of the window]``.
 
-    Amounts are in ``unit`` per bin, as of the window's first decision. With ``with_lead``, the bins
+    Amounts are requests per bin, as of the window's first decision. With ``with_lead``, the bins
     from that decision to the window's start come first. Forecast errors stay correlated over hours,
     models, regions and tiers. The paths include the scenario's growth. If the scenario describes
     the traffic, the description is the mean, and paths keep their ratio to the mean of the
@@ -208,12 +207,12 @@ def demand_paths(
     bins = round(window.duration_s / window.bin_s)
     lead = 0 if window.ahead else round((window.start_s - known_s) / window.bin_s)
     keys = traffic.demand.keys
-    series = [traffic.demand.series(i, unit) for i in range(len(keys))]
+    series = [traffic.demand.series(i, REQUESTS) for i in range(len(keys))]
     series = [demand.window(demand.start_s, known_s).since_launch(known_s) for demand in series]
     forecast = panel_forecast(series, method, window.bins_per_period, lead + bins)
     paths = joint_paths(forecast, count, seed)
     for i, key in enumerate(keys):
-        described = traffic.described(key.model, key.region, {key.tier}, unit, window)
+        described = traffic.described(key.model, key.region, {key.tier}, REQUESTS, window)
         if described is not None:
             mean, drawn = forecast.mean[i, lead:], paths[:, i, lead:]
             ratio = np.divide(drawn, mean, out=np.ones_like(drawn), where=mean > 0)

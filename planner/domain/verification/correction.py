@@ -82,13 +82,13 @@ class Bracket:
             self.missed is None or self.missed > self.held * (1.0 + PRECISION)
         )
 
-    def larger(self, growth: float) -> None:
+    def larger(self) -> None:
         """Record that every tier met its target at this factor, and try a larger one."""
         self.held = self.factor
         # Attainment need not be monotone in the factor: drop a limit that this result contradicts.
         if self.missed is not None and self.missed <= self.held:
             self.missed = None
-        self.factor = self._between() or min(self.factor * growth, MAX_FACTOR)
+        self.factor = self._between() or min(self.factor * GROWTH, MAX_FACTOR)
 
     def smaller(self, short: float) -> None:
         """Record that attainment missed by ``short`` at this factor, and try a smaller one."""
@@ -134,7 +134,7 @@ class Correction:
             names[m] + roles[stage]: bracket.factor for (m, stage), bracket in self.brackets.items()
         }
 
-    def learn(self, standings: dict[str, TierStanding], growth: float = GROWTH) -> bool:
+    def learn(self, standings: dict[str, TierStanding]) -> bool:
         """Change the factors of models that are not near their targets.
 
         Models with too few requests keep their factors. Return whether factors are left to try.
@@ -147,10 +147,10 @@ class Correction:
             if standing.near:
                 self.settled.add(model.name)
                 continue
-            moved |= self._move(m, standing, growth)
+            moved |= self._move(m, standing)
         return moved
 
-    def _move(self, m: int, standing: TierStanding, growth: float) -> bool:
+    def _move(self, m: int, standing: TierStanding) -> bool:
         """Lower or raise the model's factors, and return whether any are left to try.
 
         After a miss, only the stages with most misses are lowered.
@@ -168,7 +168,7 @@ class Correction:
                     bracket.smaller(-standing.spare)
         else:
             for bracket in late_by_stage.values():
-                bracket.larger(growth)
+                bracket.larger()
         return any(bracket.open for bracket in late_by_stage.values())
 
     def settle(self) -> None:

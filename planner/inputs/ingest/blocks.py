@@ -26,13 +26,13 @@ class Block:
 
 
 def record_blocks(
-    pieces: Iterable[bytes], *, name: str, size: int, quoted: bool, first_line: int = 1
+    pieces: Iterable[bytes], *, name: str, size: int, quoted: bool
 ) -> Iterator[Block]:
     """Yield blocks of about ``size`` bytes, each cut after a newline that ends a record.
 
     With ``quoted``, a newline between double quotes does not end a record (RFC 4180).
     """
-    line = first_line
+    line = 1
     waiting: list[bytes] = []
     length = 0
     for piece in pieces:

@@ -144,17 +144,17 @@ def parse(text: str, name: str = "scenario") -> Scenario:
     return scenario
 
 
-def unknown_keys(text: str, name: str = "scenario") -> list[str]:
+def unknown_keys(text: str) -> list[str]:
     """Return a sentence for each key that is not part of a scenario.
 
     A form would drop such keys silently.
     """
-    data = _load_cached(text, name)
+    data = _load_cached(text, "scenario")
     try:
         Scenario.model_validate(_plain_values(data))
     except ValidationError as error:
         return [
-            f"{name}, line {_line(data, fault['loc'])}: {_path(fault['loc'])}{_message(fault)}."
+            f"scenario, line {_line(data, fault['loc'])}: {_path(fault['loc'])}{_message(fault)}."
             for fault in error.errors()
             if fault["type"] == "extra_forbidden"
         ]

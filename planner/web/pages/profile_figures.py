@@ -97,9 +97,7 @@ def residual_figures(residuals: pl.DataFrame) -> list[tuple[str, Figure]]:
 
 
 def sweep_figure(
-    concurrency: list[float],
-    lines: list[tuple[str, str, list[float | None], str]],
-    height: int = 300,
+    concurrency: list[float], lines: list[tuple[str, str, list[float | None], str]]
 ) -> Figure:
     """Draw estimates over concurrency; each line is (name, unit, values, axis y or y2)."""
     traces = [
@@ -121,7 +119,7 @@ def sweep_figure(
         left_values and min(left_values) > 0 and max(left_values) / min(left_values) > WIDE
     )
     return figure(
-        traces, height=height, x="requests in flight", y=left, right=right, together=True,
+        traces, height=300, x="requests in flight", y=left, right=right, together=True,
         xaxis={"type": "log", "dtick": 1} if wide_loads else {},
         # queues take seconds and iterations milliseconds; a log axis shows both
         yaxis=LOGARITHMIC if wide_values else {},
