@@ -351,11 +351,13 @@ def _show(
     part = request.htmx and request.htmx.target == "editor"
     if scenario and not part:
         states = analyses_of(scenario)
+        newest = _newest_plan(states)
+        shown = newest and newest[0]  # the page's head has its figures
         context |= {
             "analyses": states,
-            "answered": [state for state in states if state.run],
+            "answered": [state for state in states if state.run and state.run != shown],
             "unanswered": [state for state in states if not state.run],
-            "newest": _newest_plan(states),
+            "newest": newest,
             "short_kinds": SHORT_KINDS,
             "policies": [(name, label) for _, rows in policy_groups() for name, label, _ in rows],
             "last_runs": runs_with_answers().filter(scenario=scenario)[:5],
