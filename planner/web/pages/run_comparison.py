@@ -105,7 +105,7 @@ def change_words(row: ComparedFigure, change: float | None) -> str:
     if row.unit == SHARE:
         points = f"{figure(abs(100 * change))} points"
         return f"+{points}" if change > 0 else f"−{points}"
-    return signed_percent(change)
+    return signed_percent(change, 0 if abs(change) >= 1 else 1)
 
 
 def charts(
