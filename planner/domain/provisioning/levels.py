@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -62,6 +62,7 @@ BatchWait = Literal["free", "counted"]
 Orders = Literal["fcfs", "shortest", "best"]
 AUTO, MODELLED = "auto", "modelled"
 Source = Literal["auto", "modelled"]
+SOURCES: tuple[Source, ...] = get_args(Source)  # named in the API's schema (settings)
 # Kinds of operators in efficiency factors and interference, by the kernel names of a file.
 KIND_OF = {"norm": "elementwise", "activation": "elementwise", "rope": "elementwise"}
 
