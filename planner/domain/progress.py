@@ -34,7 +34,7 @@ def shared(progress: Progress, count: int) -> list[Progress]:
 
 
 def rising(progress: Progress) -> Progress:
-    """Return ``progress`` that never goes back, since the number of trials is unknown."""
+    """Return ``progress`` that never goes back, for steps whose number is unknown."""
     furthest = 0.0
 
     def report(done: float, what: str) -> None:

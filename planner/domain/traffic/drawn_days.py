@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from forecasting.demand import REQUESTS
+from forecasting.demand import REQUESTS, DemandSeries
 from forecasting.errors import ForecastError
 from forecasting.joint_paths import joint_paths, panel_forecast
 from planner.domain.random_streams import Stream, generator
@@ -207,8 +207,7 @@ def demand_paths(
     bins = round(window.duration_s / window.bin_s)
     lead = 0 if window.ahead else round((window.start_s - known_s) / window.bin_s)
     keys = traffic.demand.keys
-    series = [traffic.demand.series(i, REQUESTS) for i in range(len(keys))]
-    series = [demand.window(demand.start_s, known_s).since_launch(known_s) for demand in series]
+    series = [_known_since_launch(traffic.demand, i, known_s) for i in range(len(keys))]
     forecast = panel_forecast(series, method, window.bins_per_period, lead + bins)
     paths = joint_paths(forecast, count, seed)
     for i, key in enumerate(keys):
@@ -219,3 +218,15 @@ def demand_paths(
             paths[:, i, lead:] = described * ratio
     paths[:, :, lead:] *= window.grown
     return np.asarray(paths if with_lead else paths[:, :, lead:], np.float64)
+
+
+def _known_since_launch(demand: Demand, index: int, known_s: float) -> DemandSeries:
+    """Return the requests of one key up to ``known_s``, with gaps before its launch.
+
+    The result begins with ``demand``, since series that are forecast together need the same bins.
+    """
+    series = demand.series(index, REQUESTS)
+    launched = series.window(series.start_s, known_s).since_launch(known_s)
+    before = round((launched.start_s - demand.start_s) / demand.bin_s)
+    values = np.pad(launched.values, (before, 0), constant_values=np.nan)
+    return replace(launched, start_s=demand.start_s, values=values)

@@ -2,12 +2,13 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from planner.domain.traffic.drawn_days import draw_days, requests_of_path, with_path
-from planner.domain.traffic.traffic import Traffic, build_traffic
+from planner.domain.traffic.traffic import AMOUNTS, Traffic, build_traffic
 from planner.domain.traffic.window import Window, resolve_window
 from tests.planner.domain import builders as make
 
@@ -58,6 +59,22 @@ def test_paths_contain_the_growth_of_past_days(tmp_path: Path) -> None:
     last = traffic.demand.requests[:, -2 * DAY_BINS : -DAY_BINS].sum()
     totals = drawn.requests[:, :, 2:].sum(axis=(1, 2))
     assert 1.1 < np.median(totals) / last < 1.3
+
+
+def test_a_series_that_began_later_is_drawn_beside_the_others(tmp_path: Path) -> None:
+    traffic, window = days_of(tmp_path, 7)
+    demand = traffic.demand
+    late = demand.requests.copy()
+    late[:, : 3 * DAY_BINS] = 0.0
+    keys = (*demand.keys, replace(demand.keys[0], tier="late"))
+    both: dict[str, Any] = {name: np.vstack([getattr(demand, name)] * 2) for name in AMOUNTS}
+    both |= {"keys": keys, "sampling": None}
+    both["requests"] = np.vstack([demand.requests, late])
+    drawn = draw_days(
+        replace(traffic, demand=replace(demand, **both)), window, "seasonal-naive", 6, 1
+    )
+    old, new = drawn.requests.sum(axis=2).T
+    np.testing.assert_allclose(np.median(new), np.median(old), rtol=0.1)
 
 
 def test_days_spread_more_with_less_history(tmp_path: Path) -> None:
