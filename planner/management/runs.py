@@ -17,7 +17,7 @@ from planner.inputs.ingest.source import check_regular
 from planner.inputs.scenario import document as text
 from planner.management.base import Document, HeadroomCommand, wants_colour
 from planner.management.options import add_options, options_said
-from planner.models import Run, Trace
+from planner.models import Run, Scenario, Trace
 from planner.outputs.render.terminal import terminal_text
 from planner.outputs.reports import run_report
 from planner.selectors.runs import run_get
@@ -64,7 +64,13 @@ class RunCommand(ReportCommand):
         chosen = options_said(KINDS[self.kind].options, options)
         document, name = load_scenario(options.scenario, self.progress)
         run = run_create(
-            owner=None, kind=self.kind, document=document, name=name, options=chosen, enqueue=False
+            owner=None,
+            kind=self.kind,
+            scenario=stored_scenario(options.scenario),
+            document=document,
+            name=name,
+            options=chosen,
+            enqueue=False,
         )
         return execute(run, self.progress)
 
@@ -75,21 +81,30 @@ def execute(run: Run, progress: Progress) -> Document:
     return result
 
 
+def stored_scenario(source: str) -> Scenario | None:
+    """Return the stored scenario of this name or id, or None if ``source`` is a file.
+
+    Raises PlannerError if it is neither.
+    """
+    if Path(source).exists():
+        return None
+    try:
+        return scenario_get(source)
+    except NotFound as problem:
+        raise PlannerError(
+            f"{source}: there is no such file, and no scenario of that name. {problem}"
+        ) from None
+
+
 def load_scenario(source: str, progress: Progress) -> tuple[str, str]:
     """Return the document and the name of a scenario file or stored scenario.
 
     Traffic files that a scenario file names are imported. A file that was imported before is
     recognized by its hash. The returned document names the stored traces instead.
     """
-    path = Path(source)
-    if not path.exists():
-        try:
-            stored = scenario_get(source)
-        except NotFound as problem:
-            raise PlannerError(
-                f"{source}: there is no such file, and no scenario of that name. {problem}"
-            ) from None
+    if stored := stored_scenario(source):
         return stored.document, stored.name
+    path = Path(source)
     # A pipe or a device could block or never end.
     check_regular(path)
     try:

@@ -8,7 +8,13 @@ from planner.domain.options import options_in
 from planner.errors import PlannerError
 from planner.management.base import Document
 from planner.management.options import add_options, flag_of, options_said
-from planner.management.runs import ReportCommand, execute, load_scenario, load_trace
+from planner.management.runs import (
+    ReportCommand,
+    execute,
+    load_scenario,
+    load_trace,
+    stored_scenario,
+)
 from planner.models import Run, Scenario
 from planner.services.runs import run_create
 
@@ -48,6 +54,7 @@ class Command(ReportCommand):
             run = run_create(
                 owner=None,
                 kind=Run.Kind.FORECAST,
+                scenario=stored_scenario(source),
                 document=document,
                 name=name,
                 options=options_said(Options, options),

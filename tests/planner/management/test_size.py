@@ -6,7 +6,11 @@ from typing import Any
 import pytest
 
 from planner.domain.formats import digits
+from planner.management.runs import load_scenario
+from planner.models import Run
+from planner.selectors.analyses import analyses_of
 from planner.services.calibrations import calibration_path
+from planner.services.scenarios import scenario_create
 from tests.planner.estimates import estimate_one
 from tests.planner.management.test_commands import SCENARIO, answer, command, problem
 from tests.planner.management.test_commands import folder as folder  # a fixture
@@ -39,6 +43,17 @@ def test_the_answer_has_the_keys_of_the_contract_and_its_provenance(folder: Path
     assert pool["expected_error"] is None and "not checked" in pool["error_basis"]
     assert pool["max_rps_if_slower"] is None and pool["max_rps_if_faster"] is None
     assert "scenario's traffic" in result["sized_by"] and "simulation" in result["sized_by"]
+
+
+def test_a_run_of_a_stored_scenario_is_one_of_its_analyses(folder: Path) -> None:
+    document, _ = load_scenario(str(folder / "plan.yml"), lambda *_: None)
+    stored = scenario_create(owner=None, document=document)
+    answer("size", folder / "plan.yml")
+    answer("size", stored.name)
+    kept = {state.analysis.kind: state.result for state in analyses_of(stored)}
+    assert kept[Run.Kind.SIZE] == Run.objects.latest("pk") and not kept[Run.Kind.FORECAST]
+    answer("forecast", stored.name)
+    assert stored.runs.filter(kind=Run.Kind.FORECAST).count() == 1
 
 
 def test_lengths_given_replace_those_of_the_traffic(folder: Path) -> None:
