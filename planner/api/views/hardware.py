@@ -125,7 +125,7 @@ class ModelEntry(EntryView):
 class GpuListView(GpuEntry):
     pagination_class = NumberPagination
 
-    @listing(GpuItem, operation_id="hardware_gpus:_list")
+    @listing(GpuItem, operation_id="hardware_gpus_list")
     def get(self, request: Request) -> Response:
         """List GPU types: built-in ones and your own."""
         search = valid(Search(data=request.query_params)).get("search", "")

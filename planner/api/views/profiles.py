@@ -68,7 +68,7 @@ class ProfileListView(ApiView):
 
     @operation(
         {200: ProfileItem(many=True)}, 400, 404,
-        operation_id="profiles_profiles:_list", parameters=[Search],
+        operation_id="profiles_profiles_list", parameters=[Search],
     )  # fmt: skip
     def get(self, request: Request) -> Response:
         """List profiles: built-in ones and your own."""
