@@ -392,12 +392,16 @@ except Question as question:
     print([choice.value for choice in question.choices])
 """
 
-TOY_ENGINE = """ENGINES = (
-    Engine(
-        "toyserve", "ToyServe", "model",
-        _metrics(("toy_requests_total",), ((), ()), ((), (), ()), ((),) * 5),
-        ("toy_",), "example/toyserve:metrics.py",
-    ),
+TOY_ENGINE = """[toyserve]
+title = "ToyServe"
+model_label = "model"
+signs = ["toy_"]
+source = "example/toyserve:metrics.py"
+
+[toyserve.counters]
+requests = "toy_requests_total"
+
+[vllm]
 """
 TOY_ENGINE_SEEN = """
 from planner.inputs.live.prometheus.names import engines_present
@@ -676,7 +680,7 @@ RECIPES = {
         TOY_ENGINE_SEEN,
         "[('toyserve', ['requests'])] toyserve\n",
         patches=(
-            ("planner/inputs/live/prometheus/names.py", "ENGINES = (\n", TOY_ENGINE),
+            ("planner/inputs/live/prometheus/engines.toml", "[vllm]\n", TOY_ENGINE),
             (
                 "planner/inputs/live/settings.py",
                 '"dynamo", "llm-d"]',

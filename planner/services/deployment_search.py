@@ -112,8 +112,8 @@ def add_missing_gpus(
     if not missing:
         return dict(row)
     largest = max(region.capacity.values(), default=0)
-    regions = catalogue.regions()
-    listed_prices = regions[region.like].usd_per_gpu_hour if region.like in regions else {}
+    like = catalogue.regions().get(region.like or "")
+    listed_prices = like.usd_per_gpu_hour if like else {}
     prices = {
         gpu: round(price, 4)
         for gpu in missing

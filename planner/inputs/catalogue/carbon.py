@@ -15,6 +15,7 @@ from planner.errors import CatalogueError
 from planner.inputs.catalogue.carbon_cycle import design
 from planner.inputs.catalogue.fact_types import Cycle, Grid
 from planner.inputs.catalogue.files import read
+from simulation.arrays import FloatArray
 from simulation.fleet import HOURS
 from simulation.performance.specs import Provenance
 
@@ -22,11 +23,29 @@ from simulation.performance.specs import Provenance
 CYCLE_OF = {"Germany": "DE", "England": "GB", "London": "GB", "Cardiff": "GB", "France": "FR",
             "Paris": "FR", "United Kingdom": "GB"}  # fmt: skip
 MOST_G_PER_KWH = 100_000
+FIT_FIGURES = ("rows", "r2", "mape", "mape_unseen", "mape_constant")
 
 
-def grids() -> list[Grid]:
-    """Return every cloud region and country with a published yearly factor."""
-    return list(_grids())
+@cache
+def grids() -> tuple[Grid, ...]:
+    """Return every cloud region, and then every country, with a published yearly factor."""
+    document = read("carbon")
+    sources, cycles_known = document["sources"], document["cycles"]
+    regions = (
+        Grid(
+            name, provider, location, float(grams),
+            Provenance("published", f"{sources['regions']}, from {source}"),
+            CYCLE_OF.get(location),
+        )
+        for provider, regions in document["regions"].items()
+        for name, (location, grams, source) in regions.items()
+    )  # fmt: skip
+    published = Provenance("published", sources["countries"])
+    countries = (
+        Grid(code, "", location, float(grams), published, code if code in cycles_known else None)
+        for code, (location, grams) in document["countries"].items()
+    )
+    return (*regions, *countries)
 
 
 def grid(name: str, provider: str = "") -> Grid:
@@ -35,19 +54,15 @@ def grid(name: str, provider: str = "") -> Grid:
     Raises CatalogueError for an unknown name, or if providers differ and none is given.
     """
     plain = name.lower().replace(" ", "")
-    grids = [
-        candidate
-        for candidate in _grids()
-        if candidate.name.lower() == plain and provider in ("", candidate.provider)
-    ]
-    if not grids:
+    found = [g for g in grids() if g.name.lower() == plain and provider in ("", g.provider)]
+    if not found:
         raise CatalogueError(
             f"Region {name!r} has no published carbon factor. Give carbon_g_per_kwh yourself."
         )
-    if len({candidate.carbon_g_per_kwh for candidate in grids}) > 1:
-        providers = ", ".join(candidate.provider for candidate in grids)
+    if len({each.carbon_g_per_kwh for each in found}) > 1:
+        providers = ", ".join(each.provider for each in found)
         raise CatalogueError(f"Region {name!r} is one of {providers}. Name the provider.")
-    return grids[0]
+    return found[0]
 
 
 def cycles() -> dict[str, Cycle]:
@@ -56,13 +71,9 @@ def cycles() -> dict[str, Cycle]:
     provenance = Provenance("modelled", document["sources"]["cycles"])
     return {
         name: Cycle(
-            name=name,
-            coefficients=tuple(entry["coefficients"]),
-            rows=entry["rows"],
-            r2=entry["r2"],
-            mape=entry["mape"],
-            mape_unseen=entry["mape_unseen"],
-            mape_constant=entry["mape_constant"],
+            name,
+            tuple(entry["coefficients"]),
+            **{figure: entry[figure] for figure in FIT_FIGURES},
             provenance=provenance,
         )
         for name, entry in document["cycles"].items()
@@ -76,6 +87,13 @@ def hourly(
 
     ``day`` of the year (1 to 366) and ``weekend`` choose a day. Default: the mean over both.
     """
+    relative = _relative_values(name, day, weekend)
+    return tuple(np.maximum(mean_g_per_kwh * relative, 0.0).tolist())
+
+
+@cache
+def _relative_values(name: str, day: int | None, weekend: bool | None) -> FloatArray:
+    """Return the 24 values of :func:`hourly` for a yearly mean of 1; many regions share a grid."""
     known_cycles = cycles()
     if name not in known_cycles:
         raise CatalogueError(
@@ -86,11 +104,9 @@ def hourly(
     weekends = np.arange(7) >= 5 if weekend is None else np.array([weekend])
     axes = np.meshgrid(np.arange(HOURS), weekends, days, indexing="ij")
     values = design(*axes) @ np.array(known_cycles[name].coefficients)
-    means = values.mean(axis=(1, 2))
-    if day is None and weekend is None:
-        # The mean of the 24 values must be the yearly mean.
-        means = means / means.mean()
-    return tuple(float(v) for v in np.maximum(mean_g_per_kwh * means, 0.0))
+    means: FloatArray = values.mean(axis=(1, 2))
+    # The mean of the 24 values must be the yearly mean.
+    return means / means.mean() if day is None and weekend is None else means
 
 
 def _rows(text: str, name: str) -> Iterator[list[str]]:
@@ -142,27 +158,3 @@ def _is_number(text: str) -> bool:
         return math.isfinite(float(text))
     except ValueError:
         return False
-
-
-@cache
-def _grids() -> tuple[Grid, ...]:
-    """Build the grids of ``carbon.yaml``: cloud regions, then countries."""
-    document = read("carbon")
-    sources, cycles_known = document["sources"], document["cycles"]
-    grids = [
-        Grid(
-            name, provider, location, float(grams),
-            Provenance("published", f"{sources['regions']}, from {source}"),
-            CYCLE_OF.get(location),
-        )
-        for provider, regions in document["regions"].items()
-        for name, (location, grams, source) in regions.items()
-    ]  # fmt: skip
-    grids += [
-        Grid(
-            code, "", location, float(grams), Provenance("published", sources["countries"]),
-            code if code in cycles_known else None,
-        )
-        for code, (location, grams) in document["countries"].items()
-    ]  # fmt: skip
-    return tuple(grids)

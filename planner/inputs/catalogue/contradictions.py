@@ -6,6 +6,7 @@ wherever they are used.
 """
 
 from collections.abc import Mapping
+from itertools import combinations
 
 from simulation.performance.linear import LinearProfile
 
@@ -27,21 +28,18 @@ def capacity_tokens_s(profile: LinearProfile, isl: float = ISL, osl: float = OSL
 def contradictions(known: Mapping[Key, LinearProfile]) -> dict[Key, str]:
     """Return a warning for each profile of a pair in which more GPUs have less capacity."""
     sentences: dict[Key, str] = {}
-    for few in sorted(known):
-        for many in sorted(known):
-            if few[:2] != many[:2] or few[2] >= many[2]:
-                continue
-            on_many, on_few = capacity_tokens_s(known[many]), capacity_tokens_s(known[few])
-            if on_many >= on_few:
-                continue
-            words = (
-                f"{CONTRADICTED}: {few[0]} carries {on_many:.1f} requests/s on {many[2]} "
-                f"x {few[1]} by {_source(known[many])} and {on_few:.1f} on {few[2]} by "
-                f"{_source(known[few])} ({ISL:,.0f} input and {OSL:,.0f} output tokens), though "
-                "more GPUs should serve more. Engines or set-ups differ: measure your own"
-            )
-            for key in (few, many):
-                sentences.setdefault(key, words)
+    for few, many in combinations(sorted(known), 2):  # the key with fewer GPUs is the first
+        on_many, on_few = capacity_tokens_s(known[many]), capacity_tokens_s(known[few])
+        if few[:2] != many[:2] or on_many >= on_few:
+            continue
+        words = (
+            f"{CONTRADICTED}: {few[0]} carries {on_many:.1f} requests/s on {many[2]} "
+            f"x {few[1]} by {_source(known[many])} and {on_few:.1f} on {few[2]} by "
+            f"{_source(known[few])} ({ISL:,.0f} input and {OSL:,.0f} output tokens), though "
+            "more GPUs should serve more. Engines or set-ups differ: measure your own"
+        )
+        for key in (few, many):
+            sentences.setdefault(key, words)
     return sentences
 
 

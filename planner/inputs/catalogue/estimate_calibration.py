@@ -75,13 +75,11 @@ class EstimateFit:
 
     def outside(self, values: Mapping[str, float]) -> list[str]:
         """Return a sentence for each of ``values`` outside the measured range."""
-        faults = []
-        for name, (low, high) in self.ranges.items():
-            if not low <= values[name] <= high:
-                faults.append(
-                    f"{name} {values[name]:g} is outside the measured {low:g} to {high:g}"
-                )
-        return faults
+        return [
+            f"{name} {values[name]:g} is outside the measured {low:g} to {high:g}"
+            for name, (low, high) in self.ranges.items()
+            if not low <= values[name] <= high
+        ]
 
 
 @cache

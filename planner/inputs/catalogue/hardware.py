@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import fields
 from functools import cache
+from types import MappingProxyType
 from typing import Any
 
 from planner.inputs.catalogue import mixers, names
@@ -27,24 +28,20 @@ TYPICAL_CONTEXT = 4096
 SHAPE_FIELDS = {field.name for field in fields(ModelShape)} - {"name", "encoder", "adapters"}
 
 
-def gpus() -> dict[str, GpuSpec]:
-    """Return GPU types by name, built once."""
-    return dict(_gpus())
-
-
 @cache
-def _gpus() -> dict[str, GpuSpec]:
-    return {entry["name"]: _gpu(entry) for entry in read("gpus")["gpus"]}
+def gpus() -> Mapping[str, GpuSpec]:
+    """Return GPU types by name, built once."""
+    return MappingProxyType({name: _gpu(entry) for name, entry in _gpu_entries().items()})
 
 
 def gpu(name: str) -> GpuSpec:
     """Return a GPU type by any of its names; raise CatalogueError with the most similar names."""
-    return _gpus()[gpu_name(name)]
+    return gpus()[gpu_name(name)]
 
 
 def gpu_sources(name: str) -> dict[str, Provenance]:
     """Return the source of each known fact of a GPU type, by ``GPU_FACTS`` and "watts"."""
-    entry = _gpu_entry(name)
+    entry = _gpu_entries()[gpu_name(name)]
     texts, named = read("gpus")["sources"], entry.get("sources", {})
     facts = [fact for fact, key in GPU_FACTS.items() if key in entry] + ["watts"]
     keys = {fact: named.get(fact, entry["source"]) for fact in facts}
@@ -61,14 +58,15 @@ def gpu_sources(name: str) -> dict[str, Provenance]:
     return sources
 
 
-def models(weights: str = "bf16", kv_cache: str = "bf16") -> dict[str, ModelSpec]:
+@cache
+def models(weights: str = "bf16", kv_cache: str = "bf16") -> Mapping[str, ModelSpec]:
     """Return models by their short names, in one precision, built once."""
-    return dict(_models(weights, kv_cache))
+    return MappingProxyType({name: _model(name, weights, kv_cache) for name in _entries()})
 
 
 def model(name: str, weights: str = "bf16", kv_cache: str = "bf16") -> ModelSpec:
     """Return a model by any of its names; raise CatalogueError with the most similar names."""
-    return _models(weights, kv_cache)[model_name(name)]
+    return models(weights, kv_cache)[model_name(name)]
 
 
 def shape(name: str) -> ModelShape:
@@ -105,10 +103,9 @@ def gpu_name(name: str) -> str:
 
     Raises CatalogueError with the most similar names.
     """
-    names_known = _gpu_names()
-    canonical = names_known.get(names.plain_name(name)) or _gpu_of_instance(names.plain_name(name))
+    canonical = _known_gpu(name)
     if canonical is None:
-        raise names.UnknownName("GPU", name, names_known)
+        raise names.UnknownName("GPU", name, _gpu_names())
     return canonical
 
 
@@ -119,8 +116,7 @@ def model_known_as(name: str) -> str:
 
 def known_as(name: str) -> str:
     """Return the catalogue's name of a GPU type, or ``name`` if it has none."""
-    plain = names.plain_name(name)
-    return _gpu_names().get(plain) or _gpu_of_instance(plain) or name
+    return _known_gpu(name) or name
 
 
 def published_precision(name: str) -> str:
@@ -152,8 +148,11 @@ def _gpu(entry: Mapping[str, Any]) -> GpuSpec:
         bandwidth_bytes_s=entry["bandwidth_gb_s"] * GIGA,
         peak_flops={name: peak * TERA for name, peak in entry["tflops"].items()},
         tdp_w=float(entry["tdp_w"]) if "tdp_w" in entry else None,
-        link_bytes_s=_in_bytes(entry.get("link_gb_s")),
-        network_bytes_s=_in_bytes(entry.get("network_gb_s")),
+        **{
+            f"{link}_bytes_s": entry[f"{link}_gb_s"] * GIGA
+            for link in ("link", "network")
+            if f"{link}_gb_s" in entry
+        },
         gpus_per_node=entry["gpus_per_node"],
         family=entry["family"],
         vendor=vendor,
@@ -165,10 +164,6 @@ def vendor_and_year(family: str) -> tuple[str, int]:
     """Return the vendor of a GPU family and the year it first shipped; ("", 0) if unknown."""
     vendor, year = read("gpus")["families"].get(family, ("", 0))
     return str(vendor), int(year)
-
-
-def _in_bytes(gb_s: float | None) -> float | None:
-    return None if gb_s is None else gb_s * GIGA
 
 
 def _summary(kind: str, sources: Mapping[str, Provenance]) -> Provenance:
@@ -185,23 +180,24 @@ def _summary(kind: str, sources: Mapping[str, Provenance]) -> Provenance:
     return Provenance(kind, "; ".join(parts))
 
 
-def _gpu_entry(name: str) -> Mapping[str, Any]:
-    canonical = gpu_name(name)
-    return next(entry for entry in read("gpus")["gpus"] if entry["name"] == canonical)
+@cache
+def _gpu_entries() -> dict[str, dict[str, Any]]:
+    return {entry["name"]: entry for entry in read("gpus")["gpus"]}
 
 
 @cache
 def _gpu_names() -> dict[str, str]:
-    entries = read("gpus")["gpus"]
-    return names.aliases((e["name"], e["aliases"]) for e in entries)
+    return names.aliases((name, entry["aliases"]) for name, entry in _gpu_entries().items())
 
 
-def _gpu_of_instance(name: str) -> str | None:
-    """Return the GPU type of a cloud instance, or None."""
-    for gpu_type, patterns in read("gpus")["instances"].items():
-        if any(re.fullmatch(pattern, name) for pattern in patterns):
-            return str(gpu_type)
-    return None
+def _known_gpu(name: str) -> str | None:
+    """Return the catalogue's name of a GPU type or of a cloud instance's GPUs, or None."""
+    plain = names.plain_name(name)
+    instances = read("gpus")["instances"].items()
+    return _gpu_names().get(plain) or next(
+        (str(gpu) for gpu, forms in instances if any(re.fullmatch(form, plain) for form in forms)),
+        None,
+    )
 
 
 @cache
@@ -253,21 +249,13 @@ def _encoder(name: str, entry: str | dict[str, Any]) -> ModelShape:
     )
 
 
-@cache
-def _models(weights: str, kv_cache: str) -> dict[str, ModelSpec]:
-    return {name: _model(name, weights, kv_cache) for name in _entries()}
-
-
 def _model(name: str, weights: str, kv_cache: str) -> ModelSpec:
     """Return a built-in model's memory in a precision, with its source and assumed fields."""
     entry = _entries()[name]
     text = read("models")["sources"][entry["source"]]
-    assumed = entry.get("assumed")
-    provenance = (
-        Provenance("assumed", f"{text}; assumed: {', '.join(assumed)}")
-        if assumed
-        else Provenance("published", text)
-    )
+    provenance = Provenance("published", text)
+    if assumed := entry.get("assumed"):
+        provenance = Provenance("assumed", f"{text}; assumed: {', '.join(assumed)}")
     return model_of_shape(_shape(name), provenance, weights, kv_cache)
 
 

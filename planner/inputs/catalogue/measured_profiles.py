@@ -1,7 +1,9 @@
 """Load measured profiles of the catalogue as types of the core."""
 
 import math
+from collections.abc import Mapping
 from functools import cache
+from types import MappingProxyType
 from typing import Any
 
 from planner.inputs.catalogue.fact_types import ProfileFit, ProfileKey
@@ -14,45 +16,39 @@ from simulation.performance.specs import Phase, Provenance
 
 # name in sources, identifier
 ENGINES = (("TensorRT-LLM", "trtllm"), ("vLLM", "vllm"), ("SGLang", "sglang"))
+COEFFICIENTS = ("alpha", "beta", "gamma", "delta")
 
 
-def profiles() -> dict[ProfileKey, LinearProfile]:
+@cache
+def profiles() -> Mapping[ProfileKey, LinearProfile]:
     """Return linear profiles by model, GPU type and GPUs per instance, built once.
 
     Each includes the errors of its fit.
     """
-    return dict(_profiles())
+    entries = read("profiles")["profiles"]
+    return MappingProxyType({_key(entry): _profile(entry) for entry in entries})
 
 
-@cache
-def _profiles() -> dict[ProfileKey, LinearProfile]:
-    """Build the linear profiles of ``profiles.yaml``, in seconds, by model, GPU type and TP."""
-    document, known_models, known_gpus = read("profiles"), models(), gpus()
-    limits = document["limits"]
-    return {
-        _key(entry): LinearProfile(
-            model=entry["model"],
-            gpu=entry["gpu"],
-            tp=entry["tp"],
-            alpha_s=entry["alpha_ms"] / 1000,
-            beta_s=entry["beta_ms"] / 1000,
-            gamma_s=entry["gamma_ms"] / 1000,
-            delta_s=entry["delta_ms"] / 1000,
-            max_batch=limits["max_batch"],
-            max_batch_tokens=limits["max_batch_tokens"],
-            kv_capacity_tokens=kv_capacity_tokens(
-                known_models[entry["model"]], known_gpus[entry["gpu"]], entry["tp"]
-            ),
-            provenance=_provenance(entry),
-            checks=tuple(Check(**check) for check in entry["checks"]),
-            fitted_decodes=entry["fitted_decodes"],
-            fitted_prefill_tokens=entry["fitted_prefill_tokens"],
-            fitted_context=entry.get("fitted_context", math.inf),
-            spread=entry.get("spread", 0.0),
-            phases=(Phase(_provenance(entry["prefill"])), Phase(_provenance(entry["decode"]))),
-        )
-        for entry in document["profiles"]
-    }
+def _profile(entry: Mapping[str, Any]) -> LinearProfile:
+    """Return the linear profile of an entry of ``profiles.yaml``, in seconds."""
+    model, gpu, tp = _key(entry)
+    limits = read("profiles")["limits"]
+    return LinearProfile(
+        model=model,
+        gpu=gpu,
+        tp=tp,
+        **{f"{name}_s": entry[f"{name}_ms"] / 1000 for name in COEFFICIENTS},
+        max_batch=limits["max_batch"],
+        max_batch_tokens=limits["max_batch_tokens"],
+        kv_capacity_tokens=kv_capacity_tokens(models()[model], gpus()[gpu], tp),
+        provenance=_provenance(entry),
+        checks=tuple(Check(**check) for check in entry["checks"]),
+        fitted_decodes=entry["fitted_decodes"],
+        fitted_prefill_tokens=entry["fitted_prefill_tokens"],
+        fitted_context=entry.get("fitted_context", math.inf),
+        spread=entry.get("spread", 0.0),
+        phases=(Phase(_provenance(entry["prefill"])), Phase(_provenance(entry["decode"]))),
+    )
 
 
 def fits() -> dict[ProfileKey, ProfileFit]:
@@ -83,9 +79,9 @@ def engine_title(engine: str) -> str:
     return next(words for words, name in ENGINES if name == engine)
 
 
-def _key(entry: dict[str, Any]) -> ProfileKey:
+def _key(entry: Mapping[str, Any]) -> ProfileKey:
     return entry["model"], entry["gpu"], entry["tp"]
 
 
-def _provenance(entry: dict[str, Any]) -> Provenance:
+def _provenance(entry: Mapping[str, Any]) -> Provenance:
     return Provenance(kind=entry["kind"], source=entry["source"])

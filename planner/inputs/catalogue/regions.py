@@ -1,7 +1,9 @@
 """Combine price, carbon and PUE of cloud regions."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
+from types import MappingProxyType
 from typing import Any
 
 from planner.inputs.catalogue import carbon
@@ -11,50 +13,42 @@ from planner.inputs.catalogue.gpu_prices import prices
 from simulation.performance.specs import Provenance
 
 
-def regions() -> dict[str, CatalogueRegion]:
-    """Return cloud regions by the provider's name for them.
+@cache
+def regions() -> Mapping[str, CatalogueRegion]:
+    """Return cloud regions by the provider's name for them, built once.
 
     The regions of regions.yaml come first. All others with both a price and a carbon factor follow.
     """
-    return dict(_regions())
-
-
-@cache
-def _regions() -> dict[str, CatalogueRegion]:
-    """Build the regions, those of regions.yaml first."""
     document = read("regions")
     offers: dict[tuple[str, str], list[Price]] = {}
     for price in prices():
         offers.setdefault((price.provider, price.region), []).append(price)
-    regions = {}
-    for entry in document["regions"]:
-        offered = offers.get((entry["provider"], entry["name"]), [])
-        regions[entry["name"]] = _with_offers(_curated(entry, document["sources"]), offered)
+    found = {entry["name"]: _curated(entry, document["sources"]) for entry in document["regions"]}
     for grid in carbon.grids():
-        offered = offers.get((grid.provider, grid.name), [])
-        if offered and grid.name not in regions:
-            regions[grid.name] = _with_offers(_region_of_grid(grid, document), offered)
-    return regions
+        if (grid.provider, grid.name) in offers and grid.name not in found:
+            found[grid.name] = _region_of_grid(grid, document)
+    return MappingProxyType(
+        {
+            name: _with_offers(region, offers.get((region.provider, name), []))
+            for name, region in found.items()
+        }
+    )
 
 
 def _curated(entry: dict[str, Any], texts: dict[str, str]) -> CatalogueRegion:
     """Build a region of regions.yaml; ``texts`` has the source that each figure cites by a name."""
-    figures = {
-        "carbon_g_per_kwh": entry["carbon_g_per_kwh"],
-        "pue": entry["pue"],
-        **entry["usd_per_gpu_hour"],
-    }
-    mean = float(figures["carbon_g_per_kwh"]["value"])
+    figures = {name: entry[name] for name in ("carbon_g_per_kwh", "pue")}
+    figures |= entry["usd_per_gpu_hour"]
+    values = {name: float(figure["value"]) for name, figure in figures.items()}
+    mean, pue = values.pop("carbon_g_per_kwh"), values.pop("pue")
     grid = carbon.grid(entry["name"], entry["provider"])
     return CatalogueRegion(
         name=entry["name"],
         provider=entry["provider"],
         location=entry["location"],
         carbon_g_per_kwh=mean,
-        pue=float(figures["pue"]["value"]),
-        usd_per_gpu_hour={
-            gpu: float(price["value"]) for gpu, price in entry["usd_per_gpu_hour"].items()
-        },
+        pue=pue,
+        usd_per_gpu_hour=values,
         sources={
             name: Provenance(figure["kind"], texts[figure["source"]])
             for name, figure in figures.items()

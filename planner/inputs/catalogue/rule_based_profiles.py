@@ -85,18 +85,14 @@ class ModelledProfile:
 @cache
 def modelled_profiles() -> tuple[ModelledProfile, ...]:
     """Return the profiles by model and GPU type, except those that the catalogue has measured."""
-    known, types = profiles(), gpus()
-    deployments = []
-    for name in models():
-        if not name.startswith(FAMILIES):
-            continue
-        precision = published_precision(name)
-        for gpu in GPUS:
-            tp = _fewest_gpus(shape(name), types[gpu], precision)
-            if tp is not None and (name, gpu, tp) not in known:
-                deployments.append(ModelledProfile(name, gpu, tp, precision))
     return tuple(
-        sorted(deployments, key=lambda deployment: (deployment.model, GPUS.index(deployment.gpu)))
+        ModelledProfile(name, gpu, tp, precision)
+        for name in sorted(models())
+        if name.startswith(FAMILIES)
+        for precision in (published_precision(name),)
+        for gpu in GPUS
+        if (tp := _fewest_gpus(shape(name), gpus()[gpu], precision)) is not None
+        and (name, gpu, tp) not in profiles()
     )
 
 
@@ -106,25 +102,16 @@ def _fewest_gpus(shape_of_model: ModelShape, gpu: GpuSpec, precision: str) -> in
     for tp in ONE_SERVER:
         if shape_of_model.heads % tp or tp > gpu.gpus_per_node:
             continue
-        arrangement = _arrangement(tp, precision)
+        arrangement = Arrangement(tp=tp, weights=precision)
         if largest_batch(shape_of_model, gpu, arrangement, length, MAX_BATCH_TOKENS) >= SEQUENCES:
             return tp
     return None
-
-
-def _arrangement(tp: int, precision: str) -> Arrangement:
-    return Arrangement(tp=tp, weights=precision)
 
 
 @lru_cache(maxsize=512)
 def _graph_profile(deployment: ModelledProfile) -> GraphProfile:
     """Return the roofline profile of a modelled deployment."""
     model_shape, gpu = shape(deployment.model), gpus()[deployment.gpu]
-    arrangement = _arrangement(deployment.tp, deployment.precision)
-    return roofline_profile(
-        model_shape,
-        gpu,
-        arrangement,
-        efficiencies(),
-        serving_limits(model_shape, gpu, arrangement),
-    )
+    arrangement = Arrangement(tp=deployment.tp, weights=deployment.precision)
+    limits = serving_limits(model_shape, gpu, arrangement)
+    return roofline_profile(model_shape, gpu, arrangement, efficiencies(), limits)

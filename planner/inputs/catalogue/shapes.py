@@ -1,7 +1,9 @@
 """Define daily traffic shapes from public traces and assumptions."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
+from types import MappingProxyType
 
 from planner.inputs.catalogue.files import read
 from simulation.performance.specs import Provenance
@@ -21,13 +23,9 @@ class DayShape:
     provenance: Provenance
 
 
-def shapes() -> dict[str, DayShape]:
-    return dict(_shapes())
-
-
 @cache
-def _shapes() -> dict[str, DayShape]:
-    """Build the shapes of ``shapes.yaml``, with rates scaled to mean 1."""
+def shapes() -> Mapping[str, DayShape]:
+    """Return the built-in shapes by name, with rates scaled to mean 1."""
     shapes = {}
     for entry in read("shapes")["shapes"]:
         mean = sum(entry["by_hour"]) / 24
@@ -38,4 +36,4 @@ def _shapes() -> dict[str, DayShape]:
             weekend=float(entry["weekend"]),
             provenance=Provenance(entry["kind"], entry["source"]),
         )
-    return shapes
+    return MappingProxyType(shapes)

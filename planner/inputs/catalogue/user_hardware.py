@@ -86,14 +86,9 @@ def gpu_spec(name: str, facts: Mapping[str, Any], provenance: Provenance) -> Gpu
     family = str(facts.get("family") or "")
     vendor, year = vendor_and_year(family)
     return GpuSpec(
-        name=name,
-        provenance=provenance,
-        peak_flops=peaks,
-        family=family,
-        vendor=vendor,
-        year=year,
+        name=name, provenance=provenance, peak_flops=peaks, family=family, vendor=vendor, year=year,
         **values,
-    )
+    )  # fmt: skip
 
 
 def gpu_given(spec: GpuSpec) -> dict[str, Any]:
@@ -158,9 +153,8 @@ def _values(
     ``words`` are the names of text fields that ``facts`` may also contain.
     """
     names = [*(quantity.name for quantity in quantities), *words]
-    for key in facts:
-        if key not in names:
-            raise CatalogueError(f"{what}: {key} is not known. Choose from {', '.join(names)}.")
+    if unknown := next((key for key in facts if key not in names), None):
+        raise CatalogueError(f"{what}: {unknown} is not known. Choose from {', '.join(names)}.")
     values: dict[str, Any] = {}
     for quantity in quantities:
         value = facts.get(quantity.name)
@@ -171,18 +165,13 @@ def _values(
                     f"{what}: {quantity.name} is missing. Give {quantity.label.lower()}{unit}."
                 )
             continue
-        number = _number(value)
-        if (
-            number is None
-            or not quantity.low <= number <= quantity.high
-            or (quantity.whole and number % 1)
-        ):
+        number, low, high = _number(value), quantity.low, quantity.high
+        if number is None or not low <= number <= high or (quantity.whole and number % 1):
             kind = "a whole number" if quantity.whole else "a number"
+            unit = f" ({quantity.unit})" if quantity.unit else ""
             raise CatalogueError(
-                f"{what}: {quantity.name} must be {kind} from {quantity.low:,g} to "
-                f"{quantity.high:,g}"
-                + (f" ({quantity.unit})" if quantity.unit else "")
-                + f", not {value!r}."
+                f"{what}: {quantity.name} must be {kind} from {low:,g} to {high:,g}{unit}, not "
+                f"{value!r}."
             )
         values[quantity.attribute] = int(number) if quantity.whole else number * quantity.per_unit
     return values
@@ -201,13 +190,9 @@ def _number(value: Any) -> float | None:
 
 def _in_units(quantities: tuple[Quantity, ...], values: Mapping[str, Any]) -> dict[str, Any]:
     """Return SI ``values`` in the users' units, by name; unknown values are left out."""
-    present = {
-        quantity.name: (values[quantity.name], quantity)
-        for quantity in quantities
-        if values.get(quantity.name) is not None
-    }
     return {
         # Nine digits hide the rounding error of the conversion.
-        name: int(value) if quantity.whole else float(f"{value / quantity.per_unit:.9g}")
-        for name, (value, quantity) in present.items()
+        each.name: int(value) if each.whole else float(f"{value / each.per_unit:.9g}")
+        for each in quantities
+        if (value := values.get(each.name)) is not None
     }

@@ -7,7 +7,7 @@ from typing import Any, get_args
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from planner.inputs.fleet.pools import MEASURES, one_line, rows, section, whole_number
+from planner.inputs.fleet.pools import MEASURES, number, one_line, rows, section, whole_number
 from simulation.policies.dynamo_planner import Predictor
 
 Row = dict[str, Any]
@@ -111,13 +111,10 @@ def pod_autoscaler_row(body: Body) -> Row | None:
         return None
     row: Row = {"name": f"aibrix-{strategy}", "metric": measure, "target": target}
     noted = section(body, "metadata", "annotations")
-    for name, field in ANNOTATIONS.items():
-        if (value := seconds(noted.get(f"{AIBRIX}{name}"))) is not None:
-            row[field] = value
-    for name, field in (("observeWindowSeconds", "stable_window_s"),
-                        ("panicWindowSeconds", "panic_window_s")):  # fmt: skip
-        if (value := number(spec.get(name))) is not None:
-            row[field] = value
+    values = {field: seconds(noted.get(f"{AIBRIX}{name}")) for name, field in ANNOTATIONS.items()}
+    values["stable_window_s"] = number(spec.get("observeWindowSeconds"))
+    values["panic_window_s"] = number(spec.get("panicWindowSeconds"))
+    row |= {field: value for field, value in values.items() if value is not None}
     schedules = [_schedule(schedule) for schedule in rows(spec.get("schedules"))]
     return row | ({"schedules": schedules} if schedules else {})
 
@@ -176,14 +173,6 @@ def _parsed_mapping(text: Any) -> Body:
     except (YAMLError, ValueError, TypeError):
         return {}
     return loaded if isinstance(loaded, Mapping) else {}
-
-
-def number(value: Any) -> float | None:
-    """Return a number, or None."""
-    try:
-        return float(one_line(value))
-    except ValueError:
-        return None
 
 
 def seconds(value: Any) -> float | None:

@@ -139,15 +139,11 @@ def _production_stack(spec: Body) -> Iterator[RunningPool]:
         if row.get("enabled") is False:
             continue
         config, keda = section(row, "vllmConfig"), section(row, "keda")
-        extra = [
-            str(word) for word in config.get("extraArgs") or [] if not isinstance(word, Mapping)
-        ]
+        extra = [str(w) for w in config.get("extraArgs") or [] if not isinstance(w, Mapping)]
         facts = engine_facts(["vllm", "serve", *extra])
         terms = {"nodeSelectorTerms": row.get("nodeSelectorTerms")}
         affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
-        facts_of_pod = (
-            pod_facts({"spec": {"affinity": affinity, **row}}, always=True) or RunningPool()
-        )
+        pod = pod_facts({"spec": {"affinity": affinity, **row}}, always=True) or RunningPool()
         count = whole_number(row.get("replicaCount"))
         scaled = bool(keda.get("enabled"))
         yield replace(
@@ -157,7 +153,7 @@ def _production_stack(spec: Body) -> Iterator[RunningPool]:
             tp=whole_number(config.get("tensorParallelSize")) or facts.tp,
             pp=whole_number(config.get("pipelineParallelSize")) or facts.pp,
             gpus=whole_number(row.get("requestGPU")),
-            gpu=facts_of_pod.gpu,
+            gpu=pod.gpu,
             engine="vllm",
             engine_version=one_line(row.get("tag")).removeprefix("v"),
             max_batch=whole_number(config.get("maxNumSeqs")) or facts.max_batch,

@@ -19,6 +19,7 @@ from planner.inputs.fleet.pools import (
     RunningPool,
     Trigger,
     gpu_type,
+    number,
     one_line,
     rows,
     section,
@@ -26,6 +27,7 @@ from planner.inputs.fleet.pools import (
 )
 
 Body = Mapping[str, Any]
+Pools = Iterator[tuple[str, RunningPool]]  # with the suffix of each pool's name
 GPUS = re.compile(
     r"^((nvidia|amd|habana)\.(com|ai)/(gpu|gaudi)|google\.com/tpu|aws\.amazon\.com/neuron(device)?|gpu)$"
 )
@@ -81,7 +83,7 @@ def namespace_of(body: Body) -> str:
     return one_line(section(body, "metadata").get("namespace"))
 
 
-def _serving(body: Body) -> Iterator[tuple[str, RunningPool]]:
+def _serving(body: Body) -> Pools:
     """Yield the pools of a serving object, each with the name that an autoscaler refers to."""
     reader = SERVING.get(one_line(body.get("kind")))
     if reader is None:
@@ -92,14 +94,14 @@ def _serving(body: Body) -> Iterator[tuple[str, RunningPool]]:
         yield named.name, _facts_of_labels(body, apart=bool(suffix)).over(named)
 
 
-def _workload(body: Body) -> Iterator[tuple[str, RunningPool]]:
+def _workload(body: Body) -> Pools:
     """Yield the pool of a Deployment, StatefulSet or ReplicaSet."""
     pool = pod_facts(section(body, "spec", "template"))
     if pool is not None:
         yield "", _with_replicas(body, pool)
 
 
-def _leader_worker_set(body: Body) -> Iterator[tuple[str, RunningPool]]:
+def _leader_worker_set(body: Body) -> Pools:
     """Yield the pool of a LeaderWorkerSet, whose replica is a group of pods."""
     group = section(body, "spec", "leaderWorkerTemplate")
     size = whole_number(group.get("size")) or 1
@@ -112,45 +114,38 @@ def _leader_worker_set(body: Body) -> Iterator[tuple[str, RunningPool]]:
     yield "", _with_replicas(body, replace(pool, gpus=gpus or None, tp=tp))
 
 
-def _inference_service(body: Body) -> Iterator[tuple[str, RunningPool]]:
+def _inference_service(body: Body) -> Pools:
     """Yield the pool of KServe's InferenceService."""
     predictor = section(body, "spec", "predictor")
     model = section(predictor, "model")
     pod = {**predictor, "containers": predictor.get("containers") or ([model] if model else [])}
     pool = pod_facts({"spec": pod}, always=True) or RunningPool()
-    uri = one_line(model.get("storageUri"))
-    minimum_replicas, maximum_replicas = (
-        whole_number(predictor.get(key)) for key in ("minReplicas", "maxReplicas")
-    )
+    least, most = (whole_number(predictor.get(key)) for key in ("minReplicas", "maxReplicas"))
     metric, target = one_line(predictor.get("scaleMetric")), number(predictor.get("scaleTarget"))
-    yield (
-        "",
-        replace(
-            pool,
-            model=pool.model or (model_of_path(uri) if uri else ""),
-            replicas=1 if minimum_replicas is None else minimum_replicas,
-            minimum=minimum_replicas,
-            maximum=maximum_replicas,
-            scaled=maximum_replicas is not None and maximum_replicas != minimum_replicas,
-            triggers=(Trigger("kserve", metric, target),) if metric else (),
-        ),
+    served = replace(
+        pool,
+        model=pool.model or model_of_path(one_line(model.get("storageUri"))),
+        replicas=1 if least is None else least,
+        minimum=least,
+        maximum=most,
+        scaled=most is not None and most != least,
+        triggers=(Trigger("kserve", metric, target),) if metric else (),
     )
+    yield "", served
 
 
-def _llm_inference_service(body: Body) -> Iterator[tuple[str, RunningPool]]:
+def _llm_inference_service(body: Body) -> Pools:
     """Yield the pools of KServe's LLMInferenceService: one, or prefill and decode."""
     spec = section(body, "spec")
     model = section(spec, "model")
     name = one_line(model.get("name")) or model_of_path(one_line(model.get("uri")))
-    is_disaggregated = bool(section(spec, "prefill"))
-    for suffix, part in (("", spec), ("-prefill", section(spec, "prefill"))):
-        if not part:
-            continue
+    prefill = section(spec, "prefill")
+    for suffix, part in (("", spec), ("-prefill", prefill)) if prefill else (("", spec),):
         pod = pod_facts({"spec": section(part, "template")}, always=True) or RunningPool()
         degree = section(part, "parallelism")
         scaling = section(part, "scaling")
         replicas = whole_number(part.get("replicas"))
-        role = "prefill" if suffix else "decode" if is_disaggregated else pod.role
+        role = "prefill" if suffix else "decode" if prefill else pod.role
         stated = RunningPool(
             model=name,
             tp=whole_number(degree.get("tensor")),
@@ -168,7 +163,7 @@ def _llm_inference_service(body: Body) -> Iterator[tuple[str, RunningPool]]:
         yield suffix, stated.over(pod)
 
 
-def _dynamo_graph(body: Body) -> Iterator[tuple[str, RunningPool]]:
+def _dynamo_graph(body: Body) -> Pools:
     """Yield the pools of a Dynamo graph, which a scaling adapter names GRAPH-COMPONENT."""
     spec = section(body, "spec")
     engine = one_line(spec.get("backendFramework"))
@@ -188,20 +183,17 @@ def _dynamo_graph(body: Body) -> Iterator[tuple[str, RunningPool]]:
         gpus = _gpus(part) or facts.gpus
         nodes = whole_number(section(part, "multinode").get("nodeCount")) or 1
         replicas = whole_number(part.get("replicas"))
-        yield (
-            f"-{name}",
-            replace(
-                facts,
-                gpus=gpus and gpus * nodes,
-                engine=facts.engine or engine,
-                role=ROLES.get(kind, ""),
-                replicas=1 if replicas is None else replicas,
-                tp=facts.tp,
-            ),
+        worker = replace(
+            facts,
+            gpus=gpus and gpus * nodes,
+            engine=facts.engine or engine,
+            role=ROLES.get(kind, ""),
+            replicas=1 if replicas is None else replicas,
         )
+        yield f"-{name}", worker
 
 
-SERVING: Mapping[str, Callable[[Body], Iterator[tuple[str, RunningPool]]]] = {
+SERVING: Mapping[str, Callable[[Body], Pools]] = {
     "Deployment": _workload,
     "StatefulSet": _workload,
     "ReplicaSet": _workload,
@@ -242,14 +234,12 @@ def pod_facts(template: Body, *, always: bool = False) -> RunningPool | None:
     """Return the facts of a pod about its engine; None if it has neither engine nor GPUs."""
     spec = section(template, "spec")
     containers = rows(spec.get("containers"))
-    engines = [c for c in containers if _gpus(c) or LAUNCH.search(_command_text(c))] or [
+    engines = [c for c in containers if _gpus(c) or LAUNCH.search(" ".join(_command(c)))] or [
         c for c in containers if engine_of_image(one_line(c.get("image"))) and not _router(c)
     ]
     if not engines and not always:
         return None
-    facts = RunningPool()
-    for container in engines[:1]:
-        facts = _container_facts(container)
+    facts = _container_facts(engines[0]) if engines else RunningPool()
     labels = section(template, "metadata", "labels")
     gpu, note = _gpu_of(spec)
     return replace(
@@ -264,20 +254,14 @@ def pod_facts(template: Body, *, always: bool = False) -> RunningPool | None:
 
 def _router(container: Body) -> bool:
     """Return whether a container is a router, not an engine."""
-    return "router" in one_line(container.get("image")) or "router" in one_line(
-        container.get("name")
-    )
+    return any("router" in one_line(container.get(key)) for key in ("image", "name"))
 
 
-def _command_text(container: Body) -> str:
-    """Return the command and the arguments of a container as one text."""
-    return " ".join(
-        str(word) for key in ("command", "args") for word in _as_list(container.get(key))
-    )
-
-
-def _as_list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [value] if isinstance(value, str) else []
+def _command(container: Body) -> list[str]:
+    """Return the words of the command and the arguments of a container."""
+    parts = [container.get(key) for key in ("command", "args")]
+    lists = ([part] if isinstance(part, str) else part for part in parts)
+    return [str(word) for words in lists if isinstance(words, list) for word in words]
 
 
 def _container_facts(container: Body) -> RunningPool:
@@ -286,7 +270,7 @@ def _container_facts(container: Body) -> RunningPool:
     variables = {
         one_line(row.get("name")): one_line(row.get("value")) for row in rows(container.get("env"))
     }
-    command = [str(word) for key in ("command", "args") for word in _as_list(container.get(key))]
+    command = _command(container)
     script = next((word for word in command if " " in word and LAUNCH.search(word)), "")
     if script:
         exports = "".join(f"{name}={value}\n" for name, value in variables.items())
@@ -348,11 +332,10 @@ def _scaler(body: Body) -> Scaler | None:
     spec = section(body, "spec")
     kinds, rank = SCALERS[kind]
     target = one_line(section(spec, "scaleTargetRef").get("name"))
-    minimum_replicas, maximum_replicas = (
+    bounds = zip(("min", "max"), DEFAULT_BOUNDS.get(kind, (None, None)), strict=True)
+    least, most = (
         whole_number(spec.get(f"{side}ReplicaCount", spec.get(f"{side}Replicas", default)))
-        for side, default in zip(
-            ("min", "max"), DEFAULT_BOUNDS.get(kind, (None, None)), strict=True
-        )
+        for side, default in bounds
     )
     triggers = {
         "keda": lambda: keda_triggers(spec.get("triggers")),
@@ -362,19 +345,17 @@ def _scaler(body: Body) -> Scaler | None:
     marks = _facts_of_labels(body, apart=False)
     noted = section(body, "metadata", "annotations")
     paused = whole_number(noted.get(f"{PAUSED}-replicas"))
-    is_paused = paused is not None or noted.get(PAUSED) in ("true", True)
+    notes = cron_notes(spec.get("triggers"))
+    if paused is not None or noted.get(PAUSED) in ("true", True):
+        notes += ("its autoscaler is paused",)
+    running = whole_number(section(body, "status").get("currentReplicas"))
     facts = replace(
         marks,
         model=marks.model or one_line(spec.get("modelID")),
-        minimum=minimum_replicas,
-        maximum=maximum_replicas,
-        replicas=paused
-        if paused is not None
-        else whole_number(section(body, "status").get("currentReplicas")),
-        notes=(
-            *cron_notes(spec.get("triggers")),
-            *(("its autoscaler is paused",) if is_paused else ()),
-        ),
+        minimum=least,
+        maximum=most,
+        replicas=running if paused is None else paused,
+        notes=notes,
         scaled=True,
         triggers=triggers,
         autoscaler=AUTOSCALERS[kind](body) if kind in AUTOSCALERS else None,
@@ -449,17 +430,3 @@ def _aibrix_triggers(listed: Any) -> tuple[Trigger, ...]:
         Trigger("aibrix", one_line(row.get("targetMetric")), number(row.get("targetValue")))
         for row in rows(listed)
     )
-
-
-SUFFIXES = {"m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30}
-
-
-def number(value: Any) -> float | None:
-    """Return a number or a Kubernetes quantity such as 500m, or None."""
-    match = re.fullmatch(r"([-+]?[\d.]+(?:[eE][-+]?\d+)?)([a-zA-Z]*)%?", one_line(value))
-    if match is None or (match[2] and match[2] not in SUFFIXES):
-        return None
-    try:
-        return float(match[1]) * SUFFIXES.get(match[2], 1.0)
-    except ValueError:
-        return None

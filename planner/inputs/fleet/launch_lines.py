@@ -27,6 +27,7 @@ LAUNCH = re.compile("|".join(STARTS.values()))
 VERSION = re.compile(r"(?:vllm-openai|vllm|sglang):v?(\d+\.\d+(?:\.\d+)*)")
 JOINT = re.compile(r"^[;&|]+$")
 VARIABLE = re.compile(r"\$(?:\{(\w+)(?::-([^}]*))?\}|\((\w+)\)|(\w+))")
+ASSIGNMENT = re.compile(r"^\s*(?:export\s+)?(\w+)=[\"']?([^\s\"';$]*)", re.MULTILINE)
 HUB = re.compile(r"models--([^/]+?)--([^/]+)")
 FLAG = re.compile(r"--?[A-Za-z]")
 
@@ -54,12 +55,13 @@ ROLES = {"kv_producer": "prefill", "kv_consumer": "decode"}
 
 def launch_pools(text: str) -> list[RunningPool]:
     """Return a pool for each launch line of a shell script. Replicas are not stated there."""
-    pools = []
-    for command in _commands(text):
-        line = " ".join(command)
-        if (LAUNCH.search(line) or _runs_image(command)) and not WORKER.search(line):
-            pools.append(engine_facts(command, _shell_variables(text)))
-    return pools
+    variables = dict(ASSIGNMENT.findall(text))
+    return [
+        engine_facts(command, variables)
+        for command in _commands(text)
+        if (LAUNCH.search(line := " ".join(command)) or _runs_image(command))
+        and not WORKER.search(line)
+    ]
 
 
 def is_launch(text: str) -> bool:
@@ -120,26 +122,16 @@ def _words(line: str) -> Iterator[str]:
     yield from lexer
 
 
-def _shell_variables(text: str) -> dict[str, str]:
-    """Return the variables that a shell script sets, by name."""
-    assignments = re.findall(r"^\s*(?:export\s+)?(\w+)=[\"']?([^\s\"';$]*)", text, re.MULTILINE)
-    return dict(assignments)
-
-
 def resolved(word: str, variables: Mapping[str, str]) -> str:
     """Return ``word`` with its shell variables replaced; "" if a value is unknown."""
-    missing = False
 
     def value(match: re.Match[str]) -> str:
-        """Return the value of a matched variable; "" and a mark if it is missing."""
-        nonlocal missing
+        """Return the value of a matched variable, or ""."""
         braced, default, parens, plain = match.groups()
-        known = variables.get(braced or parens or plain) or default
-        missing = missing or not known
-        return known or ""
+        return variables.get(braced or parens or plain) or default or ""
 
-    text = VARIABLE.sub(value, word)
-    return "" if missing else text
+    known = all(map(value, VARIABLE.finditer(word)))
+    return VARIABLE.sub(value, word) if known else ""
 
 
 def engine_facts(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from planner.inputs.catalogue.hardware import known_as
@@ -12,6 +12,7 @@ from planner.inputs.catalogue.hardware import known_as
 # Vendors' words before the name of a GPU, and what a device plugin adds behind it.
 PREFIX = re.compile(r"^(nvidia|tesla|amd|instinct)[-_ ]+", re.IGNORECASE)
 SHARED = re.compile(r"-(shared|mig-\S+)$", re.IGNORECASE)
+SUFFIXES = {"m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30}
 # Metrics of engines, by the measure of the simulated autoscalers.
 MEASURES = {
     "queue": ("num_requests_waiting", "num_queue_reqs", "queue_size"),
@@ -116,13 +117,8 @@ class RunningPool:
             "trigger": trigger.metric if trigger else None,
             "trigger_value": trigger.value if trigger else None,
             "triggers": [
-                {
-                    "kind": one_trigger.kind,
-                    "metric": one_trigger.metric,
-                    "value": one_trigger.value,
-                    "per_replica": one_trigger.per_replica,
-                }
-                for one_trigger in self.triggers
+                {name: value for name, value in asdict(each).items() if name != "query"}
+                for each in self.triggers
             ],
             "autoscaler": dict(self.autoscaler) if self.autoscaler else None,
             "needs": list(self.needs),
@@ -158,6 +154,17 @@ def whole_number(value: Any) -> int | None:
     except ValueError:
         return None
     return int(number) if 0 <= number <= 1_000_000 and number == int(number) else None
+
+
+def number(value: Any) -> float | None:
+    """Return a number or a Kubernetes quantity such as 500m, or None."""
+    match = re.fullmatch(r"([-+]?[\d.]+(?:[eE][-+]?\d+)?)([a-zA-Z]*)%?", one_line(value))
+    if match is None or (match[2] and match[2] not in SUFFIXES):
+        return None
+    try:
+        return float(match[1]) * SUFFIXES.get(match[2], 1.0)
+    except ValueError:
+        return None
 
 
 def one_line(value: Any) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 from ruamel.yaml import YAML
@@ -45,11 +46,7 @@ def read_fleet(text: str, name: str = "fleet") -> list[RunningPool]:
         note = "a launch line starts one replica"
         pools = [replace(pool, replicas=1, notes=(note,)) for pool in launch_pools(text)]
     if not pools:
-        kinds = ", ".join(
-            dict.fromkeys(
-                one_line(document.get("kind")) for document in documents if document.get("kind")
-            )
-        )
+        kinds = ", ".join(dict.fromkeys(filter(None, (one_line(d.get("kind")) for d in documents))))
         raise ScenarioError(
             f"{name}: no model server and no autoscaler found"
             f"{f' ({kinds[:200]} do not name a model)' if kinds else ''}. Give {READS}."
@@ -61,14 +58,9 @@ def read_fleet(text: str, name: str = "fleet") -> list[RunningPool]:
 
 def _pools(documents: list[Mapping[str, Any]]) -> list[RunningPool]:
     """Return the pools of Kubernetes objects and of Helm or Compose values."""
-    objects = [document for document in documents if document.get("kind") or planner_row(document)]
-    values = [
-        document for document in documents if not document.get("kind") and is_values(document)
-    ]
-    return [
-        *kubernetes_pools(objects),
-        *(pool for document in values for pool in values_pools(document)),
-    ]
+    objects = [d for d in documents if d.get("kind") or planner_row(d)]
+    values = [d for d in documents if not d.get("kind") and is_values(d)]
+    return [*kubernetes_pools(objects), *chain.from_iterable(map(values_pools, values))]
 
 
 def _documents(text: str, name: str) -> Iterator[Mapping[str, Any]]:

@@ -1,14 +1,12 @@
-"""List the metrics of serving engines by quantity: present names first, former names after.
-
-The names are from the engines' own sources, given in ``source`` (repository:path@commit). Counters
-of requests and tokens are those that move when a request ends. The tokens of a bin are then those
-of its requests. A histogram ``x`` also has ``x_sum`` and ``x_count``.
-"""
+"""List the metrics of serving engines by quantity, as ``engines.toml`` declares them."""
 
 from __future__ import annotations
 
+import tomllib
 from dataclasses import dataclass, replace
 from enum import Enum
+from pathlib import Path
+from typing import Any
 
 
 class Kind(Enum):
@@ -37,11 +35,7 @@ class Metric:
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """A serving engine, or a front end that forwards to engines, with its metrics.
-
-    ``front`` marks a front end. Its engines may report the same requests, so both would count them,
-    and its targets are not replicas. ``signs`` are prefixes of metric names that identify it.
-    """
+    """A serving engine, or a front end that forwards to engines, with its metrics."""
 
     name: str
     title: str
@@ -53,190 +47,35 @@ class Engine:
     leave_out: tuple[tuple[str, str], ...] = ()  # label and value of series that are not counted
 
 
-def _metrics(
-    requests: tuple[str, ...],
-    tokens: tuple[tuple[str, ...], tuple[str, ...]],
-    gauges: tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]],
-    histograms: tuple[tuple[str, ...], ...],
-) -> tuple[Metric, ...]:
-    """Return the metrics that have names, in the order of the columns.
-
-    Columns: requests; input and output tokens; waiting, running, KV use. Then the histograms of
-    input length, output length, TTFT, TBT and E2E, and the mean of TBT.
-    """
-    counted = ("input_tokens", "output_tokens", "ttft_s", "tbt_s", "e2e_s")
-    return tuple(
-        metric
-        for metric in (
-            Metric("requests", Kind.COUNTER, requests),
-            Metric("input_tokens", Kind.COUNTER, tokens[0]),
-            Metric("output_tokens", Kind.COUNTER, tokens[1]),
-            Metric("waiting", Kind.GAUGE_SUM, gauges[0]),
-            Metric("running", Kind.GAUGE_SUM, gauges[1]),
-            Metric("kv_use", Kind.GAUGE_MEAN, gauges[2]),
-            *(
-                Metric(what, Kind.HISTOGRAM, names)
-                for what, names in zip(counted, histograms, strict=True)
-            ),
-            Metric("tbt_mean_s", Kind.MEAN, histograms[counted.index("tbt_s")]),
-        )
-        if metric.names
+def _engine(name: str, declared: dict[str, Any]) -> Engine:
+    """Return an engine of ``engines.toml`` with its metrics, in the order of their declaration."""
+    counters, gauges, histograms = (
+        {what: _names(text) for what, text in declared.pop(table, {}).items()}
+        for table in ("counters", "gauges", "histograms")
     )
+    metrics = [Metric(what, Kind.COUNTER, names) for what, names in counters.items()]
+    for what, names in gauges.items():
+        kind = Kind.GAUGE_MEAN if what == "kv_use" else Kind.GAUGE_SUM
+        metrics.append(Metric(what, kind, names))
+    metrics += [Metric(what, Kind.HISTOGRAM, names) for what, names in histograms.items()]
+    if "tbt_s" in histograms:
+        metrics.append(Metric("tbt_mean_s", Kind.MEAN, histograms["tbt_s"]))
+    signs, left_out = tuple(declared.pop("signs")), map(tuple, declared.pop("leave_out", ()))
+    return Engine(name, metrics=tuple(metrics), signs=signs, leave_out=tuple(left_out), **declared)
 
 
-def _prefix(prefix: str, *names: str) -> tuple[str, ...]:
-    """Return names with the prefix, and also as Ray writes them, without a colon."""
-    full = tuple(f"{prefix}{name}" for name in names)
-    return (*full, *(n.replace(":", "_") for n in full if ":" in n))
+def _names(text: str) -> tuple[str, ...]:
+    """Return the names in a text; those with a colon also as Ray writes them, without it."""
+    names = text.split()
+    return (*names, *(name.replace(":", "_") for name in names if ":" in name))
 
 
-_V, _S, _T, _D, _N = "vllm:", "sglang:", "trtllm_", "dynamo_frontend_", "nv_llm_http_service_"
-_F = "llm_d_epp_flow_control"
-_L, _O, _M = "llm_d_epp_request_", "inference_objective_", "inference_model_"
-
-ENGINES = (
-    Engine(
-        "vllm", "vLLM", "model_name",
-        _metrics(
-            _prefix(_V, "request_success_total"),
-            (
-                _prefix(_V, "request_prompt_tokens_sum"),
-                _prefix(_V, "request_generation_tokens_sum"),
-            ),
-            (
-                _prefix(_V, "num_requests_waiting"),
-                _prefix(_V, "num_requests_running"),
-                _prefix(_V, "kv_cache_usage_perc", "gpu_cache_usage_perc"),
-            ),
-            (
-                _prefix(_V, "request_prompt_tokens"),
-                _prefix(_V, "request_generation_tokens"),
-                _prefix(_V, "time_to_first_token_seconds"),
-                _prefix(_V, "inter_token_latency_seconds", "time_per_output_token_seconds"),
-                _prefix(_V, "e2e_request_latency_seconds"),
-            ),
-        ),
-        (_V, "vllm_"),
-        "vllm-project/vllm:vllm/v1/metrics/loggers.py",
-    ),
-    Engine(
-        "sglang", "SGLang", "model_name",
-        _metrics(
-            _prefix(_S, "num_requests_total"),
-            (_prefix(_S, "prompt_tokens_total"), _prefix(_S, "generation_tokens_total")),
-            (
-                _prefix(_S, "num_queue_reqs"),
-                _prefix(_S, "num_running_reqs"),
-                _prefix(_S, "token_usage"),
-            ),
-            (
-                _prefix(_S, "prompt_tokens_histogram"),
-                _prefix(_S, "generation_tokens_histogram"),
-                _prefix(_S, "time_to_first_token_seconds"),
-                _prefix(_S, "inter_token_latency_seconds", "time_per_output_token_seconds"),
-                _prefix(_S, "e2e_request_latency_seconds"),
-            ),
-        ),
-        (_S, "sglang_"),
-        "sgl-project/sglang:python/sglang/srt/metrics/collector.py",
-        leave_out=(("engine_type", "prefill"),),  # the decode instance counts the same request
-    ),
-    Engine(
-        "trtllm", "TensorRT-LLM", "model_name",
-        _metrics(
-            (f"{_T}request_success_total", "request_success_total"),
-            ((f"{_T}prompt_tokens_total",), (f"{_T}generation_tokens_total",)),
-            (
-                (f"{_T}num_requests_waiting",),
-                (f"{_T}num_requests_running",),
-                (f"{_T}kv_cache_utilization",),
-            ),
-            (
-                (),
-                (),
-                (f"{_T}time_to_first_token_seconds", "time_to_first_token_seconds"),
-                (f"{_T}time_per_output_token_seconds", "time_per_output_token_seconds"),
-                (f"{_T}e2e_request_latency_seconds", "e2e_request_latency_seconds"),
-            ),
-        ),
-        (_T,),
-        "NVIDIA/TensorRT-LLM:tensorrt_llm/metrics/collector.py@050f80def8df",
-    ),
-    Engine(
-        "tgi", "TGI", "",
-        _metrics(
-            ("tgi_request_success",),
-            (("tgi_request_input_length_sum",), ("tgi_request_generated_tokens_sum",)),
-            (("tgi_queue_size",), ("tgi_batch_current_size",), ()),
-            (
-                ("tgi_request_input_length",),
-                ("tgi_request_generated_tokens",),
-                (),
-                ("tgi_request_mean_time_per_token_duration",),
-                ("tgi_request_duration",),
-            ),
-        ),
-        ("tgi_",),
-        "huggingface/text-generation-inference:router/src/server.rs@db931fcf42da",
-    ),
-    Engine(
-        "dynamo", "Dynamo", "model",
-        _metrics(
-            (f"{_D}requests_total", f"{_N}requests_total"),
-            (
-                (f"{_D}input_sequence_tokens_sum", f"{_N}input_sequence_tokens_sum"),
-                (f"{_D}output_sequence_tokens_sum", f"{_N}output_sequence_tokens_sum"),
-            ),
-            (
-                (f"{_D}queued_requests",),
-                (f"{_D}active_requests", f"{_D}inflight_requests", f"{_N}inflight_requests"),
-                (),
-            ),
-            tuple(
-                (f"{_D}{name}", f"{_N}{name}")
-                for name in (
-                    "input_sequence_tokens",
-                    "output_sequence_tokens",
-                    "time_to_first_token_seconds",
-                    "inter_token_latency_seconds",
-                    "request_duration_seconds",
-                )
-            ),
-        ),
-        (_D, _N),
-        "ai-dynamo/dynamo:lib/llm/src/http/service/metrics.rs@2a6da14c8361",
-        front=True,
-    ),
-    Engine(
-        "llm-d", "llm-d", "model_name",
-        _metrics(
-            (f"{_L}total", f"{_O}request_total", f"{_M}request_total"),
-            (
-                (f"{_L}input_tokens_sum", f"{_O}input_tokens_sum", f"{_M}input_tokens_sum"),
-                (f"{_L}output_tokens_sum", f"{_O}output_tokens_sum", f"{_M}output_tokens_sum"),
-            ),
-            (
-                (f"{_F}_queue_size", "inference_extension_flow_control_queue_size"),
-                (f"{_L}running", f"{_O}running_requests", f"{_M}running_requests"),
-                (),
-            ),
-            (
-                (f"{_L}input_tokens", f"{_O}input_tokens", f"{_M}input_tokens"),
-                (f"{_L}output_tokens", f"{_O}output_tokens", f"{_M}output_tokens"),
-                (f"{_L}ttft_seconds",),
-                (f"{_L}streaming_itl_seconds", f"{_L}streaming_tpot_seconds"),
-                (
-                    f"{_L}duration_seconds",
-                    f"{_O}request_duration_seconds",
-                    f"{_M}request_duration_seconds",
-                ),
-            ),
-        ),
-        (_L, _O, _M),
-        "llm-d/llm-d-router:pkg/epp/metrics/llm_d_router_metrics.go@ebab687927f5",
-        front=True,
-    ),
-)  # fmt: skip
+ENGINES = tuple(
+    _engine(name, declared)
+    for name, declared in tomllib.loads(
+        (Path(__file__).parent / "engines.toml").read_text(encoding="utf-8")
+    ).items()
+)
 # Power of all GPUs that the exporter sees, whatever runs on them.
 POWER = Metric("power_w", Kind.GAUGE_SUM, ("DCGM_FI_DEV_POWER_USAGE",))
 

@@ -61,10 +61,10 @@ def test_files_say_what_yaml_1_2_makes_of_them(name):
 
 
 def test_callers_cannot_change_the_catalogue():
-    catalogue.gpus().clear()
-    catalogue.regions().clear()
-    assert catalogue.gpus()
-    assert catalogue.regions()
+    for facts in (catalogue.gpus(), catalogue.models(), catalogue.profiles(), catalogue.regions()):
+        assert facts
+        with pytest.raises(TypeError):
+            facts["new"] = next(iter(facts.values()))
 
 
 def test_every_profile_fits_in_memory_and_has_its_errors():
