@@ -306,8 +306,8 @@ class Resolver:
 
     def missing(self, field: str, otherwise: str = "") -> IngestError:
         return IngestError(
-            f"{self.name} has no column known to hold {field}. Map one to it "
-            f"({field}=COLUMN), its columns being {_column_list(self.columns)}{otherwise}."
+            f"{self.name} has no column known to hold {field}. Map one of its columns "
+            f"({_column_list(self.columns)}): {field}=COLUMN{otherwise}."
         )
 
     def _pair(self) -> tuple[str, ...]:

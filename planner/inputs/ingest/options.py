@@ -126,15 +126,18 @@ class IngestOptions:
 
 
 def _one_in(text: str | None) -> float | None:
-    """Return n of a sample of one in n requests; None without text. Raise IngestError."""
+    """Return n of a sample of one in n requests, given as n or as the share 1/n. None without text.
+
+    Raise IngestError for another text.
+    """
     if text is None:
         return None
     number = filters.number(text)
-    if number is None or not 1 <= number <= 1_000_000:
+    if number is None or not 1e-6 <= number <= 1_000_000:
         raise IngestError(
-            f"sample is {text[:40]!r}. For one in n requests, give n from 1 to 1,000,000."
+            f"sample is {text[:40]!r}. For one in 100 requests, give 100 or the share 0.01."
         )
-    return number
+    return number if number >= 1 else 1 / number
 
 
 OFFERED: Mapping[str, OptionLabel] = {

@@ -31,7 +31,8 @@ class Command(HeadroomCommand):
             kind: Document = {"choices": list(option.choices)} if option.choices else {}
             if option.switch:
                 kind = {"action": "store_true"}
-            parser.add_argument(f"--{name}", help=option.help, **kind)
+            flags = (f"--{name}", "--sample-rate") if name == "sample" else (f"--{name}",)
+            parser.add_argument(*flags, help=option.help, **kind)
 
     def answer(self, options: Namespace) -> Document:
         begun = time.perf_counter()

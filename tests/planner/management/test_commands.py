@@ -163,6 +163,13 @@ def test_ingest_takes_bins_left_out_as_is_said(tmp_path: Path, words: Any, gaps:
     assert (series["bins"], series["requests"], series["gaps"]) == (4, 7, gaps)
 
 
+@pytest.mark.parametrize("words", [("--sample", "100"), ("--sample-rate", "0.01")])
+def test_ingest_of_one_request_in_a_hundred(tmp_path: Path, words: Any) -> None:
+    path = tmp_path / "sampled.csv"
+    path.write_text("arrival,input_tokens,output_tokens\n1,5,3\n2,9,3\n")
+    assert answer("ingest", path, *words)["sample"] == pytest.approx(100)
+
+
 def test_ingest_of_a_file_that_is_not_there(tmp_path: Path) -> None:
     assert "nowhere.csv" in problem("ingest", tmp_path / "nowhere.csv")
 

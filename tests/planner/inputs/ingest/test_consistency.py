@@ -200,8 +200,10 @@ def test_a_sample_is_declared_or_found(ingest):
     rows = "".join(f"{T0 + 7 * i},10,20,0.01\n" for i in range(20))
     assert ingest(HEAD.strip() + ",sample_rate\n" + rows).sample == pytest.approx(100)
     assert ingest(HEAD + f"{T0},10,20\n", sample="50").sample == 50
-    with pytest.raises(IngestError, match="sample"):
-        ingest(HEAD + f"{T0},10,20\n", sample="no")
+    assert ingest(HEAD + f"{T0},10,20\n", sample="0.02").sample == pytest.approx(50)
+    for text in ("no", "0", "-2", "1e-9"):
+        with pytest.raises(IngestError, match="sample"):
+            ingest(HEAD + f"{T0},10,20\n", sample=text)
 
 
 def test_columns_that_are_sums_of_others_count_once(ingest, store):
