@@ -286,10 +286,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     ]
     tests = Counter(item.path for item in items)
 
-    def turn(item: pytest.Item) -> tuple[bool, int, Path]:
-        return not any(folder in item.path.parents for folder in slow), -tests[item.path], item.path
+    def turn(path: Path) -> tuple[bool, int, Path]:
+        return not any(folder in path.parents for folder in slow), -tests[path], path
 
-    items.sort(key=turn)
+    place = {path: number for number, path in enumerate(sorted(tests, key=turn))}
+    items.sort(key=lambda item: place[item.path])
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
