@@ -131,6 +131,7 @@ class Table:
     """A table; ``marked`` are the indices of highlighted rows.
 
     ``shades`` has a value from 0 to 1 per cell of a heat map, and None for cells without colour.
+    ``steps`` says that a row holds until the next one, so that a page can show what changes.
     """
 
     heads: tuple[Head, ...]
@@ -139,6 +140,7 @@ class Table:
     marked: frozenset[int] = frozenset()
     note: str = ""
     shades: tuple[tuple[float | None, ...], ...] = ()
+    steps: bool = False
 
     def texts(self, clock: str = "utc") -> tuple[tuple[str, ...], ...]:
         """Return the rows as text. The numbers of a column have the same decimals."""

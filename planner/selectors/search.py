@@ -29,7 +29,12 @@ def things_found(text: str) -> list[Found]:
         return []
     rows = (
         *_rows(Scenario.objects.filter(name__icontains=text), "Scenario", "scenario"),
-        *_rows(Run.objects.filter(name__icontains=text, sweep=None), "Run", "run"),
+        *(
+            Found(f"{row.get_kind_display()}, run {row.pk}", row.name, "run", row.pk)
+            for row in Run.objects.filter(name__icontains=text, sweep=None).only(
+                "pk", "name", "kind"
+            )[:MOST]
+        ),
         *(
             Found("Proposal", row.title, "proposal", row.pk)
             for row in Proposal.objects.filter(title__icontains=text)[:MOST]

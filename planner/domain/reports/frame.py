@@ -73,7 +73,7 @@ def assumptions_section(frame: Frame, *, folded: bool = False) -> tuple[Section,
     inputs = table(
         ordered,
         (Head("Input", wide=2), lambda row: row.what),
-        (Head("Value", wide=2), lambda row: row.value),
+        (Head("Value", wide=3), lambda row: row.value),
         (Head("Effect", wide=2), lambda row: row.matters),
         (Head("Provenance"), lambda row: row.provenance),
         (Head("Source", wide=3), lambda row: row.source),

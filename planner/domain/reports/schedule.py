@@ -108,7 +108,7 @@ def schedule_table(schedule: Schedule, clock: str) -> Table:
     several = len(schedule.pools) > 1
     heads = (
         Head("Request at", Form.MOMENT, zone),
-        *((Head("For the period from", Form.MOMENT, zone),) if ahead else ()),
+        *((Head("Period from", Form.MOMENT, zone),) if ahead else ()),
         *((Head("All", Form.COUNT, "replicas"),) if several else ()),
         *(Head(pool.name, Form.COUNT, pool.gpus) for pool in schedule.pools),
     )
@@ -127,4 +127,4 @@ def schedule_table(schedule: Schedule, clock: str) -> Table:
         else "Replicas to request. Each row applies until the next. New replicas are requested one "
         "cold start before their period."
     )
-    return Table(heads, rows, note=note)
+    return Table(heads, rows, note=note, steps=True)

@@ -14,15 +14,17 @@ from planner.outputs.render.document import document_of
 from planner.outputs.render.drawing import SIZE, Box, Drawing, Path, Text, draw_chart
 from planner.outputs.render.plotly import figure_of
 
+COLUMNS = 4  # of a table that fits on a phone; rows of wider ones stand as cards there
 WIDE = {1: "", 2: "wrap"}  # class of a text column by its relative width; wider ones: wide
 SHADES = 8  # classes heat-1 to heat-8 of the style sheet
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """The text of a table cell, and its CSS classes (``look``)."""
+    """The text of a table cell, the head of its column, and its CSS classes (``look``)."""
 
     text: str
+    label: str
     look: str
 
 
@@ -34,6 +36,7 @@ class ShownTable:
     heads: tuple[tuple[Head, str], ...]  # with their classes
     rows: tuple[tuple[bool, tuple[Cell, ...]], ...]  # whether it is marked, and its cells
     live: bool  # on a page with scripts, which copy it
+    cards: bool  # on a phone its rows are cards
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,11 +122,22 @@ def _shown_table(table: Table, clock: str, live: bool) -> ShownTable:
     rows = tuple(
         (
             i in table.marked,
-            tuple(Cell(text, f"{looks[j]}{_shade(table, i, j)}") for j, text in enumerate(texts)),
+            tuple(
+                Cell(text, head.text, f"{look}{_shade(table, i, j)}{_same(table, i, j)}")
+                for j, (text, head, look) in enumerate(zip(texts, table.heads, looks, strict=True))
+            ),
         )
         for i, texts in enumerate(table.texts(clock))
     )
-    return ShownTable(table, tuple(zip(table.heads, looks, strict=True)), rows, live)
+    cards = live and len(table.heads) > COLUMNS and not table.shades
+    return ShownTable(table, tuple(zip(table.heads, looks, strict=True)), rows, live, cards)
+
+
+def _same(table: Table, row: int, column: int) -> str:
+    """Return the CSS class of a count that a row of steps takes over, with a space before it."""
+    if not table.steps or not row or not table.heads[column].numeric:
+        return ""
+    return " same" if table.rows[row][column] == table.rows[row - 1][column] else ""
 
 
 def _shade(table: Table, row: int, column: int) -> str:

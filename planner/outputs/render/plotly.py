@@ -23,11 +23,12 @@ from planner.outputs.render.figure import (
 COLOURS = {
     Role.DEMAND: GREY, Role.FORECAST: ORANGE, Role.RECOMMENDED: BLUE, Role.CAPACITY: GREEN,
     Role.BASELINE: GREY, Role.LIMIT: RED, Role.SHORTFALL: RED, Role.MEASURED: ORANGE,
-    Role.DEFERRABLE: PURPLE,
+    Role.DEFERRABLE: GREY,
 }  # fmt: skip
 OTHERS = (BLUE, ORANGE, GREEN, PURPLE, SKY, RED, GREY)
 DASHES = {Role.BASELINE: "dash", Role.LIMIT: "dot"}
 WIDTHS = {Role.RECOMMENDED: 3.0, Role.LIMIT: 1.5, Role.BASELINE: 1.5, Role.DEMAND: 1.0}
+BANDS = {Role.SHORTFALL: 0.5, Role.DEFERRABLE: 0.16}  # opacity
 AREAS = (BLUE, SKY, PURPLE, GREEN, GREY)
 HEIGHT, SMALL, HALF = 290, 280, 152
 PER_CENT = (Form.SHARE, Form.CHANGE)
@@ -126,7 +127,7 @@ def _traces(series: Series, colour: str, chart: Chart, clock: str) -> Iterator[d
     if series.shape is Shape.BAND:
         hidden_edge = {"line": line | {"width": 0}, "hoverinfo": "skip", "hovertemplate": None}
         yield trace | hidden_edge | {"y": list(series.low), "showlegend": False}
-        opacity = 0.5 if series.role is Role.SHORTFALL else 0.22
+        opacity = BANDS.get(series.role, 0.22)
         yield trace | hidden_edge | {"fill": "tonexty", "fillcolor": _with_opacity(colour, opacity)}
         return
     if series.shape is Shape.AREA:
@@ -134,13 +135,19 @@ def _traces(series: Series, colour: str, chart: Chart, clock: str) -> Iterator[d
         yield trace | fill | {"line": {"color": colour, "width": 0.5, "shape": "hv"}}
         return
     if series.role is Role.DEMAND:
-        trace |= {"fill": "tozeroy", "fillcolor": _with_opacity(colour, 0.18)}
+        trace |= {"fill": "tozeroy", "fillcolor": _with_opacity(colour, 0.34)}
     if moments and x[0] == x[-1]:  # a vertical line has its name beside it
         trace |= {
-            "mode": "lines+text", "text": [series.label, ""], "textposition": "top right",
-            "showlegend": False,
+            "mode": "lines+text", "text": ["", series.label],
+            "textposition": _inside(x[0], chart, clock), "showlegend": False,
         }  # fmt: skip
     yield trace | {"line": line}
+
+
+def _inside(x: Any, chart: Chart, clock: str) -> str:
+    """Return the side of a vertical line's top that has more room for its name."""
+    ends = [_position(value, clock) for series in chart.series for value in series.x]
+    return "bottom right" if sum(end > x for end in ends) > len(ends) / 4 else "bottom left"
 
 
 def _hover(series: Series, axis: Axis, *, together: bool) -> str:
