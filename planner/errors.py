@@ -172,6 +172,12 @@ class KeyReused(PlannerError):
 
     title = "The idempotency key was used for another request"
 
+    def __init__(self, key: str, thing: str) -> None:
+        super().__init__(
+            f"The idempotency key {key!r} belongs to {thing}, with other values. Send a new key "
+            "for a new request."
+        )
+
 
 def reason_of(problem: BaseException) -> str:
     """Return the kind of an expected error, in the same words for all errors of the kind."""

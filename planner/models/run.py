@@ -33,6 +33,8 @@ class Run(Numbered, InWorkspace):
         ERRORED = "errored", "Error"  # a bug; the traceback is stored
         CANCELLED = "cancelled", "Cancelled"
 
+    ACTIVE_STATES = (State.PENDING, State.RUNNING)
+
     kind = models.CharField(max_length=16, choices=Kind.choices)
     state = models.CharField(max_length=16, choices=State.choices, default=State.PENDING)
     scenario = models.ForeignKey(
@@ -103,7 +105,7 @@ class Run(Numbered, InWorkspace):
 
     @property
     def finished(self) -> bool:
-        return self.state not in (self.State.PENDING, self.State.RUNNING)
+        return self.state not in self.ACTIVE_STATES
 
 
 class RunPart(models.Model):

@@ -53,17 +53,12 @@ class User(AbstractUser):
     @property
     def role(self) -> workspaces.Role | None:
         """Return the role in the current workspace; None for users who are not members."""
-        if not self.membership_list:
-            return None
-        workspace_id = current_workspace().pk
-        return next(
-            (
-                workspaces.Role(membership.role)
-                for membership in self.membership_list
-                if membership.workspace_id == workspace_id
-            ),
-            None,
-        )
+        return self.role_in(current_workspace()) if self.membership_list else None
+
+    def role_in(self, workspace: Workspace) -> workspaces.Role | None:
+        """Return the role in a workspace; None for users who are not members."""
+        roles = {member.workspace_id: member.role for member in self.membership_list}
+        return workspaces.Role(roles[workspace.pk]) if workspace.pk in roles else None
 
     @cached_property
     def workspaces(self) -> list[Workspace]:

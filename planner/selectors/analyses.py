@@ -1,17 +1,15 @@
 """List the analyses of a scenario, each with its newest run and the time that it takes."""
 
-from collections import defaultdict
-from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import median
 
-from django.db.models import F, Q
+from django.db.models import Max, Q
 
 from planner.models import Run, Scenario
+from planner.selectors.queue_statistics import recent_durations
 from planner.selectors.runs import answer_of, runs_with_answers
 
 Kind = Run.Kind
-RECENT = 500  # completed runs from which durations are estimated
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +59,14 @@ ANALYSES = (
 def analyses_of(scenario: Scenario) -> list[AnalysisState]:
     """Return every analysis with its newest run of ``scenario``."""
     own = scenario.runs.filter(sweep=None)
-    newest = _newest(own.order_by("-pk").values_list("kind", "pk"))
-    completed = own.filter(state=Run.State.COMPLETED)
-    results = _newest(completed.order_by("-pk").values_list("kind", "pk"))
+    by_kind = own.order_by().values_list("kind")
+    newest = dict(by_kind.annotate(Max("pk")))
+    results = dict(by_kind.filter(state=Run.State.COMPLETED).annotate(Max("pk")))
     rows = runs_with_answers().filter(pk__in={*newest.values(), *results.values()})
     runs_by_id = rows.annotate(outdated=~Q(document=scenario.document)).in_bulk()
-    seconds = _durations()
+    seconds = {
+        kind: median(took) for (_, kind), took in recent_durations(Run.objects.all()).items()
+    }
     states = []
     for analysis in ANALYSES:
         run = runs_by_id.get(newest.get(analysis.kind, 0))
@@ -76,21 +76,3 @@ def analyses_of(scenario: Scenario) -> list[AnalysisState]:
         took = seconds.get(analysis.kind)
         states.append(AnalysisState(analysis, run, result, sentence, outdated, took))
     return states
-
-
-def _newest(rows: Iterable[tuple[str, int]]) -> dict[str, int]:
-    """Return the first number of each kind; rows are sorted from the newest."""
-    first: dict[str, int] = {}
-    for kind, number in rows:
-        first.setdefault(kind, number)
-    return first
-
-
-def _durations() -> dict[str, float]:
-    """Return the median duration of the recent runs of each kind, in seconds."""
-    rows = Run.objects.filter(state=Run.State.COMPLETED, started_at__isnull=False)
-    took = rows.annotate(took=F("finished_at") - F("started_at")).order_by("-pk")
-    by_kind = defaultdict(list)
-    for kind, duration in took.values_list("kind", "took")[:RECENT]:
-        by_kind[kind].append(duration.total_seconds())
-    return {kind: median(seconds) for kind, seconds in by_kind.items()}

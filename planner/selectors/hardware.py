@@ -124,18 +124,20 @@ def assumed_watts(entries: Sequence[Entry[GpuSpec, OwnGpu]]) -> set[str]:
 
 def own_gpu_get(name: str) -> OwnGpu:
     """Return an own GPU type, which can be changed; raise NotFound for a built-in one."""
-    row = gpu_get(name).row
-    if row is None:
-        raise NotFound(f"{name} is built in and cannot change. Add a GPU of your own instead.")
-    return row
+    return _own_row("GPU", gpu_get(name))
 
 
 def own_model_get(name: str) -> OwnModel:
     """Return an own model, which can be changed; raise NotFound for a built-in one."""
-    row = model_get(name).row
-    if row is None:
-        raise NotFound(f"{name} is built in and cannot change. Add a model of your own instead.")
-    return row
+    return _own_row("model", model_get(name))
+
+
+def _own_row(noun: str, entry: Entry[Spec, Row]) -> Row:
+    if entry.row is None:
+        raise NotFound(
+            f"{entry.name} is built in and cannot change. Add a {noun} of your own instead."
+        )
+    return entry.row
 
 
 @dataclass(frozen=True, slots=True)

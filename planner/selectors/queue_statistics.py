@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from statistics import median
 
-from django.db.models import Count, Min
+from django.db.models import Count, F, Min, QuerySet
 
 from planner.models import Run
 
@@ -56,7 +56,7 @@ class WorkStatistics:
 def work_statistics(now: datetime, *, everywhere: bool = False) -> WorkStatistics:
     """Return how many runs wait, compute and ended, in the current workspace or ``everywhere``."""
     runs = (Run.everywhere if everywhere else Run.objects).order_by()
-    states = (Run.State.PENDING, Run.State.RUNNING)
+    states = Run.ACTIVE_STATES
     unfinished = [
         UnfinishedRuns(slug, kind, state, count, max((now - since).total_seconds(), 0.0))
         for state, moment in zip(states, ("created_at", "started_at"), strict=True)
@@ -76,19 +76,24 @@ def work_statistics(now: datetime, *, everywhere: bool = False) -> WorkStatistic
     return WorkStatistics(
         tuple(unfinished),
         tuple(EndedRuns(*row) for row in ended),
-        _run_times(everywhere=everywhere),
+        tuple(
+            RunTimes(*key, median(seconds), max(seconds))
+            for key, seconds in sorted(recent_durations(runs).items())
+        ),
     )
 
 
-def _run_times(*, everywhere: bool) -> tuple[RunTimes, ...]:
-    """Return median and longest seconds of recent completed runs, by workspace and kind."""
-    runs = Run.everywhere if everywhere else Run.objects
-    completed = runs.filter(state=Run.State.COMPLETED)
-    rows = completed.values_list("workspace__slug", "kind", "started_at", "finished_at")
+def recent_durations(
+    runs: QuerySet[Run], most: int = RECENT_RUNS
+) -> dict[tuple[str, str], list[float]]:
+    """Return the seconds that the newest completed runs took, by workspace and kind."""
+    ended = runs.filter(state=Run.State.COMPLETED, finished_at__isnull=False)
+    took = (
+        ended.filter(started_at__isnull=False)
+        .annotate(took=F("finished_at") - F("started_at"))
+        .order_by("-pk")
+    )
     seconds: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
-    for slug, kind, begin, end in rows[:RECENT_RUNS]:
-        if begin is not None and end is not None:
-            seconds[slug, kind].append((end - begin).total_seconds())
-    return tuple(
-        RunTimes(*key, median(spans), max(spans)) for key, spans in sorted(seconds.items())
-    )
+    for slug, kind, duration in took.values_list("workspace__slug", "kind", "took")[:most]:
+        seconds[slug, kind].append(duration.total_seconds())
+    return seconds

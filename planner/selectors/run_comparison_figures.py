@@ -1,7 +1,7 @@
 """Compare figures of runs with the first run's, and mark them better or worse."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from planner.domain.columns import (
@@ -35,35 +35,35 @@ PLAN_SETTINGS = (
     "tiers[",
 )
 
-PLAN = (
-    Column("usd", USD, "of the whole window, starts included", better=LESS),
-    Column("gpu_hours", HOURS, "of the whole window", better=LESS),
-    Column("kwh", KWH, "modelled at the load that replicas are sized for", better=LESS),
-    Column("carbon_kg", KG, "of that energy", better=LESS),
-    Column("starts", COUNT, "of replicas"),
-    Column("stops", COUNT, "of replicas"),
-)
-PLAN_HEADS = {"usd": "Cost", "gpu_hours": "GPU-hours", "kwh": "Energy at rated load",
-              "carbon_kg": "Carbon at rated load", "starts": "Starts",
-              "stops": "Stops"}  # fmt: skip
-LEVELS = (
-    Column("quantile", NUMBER, "of the forecast that is planned for"),
-    Column("times", NUMBER, "ratio"),
-    Column("load_factor", NUMBER, "of the recommended policy, chosen on its test days"),
-)
-LEVEL_HEADS = {"quantile": "Planned quantile", "times": "Times that quantile",
-               "load_factor": "Times again, for growth"}  # fmt: skip
-SIZE = (
-    Column("max_rps", NUMBER, "capacity of one replica, requests/s", better=MORE),
-    Column("input_tps", NUMBER, "capacity of one replica, input tokens/s", better=MORE),
-    Column("bound_by", TEXT, "the limit that it reaches first"),
-)
-SIZE_HEADS = {"max_rps": "requests/s", "input_tps": "input tokens/s", "bound_by": "bound by"}
-ERRORS = (
-    Column("wape", SHARE, "of demand: absolute errors, on earlier windows", better=LESS),
-    Column("peak_wape", SHARE, "of each period's peak", better=LESS),
-)
-ERROR_HEADS = {"wape": "error", "peak_wape": "error of peaks"}
+# Columns by their heading.
+PLAN = {
+    "Cost": Column("usd", USD, "of the whole window, starts included", better=LESS),
+    "GPU-hours": Column("gpu_hours", HOURS, "of the whole window", better=LESS),
+    "Energy at rated load": Column(
+        "kwh", KWH, "modelled at the load that replicas are sized for", better=LESS
+    ),
+    "Carbon at rated load": Column("carbon_kg", KG, "of that energy", better=LESS),
+    "Starts": Column("starts", COUNT, "of replicas"),
+    "Stops": Column("stops", COUNT, "of replicas"),
+}
+LEVELS = {
+    "Planned quantile": Column("quantile", NUMBER, "of the forecast that is planned for"),
+    "Times that quantile": Column("times", NUMBER, "ratio"),
+    "Times again, for growth": Column(
+        "load_factor", NUMBER, "of the recommended policy, chosen on its test days"
+    ),
+}
+SIZE = {
+    "requests/s": Column("max_rps", NUMBER, "capacity of one replica, requests/s", better=MORE),
+    "input tokens/s": Column(
+        "input_tps", NUMBER, "capacity of one replica, input tokens/s", better=MORE
+    ),
+    "bound by": Column("bound_by", TEXT, "the limit that it reaches first"),
+}
+ERRORS = {
+    "error": Column("wape", SHARE, "of demand: absolute errors, on earlier windows", better=LESS),
+    "error of peaks": Column("peak_wape", SHARE, "of each period's peak", better=LESS),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,10 +120,9 @@ def plan_groups(
             "is not better until it is replayed."
         )
     rows = [
-        _compare(column, PLAN_HEADS[column.name], [_value(row, column.name) for row in totals],
-                  fair=not note)
-        for column in PLAN
-    ]  # fmt: skip
+        _compare(column, head, [_value(row, column.name) for row in totals], fair=not note)
+        for head, column in PLAN.items()
+    ]
     yield Group("As planned", (*rows, *_percentile_rows(results)), note)
 
 
@@ -134,11 +133,10 @@ def _percentile_rows(results: Sequence[dict[str, Any]]) -> Iterator[ComparedFigu
         for result in results
     ]
     for tier in dict.fromkeys(tier for levels in levels_of_runs for tier in levels):
-        for column in LEVELS:
+        for head, column in LEVELS.items():
             values = [_value(levels.get(tier), column.name) for levels in levels_of_runs]
             if any(value is not None for value in values):
-                label = f"{LEVEL_HEADS[column.name]}, {tier}"
-                yield _compare(column, label, values, fair=False)
+                yield _compare(column, f"{head}, {tier}", values, fair=False)
 
 
 def replay_groups(
@@ -210,7 +208,7 @@ def _without_unfair_marks(
         else mark
         for mark, attainment in zip(row.marks, service, strict=True)
     )
-    return ComparedFigure(row.name, row.label, row.unit, row.help, row.values, row.changes, marks)
+    return replace(row, marks=marks)
 
 
 def _serves_worse(attainment: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
@@ -236,9 +234,7 @@ def size_groups(results: Sequence[dict[str, Any]], not_ranked: str) -> Iterator[
         }
         for result in results
     ]
-    yield from _group_by_name(
-        "Replica capacity", rows_by_run, SIZE, SIZE_HEADS, fair=False, note=not_ranked
-    )
+    yield from _group_by_name("Replica capacity", rows_by_run, SIZE, fair=False, note=not_ranked)
 
 
 def error_groups(results: Sequence[dict[str, Any]], not_ranked: str) -> Iterator[Group]:
@@ -251,15 +247,14 @@ def error_groups(results: Sequence[dict[str, Any]], not_ranked: str) -> Iterator
         for result in results
     ]
     yield from _group_by_name(
-        "Forecasts", rows_by_run, ERRORS, ERROR_HEADS, fair=not not_ranked, note=not_ranked
+        "Forecasts", rows_by_run, ERRORS, fair=not not_ranked, note=not_ranked
     )
 
 
 def _group_by_name(
     title: str,
     rows_by_run: Sequence[Mapping[str, Any]],
-    columns: Sequence[Column],
-    heads: Mapping[str, str],
+    columns: Mapping[str, Column],
     *,
     fair: bool,
     note: str,
@@ -268,11 +263,15 @@ def _group_by_name(
     if not _has_several(rows_by_run):
         return
     rows = [
-        _compare(column, f"{name}: {heads[column.name]}",
-                  [_value(rows.get(name), column.name) for rows in rows_by_run], fair=fair)
+        _compare(
+            column,
+            f"{name}: {head}",
+            [_value(rows.get(name), column.name) for rows in rows_by_run],
+            fair=fair,
+        )
         for name in dict.fromkeys(name for rows_of_run in rows_by_run for name in rows_of_run)
-        for column in columns
-    ]  # fmt: skip
+        for head, column in columns.items()
+    ]
     yield Group(title, tuple(row for row in rows if any(v is not None for v in row.values)), note)
 
 

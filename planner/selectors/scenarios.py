@@ -1,7 +1,7 @@
 """Read scenarios."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -11,6 +11,7 @@ from django.db.models.fields.json import KT
 from django.db.models.functions import Cast
 
 from planner.domain.reports.policies import span_text
+from planner.inputs.scenario.document import outline
 from planner.models import Run, Scenario
 from planner.selectors.lookup import row_by_name
 
@@ -18,6 +19,12 @@ from planner.selectors.lookup import row_by_name
 def scenarios_list() -> QuerySet[Scenario]:
     """Return all scenarios with their owners."""
     return Scenario.objects.select_related("owner")
+
+
+def scenarios_with(condition: Callable[[Mapping[str, Any]], bool]) -> list[str]:
+    """Return the names of the scenarios whose document, as a mapping, meets ``condition``."""
+    scenarios = Scenario.objects.values_list("name", "document")
+    return [name for name, document in scenarios if condition(outline(document))]
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,7 +99,7 @@ def sweep_grid(sweep: Sweep, figure: Figure = DEFAULT) -> Grid:
     cells = ranked(sweep_cells(sweep), figure)
     columns = len(sweep.axes[1]["values"]) if sweep.axes[1:] else 1
     states = [cell.state for cell in cells if cell.run is not None]
-    going = sum(state in (Run.State.PENDING, Run.State.RUNNING) for state in states)
+    going = sum(state in Run.ACTIVE_STATES for state in states)
     done = states.count(Run.State.COMPLETED)
     return Grid(
         figure=figure.name,

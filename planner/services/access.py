@@ -1,4 +1,7 @@
-"""Check what the role of a user allows."""
+"""Check what the role of a user allows; the command line has no user and may do everything.
+
+Whoever runs commands has the database anyway, so the command line needs no role.
+"""
 
 from collections.abc import Iterable
 
@@ -8,13 +11,13 @@ from planner.selectors.places import NEEDS_ADMIN, NEEDS_PLANNER, Job
 
 
 def check_may_plan(user: User | None, refusal: str = "only read") -> None:
-    """Raise NotAllowed for users with a read-only role; the command line (no user) may plan."""
+    """Raise NotAllowed for users with a read-only role."""
     if user is not None and not user.may_plan:
         raise NotAllowed(f"Your role may {refusal}. Ask an admin for the planner role.")
 
 
 def check_may_approve(user: User | None) -> None:
-    """Raise NotAllowed for users who may not approve; the command line has no user and may."""
+    """Raise NotAllowed for users who may not approve."""
     if user is not None and not user.may_approve:
         raise NotAllowed("Only an approver or an admin may make a plan active. Ask an admin.")
 
@@ -22,14 +25,13 @@ def check_may_approve(user: User | None) -> None:
 def check_may_remove(
     user: User | None, owner_id: int | None, thing: str, verb: str = "made"
 ) -> None:
-    """Raise NotAllowed unless ``user`` owns the row or is an admin; the command line may."""
+    """Raise NotAllowed unless ``user`` owns the row or is an admin."""
     if user is not None and not user.may_remove(owner_id):
         raise NotAllowed(f"Only the person who {verb} {thing} or an admin may remove it.")
 
 
 def check_may_administer(user: User | None) -> None:
-    """Raise NotAllowed for users who are not admins; the command line has no user and may."""
-    # Whoever runs commands has the database anyway, so the command line needs no role.
+    """Raise NotAllowed for users who are not admins."""
     if user is not None and not user.may_administer:
         raise NotAllowed("Only an admin may invite people and give roles. Ask an admin.")
 

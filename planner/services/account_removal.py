@@ -26,9 +26,8 @@ SECRET_COLUMNS = {
     "salt",
     "key",
 }
-OWNER_FIELD = (
-    "owner"  # rows of this relation get a new owner; who approved or wrote something stays
-)
+# Rows of this relation get a new owner; who approved or wrote something stays.
+OWNER_FIELD = "owner"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +44,7 @@ def account_data(user: User, *, by: User | None) -> dict[str, Any]:
     Of the objects that they made, it lists only names, in the workspaces that they may enter.
     """
     record("user.data-taken", user, by=by)
+    visible = {None, *(workspace.pk for workspace in user.workspaces)}
     return {
         "account": {
             "user": user.username,
@@ -63,7 +63,7 @@ def account_data(user: User, *, by: User | None) -> dict[str, Any]:
             f"{_table_name(field)}, {field.name}": [
                 {"number": row.pk, "name": str(row)}
                 for row in _rows_of_user(field, user)
-                if _may_see(row, user)
+                if getattr(row, "workspace_id", None) in visible
             ]
             for field in _user_foreign_keys(models.SET_NULL)
         },
@@ -154,14 +154,6 @@ def _table_name(field: models.ForeignKey[Any, Any]) -> str:
     return str(field.model._meta.verbose_name_plural)
 
 
-def _may_see(row: models.Model, user: User) -> bool:
-    """Return whether the user may enter the workspace of a row."""
-    workspace_id = getattr(row, "workspace_id", None)
-    return workspace_id is None or any(
-        workspace.pk == workspace_id for workspace in user.workspaces
-    )
-
-
 def _check_not_last(person: User) -> None:
     """Raise NotAllowed for the last admin of the installation or of a workspace."""
     other_users = User.objects.filter(is_active=True).exclude(pk=person.pk)
@@ -185,13 +177,9 @@ def _check_can_take_over(new_owner: User, person: User) -> None:
     workspaces = {
         row.workspace for field in _owner_fields() for row in _rows_of_user(field, person)
     }
-    planned_workspace_ids = {
-        membership.workspace_id
-        for membership in new_owner.membership_list
-        if membership.role != Role.VIEWER
-    }
-    for workspace in sorted(workspaces, key=lambda workspace_key: workspace_key.slug):
-        if workspace.pk not in planned_workspace_ids and not new_owner.is_superuser:
+    for workspace in sorted(workspaces, key=lambda workspace: workspace.slug):
+        may_plan = new_owner.role_in(workspace) not in (None, Role.VIEWER)
+        if not may_plan and not new_owner.is_superuser:
             raise PlannerError(
                 f"{person.username} owns items in {workspace.name}, where {new_owner.username} "
                 "may not plan. Give them a role there, or choose another owner."

@@ -70,8 +70,9 @@ def create_triggers() -> None:
     a table.
     """
     table = AuditRecord._meta.db_table
-    if table not in connection.introspection.table_names() or has_triggers():
+    if table not in connection.introspection.table_names():
         return
+    _drop_triggers()
     with connection.cursor() as cursor:
         if connection.vendor == "postgresql":
             cursor.execute(
@@ -85,10 +86,18 @@ def create_triggers() -> None:
         elif connection.vendor == "sqlite":
             for statement in GUARDED_STATEMENTS:
                 cursor.execute(
-                    f"CREATE TRIGGER IF NOT EXISTS {TRIGGER}_{statement.lower()} BEFORE "
-                    f"{statement} ON {table} "
+                    f"CREATE TRIGGER {TRIGGER}_{statement.lower()} BEFORE {statement} ON {table} "
                     "BEGIN SELECT RAISE(ABORT, 'The audit log is only added to.'); END"
                 )
+
+
+def _drop_triggers() -> None:
+    with connection.cursor() as cursor:
+        if connection.vendor == "postgresql":
+            cursor.execute(f"DROP TRIGGER IF EXISTS {TRIGGER} ON {AuditRecord._meta.db_table}")
+        elif connection.vendor == "sqlite":
+            for statement in GUARDED_STATEMENTS:
+                cursor.execute(f"DROP TRIGGER IF EXISTS {TRIGGER}_{statement.lower()}")
 
 
 @contextmanager
@@ -97,27 +106,6 @@ def without_triggers() -> Iterator[None]:
 
     The block must be within one transaction.
     """
-    table = AuditRecord._meta.db_table
-    with connection.cursor() as cursor:
-        if connection.vendor == "postgresql":
-            cursor.execute(f"DROP TRIGGER IF EXISTS {TRIGGER} ON {table}")
-        elif connection.vendor == "sqlite":
-            for statement in GUARDED_STATEMENTS:
-                cursor.execute(f"DROP TRIGGER IF EXISTS {TRIGGER}_{statement.lower()}")
+    _drop_triggers()
     yield
     create_triggers()
-
-
-def has_triggers() -> bool:
-    """Return whether the database has the triggers."""
-    with connection.cursor() as cursor:
-        if connection.vendor == "postgresql":
-            cursor.execute("SELECT count(*) FROM pg_trigger WHERE tgname = %s", [TRIGGER])
-            return bool(cursor.fetchone()[0])
-        if connection.vendor == "sqlite":
-            cursor.execute(
-                "SELECT count(*) FROM sqlite_master WHERE type = 'trigger' AND name LIKE %s",
-                [f"{TRIGGER}%"],
-            )
-            return bool(cursor.fetchone()[0] == len(GUARDED_STATEMENTS))
-    return False

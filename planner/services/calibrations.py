@@ -308,14 +308,14 @@ def _save(
 
 def _kernel_table(file: KernelFile) -> pl.DataFrame:
     """Return how many rows of each operator were read, by GPU type."""
-    counts: dict[tuple[str, str], int] = {}
-    for gpu, tables in file.by_gpu.items():
-        for table in tables:
-            counts[gpu, table.op] = counts.get((gpu, table.op), 0) + int(table.seconds.size)
-    return pl.DataFrame(
-        [{"gpu": gpu, "operator": op, "measurements": n} for (gpu, op), n in counts.items()],
-        schema={"gpu": pl.String, "operator": pl.String, "measurements": pl.Int64},
-    )
+    rows = [
+        (gpu, table.op, int(table.seconds.size))
+        for gpu, tables in file.by_gpu.items()
+        for table in tables
+    ]
+    columns = {"gpu": pl.String, "operator": pl.String, "measurements": pl.Int64}
+    table = pl.DataFrame(rows, schema=columns, orient="row")
+    return table.group_by("gpu", "operator", maintain_order=True).sum()
 
 
 def _kernel_report(file: KernelFile) -> dict[str, Any]:
@@ -340,35 +340,13 @@ def _sharing_sentence(sharing: Sharing) -> str:
 
 def _report(file: BenchmarkFile) -> dict[str, Any]:
     """Return the summary of a benchmark file that pages and the API show."""
-    rows = file.rows
-    groups: dict[tuple[str, str, str, float], int] = {}
-    for key in zip(
-        rows.model.tolist(), rows.gpu.tolist(), rows.precision.tolist(), rows.tp.tolist(),
-        strict=True,
-    ):  # fmt: skip
-        groups[key] = groups.get(key, 0) + 1
+    arrangement = ["model", "gpu", "precision", "tp"]
+    rows = rows_table(file.rows).select(*arrangement[:-1], pl.col("tp").cast(pl.Int64))
+    groups = rows.group_by(arrangement, maintain_order=True).len("rows")
     return {
         "format": file.format,
-        "rows": rows.rows,
+        "rows": file.rows.rows,
         "columns": list(file.columns),
         "notes": list(file.notes),
-        "arrangements": [
-            {
-                "model": model,
-                "gpu": gpu,
-                "precision": precision,
-                "tp": None if tp is None else int(tp),
-                "rows": count,
-            }
-            for (model, gpu, precision, tp), count in _merge_missing_tp(groups).items()
-        ],
+        "arrangements": groups.to_dicts(),
     }
-
-
-def _merge_missing_tp(groups: dict[tuple[str, str, str, float], int]) -> dict[Any, int]:
-    """Return the groups; all groups without a tp become one (NaN never equals NaN)."""
-    merged: dict[Any, int] = {}
-    for (model, gpu, precision, tp), count in groups.items():
-        key = (model, gpu, precision, tp if tp == tp else None)
-        merged[key] = merged.get(key, 0) + count
-    return merged

@@ -101,9 +101,7 @@ def with_fleet(document: str, text: str, name: str, given: Given = NOTHING_GIVEN
         if (row.get("model"), row.get("region")) not in places
     ]
     models = [row.name for row in scenario.models]
-    new_models = [
-        m for m in dict.fromkeys(complete.model for complete in placed) if m not in models
-    ]
+    new_models = dict.fromkeys(c.model for c in placed if c.model not in models)
     profiles = list(_new_profiles(placed, scenario, known))
     notes = [note for complete in placed for note in complete.notes]
     changes: Row = {
@@ -121,13 +119,12 @@ def with_fleet(document: str, text: str, name: str, given: Given = NOTHING_GIVEN
         changes["profiles"] = [*data["profiles"], *profiles]
         notes += [f"profile added: {row['model']} on {row['gpu']}, estimated" for row in profiles]
     policy, note = _policy([complete.pool for complete in placed])
-    notes += [note] if note else []
     if policy:
         other_policies = [row for row in data.get("policies") or USUAL if _label(row) != LABEL]
         changes["policies"] = [*other_policies, policy]
     written = edit(document, {key: value for key, value in changes.items() if value is not None})
     parse(written, name)
-    return Imported(written, tuple(pools), tuple(dict.fromkeys(notes)))
+    return Imported(written, tuple(pools), tuple(dict.fromkeys(filter(None, [*notes, note]))))
 
 
 def _label(row: Any) -> str:
@@ -231,8 +228,8 @@ def _region(name: str, scenario: Scenario, given: Given, where: str) -> str:
             return candidate
     if len(regions) == 1 and not given.region:
         return regions[0]
-    asked = given.region or name
-    fault = f"the scenario has no region {asked}" if asked else "the region is not stated"
+    stated = given.region or name
+    fault = f"the scenario has no region {stated}" if stated else "the region is not stated"
     raise ScenarioError(f"{where}: {fault}. Give region, one of {', '.join(regions)}.")
 
 
@@ -287,38 +284,35 @@ def _new_profiles(
     placed: Sequence[_CompletePool], scenario: Scenario, known: UserFacts
 ) -> Iterator[Row]:
     """Yield profiles that the scenario lacks: built-in measured ones, else estimated ones."""
-    present = {
-        _key(row.model, row.gpu, row.tp * row.pp * row.attention_dp, row.role)
+    present: set[tuple[str, str, int, str]] = {
+        (row.model, row.gpu, row.tp * row.pp * row.attention_dp, row.role)
         for row in scenario.profiles
     }
     for complete in placed:
         pool = complete.pool
         role = pool.role if pool.role in ("prefill", "decode") else "mixed"
-        key = _key(complete.model, complete.gpu, complete.width, role)
+        key = (complete.model, complete.gpu, complete.width, role)
         if key in present:
             continue
         present.add(key)
-        row: Row = {"model": complete.model, "gpu": complete.gpu}
-        built_in = (
-            model_known_as(complete.model),
-            complete.gpu,
-            complete.width,
-        ) in catalogue.profiles()
-        parallelism = _parallelism(
-            pool, complete.width, experts=_has_experts(complete.model, known)
-        )
+        experts = _has_experts(complete.model, known)
+        parallelism = _parallelism(pool, complete.width, experts=experts)
         precision = pool.precision or _published(complete.model)
-        if built_in and precision == "bf16" and not parallelism.keys() - {"tp"}:
-            row |= {"tp": complete.width}
+        built_in = (model_known_as(complete.model), complete.gpu, complete.width)
+        row: Row = {"model": complete.model, "gpu": complete.gpu}
+        if (
+            built_in in catalogue.profiles()
+            and precision == "bf16"
+            and not parallelism.keys() - {"tp"}
+        ):
+            row["tp"] = complete.width
         else:
             row |= {"kind": "roofline", **parallelism}
-            row |= {"precision": precision} if precision != "bf16" else {}
-            row |= {"kv_precision": pool.kv_precision} if pool.kv_precision else {}
-            row |= {"engine": pool.engine} if pool.engine else {}
-        row |= {"role": role} if role != "mixed" else {}
-        row |= {"max_batch": pool.max_batch} if pool.max_batch else {}
-        row |= {"max_batch_tokens": pool.max_batch_tokens} if pool.max_batch_tokens else {}
-        yield row
+            row |= {"precision": None if precision == "bf16" else precision}
+            row |= {"kv_precision": pool.kv_precision, "engine": pool.engine}
+        row |= {"role": None if role == "mixed" else role}
+        row |= {"max_batch": pool.max_batch, "max_batch_tokens": pool.max_batch_tokens}
+        yield {name: value for name, value in row.items() if value}
 
 
 def _parallelism(pool: RunningPool, width: int, *, experts: bool) -> Row:
@@ -330,10 +324,6 @@ def _parallelism(pool: RunningPool, width: int, *, experts: bool) -> Row:
     if (pool.pp or 1) > 1 and width % (pool.pp or 1) == 0:
         return {"tp": width // (pool.pp or 1), "pp": pool.pp}
     return {"tp": width}
-
-
-def _key(model: str, gpu: str, width: int, role: str) -> tuple[str, str, int, str]:
-    return model, gpu, width, role
 
 
 def _policy(pools: Sequence[RunningPool]) -> tuple[Row | None, str]:

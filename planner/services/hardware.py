@@ -12,10 +12,9 @@ from planner.errors import CatalogueError, NotFound, NotReady, Outdated
 from planner.inputs import catalogue
 from planner.inputs.catalogue import user_hardware
 from planner.inputs.catalogue.price_lists import read_price_list
-from planner.inputs.scenario import document as text
-from planner.inputs.scenario.document import outline
-from planner.models import OwnGpu, OwnModel, PriceList, Profile, Scenario, User
+from planner.models import OwnGpu, OwnModel, PriceList, Profile, User
 from planner.selectors.hardware_rows import gpu_facts, model_facts
+from planner.selectors.scenarios import scenarios_with
 from planner.services.access import check_may_plan, check_may_remove
 from planner.services.audit import record
 from simulation.performance.specs import KINDS, ModelSpec, Provenance
@@ -163,14 +162,12 @@ def _used_by(row: OwnGpu | OwnModel) -> str:
     """Return in words the profiles and scenarios that use a row; "" if there are none."""
     key = "gpu" if isinstance(row, OwnGpu) else "model"
     profiles = Profile.objects.filter(**{key: row.name}).values_list("name", flat=True)
-    scenarios = [
-        scenario.name
-        for scenario in Scenario.objects.all()
-        if any(
+    scenarios = scenarios_with(
+        lambda document: any(
             isinstance(part, dict) and part.get(key) == row.name
-            for part in text.outline(scenario.document).get("profiles") or []
+            for part in document.get("profiles") or []
         )
-    ]
+    )
     used_by = [f"profile {name}" for name in profiles] + [f"scenario {name}" for name in scenarios]
     return ", ".join(used_by[:5])
 
@@ -203,13 +200,7 @@ def price_list_save(*, user: User | None, data: bytes, file_name: str, name: str
 def price_list_delete(*, row: PriceList, user: User) -> None:
     """Remove a price list; raise NotReady if a scenario names it."""
     check_may_remove(user, row.owner_id, "this price list")
-    named = Scenario.objects.filter(document__contains="price_list")
-    using = [
-        scenario.name
-        for scenario in named
-        if outline(scenario.document).get("price_list") == row.name
-    ]
-    if using:
+    if using := scenarios_with(lambda document: document.get("price_list") == row.name):
         raise NotReady(
             f"{row.name} is named by {', '.join(using[:5])}. Take it out of price_list there first."
         )

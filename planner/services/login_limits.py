@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from django.conf import settings
 from django.core import signing
@@ -33,6 +34,19 @@ KNOWN_COOKIE = "headroom_known"
 KNOWN_S = 180 * 24 * 3600
 
 
+class GuessLimit(NamedTuple):
+    """A limit on the wrong guesses at one target within a minute."""
+
+    kind: str  # of the target
+    target: str
+    most: int
+    key: str  # what was refused, such as "codes of anna"
+    record: str  # sentence for the audit log
+    words: str  # what was given too often, for the person who gave it
+    name: str = ""  # the affected account, which may not exist
+    remedy: str = ""
+
+
 @contextmanager
 def login_attempt(request: HttpRequest, name: str) -> Iterator[None]:
     """Count the block as an attempt to sign in as ``name``; successful ones are not counted.
@@ -41,39 +55,34 @@ def login_attempt(request: HttpRequest, name: str) -> Iterator[None]:
     """
     name = User.normalize_username(name.strip())[:150]
     address = client_address(request)
-    known_user = _known_user(request, name)
-    limits = (
-        (("known-browser", str(known_user.pk), KNOWN_ATTEMPTS, f"as {name} from a known browser"),)
-        if known_user
-        else (
-            ("network", client_network(request), NETWORK_ATTEMPTS, f"from {address}"),
-            ("name", name.casefold(), NAME_ATTEMPTS, f"as {name}"),
+
+    def limit(kind: str, target: str, most: int, origin: str) -> GuessLimit:
+        """Return the limit of sign-ins from ``origin``."""
+        scope = "from your network" if kind == "network" else "for this name"
+        return GuessLimit(
+            kind=kind,
+            target=target,
+            most=most,
+            key=f"sign-ins {origin}",
+            record=f"Sign-ins {origin} were refused for a while: {most} wrong passwords within a "
+            f"minute, the last from {address}.",
+            words=f"wrong passwords {scope}",
+            name="" if kind == "network" else name,
+            remedy="" if known_user else ", or use a browser that you have signed in with before",
         )
-    )
+
+    known_user = _known_user(request, name)
     with ExitStack() as stack:
-        for kind, text, limit, description in limits:
-            try:
-                stack.enter_context(failed_attempt(kind, text, limit=limit))
-            except TooManyAttempts as refusal:
-                logger.warning(
-                    "sign-ins %r are refused: too many, last from %s", description, address
-                )
-                record_limit_reached(
-                    f"Sign-ins {description} were refused for a while: {limit} wrong passwords "
-                    f"within a minute, the last from {address}.",
-                    key=f"sign-ins {description}",
-                    name="" if kind == "network" else name,
-                )
-                scope = "from your network" if kind == "network" else "for this name"
-                raise TooManyAttempts(
-                    refusal.wait_s,
-                    f"Too many wrong passwords {scope}. Try again in {refusal.wait_s} seconds"
-                    + (
-                        "."
-                        if known_user
-                        else ", or use a browser that you have signed in with before."
-                    ),
-                ) from None
+        if known_user:
+            origin = f"as {name} from a known browser"
+            limits = [limit("known-browser", str(known_user.pk), KNOWN_ATTEMPTS, origin)]
+        else:
+            limits = [
+                limit("network", client_network(request), NETWORK_ATTEMPTS, f"from {address}"),
+                limit("name", name.casefold(), NAME_ATTEMPTS, f"as {name}"),
+            ]
+        for each in limits:
+            stack.enter_context(guess(each))
         try:
             yield
         except Exception:
@@ -114,7 +123,7 @@ def attempt_count(kind: str, text: str, *, limit: int) -> float:
     minute.
     """
     with transaction.atomic():
-        window = _locked_window(_key(kind, text))
+        window = _locked_window(kind, text)
         now = time.time()
         # ``<= now``: if the clock was set back, moments in the future must not count.
         recent = [moment for moment in window.moments if now - WINDOW_S < moment <= now]
@@ -127,18 +136,26 @@ def attempt_count(kind: str, text: str, *, limit: int) -> float:
 
 
 @contextmanager
-def failed_attempt(kind: str, text: str, *, limit: int) -> Iterator[None]:
-    """Count the block as an attempt; remove the count if the block succeeds.
+def guess(limit: GuessLimit) -> Iterator[None]:
+    """Count the block as an attempt at ``limit``; remove the count if the block succeeds.
 
-    The count is also removed if another limit stops the block before its own attempt.
+    The count is also removed if another limit stops the block before its own attempt. Do not call
+    it within a transaction, because a rollback would undo the count. Raises TooManyAttempts, and
+    records it, if the limit is reached.
     """
-    moment = attempt_count(kind, text, limit=limit)
+    try:
+        moment = attempt_count(limit.kind, limit.target, limit=limit.most)
+    except TooManyAttempts as refusal:
+        logger.warning("%r are refused: too many", limit.key)
+        record_limit_reached(limit.record, key=limit.key, name=limit.name)
+        wait = f"Try again in {refusal.wait_s} seconds{limit.remedy}."
+        raise TooManyAttempts(refusal.wait_s, f"Too many {limit.words}. {wait}") from None
     try:
         yield
     except TooManyAttempts:
-        _forget(kind, text, moment)
+        _forget(limit, moment)
         raise
-    _forget(kind, text, moment)
+    _forget(limit, moment)
 
 
 def attempts_sweep(*, now: datetime) -> int:
@@ -146,18 +163,15 @@ def attempts_sweep(*, now: datetime) -> int:
     return AttemptWindow.objects.filter(newest_at__lt=now - timedelta(minutes=10)).delete()[0]
 
 
-def _forget(kind: str, text: str, moment: float) -> None:
+def _forget(limit: GuessLimit, moment: float) -> None:
     """Remove one attempt from the count."""
     with transaction.atomic():
-        window = _locked_window(_key(kind, text))
+        window = _locked_window(limit.kind, limit.target)
         window.moments = [other for other in window.moments if other != moment]
         window.save()
 
 
-def _locked_window(key: str) -> AttemptWindow:
+def _locked_window(kind: str, text: str) -> AttemptWindow:
+    key = hashlib.sha256(f"{kind} {text}".encode()).hexdigest()
     rows = AttemptWindow.objects.select_for_update()
     return rows.get_or_create(key=key, defaults={"newest_at": timezone.now()})[0]
-
-
-def _key(kind: str, text: str) -> str:
-    return hashlib.sha256(f"{kind} {text}".encode()).hexdigest()

@@ -9,6 +9,7 @@ HEADROOM_OIDC_GROUPS names and in no others.
 import hashlib
 import json
 from dataclasses import asdict, dataclass
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 from urllib.parse import urlencode, urlsplit
 
@@ -155,18 +156,12 @@ def _tokens(
         "redirect_uri": return_url,
         "code_verifier": verifier,
     }
-    basic = encode_client_secret_basic(_Client(idp), "POST", "", {}, "")[1]["Authorization"]
+    client = SimpleNamespace(client_id=idp.client_id, client_secret=idp.client_secret)
+    basic = encode_client_secret_basic(client, "POST", "", {}, "")[1]["Authorization"]
     headers = {
         "Content-Type": "application/x-www-form-urlencoded", "Authorization": to_unicode(basic)
     }  # fmt: skip
     return _request_json(idp, metadata["token_endpoint"], urlencode(body).encode(), headers)
-
-
-class _Client:
-    """A client as Authlib's client authentication expects it."""
-
-    def __init__(self, idp: IdentityProvider) -> None:
-        self.client_id, self.client_secret = idp.client_id, idp.client_secret
 
 
 def _claims(idp: IdentityProvider, metadata: Document, tokens: Document, nonce: str) -> Document:
@@ -272,14 +267,7 @@ def _sync_memberships(user: User, idp: IdentityProvider, role_of: dict[str, str]
     changed: dict[str, str] = {}
     for slug in sorted({grant.workspace for grant in idp.grants}):
         workspace, role = workspace_of(slug), role_of.get(slug, "")
-        current_role = next(
-            (
-                membership.role
-                for membership in user.membership_list
-                if membership.workspace_id == workspace.pk
-            ),
-            "",
-        )
+        current_role = user.role_in(workspace) or ""
         if role == current_role:
             continue
         with within(workspace):

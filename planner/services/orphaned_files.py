@@ -12,7 +12,6 @@ from django.db.models import Model
 from planner.files.atomic_write import meant_for
 from planner.models import Run, Source, Trace
 from planner.services.backups import DATA_FOLDERS, MODELS_WITH_ARRAYS
-from planner.services.trace_removal import ACTIVE_STATES
 from planner.services.traces import store_of
 from planner.storage import row_arrays
 from planner.storage.row_arrays import RUNS, TRACES, UPLOADS
@@ -92,7 +91,7 @@ def _named_paths() -> set[str]:
     for kind in kinds:
         names.update(kind._base_manager.values_list("store", flat=True))
     ingests = Run.everywhere.filter(kind=Run.Kind.INGEST)
-    waiting = ingests.filter(state__in=ACTIVE_STATES) | ingests.filter(
+    waiting = ingests.filter(state__in=Run.ACTIVE_STATES) | ingests.filter(
         trace__state=Trace.State.REFUSED
     )
     names.update(options.get("upload", "") for options in waiting.values_list("options", flat=True))
@@ -102,6 +101,6 @@ def _named_paths() -> set[str]:
 def _stores_being_read() -> set[str]:
     """Return the folders that active ingest runs will create; their temporary folders must stay."""
     ingests = Run.everywhere.filter(
-        kind=Run.Kind.INGEST, state__in=ACTIVE_STATES, trace__isnull=False
+        kind=Run.Kind.INGEST, state__in=Run.ACTIVE_STATES, trace__isnull=False
     )
     return {store_of(*trace) for trace in ingests.values_list("trace_id", "trace__sha256")}

@@ -15,10 +15,9 @@ from django.http import HttpRequest
 from planner.errors import NotAllowed, PlannerError, TooManyAttempts
 from planner.models import User
 from planner.services.audit import record
-from planner.services.login_limits import attempt_count, failed_attempt
+from planner.services.login_limits import GuessLimit, attempt_count, guess
 from planner.services.notifications import check_mailbox, mail_configured, site_url
 from planner.services.people import password_path
-from planner.services.refused_requests import record_limit_reached
 from planner.services.sessions import sessions_end
 
 VERIFIED_KEY = "proved-at"  # key of a session: seconds since the epoch
@@ -103,20 +102,19 @@ def check_verified(request: HttpRequest, user: User, password: str) -> None:
         raise NotAllowed("Confirm your password to continue. Sign in once more, on the page.")
     if not password:
         raise NotAllowed(CONFIRM_MESSAGE)
-    try:
-        with failed_attempt("again", str(user.pk), limit=MAX_WRONG):
-            if not user.check_password(password):
-                record("user.refused", user.username, by=None, rule="password, once more")
-                raise NotAllowed("The password is wrong.")
-    except TooManyAttempts as refusal:
-        record_limit_reached(
-            f"{MAX_WRONG} wrong passwords of {user.username} were given within a minute, in a "
-            "session or with a token of theirs.",
-            key=f"passwords of {user.username}",
-            name=user.username,
-        )
-        raise TooManyAttempts(
-            refusal.wait_s, f"Too many wrong passwords. Try again in {refusal.wait_s} seconds."
-        ) from None
+    limit = GuessLimit(
+        kind="again",
+        target=str(user.pk),
+        most=MAX_WRONG,
+        key=f"passwords of {user.username}",
+        record=f"{MAX_WRONG} wrong passwords of {user.username} were given within a minute, in a "
+        "session or with a token of theirs.",
+        words="wrong passwords",
+        name=user.username,
+    )
+    with guess(limit):
+        if not user.check_password(password):
+            record("user.refused", user.username, by=None, rule="password, once more")
+            raise NotAllowed("The password is wrong.")
     if request.session.session_key:  # a token has no session to remember it
         mark_verified(request)

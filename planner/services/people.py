@@ -32,12 +32,23 @@ class Invitation(NamedTuple):
 
 
 def person_invite(*, by: User | None, name: str, role: str) -> Invitation:
-    """Create a person who must first choose a password at the returned path."""
+    """Create a person who must first choose a password at the returned path.
+
+    Raises PlannerError for an invalid or existing user name, or an unknown role.
+    """
     check_may_administer(by)
-    parsed_role = _parse_role(role)
+    parsed_role = parse_role(role)
     person = User(username=User.normalize_username(name.strip()))
     person.set_unusable_password()
-    _save(person)
+    try:
+        person.full_clean(exclude=["password"])
+    except ValidationError as invalid:
+        if User.objects.filter(username=person.username).exists():
+            raise PlannerError(
+                f"User name {person.username!r} already exists. Choose another name."
+            ) from None
+        raise PlannerError(f"User name {person.username!r}: {' '.join(invalid.messages)}") from None
+    person.save()
     person.join(current_workspace(), parsed_role)
     record("member.invited", person, by=by, role=str(parsed_role))
     return Invitation(person, invitation_path(by=by, person=person))
@@ -73,20 +84,25 @@ def person_change(
     # One change at a time: two admins must not remove each other's role.
     Workspace.objects.select_for_update().get(pk=current_workspace().pk)
     if role is not None:
-        person.join(current_workspace(), _parse_role(role))
+        person.join(current_workspace(), parse_role(role))
     if active is not None:
         check_may_change_account(by, person, "end or give back the access of")
         person.is_active = active
         person.save(update_fields=["is_active"])
-    if not admins_active().exists():
-        raise NotAllowed(
-            f"{person.username} is the last admin who can sign in. Make another person admin first."
-        )
+    check_admin_left(person)
     if not person.is_active:
         tokens_end(user=person)
         sessions_end(user=person, by=by)
     record("member.changed", person, by=by, role=role, active=active)
     return person
+
+
+def check_admin_left(person: User) -> None:
+    """Raise NotAllowed if the change of ``person`` leaves the workspace without an admin."""
+    if not admins_active().exists():
+        raise NotAllowed(
+            f"{person.username} is the last admin who can sign in. Make another person admin first."
+        )
 
 
 def check_may_change_account(by: User | None, person: User, action: str) -> None:
@@ -103,21 +119,8 @@ def check_may_change_account(by: User | None, person: User, action: str) -> None
         )
 
 
-def _save(person: User) -> User:
-    """Save a person; raise PlannerError for an invalid or existing user name."""
-    try:
-        person.full_clean(exclude=["password"])
-    except ValidationError as invalid:
-        if User.objects.filter(username=person.username).exists():
-            raise PlannerError(
-                f"User name {person.username!r} already exists. Choose another name."
-            ) from None
-        raise PlannerError(f"User name {person.username!r}: {' '.join(invalid.messages)}") from None
-    person.save()
-    return person
-
-
-def _parse_role(role: str) -> User.Role:
+def parse_role(role: str) -> User.Role:
+    """Return the role of this name; raise PlannerError if there is none."""
     try:
         return User.Role(role)
     except ValueError:

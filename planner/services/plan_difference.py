@@ -3,7 +3,6 @@
 A schedule's rule decides from the difference whether a person has to review the plan.
 """
 
-from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -130,27 +129,22 @@ def _replicas_at(
     """
     # A pool that the plan lacks has no steps, so the first pool shows which times are covered.
     steps = (pool or pools[0]).steps
-    edges = [step.begins for step in steps]
     out = np.full(len(times), np.nan)
-    for i, time in enumerate(times):
-        for cycle in cycles:
-            current = _step_at(steps, edges, time, cycle)
-            if current is not None:
-                out[i] = current.replicas if pool else 0
-                break
-    return out
-
-
-def _step_at(
-    steps: Sequence[Step], edges: Sequence[datetime], time: datetime, cycle: timedelta
-) -> Step | None:
-    """Return the step at ``time``, or at the nearest time whole cycles before it, or None."""
     if not steps:
-        return None
-    past = time - steps[-1].ends
-    folded_time = time - cycle * (past // cycle + 1) if cycle and past >= timedelta(0) else time
-    index = bisect_right(edges, folded_time) - 1
-    return steps[index] if index >= 0 and folded_time < steps[index].ends else None
+        return out
+    moments = np.array(times, "datetime64[us]")
+    begins, ends = (
+        np.array([getattr(step, edge) for step in steps], "datetime64[us]")
+        for edge in ("begins", "ends")
+    )
+    counts = np.array([step.replicas if pool else 0 for step in steps], float)
+    for cycle in reversed(cycles):  # the first one that covers a time applies
+        past = np.maximum((moments - ends[-1]) // np.timedelta64(cycle) + 1, 0) if cycle else 0
+        folded = moments - past * np.timedelta64(cycle)
+        index = np.searchsorted(begins, folded, side="right") - 1
+        covered = (index >= 0) & (folded < ends[index])
+        out[covered] = counts[index[covered]]
+    return out
 
 
 def _cost_usd(
@@ -166,14 +160,8 @@ def _cost_usd(
     """
     total = 0.0
     for row, key in zip(counts, keys, strict=True):
-        price = next(
-            (
-                pool.usd_per_hour
-                for pool in (after.get(key), before.get(key))
-                if pool is not None and pool.usd_per_hour is not None
-            ),
-            None,
-        )
+        prices = [pool.usd_per_hour for plan in (after, before) if (pool := plan.get(key))]
+        price = next((price for price in prices if price is not None), None)
         if price is None and row.any():
             return None
         total += float(row.sum()) * (price or 0.0)

@@ -8,10 +8,10 @@ import polars as pl
 from django.db import IntegrityError, transaction
 
 from planner.errors import CatalogueError, NotReady
-from planner.inputs.scenario import document as text
-from planner.models import Calibration, Profile, ProfileVersion, Run, Scenario, User
+from planner.models import Calibration, Profile, ProfileVersion, Run, User
 from planner.selectors.hardware_rows import phase_facts, profile_columns
 from planner.selectors.profiles import RESIDUALS
+from planner.selectors.scenarios import scenarios_with
 from planner.services.access import check_may_plan, check_may_remove
 from planner.services.audit import record
 from planner.services.hardware import check_name
@@ -97,17 +97,18 @@ def profile_save(
 def profile_delete(*, profile: Profile, user: User) -> None:
     """Remove a profile with all versions; raise NotReady if a scenario or active run uses it."""
     check_may_remove(user, profile.owner_id, "this profile")
-    scenarios = [
-        scenario.name
-        for scenario in Scenario.objects.all()
-        if profile.name in stored_profiles_in(scenario.document)
-    ]
+    scenarios = scenarios_with(
+        lambda document: any(
+            isinstance(row, Mapping) and row.get("name") == profile.name
+            for row in document.get("profiles") or []
+        )
+    )
     if scenarios:
         raise NotReady(
             f"Profile {profile.name} is used by scenario {', '.join(scenarios[:5])}. Change or "
             "remove that first."
         )
-    active_runs = Run.objects.filter(state__in=[Run.State.PENDING, Run.State.RUNNING])
+    active_runs = Run.objects.filter(state__in=Run.ACTIVE_STATES)
     if any(profile.name in (run.resolved.get("profiles") or {}) for run in active_runs):
         raise NotReady(
             f"Profile {profile.name} is in a run that is going. Wait for it or cancel it."
@@ -117,16 +118,6 @@ def profile_delete(*, profile: Profile, user: User) -> None:
     profile.delete()
     for store in stores:
         row_arrays.remove(store)
-
-
-def stored_profiles_in(document: str) -> dict[str, int | None]:
-    """Return the stored profiles that a scenario names, each with the version it asks for."""
-    rows = text.outline(document).get("profiles") or []
-    return {
-        str(row["name"]): row.get("version")
-        for row in rows
-        if isinstance(row, Mapping) and row.get("name")
-    }
 
 
 def _get_or_create(

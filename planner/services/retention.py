@@ -5,9 +5,9 @@ scenario, a schedule, a live source, a proposal or an active or former plan need
 stays too: without its beginning nobody could check the rest.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
-from typing import TypeVar
+from typing import Any
 
 from django.conf import settings
 from django.db import transaction
@@ -25,7 +25,6 @@ from planner.services.trace_removal import check_not_needed, trace_remove
 NOTICE_PERIOD = timedelta(days=7)
 MAX_ROWS = 1000  # rows of each kind in one sweep; the rest follows the next day
 RULE = "kept for so many days"
-OldRow = TypeVar("OldRow", Run, Trace)
 
 
 def retention_sweep(*, now: datetime) -> int:
@@ -36,18 +35,16 @@ def retention_sweep(*, now: datetime) -> int:
     """
     removed = 0
     sentences: list[str] = []
-    if days := settings.HEADROOM_KEEP_RUNS_DAYS:
-        runs = _removable_runs(now - timedelta(days=days))
-        removed += sum(_remove_run(run) for run in _due_rows(runs, now))
-        sentences += _announce(
-            _removable_runs(now + NOTICE_PERIOD - timedelta(days=days)), now, "run", days
-        )
-    if days := settings.HEADROOM_KEEP_TRACES_DAYS:
-        traces = _old_traces(now - timedelta(days=days))
-        removed += sum(_remove_trace(trace) for trace in _due_rows(traces, now))
-        sentences += _announce(
-            _old_traces(now + NOTICE_PERIOD - timedelta(days=days)), now, "trace", days
-        )
+    kinds: tuple[tuple[str, int, Callable[[datetime], QuerySet[Any]]], ...] = (
+        ("run", settings.HEADROOM_KEEP_RUNS_DAYS, _removable_runs),
+        ("trace", settings.HEADROOM_KEEP_TRACES_DAYS, _old_traces),
+    )
+    for noun, days, older_than in kinds:
+        if days:
+            before = now - timedelta(days=days)
+            due = older_than(before).filter(removal_announced_at__lte=now - NOTICE_PERIOD)
+            removed += sum(_remove(row) for row in due.order_by("pk")[:MAX_ROWS])
+            sentences += _announce(older_than(before + NOTICE_PERIOD), now, noun, days)
     if sentences:
         notify(current_workspace(), Event.REMOVAL, " ".join(sentences), "/runs/")
     return removed
@@ -88,7 +85,7 @@ def _removable_runs(before: datetime) -> QuerySet[Run]:
         _newest_runs_of_schedules(),  # the next run is compared with it
     ]
     over = Run.objects.annotate(since=Coalesce(F("finished_at"), F("created_at")))
-    runs = over.filter(since__lt=before).exclude(state__in=(Run.State.PENDING, Run.State.RUNNING))
+    runs = over.filter(since__lt=before).exclude(state__in=Run.ACTIVE_STATES)
     for rows in needed:
         runs = runs.exclude(pk__in=rows)
     return runs
@@ -107,11 +104,7 @@ def _old_traces(before: datetime) -> QuerySet[Trace]:
     return Trace.objects.filter(created_at__lt=before)
 
 
-def _due_rows(rows: QuerySet[OldRow], now: datetime) -> Iterator[OldRow]:
-    yield from rows.filter(removal_announced_at__lte=now - NOTICE_PERIOD).order_by("pk")[:MAX_ROWS]
-
-
-def _announce(rows: QuerySet[OldRow], now: datetime, noun: str, days: int) -> Iterator[str]:
+def _announce(rows: QuerySet[Any], now: datetime, noun: str, days: int) -> Iterator[str]:
     """Mark the rows as announced if they are not yet, and yield one sentence about them."""
     fresh = [
         row
@@ -141,22 +134,17 @@ def _is_removable(row: Run | Trace) -> bool:
 
 
 @transaction.atomic
-def _remove_run(run: Run) -> bool:
-    """Remove a run for the retention rule; return whether that was possible."""
+def _remove(row: Run | Trace) -> bool:
+    """Remove a row for the retention rule; return whether that was possible."""
     try:
-        run_remove(run=run)
+        with transaction.atomic():
+            if isinstance(row, Trace):
+                trace_remove(trace=row, by=None, rule=RULE)
+            else:
+                record("run.removed", row, by=None, rule=RULE, kind=row.kind)
+                run_remove(run=row)
     except NotReady:
-        return False
-    record("run.removed", str(run.pk), by=None, rule=RULE, kind=run.kind, name=run.name)
-    return True
-
-
-@transaction.atomic
-def _remove_trace(trace: Trace) -> bool:
-    """Remove a trace for the retention rule; return whether that was possible."""
-    try:
-        trace_remove(trace=trace, by=None, rule=RULE)
-    except NotReady:
-        Trace.objects.filter(pk=trace.pk).update(removal_announced_at=None)  # needed again
+        if isinstance(row, Trace):
+            Trace.objects.filter(pk=row.pk).update(removal_announced_at=None)  # needed again
         return False
     return True

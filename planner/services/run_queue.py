@@ -1,9 +1,10 @@
 """Choose the run that a free worker takes next, and estimate the wait of the others.
 
-A message to a queue is a turn, not a run. Its receiver takes a
-run of that queue. First comes the workspace with the fewest running runs, in it the owner
-with the fewest, then the run that waited longest. Cells of sweeps come after single runs. So
-a sweep of hundreds of cells does not block other users. The order of messages does not matter.
+A message to a queue is a turn, not a run: its receiver takes the run of that queue whose turn it
+is. A worker of the short queue never takes a long run. First comes the workspace with the fewest
+running runs, in it the owner with the fewest, then the run that waited longest. Cells of sweeps
+come after single runs. So a sweep of hundreds of cells does not block other users. The order of
+messages does not matter.
 """
 
 import logging
@@ -21,6 +22,7 @@ from kombu.exceptions import OperationalError as BrokerAway
 
 from planner.errors import NotReady
 from planner.models import Run, User
+from planner.selectors.queue_statistics import recent_durations
 
 logger = logging.getLogger(__name__)
 SHORT, LONG = "short", "long"
@@ -42,21 +44,22 @@ class QueuePosition(NamedTuple):
         if not self.runs:
             return "Waiting for a worker"
         runs = "1 run" if self.runs == 1 else f"{self.runs:,} runs"
-        return f"Queued behind {runs}{_duration_words(self.seconds)}"
+        wait = "" if self.seconds is None else f", {_about(self.seconds)}"
+        return f"Queued behind {runs}{wait}"
 
     def size(self) -> str:
         """Return how long runs of this kind take, and the limits that stop them, in words."""
-        about = _duration_words(self.takes_seconds).removeprefix(", ")
-        takes = f"Usual duration: {about}. " if about else ""
-        longest_words = _duration_words(self.most_seconds).removeprefix(", ").removeprefix("about ")
-        return f"{takes}Limits: {longest_words}, {self.most_mb / 1000:,.1f} GB of memory."
+        usual = self.takes_seconds
+        takes = "" if usual is None else f"Usual duration: {_about(usual)}. "
+        limit = _duration_words(self.most_seconds)
+        return f"{takes}Limits: {limit}, {self.most_mb / 1000:,.1f} GB of memory."
 
 
 def queued_run_ids(queue: str) -> list[int]:
     """Return the ids of the queued runs of ``queue``, in the order in which they will start."""
-    running = _runs_of_queue(queue, Run.State.RUNNING).values_list("workspace", "owner")
+    running = runs_of_queue(queue, Run.State.RUNNING).values_list("workspace", "owner")
     running_by_owner = Counter(running)
-    enqueued = _runs_of_queue(queue, Run.State.PENDING).filter(enqueued_at__isnull=False)
+    enqueued = runs_of_queue(queue, Run.State.PENDING).filter(enqueued_at__isnull=False)
     rows = enqueued.order_by("created_at", "pk").values_list("pk", "workspace", "owner", "sweep")
     by_workspace: defaultdict[int, list[tuple[int, int, int]]] = defaultdict(list)
     cells_last = sorted(rows, key=lambda row: row[-1] is not None)
@@ -73,7 +76,8 @@ def queued_run_ids(queue: str) -> list[int]:
     return [pk for *_, pk in sorted(turns)]
 
 
-def _runs_of_queue(queue: str, state: str) -> QuerySet[Run]:
+def runs_of_queue(queue: str, state: str) -> QuerySet[Run]:
+    """Return the runs of ``queue`` in ``state``, of all workspaces."""
     rows, short = Run.everywhere.filter(state=state), Q(kind__in=SHORT_KINDS)
     return rows.filter(short) if queue == SHORT else rows.exclude(short)
 
@@ -83,7 +87,7 @@ def wait_of(run: Run) -> QueuePosition:
     queue = queue_of(run.kind)
     order = queued_run_ids(queue)
     ahead = order[: order.index(run.pk)] if run.pk in order else []
-    running = _runs_of_queue(queue, Run.State.RUNNING)
+    running = runs_of_queue(queue, Run.State.RUNNING)
     workers = 1 if queue == SHORT else settings.HEADROOM_WORKER_CONCURRENCY
     before = Counter(Run.everywhere.filter(pk__in=ahead).values_list("kind", flat=True))
     if running.count() >= workers:  # else a worker is free
@@ -114,24 +118,21 @@ def waiting_count(owner: User | None) -> int:
 
 
 def _median_duration_s(kind: str) -> float | None:
-    ended = Run.everywhere.filter(kind=kind, state=Run.State.COMPLETED, started_at__isnull=False)
-    spans = ended.order_by("-pk").values_list("started_at", "finished_at")[:REMEMBERED_RUNS]
-    seconds = [(end - begin).total_seconds() for begin, end in spans if begin and end]
+    by_kind = recent_durations(Run.everywhere.filter(kind=kind), REMEMBERED_RUNS)
+    seconds = [took for durations in by_kind.values() for took in durations]
     return median(seconds) if seconds else None
 
 
-def _duration_words(seconds: float | None) -> str:
-    """Return an expected wait in words, such as ", under a minute"; "" if unknown."""
-    if seconds is None:
-        return ""
+def _about(seconds: float) -> str:
+    return ("about " if seconds >= 60 else "") + _duration_words(seconds)
+
+
+def _duration_words(seconds: float) -> str:
+    """Return a duration in words, such as "under a minute"."""
     if seconds < 60:
-        return ", under a minute"
+        return "under a minute"
     minutes = math.ceil(seconds / 60)
-    return f", about {minutes:,} min" if minutes < 120 else f", about {minutes / 60:.0f} h"
-
-
-# A message is a turn, not a run: its receiver takes the run whose turn it is
-# (``planner.services.run_queue``). A worker of the short queue never takes a long run.
+    return f"{minutes:,} min" if minutes < 120 else f"{minutes / 60:.0f} h"
 
 
 def queue_of(kind: str) -> str:

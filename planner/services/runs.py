@@ -25,10 +25,10 @@ from planner.services.access import check_may_plan, check_may_remove
 from planner.services.audit import record
 from planner.services.run_queue import (
     LONG,
-    SHORT_KINDS,
     check_waiting_limit,
     notify_workers,
     queue_of,
+    runs_of_queue,
 )
 from planner.services.scenario_hardware import resolve_scenario
 from planner.storage import row_arrays
@@ -69,6 +69,7 @@ def run_create(
     """
     if enqueue and run_with_key(owner, idempotency_key) is None:
         check_waiting_limit(owner)
+    document = document or (scenario.document if scenario else "")
     run = Run(
         pk=number,  # None: the next number
         owner=owner,
@@ -76,9 +77,9 @@ def run_create(
         scenario=scenario,
         trace=trace,
         name=scenario.name if scenario else trace.file_name[:120] if trace else name,
-        document=document or (scenario.document if scenario else ""),
+        document=document,
         options=options or {},
-        resolved=_resolve_hardware(document or (scenario.document if scenario else "")),
+        resolved=_resolve_hardware(document),
         seed=seed,
         code_version=code_version(),
         idempotency_key=idempotency_key,
@@ -119,14 +120,9 @@ def earlier_run(request: Run) -> Run | None:
 
     Raises KeyReused if that run was a different request.
     """
-    if not request.idempotency_key:
-        return None
-    first = Run.objects.filter(owner=request.owner, idempotency_key=request.idempotency_key).first()
+    first = run_with_key(request.owner, request.idempotency_key)
     if first is not None and _request_values(first) != _request_values(request):
-        raise KeyReused(
-            f"The idempotency key {request.idempotency_key!r} belongs to run {first.pk}, with "
-            "other values. Send a new key for a new request."
-        )
+        raise KeyReused(request.idempotency_key, f"run {first.pk}")
     return first
 
 
@@ -232,7 +228,7 @@ def runs_sweep(*, stale_after_s: float = STALE_AFTER_S, confirm_s: float = 0.0) 
         if computing.filter(pk=pk, heartbeat_at=beat).update(**WAITING_PART):
             notify_workers(run_id, LONG)
     _end_abandoned(now)
-    RunPart.objects.exclude(run__state__in=(Run.State.PENDING, Run.State.RUNNING)).delete()
+    RunPart.objects.exclude(run__state__in=Run.ACTIVE_STATES).delete()
     return requeued
 
 
@@ -244,11 +240,9 @@ def lost_messages_sweep(queue: str) -> int:
     this message comes too late to be executed, and nothing is sent twice. An extra message does no
     harm, because its receiver finds no run.
     """
-    lost = Run.everywhere.filter(
-        _not_near(timezone.now(), "enqueued_at", LOST_S), state=Run.State.PENDING
+    lost = runs_of_queue(queue, Run.State.PENDING).filter(
+        _not_near(timezone.now(), "enqueued_at", LOST_S)
     )
-    short = Q(kind__in=SHORT_KINDS)
-    lost = lost.exclude(short) if queue == LONG else lost.filter(short)
     for run in lost:
         run_enqueue(run_id=run.pk)
     return len(lost)

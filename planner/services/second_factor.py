@@ -9,8 +9,6 @@ import base64
 import hashlib
 import secrets
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pyotp
@@ -19,14 +17,13 @@ from django.conf import settings
 from django.db import transaction
 from django.utils import timezone
 
-from planner.errors import NotAllowed, NotReady, PlannerError, TooManyAttempts
+from planner.errors import NotAllowed, NotReady, PlannerError
 from planner.models import SecondFactor, User
 from planner.models.workspace import current_workspace
 from planner.services.access import check_may_administer
 from planner.services.audit import record
-from planner.services.login_limits import failed_attempt
+from planner.services.login_limits import GuessLimit, guess
 from planner.services.people import check_may_change_account
-from planner.services.refused_requests import record_limit_reached
 
 STEP_S = 30
 RECOVERY_CODES = 10
@@ -93,7 +90,7 @@ def pending_enrolment(user: User) -> Enrolment | None:
 
 def factor_confirm(*, user: User, code: str) -> list[str]:
     """Confirm the shared key with a first code; return recovery codes, shown only once."""
-    with _code_attempt(user), transaction.atomic():
+    with guess(_code_limit(user)), transaction.atomic():
         rows = SecondFactor.objects.select_for_update()
         pending = rows.filter(user=user, confirmed_at=None).first()
         if pending is None:
@@ -110,7 +107,7 @@ def factor_confirm(*, user: User, code: str) -> list[str]:
 
 def factor_check(*, user: User, code: str) -> None:
     """Raise NotAllowed unless ``code`` is current or an unused recovery code."""
-    with _code_attempt(user):
+    with guess(_code_limit(user)):
         if not _use_code(user, code):
             record("user.refused", user.username, by=None, rule="second factor")
             raise NotAllowed("This is neither the code of now nor a recovery code that is left.")
@@ -150,25 +147,18 @@ def factor_reset(*, by: User | None, person: User) -> None:
     record("user.second-factor", person, by=by, on=False)
 
 
-@contextmanager
-def _code_attempt(user: User) -> Iterator[None]:
-    """Count the block as an attempt to enter a code of this user.
-
-    Do not call it within a transaction, because a rollback would undo the count.
-    """
-    try:
-        with failed_attempt("factor", str(user.pk), limit=MAX_WRONG):
-            yield
-    except TooManyAttempts as refusal:
-        record_limit_reached(
-            f"Codes of {user.username}'s second factor were refused for a while: {MAX_WRONG} wrong "
-            "ones within a minute, after the right password.",
-            key=f"codes of {user.username}",
-            name=user.username,
-        )
-        raise TooManyAttempts(
-            refusal.wait_s, f"Too many wrong codes. Try again in {refusal.wait_s} seconds."
-        ) from None
+def _code_limit(user: User) -> GuessLimit:
+    """Return the limit of wrong codes of a user."""
+    return GuessLimit(
+        kind="factor",
+        target=str(user.pk),
+        most=MAX_WRONG,
+        key=f"codes of {user.username}",
+        record=f"Codes of {user.username}'s second factor were refused for a while: {MAX_WRONG} "
+        "wrong ones within a minute, after the right password.",
+        words="wrong codes",
+        name=user.username,
+    )
 
 
 def _accept_code(row: SecondFactor, code: str) -> bool:

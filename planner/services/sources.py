@@ -18,11 +18,11 @@ from planner.inputs.live.samples import PushedSamples, Samples, no_histograms, s
 from planner.inputs.live.series_store import GrowingSeries
 from planner.inputs.live.settings import settings_of
 from planner.inputs.scenario import document as text
-from planner.models import ActivePlan, Source, SourceReading, Trace, User
+from planner.models import ActivePlan, Run, Source, SourceReading, Trace, User
 from planner.services.access import check_may_plan, check_may_remove
 from planner.services.audit import record
 from planner.services.source_allowlist import check_allowed
-from planner.services.trace_removal import ACTIVE_STATES, check_unused
+from planner.services.trace_removal import check_unused
 from planner.storage import row_arrays
 from planner.storage.row_arrays import TRACES
 
@@ -133,7 +133,7 @@ def source_delete(*, source: Source, user: User | None) -> None:
     trace = source.trace
     if trace is not None:
         check_unused(trace)
-        if trace.runs.filter(state__in=ACTIVE_STATES).exists():
+        if trace.runs.filter(state__in=Run.ACTIVE_STATES).exists():
             raise NotReady(f"{source.name} is in a run that is going. Wait for it or cancel it.")
     stores = [source.store, trace.store if trace else ""]
     with transaction.atomic():

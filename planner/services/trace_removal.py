@@ -1,13 +1,15 @@
 """Find what needs a trace, and remove a trace that nothing needs."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from planner.errors import NotReady
-from planner.inputs.scenario import document as text
-from planner.models import Run, Scenario, Source, Trace, User
+from planner.inputs.scenario.document import outline
+from planner.models import Run, Source, Trace, User
+from planner.selectors.scenarios import scenarios_with
 from planner.services.access import check_may_remove
 from planner.services.audit import record
 from planner.storage import row_arrays
-
-ACTIVE_STATES = (Run.State.PENDING, Run.State.RUNNING)
 
 
 def trace_delete(*, trace: Trace, user: User) -> None:
@@ -33,37 +35,29 @@ def check_not_needed(trace: Trace) -> None:
     """Raise NotReady if a live source, a scenario or an active run needs the trace."""
     if live := Source.objects.filter(trace=trace).first():
         raise NotReady(f"Trace {trace.name} is of the live source {live.name}. Remove that first.")
-    if trace.runs.filter(kind=Run.Kind.INGEST, state__in=ACTIVE_STATES).exists():
+    if trace.runs.filter(kind=Run.Kind.INGEST, state__in=Run.ACTIVE_STATES).exists():
         raise NotReady(f"Trace {trace.name} is still being read. Cancel its run first.")
-    active_documents = [
-        run.document for run in Run.objects.filter(state__in=ACTIVE_STATES) if run.document
-    ]
-    if (
-        trace.runs.filter(state__in=ACTIVE_STATES).exists()
-        or any(trace.name in _trace_names(document) for document in active_documents)
-    ):  # fmt: skip
+    active = Run.objects.filter(state__in=Run.ACTIVE_STATES).exclude(document="")
+    documents = active.values_list("document", flat=True)
+    if trace.runs.filter(state__in=Run.ACTIVE_STATES).exists() or any(
+        trace.name in _trace_names(outline(document)) for document in documents
+    ):
         raise NotReady(f"Trace {trace.name} is in a run that is going. Wait for it or cancel it.")
     check_unused(trace)
 
 
 def check_unused(trace: Trace) -> None:
     """Raise NotReady if a scenario names the trace."""
-    scenarios = [
-        scenario.name
-        for scenario in Scenario.objects.all()
-        if trace.name in _trace_names(scenario.document)
-    ]
-    if scenarios:
+    if scenarios := scenarios_with(lambda document: trace.name in _trace_names(document)):
         raise NotReady(
             f"Trace {trace.name} is used by scenario {', '.join(scenarios)}. "
             "Change or remove that first."
         )
 
 
-def _trace_names(document: str) -> set[str | None]:
+def _trace_names(document: Mapping[str, Any]) -> set[str | None]:
     """Return the names of the stored traces in a scenario."""
-    sources = text.outline(document)["traffic"]["sources"]
-    return {source.get("trace") for source in sources}
+    return {source.get("trace") for source in document["traffic"]["sources"]}
 
 
 def uploads_remove(trace: Trace) -> None:

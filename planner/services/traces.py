@@ -33,7 +33,7 @@ from planner.models import Run, Trace, User
 from planner.services import quota, runs
 from planner.services.access import check_may_plan
 from planner.services.audit import record
-from planner.services.trace_removal import ACTIVE_STATES, uploads_remove
+from planner.services.trace_removal import uploads_remove
 from planner.storage import row_arrays
 from planner.storage.row_arrays import TRACES, UPLOADS
 
@@ -85,7 +85,7 @@ def trace_upload(
             )
             ingest = _unsaved_ingest_run(owner, trace, options, idempotency_key)
             earlier = runs.earlier_run(ingest)
-            active = trace.runs.filter(kind=Run.Kind.INGEST, state__in=ACTIVE_STATES).first()
+            active = trace.runs.filter(kind=Run.Kind.INGEST, state__in=Run.ACTIVE_STATES).first()
             # Known but never read, since its run was cancelled or met a bug: read it now.
             must_read = new or (_must_read(trace) and not earlier and not active)
             if must_read:

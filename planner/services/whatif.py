@@ -275,20 +275,13 @@ def run_on_draft(
     """Start a run of ``kind`` on a new scenario, the scenario of ``run`` with ``changes``."""
     if (first := runs.run_with_key(user, idempotency_key)) is not None:
         if first.document != text.edit(run.document, {**changes, "name": first.name}):
-            raise _key_reused(idempotency_key, first)
+            raise KeyReused(idempotency_key, f"run {first.pk}")
         return first
     draft = scenario_create(owner=user, document=text.edit(run.document, {**changes, "name": name}))
     return scenario_run(
         scenario=draft, owner=user, kind=kind, options=dict(options),
         idempotency_key=idempotency_key,
     )  # fmt: skip
-
-
-def _key_reused(key: str, run: Run) -> KeyReused:
-    return KeyReused(
-        f"The idempotency key {key!r} belongs to run {run.pk}, with other "
-        "values. Send a new key for a new request."
-    )
 
 
 def sweep_create(
@@ -321,7 +314,7 @@ def sweep_create(
     }
     if (first := runs.run_with_key(owner, idempotency_key)) is not None:
         if first.sweep is None or any(getattr(first.sweep, k) != v for k, v in requested.items()):
-            raise _key_reused(idempotency_key, first)
+            raise KeyReused(idempotency_key, f"run {first.pk}")
         return first.sweep
     if enqueue:
         check_waiting_limit(owner, len(documents))
@@ -391,7 +384,7 @@ def sweep_cancel(*, sweep: Sweep, user: User) -> int:
 def sweep_delete(*, sweep: Sweep, user: User) -> None:
     """Remove a finished sweep, with its runs and their arrays."""
     check_may_remove(user, sweep.owner_id, "this sweep", "started")
-    if sweep.runs.filter(state__in=[Run.State.PENDING, Run.State.RUNNING]).exists():
+    if sweep.runs.filter(state__in=Run.ACTIVE_STATES).exists():
         raise NotReady(f"Sweep {sweep.pk} is still going. Cancel it first.")
     for run in sweep.runs.all():
         runs.check_not_proposed(run)

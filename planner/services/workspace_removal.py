@@ -17,7 +17,6 @@ from planner.models import Run, User, Workspace
 from planner.models.workspace import MAIN
 from planner.services.audit import record
 from planner.services.backups import write_workspace
-from planner.services.trace_removal import ACTIVE_STATES
 from planner.services.workspaces import check_installation_admin
 from planner.storage import row_arrays
 
@@ -47,7 +46,7 @@ def workspace_remove(*, by: User | None, workspace: Workspace, confirm: str) -> 
     path = row_arrays.data_dir() / REMOVED / f"{slug}-{timezone.now():%Y%m%d-%H%M%S}.tar.zst"
     with transaction.atomic():
         locked = Workspace.objects.select_for_update().get(pk=workspace.pk)
-        active_runs = Run.everywhere.filter(workspace=locked, state__in=ACTIVE_STATES).count()
+        active_runs = Run.everywhere.filter(workspace=locked, state__in=Run.ACTIVE_STATES).count()
         if active_runs:
             raise NotReady(
                 f"{active_runs} runs are going in {slug}. Cancel them, or wait for them."

@@ -6,9 +6,9 @@ from django.utils.text import slugify
 from planner.errors import NotAllowed, NotFound, PlannerError
 from planner.models import Role, User, Workspace
 from planner.models.workspace import current_workspace
-from planner.selectors.people import admins_active
 from planner.services.access import check_may_administer
 from planner.services.audit import record
+from planner.services.people import check_admin_left, parse_role
 from planner.services.tokens import tokens_of
 
 
@@ -45,19 +45,12 @@ def workspace_rename(*, by: User | None, workspace: Workspace, name: str) -> Wor
 
 def workspace_rule(*, by: User | None, workspace: Workspace, second_factor: bool) -> Workspace:
     """Set whether all members of the workspace need a second factor, as an admin of it."""
-    if by is not None and not by.is_superuser and not _is_admin(by, workspace):
+    if by is not None and not by.is_superuser and by.role_in(workspace) != Role.ADMIN:
         raise NotAllowed("Only an admin of the workspace may set its requirements.")
     workspace.second_factor = second_factor
     workspace.save(update_fields=["second_factor"])
     record("workspace.second-factor", workspace, by=by, asked=second_factor)
     return workspace
-
-
-def _is_admin(user: User, workspace: Workspace) -> bool:
-    return any(
-        membership.workspace_id == workspace.pk and membership.role == Role.ADMIN
-        for membership in user.membership_list
-    )
 
 
 def person_join(*, by: User | None, name: str, role: str) -> User:
@@ -66,12 +59,10 @@ def person_join(*, by: User | None, name: str, role: str) -> User:
     person = User.objects.filter(username=name.strip()).first()
     if person is None:
         raise NotFound(f"Nobody called {name.strip()[:80]} has an account. Invite them.")
-    if role not in Role.values:
-        raise PlannerError(f"There is no role {role!r}. Choose from {', '.join(Role.values)}.")
-    workspace = current_workspace()
-    if any(membership.workspace_id == workspace.pk for membership in person.membership_list):
+    parsed_role, workspace = parse_role(role), current_workspace()
+    if person.role_in(workspace) is not None:
         raise PlannerError(f"{person.username} is already a member of this workspace.")
-    person.join(workspace, role)
+    person.join(workspace, parsed_role)
     record("user.joined", person, by=by, workspace=workspace.slug, role=role)
     return person
 
@@ -82,10 +73,7 @@ def person_leave(*, by: User | None, person: User) -> None:
     check_may_administer(by)
     workspace = Workspace.objects.select_for_update().get(pk=current_workspace().pk)
     person.leave(workspace)
-    if not admins_active().exists():
-        raise NotAllowed(
-            f"{person.username} is the last admin who can sign in. Make another person admin first."
-        )
+    check_admin_left(person)
     # A token would otherwise give access to the workspace again after a new invitation.
     tokens_of(person).filter(workspace=workspace).delete()
     record("user.left", person, by=by, workspace=workspace.slug)

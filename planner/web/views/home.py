@@ -21,7 +21,7 @@ from planner.web.request import Request
 
 RECENT = 6
 MOST_LETTERS = 80  # of a search
-ACTIVE = (Run.State.PENDING, Run.State.RUNNING)
+ACTIVE = Run.ACTIVE_STATES
 
 
 @require_safe

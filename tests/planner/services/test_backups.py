@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 import zstandard
-from django.db import connection
+from django.db import DatabaseError, connection, transaction
 
 from planner.errors import NotReady, PlannerError
 from planner.models import (
@@ -22,7 +22,7 @@ from planner.models import (
     User,
 )
 from planner.services import backups
-from planner.services.audit import has_triggers, record, without_triggers
+from planner.services.audit import record, without_triggers
 from planner.services.backups import backup, restore
 from planner.services.row_documents import tables_of_rows
 from planner.services.sources import source_create
@@ -64,6 +64,16 @@ def full(completed, planner, trace, tmp_path):
     return done, everything()
 
 
+def assert_log_is_guarded():
+    statement = f"UPDATE {AuditRecord._meta.db_table} SET actor = 'nobody'"
+    with (
+        pytest.raises(DatabaseError, match="only added to"),
+        transaction.atomic(),
+        connection.cursor() as cursor,
+    ):
+        cursor.execute(statement)
+
+
 def emptied():
     with without_triggers():
         for model in tables_of_rows():
@@ -85,7 +95,7 @@ def test_all_comes_back(full, tmp_path):
     emptied()
     assert restore(tmp_path / "all.tar.zst").rows == done.rows
     assert everything() == before
-    assert has_triggers()
+    assert_log_is_guarded()
     newest = AuditRecord.objects.latest("number")
     assert (newest.action, newest.number) == (RESTORED, AuditRecord.objects.count())
     assert row_arrays.table_rows(Trace.objects.get().store, "demand") == 3
@@ -172,7 +182,7 @@ def test_a_row_that_the_database_refuses_changes_nothing(full, tmp_path):
     assert "Nothing was changed" in str(problem.value)
     assert everything() == before
     assert row_arrays.table_rows(Trace.objects.get().store, "demand") == 3
-    assert has_triggers()
+    assert_log_is_guarded()
 
 
 def test_a_changed_value_in_a_file_is_found(full, tmp_path):
