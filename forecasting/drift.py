@@ -45,6 +45,8 @@ def detect_drift(past: PastPeaks) -> Drift:
     recent, before = int(late.sum()), int((~late).sum())
     if recent < FEWEST or before < 3 * FEWEST:
         return Drift(False, None, f"{len(starts)} past windows are too few to see a drift.")
+    if not actual[late].any() or not actual[~late].any():
+        return Drift(False, None, "Past windows without any demand show no drift.")
     errors = np.abs(log_ratio_scores(actual, forecast, np.array(past.scale)))
     now, then = (wape(actual[None, part], forecast[None, part]) for part in (late, ~late))
     largest, begin = _cusum(_normal_scores(errors[late], errors[~late]))

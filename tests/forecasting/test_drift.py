@@ -107,3 +107,11 @@ def test_arima_says_of_a_past_window_what_it_said_then(series, horizon: int) -> 
     past = model.predict(horizon).past
     assert past is not None
     np.testing.assert_allclose(past.forecast[past.starts_s == 100 * 900.0], highest, rtol=1e-9)
+
+
+@pytest.mark.parametrize("idle", [slice(0, 192), slice(192, 240)])
+def test_errors_without_demand_are_no_share_and_no_drift(idle: slice) -> None:
+    actual = RNG.poisson(100.0, 240).astype(float)
+    actual[idle] = 0.0
+    drift = detect_drift(PastPeaks(np.arange(240) * HOUR_S, actual, np.full(240, 100.0), 1.0))
+    assert not drift.flagged and "nan" not in drift.sentence

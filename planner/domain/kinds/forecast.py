@@ -33,7 +33,7 @@ from planner.domain.traffic.forecasts import SeriesForecast, forecast_window
 from planner.domain.traffic.groups import groups_of
 from planner.domain.traffic.known_lengths import known_lengths
 from planner.domain.traffic.past_forecasts import against_naive, looked_back, series_looked_back
-from planner.domain.traffic.series import uncounted_units_sentence
+from planner.domain.traffic.series import idle_sentences, uncounted_units_sentence
 from planner.domain.traffic.traffic import Traffic, build_traffic
 from planner.domain.traffic.window import Window, resolve_window
 from planner.errors import ScenarioError
@@ -300,6 +300,7 @@ def run_series(
             series=tuple(listed),
             methods=compared_methods((row.key, row.unit, row.compared) for row in ahead),
             notes=(
+                *idle_sentences(series),
                 *uncounted_units_sentence(series),
                 *([holidays_named] if holidays_named else []),
             ),

@@ -19,6 +19,7 @@ from planner.inputs.ingest.store import DemandColumns, bin_requests, read_whole_
 from simulation.arrays import FloatArray
 
 LABEL_ALL = "all"  # label if the file does not state the model, region or tier
+IDLE_S = 86_400.0  # shortest time without demand at the end that is reported; nights are shorter
 WANTED = (REQUESTS, INPUT_TOKENS, OUTPUT_TOKENS)  # units that need capacity
 
 
@@ -76,6 +77,20 @@ def _amounts(columns: DemandColumns, unit: str) -> tuple[str, FloatArray] | None
     if unit == first and columns.total_tokens is not None:
         return TOTAL_TOKENS, columns.total_tokens  # only once, not for input and output both
     return None
+
+
+def idle_sentences(series: Sequence[DemandSeries]) -> tuple[str, ...]:
+    """Return a sentence for each key whose demand stops a day or more before the end."""
+    sentences = {}
+    for demand in series:
+        used = np.flatnonzero(np.nan_to_num(demand.values))
+        idle_s = (demand.bins - 1 - used[-1]) * demand.bin_s if used.size else 0.0
+        if idle_s >= IDLE_S:
+            sentences[demand.key] = (
+                f"{demand.key}: no demand in the last {idle_s / 3600:,.0f} h, which counts as "
+                "zero. If its records end there, read them as a trace of their own."
+            )
+    return tuple(sentences.values())
 
 
 def uncounted_units_sentence(series: Sequence[DemandSeries]) -> tuple[str, ...]:

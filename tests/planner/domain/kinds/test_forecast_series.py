@@ -107,3 +107,13 @@ def test_what_it_would_have_been_at_any_past_moment_is_kept() -> None:
         first = moments.filter(unit=unit).group_by("origin").first().sort("origin")
         np.testing.assert_allclose(first["mean"], times * DAY[-49:-1] / 3600)
         assert history.filter(unit=unit)["actual"].max() == pytest.approx(times * DAY.max() / 3600)
+
+
+@pytest.mark.parametrize(("idle", "reported"), [(0, 0), (12, 0), (24, 1), (72, 1)])
+def test_demand_that_stopped_a_day_before_the_end_is_reported(idle: int, reported: int) -> None:
+    values = DAY.copy()
+    values[240 - idle :] = 0.0
+    key = SeriesKey("m", "east", "chat")
+    series = [DemandSeries(key, 0.0, 3600.0, values, unit) for unit in (REQUESTS, INPUT_TOKENS)]
+    notes = run_series(series, TraceOptions(), progress=silent).document["notes"]
+    assert sum(str(key) in note for note in notes) == reported
