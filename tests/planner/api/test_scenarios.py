@@ -5,7 +5,7 @@ import json
 import pytest
 
 from planner.models import Run, Scenario
-from tests.planner.samples import DOCUMENT, client_of
+from tests.planner.samples import DOCUMENT
 
 URL = "/api/v1/scenarios/"
 YAML = "application/yaml"
@@ -223,18 +223,6 @@ def test_strangers_see_nothing_and_viewers_change_nothing(stranger, reader, scen
     assert [reader.get(u).status_code for u in (URL, url)] == [200, 200]
     scenario.refresh_from_db()
     assert scenario.version == 1
-
-
-def test_only_the_owner_or_an_admin_removes(scenario, colleague, admin):
-    assert client_of(colleague).delete(f"{URL}{scenario.pk}/").status_code == 403
-    assert client_of(admin).delete(f"{URL}{scenario.pk}/").status_code == 204
-
-
-def test_wrong_methods_are_told_which_are_right(api, scenario):
-    answer = api.put(URL, {}, format="json")
-    assert answer.status_code == 405
-    assert "POST" in answer["Allow"]
-    assert api.get(f"{URL}{scenario.pk}/runs/").status_code == 405
 
 
 def test_a_scenario_that_is_no_longer_valid_can_still_be_read(api, scenario):

@@ -6,7 +6,6 @@ import pytest
 
 from planner.models import Run, Trace
 from planner.services.worker import run_execute
-from tests.planner.samples import client_of
 
 URL = "/api/v1/traces/"
 # Four requests in 30 minutes: three in the first quarter of an hour, none in the second.
@@ -301,30 +300,6 @@ def test_a_trace_in_use_stays(api, trace, scenario):
     answer = api.delete(f"{URL}conv/")
     assert answer.status_code == 409
     assert "Chat" in answer.json()["detail"]
-
-
-def test_strangers_see_nothing_and_viewers_change_nothing(
-    stranger, reader, ready, tmp_path, viewer
-):
-    urls = [URL, f"{URL}conv/", f"{URL}conv/demand/"]
-    assert [stranger.get(url).status_code for url in urls] == [401] * 3
-    assert [reader.get(url).status_code for url in urls] == [200] * 3
-    for client, status in ((stranger, 401), (reader, 403)):
-        assert uploader(client, tmp_path)("a,b\n").status_code == status
-        assert client.delete(f"{URL}conv/").status_code == status
-    assert Trace.objects.count() == 1
-
-
-def test_only_the_owner_or_an_admin_removes(ready, colleague, admin):
-    assert client_of(colleague).delete(f"{URL}conv/").status_code == 403
-    assert client_of(admin).delete(f"{URL}conv/").status_code == 204
-
-
-def test_wrong_methods_are_told(api, trace):
-    assert api.put(URL, {}).status_code == 405
-    assert api.patch(f"{URL}conv/", {}).status_code == 405
-    assert api.post(f"{URL}conv/demand/", {}).status_code == 405
-    assert api.get("/api/v1/ingest/").status_code == 405
 
 
 def test_who_only_reads_is_refused_before_the_body_is_read(reader, monkeypatch):

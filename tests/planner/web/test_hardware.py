@@ -172,8 +172,6 @@ def test_readers_look_but_do_not_touch(viewer: User, calibration: Calibration) -
     assert reader.get(where).status_code == 200
     assert "Fit a profile" not in text_of(reader.get(where))
     assert reader.post(where, fit_fields(calibration)).status_code == 403
-    assert reader.post(reverse("web:gpu-new"), GPU).status_code == 403
-    assert reader.get(reverse("web:gpu-new")).status_code == 403
 
 
 def test_a_file_that_cannot_be_read_says_where(client: Client) -> None:
