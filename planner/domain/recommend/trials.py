@@ -39,7 +39,7 @@ from planner.domain.replay.replica_loss import (
 from planner.domain.replay.static_replay import Known, served_by
 from planner.domain.replay.static_search import costs_more, smallest_flat, with_spare
 from planner.domain.run_parts import Part, Parts
-from planner.domain.study import PolicyRun, Study
+from planner.domain.study import Study
 from planner.errors import EXPECTED
 from planner.inputs.scenario.schema.test_days import LEVELS
 from planner.policies.base import Policy
@@ -245,7 +245,7 @@ class Trials:
                     lost=loss,
                     changed=case.unexpected,
                     bars=None if whole else targets,
-                    cost_limit=limit,
+                    cost_limit=limit / self._scale(study),
                 ),
             )
         except CostLimitExceeded:
@@ -254,7 +254,13 @@ class Trials:
             return CaseResult(float("inf"), {}, 1.0, cut=True)
         except EXPECTED as problem:
             return CaseResult(float("inf"), {}, 1.0, reason=str(problem))
-        return _result(run, self.study, study, targets)
+        attainment = dict(run.summary.slo_attainment)
+        usd = run.summary.cost_usd * self._scale(study)
+        return CaseResult(usd, attainment, shortfall(attainment, targets), run.worst_loss)
+
+    def _scale(self, study: Study) -> float:
+        """Return the length of the planned window over that of ``study``, which scales costs."""
+        return self.study.window.duration_s / study.window.duration_s
 
     def _loss(
         self, policy: Policy, trial: Trial, report: Progress, known: CaseResult | None
@@ -291,8 +297,7 @@ class Trials:
             try:
                 its_policy = turned(policy, trial.value)
                 ready = build_policy(study, its_policy, seed=self.seed, shared=shared)
-                scale = self.study.window.duration_s / study.window.duration_s
-                usd, schedule = scale * least_cost_usd(study, ready, BRIEF), b""
+                usd, schedule = self._scale(study) * least_cost_usd(study, ready, BRIEF), b""
                 if ready.plan is not None and ready.keeps_floor and not policy.traits.beyond:
                     schedule = ready.plan().target.tobytes()
                 self._plans[key] = usd, schedule
@@ -342,7 +347,7 @@ class Trials:
             )
         }
         return CaseResult(
-            served.cost_usd * self.study.window.duration_s / study.window.duration_s,
+            served.cost_usd * self._scale(study),
             attainment,
             shortfall(attainment, goals),
         )
@@ -437,17 +442,3 @@ def shortfall(attainment: Mapping[str, float | None], targets: Mapping[str, floa
     gaps = [targets[name] - share for name, share in attainment.items() if share is not None]
     short = max(0.0, max(gaps, default=0.0))
     return short if short > ROUNDING else 0.0
-
-
-def _result(
-    run: PolicyRun, planned: Study, study: Study, targets: Mapping[str, float]
-) -> CaseResult:
-    """Return the result of a run; amounts are scaled to the length of the planned window."""
-    summary = run.summary
-    scale = planned.window.duration_s / study.window.duration_s
-    return CaseResult(
-        cost_usd=summary.cost_usd * scale,
-        attainment=dict(summary.slo_attainment),
-        shortfall=shortfall(summary.slo_attainment, targets),
-        worst_loss=run.worst_loss,
-    )

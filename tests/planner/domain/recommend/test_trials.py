@@ -278,14 +278,17 @@ def test_without_a_floor_only_values_that_can_win_are_tried_on_other_days(
 
 
 def test_a_replay_ends_when_the_policy_costs_too_much(trials: Trials) -> None:
-    policy, case = policy_of("lt-i"), trials.test_days.forecast_day
-    whole = trials.simulate(policy, trials.trial(policy, 5, 0, case), silent, whole=True)
-    for share, dear in ((0.5, True), (1.1, False)):
-        result = trials.simulate(
-            policy, trials.trial(policy, 5, 0, case), silent, whole=True,
-            limit=share * whole.cost_usd,
-        )  # fmt: skip
-        assert bool(result.dear) == dear and (dear or result == whole)
+    """The limit is a cost of the planned window, on days of any length."""
+    policy = policy_of("lt-i")
+    cases = {case.study().window.duration_s: case for case in trials.cases}
+    for case in (trials.test_days.forecast_day, *cases.values()):
+        trial = trials.trial(policy, 5, 0, case)
+        whole = trials.simulate(policy, trial, silent, whole=True)
+        for share, dear in ((0.5, True), (1.1, False)):
+            result = trials.simulate(
+                policy, trial, silent, whole=True, limit=share * whole.cost_usd
+            )
+            assert bool(result.dear) == dear and (dear or result == whole)
 
 
 def test_days_that_cannot_apply_say_why(trials: Trials) -> None:
