@@ -137,7 +137,9 @@ def samples() -> list[Sample]:
 def _evenly_routed(specs: Mapping[str, GpuSpec]) -> dict[str, list[KernelRows]]:
     """Return the expert layers with evenly routed tokens, which no profile reads, by GPU type."""
     frame = read_frame(DATA / "aic_moe.parquet")
-    tables = experts(frame, {}, EVEN)
+    tables: dict[str, list[KernelRows]] = {}
+    for gpu, rows in experts(frame, {}, EVEN):
+        tables.setdefault(gpu, []).append(rows)
     return {gpu: plausible(rows, specs[gpu], Counter()) for gpu, rows in tables.items()}
 
 

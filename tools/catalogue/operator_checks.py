@@ -205,9 +205,8 @@ def iteration_error(data: Path) -> float:
             & (pl.col("tp") == tp)
             & (pl.col("kind") != "per_sequences")
         )
-        (rows,) = v1_layers(chosen, shapes()).values()
         totals: dict[float, tuple[float, float]] = {}
-        for row in rows:
+        for _, row in v1_layers(chosen, shapes()):
             layer_pair = held_out([row])
             sizes = _sizes(row)[_out(row)]
             for size, measured, predicted in zip(sizes, *layer_pair, strict=True):

@@ -1,6 +1,6 @@
 """Put the amounts of either kind of trace on one grid of series and bins."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -67,6 +67,17 @@ class Grid:
         """Return the sum over all series as a demand series."""
         return DemandSeries(ALL, self.start_s, self.bin_s, self.summed(field), field)
 
+    def groups(self, most: int) -> Iterator[tuple[str, str, IntArray]]:
+        """Yield all series together, then those of each of the ``most`` largest labels of a kind.
+
+        Each comes with the kind and the label.
+        """
+        yield "all", "all", np.arange(len(self.names))
+        for by in self.labels:
+            names, codes = self.codes(by)
+            for code, name in enumerate(names[:most]):
+                yield by, name, np.flatnonzero(codes == code)
+
     def codes(self, by: str) -> tuple[tuple[str, ...], IntArray]:
         """Return the labels, largest amounts first, and the index of each series' label."""
         names, codes = np.unique(np.array(self.labels[by]), return_inverse=True)
@@ -77,12 +88,7 @@ class Grid:
 
 def demand_grid(columns: Sequence[DemandColumns]) -> Grid:
     """Return demand series, from a file or from counted requests, as arrays [series, bins]."""
-    bin_s = columns[0].bin_s
-    start_s = min(series.start_s for series in columns)
-    first_bins = [round((series.start_s - start_s) / bin_s) for series in columns]
-    bins = max(
-        first_bin + len(s.requests) for first_bin, s in zip(first_bins, columns, strict=True)
-    )
+    start_s, bin_s, first_bins, bins = _extent(columns)
     present = np.zeros((len(columns), bins), bool)
     for row, (first_bin, series) in enumerate(zip(first_bins, columns, strict=True)):
         present[row, first_bin : first_bin + len(series.requests)] = True
@@ -109,17 +115,20 @@ def demand_grid(columns: Sequence[DemandColumns]) -> Grid:
     return Grid(names, ordered, start_s, bin_s, amounts, present)
 
 
+def _extent(columns: Sequence[DemandColumns]) -> tuple[float, float, list[int], int]:
+    """Return start and bin width (s) of all series, the first bin of each, and the bins of all."""
+    bin_s, start_s = columns[0].bin_s, min(series.start_s for series in columns)
+    first = [round((series.start_s - start_s) / bin_s) for series in columns]
+    ends = (begin + len(s.requests) for begin, s in zip(first, columns, strict=True))
+    return start_s, bin_s, first, max(ends)
+
+
 def merge_bins(columns: Sequence[DemandColumns]) -> Sequence[DemandColumns]:
     """Return the series with bins merged until they fit into MAX_DEMAND_CELLS.
 
     A merged bin with a gap is a gap. Before and after its own bins, a series counts as 0.
     """
-    bin_s = columns[0].bin_s
-    start_s = min(series.start_s for series in columns)
-    first_bins = [round((series.start_s - start_s) / bin_s) for series in columns]
-    bins = max(
-        first_bin + len(s.requests) for first_bin, s in zip(first_bins, columns, strict=True)
-    )
+    start_s, bin_s, first_bins, bins = _extent(columns)
     factor = -(-bins * len(columns) // MAX_DEMAND_CELLS)
     if factor == 1:
         return columns
@@ -139,10 +148,7 @@ def merge_bins(columns: Sequence[DemandColumns]) -> Sequence[DemandColumns]:
             series,
             start_s=start_s + (first_bin - first_bin % factor) * bin_s,
             bin_s=factor * bin_s,
-            requests=sums(series.requests, first_bin),
-            input_tokens=sums(series.input_tokens, first_bin),
-            output_tokens=sums(series.output_tokens, first_bin),
-            total_tokens=sums(series.total_tokens, first_bin),
+            **{field: sums(getattr(series, field), first_bin) for field in AMOUNTS},
         )
         for first_bin, series in zip(first_bins, columns, strict=True)
     ]

@@ -1,6 +1,5 @@
 """Compute the distribution of request lengths exactly, by counting every length."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -32,9 +31,7 @@ def request_lengths(store: Path, by: tuple[str, ...]) -> list[Lengths]:
         names = labels_of(report, series)
         for kind in ("all", *by):
             column = LABELS.index(kind) if kind in LABELS else -1
-            of_series = [
-                "all" if column < 0 else of_labels[column] or UNSAID for of_labels in names
-            ]
+            of_series = ["all" if column < 0 else each[column] or UNSAID for each in names]
             lengths += _by_label(field, kind, np.array(of_series), codes, tokens, requests)
     return lengths
 
@@ -50,14 +47,9 @@ def _by_label(
     first = np.searchsorted(label_of, np.arange(len(labels) + 1))
     requests = np.add.reduceat(weight, first[:-1])
     return [
-        length_distribution(
-            field,
-            by,
-            str(labels[i]),
-            values[first[i] : first[i + 1]],
-            weight[first[i] : first[i + 1]],
-        )
+        length_distribution(field, by, str(labels[i]), values[rows], weight[rows])
         for i in np.argsort(-requests, kind="stable")[:LISTED]
+        for rows in (slice(first[i], first[i + 1]),)
     ]
 
 
@@ -93,17 +85,9 @@ def mean_lengths(grid: Grid) -> list[Lengths]:
         lengths
         for field in FIELDS
         if field in grid.amounts
-        for by, label, rows in _groups(grid)
+        for by, label, rows in grid.groups(LISTED)
         if (lengths := _mean(grid, field, by, label, rows)) is not None
     ]
-
-
-def _groups(grid: Grid) -> Iterator[tuple[str, str, np.ndarray]]:
-    yield "all", "all", np.arange(len(grid.names))
-    for by in grid.labels:
-        names, codes = grid.codes(by)
-        for code, name in enumerate(names[:LISTED]):
-            yield by, name, np.flatnonzero(codes == code)
 
 
 def _mean(grid: Grid, field: str, by: str, label: str, rows: np.ndarray) -> Lengths | None:

@@ -60,11 +60,9 @@ def characterise(store: Path | str) -> Characterisation:
     by = tuple(grid.labels)
     by_label = volumes(grid, lost, utilities(store, by) if by_request else {})
     # Counts per bin cannot show bursts shorter than a bin.
-    fine, fine_s = (
-        fine_counts(store, report.end_s - report.start_s)
-        if by_request
-        else (known_amounts, grid.bin_s)
-    )
+    fine, fine_s = known_amounts, grid.bin_s
+    if by_request:
+        fine, fine_s = fine_counts(store, report.end_s - report.start_s)
     lists = [imbalance(grid, kind) for kind in by]
     found_lost = _lost_bins(grid, find_outages(summed, grid.bin_s))
     character = Character(
@@ -107,20 +105,16 @@ def _lost_bins(grid: Grid, total_outages: tuple[Outage, ...]) -> list[LostBins]:
     if len(grid.names) > 1:
         rows = np.where(of_total | ~grid.present, np.nan, grid.amounts[grid.unit])
         for row in np.flatnonzero(may_have_outages(rows)):
-            alone += [
-                _lost_bins_of(grid, grid.names[row], outage)
-                for outage in find_outages(rows[row], grid.bin_s)
-            ]
+            outages = find_outages(rows[row], grid.bin_s)
+            alone += [_lost_bins_of(grid, grid.names[row], outage) for outage in outages]
     alone.sort(key=lambda outage: -outage.missing)
     return [_lost_bins_of(grid, "all", outage) for outage in total_outages] + alone
 
 
 def _lost_bins_of(grid: Grid, series: str, outage: Outage) -> LostBins:
     start_s = grid.start_s + outage.first * grid.bin_s
-    end_s = start_s + outage.bins * grid.bin_s
-    return LostBins(
-        series, start_s, end_s, outage.bins, outage.expected * outage.bins, outage.after
-    )
+    end_s, missing = start_s + outage.bins * grid.bin_s, outage.expected * outage.bins
+    return LostBins(series, start_s, end_s, outage.bins, missing, outage.after)
 
 
 def _notes(report: IngestReport, grid: Grid, *, sampled: bool) -> tuple[str, ...]:
@@ -175,19 +169,12 @@ def sessions_of(store: Path) -> Sessions | None:
     columns = scan.select("arrival_s", "input_tokens", think).collect()
     order = np.argsort(session, kind="stable")
     order = order[session[order] >= 0]
-    turns = pl.DataFrame(
-        {
-            "session": session[order],
-            "arrival_s": columns["arrival_s"].to_numpy()[order],
-            "prompt": columns["input_tokens"].to_numpy()[order],
-            THINK: columns[THINK].to_numpy()[order],
-        }
-    )
+    turns = columns.with_columns(session=session).select(pl.all().gather(order))
     counts = turns.group_by("session").len()["len"]
     same = turns["session"].diff() == 0
     gaps = turns["arrival_s"].diff().filter(same)
     thinks = turns[THINK].filter(same)
-    growth = turns["prompt"].cast(pl.Int64).diff().filter(same)
+    growth = turns["input_tokens"].cast(pl.Int64).diff().filter(same)
 
     def quantile(values: pl.Series, level: float) -> float:
         found = values.quantile(level, "nearest")

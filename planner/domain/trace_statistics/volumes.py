@@ -27,15 +27,10 @@ def volumes(grid: Grid, lost: BoolArray, utility: Utility) -> list[Volume]:
     Rates are over the bins that are not ``lost``, ``[bins]``. Sums are those of the file.
     """
     of_series = {field: np.nansum(values, axis=1) for field, values in grid.amounts.items()}
-    whole = np.arange(len(grid.names))
-    volumes = [_volume(grid, ("all", "all"), whole, lost, utility, of_series)]
-    for by in grid.labels:
-        names, codes = grid.codes(by)
-        volumes += [
-            _volume(grid, (by, name), np.flatnonzero(codes == code), lost, utility, of_series)
-            for code, name in enumerate(names[:LISTED])
-        ]
-    return volumes
+    return [
+        _volume(grid, (by, label), rows, lost, utility, of_series)
+        for by, label, rows in grid.groups(LISTED)
+    ]
 
 
 def _volume(
@@ -50,10 +45,8 @@ def _volume(
     sums = {field: float(values[rows].sum()) for field, values in of_series.items()}
     of_trace = float(of_series[grid.unit].sum())
     rates = np.where(lost, np.nan, grid.summed(grid.unit, rows)) / grid.bin_s
-    known_rates = rates[~np.isnan(rates)]
-    mean, peak = (
-        (float(known_rates.mean()), float(known_rates.max())) if len(known_rates) else (0.0, 0.0)
-    )
+    known = rates[~np.isnan(rates)]
+    mean, peak = (float(known.mean()), float(known.max())) if len(known) else (0.0, 0.0)
     _, day, week = day_and_week(rates, grid.bin_s)
     total, requests = utility.get(label, (None, 0.0))
     return Volume(
@@ -83,8 +76,9 @@ def cells(grid: Grid) -> list[Cell]:
         return []
     amounts: dict[tuple[str, str, str], float] = {}
     per_row = np.nansum(grid.amounts[grid.unit], axis=1).tolist()
-    for row, amount in enumerate(per_row):
-        key = _key(grid, row)
+    unsaid = (UNSAID,) * len(grid.names)
+    model, region, tier = (grid.labels.get(label, unsaid) for label in LABELS)
+    for key, amount in zip(zip(model, region, tier, strict=True), per_row, strict=True):
         amounts[key] = amounts.get(key, 0.0) + amount
     of_trace = sum(per_row)
     largest = sorted(amounts.items(), key=lambda item: -item[1])[:MAX_CELLS]
@@ -92,14 +86,6 @@ def cells(grid: Grid) -> list[Cell]:
         Cell(model, region, tier, amount, amount / of_trace if of_trace else 0.0)
         for (model, region, tier), amount in largest
     ]
-
-
-def _key(grid: Grid, row: int) -> tuple[str, str, str]:
-    """Return model, region and tier of a series, with a placeholder for labels not in the file."""
-    model, region, tier = (
-        grid.labels[label][row] if label in grid.labels else UNSAID for label in LABELS
-    )
-    return model, region, tier
 
 
 def imbalance(grid: Grid, by: str) -> Imbalance | None:
@@ -160,18 +146,12 @@ def chart_rates(grid: Grid, lost: BoolArray) -> pl.DataFrame:
                 enough = known_bins * 2 >= width
                 scaled = total * width / np.maximum(known_bins, 1)
                 columns[field] = pl.Series(np.where(enough, scaled, np.nan)).fill_nan(None)
-            frames.append(
-                pl.DataFrame(
-                    {
-                        "by": [by] * len(starts),
-                        "label": [label] * len(starts),
-                        "place": [line_index] * len(starts),
-                        "start_s": grid.start_s + grid.bin_s * starts,
-                        "seconds": grid.bin_s * width,
-                        **columns,
-                    }
-                )
-            )
+            intervals = {
+                "start_s": grid.start_s + grid.bin_s * starts, "seconds": grid.bin_s * width,
+            }  # fmt: skip
+            named = pl.lit(by).alias("by"), pl.lit(label).alias("label")
+            place = pl.lit(line_index, pl.Int64).alias("place")
+            frames.append(pl.DataFrame(intervals | columns).select(*named, place, pl.all()))
     return pl.concat(frames)
 
 

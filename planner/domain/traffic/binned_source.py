@@ -43,8 +43,17 @@ class BinnedSource:
     stated_cached_share: float | None = None  # the scenario's; None: what the file counts
 
     @property
+    def start_s(self) -> float:
+        return self.columns.start_s
+
+    @property
     def end_s(self) -> float:
         return self.columns.start_s + len(self.columns.requests) * self.columns.bin_s
+
+    @property
+    def count(self) -> float:
+        """Return the number of its requests in all known bins."""
+        return float(np.nansum(self.requests()) * self.cells.sum())
 
     def requests(self) -> FloatArray:
         """Return the requests per bin, ``[bins]``.
@@ -54,15 +63,15 @@ class BinnedSource:
         columns = self.columns
         if not np.isnan(columns.requests).all():
             return columns.requests
+        inputs, outputs = self.input_lengths, self.output_lengths
         for tokens, lengths in (
-            (columns.input_tokens, (self.input_lengths,)),
-            (columns.output_tokens, (self.output_lengths,)),
-            (columns.total_tokens, (self.input_lengths, self.output_lengths)),
+            (columns.input_tokens, [inputs]),
+            (columns.output_tokens, [outputs]),
+            (columns.total_tokens, [inputs, outputs]),
         ):
-            if tokens is not None and all(lengths):
-                return np.asarray(
-                    tokens / sum(length.mean for length in lengths if length), np.float64
-                )
+            means = [each.mean for each in lengths if each]
+            if tokens is not None and len(means) == len(lengths):
+                return np.asarray(tokens / sum(means), np.float64)
         return columns.requests
 
     def tokens(self) -> tuple[FloatArray, FloatArray]:
@@ -161,21 +170,17 @@ class BinnedSource:
         counts = self.requests()[self.between(start_s, end_s)]
         return float(np.nansum(counts) * self.cells.sum())
 
-    def between(self, start_s: float, end_s: float) -> slice:
-        """Return the bins that overlap ``[start_s, end_s)``."""
-        columns = self.columns
-        first = max(0, int(np.floor((start_s - columns.start_s) / columns.bin_s + 1e-9)))
-        return slice(
-            first, max(first, int(np.ceil((end_s - columns.start_s) / columns.bin_s - 1e-9)))
+    def between(self, start_s: float, end_s: float, *, whole: bool = False) -> slice:
+        """Return the bins that overlap ``[start_s, end_s)``, or those wholly within it."""
+        first, last = (
+            (moment_s - self.columns.start_s) / self.columns.bin_s for moment_s in (start_s, end_s)
         )
-
-    def whole(self, start_s: float, end_s: float) -> slice:
-        """Return the bins that lie entirely within ``[start_s, end_s)``."""
-        columns = self.columns
-        first = max(0, int(np.ceil((start_s - columns.start_s) / columns.bin_s - 1e-9)))
-        return slice(
-            first, max(first, int(np.floor((end_s - columns.start_s) / columns.bin_s + 1e-9)))
-        )
+        if whole:
+            begin, end = np.ceil(first - 1e-9), np.floor(last + 1e-9)
+        else:
+            begin, end = np.floor(first + 1e-9), np.ceil(last - 1e-9)
+        begin = max(0, int(begin))
+        return slice(begin, max(begin, int(end)))
 
     def draw(
         self,
@@ -220,13 +225,11 @@ class BinnedSource:
             # The outermost bins can overlap the window only in part: drop arrivals outside it.
             order = np.argsort(arrival, kind="stable")
             order = order[(arrival[order] >= 0) & (arrival[order] < end_s - start_s)]
-            codes_of_part = self.model, int(region), int(tier)
-            requests = arrival[order], isl[order], osl[order]
-            drawn_requests = all_from(template, codes_of_part, start_s, *requests)
-            if cached_share := self.cached_share:
-                cached = cached_part(drawn_requests.input_tokens, cached_share)
-                drawn_requests = replace(drawn_requests, blocks=cached)
-            traces.append(drawn_requests)
+            codes = self.model, int(region), int(tier)
+            trace = all_from(template, codes, start_s, arrival[order], isl[order], osl[order])
+            if share := self.cached_share:
+                trace = replace(trace, blocks=cached_part(trace.input_tokens, share))
+            traces.append(trace)
         return traces
 
     def arrivals(
@@ -246,7 +249,7 @@ class BinnedSource:
 
 def all_from(
     template: Trace,
-    codes_of_part: tuple[int, int, int],
+    codes: tuple[int, int, int],
     start_s: float,
     arrival_s: FloatArray,
     isl: Int32Array,
@@ -254,9 +257,9 @@ def all_from(
 ) -> Trace:
     """Return requests of one model, region and tier as a trace with the names of ``template``.
 
-    ``codes_of_part`` are the indices of model, region and tier.
+    ``codes`` are the indices of model, region and tier.
     """
-    model, region, tier = (np.full(len(arrival_s), code, np.int16) for code in codes_of_part)
+    model, region, tier = (np.full(len(arrival_s), code, np.int16) for code in codes)
     names = template.models, template.regions, template.tiers
     return Trace(arrival_s, isl, osl, model, region, tier, *names, start_s)
 

@@ -4,14 +4,15 @@ Later data is ignored. Data that a source had not delivered by then is a gap.
 """
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from planner.domain.traffic.demand import Demand
 from planner.domain.traffic.window import DAY_S, UTC_CLOCK, words_of
 from planner.errors import ScenarioError
+from planner.inputs.ingest.grid import AMOUNTS
 from planner.inputs.ingest.store import DemandColumns
-from simulation.arrays import FloatArray
 from simulation.trace import Trace
 
 LATE_S = DAY_S  # largest lag of a source: with more, a forecast has too little data (assumed)
@@ -44,16 +45,8 @@ def bins_by(series: DemandColumns, until_s: float | None) -> DemandColumns:
     _check_begun(until_s, series.start_s)
     bins = int((until_s - series.start_s) / series.bin_s + 1e-9)
 
-    def cut(values: FloatArray | None) -> FloatArray | None:
-        return None if values is None else values[:bins]
-
-    return replace(
-        series,
-        requests=series.requests[:bins],
-        input_tokens=cut(series.input_tokens),
-        output_tokens=cut(series.output_tokens),
-        total_tokens=cut(series.total_tokens),
-    )
+    known = {name: v[:bins] for name in AMOUNTS if (v := getattr(series, name)) is not None}
+    return replace(series, **known)
 
 
 def _check_begun(until_s: float, start_s: float) -> None:
@@ -76,17 +69,19 @@ def check_until(until_s: float, end_s: float) -> None:
         )
 
 
-def without_bins_after(demand: Demand, end_s: float) -> Demand:
-    """Return demand with gaps for bins that a trace ending at ``end_s`` does not fully cover."""
-    known_bins = int(np.floor((end_s - demand.start_s) / demand.bin_s + PART))
-    if known_bins >= demand.bins:
+def observed_within(demand: Demand, start_s: float, end_s: float) -> Demand:
+    """Return demand with gaps in bins that a trace in ``[start_s, end_s)`` does not cover."""
+    first = np.ceil((start_s - demand.start_s) / demand.bin_s - PART)
+    last = np.floor((end_s - demand.start_s) / demand.bin_s + PART)
+    bins = np.arange(demand.bins)
+    known = (bins >= first) & (bins < last)
+    if known.all():
         return demand
-    changed = {
-        name: getattr(demand, name).copy() for name in ("requests", "input_tokens", "output_tokens")
+    seen: dict[str, Any] = {
+        name: np.where(known, getattr(demand, name), np.nan)
+        for name in ("requests", "input_tokens", "output_tokens")
     }
-    for values in changed.values():
-        values[:, known_bins:] = np.nan
-    return replace(demand, **changed)
+    return replace(demand, **seen)
 
 
 def until_words(until_s: float, end_s: float, bin_s: float) -> str:

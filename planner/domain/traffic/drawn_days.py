@@ -9,6 +9,7 @@ from forecasting.demand import REQUESTS, DemandSeries
 from forecasting.errors import ForecastError
 from forecasting.joint_paths import joint_paths, panel_forecast
 from planner.domain.random_streams import Stream, generator
+from planner.domain.traffic.binned_source import all_from
 from planner.domain.traffic.demand import Demand
 from planner.domain.traffic.forecast_requests import drawn_requests
 from planner.domain.traffic.prefixes import SESSION_TOKENS, blocks_of_sessions
@@ -69,16 +70,14 @@ def with_path(demand: Demand, days: DrawnDays, path: int) -> Demand:
         return demand
     before = demand.requests[:, :first]
     drawn = days.requests[path][:, :bins]
+    requests = np.nansum(before, axis=1)
     arrays: dict[str, Any] = {}
-    for name in AMOUNTS:
+    for name in AMOUNTS:  # of requests, each counts once
         amounts = getattr(demand, name)[:, :first]
-        requests = np.nansum(before, axis=1)
-        tokens_per_request = np.divide(
+        per_request = np.divide(
             np.nansum(amounts, axis=1), requests, out=np.ones_like(requests), where=requests > 0
         )
-        if name == REQUESTS:
-            tokens_per_request = np.ones_like(tokens_per_request)
-        arrays[name] = np.concatenate([amounts, drawn * tokens_per_request[:, None]], axis=1)
+        arrays[name] = np.concatenate([amounts, drawn * per_request[:, None]], axis=1)
     return replace(demand, **arrays)
 
 
@@ -101,31 +100,24 @@ def requests_of_path(
     pieces: list[Trace] = []
     pattern_bin = np.minimum(pattern.arrival_s // bin_s, bins - 1).astype(np.int64)
     for k, key in enumerate(demand.keys):
-        codes = (
+        model, region, tier = (
             traffic.models.index(key.model),
             traffic.regions.index(key.region),
             traffic.tiers.index(key.tier),
         )
-        same = (
-            (pattern.model == codes[0]) & (pattern.region == codes[1]) & (pattern.tier == codes[2])
+        rows = np.flatnonzero(
+            (pattern.model == model) & (pattern.region == region) & (pattern.tier == tier)
         )
-        rows = np.flatnonzero(same)
         pattern_counts = np.bincount(pattern_bin[rows], minlength=bins)[:bins]
         pieces.append(_resampled(pattern, rows, pattern_bin[rows], counts[k], window, rng))
         missing = np.where(pattern_counts == 0, counts[k], 0)
         if missing.any():
             edges = np.repeat(np.arange(bins) * bin_s, missing)
             arrival = np.sort(edges + rng.random(len(edges)) * bin_s)
-            isl, osl, prefixes = drawn_requests(traffic, codes[0], len(arrival), rng)
-            code_columns = [np.full(len(arrival), code, np.int16) for code in codes]
-            pieces.append(
-                replace(
-                    pattern.rows(slice(0)), arrival_s=arrival, input_tokens=isl,
-                    output_tokens=osl, model=code_columns[0], region=code_columns[1],
-                    tier=code_columns[2],
-                    start_s=window.start_s, blocks=prefixes, session=None, think_s=None,
-                )
-            )  # fmt: skip
+            isl, osl, prefixes = drawn_requests(traffic, model, len(arrival), rng)
+            codes = model, region, tier
+            piece = all_from(pattern, codes, window.start_s, arrival, isl, osl)
+            pieces.append(replace(piece, blocks=prefixes))
     pieces = [piece for piece in pieces if len(piece)]
     of_sessions = pattern.session is not None and _grows(pattern)
     if any(piece.blocks is None for piece in pieces) and isinstance(pattern.blocks, PrefixBlocks):

@@ -8,7 +8,7 @@ and all its demand counts as late.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 import numpy as np
@@ -159,8 +159,8 @@ class Quantiles:
 
     def _stated(self, group: Group) -> PlannedQuantile | None:
         """Return the percentile that the scenario sets for a group of tiers, or None."""
-        stated = self.forecast.quantiles.get(group.name) if self.apart else None
-        stated = self.forecast.quantile if stated is None else stated
+        of_tier = self.forecast.quantiles.get(group.name) if self.apart else None
+        stated = self.forecast.quantile if of_tier is None else of_tier
         if stated is None:
             return None
         level = None if stated == MEAN else float(stated)
@@ -179,10 +179,11 @@ class Quantiles:
         pasts = self._pasts(group, origins, at_once) if len(origins) else []
         if not pasts:
             return _assumed(group, self.forecast.method)
-        chosen = _choose_height(group, pasts, self.forecast.late_usd, len(origins))
         begin = float(origins[0]) + _lead(self.window) * self.window.bin_s
         end = begin + len(origins) * _steps(self.window, at_once) * self.window.bin_s
-        return chosen.with_reason(self.window, self.traffic, begin, end)
+        days = span_words(begin, end, self.traffic.clock)
+        chosen = _chosen(group, pasts, self.forecast.late_usd, len(origins), days)
+        return replace(chosen, start=moment(begin), end=moment(end))
 
     def _pasts(self, group: Group, origins: FloatArray, at_once: bool) -> list[PastPeriods]:
         """Return past plans and demand of the group's largest series with enough history."""
@@ -208,64 +209,6 @@ class Quantiles:
         return pasts
 
 
-@dataclass(frozen=True, slots=True)
-class _Choice:
-    """The height (quantile times factor) chosen for a group of tiers, and why."""
-
-    group: Group
-    height: Height
-    needed: float  # share that must be covered, given the number of decisions
-    covered: float
-    periods: int
-    late_usd: float | None
-
-    def with_reason(
-        self, window: Window, traffic: Traffic, begin_s: float, end_s: float
-    ) -> PlannedQuantile:
-        """Return this percentile as the group's, with the reason why it was chosen in words.
-
-        The reason is the least cost if late requests have a cost, else the share of demand that the
-        percentile would have covered in the past periods, from ``begin_s`` to ``end_s``.
-        """
-        days = span_words(begin_s, end_s, traffic.clock)
-        had = f"It covered {self.covered:.1%} of demand ({days})."
-        if self.late_usd is not None:
-            cost = f"replicas and of late requests at ${self.late_usd:g} each"
-            reason = f"Least cost of {cost}. {had}"
-        elif self.covered >= self.needed - 1e-12:
-            reason = f"{self._level_words()} that covers {self._goal()} in backtests. {had}"
-        else:
-            reason = (
-                f"Too low, although the highest that is tried. {had} Required: {self._goal()}. "
-                "Choose another forecast.method, or raise load_factor."
-            )
-        return PlannedQuantile(
-            self.group.name,
-            self.height.level,
-            self.height.times,
-            CHOSEN,
-            reason,
-            wanted=self.group.wanted,
-            covered=self.covered,
-            periods=self.periods,
-            start=moment(begin_s),
-            end=moment(end_s),
-            usd_per_late_request=self.late_usd,
-        )
-
-    def _goal(self) -> str:
-        """Return the share to cover in words, and why it exceeds the tier's target."""
-        target = f"{self.group.wanted:.1%}"
-        if round(self.needed - self.group.wanted, 3) <= 0:
-            return target
-        return f"{self.needed:.1%} (target {target}, plus the uncertainty of few decisions)"
-
-    def _level_words(self) -> str:
-        if self.height.times > 1.0:
-            return "The smallest factor on the highest percentile"
-        return "The lowest percentile"
-
-
 def coverage_needed(share: float, decisions: int) -> float:
     """Return the share of past demand to cover, so that a target of ``share`` is met next time.
 
@@ -275,21 +218,47 @@ def coverage_needed(share: float, decisions: int) -> float:
     return 1.0 - (1.0 - share) * decisions / (decisions + 1)
 
 
-def _choose_height(
-    group: Group, pasts: Sequence[PastPeriods], late_usd: float | None, decisions: int
-) -> _Choice:
+def _chosen(
+    group: Group, pasts: Sequence[PastPeriods], late_usd: float | None, decisions: int, days: str
+) -> PlannedQuantile:
     """Choose the cheapest height if late requests have a price, else the lowest that covers enough.
 
-    A height is a quantile times a factor. If none covers enough, choose the highest.
+    A height is a quantile times a factor. If none covers enough, choose the highest. ``days`` are
+    the past periods, in words.
     """
-    covered, needed_share = share_covered(pasts), coverage_needed(group.wanted, decisions)
+    shares, needed = share_covered(pasts), coverage_needed(group.wanted, decisions)
+    enough = np.flatnonzero(shares >= needed - 1e-12)
     if late_usd is not None:
         chosen = int(np.argmin(cost_by_height(pasts, late_usd)))
     else:
-        enough = np.flatnonzero(covered >= needed_share - 1e-12)
         chosen = int(enough[0]) if enough.size else len(HEIGHTS) - 1
-    periods = max(past.actual.shape[0] for past in pasts)
-    return _Choice(group, HEIGHTS[chosen], needed_share, float(covered[chosen]), periods, late_usd)
+    height, covered = HEIGHTS[chosen], float(shares[chosen])
+    had = f"It covered {covered:.1%} of demand ({days})."
+    goal = f"{group.wanted:.1%}"
+    if round(needed - group.wanted, 3) > 0:
+        goal = f"{needed:.1%} (target {goal}, plus the uncertainty of few decisions)"
+    if late_usd is not None:
+        reason = f"Least cost of replicas and of late requests at ${late_usd:g} each. {had}"
+    elif enough.size:
+        factor = height.times > 1.0
+        lowest = "smallest factor on the highest percentile" if factor else "lowest percentile"
+        reason = f"The {lowest} that covers {goal} in backtests. {had}"
+    else:
+        reason = (
+            f"Too low, although the highest that is tried. {had} Required: {goal}. "
+            "Choose another forecast.method, or raise load_factor."
+        )
+    return PlannedQuantile(
+        group.name,
+        height.level,
+        height.times,
+        CHOSEN,
+        reason,
+        wanted=group.wanted,
+        covered=covered,
+        periods=max(past.actual.shape[0] for past in pasts),
+        usd_per_late_request=late_usd,
+    )
 
 
 def _assumed(group: Group, method: str) -> PlannedQuantile:

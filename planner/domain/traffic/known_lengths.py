@@ -160,11 +160,9 @@ def _of_model(
             continue
         recent = observed_lengths(traffic, m, origin - window.period_s, origin, rng)
         if recent.requests >= LEAST and lengths_differ(samples[current], recent):
-            similar_samples = [
-                s for s, known in enumerate(samples) if not lengths_differ(known, recent)
-            ]
-            current = similar_samples[0] if similar_samples else len(samples)
-            if not similar_samples:
+            similar = (s for s, known in enumerate(samples) if not lengths_differ(known, recent))
+            current = next(similar, len(samples))
+            if current == len(samples):
                 samples.append(recent)
         sample_of[p] = current
     return samples, sample_of
@@ -189,7 +187,7 @@ def observed_lengths(
     rows = first + np.flatnonzero(trace.model[first:last] == m)
     others = []
     for source in traffic.binned:
-        bins = source.whole(start_s, end_s)
+        bins = source.between(start_s, end_s, whole=True)
         count = float(np.nansum(source.requests()[bins]) * source.cells.sum())
         if source.model == m and count > 0:
             others.append(source.drawn_lengths(count, bins))
@@ -201,12 +199,10 @@ def lengths_differ(known: LengthSample, recent: LengthSample) -> bool:
 
     The change must exceed both ``DRIFT`` of the mean and ``ERRORS`` standard errors.
     """
-    earlier_columns, later_columns = (
-        (*sample.lengths, sample.prefill) for sample in (known, recent)
-    )
-    for earlier, later in zip(earlier_columns, later_columns, strict=True):
-        before, recent_mean = float(earlier.mean()), float(later.mean())
+    columns = ((*sample.lengths, sample.prefill) for sample in (known, recent))
+    for earlier, later in zip(*columns, strict=True):
+        before, now = float(earlier.mean()), float(later.mean())
         chance = ERRORS * float(later.std()) / min(recent.requests, len(later)) ** 0.5
-        if abs(recent_mean - before) > max(DRIFT * before, chance):
+        if abs(now - before) > max(DRIFT * before, chance):
             return True
     return False

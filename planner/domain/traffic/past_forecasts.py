@@ -78,13 +78,11 @@ def series_looked_back(
 
     They start at up to ``MOST_ORIGINS`` times before the trace's end, one horizon apart.
     """
-    looks = []
     shown = series[:MOST_SERIES]
     forecasts = past_forecasts_each(shown, method, horizon_s, DAY_S, MOST_ORIGINS)
-    for demand, of_demand in zip(shown, forecasts, strict=True):
-        if of_demand:
-            looks.append(_of_forecasts(demand, of_demand))
-    return tuple(looks)
+    return tuple(
+        _of_forecasts(demand, each) for demand, each in zip(shown, forecasts, strict=True) if each
+    )
 
 
 def _of_forecasts(series: DemandSeries, forecasts: Sequence[Forecast]) -> LookedBack:
@@ -141,7 +139,7 @@ def against_naive(
     ``method_asked`` is the method that the scenario names. Return "" if no bin of the window was
     observed.
     """
-    own_error = error([(forecast.actual, forecast.mean) for forecast in forecasts])
+    own_error = error([(each.actual, each.mean) for each in forecasts])
     if own_error is None:
         return ""
     series = [demand for group in groups for _, demand in series_of(traffic, group)]
@@ -151,8 +149,7 @@ def against_naive(
             repeated = [roll_forecast(demand, window, method).at(MEAN) for demand in series]
         except SeriesTooShort:
             continue
-        naive = error([(forecast.actual, forecast.mean) for forecast in repeated])
-        if naive is not None:
+        if (naive := error([(each.actual, each.mean) for each in repeated])) is not None:
             naive_errors[method] = naive
     methods = ", ".join(dict.fromkeys(forecast.method for forecast in forecasts))
     if not naive_errors:
@@ -180,9 +177,6 @@ def against_naive(
 
 def error(pairs: Sequence[tuple[FloatArray, FloatArray]]) -> float | None:
     """Return the WAPE over the observed bins of (actual, forecast) pairs; None without demand."""
-    absolute_error = total = 0.0
-    for actual, mean in pairs:
-        seen = ~np.isnan(actual)
-        absolute_error += float(np.abs(actual - mean)[seen].sum())
-        total += float(actual[seen].sum())
-    return absolute_error / total if total > 0 else None
+    total = sum(float(np.nansum(actual)) for actual, _ in pairs)
+    off = sum(float(np.nansum(np.abs(actual - mean))) for actual, mean in pairs)
+    return off / total if total > 0 else None

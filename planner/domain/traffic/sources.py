@@ -182,16 +182,10 @@ def binned_sources(
     sources = []
     for series in columns:
         model = source.model or series.model or series.name
-        cells = np.zeros((len(template.regions), len(template.tiers)))
         regions = source.regions or _only_name(series.region, template.regions, where, "region")
         tiers = source.tiers or _only_name(series.tier, template.tiers, where, "tier")
-        for region, of_region in regions.items():
-            for tier, of_tier in tiers.items():
-                cell = (
-                    code_of(template.regions, region, where, "region"),
-                    code_of(template.tiers, tier, where, "tier"),
-                )
-                cells[cell] = of_region * of_tier * source.scale
+        of_regions = _shares(regions, template.regions, where, "region")
+        cells = np.outer(of_regions, _shares(tiers, template.tiers, where, "tier")) * source.scale
         binned = BinnedSource(
             columns=series,
             model=code_of(template.models, model, where, "model"),
@@ -227,6 +221,14 @@ def _check_tokens(binned: BinnedSource, source: Source, where: str) -> None:
             "Give input_tokens and output_tokens (tokens per request) so that requests can be "
             "drawn."
         )
+
+
+def _shares(stated: dict[str, float], names: tuple[str, ...], where: str, what: str) -> FloatArray:
+    """Return the share of each of ``names``; raise ScenarioError for another name."""
+    shares = np.zeros(len(names))
+    for name, share in stated.items():
+        shares[code_of(names, name, where, what)] = share
+    return shares
 
 
 def _only_name(

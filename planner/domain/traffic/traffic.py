@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -14,8 +15,8 @@ from planner.domain.traffic.data_cutoff import (
     bins_by,
     check_until,
     known_by,
+    observed_within,
     until_words,
-    without_bins_after,
 )
 from planner.domain.traffic.demand import Demand, bin_demand
 from planner.domain.traffic.described_traffic import described_bins, expected_counts
@@ -110,30 +111,22 @@ class Traffic:
         m, r = self.models.index(model), self.regions.index(region)
         tier_indices = [t for t, tier in enumerate(self.tiers) if tier in tiers]
         seen = (self.measured.model == m) & (self.measured.region == r)
-        parts = [
-            source
-            for source in self.binned
-            if source.model == m and source.cells[r, tier_indices].any()
-        ]
         if (seen & np.isin(self.measured.tier, tier_indices)).any():
             return None
         bins = round(window.duration_s / window.bin_s)
-        total = np.zeros(bins)
-        for part in parts:
+        total: FloatArray | None = None
+        for part in self.binned:
+            share = part.cells[r, tier_indices].sum() if part.model == m else 0.0
+            if not share:
+                continue
             if part.launch is None:
                 return None
-            launch_rates = expected_counts(
-                part.launch, window.start_s, window.bin_s, bins, self.clock
-            )
-            lengths = {INPUT_TOKENS: part.input_lengths, OUTPUT_TOKENS: part.output_lengths}.get(
-                unit
-            )
-            total += (
-                launch_rates
-                * part.cells[r, tier_indices].sum()
-                * (lengths.mean if lengths else 1.0)
-            )
-        return total if parts else None
+            counts = expected_counts(part.launch, window.start_s, window.bin_s, bins, self.clock)
+            of_unit = {INPUT_TOKENS: part.input_lengths, OUTPUT_TOKENS: part.output_lengths}
+            lengths = of_unit.get(unit)
+            amounts = counts * share * (lengths.mean if lengths else 1.0)
+            total = amounts if total is None else total + amounts
+        return total
 
     def requests(self, start_s: float, end_s: float, seed: int, *, cells: int = 1) -> Trace:
         """Return the requests that arrive in ``[start_s, end_s)``, in epoch seconds.
@@ -192,23 +185,14 @@ def build_traffic(settings: TrafficSettings, traces: dict[str, StoredTrace]) -> 
             notes += [f"{stored.name}: {words}" for words in absent]
             series = [bins_by(columns, settings.until_s) for columns in whole]
             drawn = binned_sources(template, source, series, where)
-            binned += [
-                replace(binned_source, sampling=_sampling(source, stored))
-                for binned_source in drawn
-            ]
+            binned += [replace(each, sampling=_sampling(source, stored)) for each in drawn]
         if source.scale != 1:
             name = f"{source.series} of {stored.name}" if source.series else stored.name
             notes.append(f"{name} is scaled to {source.scale:g} times its requests.")
-    used = {source.trace for source in settings.sources if source.launch is None}
-    notes += [
-        f"{stored.name}: {words}"
-        for key, stored in traces.items()
-        if key in used
-        for words in stored.assumptions
-    ]
-    clocks = {
-        traces[source.trace or ""].clock for source in settings.sources if source.launch is None
-    }
+    used = {source.trace or "" for source in settings.sources if source.launch is None}
+    files = [stored for key, stored in traces.items() if key in used]
+    notes += [f"{stored.name}: {words}" for stored in files for words in stored.assumptions]
+    clocks = {stored.clock for stored in files}
     if len(clocks) > 1:
         raise ScenarioError(
             "traffic.sources: some traces have calendar times and others only seconds from the "
@@ -254,9 +238,7 @@ def build_traffic(settings: TrafficSettings, traces: dict[str, StoredTrace]) -> 
         shared=tuple(sample.shared for sample in lengths),
         deferrable=settings.deferrable,
         prefix_caching=settings.prefix_caching,
-        samples=tuple(
-            Sample.of(stored) for key, stored in traces.items() if key in used and stored.sample > 1
-        ),
+        samples=tuple(Sample.of(stored) for stored in files if stored.sample > 1),
     )
 
 
@@ -307,29 +289,15 @@ def _draw_described(
 
     That is the time from their earliest start to their earliest end.
     """
-    to_come = [
-        (i, measured_source)
-        for i, measured_source in enumerate(settings.sources)
-        if measured_source.launch is not None
-    ]
-    if not to_come:
-        return []
+    others: list[MeasuredSource | BinnedSource] = [*measured, *binned]
     span, bin_s = None, settings.bin_s
-    begins = [source.columns.start_s for source in binned] + [
-        measured_source.start_s for measured_source in measured
-    ]
-    if begins:
-        span = (
-            min(begins),
-            min(
-                [source.end_s for source in binned]
-                + [measured_source.end_s for measured_source in measured]
-            ),
-        )
-        widths = [source.columns.bin_s for source in binned]
-        bin_s = _bin_width(settings.bin_s, span[1] - span[0], widths)
+    if others:
+        span = min(each.start_s for each in others), min(each.end_s for each in others)
+        bin_s = _bin_width(settings.bin_s, span[1] - span[0], binned)
     sources = []
-    for index, source in to_come:
+    for index, source in enumerate(settings.sources):
+        if source.launch is None:
+            continue
         where = f"traffic.sources[{index}]"
         columns = described_bins(source, where, span, bin_s, clock, rng)
         sources += binned_sources(template, source, [columns], where)
@@ -356,14 +324,14 @@ def merge(parts: Sequence[Trace], replay: str) -> Trace:
     arrival = np.concatenate([part.arrival_s + (part.start_s - base) for part in parts])
     order = np.argsort(arrival, kind="stable")
     blocks, session, think = join_prefixes(parts), joined_sessions(parts), joined_think(parts)
+    joined: dict[str, Any] = {
+        name: np.concatenate([getattr(part, name) for part in parts])[order]
+        for name in ("input_tokens", "output_tokens", "model", "region", "tier")
+    }
     return replace(
         parts[0],
         arrival_s=arrival[order],
-        input_tokens=np.concatenate([part.input_tokens for part in parts])[order],
-        output_tokens=np.concatenate([part.output_tokens for part in parts])[order],
-        model=np.concatenate([part.model for part in parts])[order],
-        region=np.concatenate([part.region for part in parts])[order],
-        tier=np.concatenate([part.tier for part in parts])[order],
+        **joined,
         start_s=base,
         blocks=None if blocks is None else blocks.rows(order),
         session=None if session is None else session[order],
@@ -383,20 +351,15 @@ def _demand(
     It lasts from the earliest start to the earliest end, or to ``traffic.until``. Raise
     ScenarioError if the sources have no time in common, or if the bins are too few or too many.
     """
-    if not binned and not any(len(source_measured.trace) for source_measured in measured):
+    if not binned and not any(len(source.trace) for source in measured):
         raise ScenarioError("traffic.sources: no request is left. Check series and scale.")
-    starts = [source.columns.start_s for source in binned] + [
-        source_measured.start_s for source_measured in measured
-    ]
-    ends = [source.end_s for source in binned] + [
-        source_measured.end_s for source_measured in measured
-    ]
+    sources: list[MeasuredSource | BinnedSource] = [*binned, *measured]
+    starts, ends = [source.start_s for source in sources], [source.end_s for source in sources]
     start_s, end_s = min(starts), min(ends)
     if settings.until_s is not None:
         check_until(settings.until_s, end_s)
         end_s = settings.until_s
-    widths = [source.columns.bin_s for source in binned]
-    bin_s = _bin_width(settings.bin_s, end_s - start_s, widths)
+    bin_s = _bin_width(settings.bin_s, end_s - start_s, binned)
     edge_s = float(np.floor(start_s / bin_s) * bin_s)
     bins = int((end_s - edge_s) / bin_s + 1e-9)
     cells = bins * len(template.models) * len(template.regions) * len(template.tiers)
@@ -420,16 +383,14 @@ def _demand(
             f"traffic.bin_s: the traffic spans {end_s - start_s:g} s, which is less than two whole "
             f"bins of {bin_s:g} s. Choose a smaller bin_s or a longer trace."
         )
+    parts = [source.demand(template, edge_s, bin_s, bins) for source in binned]
+    for log in measured:
+        counted = bin_demand(log.trace, bin_s, start_s=edge_s, bins=bins)
+        parts.append(observed_within(counted, log.start_s, log.end_s))
     parts = [
-        _with_sampling(source.demand(template, edge_s, bin_s, bins), source.sampling)
-        for source in binned
+        replace(part, sampling=source.sampling * np.nansum(part.requests, axis=1))
+        for part, source in zip(parts, sources, strict=True)
     ]
-    for source_measured in measured:
-        counted = bin_demand(source_measured.trace, bin_s, start_s=edge_s, bins=bins)
-        inside = without_bins_after(
-            _without_bins_before(counted, source_measured.start_s), source_measured.end_s
-        )
-        parts.append(_with_sampling(inside, source_measured.sampling))
     notes = []
     if settings.until_s is not None:
         notes.append(until_words(settings.until_s, min(ends), bin_s))
@@ -438,20 +399,15 @@ def _demand(
     return _sum(parts, edge_s, bin_s, bins), notes
 
 
-def _with_sampling(demand: Demand, sampling: float) -> Demand:
-    return replace(demand, sampling=sampling * np.nansum(demand.requests, axis=1))
-
-
-def _bin_width(width_s: float | None, span_s: float, widths: list[float]) -> float:
+def _bin_width(width_s: float | None, span_s: float, binned: Sequence[BinnedSource]) -> float:
     """Return the scenario's bin width, or a default by the length of the traffic, in seconds.
 
     Default: 15 minutes from two days on, 5 minutes from half a day on, else 1 minute. It is
     rounded up to whole bins of every file. Raise ScenarioError if the scenario's width is not a
     multiple of every file's.
     """
-    coarsest = (
-        float(np.lcm.reduce([max(1, round(width * 1000)) for width in widths] or [1000])) / 1000
-    )
+    widths = [source.columns.bin_s for source in binned]
+    coarsest = float(np.lcm.reduce([max(1, round(1000 * w)) for w in widths] or [1000])) / 1000
     if width_s is None:
         width_s = 900.0 if span_s >= 2 * DAY_S else 300.0 if span_s >= DAY_S / 2 else 60.0
         width_s = float(np.ceil(max(width_s, coarsest) / coarsest - 1e-9) * coarsest)
@@ -464,21 +420,10 @@ def _bin_width(width_s: float | None, span_s: float, widths: list[float]) -> flo
     return width_s
 
 
-def _without_bins_before(demand: Demand, start_s: float) -> Demand:
-    """Return demand with gaps before ``start_s``; also for the first bin if over 5% is missing."""
-    blind = int(np.ceil((start_s - demand.start_s) / demand.bin_s - 0.05))
-    if blind <= 0:
-        return demand
-    changed = {name: getattr(demand, name).copy() for name in AMOUNTS}
-    for values in changed.values():
-        values[:, :blind] = np.nan
-    return replace(demand, **changed)
-
-
 def _sum(parts: list[Demand], edge_s: float, bin_s: float, bins: int) -> Demand:
     """Return the sum of demands in the same bins, by key."""
     keys = tuple(sorted({key for part in parts for key in part.keys}))
-    totals = {name: np.zeros((len(keys), bins)) for name in AMOUNTS}
+    totals: dict[str, Any] = {name: np.zeros((len(keys), bins)) for name in AMOUNTS}
     sampling = np.zeros(len(keys))
     for part in parts:
         rows = [keys.index(key) for key in part.keys]
@@ -486,8 +431,7 @@ def _sum(parts: list[Demand], edge_s: float, bin_s: float, bins: int) -> Demand:
             np.add.at(sampling, rows, part.sampling)
         for name, total in totals.items():
             np.add.at(total, rows, getattr(part, name))
-    requests, input_tokens, output_tokens = (totals[name] for name in AMOUNTS)
-    return Demand(keys, edge_s, bin_s, requests, input_tokens, output_tokens, sampling)
+    return Demand(keys, edge_s, bin_s, **totals, sampling=sampling)
 
 
 def _lengths(
@@ -495,11 +439,7 @@ def _lengths(
 ) -> LengthSample:
     """Return a sample of a model's request lengths, each source weighted by its requests."""
     rows = np.flatnonzero(trace.model == model)
-    others = [
-        source.drawn_lengths(float(np.nansum(source.requests()) * source.cells.sum()))
-        for source in binned
-        if source.model == model
-    ]
+    others = [source.drawn_lengths(source.count) for source in binned if source.model == model]
     return mix_lengths(trace, rows, others, rng)
 
 

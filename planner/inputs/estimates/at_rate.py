@@ -59,14 +59,10 @@ def at_rate(deployment: Deployment, rate: float, known: UserFacts, *, any_engine
     engine. Raises PlannerError for a disaggregated deployment, for speculative decoding, and for a
     rate above saturation.
     """
-    without = {
-        "prefill and decode apart": deployment.prefill is not None,
-        "speculative decoding": deployment.drafted > 0,
-    }
-    if missing_reason := next((name for name, finite in without.items() if finite), None):
+    if deployment.prefill is not None or deployment.drafted > 0:
+        what = "prefill and decode apart" if deployment.prefill else "speculative decoding"
         raise PlannerError(
-            f"rate with {missing_reason} is not estimated. Give concurrency, or size a scenario "
-            "with its "
+            f"rate with {what} is not estimated. Give concurrency, or size a scenario with its "
             "profiles."
         )
     section = built_in_section(deployment, any_engine)
@@ -176,16 +172,11 @@ def built_in_section(deployment: Deployment, any_engine: bool = False) -> Sectio
 
     None: there is no such profile, or only one of another engine.
     """
-    arrangement = deployment.decode
-    plain = Arrangement(tp=arrangement.tp, moe_tp=arrangement.moe_tp, moe_ep=arrangement.moe_ep)
-    key = (deployment.shape.name, deployment.gpu.name, arrangement.tp)
+    at = deployment.decode
+    is_plain = at == Arrangement(tp=at.tp, moe_tp=at.moe_tp, moe_ep=at.moe_ep)
+    key = (deployment.shape.name, deployment.gpu.name, at.tp)
     profile = catalogue.profiles().get(key)
-    if (
-        profile is None
-        or deployment.prefill is not None
-        or arrangement != plain
-        or deployment.shape.adapters
-    ):
+    if profile is None or deployment.prefill or not is_plain or deployment.shape.adapters:
         return None
     engine = catalogue.engine_of(profile.provenance)
     if not any_engine and engine not in ("", deployment.engine):

@@ -78,39 +78,19 @@ def _deployment(
     isl, osl = _number(fields, "isl"), _number(fields, "osl")
     if osl > 1 and not shape.causal:
         raise PlannerError(f"osl: {shape.name} is an encoder and writes no tokens. Give osl 1.")
-    options = _engine_options(fields, shape)
-    if not split:
-        arrangement, decode_workers = _aggregated_arrangement(fields, weights, cache, shape)
-        concurrency = _users(fields, "batch", arrangement.attention_dp * (decode_workers or 1.0))
-        return Deployment(
-            shape,
-            gpu,
-            arrangement,
-            isl,
-            osl,
-            concurrency,
-            engine,
-            decode_workers=decode_workers,
-            **options,
-        )
-    decode = _arrangement(fields, "decode_", weights, cache)
-    prefill = _arrangement(fields, "prefill_", weights, cache)
-    decode_workers = _workers(fields, "decode_workers")
-    concurrency = _users(fields, "decode_batch", decode.attention_dp * (decode_workers or 1.0))
-    prefill_workers = _workers(fields, "prefill_workers")
+    prefill, prefill_workers, batch = None, None, "batch"
+    if split:
+        decode = _arrangement(fields, "decode_", weights, cache)
+        decode_workers, batch = _workers(fields, "decode_workers"), "decode_batch"
+        prefill = _arrangement(fields, "prefill_", weights, cache)
+        prefill_workers = _workers(fields, "prefill_workers")
+    else:
+        decode, decode_workers = _aggregated_arrangement(fields, weights, cache, shape)
+    concurrency = _users(fields, batch, decode.attention_dp * (decode_workers or 1.0))
     return Deployment(
-        shape,
-        gpu,
-        decode,
-        isl,
-        osl,
-        concurrency,
-        engine,
-        prefill,
-        prefill_workers,
-        decode_workers,
-        **options,
-    )
+        shape, gpu, decode, isl, osl, concurrency, engine, prefill, prefill_workers,
+        decode_workers, **_engine_options(fields, shape),
+    )  # fmt: skip
 
 
 def _engine_options(fields: Mapping[str, Any], shape: ModelShape) -> dict[str, Any]:
@@ -119,8 +99,9 @@ def _engine_options(fields: Mapping[str, Any], shape: ModelShape) -> dict[str, A
     They include a note if the model has draft layers.
     """
     drafted = number(fields.get("draft_tokens", 0), "draft_tokens")
-    accepted = number(fields["accepted_tokens"], "accepted_tokens") if (
-        "accepted_tokens" in fields) else math.nan if drafted else 0.0  # fmt: skip
+    accepted = math.nan if drafted else 0.0
+    if "accepted_tokens" in fields:
+        accepted = number(fields["accepted_tokens"], "accepted_tokens")
     if "acceptance" in fields:
         accepted = drafted * number(fields["acceptance"], "acceptance")
     ships = shape.name.startswith(DRAFTING) and not drafted
@@ -281,18 +262,12 @@ def _fit_weights(deployment: Deployment) -> Deployment:
     """
     for weights in ("bf16", "fp8", "fp4"):
         cache = _cache(deployment.shape, deployment.gpu, deployment.engine, weights)
-        prefill = deployment.prefill and replace(
-            deployment.prefill, weights=weights, kv_cache=cache
-        )
-        fitted = replace(
-            deployment,
-            decode=replace(deployment.decode, weights=weights, kv_cache=cache),
-            prefill=prefill,
-            notes=(
-                *deployment.notes,
-                f"precision not given: {weights} taken, as 16 bits do not fit",
-            ),
-        )
+        sides: dict[str, Any] = {
+            name: side and replace(side, weights=weights, kv_cache=cache)
+            for name, side in (("decode", deployment.decode), ("prefill", deployment.prefill))
+        }
+        note = f"precision not given: {weights} taken, as 16 bits do not fit"
+        fitted = replace(deployment, **sides, notes=(*deployment.notes, note))
         try:
             fit_into_memory(fitted)
         except SimulationError:
@@ -341,22 +316,13 @@ def _aggregated_arrangement(
     """
     arrangement = _arrangement(fields, "", weights, cache)
     workers = _workers(fields, "workers")
-    if (
-        workers is None
-        and {"batch", "concurrency"} <= fields.keys()
-        and arrangement.attention_dp == 1
-    ):
-        shares = _number(fields, "concurrency") / max(number(fields["batch"], "batch"), 1.0)
-        ranks = round(shares)
-        if shares > 1.5 and shape.experts and arrangement.tp % ranks == 0:
-            return Arrangement(
-                arrangement.tp // ranks,
-                arrangement.pp,
-                ranks,
-                arrangement.moe_tp,
-                arrangement.moe_ep,
-                weights,
-                cache,
-            ), None
-        workers = float(ranks) if shares > 1.5 else None
-    return arrangement, workers
+    stated = {"batch", "concurrency"} <= fields.keys()
+    if workers is not None or not stated or arrangement.attention_dp > 1:
+        return arrangement, workers
+    shares = _number(fields, "concurrency") / max(number(fields["batch"], "batch"), 1.0)
+    ranks = round(shares)
+    if shares <= 1.5:
+        return arrangement, None
+    if shape.experts and arrangement.tp % ranks == 0:
+        return replace(arrangement, tp=arrangement.tp // ranks, attention_dp=ranks), None
+    return arrangement, float(ranks)

@@ -245,38 +245,41 @@ def changes(
 ) -> list[Change]:
     """Return the correction of each deployment, with its errors and numbers of measurements."""
     traits = traits_of(deployments)
-    factors: dict[str, FloatArray] = {}
-    errors: dict[str, list[tuple[float, float]]] = {}
-    for name, learnt in (("tbt", measurements.tbt), ("ttft", measurements.ttft)):
-        shift = learnt.at(traits)
-        median_error, p90_error = fit.alike[name].stated.of_shift(traits.split, shift)
-        factors[name] = np.exp(shift.shift)
-        errors[name] = list(zip(median_error.tolist(), p90_error.tolist(), strict=True))
-    names = traits_of([row.deployment for row in measurements.rows]).labels["deployment"]
-    changes = []
-    for i, name in enumerate(traits.labels["deployment"].tolist()):
-        same = int((names == name).sum())
-        changes.append(
-            Change(
-                float(factors["tbt"][i]), float(factors["ttft"][i]),
-                errors["tbt"][i], errors["ttft"][i], same, names.size - same,
-            )
-        )  # fmt: skip
-    return changes
+    learnt = {"tbt": measurements.tbt, "ttft": measurements.ttft}
+    tbt, ttft = (_factors_and_errors(name, learnt[name], traits, fit) for name in learnt)
+    measured = traits_of([row.deployment for row in measurements.rows]).labels["deployment"]
+    same = [int((measured == name).sum()) for name in traits.labels["deployment"].tolist()]
+    return [
+        Change(tbt_factor, ttft_factor, tbt_error, ttft_error, rows, measured.size - rows)
+        for (tbt_factor, tbt_error), (ttft_factor, ttft_error), rows in zip(
+            tbt, ttft, same, strict=True
+        )
+    ]
+
+
+def _factors_and_errors(
+    name: str, learnt: LearnedCorrections, traits: Traits, fit: EstimateFit
+) -> list[tuple[float, tuple[float, float]]]:
+    """Return the factor on each deployment's time, and the errors of half and of nine of ten."""
+    shift = learnt.at(traits)
+    median, nine = fit.alike[name].stated.of_shift(traits.split, shift)
+    errors = zip(median.tolist(), nine.tolist(), strict=True)
+    return list(zip(np.exp(shift.shift).tolist(), errors, strict=True))
 
 
 def unchanged(deployments: Sequence[Deployment], fit: EstimateFit) -> list[Change]:
     """Return for each deployment a change without correction, with the estimate's own errors."""
     traits = traits_of(deployments)
     no_rows = traits.take(np.zeros(0, np.int64))
-    errors = {}
-    for name in ("tbt", "ttft"):
-        learnt = learn_corrections(fit.alike[name].likeness, no_rows, np.zeros(0))
-        median_error, p90_error = fit.alike[name].stated.of_shift(traits.split, learnt.at(traits))
-        errors[name] = list(zip(median_error.tolist(), p90_error.tolist(), strict=True))
+    tbt, ttft = (
+        _factors_and_errors(
+            name, learn_corrections(fit.alike[name].likeness, no_rows, np.zeros(0)), traits, fit
+        )
+        for name in ("tbt", "ttft")
+    )
     return [
-        Change(1.0, 1.0, tbt, ttft, 0, 0)  # factors of 1, from no measurement
-        for tbt, ttft in zip(errors["tbt"], errors["ttft"], strict=True)
+        Change(1.0, 1.0, tbt_error, ttft_error, 0, 0)  # factors of 1, from no measurement
+        for (_, tbt_error), (_, ttft_error) in zip(tbt, ttft, strict=True)
     ]
 
 
@@ -323,9 +326,7 @@ def next_measurement(
         # No single row narrows an error, so each measurement is made twice.
         after.append(
             [
-                _mean_error(
-                    correction_model, _append_row(_append_row(rows, traits, i), traits, i), traits
-                )
+                _mean_error(correction_model, _with_row_twice(rows, traits, i), traits)
                 for i in range(traits.size)
             ]
         )
@@ -338,16 +339,11 @@ def next_measurement(
     )  # fmt: skip
 
 
-def _append_row(rows: Traits, others: Traits, which: int) -> Traits:
-    """Return ``rows`` with row number ``which`` of ``others`` appended."""
-    labels = {
-        name: np.append(rows.labels[name], others.labels[name][which]) for name in others.labels
-    }
-    return Traits(
-        labels,
-        np.vstack([rows.load, others.load[which : which + 1]]),
-        np.append(rows.split, others.split[which]),
-    )
+def _with_row_twice(rows: Traits, others: Traits, which: int) -> Traits:
+    """Return ``rows`` with row number ``which`` of ``others`` appended twice."""
+    more = others.take(np.array([which, which]))
+    labels = {name: np.append(rows.labels[name], more.labels[name]) for name in more.labels}
+    return Traits(labels, np.vstack([rows.load, more.load]), np.append(rows.split, more.split))
 
 
 def _mean_error(known: Any, rows: Traits, others: Traits) -> float:

@@ -40,12 +40,8 @@ def narrower_deployments(deployment: Deployment) -> list[GpuUse]:
     """Return deployments with the same number of narrower instances; the other GPUs stay idle."""
     if deployment.prefill is not None:
         return []
-    return _gpu_uses(
-        [
-            replace(deployment, decode=arrangement)
-            for arrangement in narrower_arrangements(deployment.decode)
-        ]
-    )
+    narrower = narrower_arrangements(deployment.decode)
+    return _gpu_uses([replace(deployment, decode=arrangement) for arrangement in narrower])
 
 
 def widest_deployments(deployment: Deployment) -> list[GpuUse]:

@@ -66,12 +66,9 @@ def _bins_of_requests(series: list[DemandColumns], origin: str) -> pl.DataFrame:
         complete = np.ones(bins, bool)
         # The file may begin and end within a bin.
         complete[[0, -1]] = False
-        tables.append(
-            _table(columns, start, _amounts(columns)).with_columns(
-                whole=complete, origin=pl.lit(origin)
-            )
-        )
-    return pl.concat(bins_frame(table) for table in tables)
+        table = _table(columns, start, _amounts(columns))
+        tables.append(bins_frame(table.with_columns(whole=complete, origin=pl.lit(origin))))
+    return pl.concat(tables)
 
 
 def _bins_of_demand(store: Path, report: IngestReport, bin_s: int) -> pl.DataFrame:
@@ -122,12 +119,10 @@ def _table(
     labels = {"model": columns.model, "region": columns.region, "tier": columns.tier}
     if not any(labels.values()) and columns.name:
         labels["model"] = columns.name
-    return pl.DataFrame(
-        {
-            "bin_start": start,
-            **{field: pl.Series(values).fill_nan(None) for field, values in amounts.items()},
-        }
-    ).with_columns(pl.lit(value or "").alias(label) for label, value in labels.items())
+    known = {field: pl.Series(values).fill_nan(None) for field, values in amounts.items()}
+    return pl.DataFrame({"bin_start": start, **known}).with_columns(
+        pl.lit(value or "").alias(label) for label, value in labels.items()
+    )
 
 
 def _lengths(store: Path, bin_s: int, origin: str) -> pl.DataFrame:
@@ -135,17 +130,15 @@ def _lengths(store: Path, bin_s: int, origin: str) -> pl.DataFrame:
     report, scan = scan_requests(store)
     start = ((pl.col("arrival_s") + report.start_s) / bin_s).floor().cast(pl.Int64) * bin_s
     keys = [pl.col(key).cast(pl.String).fill_null("") for key in KEYS]
-    counted = []
-    for what in ("input_tokens", "output_tokens"):
-        step = (pl.col(what).clip(1).log(2) * STEPS).ceil()
-        upper_bound = (2 ** (step / STEPS)).alias("most")
-        counted.append(
-            scan.select(*keys, start.alias("bin_start"), upper_bound)
-            .group_by(*KEYS, "bin_start", "most")
-            .agg(pl.len().alias("count"))
-            .with_columns(
-                origin=pl.lit(origin), what=pl.lit(what), least=pl.col("most") / 2 ** (1 / STEPS)
-            )
-            .collect(engine="streaming")
+    counted = [
+        scan.select(*keys, bin_start=start, most=2 ** (step / STEPS))
+        .group_by(*KEYS, "bin_start", "most")
+        .agg(pl.len().alias("count"))
+        .with_columns(
+            origin=pl.lit(origin), what=pl.lit(what), least=pl.col("most") / 2 ** (1 / STEPS)
         )
+        .collect(engine="streaming")
+        for what in ("input_tokens", "output_tokens")
+        for step in ((pl.col(what).clip(1).log(2) * STEPS).ceil(),)
+    ]
     return pl.concat(counted).select(pl.col(name).cast(kind) for name, kind in HISTOGRAMS.items())

@@ -4,6 +4,7 @@ import hashlib
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -11,6 +12,7 @@ import polars as pl
 from planner.errors import IngestError
 from planner.files.atomic_write import whole_folder
 from planner.inputs.ingest.demand import series_reports, total
+from planner.inputs.ingest.grid import AMOUNTS as GRID_AMOUNTS
 from planner.inputs.ingest.grid import Grid, gap_count
 from planner.inputs.ingest.report import UTC, IngestReport, moment_text
 from planner.inputs.ingest.store import (
@@ -75,10 +77,8 @@ def _grids(samples: Samples, name: str) -> tuple[list[Grid], list[str]]:
     for key, group in groups.items():
         model, region, tier = map(str, key)
         bin_index = ((group["bin_start"] - start) // samples.bin_s).to_numpy()
-        unknown = ("total_tokens", "cached_tokens")
-        amounts: dict[str, FloatArray] = {field: np.full(bins, np.nan) for field in unknown}
+        amounts: dict[str, FloatArray] = {field: np.full(bins, np.nan) for field in GRID_AMOUNTS}
         for field in AMOUNTS:
-            amounts[field] = np.full(bins, np.nan)
             amounts[field][bin_index] = group[field].cast(pl.Float64).fill_null(np.nan).to_numpy()
         raised += _raise_to_one_per_request(amounts)
         identity = {
@@ -130,13 +130,12 @@ def _report(
 ) -> IngestReport:
     """Return the report of the trace that ``folder`` contains, as of a file that was read in."""
     # A live source has no file, so the hash is that of the stored content.
-    contents = [
-        (folder / file).read_bytes() for file in (DEMAND, LENGTHS) if (folder / file).exists()
-    ]
+    files = (folder / DEMAND, folder / LENGTHS)
+    contents = [file.read_bytes() for file in files if file.exists()]
     start_ns, end_ns = grids[0].start_ns, grids[0].end_ns
-    totals = {field: total(grids, field) for field in AMOUNTS}
-    labels = {
-        label: tuple(dict.fromkeys(v for grid in grids if (v := grid.identity[label])))
+    totals: dict[str, Any] = {field: total(grids, field) for field in AMOUNTS}
+    labels: dict[str, Any] = {
+        f"{label}s": tuple(dict.fromkeys(v for grid in grids if (v := grid.identity[label])))
         for label in KEYS
     }
     return IngestReport(
@@ -144,7 +143,6 @@ def _report(
         kind="demand",
         format=FORMAT,
         rows=samples.bins.height,
-        requests=totals["requests"],
         rejected=0,
         reject_reasons={},
         reject_samples=(),
@@ -153,13 +151,10 @@ def _report(
         end_ns=end_ns,
         start=moment_text(start_ns, UTC),
         end=moment_text(end_ns, UTC),
-        input_tokens=totals["input_tokens"],
-        output_tokens=totals["output_tokens"],
+        **totals,
+        **labels,
         series=series_reports(grids, UTC),
         bin_s=samples.bin_s,
-        models=labels["model"],
-        regions=labels["region"],
-        tiers=labels["tier"],
         columns={},
         notes=tuple(notes),
         provenance=f"measured, read live from {name}",
@@ -180,9 +175,8 @@ def sample_of(histogram: pl.DataFrame, points: int = SAMPLE) -> FloatArray | Non
     lower_bounds, upper_bounds, counts = _sum_buckets(histogram)
     if not counts.sum() > 0:
         return None
-    upper = np.log(
-        np.where(np.isfinite(upper_bounds), upper_bounds, np.maximum(lower_bounds, 1e-9))
-    )
+    last = np.maximum(lower_bounds, 1e-9)
+    upper = np.log(np.where(np.isfinite(upper_bounds), upper_bounds, last))
     lower = np.log(np.where(lower_bounds > 0, lower_bounds, np.minimum(1.0, upper_bounds / 10)))
     reached = np.cumsum(counts)
     ranks = (np.arange(points) + 0.5) / points * reached[-1]

@@ -63,16 +63,9 @@ def served_of(bins: pl.DataFrame, bin_s: int) -> list[ServedSpeed]:
             )
             .sort("bin_start")
         )
-        served.append(
-            ServedSpeed(
-                str(model),
-                str(region),
-                group["bin_start"].to_numpy().astype(float),
-                group["running"].to_numpy(),
-                group["requests"].to_numpy() / bin_s,
-                group["input_tokens_each"].to_numpy(),
-                group["output_tokens_each"].to_numpy(),
-                group["tbt_mean_s"].to_numpy(),
-            )
-        )
+        means = group.select(
+            pl.col("bin_start").cast(pl.Float64), "running", pl.col("requests") / bin_s,
+            "input_tokens_each", "output_tokens_each", "tbt_mean_s",
+        )  # fmt: skip
+        served.append(ServedSpeed(str(model), str(region), *(c.to_numpy() for c in means)))
     return served

@@ -6,6 +6,7 @@ Samples are labelled by model, region and tier.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import Any
 
 import polars as pl
@@ -181,16 +182,15 @@ def samples_of(sent: PushedSamples, bin_s: int) -> Samples:
         figures = {name: getattr(sample, name) for name in (*AMOUNTS, *GAUGES)}
         rows.append({**keys, "bin_start": start, **figures})
         for field, what in HISTOGRAM_FIELDS.items():
-            bounds = sorted((float(m), float(n)) for m, n in (getattr(sample, field) or {}).items())
-            lower_bound = 0.0
-            for upper_bound, count in bounds:
-                counted.append(
-                    {
-                        **keys, "bin_start": start, "origin": "", "what": what,
-                        "least": lower_bound, "most": upper_bound, "count": count,
-                    }
-                )  # fmt: skip
-                lower_bound = upper_bound
+            buckets = getattr(sample, field) or {}
+            bounds = [(0.0, 0.0), *sorted((float(m), float(n)) for m, n in buckets.items())]
+            counted += [
+                {
+                    **keys, "bin_start": start, "origin": "", "what": what,
+                    "least": least, "most": most, "count": count,
+                }
+                for (least, _), (most, count) in pairwise(bounds)
+            ]  # fmt: skip
     return Samples(bin_s, bins_frame(rows), pl.DataFrame(counted, schema=HISTOGRAMS))
 
 

@@ -141,7 +141,7 @@ def _rows_of_parts(
 
     Parts and row groups that end before ``since_s`` are not read.
     """
-    tables = []
+    tables = [pl.DataFrame(schema={**schema, "part": pl.Int64})]
     for i, path in enumerate(parts):
         if not path.exists():
             raise FileNotFoundError(path)
@@ -149,16 +149,9 @@ def _rows_of_parts(
             rows = pl.scan_parquet(path)
             if since_s is not None:
                 rows = rows.filter(pl.col("bin_start") >= since_s)
-            tables.append(
-                _with_new_columns(rows.collect(), schema).with_columns(part=pl.lit(i, pl.Int64))
-            )
-    return pl.concat(tables) if tables else pl.DataFrame(schema={**schema, "part": pl.Int64})
-
-
-def _with_new_columns(rows: pl.DataFrame, schema: dict[str, type[pl.DataType]]) -> pl.DataFrame:
-    """Return the rows with null in columns that are newer than their file."""
-    lacking = [pl.lit(None, kind).alias(n) for n, kind in schema.items() if n not in rows.columns]
-    return rows.with_columns(lacking).select(*schema)
+            tables.append(rows.with_columns(part=pl.lit(i, pl.Int64)).collect())
+    # A column that is newer than a file is null there.
+    return pl.concat(tables, how="diagonal_relaxed").select(*schema, "part")
 
 
 def _write(table: pl.DataFrame, stem: Path) -> None:

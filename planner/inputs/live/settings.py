@@ -110,14 +110,11 @@ def settings_of(kind: str, fields: Mapping[str, Any]) -> Any:
     except ValidationError as problem:
         fault = problem.errors()[0]
         location = ".".join(str(part) for part in fault["loc"]) or "settings"
-        field_names = ", ".join(KINDS[kind].model_fields) or "none"
-        remedy = (
-            f"is not known here. Known: {field_names}."
-            if fault["type"] == "extra_forbidden"
-            else "is needed."
-            if fault["type"] == "missing"
-            else _fault_words(fault)
-        )
+        known = ", ".join(KINDS[kind].model_fields) or "none"
+        remedies = {
+            "extra_forbidden": f"is not known here. Known: {known}.", "missing": "is needed.",
+        }  # fmt: skip
+        remedy = remedies.get(fault["type"]) or _fault_words(fault)
         raise SourceError(f"{location}: {remedy}") from None
     for pair in PAIRS:
         named = [name for name in pair if getattr(checked, name, None)]

@@ -122,12 +122,8 @@ class Hardware:
         tiers = [tier for tier in self.tiers if not tier.deferrable]
         if self.asked is None:
             return tiers
-        tier_names = {
-            tier.name
-            for tier, is_requested in zip(self.tiers, self.asked[m], strict=True)
-            if is_requested
-        }
-        return [tier for tier in tiers if tier.name in tier_names] or tiers
+        in_traffic = {self.tiers[t].name for t in np.flatnonzero(self.asked[m])}
+        return [tier for tier in tiers if tier.name in in_traffic] or tiers
 
     @property
     def usd_per_gpu_hour(self) -> FloatArray:
@@ -216,16 +212,12 @@ class Hardware:
         shape = len(self.regions), len(self.gpu_types)
         prices = np.stack([self.gpu_usd(start_s, period_s) for start_s in starts_s])
         reserved, on_demand = np.full(shape, np.inf), np.zeros((len(prices), *shape))
-        offers = {
-            (offer.region, offer.gpu): offer for offer in self.committed if offer.term == term
-        }
-        for g, column in enumerate(self.columns):
-            t = column.gpu
-            on_demand[:, :, t] = prices[:, :, g]
-            for r, region in enumerate(self.regions):
-                offer = offers.get((region.name, self.gpu_types[t].name))
-                if offer is not None and not column.spot:
-                    reserved[r, t] = offer.usd_per_gpu_hour
+        on_demand[:, :, self.types] = prices
+        regions = [region.name for region in self.regions]
+        owned = {self.gpu_types[c.gpu].name: c.gpu for c in self.columns if not c.spot}
+        for offer in self.committed:
+            if offer.term == term and offer.gpu in owned:
+                reserved[regions.index(offer.region), owned[offer.gpu]] = offer.usd_per_gpu_hour
         return reserved, on_demand
 
     @property
@@ -306,7 +298,8 @@ def build_hardware(
     keys = list(zip(model_of_section, column_of_section, strict=True))
     profiles = dict(zip(keys, speeds, strict=True))
     sections = dict(zip(keys, rows, strict=True))
-    offered = _spot_types(scenario, names) if spot else []
+    offers = {name for region in scenario.regions for name in region.spot} if spot else set()
+    offered = [name for name in names if name in offers]
     spot_columns = with_spot(
         columns, {names.index(name): len(names) + i for i, name in enumerate(offered)}
     )
@@ -321,13 +314,13 @@ def build_hardware(
     for part in scenario.regions:
         regions.append(region_of(part, facts))
         on_spot = [part.spot.get(name, NO_SPOT) for name in offered]
-        capacity.append([part.capacity.get(name, 0) for name in names])
         # Spot offers come after all owned types, as in ``types``.
-        capacity[-1] += [offer.capacity for offer in on_spot]
+        capacity.append(
+            [*(part.capacity.get(name, 0) for name in names), *(o.capacity for o in on_spot)]
+        )
         price.append([price_of(part, name, facts, user_facts) for name in names])
-        committed += [
-            offer for name in names for offer in committed_of(part, name, facts, user_facts)
-        ]
+        for name in names:
+            committed += committed_of(part, name, facts, user_facts)
         price[-1] += [spot_price_of(part, name, facts, user_facts) for name in offered]
         reclaims.append([0.0] * len(names) + [o.reclaims_per_instance_hour for o in on_spot])
     capacity_gpus = np.array(capacity, dtype=np.int64)
@@ -376,11 +369,10 @@ def build_hardware(
 
 def _tier(section: TierSection) -> Tier:
     """Return the tier of a section, with its limits in seconds."""
+    limits_ms = {f"{name}_s": getattr(section, f"{name}_ms") for name in ("ttft", "tbt", "e2e")}
     return Tier(
         name=section.name,
-        ttft_s=_seconds(section.ttft_ms),
-        tbt_s=_seconds(section.tbt_ms),
-        e2e_s=_seconds(section.e2e_ms),
+        **{name: None if ms is None else ms / 1000 for name, ms in limits_ms.items()},
         attainment=section.percentile / 100,
         deferrable=section.deferrable,
         priority_after_s=section.priority_after_s,
@@ -403,11 +395,6 @@ def _power_limits(scenario: Scenario, types: Sequence[GpuSpec]) -> dict[str, Any
     return {"rack_kw": rack_kw, "gpus_per_rack": per_rack}
 
 
-def _spot_types(scenario: Scenario, names: Sequence[str]) -> list[str]:
-    """Return the GPU types that at least one region offers as spot."""
-    return [name for name in names if any(name in region.spot for region in scenario.regions)]
-
-
 def serving_of(scenario: Scenario) -> tuple[Serving, ...]:
     """Return the serving settings of each model.
 
@@ -424,28 +411,23 @@ def _mean(values: FloatArray) -> FloatArray:
     return mean
 
 
-def _seconds(milliseconds: float | None) -> float | None:
-    return None if milliseconds is None else milliseconds / 1000
-
-
 def _latency(scenario: Scenario) -> FloatArray:
     """Return the one-way latencies between regions in seconds, ``[r, r]``.
 
     A latency that a region states to another holds in both directions, unless the other region
     states one too. Routes that the objective does not allow have an infinite latency.
     """
-    region_names = [region.name for region in scenario.regions]
-    latency = np.full((len(region_names), len(region_names)), FAR_S)
+    names, allowed = [region.name for region in scenario.regions], scenario.objective.reroute
+    latency = np.full((len(names), len(names)), FAR_S)
     np.fill_diagonal(latency, 0.0)
     for i, region in enumerate(scenario.regions):
         for other, latency_ms in region.latency_ms.items():
-            j = region_names.index(other)
+            j = names.index(other)
             latency[i, j] = latency_ms / 1000
-            if region_names[i] not in scenario.regions[j].latency_ms:
+            if names[i] not in scenario.regions[j].latency_ms:
                 latency[j, i] = latency_ms / 1000
-    reroute_allowed = scenario.objective.reroute
-    if reroute_allowed is not None:
-        for i, j in np.argwhere(~np.eye(len(region_names), dtype=bool)):
-            if not reroute_allowed.get(region_names[i], {}).get(region_names[j]):
+    if allowed is not None:
+        for i, j in np.argwhere(~np.eye(len(names), dtype=bool)):
+            if not allowed.get(names[i], {}).get(names[j]):
                 latency[i, j] = np.inf
     return latency

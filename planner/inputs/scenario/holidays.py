@@ -20,9 +20,7 @@ GIVE = "a country's code, such as US or DE-BY, or a date, such as 2024-12-24"
 
 def _text(value: object) -> object:
     """Return a date as text; YAML parses an unquoted date into a date object."""
-    return (
-        value.isoformat() if isinstance(value, date) and not isinstance(value, datetime) else value
-    )
+    return value.isoformat() if type(value) is date else value
 
 
 def _check_holiday(value: str) -> str:
@@ -57,11 +55,7 @@ def in_words(named: Sequence[str], start_s: float, end_s: float) -> str:
     """Return a sentence on the holidays in ``[start_s, end_s)``; "" if none is named."""
     if not named:
         return ""
-    days = [
-        (day, holiday)
-        for day, holiday in _days(named, start_s, end_s)
-        if (day - EPOCH).days * DAY_S < end_s
-    ]
+    days = [each for each in _days(named, start_s, end_s) if (each[0] - EPOCH).days * DAY_S < end_s]
     if not days:
         return (
             f"Holidays ({', '.join(named)}): this traffic has none, so they are forecast like "

@@ -1,8 +1,10 @@
 """Find unknown names, duplicate names and missing counterparts in a scenario."""
 
-from planner.inputs.scenario.faults import fault_problems
-from planner.inputs.scenario.plan_references import plan_problems
-from planner.inputs.scenario.schema import Scenario
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+from planner.inputs.scenario.schema import Profile, Scenario
 from planner.policies.user_policies import policy_names
 
 TELLS_APART = (
@@ -10,163 +12,183 @@ TELLS_APART = (
     "kv_precision", "lora_rank", "lora_active", "engine", "recv_interval", "name", "version",
     "power_cap",
 )  # fmt: skip
+# Places where names of models, regions, tiers, GPU types and roles occur. ``[]`` stands for each
+# entry of a list, and ``{}`` for each key of a mapping.
+PLACES = {
+    "model": "profiles[].model traffic.sources[].model serving[].model faults[].model "
+    "objective.priorities.models{} placement.services[].model fleet.today[].model "
+    "policies[].timetable[].model",
+    "region": "regions[].latency_ms{} traffic.sources[].regions{} faults[].region "
+    "objective.reroute{} objective.reroute{}{} fleet.today[].region policies[].timetable[].region",
+    "tier": "traffic.sources[].tiers{} objective.priorities.tiers{} forecast.quantiles{}",
+    "GPU": "regions[].topology.gpus_per_node{} regions[].spot{} regions[].committed{} "
+    "faults[].gpu placement.services[].fallbacks[] fleet.today[].gpu policies[].timetable[].gpu",
+    "role": "faults[].role policies[].timetable[].role",
+}
+STEP = re.compile(r"\[\]|\{\}|\w+")
 Path = tuple[str | int, ...]
+Problems = Iterator[tuple[Path, str]]
 
 
 def references(scenario: Scenario) -> list[tuple[Path, str]]:
     """Return problems that concern several sections of a scenario, each with its path."""
-    problems: list[tuple[Path, str]] = []
-    models = {model.name for model in scenario.models}
-    regions = {region.name for region in scenario.regions}
-    tiers = {tier.name for tier in scenario.tiers}
-    gpus = {profile.gpu for profile in scenario.profiles}
-
-    def check_known(where: Path, what: str, name: str | None, names: set[str]) -> None:
-        """Record a problem if ``name`` is not one of ``names``."""
-        if name is not None and name not in names:
-            known_names = ", ".join(sorted(names))
-            problem = f"{what} {name!r} is not in this scenario, which has {known_names}"
-            problems.append((where, problem))
-
-    for section in ("gpus", "models", "regions", "tiers"):
-        seen: set[str] = set()
-        for i, item in enumerate(getattr(scenario, section)):
-            if item.name in seen:
-                problems.append(((section, i), f"{item.name!r} is there twice. Keep one"))
-            seen.add(item.name)
-    problems += _policy_problems(scenario)
-    for i, profile in enumerate(scenario.profiles):
-        check_known(("profiles", i, "model"), "model", profile.model, models)
-    problems += _profile_problems(scenario)
-    for model in sorted(models - {profile.model for profile in scenario.profiles}):
-        problems.append((("profiles",), f"model {model!r} has no profile. Add one"))
-    for i, region in enumerate(scenario.regions):
-        for other in region.latency_ms:
-            check_known(("regions", i, "latency_ms", other), "region", other, regions)
-        for name in region.topology.gpus_per_node if region.topology else ():
-            check_known(("regions", i, "topology", "gpus_per_node", name), "GPU", name, gpus)
-        for name in region.spot:
-            check_known(("regions", i, "spot", name), "GPU", name, gpus)
-        for name in region.committed:
-            check_known(("regions", i, "committed", name), "GPU", name, gpus)
-        if not gpus & set(region.capacity):
-            problems.append(
-                (("regions", i, "capacity"), "none of these GPUs has a profile in this scenario")
-            )
-    for i, source in enumerate(scenario.traffic.sources):
-        check_known(("traffic", "sources", i, "model"), "model", source.model, models)
-        for name in source.regions:
-            check_known(("traffic", "sources", i, "regions", name), "region", name, regions)
-        for name in source.tiers:
-            check_known(("traffic", "sources", i, "tiers", name), "tier", name, tiers)
-    problems += _serving_problems(scenario, models)
-    problems += fault_problems(scenario)
-    problems += plan_problems(scenario)
-    for i, service in enumerate(scenario.placement.services):
-        path: Path = ("placement", "services", i)
-        check_known((*path, "model"), "model", service.model, models)
-        for name in service.fallbacks:
-            check_known((*path, "fallbacks"), "GPU", name, gpus)
-    for i, replicas in enumerate(scenario.fleet.today):
-        path = ("fleet", "today", i)
-        check_known((*path, "model"), "model", replicas.model, models)
-        check_known((*path, "region"), "region", replicas.region, regions)
-        check_known((*path, "gpu"), "GPU", replicas.gpu, gpus)
-        offers = {region.name: region.spot for region in scenario.regions}
-        if replicas.spot and replicas.gpu not in offers.get(replicas.region, {}):
-            problem = f"region {replicas.region!r} does not offer {replicas.gpu} as spot. Add it "
-            problems.append(((*path, "spot"), problem + "there under spot, or leave this out"))
-        if replicas.maximum is not None and replicas.maximum < (replicas.minimum or 0):
-            problems.append(((*path, "maximum"), "the maximum is below the minimum. Raise it"))
-        if replicas.lent and scenario.fleet.starts is None:
-            problems.append(((*path, "lent"), "lent replicas need fleet.starts. Add it"))
-        if replicas.maximum is not None and replicas.maximum < replicas.replicas:
-            problems.append(
-                ((*path, "maximum"), "the maximum is below the replicas of today. Raise it")
-            )
-    if all(tier.deferrable for tier in scenario.tiers):
-        problems.append((("tiers",), "every tier is deferrable; at least one must not be"))
-    if (
-        any(policy.traits.needs_current_fleet for policy in scenario.policies)
-        and not scenario.fleet.today
-    ):
-        problems.append((("policies",), "policy 'today' needs fleet.today. Add the current fleet"))
-    return problems
+    rules = (
+        _unknown_names, _duplicates, _profiles, _regions, _faults, _today, _plan, _policies,
+    )  # fmt: skip
+    return [problem for rule in rules for problem in rule(scenario)]
 
 
-def _policy_problems(scenario: Scenario) -> list[tuple[Path, str]]:
-    """Return duplicate policies, unknown names in timetables and an unknown baseline."""
-    problems: list[tuple[Path, str]] = []
-    seen: set[str] = set()
-    names_by_field: dict[str, set[str]] = {
+def _unknown_names(scenario: Scenario) -> Problems:
+    """Yield each name in ``PLACES`` that the scenario lacks."""
+    known: dict[str, set[str]] = {
         "model": {model.name for model in scenario.models},
         "region": {region.name for region in scenario.regions},
-        "gpu": {profile.gpu for profile in scenario.profiles},
+        "tier": {tier.name for tier in scenario.tiers},
+        "GPU": {profile.gpu for profile in scenario.profiles},
         "role": {profile.role for profile in scenario.profiles},
     }
-    for i, policy in enumerate(scenario.policies):
-        if policy.key in seen:
-            problem = f"{policy.name!r} is there twice. Keep one, or give each a label"
-            problems.append((("policies", i), problem))
-        seen.add(policy.key)
-        for j, step in enumerate(getattr(policy, "timetable", ())):
-            for field, names in names_by_field.items():
-                value = getattr(step, field)
-                if value is not None and value not in names:
-                    known_names = ", ".join(sorted(names))
-                    problems.append(
-                        (
-                            ("policies", i, "timetable", j, field),
-                            f"{field} {value!r} is not in this scenario, which has {known_names}",
-                        )
-                    )
-    baseline = scenario.objective.baseline
-    if baseline is not None and baseline not in {*seen, *policy_names()}:
-        problems.append(
-            (
-                ("objective", "baseline"),
-                f"there is no policy {baseline!r}. Choose one of this scenario's, or from "
-                f"{', '.join(policy_names())}",
-            )
+    for what, places in PLACES.items():
+        listed = ", ".join(sorted(known[what]))
+        for place in places.split():
+            for path, name in _names_at(scenario, STEP.findall(place)):
+                if name not in known[what]:
+                    yield path, f"{what} {name!r} is not in this scenario, which has {listed}"
+
+
+def _names_at(value: Any, steps: Sequence[str], path: Path = ()) -> Iterator[tuple[Path, str]]:
+    """Yield the names at a place of ``PLACES``, each with its path."""
+    if value is None:
+        return
+    if not steps:
+        yield path, value
+        return
+    step, rest = steps[0], steps[1:]
+    if step == "[]":
+        for i, entry in enumerate(value):
+            yield from _names_at(entry, rest, (*path, i))
+    elif step == "{}":
+        for key, entry in value.items():
+            yield from _names_at(entry if rest else key, rest, (*path, key))
+    else:
+        yield from _names_at(getattr(value, step, None), rest, (*path, step))
+
+
+def _again(entries: Iterable[Any], key: Callable[[Any], Any]) -> Iterator[tuple[int, Any]]:
+    """Yield the entries whose key an earlier entry has, each with its index."""
+    seen: set[Any] = set()
+    for i, entry in enumerate(entries):
+        if key(entry) in seen:
+            yield i, entry
+        seen.add(key(entry))
+
+
+def _profile_key(profile: Profile) -> tuple[Any, ...]:
+    split = profile.attention_ffn
+    sides = (split.attention, split.ffn) if split else ()
+    return *(getattr(profile, field) for field in TELLS_APART), *sides
+
+
+def _duplicates(scenario: Scenario) -> Problems:
+    for section in ("gpus", "models", "regions", "tiers"):
+        for i, entry in _again(getattr(scenario, section), lambda entry: entry.name):
+            yield (section, i), f"{entry.name!r} is there twice. Keep one"
+    for i, policy in _again(scenario.policies, lambda policy: policy.key):
+        yield ("policies", i), f"{policy.name!r} is there twice. Keep one, or give each a label"
+    for i, row in _again(scenario.serving, lambda row: row.model):
+        yield ("serving", i), f"{row.model or 'the row for all models'} is there twice. Keep one"
+    for i, profile in _again(scenario.profiles, _profile_key):
+        yield (
+            ("profiles", i),
+            f"{profile.model} on {profile.gpu} is there twice. Keep one, or let tp, precision or "
+            "role tell them apart",
         )
-    return problems
 
 
-def _profile_problems(scenario: Scenario) -> list[tuple[Path, str]]:
-    """Return duplicate profiles, and prefill or decode profiles without the other role."""
-    problems: list[tuple[Path, str]] = []
-    have: set[tuple[object, ...]] = set()
+def _profiles(scenario: Scenario) -> Problems:
+    """Yield models without a profile, and prefill or decode profiles without the other role."""
+    roles = {(profile.model, profile.role) for profile in scenario.profiles}
+    for model in sorted({model.name for model in scenario.models} - {model for model, _ in roles}):
+        yield ("profiles",), f"model {model!r} has no profile. Add one"
     for i, profile in enumerate(scenario.profiles):
-        same: tuple[object, ...] = tuple(getattr(profile, field) for field in TELLS_APART)
-        if profile.attention_ffn is not None:
-            same += (profile.attention_ffn.attention, profile.attention_ffn.ffn)
-        if same in have:
-            words = f"{profile.model} on {profile.gpu} is there twice. Keep one, or let tp, "
-            problems.append((("profiles", i), words + "precision or role tell them apart"))
-        have.add(same)
         other = {"prefill": "decode", "decode": "prefill"}.get(profile.role)
-        roles = {section.role for section in scenario.profiles if section.model == profile.model}
-        if other and other not in roles:
+        if other and (profile.model, other) not in roles:
             words = f"{profile.model} has a {profile.role} profile and none with role: {other}"
-            problems.append((("profiles", i, "role"), f"{words}. Add one"))
-    return problems
+            yield ("profiles", i, "role"), f"{words}. Add one"
 
 
-def _serving_problems(scenario: Scenario, models: set[str]) -> list[tuple[Path, str]]:
-    """Return unknown or duplicate models in serving rows, and contradictory routing settings."""
-    problems: list[tuple[Path, str]] = []
-    seen: set[str | None] = set()
-    have = ", ".join(sorted(models))
-    for i, row in enumerate(scenario.serving):
-        if row.model is not None and row.model not in models:
-            words = f"model {row.model!r} is not in this scenario, which has {have}"
-            problems.append((("serving", i, "model"), words))
-        if row.model in seen:
-            words = f"{row.model or 'the row for all models'} is there twice. Keep one"
-            problems.append((("serving", i), words))
-        seen.add(row.model)
+def _regions(scenario: Scenario) -> Problems:
+    gpus = {profile.gpu for profile in scenario.profiles}
+    for i, region in enumerate(scenario.regions):
+        if not gpus & region.capacity.keys():
+            yield (
+                ("regions", i, "capacity"),
+                "none of these GPUs has a profile in this scenario",
+            )
+
+
+def _faults(scenario: Scenario) -> Problems:
+    """Yield faults after the end of the window."""
+    window_s = scenario.horizon.duration_s
+    for i, fault in enumerate(scenario.faults):
+        for field in ("at_s", "from_s"):
+            if window_s is not None and getattr(fault, field, 0.0) >= window_s:
+                words = f"the window ends before (horizon.duration_s: {window_s:g}). Move it"
+                yield ("faults", i, field), words
+
+
+def _today(scenario: Scenario) -> Problems:
+    """Yield contradictions within rows of the present fleet."""
+    offers = {region.name: region.spot for region in scenario.regions}
+    for i, row in enumerate(scenario.fleet.today):
+        path: Path = ("fleet", "today", i)
+        if row.spot and row.gpu not in offers.get(row.region, {}):
+            yield (
+                (*path, "spot"),
+                f"region {row.region!r} does not offer {row.gpu} as spot. Add it there under spot, "
+                "or leave this out",
+            )
+        if row.lent and scenario.fleet.starts is None:
+            yield (*path, "lent"), "lent replicas need fleet.starts. Add it"
+        if row.maximum is not None and row.maximum < (row.minimum or 0):
+            yield (*path, "maximum"), "the maximum is below the minimum. Raise it"
+        if row.maximum is not None and row.maximum < row.replicas:
+            yield (*path, "maximum"), "the maximum is below the replicas of today. Raise it"
     routing = scenario.fleet.routing
     if routing.release_two_below > routing.release_one_below:
         words = "above release_one_below. Lower it to release_one_below or less"
-        problems.append((("fleet", "routing", "release_two_below"), words))
-    return problems
+        yield ("fleet", "routing", "release_two_below"), words
+
+
+def _plan(scenario: Scenario) -> Problems:
+    """Yield contradictions between tiers, forecast and objective."""
+    objective, priorities = scenario.objective, scenario.objective.priorities
+    for tier in scenario.tiers:
+        if tier.deferrable and tier.name in scenario.forecast.quantiles:
+            yield (
+                ("forecast", "quantiles", tier.name),
+                f"tier {tier.name!r} may wait and is planned for by its deadline, or niw_buffer. "
+                "Leave it out",
+            )
+    if objective.utility_usd is not None and not any(tier.utility > 0 for tier in scenario.tiers):
+        yield ("objective", "utility_usd"), "no tier has a utility above 0. Give a tier one"
+    if objective.limited is None and (priorities.models or priorities.tiers):
+        yield (
+            ("objective", "priorities"),
+            "priorities choose who is served where not all can be. Give limited with them",
+        )
+    if all(tier.deferrable for tier in scenario.tiers):
+        yield ("tiers",), "every tier is deferrable; at least one must not be"
+
+
+def _policies(scenario: Scenario) -> Problems:
+    """Yield policies that lack what they need, and an unknown baseline."""
+    needs_today = any(policy.traits.needs_current_fleet for policy in scenario.policies)
+    if needs_today and not scenario.fleet.today:
+        yield ("policies",), "policy 'today' needs fleet.today. Add the current fleet"
+    baseline, names = scenario.objective.baseline, policy_names()
+    if baseline is not None and baseline not in {p.key for p in scenario.policies} | {*names}:
+        yield (
+            ("objective", "baseline"),
+            f"there is no policy {baseline!r}. Choose one of this scenario's, or from "
+            f"{', '.join(names)}",
+        )

@@ -39,12 +39,11 @@ def bounds(
         role: [g for g, column in enumerate(columns) if column.role == role]
         for role in ROLES.values()
     }
-    apart = [(by_role["prefill"], by_role["decode"]), (by_role["decode"], by_role["prefill"])]
-    alone = [~maximum[:, :, other].any(axis=2) for _, other in apart]
+    possible = {role: maximum[:, :, of_role].any(axis=2) for role, of_role in by_role.items()}
     # A prefill pool without a possible decode pool serves nothing, and the other way round.
-    for (columns_apart, _), no_other in zip(apart, alone, strict=True):
-        for g in columns_apart:
-            maximum[:, :, g][no_other] = 0
+    for role, other in (("prefill", "decode"), ("decode", "prefill")):
+        for g in by_role[role]:
+            maximum[:, :, g][~possible[other]] = 0
     for m in range(shape[0]):
         for r in range(shape[1]):
             for group in _stages(by_role, maximum[m, r]):

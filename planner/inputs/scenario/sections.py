@@ -40,14 +40,8 @@ def with_section(document: str, name: str, other: str) -> str:
         own_section = len(lines), len(lines)
     if own_section is None or other_section is None:
         return text.edit(document, {name: text.outline(other).get(name)})
-    parts = [
-        "".join(lines_of_part)
-        for lines_of_part in (
-            lines[: own_section[0]],
-            other_lines[other_section[0] : other_section[1]],
-        )
-    ]
-    ended = (part if part.endswith("\n") else f"{part}\n" for part in parts if part)
+    parts = lines[: own_section[0]], other_lines[slice(*other_section)]
+    ended = ("".join(part).removesuffix("\n") + "\n" for part in parts if part)
     return "".join([*ended, *lines[own_section[1] :]])
 
 

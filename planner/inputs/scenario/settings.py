@@ -61,12 +61,11 @@ class Growth:
     @property
     def words(self) -> str:
         """Describe the growth, such as "1.5 times, and 4% more each month"; "" without growth."""
-        factor_words = [f"{self.factor:.4g} times"] if self.factor != 1.0 else []
-        direction = "more" if self.per_month > 0 else "less"
-        monthly_words = (
-            [f"{abs(self.per_month):.1%} {direction} each month"] if self.per_month else []
-        )
-        return ", and ".join(factor_words + monthly_words)
+        words = [f"{self.factor:.4g} times"] if self.factor != 1.0 else []
+        if self.per_month:
+            direction = "more" if self.per_month > 0 else "less"
+            words.append(f"{abs(self.per_month):.1%} {direction} each month")
+        return ", and ".join(words)
 
 
 NO_GROWTH = Growth()

@@ -25,12 +25,8 @@ def host_of(
         link, source = GRACE_GB_S, "NVLink-C2C"
     rate = REACHED * link if sharing.host_gb_s is None else sharing.host_gb_s
     words = f"{link:g} GB/s one way ({source}), of which copies reach {REACHED:.0%} on H100"
-    facts.append(
-        (
-            f"Loads from host to {gpu.name}",
-            Provenance("assumed", words if sharing.host_gb_s is None else "fleet.sharing"),
-        )
-    )
+    origin = Provenance("assumed", words if sharing.host_gb_s is None else "fleet.sharing")
+    facts.append((f"Loads from host to {gpu.name}", origin))
     return SharedHost(
         host_bytes=gpus * sharing.host_memory_gb * 1e9,
         host_bytes_s=gpus * rate * 1e9,

@@ -9,7 +9,7 @@ from planner.inputs import catalogue
 from planner.inputs.catalogue import user_hardware
 from planner.inputs.catalogue.huggingface import shape_of
 from planner.inputs.catalogue.names import UnknownName
-from planner.inputs.scenario.schema import Gpu, Model, Scenario
+from planner.inputs.scenario.schema import Model, Scenario
 from planner.inputs.scenario.user_facts import UserFacts
 from simulation.errors import SimulationError
 from simulation.performance.specs import GpuSpec, ModelShape, ModelSpec, Provenance
@@ -50,21 +50,13 @@ def _shape(section: Model) -> ModelShape | None:
 
 def gpu_of(scenario: Scenario, name: str, known: UserFacts) -> GpuSpec:
     """Return the GPU type ``name``, named as in the scenario; raise ScenarioError."""
-    section = next(
-        (candidate for candidate in scenario.gpus if candidate.name == name and candidate.in_full),
-        None,
-    )
-    if section is not None:
-        return _stated_spec(section)
-    spec = _find("gpus", "GPU", name, catalogue.gpus(), known.gpus, catalogue.gpu)
-    return replace(spec, name=name)
-
-
-def _stated_spec(section: Gpu) -> GpuSpec:
-    """Return the GPU type that a section describes in full; raise ScenarioError."""
+    section = next((gpu for gpu in scenario.gpus if gpu.name == name and gpu.in_full), None)
+    if section is None:
+        spec = _find("gpus", "GPU", name, catalogue.gpus(), known.gpus, catalogue.gpu)
+        return replace(spec, name=name)
     values = section.model_dump(exclude={"name", "source", "power_sweep"}, exclude_none=True)
     try:
-        return user_hardware.gpu_spec(section.name, values, Provenance("assumed", section.source))
+        return user_hardware.gpu_spec(name, values, Provenance("assumed", section.source))
     except CatalogueError as error:
         raise ScenarioError(f"gpus: {error}") from None
 

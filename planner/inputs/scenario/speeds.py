@@ -2,12 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from planner.errors import CatalogueError, ScenarioError
 from planner.inputs import catalogue
 from planner.inputs.catalogue.contradictions import contradictions
 from planner.inputs.catalogue.efficiency import efficiencies
 from planner.inputs.catalogue.estimate_calibration import estimate_fit
+from planner.inputs.catalogue.measured_profiles import COEFFICIENTS
 from planner.inputs.catalogue.serving import (
     MAX_BATCH,
     MAX_BATCH_TOKENS,
@@ -135,14 +137,14 @@ def _catalogue_names(section: Profile) -> tuple[str, str]:
 def _stated_profile(section: Profile, model: ModelSpec, gpu: GpuSpec) -> LinearProfile:
     """Return the linear profile with the coefficients that the section states."""
     tokens = section.max_batch_tokens or MAX_BATCH_TOKENS
+    times: dict[str, Any] = {
+        f"{name}_s": (getattr(section, f"{name}_ms") or 0) / 1000 for name in COEFFICIENTS
+    }
     return LinearProfile(
         model=section.model,
         gpu=section.gpu,
         tp=section.tp,
-        alpha_s=(section.alpha_ms or 0) / 1000,
-        beta_s=(section.beta_ms or 0) / 1000,
-        gamma_s=(section.gamma_ms or 0) / 1000,
-        delta_s=(section.delta_ms or 0) / 1000,
+        **times,
         max_batch=section.max_batch or MAX_BATCH,
         max_batch_tokens=tokens,
         kv_capacity_tokens=_capacity(section, model, gpu, tokens),

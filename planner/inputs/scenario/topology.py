@@ -127,11 +127,4 @@ def _shape(section: Region, nodes: int) -> Shape:
             f"{stated.mixed_s1 + (stated.mixed_s2 or 0)} of them are to be mixed. Lower mixed_s1 "
             "or mixed_s2."
         )
-    return Shape(
-        stated.s2,
-        stated.s1_per_s2,
-        stated.racks_per_s1,
-        stated.nodes_per_rack,
-        stated.mixed_s1,
-        stated.mixed_s2,
-    )
+    return Shape(**stated.model_dump(exclude={"gpus_per_node"}))

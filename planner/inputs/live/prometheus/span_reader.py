@@ -159,9 +159,8 @@ def _engine(
                     if metric.what == "requests" and not engine.front:
                         _fill(amounts[counter.key], "replicas", counter.targets)
             elif metric.kind is Kind.HISTOGRAM:
-                for key, buckets in _buckets(
-                    client.range(query, span.ends), settings, engine
-                ).items():
+                courses = client.range(query, span.ends)
+                for key, buckets in _buckets(courses, settings, engine).items():
                     histograms.setdefault((key, metric.what), buckets)
             else:
                 for gauge in client.range(query, span.ends):
@@ -331,10 +330,6 @@ def _histogram_frame(key: Key, what: str, bucket: _Bucket, span: Span) -> pl.Dat
     fixed = dict(zip(KEYS, key, strict=True)) | {
         "origin": "", "what": what, "least": bucket.least, "most": bucket.most,
     }  # fmt: skip
-    return pl.DataFrame(
-        {"bin_start": span.start_s + span.bin_s * inside, "count": bucket.counts[inside]}
-    ).select(_label_column(name, fixed).cast(kind) for name, kind in HISTOGRAMS.items())
-
-
-def _label_column(name: str, fixed: Mapping[str, object]) -> pl.Expr:
-    return pl.lit(fixed[name]).alias(name) if name in fixed else pl.col(name)
+    columns = {"bin_start": span.start_s + span.bin_s * inside, "count": bucket.counts[inside]}
+    rows = pl.DataFrame(columns).with_columns(pl.lit(v).alias(name) for name, v in fixed.items())
+    return rows.select(pl.col(name).cast(kind) for name, kind in HISTOGRAMS.items())

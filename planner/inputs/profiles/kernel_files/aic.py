@@ -1,14 +1,15 @@
 """Read kernel tables of aiconfigurator (ai-dynamo): shapes per GPU, latency in milliseconds."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from planner.errors import IngestError
 from planner.inputs.profiles.kernel_files.frame import Frame
+from simulation.arrays import FloatArray
 from simulation.performance.kernel_tables import KernelRows
 from simulation.performance.specs import ModelShape
 
 Shapes = Mapping[str, ModelShape]
-ByGpu = dict[str, list[KernelRows]]
+Rows = Iterator[tuple[str, KernelRows]]  # each with its GPU type
 GPUS = {
     "a100_sxm": "A100-80GB",
     "h100_sxm": "H100-SXM",
@@ -44,19 +45,15 @@ def _precision(frame: Frame, name: str) -> str:
     return PRECISIONS[name]
 
 
-def gemm(frame: Frame, shapes: Shapes) -> ByGpu:
-    """Return rows of matrix products."""
-    result: ByGpu = {}
+def gemm(frame: Frame, shapes: Shapes) -> Rows:
+    """Yield rows of matrix products."""
     for gpu, (dtype,), part in _parts(frame, "gemm_dtype"):
         columns = part.columns({"m": "m", "n": "n", "k": "k"})
-        seconds = part.seconds("latency_ms", 1e-3)
-        rows = KernelRows("gemm", _precision(part, dtype), columns, seconds)
-        result.setdefault(gpu, []).append(rows)
-    return result
+        yield gpu, _rows("gemm", _precision(part, dtype), columns, part)
 
 
-def attention(frame: Frame, shapes: Shapes) -> ByGpu:
-    """Return rows of prefill attention (``step`` 0) and of decode attention.
+def attention(frame: Frame, shapes: Shapes) -> Rows:
+    """Yield rows of prefill attention (``step`` 0) and of decode attention.
 
     Decode rows have ``isl`` 1 and ``step`` earlier tokens.
     """
@@ -66,20 +63,16 @@ def attention(frame: Frame, shapes: Shapes) -> ByGpu:
     }  # fmt: skip
     # Both tables have the same columns. A file is only one of them.
     decode = bool((frame.numbers("isl") == 1).all())
-    result: ByGpu = {}
     for gpu, (dtype,), part in _parts(frame, "kv_cache_dtype"):
         columns = part.columns(names)
         op = "attention_decode" if decode else "attention_prefill"
         if decode:
             columns["context"] = columns["context"] + 1.0  # the new token attends to itself
-        seconds = part.seconds("latency_ms", 1e-3)
-        rows = KernelRows(op, _precision(part, dtype), columns, seconds)
-        result.setdefault(gpu, []).append(rows)
-    return result
+        yield gpu, _rows(op, _precision(part, dtype), columns, part)
 
 
-def experts(frame: Frame, shapes: Shapes, distribution: str = DISTRIBUTION) -> ByGpu:
-    """Return rows of mixture-of-experts layers with ``distribution`` as their routing.
+def experts(frame: Frame, shapes: Shapes, distribution: str = DISTRIBUTION) -> Rows:
+    """Yield rows of mixture-of-experts layers with ``distribution`` as their routing.
 
     Rows with other routing distributions are counted as set aside.
     """
@@ -87,46 +80,38 @@ def experts(frame: Frame, shapes: Shapes, distribution: str = DISTRIBUTION) -> B
         "tokens": "num_tokens", "hidden": "hidden_size", "intermediate": "inter_size",
         "experts": "num_experts", "top_k": "topk", "moe_tp": "moe_tp_size", "moe_ep": "moe_ep_size",
     }  # fmt: skip
-    result: ByGpu = {}
     for gpu, (dtype, pattern), part in _parts(frame, "moe_dtype", "distribution"):
         if pattern != distribution:
-            part.set_aside[f"experts are hit in another pattern than {distribution}"] += (
-                part.data.height
-            )
+            part.leave_out(f"experts are hit in another pattern than {distribution}")
             continue
-        seconds = part.seconds("latency_ms", 1e-3)
-        rows = KernelRows("experts", _precision(part, dtype), part.columns(names), seconds)
-        result.setdefault(gpu, []).append(rows)
-    return result
+        yield gpu, _rows("experts", _precision(part, dtype), part.columns(names), part)
 
 
-def nccl(frame: Frame, shapes: Shapes) -> ByGpu:
-    """Return rows of collectives; ``message_size`` counts elements (half: 2 bytes, int8: 1)."""
-    result: ByGpu = {}
+def nccl(frame: Frame, shapes: Shapes) -> Rows:
+    """Yield rows of collectives; ``message_size`` counts elements (half: 2 bytes, int8: 1)."""
     for gpu, (dtype, op), part in _parts(frame, "nccl_dtype", "op_name"):
         name = "all_to_all" if op == "alltoall" else op
-        _append(result, gpu, name, part, 1.0 if dtype == "int8" else 2.0)
-    return result
+        yield gpu, _collective(name, part, 1.0 if dtype == "int8" else 2.0)
 
 
-def custom_allreduce(frame: Frame, shapes: Shapes) -> ByGpu:
-    """Return rows of vLLM's own all-reduce kernels.
+def custom_allreduce(frame: Frame, shapes: Shapes) -> Rows:
+    """Yield rows of vLLM's own all-reduce kernels.
 
     Rows outside a CUDA graph include the launch from Python, so they are set aside.
     """
-    result: ByGpu = {}
     for gpu, (kernel,), part in _parts(frame, "kernel_source"):
         if kernel.endswith("_eager"):
-            part.set_aside["launched outside a CUDA graph"] += part.data.height
+            part.leave_out("launched outside a CUDA graph")
             continue
-        _append(result, gpu, "all_reduce", part, 2.0)
-    return result
+        yield gpu, _collective("all_reduce", part, 2.0)
 
 
-def _append(result: ByGpu, gpu: str, op: str, part: Frame, element_bytes: float) -> None:
-    """Append the rows of a collective to the result of its GPU."""
+def _collective(op: str, part: Frame, element_bytes: float) -> KernelRows:
+    """Return the rows of a collective."""
     columns = part.columns({"gpus": "num_gpus", "message_bytes": "message_size"})
     columns["message_bytes"] = columns["message_bytes"] * element_bytes
-    precision = "bf16" if element_bytes == 2.0 else "int8"
-    rows = KernelRows(op, precision, columns, part.seconds("latency_ms", 1e-3))
-    result.setdefault(gpu, []).append(rows)
+    return _rows(op, "bf16" if element_bytes == 2.0 else "int8", columns, part)
+
+
+def _rows(op: str, precision: str, columns: dict[str, FloatArray], part: Frame) -> KernelRows:
+    return KernelRows(op, precision, columns, part.seconds("latency_ms", 1e-3))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import polars as pl
@@ -26,39 +26,34 @@ class Frame:
     lines: IntArray = field(repr=False)
     set_aside: Counter[str] = field(default_factory=Counter)
 
-    @property
-    def source(self) -> str:
-        return self.name
-
     def only(self, mask: pl.Expr | BoolArray) -> Frame:
         """Return the frame with only some of its rows."""
         if not isinstance(mask, pl.Expr):
             mask = pl.lit(pl.Series(mask))
         chosen = self.data.with_row_index("__row").filter(mask)
-        rows = chosen["__row"].to_numpy()
-        return Frame(self.name, self.unit, chosen.drop("__row"), self.lines[rows], self.set_aside)
+        lines = self.lines[chosen["__row"].to_numpy()]
+        return replace(self, data=chosen.drop("__row"), lines=lines)
+
+    def leave_out(self, reason: str) -> None:
+        """Count all rows of the frame as set aside for a reason."""
+        self.set_aside[reason] += self.data.height
 
     def parts(self, *columns: str) -> Iterator[tuple[tuple[str, ...], Frame]]:
         """Yield the frame split by the values of ``columns`` (as text), in order of appearance.
 
         A column that the file lacks has the value "".
         """
-        blank = pl.Series([""]).new_from_index(0, self.data.height)
-        texts = {
-            column: self.text(column) if column in self.data.columns else blank
+        texts = self.data.select(
+            pl.col(column).cast(pl.String).fill_null("")
+            if column in self.data.columns
+            else pl.lit("").alias(column)
             for column in columns
-        }
-        groups = pl.DataFrame(texts).with_row_index("__row").group_by(columns, maintain_order=True)
+        )
+        groups = texts.with_row_index("__row").group_by(columns, maintain_order=True)
         for key, rows in groups:
             places = rows["__row"].to_numpy()
-            data, lines = self.data[places], self.lines[places]
-            yield (
-                tuple(str(part) for part in key),
-                Frame(self.name, self.unit, data, lines, self.set_aside),
-            )
-
-    def text(self, column: str) -> pl.Series:
-        return self.data[column].cast(pl.String).fill_null("")
+            part = replace(self, data=self.data[places], lines=self.lines[places])
+            yield tuple(map(str, key)), part
 
     def numbers(self, column: str, low: float = 0.0) -> FloatArray:
         """Return a column of numbers, each at least ``low``.

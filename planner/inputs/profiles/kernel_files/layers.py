@@ -4,7 +4,7 @@ Their rows become calls of known size. A projection of a model at a tensor paral
 of m tokens with the k x n matrix of that projection.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import polars as pl
@@ -20,7 +20,7 @@ from simulation.performance.specs import Arrangement, ModelShape
 from simulation.performance.work import Elementwise, Experts, Gemm
 
 Shapes = Mapping[str, ModelShape]
-ByGpu = dict[str, list[KernelRows]]
+Rows = Iterator[tuple[str, KernelRows]]  # each with its GPU type
 GPUS = {
     "a40": "A40", "a100": "A100-80GB", "h100": "H100-SXM", "H100": "H100-SXM",
     "A6000": "RTX-A6000", "RTX3090": "RTX-3090", "RTX4090": "RTX-4090",
@@ -95,9 +95,8 @@ def _of_operator(
     return None
 
 
-def vidur_mlp(frame: Frame, shapes: Shapes) -> ByGpu:
-    """Return kernel rows by GPU type from ``vidur_mlp_ops``: medians of a layer in ms."""
-    result: ByGpu = {}
+def vidur_mlp(frame: Frame, shapes: Shapes) -> Rows:
+    """Yield kernel rows from ``vidur_mlp_ops``: medians of a layer in ms."""
     keys = ("gpu", "model", "tp", "n_head", "n_kv_head", "n_embd", "n_expanded_embd", "vocab_size",
             "use_gated_mlp")  # fmt: skip
     for key, part in frame.parts(*keys):
@@ -109,28 +108,26 @@ def vidur_mlp(frame: Frame, shapes: Shapes) -> ByGpu:
         )  # fmt: skip
         graph = operator_graph(shape, Arrangement(tp=_int(tp)))
         tokens = part.numbers("num_tokens", 1)
-        rows = result.setdefault(GPUS.get(gpu, gpu), [])
+        gpu = GPUS.get(gpu, gpu)
         for column, name in (
             ("attn_pre_proj_ms", "qkv_projection"), ("attn_post_proj_ms", "output_projection"),
             ("mlp_up_proj_ms", "gate_up_projection"), ("mlp_down_proj_ms", "down_projection"),
             ("mlp_act_ms", "activation"), ("attn_rope_ms", "rope"), ("emb_ms", "embedding"),
         ):  # fmt: skip
-            operator_rows = _of_operator(graph, name, tokens, part.seconds(column, 1e-3))
-            if operator_rows is not None:
-                rows.append(operator_rows)
+            rows = _of_operator(graph, name, tokens, part.seconds(column, 1e-3))
+            if rows is not None:
+                yield gpu, rows
         # Our norm includes the residual addition. Vidur times it separately.
         norm = part.seconds("input_layernorm_ms", 1e-3) + part.seconds("add_ms", 1e-3)
-        rows.append(_elementwise(tokens, 2 * shape.hidden, 2 * shape.hidden, norm))
-    return result
+        yield gpu, _elementwise(tokens, 2 * shape.hidden, 2 * shape.hidden, norm)
 
 
 def _int(text: str) -> int:
     return int(float(text))
 
 
-def vidur_network(frame: Frame, shapes: Shapes) -> ByGpu:
-    """Return rows of ``vidur_network``: all-reduce over NVLink between all GPUs of a node."""
-    result: ByGpu = {}
+def vidur_network(frame: Frame, shapes: Shapes) -> Rows:
+    """Yield rows of ``vidur_network``: all-reduce over NVLink between all GPUs of a node."""
     for (node, collective), part in frame.parts("node_sku", "collective"):
         everyone = part.numbers("num_workers") == part.numbers("devices_per_node")
         inside = part.only(everyone)
@@ -140,18 +137,16 @@ def vidur_network(frame: Frame, shapes: Shapes) -> ByGpu:
         if not usable:
             continue
         columns = inside.columns({"gpus": "num_workers", "message_bytes": "size_bytes"})
-        rows = KernelRows("all_reduce", "bf16", columns, inside.seconds("median_ms", 1e-3))
-        result.setdefault(GPUS[node], []).append(rows)
-    return result
+        seconds = inside.seconds("median_ms", 1e-3)
+        yield GPUS[node], KernelRows("all_reduce", "bf16", columns, seconds)
 
 
-def v0_layers(frame: Frame, shapes: Shapes) -> ByGpu:
-    """Return kernel rows by GPU type from a file ``llmservingsim_v0_layers``, in nanoseconds.
+def v0_layers(frame: Frame, shapes: Shapes) -> Rows:
+    """Yield kernel rows from a file ``llmservingsim_v0_layers``, in nanoseconds.
 
     Layers ran in eager PyTorch. So the projections of attention and of the FFN, which engines fuse,
     are rows of their own.
     """
-    result: ByGpu = {}
     for (hardware, model, layer, tp), part in frame.parts("hardware", "model", "layer", "tp"):
         shape = shape_of(frame, shapes, model)
         graph = operator_graph(shape, Arrangement(tp=_int(tp)))
@@ -168,64 +163,58 @@ def v0_layers(frame: Frame, shapes: Shapes) -> ByGpu:
         elif layer in V0_LAYERS:
             rows = _of_operator(graph, V0_LAYERS[layer], m, seconds)
         if rows is None:
-            part.set_aside[f"layer {layer} is no operator of the graph"] += part.data.height
-            continue
-        result.setdefault(GPUS.get(hardware, hardware), []).append(rows)
-    return result
+            part.leave_out(f"layer {layer} is no operator of the graph")
+        else:
+            yield GPUS.get(hardware, hardware), rows
 
 
-def v0_attention(frame: Frame, shapes: Shapes) -> ByGpu:
-    """Return rows of ``llmservingsim_v0_attention``: one layer in ms; heads of the whole model."""
-    result: ByGpu = {}
+def v0_attention(frame: Frame, shapes: Shapes) -> Rows:
+    """Yield rows of ``llmservingsim_v0_attention``: one layer in ms; heads of the whole model."""
     keys = ("hardware", "tp", "n_embd", "n_q_head", "n_kv_head")
     for (hardware, tp, hidden, heads, kv_heads), part in frame.parts(*keys):
         sizes = (
             split(_int(heads), _int(tp)), split(_int(kv_heads), _int(tp)),
             _int(hidden) // _int(heads),
         )  # fmt: skip
-        rows = result.setdefault(GPUS.get(hardware, hardware), [])
+        gpu = GPUS.get(hardware, hardware)
         prefill = part.only(pl.col("attn_prefill_ms").is_not_null())
         if prefill.data.height:
             names = {"batch": "batch_size", "isl": "prefill_chunk_size", "context": "kv_cache_size"}
             seconds = prefill.seconds("attn_prefill_ms", 1e-3)
             columns = prefill.columns(names)
-            rows.append(_attention("attention_prefill", sizes, columns, seconds))
+            yield gpu, _attention("attention_prefill", sizes, columns, seconds)
         decode = part.only(pl.col("attn_decode_ms").is_not_null())
         if decode.data.height:
             columns = decode.columns({"batch": "batch_size", "context": "kv_cache_size"})
             seconds = decode.seconds("attn_decode_ms", 1e-3)
-            rows.append(_attention("attention_decode", sizes, columns, seconds))
-    return result
+            yield gpu, _attention("attention_decode", sizes, columns, seconds)
 
 
-def v1_layers(frame: Frame, shapes: Shapes) -> ByGpu:
-    """Return rows of ``llmservingsim_v1_layers``: the fused layers of vLLM, in microseconds."""
-    result: ByGpu = {}
+def v1_layers(frame: Frame, shapes: Shapes) -> Rows:
+    """Yield rows of ``llmservingsim_v1_layers``: the fused layers of vLLM, in microseconds."""
     for (hardware, model, layer, tp), part in frame.parts("hardware", "model", "layer", "tp"):
         shape = shape_of(frame, shapes, model)
         graph = operator_graph(shape, Arrangement(tp=_int(tp)))
         m, seconds = part.numbers("n", 1), part.seconds("time_us", 1e-6)
         rows = _of_operator(graph, V1_LAYERS.get(layer, ""), m, seconds)
         if rows is None:
-            part.set_aside[f"layer {layer} is no operator of the graph"] += part.data.height
-            continue
-        result.setdefault(GPUS.get(hardware, hardware), []).append(rows)
-    return result
+            part.leave_out(f"layer {layer} is no operator of the graph")
+        else:
+            yield GPUS.get(hardware, hardware), rows
 
 
-def v1_attention(frame: Frame, shapes: Shapes) -> ByGpu:
-    """Return rows of ``llmservingsim_v1_attention``: one layer, in microseconds.
+def v1_attention(frame: Frame, shapes: Shapes) -> Rows:
+    """Yield rows of ``llmservingsim_v1_attention``: one layer, in microseconds.
 
     A call may have a prompt chunk and decodes. The time beyond that of the chunk alone is counted
     for its decodes ("attention_beside").
     """
-    result: ByGpu = {}
     for (hardware, model, tp), part in frame.parts("hardware", "model", "tp"):
         shape = shape_of(frame, shapes, model)
         sizes = (
             split(shape.heads, _int(tp)), split(shape.kv_heads, _int(tp)), shape.head_dim,
         )  # fmt: skip
-        rows = result.setdefault(GPUS.get(hardware, hardware), [])
+        gpu = GPUS.get(hardware, hardware)
         decodes, chunk = part.numbers("n_decode"), part.numbers("prefill_chunk")
         prefill = part.only((decodes == 0) & (chunk > 0))
         decode = part.only((chunk == 0) & (decodes > 0))
@@ -234,18 +223,17 @@ def v1_attention(frame: Frame, shapes: Shapes) -> ByGpu:
             columns = prefill.columns({"isl": "prefill_chunk", "context": "kv_prefill"})
             seconds = prefill.seconds("time_us", 1e-6)
             columns["batch"] = np.ones_like(seconds)
-            rows.append(_attention("attention_prefill", sizes, columns, seconds))
+            yield gpu, _attention("attention_prefill", sizes, columns, seconds)
         if decode.data.height:
             columns = decode.columns({"batch": "n_decode", "context": "kv_decode"})
             seconds = decode.seconds("time_us", 1e-6)
-            rows.append(_attention("attention_decode", sizes, columns, seconds))
+            yield gpu, _attention("attention_decode", sizes, columns, seconds)
         columns, seconds = _decodes_with_chunks(mixed_calls, prefill.data)
         if seconds.size:
-            rows.append(_attention("attention_beside", sizes, columns, seconds))
+            yield gpu, _attention("attention_beside", sizes, columns, seconds)
         if seconds.size < mixed_calls.height:
             reason = "prefill and decode in one call, without a measurement of the chunk"
             part.set_aside[reason] += mixed_calls.height - seconds.size
-    return result
 
 
 def _decodes_with_chunks(

@@ -31,7 +31,7 @@ part of the profile of a whole GPU. ``sharing`` reads them.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -125,27 +125,19 @@ def _sharing_conditions(data: pl.DataFrame) -> tuple[pl.Expr, pl.Expr]:
     return share, concurrent
 
 
-def read(frame: Frame, shapes: Mapping[str, ModelShape]) -> dict[str, list[KernelRows]]:
-    """Return the rows of a file in this format by GPU, without interference measurements."""
-    result: dict[str, list[KernelRows]] = {}
-    for (gpu, op, dtype, kv_dtype), part in _exclusive_rows(frame).parts(
-        "gpu", "op", "dtype", "kv_dtype"
-    ):
-        if op not in NEEDED:
-            raise IngestError(
-                f"{frame.name}, {frame.unit} {int(part.lines[0])}: op {op!r} is unknown. Use one "
-                f"of {', '.join(NEEDED)}."
-            )
+def read(frame: Frame, shapes: Mapping[str, ModelShape]) -> Iterator[tuple[str, KernelRows]]:
+    """Yield the rows of a file in this format with their GPU, without interference measurements."""
+    keys = "gpu", "op", "dtype", "kv_dtype"
+    for (gpu, op, dtype, kv_dtype), part in _exclusive_rows(frame).parts(*keys):
         precision = (kv_dtype or dtype) if op.startswith("attention") else dtype
-        if precision not in BYTES:
-            raise IngestError(
-                f"{frame.name}, {frame.unit} {int(part.lines[0])}: dtype {precision!r} is unknown. "
-                f"Use one of {', '.join(BYTES)}."
-            )
+        for column, name, known in (("op", op, NEEDED), ("dtype", precision, BYTES)):
+            if name not in known:
+                raise IngestError(
+                    f"{frame.name}, {frame.unit} {int(part.lines[0])}: {column} {name!r} is "
+                    f"unknown. Use one of {', '.join(known)}."
+                )
         columns = {name: part.numbers(name) for name in NEEDED[op]}
-        rows = KernelRows(op, precision, columns, part.seconds("latency_us", 1e-6))
-        result.setdefault(gpu, []).append(rows)
-    return result
+        yield gpu, KernelRows(op, precision, columns, part.seconds("latency_us", 1e-6))
 
 
 def _exclusive_rows(frame: Frame) -> Frame:

@@ -17,7 +17,7 @@ the rest was measured in the same way.
 import re
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -48,7 +48,7 @@ LIMIT_BYTES = 1 << 30
 # Errors of computing with a cell that is no number or an impossible size.
 OF_CELLS = (TypeError, ValueError, LookupError, ArithmeticError)
 Shapes = Mapping[str, ModelShape]
-Reader = Callable[[Frame, Shapes], dict[str, list[KernelRows]]]
+Reader = Callable[[Frame, Shapes], Iterator[tuple[str, KernelRows]]]
 # Columns that identify each format. The first format with all its columns present wins.
 FORMATS: Mapping[str, tuple[tuple[str, ...], Reader]] = {
     "own": (("op", "latency_us", "gpu"), native_format.read),
@@ -118,7 +118,9 @@ def read_kernels(
     if missing:
         raise IngestError(f"{frame.name} lacks the column {missing[0]} of the format {kind}.")
     try:
-        by_gpu = FORMATS[kind][1](frame, shapes)
+        by_gpu: dict[str, list[KernelRows]] = {}
+        for type_name, rows in FORMATS[kind][1](frame, shapes):
+            by_gpu.setdefault(type_name, []).append(rows)
     except IngestError:
         raise
     except (SimulationError, *LIBRARY, *OF_CELLS) as problem:
@@ -129,11 +131,10 @@ def read_kernels(
     if not any(by_gpu.values()):
         raise IngestError(f"{frame.name} holds no measured kernel; it has a header only.")
     set_aside: Counter[str] = Counter(frame.set_aside)
-    for gpu, rows in by_gpu.items():
-        if gpu in gpus:
-            by_gpu[gpu] = plausible(rows, gpus[gpu], set_aside)
+    for type_name in by_gpu.keys() & gpus.keys():
+        by_gpu[type_name] = plausible(by_gpu[type_name], gpus[type_name], set_aside)
     shared = native_format.sharing(frame) if kind == "own" else ()
-    return KernelFile(frame.name, kind, frame.source, frame.data.height, by_gpu, set_aside, shared)
+    return KernelFile(frame.name, kind, frame.name, frame.data.height, by_gpu, set_aside, shared)
 
 
 def _cause(problem: BaseException) -> str:
@@ -143,9 +144,7 @@ def _cause(problem: BaseException) -> str:
 def kernel_format(path: Path, name: str = "", max_bytes: int = LIMIT_BYTES) -> str:
     """Return the format of a file by its columns, without reading all of it; raise IngestError."""
     if is_json(path, name):
-        return detect(
-            native_format.json_frame(path, name or path.name, max_bytes).data.columns, name
-        )
+        return detect(read_frame(path, name, max_bytes).data.columns, name)
     options = _options(name, max_bytes)
     with tempfile.TemporaryDirectory() as scratch, refusals_of_libraries(name or path.name):
         table = open_table(Source(path, options), options, Path(scratch))
@@ -194,15 +193,10 @@ def _options(name: str, max_bytes: int) -> IngestOptions:
 
 def _numeric_columns(data: pl.DataFrame) -> list[pl.Series]:
     """Return the text columns with only numbers and empty cells, as numbers."""
-    columns = []
-    for column in data.columns:
-        if data[column].dtype != pl.String:
-            continue
-        text = data[column].replace("", None)
-        number = text.cast(pl.Float64, strict=False)
-        if number.null_count() == text.null_count():
-            columns.append(number)
-    return columns
+    texts = [column.replace("", None) for column in data if column.dtype == pl.String]
+    numbers = (text.cast(pl.Float64, strict=False) for text in texts)
+    pairs = zip(numbers, texts, strict=True)
+    return [number for number, text in pairs if number.null_count() == text.null_count()]
 
 
 def plausible(rows: list[KernelRows], gpu: GpuSpec, set_aside: Counter[str]) -> list[KernelRows]:
@@ -211,29 +205,22 @@ def plausible(rows: list[KernelRows], gpu: GpuSpec, set_aside: Counter[str]) -> 
     Removed rows are counted in ``set_aside``. Memory bandwidth is not checked, because a kernel
     that is measured repeatedly finds its data in the cache.
     """
-    plausible_rows = []
-    for kernel_rows in rows:
-        least_s = _least_seconds(kernel_rows, gpu)
+    kept = []
+    for table in rows:
+        least_s = _least_seconds(table, gpu)
         if least_s is None:
-            plausible_rows.append(kernel_rows)
+            kept.append(table)
             continue
-        bad = kernel_rows.seconds < least_s
+        bad, what = table.seconds < least_s, f"{table.op} {table.precision} on {gpu.name}"
         if bad.mean() > LIMIT:
-            reason = (
-                f"{kernel_rows.op} {kernel_rows.precision} on {gpu.name}: {bad.mean():.0%} of the "
-                "rows are faster than the published peak, so the table is not used"
-            )
-            set_aside[reason] += kernel_rows.seconds.size
+            reason = "rows are faster than the published peak, so the table is not used"
+            set_aside[f"{what}: {bad.mean():.0%} of the {reason}"] += table.seconds.size
             continue
         if bad.any():
-            set_aside[
-                f"{kernel_rows.op} {kernel_rows.precision} on {gpu.name}: faster than the peak"
-            ] += int(bad.sum())
-        columns = {name: values[~bad] for name, values in kernel_rows.columns.items()}
-        plausible_rows.append(
-            KernelRows(kernel_rows.op, kernel_rows.precision, columns, kernel_rows.seconds[~bad])
-        )
-    return plausible_rows
+            set_aside[f"{what}: faster than the peak"] += int(bad.sum())
+        columns = {name: values[~bad] for name, values in table.columns.items()}
+        kept.append(KernelRows(table.op, table.precision, columns, table.seconds[~bad]))
+    return kept
 
 
 def _least_seconds(rows: KernelRows, gpu: GpuSpec) -> FloatArray | None:
@@ -262,12 +249,9 @@ def with_known_names(data: pl.DataFrame, gpu: str, name: str) -> pl.DataFrame:
     ``gpu`` is the type that the caller gave, or "".
     """
     medians = {column: match[1] for column in data.columns if (match := _MEDIAN.match(column))}
-    renamed = {
-        column: n
-        for column, n in _NAMES.items()
-        if column in data.columns and n not in data.columns
-    }
-    if medians == {f"time_stats.{column}.median": column for column in ("all_reduce",)}:
+    have = set(data.columns)
+    renamed = {old: new for old, new in _NAMES.items() if old in have and new not in have}
+    if medians == {"time_stats.all_reduce.median": "all_reduce"}:
         data = data.rename({"time_stats.all_reduce.median": "median_ms"} | renamed)
         return _with_gpu(data, "node_sku", _NODES.get(gpu, gpu), name)
     if medians:
