@@ -51,7 +51,7 @@ def explanation_chains(run: Run) -> tuple[Chain, ...]:
         rows = [row for row in plan["decisions"] if _matches(row, pool)]
         busiest = max(rows, key=lambda row: row["target"], default=None)
         steps = (
-            *_demand_steps(table, pool, busiest, (result.get("window") or {}).get("clock", "utc")),
+            *_demand_steps(table, pool, busiest, result),
             *_forecast_steps(result, pool),
             *_size_steps(result, pool),
             *_plan_steps(result, recommended, table, pool, busiest, count),
@@ -91,18 +91,25 @@ def _planned_row(table: pl.DataFrame | None, pool: Row, peak: Row | None) -> Row
 
 
 def _demand_steps(
-    table: pl.DataFrame | None, pool: Row, peak: Row | None, clock: str
+    table: pl.DataFrame | None, pool: Row, peak: Row | None, result: Row
 ) -> Iterator[Step]:
     """Yield the step on the demand in the period with the most replicas."""
     row = _planned_row(table, pool, peak)
     if row is None:
         return
+    clock = (result.get("window") or {}).get("clock", "utc")
+    recommended = result["recommended"]
+    factor = (recommended.get("parameters") or {}).get("load_factor", 1)
+    factor_words = ""
+    if recommended.get("follows_plan") and factor != 1:
+        factor_words = f" This is {factor:g} times the forecast planned for: a tuned load_factor."
     largest = max(r["demand_tps"] for r in table.to_dicts() if _matches(r, pool))  # type: ignore[union-attr]
     yield Step(
         "Demand",
         f"{pool['model']} in {pool['region']} is planned for at most {largest:,.0f} input tokens/s "
         f"of the window, and {row['demand_tps']:,.0f} in the period from "
-        f"{words_of(row['period_start'].timestamp(), clock)}, in which the plan has most replicas.",
+        f"{words_of(row['period_start'].timestamp(), clock)}, in which the plan has most replicas."
+        f"{factor_words}",
         "charts",
     )
 
@@ -223,9 +230,9 @@ def _error_steps(result: Row, pool: Row) -> Iterator[Step]:
         sensitivity = ""
         if row["replicas_if_slower"] is not None and row["replicas_if_faster"] is not None:
             sensitivity = (
-                f"; were it so much slower, the plan's {row['replicas']:,} of it at most in all "
-                f"regions would be {row['replicas_if_slower']:,}, so much faster "
-                f"{row['replicas_if_faster']:,}"
+                f"; a plan for the whole forecast has at most {row['replicas']:,} of it in all "
+                f"regions, {row['replicas_if_slower']:,} if it is slower by its error, "
+                f"{row['replicas_if_faster']:,} if faster"
             )
         words.append(f"its profile is off by {row['error']:.1%} ({row['basis']}){sensitivity}")
     yield Step(

@@ -85,7 +85,7 @@ def bin_width(number: IntArray, ns: IntArray, name: str, bin_s: float | None) ->
     steps = steps[steps > 0]  # between different times of one series
     if not steps.size:
         raise IngestError(
-            f"{name}: one time per series does not show the bin width. Give it as bin_s."
+            f"{name}: one time per series does not show the bin width. Add the next bin."
         )
     values, counts = np.unique(steps, return_counts=True)
     usual = int(values[np.argmax(counts)])

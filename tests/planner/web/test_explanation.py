@@ -35,7 +35,7 @@ def test_a_chain_has_the_figures_of_its_run(planner: User, viewer: User) -> None
     )
     assert (
         "off by 12.0%" in sentences["How sure"]
-        and "would be 7, so much faster 5" in sentences["How sure"]
+        and "7 if it is slower by its error, 5 if faster" in sentences["How sure"]
     )
     # Of the other nothing is known of its size: what is not kept is not made up.
     assert [step.name for step in second.steps] == ["Demand", "Forecast", "Plan", "How sure"]
@@ -43,6 +43,12 @@ def test_a_chain_has_the_figures_of_its_run(planner: User, viewer: User) -> None
     assert "200 GPU-hours" in page and "$2.50" in page
     api = client_of(viewer).get(f"/api/v1/runs/{run.pk}/why/").json()
     assert api[0]["steps"][2]["sentence"] == sentences["Size"]
+
+
+def test_a_tuned_factor_is_named_with_the_demand_that_it_scales(planner: User) -> None:
+    run = recommended(completed_run(planner), parameters={"load_factor": 0.5})
+    demand, *others = explanation_chains(run)[0].steps
+    assert "0.5 times" in demand.sentence and all("0.5" not in s.sentence for s in others)
 
 
 def test_a_policy_that_follows_no_plan_says_so(planner: User) -> None:
