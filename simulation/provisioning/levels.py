@@ -27,6 +27,7 @@ from simulation.provisioning.bounds import (
     filled_devices,
     whole_devices,
 )
+from simulation.provisioning.device_search import plan_on_devices
 from simulation.provisioning.energy import fleet_watts
 from simulation.provisioning.exact import exact_plan
 from simulation.provisioning.frontier import frontiers, priced_frontier
@@ -40,7 +41,7 @@ from simulation.provisioning.level import (
     no_worse,
     with_uniform_choices,
 )
-from simulation.provisioning.placement import algorithm2, with_memory_of
+from simulation.provisioning.placement import Placement, algorithm2, with_memory_of
 from simulation.provisioning.problem import OperatorPlan, OperatorProblem, critical_path, sojourns
 from simulation.provisioning.replicas import ReplicaPlan, watts_of, whole_replicas
 from simulation.provisioning.topology import output_traffic, renumber_by_affinity
@@ -52,6 +53,7 @@ Method = Literal["greedy", "exact", "algorithm1", "algorithm1-printed"]
 ALGORITHM1, PRINTED = "algorithm1", "algorithm1-printed"
 SLO_SHARES, SLOT_PRICES = (1.0, 0.85, 0.7), (0.0, 0.02, 0.1)
 """Of the exact method: shares of the limit, and prices of a slot in devices."""
+STARTS = 3  # plans from which the exact method searches fewer devices
 MOST_DEVICES = 1_000_000
 MEMORY_PRICES = (0.0, 0.25, 1.0, 4.0)
 """Weights of memory against load in the price of a choice; the best placed plan is kept."""
@@ -201,12 +203,15 @@ def _search_devices(
 
     Plans that are found are added to ``levels``. The first plan has the proven fewest devices by
     the sums of its operators' needs. Algorithm 2 may need more devices to place it. So plans with
-    fewer slots, and plans for a tighter limit, are tried too. ``bound`` is the bound known before.
+    fewer slots, and plans for a tighter limit, are tried too. ``plan_on_devices`` then starts at
+    them and removes one device after the other. ``bound`` is the bound known before.
     """
     least = _with_least_cache(phase)
     table = _fitting_sojourns(least, fewest_replicas(least, device_bytes))
     found = min((level.devices for level in levels), default=MOST_DEVICES)
     options = device_options(least.problem, least.demand, table, device_bytes, found)
+    slo_s = phase.problem.slo_s
+    within, starts = _phase_within(phase, slo_s), []
     for slo_share in SLO_SHARES:
         for slot_price in SLOT_PRICES:
             if found <= bound:
@@ -216,12 +221,18 @@ def _search_devices(
                 break
             if plan.bound is not None and (slo_share, slot_price) == (1.0, 0.0):
                 bound = max(bound, plan.bound)
+            starts.append(plan)
             placed = _place_plans(
-                _phase_within(phase, phase.problem.slo_s), [plan], device_bytes,
-                phase.problem.slo_s, shared=shared, max_devices=found - 1,
-            )  # fmt: skip
+                within, [plan], device_bytes, slo_s, shared=shared, max_devices=found - 1
+            )
             levels += placed
             found = min([found, *(level.devices for level in placed)])
+    while shared and starts and bound < found < MOST_DEVICES:
+        fewer = plan_on_devices(within, starts[:STARTS], found - 1, device_bytes)
+        if fewer is None:
+            break
+        levels.append(_placed_level(within, *fewer, slo_s))
+        found = levels[-1].devices
     return bound
 
 
@@ -352,27 +363,31 @@ def _place_plans(
             continue
         max_devices = placed.devices if max_devices is None else min(max_devices, placed.devices)
         reserved = reserve_kv_cache(phase, placed.latency_s)
-        placed = renumber_by_affinity(
-            with_memory_of(placed, problem, reserved.demand, plan), output_traffic(problem, plan),
-            problem.edges, phase.service.gpu.gpus_per_node,
-        )  # fmt: skip
-        levels.append(
-            Level(
-                level="operator",
-                method=plan.method,
-                devices=placed.devices,
-                power_w=fleet_watts(
-                    problem, phase.power, placed.devices, plan.batch, plan.parallel
-                ),
-                memory_bytes=float(placed.memory_bytes.sum()),
-                latency_s=placed.latency_s,
-                slo_s=slo_s,
-                seconds=0.0,
-                plan=plan,
-                placement=placed,
-            )
-        )
+        placed = with_memory_of(placed, problem, reserved.demand, plan)
+        levels.append(_placed_level(phase, plan, placed, slo_s))
     return levels
+
+
+def _placed_level(
+    phase: PhaseProblem, plan: OperatorPlan, placed: Placement, slo_s: float
+) -> Level:
+    """Return the level of a placed plan; its devices are numbered by their traffic."""
+    problem = phase.problem
+    placed = renumber_by_affinity(
+        placed, output_traffic(problem, plan), problem.edges, phase.service.gpu.gpus_per_node
+    )
+    return Level(
+        level="operator",
+        method=plan.method,
+        devices=placed.devices,
+        power_w=fleet_watts(problem, phase.power, placed.devices, plan.batch, plan.parallel),
+        memory_bytes=float(placed.memory_bytes.sum()),
+        latency_s=placed.latency_s,
+        slo_s=slo_s,
+        seconds=0.0,
+        plan=plan,
+        placement=placed,
+    )
 
 
 def _fits_device(phase: PhaseProblem, plan: OperatorPlan, device_bytes: float) -> bool:

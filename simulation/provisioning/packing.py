@@ -124,13 +124,12 @@ def slowdown_at(devices: Devices, d: int, v: int, plan: Plan) -> float:
 
 
 @kernel
-def placed_latency(plan: Plan, where: Any, devices: Devices, room: Scratch) -> float:
-    """Return the critical path in seconds with replicas slowed by shared devices; inf: unstable.
+def fill_slowdowns(plan: Plan, where: Any, devices: Devices, slowdown: Any) -> None:
+    """Fill ``slowdown [V]`` with the mean slowdown factor of each operator's replicas.
 
-    A replica is as slow as its slowest shard. The slowdown of an operator is the mean over its
-    replicas, which is written to ``room.slowdown``. ``where`` is the device of each shard.
+    A replica is as slow as its slowest shard. ``where`` is the device of each shard.
     """
-    room.slowdown[:] = 0.0
+    slowdown[:] = 0.0
     shards, i = where.size, 0
     while i < shards:
         v, k = plan.operator[i], plan.replica[i]
@@ -139,9 +138,18 @@ def placed_latency(plan: Plan, where: Any, devices: Devices, room: Scratch) -> f
             if where[i] >= 0:
                 worst = max(worst, slowdown_at(devices, where[i], v, plan))
             i += 1
-        room.slowdown[v] += worst
+        slowdown[v] += worst
+    slowdown /= plan.replicas
+
+
+@kernel
+def placed_latency(plan: Plan, where: Any, devices: Devices, room: Scratch) -> float:
+    """Return the critical path in seconds with replicas slowed by shared devices; inf: unstable.
+
+    The slowdown of each operator is written to ``room.slowdown``.
+    """
+    fill_slowdowns(plan, where, devices, room.slowdown)
     for v in range(plan.rate.size):
-        room.slowdown[v] /= plan.replicas[v]
         service = plan.latency_s[v] * room.slowdown[v]
         load = plan.rate[v] * service
         if load >= plan.replicas[v]:

@@ -1,0 +1,342 @@
+"""Search a plan together with its placement on a given number of devices.
+
+Algorithm 2 places a plan that was chosen before, so it often needs one device more than another
+plan would. Simulated annealing changes batches, parallelisms, replicas and devices at once. It
+minimizes the excess over the latency limit and over the memory, load and power of devices. A
+result without excess is evaluated like any other placement.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from simulation.arrays import IntArray
+from simulation.compiler import cached_kernel, kernel
+from simulation.provisioning.interference import interference_matrix
+from simulation.provisioning.packing import (
+    Plan,
+    add_shard,
+    fill_slowdowns,
+    no_devices,
+    scratch,
+)
+from simulation.provisioning.placement import Placement, packing_plan, placement_of, with_memory_of
+from simulation.provisioning.problem import OperatorPlan, evaluate
+from simulation.provisioning.sojourns import Graph, longest_path, sojourn
+from simulation.provisioning.workload import PhaseProblem, reserve_kv_cache
+
+STEPS = 100_000
+DRAWN = 6  # random numbers per step
+HOT, COLD = 0.3, 0.0005  # temperatures of the first and last step, in units of the excess
+STABLE = 0.995  # largest load of a replica that is not excess
+LONGEST = 3.0  # largest counted sojourn, in units of the limit
+SHARDS_EACH = 3  # shards of one operator: at most this times the devices, and at least MOST_SHARDS
+MOST_SHARDS = 16
+UNSTABLE_WEIGHT, DEVICE_WEIGHT = 2.0, 5.0  # of excess load, and of excess on devices
+KINDS_OF_STEP = (0.2, 0.35, 0.5, 0.75, 0.93)
+"""Of all steps: up to each share they change a batch, add a replica, remove one, move a shard, swap
+two shards. The rest change a parallelism."""
+
+
+class SearchSpace(NamedTuple):
+    """All choices of the operators for compiled code, ``[V, B, P]`` unless stated otherwise."""
+
+    latency_s: Any
+    transfer_s: Any
+    compute: Any
+    bandwidth: Any
+    board: Any
+    memory: Any  # devices' worth per shard, without KV cache
+    kept: Any  # [V, P] devices' worth of KV cache per shard and second of a pass, over replicas
+    batches: Any  # [B] as floats
+    parallel: Any  # [P]
+    interference: Any  # [VBP, VBP], or empty: the physical model
+    graph: Graph
+    apart: bool
+    rate: float
+    slo_s: float
+    max_replicas: int
+
+
+class Draft(NamedTuple):
+    """A plan with its placement: indices of batch and parallelism ``[V]``, replicas, devices."""
+
+    b: Any
+    p: Any
+    replicas: Any
+    device: Any  # [V, K] of each shard, ordered by replica; only the first ones count
+
+
+@kernel
+def _plan_of(space: SearchSpace, draft: Draft) -> Any:
+    """Return the arrays of the drafted plan, and the device of each shard."""
+    count, widths = draft.b.size, space.parallel[draft.p]
+    shards = int((draft.replicas * widths).sum())
+    operator, replica = np.empty(shards, np.int64), np.empty(shards, np.int64)
+    where, i = np.empty(shards, np.int64), 0
+    of_choice = np.empty((6, count))
+    for v in range(count):
+        at = v, draft.b[v], draft.p[v]
+        of_choice[0, v], of_choice[1, v] = space.latency_s[at], space.transfer_s[at]
+        of_choice[2, v], of_choice[3, v] = space.compute[at], space.bandwidth[at]
+        of_choice[4, v], of_choice[5, v] = space.board[at], space.memory[at]
+        for s in range(draft.replicas[v] * widths[v]):
+            operator[i], replica[i], where[i] = v, s // widths[v], draft.device[v, s]
+            i += 1
+    size = count if space.interference.shape[0] else 0
+    interference = np.empty((size, size))
+    batches, widest = space.batches.size, space.parallel.size
+    for v in range(size):
+        row = (v * batches + draft.b[v]) * widest + draft.p[v]
+        for u in range(size):
+            column = (u * batches + draft.b[u]) * widest + draft.p[u]
+            interference[v, u] = space.interference[row, column]
+    rate = space.rate / space.batches[draft.b]
+    plan = Plan(
+        operator, replica, of_choice[0], of_choice[1], of_choice[2], of_choice[3], of_choice[4],
+        of_choice[5], rate * of_choice[0] / draft.replicas, rate, draft.replicas, interference,
+        space.graph, space.apart,
+    )  # fmt: skip
+    return plan, where
+
+
+@kernel
+def _excess(space: SearchSpace, draft: Draft, count: int) -> float:
+    """Return by how much a draft exceeds the limit and its ``count`` devices; 0: feasible."""
+    plan, where = _plan_of(space, draft)
+    devices, room = no_devices(count, plan), scratch(plan.rate.size)
+    for i in range(where.size):
+        add_shard(devices, where[i], plan.operator[i], plan, 1.0)
+    fill_slowdowns(plan, where, devices, room.slowdown)
+    unstable = 0.0
+    for v in range(plan.rate.size):
+        service, replicas = plan.latency_s[v] * room.slowdown[v], plan.replicas[v]
+        load = plan.rate[v] * service / replicas
+        unstable += min(10.0, max(0.0, load - STABLE))
+        # An unstable queue counts as one that is nearly full, so that steps can be compared.
+        service *= min(1.0, STABLE / load)
+        takes = sojourn(plan.rate[v] * service, replicas, service, plan.transfer_s[v])
+        room.sojourn_s[v] = min(takes, LONGEST * space.slo_s)
+    latency = longest_path(room.sojourn_s, plan.graph, room.ends)
+    kept = space.kept * min(latency, space.slo_s)
+    for i in range(where.size):
+        v = plan.operator[i]
+        devices.memory[where[i]] += kept[v, draft.p[v]] / plan.replicas[v]
+    over = 0.0
+    for d in range(count):
+        over += max(0.0, devices.memory[d] - 1.0) + max(0.0, devices.board[d] - 1.0)
+        over += max(0.0, devices.compute[d] - 1.0) + max(0.0, devices.bandwidth[d] - 1.0)
+        if plan.apart:
+            over += max(0.0, devices.all_compute[d] - 1.0)
+    late = max(0.0, latency / space.slo_s - 1.0)
+    return float(np.log1p(late) + UNSTABLE_WEIGHT * np.log1p(unstable) + DEVICE_WEIGHT * over)
+
+
+@kernel
+def _has_shard(draft: Draft, v: int, s: int, width: int, d: int) -> bool:
+    """Return whether the replica of shard ``s`` has a shard on device ``d``."""
+    first = s // width * width
+    return bool((draft.device[v, first : first + width] == d).any())
+
+
+@kernel
+def _add_replica(space: SearchSpace, draft: Draft, v: int, count: int, draw: Any) -> bool:
+    """Add a replica on devices with consecutive numbers."""
+    width = space.parallel[draft.p[v]]
+    first = draft.replicas[v] * width
+    if draft.replicas[v] == space.max_replicas or first + width > draft.device.shape[1]:
+        return False
+    for k in range(width):
+        draft.device[v, first + k] = (int(draw[2] * count) + k) % count
+    draft.replicas[v] += 1
+    return True
+
+
+@kernel
+def _remove_replica(draft: Draft, v: int, width: int, draw: Any) -> bool:
+    """Remove a replica; the last one takes its place."""
+    if draft.replicas[v] == 1:
+        return False
+    draft.replicas[v] -= 1
+    first, last = int(draw[2] * (draft.replicas[v] + 1)) * width, draft.replicas[v] * width
+    for k in range(width):
+        draft.device[v, first + k] = draft.device[v, last + k]
+    return True
+
+
+@kernel
+def _swap_shards(space: SearchSpace, draft: Draft, v: int, draw: Any) -> bool:
+    """Exchange the devices of two shards of different operators."""
+    u = int(draw[2] * draft.b.size)
+    if u == v:
+        return False
+    wide_v, wide_u = space.parallel[draft.p[v]], space.parallel[draft.p[u]]
+    s, t = int(draw[3] * draft.replicas[v] * wide_v), int(draw[4] * draft.replicas[u] * wide_u)
+    here, there = draft.device[v, s], draft.device[u, t]
+    if _has_shard(draft, v, s, wide_v, there) or _has_shard(draft, u, t, wide_u, here):
+        return False
+    draft.device[v, s], draft.device[u, t] = there, here
+    return True
+
+
+@kernel
+def _change_parallelism(space: SearchSpace, draft: Draft, v: int, count: int, draw: Any) -> bool:
+    """Give an operator another parallelism, with as many replicas or on about as many devices."""
+    p = int(draw[2] * space.parallel.size)
+    width, replicas = space.parallel[p], draft.replicas[v]
+    if draw[4] < 0.5:
+        replicas = min(max(1, replicas * space.parallel[draft.p[v]] // width), space.max_replicas)
+    if width > count or replicas * width > draft.device.shape[1]:
+        return False
+    if p == draft.p[v] or not np.isfinite(space.latency_s[v, draft.b[v], p]):
+        return False
+    draft.p[v], draft.replicas[v] = p, replicas
+    for s in range(replicas * width):
+        draft.device[v, s] = (int(draw[3] * count) + s) % count
+    return True
+
+
+@kernel
+def _change(space: SearchSpace, draft: Draft, count: int, draw: Any) -> bool:
+    """Change one thing in a draft; return False if nothing changed."""
+    v, kind = int(draw[1] * draft.b.size), draw[0]
+    width = space.parallel[draft.p[v]]
+    if kind < KINDS_OF_STEP[0]:
+        b = draft.b[v] + (1 + int(2 * draw[2])) * (1 if draw[3] < 0.5 else -1)
+        if b < 0 or b >= space.batches.size or not np.isfinite(space.latency_s[v, b, draft.p[v]]):
+            return False
+        draft.b[v] = b
+        return True
+    if kind < KINDS_OF_STEP[1]:
+        return bool(_add_replica(space, draft, v, count, draw))
+    if kind < KINDS_OF_STEP[2]:
+        return bool(_remove_replica(draft, v, width, draw))
+    if kind < KINDS_OF_STEP[3]:
+        s, d = int(draw[2] * draft.replicas[v] * width), int(draw[3] * count)
+        if _has_shard(draft, v, s, width, d):
+            return False
+        draft.device[v, s] = d
+        return True
+    if kind < KINDS_OF_STEP[4]:
+        return bool(_swap_shards(space, draft, v, draw))
+    return bool(_change_parallelism(space, draft, v, count, draw))
+
+
+@kernel
+def _copy(draft: Draft, into: Draft) -> None:
+    """Copy ``draft`` into the arrays of another draft."""
+    into.b[:] = draft.b
+    into.p[:] = draft.p
+    into.replicas[:] = draft.replicas
+    into.device[:] = draft.device
+
+
+@cached_kernel
+def anneal(space: SearchSpace, draft: Draft, count: int, draws: Any) -> bool:
+    """Change ``draft`` until it is feasible on ``count`` devices; False if it never is.
+
+    ``draws`` are random numbers from 0 to 1 of each step, ``[steps, DRAWN]``.
+    """
+    before = Draft(draft.b.copy(), draft.p.copy(), draft.replicas.copy(), draft.device.copy())
+    excess, steps = _excess(space, draft, count), draws.shape[0]
+    for step in range(steps):
+        if excess == 0.0:
+            return True
+        if not _change(space, draft, count, draws[step]):
+            continue
+        after = _excess(space, draft, count)
+        temperature = HOT * (COLD / HOT) ** (step / steps)
+        if after <= excess or draws[step, DRAWN - 1] < np.exp((excess - after) / temperature):
+            excess = after
+            _copy(draft, before)
+        else:
+            _copy(before, draft)
+    return bool(excess == 0.0)
+
+
+def plan_on_devices(
+    phase: PhaseProblem, starts: Sequence[OperatorPlan], count: int, device_bytes: float
+) -> tuple[OperatorPlan, Placement] | None:
+    """Return a plan within the limit and its placement on ``count`` devices; None: not found.
+
+    The search begins at each of the plans ``starts``, its replicas on the devices with least load.
+    None does not prove that there is no such plan.
+    """
+    space = _search_space(phase, device_bytes)
+    for seed, start in enumerate(starts):
+        draft = _draft_of(phase, start, count)
+        draws = np.random.default_rng([seed, count]).random((STEPS, DRAWN))
+        if anneal(space, draft, count, draws):
+            plan = evaluate(phase.problem, "exact", np.stack(draft[:3], axis=1))
+            where = _devices_of_shards(plan, draft.device)
+            packed = packing_plan(phase.problem, phase.demand, plan)
+            used, where = np.unique(where, return_inverse=True)
+            placed = placement_of("annealing", phase.problem.slo_s, packed, where, used.size)
+            reserved = reserve_kv_cache(phase, placed.latency_s)
+            placed = with_memory_of(placed, phase.problem, reserved.demand, plan)
+            # Memory is checked again, because it was summed in another order.
+            if placed.feasible and plan.feasible and placed.memory_bytes.max() <= device_bytes:
+                return plan, placed
+    return None
+
+
+def _search_space(phase: PhaseProblem, device_bytes: float) -> SearchSpace:
+    """Return all choices of ``phase`` as arrays for compiled code."""
+    problem, demand = phase.problem, phase.demand
+    operators, batches, widths = problem.latency_s.shape
+    owner = np.repeat(np.arange(operators), batches * widths)
+    kept = np.zeros((operators, widths)) if demand.kept_bytes is None else demand.kept_bytes
+    return SearchSpace(
+        latency_s=np.ascontiguousarray(problem.latency_s),
+        transfer_s=np.ascontiguousarray(problem.transfer_s),
+        compute=np.ascontiguousarray(demand.compute),
+        bandwidth=np.ascontiguousarray(demand.bandwidth),
+        board=np.zeros_like(demand.compute)
+        if demand.board is None
+        else np.ascontiguousarray(demand.board),
+        memory=demand.memory_bytes / device_bytes,
+        kept=kept / device_bytes / phase.reserve_s,
+        batches=problem.batches.astype(np.float64),
+        parallel=problem.parallel.astype(np.int64),
+        interference=np.ascontiguousarray(
+            interference_matrix(
+                demand.table,
+                None if demand.kinds is None else demand.kinds[owner],
+                demand.compute.ravel(),
+                demand.bandwidth.ravel(),
+            )
+        ),
+        graph=problem.graph,
+        apart=demand.apart,
+        rate=float(problem.rate),
+        slo_s=float(problem.slo_s),
+        max_replicas=problem.max_replicas,
+    )
+
+
+def _draft_of(phase: PhaseProblem, start: OperatorPlan, count: int) -> Draft:
+    """Return ``start`` with its replicas, largest first, on the least loaded of the devices."""
+    problem = phase.problem
+    operators, b, p = problem.chosen(start.batch, start.parallel)
+    p = np.where(problem.parallel[p] <= count, p, 0)
+    widths = problem.parallel[p]
+    most = max(MOST_SHARDS, SHARDS_EACH * count)
+    replicas = np.clip(start.replicas, 1, np.minimum(most // widths, problem.max_replicas))
+    chosen = operators, b, p
+    busy = problem.rate / problem.batches[b] * problem.latency_s[chosen] / replicas
+    share = busy * np.maximum(phase.demand.compute[chosen], phase.demand.bandwidth[chosen])
+    device, load = np.zeros((operators.size, most), np.int64), np.zeros(count)
+    for v in np.argsort(-share, kind="stable"):
+        for k in range(replicas[v]):
+            least = np.argsort(load, kind="stable")[: widths[v]]
+            device[v, k * widths[v] : (k + 1) * widths[v]] = least
+            load[least] += share[v]
+    return Draft(b.copy(), p, replicas, device)
+
+
+def _devices_of_shards(plan: OperatorPlan, device: IntArray) -> IntArray:
+    """Return the device of every shard, ordered by operator, then replica."""
+    return np.concatenate(
+        [row[:slots] for row, slots in zip(device, plan.slots_of, strict=True)]
+    ).astype(np.int64)
