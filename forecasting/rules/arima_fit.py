@@ -2,8 +2,8 @@
 
 Candidates are estimated by Hannan and Rissanen's regressions (1982, Biometrika 69). Their shocks
 are the residuals of a long autoregression. Gauss-Newton steps make the best candidates as good as
-maximum likelihood (Brockwell and Davis 1991, section 8.11). The exact likelihood of each then gives
-its AIC. It is the likelihood of statsmodels, whose import takes a second.
+maximum likelihood (Brockwell and Davis 1991, section 8.11). statsmodels then computes the exact
+likelihood, and so the AIC, of each.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import scipy
 from numpy.lib.stride_tricks import sliding_window_view
 
 from forecasting.arrays import BoolArray, FloatArray
@@ -135,36 +134,13 @@ def _with_exact_aic(fit: FittedOrder, w: FloatArray) -> FittedOrder:
 
     The variance of the shocks is the one of maximum likelihood.
     """
+    from statsmodels.tsa.innovations.arma_innovations import arma_innovations  # slow to import
+
     p, _, q = fit.order
-    square, log_determinant = exact_likelihood(w, fit.parameters[:p], fit.parameters[p:])
-    mean_square = max(square / w.size, np.finfo(float).tiny)
-    double = w.size * (np.log(2 * np.pi * mean_square) + 1) + log_determinant
+    shocks, variances = arma_innovations(w, fit.parameters[:p], fit.parameters[p:])
+    mean_square = max(float(np.mean(shocks**2 / variances)), np.finfo(float).tiny)
+    double = w.size * (np.log(2 * np.pi * mean_square) + 1) + float(np.log(variances).sum())
     return FittedOrder(fit.order, fit.parameters, double + 2 * (p + q + 1))
-
-
-def exact_likelihood(w: FloatArray, ar: FloatArray, ma: FloatArray) -> tuple[float, float]:
-    """Return ``w' C^-1 w`` and ``log det C`` of an ARMA's covariance C, for shocks of variance 1.
-
-    After the first p values, ``w_t - sum_j ar_j w_(t-j)`` replaces ``w_t``. That keeps det C, and
-    makes C a band matrix (Brockwell and Davis 1991, section 5.3).
-    """
-    p, q = ar.size, ma.size
-    phi, theta = np.r_[1.0, -ar], np.r_[1.0, ma]
-    (weights,) = recursion(theta[None], -ar)  # of the shocks in w
-    by_lag = np.zeros(p + q + 1)  # covariance of w with the moving average of its shocks
-    by_lag[: q + 1] = np.correlate(theta, weights, "full")[q:]
-    yule_walker = np.zeros((p + 1, p + 1))
-    for lag, j in np.ndindex(yule_walker.shape):
-        yule_walker[lag, abs(lag - j)] += phi[j]
-    covariance = np.linalg.solve(yule_walker, by_lag[: p + 1])  # of w, by lag
-    bands = np.zeros((max(p, q + 1), w.size))  # [lag, bin]
-    bands[: q + 1] = np.correlate(theta, theta, "full")[q:, None]
-    for lag, t in np.ndindex(len(bands), p):
-        bands[lag, t] = covariance[lag] if t + lag < p else by_lag[lag]
-    factor = scipy.linalg.cholesky_banded(bands, lower=True)
-    shocks = np.r_[w[:p], np.convolve(w, phi, "valid")]
-    shocks, _ = scipy.linalg.lapack.dtbtrs(factor, shocks, uplo="L")
-    return float(np.vdot(shocks, shocks)), 2 * float(np.log(factor[0]).sum())
 
 
 def is_regular(parameters: FloatArray, p: int) -> bool:
