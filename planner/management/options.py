@@ -1,7 +1,8 @@
 """Offer the options of a kind of run as arguments of its command."""
 
-from argparse import ArgumentParser, Namespace
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 from planner.domain.options import Option, RunOptions, options_in, options_of
@@ -14,6 +15,17 @@ def flag_of(name: str) -> str:
     The help states the unit.
     """
     return "--" + name.removesuffix("_s").replace("_", "-")
+
+
+def moment(text: str) -> datetime:
+    """Return a time of the command line, in UTC if it has no offset."""
+    try:
+        when = datetime.fromisoformat(text)
+    except ValueError:
+        raise ArgumentTypeError(
+            f"{text}: write a date or time such as 2024-05-18 or 2024-05-18T14:00."
+        ) from None
+    return when if when.tzinfo else when.replace(tzinfo=UTC)
 
 
 def add_options(

@@ -1,12 +1,11 @@
 """Store the user's own GPU types and models, which extend the built-in catalogue."""
 
-from django.conf import settings
 from django.db import models
 
-from planner.models.workspace import InWorkspace
+from planner.models.workspace import Owned
 
 
-class _OwnRow(InWorkspace):
+class _OwnRow(Owned):
     """A row with a simulator type's fields in ``facts`` (``hardware_rows``) and a ``source``."""
 
     name = models.CharField(max_length=80)
@@ -14,9 +13,6 @@ class _OwnRow(InWorkspace):
     kind = models.CharField(max_length=16, default="assumed")  # kind of provenance
     source = models.CharField(max_length=500)
     version = models.PositiveIntegerField(default=1)  # number of saved changes
-    owner = models.ForeignKey(
-        settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL
-    )
     created_at = models.DateTimeField(auto_now_add=True)
     updated_at = models.DateTimeField(auto_now=True)
 

@@ -4,7 +4,7 @@ from django.conf import settings
 from django.db import models
 
 from planner.models.counter import Numbered
-from planner.models.workspace import InWorkspace
+from planner.models.workspace import InWorkspace, Owned
 
 
 class _Idempotent(InWorkspace):
@@ -18,7 +18,7 @@ class _Idempotent(InWorkspace):
         abstract = True
 
 
-class Calibration(Numbered, _Idempotent):
+class Calibration(Numbered, Owned, _Idempotent):
     """An uploaded file of measurements; ``store`` has its rows as Parquet."""
 
     class Kind(models.TextChoices):
@@ -35,9 +35,6 @@ class Calibration(Numbered, _Idempotent):
     report = models.JSONField(default=dict, blank=True)  # what was read, and what was not and why
     source = models.CharField(max_length=500, blank=True)  # where the measurements come from
     store = models.CharField(max_length=255, blank=True)  # folder, relative to the data directory
-    owner = models.ForeignKey(
-        settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL
-    )
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
@@ -54,7 +51,7 @@ class Calibration(Numbered, _Idempotent):
         return self.name
 
 
-class Profile(InWorkspace):
+class Profile(Owned):
     """The speed of one model on one arrangement of one GPU type, under its own name.
 
     Its values are in its versions. The newest applies, unless a scenario names another.
@@ -65,9 +62,6 @@ class Profile(InWorkspace):
     gpu = models.CharField(max_length=80)
     tp = models.PositiveIntegerField(default=1)  # GPUs of one replica
     arrangement = models.JSONField(default=dict, blank=True)  # specs.Arrangement
-    owner = models.ForeignKey(
-        settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL
-    )
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:

@@ -1,13 +1,12 @@
 """Store runs and their parts."""
 
-from django.conf import settings
 from django.db import models
 
 from planner.models.counter import Numbered
-from planner.models.workspace import InWorkspace
+from planner.models.workspace import Owned
 
 
-class Run(Numbered, InWorkspace):
+class Run(Numbered, Owned):
     """Inputs, life cycle and result of a run; ``store`` has its arrays as Parquet files."""
 
     class Kind(models.TextChoices):
@@ -75,9 +74,6 @@ class Run(Numbered, InWorkspace):
     heartbeat_at = models.DateTimeField(null=True, blank=True)
     enqueued_at = models.DateTimeField(null=True, blank=True)
     idempotency_key = models.CharField(max_length=120, blank=True)
-    owner = models.ForeignKey(
-        settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL
-    )
     created_at = models.DateTimeField(auto_now_add=True)
     started_at = models.DateTimeField(null=True, blank=True)
     finished_at = models.DateTimeField(null=True, blank=True)

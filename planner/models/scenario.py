@@ -3,18 +3,15 @@
 from django.conf import settings
 from django.db import models
 
-from planner.models.workspace import InWorkspace
+from planner.models.workspace import Owned
 
 
-class Scenario(InWorkspace):
+class Scenario(Owned):
     """A scenario; ``document`` is the YAML as its author wrote it, comments included."""
 
     name = models.CharField(max_length=120)
     document = models.TextField()
     version = models.PositiveIntegerField(default=1)  # number of saved changes
-    owner = models.ForeignKey(
-        settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL
-    )
     created_at = models.DateTimeField(auto_now_add=True)
     updated_at = models.DateTimeField(auto_now=True)
 

@@ -1,13 +1,12 @@
 """Store sweeps: one scenario run for every pair of values of two of its settings."""
 
-from django.conf import settings
 from django.db import models
 
 from planner.models.counter import Numbered
-from planner.models.workspace import InWorkspace
+from planner.models.workspace import Owned
 
 
-class Sweep(Numbered, InWorkspace):
+class Sweep(Numbered, Owned):
     """The settings that a sweep varies.
 
     Its runs refer to it as ``sweep``. Their ``cell`` is their index in the grid, row by row.
@@ -21,9 +20,6 @@ class Sweep(Numbered, InWorkspace):
     document = models.TextField()  # the scenario at that time, which every cell changes
     options = models.JSONField(default=dict, blank=True)  # options of every run
     axes = models.JSONField()  # one or two, each {"key", "values"}
-    owner = models.ForeignKey(
-        settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL
-    )
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:

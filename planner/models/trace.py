@@ -1,12 +1,11 @@
 """Store uploaded trace and demand files: one row per file, next to its column store."""
 
-from django.conf import settings
 from django.db import models
 
-from planner.models.workspace import InWorkspace
+from planner.models.workspace import Owned
 
 
-class Trace(InWorkspace):
+class Trace(Owned):
     """One file, identified by the hash of its bytes; ``store`` has its columns as Parquet."""
 
     class State(models.TextChoices):
@@ -34,9 +33,6 @@ class Trace(InWorkspace):
     end_at = models.DateTimeField(null=True, blank=True)
     report = models.JSONField(default=dict, blank=True)  # planner.inputs.ingest.IngestReport
     store = models.CharField(max_length=255, blank=True)  # folder, relative to the data directory
-    owner = models.ForeignKey(
-        settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL
-    )
     created_at = models.DateTimeField(auto_now_add=True)
     removal_announced_at = models.DateTimeField(null=True, blank=True)
 

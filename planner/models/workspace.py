@@ -161,3 +161,14 @@ class InWorkspace(models.Model):
 
     class Meta:
         abstract = True
+
+
+class Owned(InWorkspace):
+    """A row of a workspace that a person made; None: the command line, or a removed account."""
+
+    owner = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL
+    )
+
+    class Meta:
+        abstract = True

@@ -39,7 +39,7 @@ KEPT_FOR = timedelta(days=30)
 MAX_CHANNELS = 20  # most addresses of a person, and of a workspace
 RETRIED_STATUSES = (408, 425, 429)  # worth another try, as is every status above 499
 # Characters that Slack reads as markup.
-MARKUP_ESCAPES = (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"))
+MARKUP_ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 
 
 class SendFailed(PlannerError):
@@ -77,10 +77,14 @@ def channel_add(
     """Add a personal address; with ``mine`` false, an address of the workspace, as an admin."""
     if not mine:
         check_may_administer(user)
+    if kind not in Channel.Kind.values:
+        raise PlannerError(f"kind {kind!r}: choose from {', '.join(Channel.Kind.values)}.")
+    if unknown := [event for event in events if event not in Event.values]:
+        raise PlannerError(f"events: {unknown[0]!r} is none of {', '.join(Event.values)}.")
     row = Channel(
-        kind=_checked_kind(kind),
+        kind=kind,
         address=address.strip(),
-        events=_checked_events(events),
+        events=sorted(set(events)),
         user=user if mine else None,
         by=user,
         salt=secrets.token_hex(16),
@@ -184,17 +188,12 @@ def _queue_delivery(channel: Channel, event: str, text: str, url: str) -> Delive
 def _send(row: Delivery) -> None:
     # Checked again: the operator may have changed the list of allowed addresses since.
     _check_address(row.channel)
-    if row.channel.kind == Channel.Kind.EMAIL:
-        _send_mail(row)
-    else:
+    if row.channel.kind == Channel.Kind.WEBHOOK:
         _send_webhook(row)
-
-
-def _send_mail(row: Delivery) -> None:
+        return
     subject = f"[Headroom {row.workspace.name}] {row.get_event_display()}"
-    EmailMessage(
-        subject, f"{row.text}\n\n{site_url(row.url)}".strip(), to=[row.channel.address]
-    ).send()
+    text = f"{row.text}\n\n{site_url(row.url)}".strip()
+    EmailMessage(subject, text, to=[row.channel.address]).send()
 
 
 def _send_webhook(row: Delivery) -> None:
@@ -222,9 +221,7 @@ def _send_webhook(row: Delivery) -> None:
 
 def _slack_text(row: Delivery) -> str:
     """Return the text of a delivery as Slack expects it."""
-    text = f"{row.workspace.name}: {row.text}"
-    for sign, escaped in MARKUP_ESCAPES:
-        text = text.replace(sign, escaped)
+    text = f"{row.workspace.name}: {row.text}".translate(MARKUP_ESCAPES)
     address = site_url(row.url)
     return f"{text} <{address}>" if address else text
 
@@ -262,16 +259,3 @@ def check_mailbox(address: str) -> None:
     domains = settings.HEADROOM_MAIL_DOMAINS
     if domains and address.rpartition("@")[2].lower() not in domains:
         raise PlannerError(f"Mail goes to {', '.join(domains)} alone; {address[:80]} is elsewhere.")
-
-
-def _checked_kind(kind: str) -> str:
-    if kind not in Channel.Kind.values:
-        raise PlannerError(f"kind {kind!r}: choose from {', '.join(Channel.Kind.values)}.")
-    return kind
-
-
-def _checked_events(events: Sequence[str]) -> list[str]:
-    for event in events:
-        if event not in Event.values:
-            raise PlannerError(f"events: {event!r} is none of {', '.join(Event.values)}.")
-    return sorted(set(events))

@@ -9,7 +9,7 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from typing import Any, TypedDict
@@ -114,12 +114,6 @@ class LoadedRows:
     replaced: int  # rows in which characters were replaced
 
 
-@dataclass(slots=True)
-class _Counts:
-    left_out: Counter[str] = field(default_factory=Counter)
-    replaced: int = 0
-
-
 class _MicrosecondEncoder(DjangoJSONEncoder):
     """A JSON encoder that keeps microseconds, which Django's encoder cuts to milliseconds."""
 
@@ -167,15 +161,15 @@ def load(lines: Iterable[bytes], *, using: str, replace_characters: bool = False
     Raises PlannerError with the row that the database refuses. With ``replace_characters``,
     characters that a database cannot store become U+FFFD.
     """
-    read, stored, counts = Tally(), Tally(), _Counts()
+    read, stored, left_out, replaced = Tally(), Tally(), Counter[str](), 0
     for number, line in enumerate(lines, 1):
         document = _parse_line(line, number)
         read.add(document)
         document = _with_present_names(document)
-        if replace_characters:
-            document, changed = _replace_characters(document)
-            counts.replaced += changed
-        for stored_document in _insert(document, using, counts.left_out):
+        if replace_characters and unstorable_character(document["fields"]) is not None:
+            document |= {"fields": storable(document["fields"])}
+            replaced += 1
+        for stored_document in _insert(document, using, left_out):
             stored.add(stored_document)
     try:
         connections[using].check_constraints()
@@ -185,7 +179,7 @@ def load(lines: Iterable[bytes], *, using: str, replace_characters: bool = False
             f"The backup lacks a row that another row references: {detail} Correct it in the "
             "source database, and back up again."
         ) from error
-    return LoadedRows(read, stored, dict(counts.left_out), counts.replaced)
+    return LoadedRows(read, stored, dict(left_out), replaced)
 
 
 def _parse_line(line: bytes, number: int) -> Document:
@@ -231,13 +225,9 @@ def _insert(document: Document, using: str, left_out: Counter[str]) -> Iterator[
         raise PlannerError(_refusal_message(document, model, error, using)) from error
     yield document | {"fields": {name: fields[name] for name in fields if name in field_names}}
     for row in rows:
-        yield from _membership(row.object, fields)
-
-
-def _membership(row: Any, fields: dict[str, Any]) -> Iterator[Document]:
-    """Yield a membership for the role column that accounts had in the first releases."""
-    if isinstance(row, User) and (role := fields.get("role")):
-        yield document_of(row.join(current_workspace(), role))
+        # In the first releases, accounts had a role instead of memberships.
+        if isinstance(row.object, User) and (role := fields.get("role")):
+            yield document_of(row.object.join(current_workspace(), role))
 
 
 def _refusal_message(document: Document, model: type[Model], error: Exception, using: str) -> str:
@@ -257,21 +247,11 @@ def _refusal_message(document: Document, model: type[Model], error: Exception, u
                 f"{row_name}, column {column.name}: {len(value)} characters, and {vendor} takes "
                 f"{limit}. Shorten it where the backup was made, and make another backup."
             )
+    first_line = str(error).strip().partition("\n")[0] or type(error).__name__
     return (
-        f"{row_name}: {vendor} refuses this row ({_first_line(error)}). Correct it where the "
-        "backup was made, and make another backup."
+        f"{row_name}: {vendor} refuses this row ({first_line}). Correct it where the backup was "
+        "made, and make another backup."
     )
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0] or type(error).__name__
-
-
-def _replace_characters(document: Document) -> tuple[Document, bool]:
-    """Return a document without characters that cannot be stored, and whether it had any."""
-    if unstorable_character(document["fields"]) is None:
-        return document, False
-    return document | {"fields": storable(document["fields"])}, True
 
 
 def _digest(document: Document) -> int:

@@ -65,11 +65,11 @@ class Preview:
     its files.
     """
 
-    queries: tuple[MetricQuery, ...]
-    files: tuple[str, ...]
-    series: tuple[PreviewSeries, ...]
-    begins: datetime | None
-    ends: datetime | None
+    queries: tuple[MetricQuery, ...] = ()
+    files: tuple[str, ...] = ()
+    series: tuple[PreviewSeries, ...] = ()
+    begins: datetime | None = None
+    ends: datetime | None = None
 
 
 def sources_enqueue() -> int:
@@ -134,10 +134,9 @@ def source_preview(*, user: User | None, kind: str, fields: Mapping[str, Any]) -
     source_settings = settings_of(kind, fields)
     check_allowed(kind, source_settings)
     if kind in (Source.Kind.FOLDER, Source.Kind.BUCKET):
-        files = preview_files(kind, source_settings)
-        return Preview(queries=(), files=files, series=(), begins=None, ends=None)
+        return Preview(files=preview_files(kind, source_settings))
     if kind != Source.Kind.PROMETHEUS:
-        return Preview(queries=(), files=(), series=(), begins=None, ends=None)
+        return Preview()
     bin_s = 300
     end = int(time.time()) // bin_s * bin_s
     span = Span(end - PREVIEW_S, bin_s, PREVIEW_S // bin_s)
@@ -145,35 +144,25 @@ def source_preview(*, user: User | None, kind: str, fields: Mapping[str, Any]) -
     engines = find(client, source_settings, span.start_s, time.time())
     samples = read_span(client, source_settings, engines, span)
     groups = samples.bins.group_by("model", "region", "tier", maintain_order=True)
-    shown = []
-    for (model, region, tier), group in groups:
-        if all(_sum(group, field) is None for field in AMOUNTS):
-            continue  # a series of the power meter, or of gauges alone
-        counted = group["requests"].fill_nan(None).count()
-        shown.append(
-            PreviewSeries(
-                str(model),
-                str(region),
-                str(tier),
-                _sum(group, "requests"),
-                _sum(group, "input_tokens"),
-                _sum(group, "output_tokens"),
-                counted,
-                span.bins - counted,
-            )
-        )
+    sums = groups.agg(
+        *(_sum(field).alias(field) for field in AMOUNTS),
+        bins=pl.col("requests").fill_nan(None).count(),
+    ).with_columns(gaps=span.bins - pl.col("bins").cast(pl.Int64))
+    # Others are series of the power meter, or of gauges alone.
+    traffic = sums.filter(pl.any_horizontal(pl.col(AMOUNTS).is_not_null()))
+    columns = ("model", "region", "tier", *AMOUNTS, "bins", "gaps")
     return Preview(
-        queries(source_settings, engines, bin_s),
-        (),
-        tuple(shown),
-        _utc(span.start_s),
-        _utc(span.end_s),
+        queries=queries(source_settings, engines, bin_s),
+        series=tuple(PreviewSeries(*row) for row in traffic.select(columns).rows()),
+        begins=_utc(span.start_s),
+        ends=_utc(span.end_s),
     )
 
 
-def _sum(group: pl.DataFrame, field: str) -> float | None:
-    values = group[field].fill_nan(None).drop_nulls()
-    return float(values.sum()) if values.len() else None
+def _sum(field: str) -> pl.Expr:
+    """Return the sum of the known values of a column; null if none is known."""
+    known = pl.col(field).fill_nan(None)
+    return pl.when(known.count() > 0).then(known.sum())
 
 
 def _read_prometheus(source: Source) -> None:

@@ -58,7 +58,8 @@ def trace_upload(
     """
     check_may_plan(owner, "not upload")
     free_space = quota.disk_quota(owner)
-    upload_path = row_arrays.folder(f"{UPLOADS}/{uuid.uuid4().hex}")
+    upload = f"{UPLOADS}/{uuid.uuid4().hex}"
+    upload_path = row_arrays.folder(upload)
     upload_path.parent.mkdir(parents=True, exist_ok=True)
     digest, size = hashlib.sha256(), 0
     try:
@@ -74,7 +75,7 @@ def trace_upload(
                 free_space.check_fits(file_name, size)
                 digest.update(chunk)
                 out.write(chunk)
-        row_arrays.keep(f"{UPLOADS}/{upload_path.name}")
+        row_arrays.keep(upload)
         with transaction.atomic():  # both the trace and the run that reads it, or neither
             trace, new = _register_trace(
                 owner=owner,
@@ -90,28 +91,22 @@ def trace_upload(
             must_read = new or (_must_read(trace) and not earlier and not active)
             if must_read:
                 uploads_remove(trace)
-                earlier = runs.run_create(
-                    owner=owner,
-                    kind=Run.Kind.INGEST,
-                    trace=trace,
-                    options=ingest.options | {"upload": f"{UPLOADS}/{upload_path.name}"},
-                    idempotency_key=idempotency_key,
-                )
+                earlier = _create_ingest_run(ingest, upload)
     except BaseException:
-        row_arrays.remove(f"{UPLOADS}/{upload_path.name}")
+        row_arrays.remove(upload)
         raise
     if not must_read:
-        row_arrays.remove(f"{UPLOADS}/{upload_path.name}")
+        row_arrays.remove(upload)
     return trace, earlier or active, new
 
 
 def trace_preview(trace: Trace) -> Preview | None:
     """Return the first rows of a refused file; None if it is no table or not stored."""
-    upload_path = _stored_upload(trace) if trace.state == Trace.State.REFUSED else None
-    if upload_path is None:
+    upload = _stored_upload(trace) if trace.state == Trace.State.REFUSED else None
+    if upload is None:
         return None
     try:
-        first_rows = preview(upload_path, trace.file_name)
+        first_rows = preview(row_arrays.local_path(upload), trace.file_name)
     except PlannerError:
         return None
     return first_rows if first_rows.rows else None
@@ -127,6 +122,16 @@ def _unsaved_ingest_run(
         trace=trace,
         options={"reading": asdict(options)},
         idempotency_key=idempotency_key,
+    )
+
+
+def _create_ingest_run(ingest: Run, upload: str) -> Run:
+    return runs.run_create(
+        owner=ingest.owner,
+        kind=ingest.kind,
+        trace=ingest.trace,
+        options=ingest.options | {"upload": upload},
+        idempotency_key=ingest.idempotency_key,
     )
 
 
@@ -149,14 +154,14 @@ def trace_reread(
     ingest = _unsaved_ingest_run(owner, trace, options, idempotency_key)
     if earlier := runs.earlier_run(ingest):
         return earlier
-    upload_path = _stored_upload(trace)
+    upload = _stored_upload(trace)
     if trace.state != Trace.State.REFUSED:
         raise NotReady(
             f"Trace {trace.name} was not refused. Upload its file again to read it again."
         )
-    if upload_path is None:
+    if upload is None:
         raise NotReady(f"The file of trace {trace.name} was removed. Upload it again.")
-    sha256 = _content_hash(sha256_file(upload_path), options)
+    sha256 = _content_hash(sha256_file(row_arrays.local_path(upload)), options)
     with transaction.atomic():
         locked = Trace.objects.select_for_update().get(pk=trace.pk)
         existing = Trace.objects.filter(sha256=sha256).exclude(state=Trace.State.REFUSED).first()
@@ -167,22 +172,13 @@ def trace_reread(
         locked.sha256, locked.options = sha256, asdict(options)
         locked.state, locked.problem = Trace.State.UPLOADED, ""
         locked.save()
-        return runs.run_create(
-            owner=owner,
-            kind=Run.Kind.INGEST,
-            trace=locked,
-            options=ingest.options | {"upload": f"{UPLOADS}/{upload_path.name}"},
-            idempotency_key=idempotency_key,
-        )
+        return _create_ingest_run(ingest, upload)
 
 
-def _stored_upload(trace: Trace) -> Path | None:
+def _stored_upload(trace: Trace) -> str | None:
     """Return the uploaded file of a refused trace; None if it is gone."""
-    for run in trace.runs.filter(kind=Run.Kind.INGEST):
-        upload = run.options.get("upload", "")
-        if upload and row_arrays.exists(upload):
-            return row_arrays.local_path(upload)
-    return None
+    uploads = trace.runs.filter(kind=Run.Kind.INGEST).values_list("options__upload", flat=True)
+    return next((upload for upload in uploads if upload and row_arrays.exists(upload)), None)
 
 
 def _content_hash(sha256: str, options: IngestOptions) -> str:
@@ -304,7 +300,7 @@ def trace_read(
     If several processes get the same bytes at the same time, one reads them. The others wait, and
     return its report.
     """
-    report_progress = progress or _ignore_progress
+    report_progress = progress or (lambda fraction: None)
     with row_arrays.locked(store_of(trace.pk, trace.sha256), lambda: report_progress(0.0)):
         _check_exists(trace)
         trace.refresh_from_db()
@@ -328,10 +324,6 @@ def store_of(number: int, sha256: str) -> str:
 def _check_exists(trace: Trace) -> None:
     if not Trace.objects.filter(pk=trace.pk).exists():
         raise NotReady(f"Trace {trace.name} was removed while it was read. Send its file again.")
-
-
-def _ignore_progress(fraction: float) -> None:
-    """Ignore progress."""
 
 
 def _read(trace: Trace, path: Path, progress: Callable[[float], None]) -> IngestReport:

@@ -148,58 +148,12 @@ def _carry_out(
             )
         except NothingToDo:
             pass
-        except RunCancelled:
-            rows = (
-                shared.led_row()
-                if shared.leads
-                else shared.active_row().filter(cancel_requested=True)
-            )
-            _finish(run, rows, Run.State.CANCELLED, stage="Cancelled")
-        except KeyboardInterrupt:  # Ctrl-C of a command; the sweep handles workers that end
-            if raise_errors:
-                _finish(run, shared.active_row(), Run.State.CANCELLED, stage="Cancelled")
-            raise
-        except EXPECTED as problem:
-            _fail(shared, problem)
-            if raise_errors:
+        except BaseException as error:
+            ending = _end_unfinished(shared, error, in_command=raise_errors)
+            if ending is error and (raise_errors or not isinstance(error, Exception)):
                 raise
-        except MemoryError:
-            past_limit = PastLimit(
-                "This run needs more memory than there is here. Choose a shorter window, a smaller "
-                "scale or wider bins."
-            )
-            _fail(shared, past_limit)
-            if raise_errors:
-                raise past_limit from None
-        except BaseException as bug:  # a bug ends this run, not the worker
-            if (input_error := of_input(bug)) is not None:
-                logger.warning("run %s: %s", run.pk, bug, exc_info=bug)
-                _fail(shared, input_error)
-                if raise_errors:
-                    raise input_error from None
-                return Run.everywhere.get(pk=run.pk)
-            if not isinstance(bug, Exception):
-                raise
-            if isinstance(bug, (OperationalError, InterfaceError)) and not raise_errors:
-                logger.warning("run %s: the database was away: %s", run.pk, bug)
-                with_database_retries(
-                    lambda: runs.worker_ended(worker=worker_id(), end=runs.NO_DATABASE)
-                )
-                return Run.everywhere.get(pk=run.pk)
-            if not raise_errors:
-                logger.exception("run %s", run.pk)
-            _finish(
-                run,
-                shared.active_row(),
-                Run.State.ERRORED,
-                stage="Error",
-                reason="A bug in the program",
-                problem=f"A bug in the program stopped this run ({type(bug).__name__}); "
-                "its details are in the log.",
-                traceback="".join(traceback.format_exception(bug)),
-            )
-            if raise_errors:
-                raise
+            if ending is not None and raise_errors:
+                raise ending from None
         else:
             _finish(
                 run,
@@ -211,6 +165,49 @@ def _carry_out(
             )
     run.refresh_from_db()
     return run
+
+
+def _end_unfinished(
+    shared: SharedParts, error: BaseException, *, in_command: bool
+) -> BaseException | None:
+    """Store how a run ended that raised ``error``; return the error of a command, if any."""
+    run = shared.run
+    if isinstance(error, RunCancelled):
+        cancelled = shared.active_row().filter(cancel_requested=True)
+        rows = shared.led_row() if shared.leads else cancelled
+        _finish(run, rows, Run.State.CANCELLED, stage="Cancelled")
+        return None
+    if isinstance(error, KeyboardInterrupt):  # Ctrl-C; the sweep handles workers that end
+        if in_command:
+            _finish(run, shared.active_row(), Run.State.CANCELLED, stage="Cancelled")
+        return error
+    expected = error if isinstance(error, EXPECTED) else of_input(error)
+    if isinstance(error, MemoryError):
+        expected = PastLimit(
+            "This run needs more memory than there is here. Choose a shorter window, a smaller "
+            "scale or wider bins."
+        )
+    if expected is not None:
+        if expected is not error:
+            logger.warning("run %s: %s", run.pk, error, exc_info=error)
+        _fail(shared, expected)
+    elif isinstance(error, (OperationalError, InterfaceError)) and not in_command:
+        logger.warning("run %s: the database was away: %s", run.pk, error)
+        with_database_retries(lambda: runs.worker_ended(worker=worker_id(), end=runs.NO_DATABASE))
+    elif isinstance(error, Exception):  # a bug ends this run, not the worker
+        if not in_command:
+            logger.error("run %s", run.pk, exc_info=error)
+        _finish(
+            run,
+            shared.active_row(),
+            Run.State.ERRORED,
+            stage="Error",
+            reason="A bug in the program",
+            problem=f"A bug in the program stopped this run ({type(error).__name__}); its details "
+            "are in the log.",
+            traceback="".join(traceback.format_exception(error)),
+        )
+    return expected or error
 
 
 def _fail(shared: SharedParts, problem: BaseException) -> None:

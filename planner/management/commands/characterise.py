@@ -1,12 +1,12 @@
 """``bin/manage characterise``: describe a trace, and rank a window among all of its windows."""
 
 from argparse import ArgumentParser, Namespace
-from datetime import UTC, datetime
 
 from planner.domain.formats import duration
 from planner.domain.serialise import as_json
 from planner.errors import PlannerError
 from planner.management.base import Document, HeadroomCommand
+from planner.management.options import moment
 from planner.management.runs import load_trace
 from planner.outputs.table_text import table_lines
 from planner.selectors.traces import ready_trace, trace_character, trace_window
@@ -51,17 +51,16 @@ class Command(HeadroomCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("trace", help="file, or name or id of a stored trace")
-        parser.add_argument("--start", help="start of the window to rank, e.g. 2024-05-18T00:00")
-        parser.add_argument("--end", help="end of that window; UTC without an offset")
+        parser.add_argument(
+            "--start", type=moment, help="start of the window to rank, e.g. 2024-05-18T00:00"
+        )
+        parser.add_argument("--end", type=moment, help="end of that window; UTC without an offset")
 
     def answer(self, options: Namespace) -> Document:
         if bool(options.start) != bool(options.end):
             raise PlannerError("Give --start and --end both, or neither.")
         trace = ready_trace(load_trace(options.trace, self.progress).name)
-        window = None
-        if options.start:
-            start, end = (moment(f"--{name}", getattr(options, name)) for name in ("start", "end"))
-            window = trace_window(trace, start, end)
+        window = trace_window(trace, options.start, options.end) if options.start else None
         return trace_character(trace) | {"window": as_json(window)}
 
     def words(self, answer: Document) -> str:
@@ -81,17 +80,3 @@ class Command(HeadroomCommand):
             ],
         ]
         return "\n\n".join("\n".join(part) for part in parts if part)
-
-
-def moment(flag: str, text: str) -> datetime:
-    """Return a time of the command line, in UTC if it has no offset.
-
-    Raises PlannerError, which names ``flag``, if the text is no time.
-    """
-    try:
-        when = datetime.fromisoformat(text)
-    except ValueError:
-        raise PlannerError(
-            f"{flag} {text}: write a date or time such as 2024-05-18 or 2024-05-18T14:00."
-        ) from None
-    return when if when.tzinfo else when.replace(tzinfo=UTC)

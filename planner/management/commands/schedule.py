@@ -1,21 +1,23 @@
 """``bin/manage schedule``: manage schedules, which plan again at given times."""
 
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
+from django.db.models import Model
 from django.utils import timezone
 
 from planner.domain.serialise import as_json
 from planner.errors import EXPECTED, PlannerError
 from planner.inputs.scenario.document import values_of
 from planner.management.base import Document, HeadroomCommand
+from planner.management.options import moment
 from planner.management.runs import load_scenario
-from planner.models import Firing, Outcome, Scenario, Schedule
+from planner.models import Firing, Scenario, Schedule
 from planner.outputs.table_text import table_lines
 from planner.selectors.schedules import firings_list, outcomes_list, schedule_get, schedules_list
 from planner.services.plan_outcomes import outcomes_tick
@@ -34,8 +36,22 @@ MOST = 20  # most firings listed
 SCHEDULES = {"schedule": "name", "scenario": "scenario", "cron": "cron", "time zone": "timezone",
              "next": "next", "paused": "paused"}  # fmt: skip
 FIRINGS = {"due": "due_at", "state": "state", "run": "run", "said": "words"}
-
 OUTCOMES = {"from": "begins", "until": "ends", "run": "run", "state": "state", "said": "words"}
+# Attributes of rows, by key in JSON.
+SCHEDULE = {
+    "name": "name", "scenario": "scenario.name", "kind": "kind", "options": "options",
+    "policy": "policy", "cron": "cron", "timezone": "zone", "most_replicas": "most_replicas",
+    "most_cost": "most_cost", "paused": "paused", "next_due": "next_due",
+}  # fmt: skip
+FIRING = {
+    "schedule": "schedule.name", "due_at": "due_at", "as_of": "as_of", "state": "state",
+    "words": "words", "run": "run_id", "proposal": "proposal_id", "difference": "difference",
+}  # fmt: skip
+OUTCOME = {
+    "begins": "begins", "ends": "ends", "run": "plan.number", "state": "state", "words": "words",
+    "figures": "figures",
+}  # fmt: skip
+NULL_IF_EMPTY = ("policy", "difference", "figures")
 
 
 class Command(HeadroomCommand):
@@ -70,8 +86,8 @@ class Command(HeadroomCommand):
         parser.add_argument(
             "--most-cost", type=float, metavar="SHARE", help="largest change of cost without review"
         )
-        parser.add_argument("--as-of", type=_moment, help="fire: time whose data is used")
-        parser.add_argument("--now", type=_moment, help="assume this time (separate database only)")
+        parser.add_argument("--as-of", type=moment, help="fire: time whose data is used")
+        parser.add_argument("--now", type=moment, help="assume this time (separate database only)")
 
     def answer(self, options: Namespace) -> Document:
         options.now = options.now or timezone.now()
@@ -104,15 +120,9 @@ class Command(HeadroomCommand):
         return fired
 
 
-def _moment(text: str) -> datetime:
-    """Return a time of the command line, in UTC if it has no offset."""
-    moment = datetime.fromisoformat(text)
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-
-
 def _list(command: Command, options: Namespace) -> Document:
     """List all schedules."""
-    return {"schedules": [_row(schedule) for schedule in schedules_list()]}
+    return {"schedules": [_document(schedule, SCHEDULE) for schedule in schedules_list()]}
 
 
 def _fields(command: Command, options: Namespace) -> Document:
@@ -159,7 +169,7 @@ def _add(command: Command, options: Namespace) -> Document:
     if missing:
         raise PlannerError(f"schedule add: give --{' and --'.join(missing)} too.")
     schedule = schedule_create(owner=None, name=options.name, now=options.now, **fields)
-    return {"schedules": [_row(schedule)]}
+    return {"schedules": [_document(schedule, SCHEDULE)]}
 
 
 def _change(command: Command, options: Namespace) -> Document:
@@ -167,18 +177,26 @@ def _change(command: Command, options: Namespace) -> Document:
     schedule = schedule_get(options.name)
     fields = _fields(command, options)
     schedule_change(schedule=schedule, user=None, now=options.now, **fields)
-    return {"schedules": [_row(schedule)]}
+    return {"schedules": [_document(schedule, SCHEDULE)]}
 
 
 def _pause(command: Command, options: Namespace) -> Document:
     """Pause a schedule."""
-    return {"schedules": [_row(schedule_pause(schedule=schedule_get(options.name), user=None))]}
+    return {
+        "schedules": [
+            _document(schedule_pause(schedule=schedule_get(options.name), user=None), SCHEDULE)
+        ]
+    }
 
 
 def _resume(command: Command, options: Namespace) -> Document:
     """Resume a schedule."""
     schedule = schedule_get(options.name)
-    return {"schedules": [_row(schedule_resume(schedule=schedule, user=None, now=options.now))]}
+    return {
+        "schedules": [
+            _document(schedule_resume(schedule=schedule, user=None, now=options.now), SCHEDULE)
+        ]
+    }
 
 
 def _fire(command: Command, options: Namespace) -> Document:
@@ -187,49 +205,28 @@ def _fire(command: Command, options: Namespace) -> Document:
         schedule=schedule_get(options.name), user=None, now=options.now,
         as_of=options.as_of, enqueue=False,
     )  # fmt: skip
-    return {
-        "firings": [
-            _fired(carried_out) for carried_out in command._carried_out([firing], options.now)
-        ]
-    }
+    return _fired(command._carried_out([firing], options.now))
 
 
 def _tick(command: Command, options: Namespace) -> Document:
     """Fire all schedules that are due, and execute their runs."""
     done = schedules_tick(now=options.now, enqueue=False)
     fired = command._carried_out(list(done.fired), options.now)
-    return {"firings": [_fired(carried_out) for carried_out in (*done.settled, *fired)]}
+    return _fired([*done.settled, *fired])
 
 
 def _history(command: Command, options: Namespace) -> Document:
     """Return a schedule with its newest firings."""
     schedule = schedule_get(options.name)
-    return {
-        "schedules": [_row(schedule)],
-        "firings": [_fired(firing) for firing in firings_list(schedule)[:MOST]],
-    }
+    return {"schedules": [_document(schedule, SCHEDULE)], **_fired(firings_list(schedule)[:MOST])}
 
 
 def _outcomes(command: Command, options: Namespace) -> Document:
     """Compute due reports of plan versus actual; return those of a schedule, or all."""
     schedule = schedule_get(options.name) if options.name else None
     outcomes_tick(now=options.now, limit=MOST, progress=command.progress)
-    return {"outcomes": [_outcome(outcome) for outcome in outcomes_list(schedule)[:MOST]]}
-
-
-def _outcome(outcome: Outcome) -> Document:
-    """Return a report of plan versus actual as JSON."""
-    row: Document = as_json(
-        {
-            "begins": outcome.begins,
-            "ends": outcome.ends,
-            "run": outcome.plan.number,
-            "state": outcome.state,
-            "words": outcome.words,
-            "figures": outcome.figures or None,
-        }
-    )
-    return row
+    outcomes = outcomes_list(schedule)[:MOST]
+    return {"outcomes": [_document(outcome, OUTCOME) for outcome in outcomes]}
 
 
 def _with_local_time(row: Document) -> Document:
@@ -238,41 +235,21 @@ def _with_local_time(row: Document) -> Document:
     return row | {"next": due.isoformat(timespec="minutes")}
 
 
-def _row(schedule: Schedule) -> Document:
-    """Return a schedule as JSON."""
-    row: Document = as_json(
-        {
-            "name": schedule.name,
-            "scenario": schedule.scenario.name if schedule.scenario else None,
-            "kind": schedule.kind,
-            "options": schedule.options,
-            "policy": schedule.policy or None,
-            "cron": schedule.cron,
-            "timezone": schedule.zone,
-            "most_replicas": schedule.most_replicas,
-            "most_cost": schedule.most_cost,
-            "paused": schedule.paused,
-            "next_due": schedule.next_due,
-        }
-    )
-    return row
+def _fired(firings: Iterable[Firing]) -> Document:
+    """Return firings as JSON."""
+    return {"firings": [_document(firing, FIRING) for firing in firings]}
 
 
-def _fired(firing: Firing) -> Document:
-    """Return a firing as JSON."""
-    row: Document = as_json(
-        {
-            "schedule": firing.schedule.name,
-            "due_at": firing.due_at,
-            "as_of": firing.as_of,
-            "state": firing.state,
-            "words": firing.words,
-            "run": firing.run_id,
-            "proposal": firing.proposal_id,
-            "difference": firing.difference or None,
-        }
-    )
-    return row
+def _document(row: Model, attributes: Mapping[str, str]) -> Document:
+    """Return attributes of a row as JSON, by key; null without the row that has the attribute."""
+    values: Document = {}
+    for key, path in attributes.items():
+        value: Any = row
+        for name in path.split("."):
+            value = getattr(value, name, None)
+        values[key] = (value or None) if key in NULL_IF_EMPTY else value
+    document: Document = as_json(values)
+    return document
 
 
 ACTIONS: dict[str, Callable[[Command, Namespace], Document]] = {
