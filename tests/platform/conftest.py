@@ -1,16 +1,20 @@
 """The embedded deployment in a folder of its own, as `bin/run` starts it."""
 
 import os
+import runpy
 import secrets
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import psycopg
 import pytest
+
+from planner.config.environment import IN_FILES, NAMES
 
 ROOT = Path(__file__).parents[2]
 
@@ -57,6 +61,20 @@ def new_database() -> Iterator[str]:
         yield server._replace(netloc=f"{name}:{name}@{host}", path=f"/{name}").geturl()
         connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
         connection.execute(f"DROP ROLE {name}")
+
+
+@pytest.fixture
+def plain(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPatch:
+    """An environment with no setting but a data folder."""
+    for name in set(os.environ) & {*NAMES, *IN_FILES}:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HEADROOM_DATA_DIR", str(tmp_path / "data"))
+    return monkeypatch
+
+
+def load() -> dict[str, Any]:
+    """Run the settings again, as a fresh process would."""
+    return runpy.run_path(str(ROOT / "planner/config/settings.py"))
 
 
 def manage(environment: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:

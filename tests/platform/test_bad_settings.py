@@ -1,14 +1,11 @@
 """A bad setting is refused in one sentence, whichever way the product is started."""
 
 import ast
-import os
 import re
-import runpy
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from django.core.exceptions import ImproperlyConfigured
@@ -22,7 +19,7 @@ from planner.config.environment import (
     run_memory_mb,
     worker_count,
 )
-from tests.platform.conftest import ROOT
+from tests.platform.conftest import ROOT, load
 from tests.platform.documentation import settings
 
 NUMBERS = ("0", "-1", "1.5", "x", "9" * 5000)
@@ -102,20 +99,6 @@ ANY_TEXT = {
     "XDG_DATA_HOME",
     "HEADROOM_SOURCE_...",
 }
-
-
-@pytest.fixture
-def plain(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPatch:
-    """An environment with no setting but a data folder."""
-    for name in set(os.environ) & {*NAMES, *IN_FILES}:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("HEADROOM_DATA_DIR", str(tmp_path / "data"))
-    return monkeypatch
-
-
-def load() -> dict[str, Any]:
-    """Run the settings again, as a fresh process would."""
-    return runpy.run_path(str(ROOT / "planner/config/settings.py"))
 
 
 def test_every_setting_has_a_bad_value_here() -> None:
@@ -203,9 +186,7 @@ def test_a_misspelt_name_is_refused_and_an_unknown_one_told(
 @pytest.mark.parametrize(
     "command",
     [
-        ["manage.py", "workspace", "list"],
-        ["manage.py", "migrate"],
-        ["manage.py", "work"],
+        ["manage.py", "migrate"],  # as every other command
         ["-m", "celery", "--app=planner.config.celery", "worker"],
         ["-m", "celery", "--app=planner.config.celery", "beat"],
         ["-m", "gunicorn", "planner.config.wsgi", "--config=python:planner.config.web_workers",
@@ -223,8 +204,7 @@ def test_every_way_in_ends_with_the_sentence(embedded: dict[str, str], command: 
     assert len(done.stderr.splitlines()) == 1 and "HEADROOM_LOG_LEVEL" in done.stderr
 
 
-@pytest.mark.parametrize("kind", ["manage", "run"])
-def test_set_up_passes_the_sentence_on(embedded: dict[str, str], tmp_path: Path, kind: str) -> None:
+def test_set_up_passes_the_sentence_on(embedded: dict[str, str], tmp_path: Path) -> None:
     """As ``bin/manage`` and ``bin/run`` call it, before anything of the product is imported."""
     (tmp_path / "file").touch()
     for bad in (
@@ -232,7 +212,7 @@ def test_set_up_passes_the_sentence_on(embedded: dict[str, str], tmp_path: Path,
         {"HEADROOM_DATA_DIR": str(tmp_path / "new"), "HEADROOM_SOURCES": "garbage"},
     ):
         done = subprocess.run(
-            [ROOT / ".venv/bin/python", "bin/setup.py", kind], env=embedded | bad, cwd=ROOT,
+            [ROOT / ".venv/bin/python", "bin/setup.py", "manage"], env=embedded | bad, cwd=ROOT,
             capture_output=True, text=True, timeout=300,
         )  # fmt: skip
         assert done.returncode == 2, done.stderr
@@ -270,20 +250,13 @@ def names_in(path: Path) -> Iterator[str]:
         text = node.value if isinstance(node, ast.Constant) else None
         if isinstance(text, str) and OURS.fullmatch(text):
             yield text
-        asked: ast.expr | None = None
-        if (
-            isinstance(node, ast.Subscript)
-            and isinstance(node.ctx, ast.Load)
-            and ast.unparse(node.value) == "os.environ"
-        ):
-            asked = node.slice
-        elif isinstance(node, ast.Call) and ast.unparse(node.func) in (
-            "os.environ.get",
-            "os.getenv",
-        ):
-            asked = node.args[0]
-        if isinstance(asked, ast.Constant):
-            yield str(asked.value)
+        match node:
+            case ast.Subscript(value, ast.Constant(str(name)), ast.Load()):
+                if ast.unparse(value) == "os.environ":
+                    yield name
+            case ast.Call(function, [ast.Constant(str(name)), *_]):
+                if ast.unparse(function) in ("os.environ.get", "os.getenv"):
+                    yield name
 
 
 def test_every_variable_that_the_code_reads_is_documented() -> None:

@@ -1,6 +1,5 @@
 """What the environment decides."""
 
-import json
 import os
 import resource
 import subprocess
@@ -22,21 +21,7 @@ from planner.config.environment import (
     read_secret_files,
     secret_key,
 )
-from tests.platform.conftest import ROOT
-
-
-def settings_of(environment: dict[str, str], *names: str) -> dict[str, Any]:
-    """The named settings in a fresh process."""
-    script = (
-        "import json, planner.config.settings as s; "
-        f"print(json.dumps({{n: getattr(s, n, None) for n in {names!r}}}, default=str))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", script], env=environment, cwd=ROOT, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    answer: dict[str, Any] = json.loads(done.stdout)
-    return answer
+from tests.platform.conftest import ROOT, load
 
 
 @pytest.mark.parametrize(
@@ -68,15 +53,16 @@ def test_secrets_may_lie_in_files(embedded: dict[str, str], tmp_path: Path) -> N
         named[f"{name}_FILE"] = str(tmp_path / name)
     environment = {name: text for name, text in embedded.items() if name not in held}
     environment |= named | {"HEADROOM_URL": "https://headroom.example"}
-    settings = settings_of(environment, "SECRET_KEY", "DATABASES", "EMAIL_HOST_PASSWORD")
-    assert settings["SECRET_KEY"] == held["SECRET_KEY"]
-    assert settings["DATABASES"]["default"]["NAME"] == f"{tmp_path}/of-a-file.sqlite3"
-    assert settings["EMAIL_HOST_PASSWORD"] == "p@"
-    script = "import os, planner.config.settings; print(os.environ['HEADROOM_SOURCE_TOKEN'])"
+    script = (
+        "import os, planner.config.settings as s; print(s.SECRET_KEY, "
+        "s.DATABASES['default']['NAME'], s.EMAIL_HOST_PASSWORD, "
+        "os.environ['HEADROOM_SOURCE_TOKEN'], sep='\\n')"
+    )
     done = subprocess.run(
         [sys.executable, "-c", script], env=environment, cwd=ROOT, capture_output=True, text=True
     )
-    assert done.stdout == "t0ken\n", done.stderr
+    database = f"{tmp_path}/of-a-file.sqlite3"
+    assert done.stdout.split() == [held["SECRET_KEY"], database, "p@", "t0ken"], done.stderr
 
 
 def test_no_process_writes_what_its_memory_held() -> None:
@@ -124,44 +110,39 @@ def test_a_cache_goes_on_when_the_disk_is_full(
     assert DiskCache(str(tmp_path), {}).get("tries") == 3
 
 
-def test_without_a_server_everything_lies_in_the_data_directory(embedded: dict[str, str]) -> None:
-    folder = embedded["HEADROOM_DATA_DIR"]
-    settings = settings_of(
-        embedded, "DATABASES", "CELERY_BROKER_URL", "CELERY_BROKER_TRANSPORT_OPTIONS", "DEBUG"
-    )
+def test_without_a_server_everything_lies_in_the_data_directory(
+    plain: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    folder, settings = tmp_path / "data", load()
     database = settings["DATABASES"]["default"]
     assert database["ENGINE"] == "django.db.backends.sqlite3"
     assert database["NAME"] == f"{folder}/headroom.sqlite3"
     assert database["OPTIONS"]["transaction_mode"] == "IMMEDIATE"
-    assert settings["CELERY_BROKER_URL"] is None
-    assert settings["CELERY_BROKER_TRANSPORT_OPTIONS"]["folder"] == f"{folder}/queue"
+    assert settings.get("CELERY_BROKER_URL") is None
+    assert settings["CELERY_BROKER_TRANSPORT_OPTIONS"]["folder"] == str(folder / "queue")
     assert settings["DEBUG"] is False
 
 
-def test_servers_are_taken_from_their_urls(embedded: dict[str, str]) -> None:
-    environment = embedded | {
-        "DATABASE_URL": "postgresql://who:se%2Fcret@db.example:5433/plans",
-        "REDIS_URL": "redis://queue.example:6380/2",
-    }
-    settings = settings_of(environment, "DATABASES", "CELERY_BROKER_URL", "CELERY_BROKER_TRANSPORT")
+def test_servers_are_taken_from_their_urls(plain: pytest.MonkeyPatch) -> None:
+    plain.setenv("DATABASE_URL", "postgresql://who:se%2Fcret@db.example:5433/plans")
+    plain.setenv("REDIS_URL", "redis://queue.example:6380/2")
+    settings = load()
     database = settings["DATABASES"]["default"]
     assert database["ENGINE"] == "django.db.backends.postgresql"
-    assert [database[key] for key in ("USER", "PASSWORD", "HOST", "PORT", "NAME")] == [
-        "who",
-        "se/cret",
-        "db.example",
-        5433,
-        "plans",
-    ]
+    address = [database[key] for key in ("USER", "PASSWORD", "HOST", "PORT", "NAME")]
+    assert address == ["who", "se/cret", "db.example", 5433, "plans"]
     assert "transaction_mode" not in database.get("OPTIONS", {})
     assert settings["CELERY_BROKER_URL"] == "redis://queue.example:6380/2"
-    assert settings["CELERY_BROKER_TRANSPORT"] is None
+    assert settings.get("CELERY_BROKER_TRANSPORT") is None
 
 
-def test_https_makes_cookies_secure(embedded: dict[str, str]) -> None:
+def test_https_makes_cookies_secure(plain: pytest.MonkeyPatch) -> None:
     names = ("SESSION_COOKIE_SECURE", "CSRF_COOKIE_SECURE", "SECURE_SSL_REDIRECT")
-    assert not any(settings_of(embedded, *names).values())
-    assert all(settings_of(embedded | {"HEADROOM_HTTPS": "1"}, *names).values())
+    settings = load()
+    assert not any(settings.get(name) for name in names)
+    plain.setenv("HEADROOM_HTTPS", "1")
+    settings = load()
+    assert all(settings.get(name) for name in names)
 
 
 def test_the_secret_is_made_once_for_its_owner_only(
