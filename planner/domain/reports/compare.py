@@ -376,8 +376,15 @@ def _next_level(its: Comparison) -> str:
     if round(more, 2) == 0:
         return f"{following.capitalize()}: same cost"
     sign = "+" if more >= 0 else "−"
-    spare = ", N+1" if other.level is not None and other.level.spare else ""
+    spare = ", N+1" if _is_spare(its, other) else ""
     return f"{following.capitalize()}{spare}: {sign}{figure(abs(more), '$')}"
+
+
+def _is_spare(its: Comparison, plan: Plan) -> bool:
+    """Return whether a plan is required to be N+1 and is not known to fail it in the window."""
+    if plan.level is None or not plan.level.spare:
+        return False
+    return redundancy(plan.outcome, its.tests.days, its.frame.deferrable)[0] is not False
 
 
 def _alternatives(its: Comparison) -> Iterator[Alternative]:
@@ -385,7 +392,7 @@ def _alternatives(its: Comparison) -> Iterator[Alternative]:
     if len(its.plans) < 2:
         return
     for plan in its.plans:
-        risky = plan.level is not None and not (plan.level.qualifies and plan.level.spare)
+        risky = plan.level is not None and not (plan.level.qualifies and _is_spare(its, plan))
         price = Fact(
             plan.label, plan.outcome.cost_usd, "$", note=_plan_note(its, plan),
             meaning=Meaning.RISK if risky else Meaning.NEUTRAL,
@@ -403,7 +410,9 @@ def _plan_note(its: Comparison, plan: Plan) -> str:
         return "" if counts is None else f"{span_text(counts)} replicas, always"
     if plan.level is not None and not plan.level.qualifies:
         return f"fails {len(plan.level.failing)} test days"
-    spare = "N+1" if plan.level is not None and plan.level.spare else "without N+1"
+    spare = "N+1" if _is_spare(its, plan) else "without N+1"
+    if plan.level is not None and plan.level.spare and not _is_spare(its, plan):
+        spare = "N+1 on test days only"
     tested = {day.level for day in its.tests.days} - {""}
     if tested and plan.name not in tested:
         spare += ", not tested"

@@ -220,9 +220,14 @@ def test_a_lost_replica_is_survived_on_its_test_day_and_in_the_window(run, passe
         run.result["test_days"].append(
             day | {"name": "N+1", "kind": "replica_lost", "policies": {"flat-peak": on_day}}
         )
+    run.result["alternatives"] = {"economy": "lt-i", "balanced": "flat-peak"}
+    run.result["assurance"]["balanced"]["spare"] = True
     run.save()
-    (risk,) = [fact for fact in run_report(run).facts if fact.label == "Risk"]
+    report = run_report(run)
+    (risk,) = [fact for fact in report.facts if fact.label == "Risk"]
+    (card,) = [each.price for each in report.alternatives if each.shown]
     assert risk.meaning is (Meaning.MET if safe else Meaning.RISK)
+    assert card.meaning is (Meaning.NEUTRAL if safe else Meaning.RISK)
 
 
 @pytest.mark.django_db
