@@ -35,7 +35,7 @@ def retention_sweep(*, now: datetime) -> int:
     """
     removed = 0
     sentences: list[str] = []
-    kinds: tuple[tuple[str, int, Callable[[datetime], QuerySet[Any]]], ...] = (
+    kinds: tuple[tuple[str, int | None, Callable[[datetime], QuerySet[Any]]], ...] = (
         ("run", settings.HEADROOM_KEEP_RUNS_DAYS, _removable_runs),
         ("trace", settings.HEADROOM_KEEP_TRACES_DAYS, _old_traces),
     )
