@@ -62,6 +62,17 @@ class Effect:
     tbt_error_before: float
     tbt_error: float
 
+    @property
+    def size(self) -> float:
+        """Return the sum of both relative changes, on a logarithmic scale."""
+        return abs(math.log(self.ttft_factor)) + abs(math.log(self.tbt_factor))
+
+    @property
+    def error_change(self) -> float:
+        """Return the larger change of both stated errors."""
+        ttft, tbt = self.ttft_error - self.ttft_error_before, self.tbt_error - self.tbt_error_before
+        return max(abs(ttft), abs(tbt))
+
 
 @dataclass(frozen=True, slots=True)
 class StatedFact:
@@ -75,16 +86,19 @@ class StatedFact:
 class Evidence:
     """How estimates use a measurement file: its rows, and the estimates that it changes."""
 
-    rows: tuple[RowUse, ...]
-    effects: tuple[Effect, ...]  # the largest first
-    changed: int  # deployments with a changed estimate, of ``compared``
-    compared: int
-    stated: tuple[StatedFact, ...]  # stated by the file or the caller
-    missing: tuple[str, ...]  # facts that no row has
+    rows: tuple[RowUse, ...] = ()
+    effects: tuple[Effect, ...] = ()  # the largest first
+    changed: int = 0  # deployments with a changed estimate, of ``compared``
+    compared: int = 0
+    stated: tuple[StatedFact, ...] = ()  # stated by the file or the caller
+    missing: tuple[str, ...] = ()  # facts that no row has
 
     @property
     def used(self) -> int:
         return sum(row.weight > 0 for row in self.rows)
+
+
+NO_EVIDENCE = Evidence()  # of measured kernels
 
 
 def evidence_of(calibration: Calibration) -> Evidence:
@@ -169,7 +183,8 @@ def _effects(
         for known in (before, after)
     )
     effects = [_effect(*compared) for compared in zip(deployments, was, now, strict=True)]
-    return sorted(filter(_is_listed, effects), key=lambda effect: -_size(effect))
+    listed = [effect for effect in effects if max(effect.size, effect.error_change) > LEAST]
+    return sorted(listed, key=lambda effect: -effect.size)
 
 
 def _effect(where: Deployment, was: Change, now: Change) -> Effect:
@@ -179,16 +194,3 @@ def _effect(where: Deployment, was: Change, now: Change) -> Effect:
         where.osl, now.ttft / was.ttft, now.tbt / was.tbt, was.ttft_error[0], now.ttft_error[0],
         was.tbt_error[0], now.tbt_error[0],
     )  # fmt: skip
-
-
-def _size(effect: Effect) -> float:
-    return abs(math.log(effect.ttft_factor)) + abs(math.log(effect.tbt_factor))
-
-
-def _is_listed(effect: Effect) -> bool:
-    """Return whether an estimate or its stated error changes by more than LEAST."""
-    errors = (
-        effect.ttft_error - effect.ttft_error_before,
-        effect.tbt_error - effect.tbt_error_before,
-    )
-    return _size(effect) > LEAST or max(map(abs, errors)) > LEAST

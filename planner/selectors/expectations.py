@@ -50,14 +50,10 @@ def expectations() -> list[Expectation]:
 
 def coverage(stated: Sequence[Expectation]) -> dict[str, tuple[int, int]]:
     """Return (intervals that contain the outcome, all intervals), for cost and for attainment."""
-    groups = {
-        COST: [expectation for expectation in stated if expectation.what == COST],
-        "SLO attainment": [expectation for expectation in stated if expectation.what != COST],
-    }
-    return {
-        name: (sum(expectation.inside for expectation in group), len(group))
-        for name, group in groups.items()
-    }
+    inside: dict[str, list[bool]] = {COST: [], "SLO attainment": []}
+    for each in stated:
+        inside[COST if each.what == COST else "SLO attainment"].append(each.inside)
+    return {name: (sum(within), len(within)) for name, within in inside.items()}
 
 
 def _expectations_of_run(

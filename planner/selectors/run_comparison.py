@@ -113,13 +113,9 @@ def _compared_run(run: Run, result: dict[str, Any], policy: str) -> ComparedRun:
         policy=policy,
         label=((result.get("policies") or {}).get(policy) or {}).get("label", ""),
         answer=recommended.get("sentence") or result.get("headline") or "",
-        start=_parse_time(window.get("start")),
-        end=_parse_time(window.get("end")),
+        start=datetime.fromisoformat(window["start"]) if window else None,
+        end=datetime.fromisoformat(window["end"]) if window else None,
     )
-
-
-def _parse_time(text: str | None) -> datetime | None:
-    return datetime.fromisoformat(text) if text else None
 
 
 def _settings(runs: Sequence[Run]) -> tuple[list[dict[str, Any]], list[str]]:
@@ -168,8 +164,7 @@ def _why_not_ranked(
         if row.key == "trace" or (row.key.startswith("traffic.") and "max_replayed" not in row.key)
     ]
     if traffic:
-        keys = first_keys(traffic)
-        return f"Other traffic ({keys}): the figures are not ranked."
+        return f"Other traffic ({first_keys(traffic)}): the figures are not ranked."
     if len(windows(results)) > 1:
         return "Other windows: the figures are not ranked."
     return ""

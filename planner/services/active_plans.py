@@ -3,6 +3,7 @@
 Each scenario has at most one active plan, and at most one plan asks for each deployment.
 """
 
+from dataclasses import fields
 from datetime import datetime
 
 from django.db import transaction
@@ -10,8 +11,8 @@ from django.db import transaction
 from planner.errors import NotAllowed, NotReady, PlannerError
 from planner.models import ActivePlan, Event, Proposal, Run, User
 from planner.outputs.options import ExportOptions
-from planner.outputs.plans import Plan, plan_of
-from planner.outputs.stored_pools import pools_of
+from planner.outputs.plans import Plan, Pool, plan_of
+from planner.outputs.stored_pools import StoredPool, pools_of
 from planner.selectors.active_plans import active_plan, active_plan_of_run, active_plans
 from planner.selectors.review import review_rules
 from planner.services.access import check_may_approve
@@ -46,7 +47,7 @@ def plan_activate(
         _end_plans(plans_replaced_by(plan, run), now)
         active = unsaved_active_plan(plan, run)
         active.proposal, active.by, active.since = proposal, user, now
-        active.message = _checked_message(message)
+        active.message = checked_text("message", message, MAX_MESSAGE_CHARACTERS)
         # An approval locks the audit log before the plan's number. Everybody must lock in this
         # order, else two plans could wait for each other.
         record(
@@ -71,7 +72,7 @@ def unsaved_active_plan(plan: Plan, run: Run) -> ActivePlan:
         zone=plan.zone,
         begins=plan.begins,
         ends=plan.ends,
-        pools=_pool_documents(plan),
+        pools=[_pool_document(pool) for pool in plan.pools],
     )
 
 
@@ -92,18 +93,14 @@ def plan_restore(
             f"{plan.number} active every day or week, or propose it so."
         )
     current = active_plan_of_run(plan.run) if plan.run else active_plan(plan.scenario)
-    _end_plans(
-        _plans_replaced_by_pools(current, {pool.key for pool in pools_of(plan)}),
-        now,
-    )
+    pools = {pool.key for pool in pools_of(plan)}
+    _end_plans(_plans_replaced_by_pools(current, pools), now)
     restored = ActivePlan.objects.get(pk=plan.pk)
     # A new row: the earlier rows are the history of active plans.
     restored.pk, restored._state.adding = None, True
     restored.since, restored.until, restored.by = now, None, user
-    restored.origin, restored.message = (
-        plan,
-        _checked_message(message) or f"Plan {plan.pk} restored",
-    )
+    reason = checked_text("message", message, MAX_MESSAGE_CHARACTERS)
+    restored.origin, restored.message = plan, reason or f"Plan {plan.pk} restored"
     record(
         "plan.in-force", restored.run or str(restored.number), by=user,
         proposal=restored.proposal_id, policy=restored.policy, repeat=restored.repeat,
@@ -196,32 +193,17 @@ def _notify_subscribers(plan: ActivePlan, status: str) -> None:
     notify(plan.workspace, Event.IN_FORCE, sentence, f"/plans-in-force/{plan.pk}/")
 
 
-def _checked_message(text: str) -> str:
-    """Return a message without outer spaces; raise PlannerError if it is too long."""
+def checked_text(name: str, text: str, most: int) -> str:
+    """Return a text without outer spaces; raise PlannerError if it is longer than ``most``."""
     text = text.strip().replace("\0", "")  # PostgreSQL stores no NUL characters
-    if len(text) > MAX_MESSAGE_CHARACTERS:
-        raise PlannerError(
-            f"message: at most {MAX_MESSAGE_CHARACTERS} characters, not {len(text):,}."
-        )
+    if len(text) > most:
+        raise PlannerError(f"{name}: at most {most:,} characters, not {len(text):,}.")
     return text
 
 
-def _pool_documents(plan: Plan) -> list[dict[str, object]]:
-    """Return the pools of a plan with their steps, as JSON-ready data."""
-    return [
-        {
-            "name": pool.name,
-            "region": pool.region,
-            "model": pool.model,
-            "gpu": pool.gpu,
-            "role": pool.role,
-            "gpus": pool.gpus,
-            "market": pool.market,
-            "arrangement": pool.arrangement,
-            "steps": [
-                [step.begins.isoformat(), step.ends.isoformat(), step.replicas]
-                for step in pool.steps
-            ],
-        }
-        for pool in plan.pools
-    ]
+def _pool_document(pool: Pool) -> dict[str, object]:
+    """Return a pool of a plan as JSON-ready data, from which StoredPool reads it."""
+    steps = [[step.begins.isoformat(), step.ends.isoformat(), step.replicas] for step in pool.steps]
+    return {field.name: getattr(pool, field.name) for field in fields(StoredPool)} | {
+        "steps": steps
+    }

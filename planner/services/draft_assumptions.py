@@ -11,13 +11,13 @@ from planner.domain.trace_statistics.context_limits import EVERY_LABEL, beyond_c
 from planner.domain.traffic.binned_source import FILE_CV
 from planner.domain.verification.profile_error import stated_error
 from planner.inputs import catalogue
+from planner.inputs.catalogue.hardware import known_model
 from planner.inputs.ingest.store import LENGTHS
 from planner.inputs.scenario.document import parse
 from planner.inputs.scenario.schema import Scenario
 from planner.models import Trace
 from planner.services import drafts
 from planner.services.draft_profiles import Serving, built_in_profiles, models_for
-from planner.services.draft_profiles import is_name_of as names
 from planner.storage import row_arrays
 from simulation.performance.profile import Profile
 from simulation.sizing.queueing import largest_rate
@@ -79,12 +79,9 @@ def _context(trace: Trace, serving: Serving) -> Iterator[Assumption]:
     if trace.kind != Trace.Kind.REQUESTS or not trace.store:
         return
     served = serving.labels or {EVERY_LABEL: serving}
+    models = {label: each.profile.model for label, each in served.items()}
     contexts = {
-        label: (
-            serving_of_label.profile.model,
-            catalogue.shape(serving_of_label.profile.model).max_context,
-        )
-        for label, serving_of_label in served.items()
+        label: (model, catalogue.shape(model).max_context) for label, model in models.items()
     }
     gpus = {each.profile.gpu for each in served.values()}
     for beyond in beyond_context(row_arrays.local_path(trace.store), contexts):
@@ -105,9 +102,7 @@ def _context(trace: Trace, serving: Serving) -> Iterator[Assumption]:
 def _serving_reason(serving: Serving, label: str, named: list[str]) -> str:
     """Return why this model serves the requests labelled ``label``, or the whole file."""
     if serving.named:
-        other_names = [
-            name for name in named if not label and not names(name, serving.profile.model)
-        ]
+        other_names = [n for n in named if not label and known_model(n) != serving.profile.model]
         return "your file names it" + (
             f", and {_first_names(other_names)}, all of it here" if other_names else ""
         )
@@ -149,13 +144,7 @@ def _region(trace: Trace, draft: Scenario) -> Iterator[Assumption]:
         "demand",
         "Cost goes with the price; another region adds its round trip to the first token.",
     )
-    yield Assumption(
-        "fleet",
-        "Start of a replica",
-        f"{draft.fleet.startup_s / 60:g} min",
-        "weights are at hand in the region (SageServe, section 4)",
-        "Longer cold starts need earlier scale-up.",
-    )
+    yield cold_start(draft)
     if (tier.ttft_ms or 0) > drafts.TTFT_MS:  # the draft loosened the usual limit
         yield Assumption(
             "tiers",
@@ -164,6 +153,17 @@ def _region(trace: Trace, draft: Scenario) -> Iterator[Assumption]:
             "the trace's long prompts take half of that on an idle replica",
             "A stricter limit needs faster GPUs, or leaves long prompts out of it.",
         )
+
+
+def cold_start(draft: Scenario) -> Assumption:
+    """Return the assumption on the cold start."""
+    return Assumption(
+        "fleet",
+        "Start of a replica",
+        f"{draft.fleet.startup_s / 60:g} min",
+        "weights are at hand in the region (SageServe, section 4)",
+        "Longer cold starts need earlier scale-up.",
+    )
 
 
 def _limits(trace: Trace, draft: Scenario) -> Iterator[Assumption]:

@@ -7,14 +7,15 @@ arrangement with the best data.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
 from planner.domain.trace_statistics.context_limits import longest_request
-from planner.errors import CatalogueError, NotFound
+from planner.errors import NotFound
 from planner.inputs import catalogue
+from planner.inputs.catalogue.hardware import known_model
 from planner.inputs.catalogue.rule_based_profiles import modelled_profiles
 from planner.models import Trace
 from planner.storage import row_arrays
@@ -55,7 +56,9 @@ def choose_serving(trace: Trace, model: str = "", gpu: str = "") -> Serving:
     Raises NotFound with the available names.
     """
     profiles = built_in_profiles()
-    named = {} if model else dict(_models_of_labels(trace, {m for m, _ in profiles}))
+    served = {served_model for served_model, _ in profiles}
+    stated = {label: known_model(label) for label in trace.report.get("models") or []}
+    named = {label: name for label, name in stated.items() if name in served and not model}
     labels = model_labels(trace)
     embeds = trace.requests and trace.report.get("unanswered") == trace.requests
     usual, longest = DEFAULT_EMBEDDER if embeds else DEFAULT_MODEL, 0
@@ -160,28 +163,6 @@ def best_tp(model: str, gpu: str) -> int:
     """
     by_tp = {tp: p for (m, g, tp), p in catalogue.profiles().items() if (m, g) == (model, gpu)}
     return min(by_tp, key=lambda tp: (by_tp[tp].provenance.kind != "measured", tp))
-
-
-def is_name_of(label: str, model: str) -> bool:
-    """Return whether ``label`` is one of the catalogue's names of ``model``."""
-    try:
-        return catalogue.model_name(label) == model
-    except CatalogueError:
-        return False
-
-
-def _models_of_labels(trace: Trace, models: set[str]) -> Iterator[tuple[str, str]]:
-    """Yield the file's model labels, each with the built-in model that it names.
-
-    Labels without a model that can be served are skipped.
-    """
-    for label in trace.report.get("models") or []:
-        try:
-            name = catalogue.model_name(label)
-        except CatalogueError:
-            continue
-        if name in models:
-            yield label, name
 
 
 def _scenario_row(profile: Profile) -> dict[str, Any]:

@@ -1,13 +1,13 @@
-"""Choose the stretch of a trace that a draft plans.
+"""Choose the stretch of a trace that a draft plans, or the horizon after it.
 
-Days and weeks differ, so each choice has a comparison with the others.
+Days and weeks differ, so each window has a comparison with the others. Horizons of days and weeks
+are simulated, those of months and more are an outlook.
 """
 
 from dataclasses import dataclass
 
 from forecasting.demand import REQUESTS, DemandSeries
 from planner.domain.trace_statistics.cache import stored_total
-from planner.domain.traffic.window import DAY_S
 from planner.domain.traffic.window_rank import (
     WEEK_S,
     Stretch,
@@ -19,6 +19,7 @@ from planner.domain.traffic.window_rank import (
 from planner.models import Trace
 from planner.storage import row_arrays
 
+DAY_S = 86_400
 BUSIEST_DAY, LAST_DAY, BUSIEST_WEEK = "busiest-day", "last-day", "busiest-week"
 LABELS = {BUSIEST_DAY: "Busiest day", LAST_DAY: "Last day", BUSIEST_WEEK: "Busiest week"}
 # A fleet that serves the busiest day serves the others; one for a quiet day does not.
@@ -99,3 +100,27 @@ def _total_demand(trace: Trace) -> DemandSeries | None:
             return None
     total = stored_total(row_arrays.local_path(trace.store))
     return None if total.unit != REQUESTS or DAY_S % total.bin_s else total
+
+
+@dataclass(frozen=True, slots=True)
+class HorizonChoice:
+    """A horizon that a draft may have; ``outlook`` is "" for one that a comparison simulates."""
+
+    key: str
+    label: str
+    words: str
+    replayed_s: int  # length of the window that a comparison replays
+    outlook: str = ""
+    months: int = 0
+
+
+HORIZONS: dict[str, HorizonChoice] = {
+    choice.key: choice
+    for choice in (
+        HorizonChoice("day", "A day", "what to run tomorrow, replayed", DAY_S),
+        HorizonChoice("week", "A week", "hour by hour, replayed", 7 * DAY_S),
+        HorizonChoice("month", "A month", "its cost, by a representative week", DAY_S, "month", 1),
+        HorizonChoice("quarter", "A quarter", "cost by month", DAY_S, "quarter", 3),
+        HorizonChoice("year", "A year", "cost by month, and what to commit to", DAY_S, "year", 12),
+    )
+}

@@ -16,9 +16,8 @@ from planner.inputs.scenario.document import dump_mapping, parse
 from planner.inputs.scenario.schema.test_days import DRAFT_DAYS
 from planner.models import Trace
 from planner.policies.choice import USUAL
-from planner.services.draft_horizons import HorizonChoice
 from planner.services.draft_profiles import Serving, choose_serving
-from planner.services.draft_windows import WindowChoice
+from planner.services.draft_windows import HorizonChoice, WindowChoice
 from planner.services.scenarios import free_name
 from simulation.performance.profile import Profile, iteration_s
 from simulation.sizing.queueing import largest_rate
@@ -38,9 +37,8 @@ SHORT_PERIOD_S = 300  # for a trace that is too short for the usual window
 SHORT_BINS_S = (60, 30, 10, 5, 1)  # bins of such a trace: the widest that cut it into SHORT_BINS
 SHORT_BINS = 4
 HOUR_S, DAY_S, WEEK_S = 3600, 86_400, 604_800
-MAX_REPLAYED_REQUESTS = (
-    2_000_000  # requests of a window; a comparison replays them about a hundred times
-)
+# Requests of a window; a comparison replays them about a hundred times.
+MAX_REPLAYED_REQUESTS = 2_000_000
 PEAK_TO_MEAN = 3  # peak over mean: Azure 2024's code service by day
 
 
@@ -60,10 +58,12 @@ def scenario_draft(
         raise NotReady(f"Trace {trace.name} is not ready. Wait until it has been read.")
     serving = serving or choose_serving(trace)
     servings = serving.all
+    peak_rps = PEAK_TO_MEAN * sum(rate for _, rate in _series_rates(trace))
     capacity: dict[str, int] = {}
-    for each_serving in servings:
-        gpu = each_serving.profile.gpu
-        capacity[gpu] = capacity.get(gpu, 0) + _region_gpus(trace, each_serving.profile)
+    for profile in (each_serving.profile for each_serving in servings):
+        replica_rps = largest_rate(profile, *mean_lengths(trace))[0]
+        gpus = region_gpus(peak_rps, replica_rps, profile.tp)
+        capacity[profile.gpu] = capacity.get(profile.gpu, 0) + gpus
     # The built-in region that has prices of the most of these GPU types.
     regions = catalogue.regions()
     region = max(regions, key=lambda name: len(capacity.keys() & regions[name].usd_per_gpu_hour))
@@ -195,14 +195,13 @@ def _start(trace: Trace, chosen: WindowChoice) -> str | int:
     return f"{datetime.fromtimestamp(chosen.start_s, UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
-def _region_gpus(trace: Trace, profile: Profile) -> int:
-    """Return the GPUs of a region: twice what the estimated peak of the traffic needs.
+def region_gpus(peak_rps: float, replica_rps: float, tp: int) -> int:
+    """Return the GPUs of a region: twice what the peak of the traffic (requests/s) needs.
 
     The limit is high so that the plan, and not this limit, decides the size of the fleet.
     """
-    replica_rate = largest_rate(profile, *mean_lengths(trace))[0]
-    peak = PEAK_TO_MEAN * sum(rate for _, rate in _series_rates(trace))
-    return max(1, ceil(2 * peak / replica_rate * profile.tp / CAPACITY_GPUS)) * CAPACITY_GPUS
+    needed = 2 * peak_rps / replica_rps * tp if replica_rps > 0 else CAPACITY_GPUS
+    return max(1, ceil(needed / CAPACITY_GPUS)) * CAPACITY_GPUS
 
 
 def _series_rates(trace: Trace) -> list[tuple[float, float]]:

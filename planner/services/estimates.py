@@ -92,11 +92,9 @@ STORED_MEASUREMENTS = MeasurementSource()
 
 def measurements_from_file(file: str | None, *, use_stored: bool) -> MeasurementSource:
     """Return the source of measurements for a command: a table file, stored ones, or both."""
-    return (
-        MeasurementSource(read_rows(file), Path(file).name, use_stored)
-        if file
-        else MeasurementSource(use_stored=use_stored)
-    )
+    if not file:
+        return MeasurementSource(use_stored=use_stored)
+    return MeasurementSource(read_rows(file), Path(file).name, use_stored)
 
 
 def estimate_one(row: Row, source: MeasurementSource = STORED_MEASUREMENTS) -> EstimateAnswer:
@@ -147,12 +145,10 @@ def estimate_sweep(
     estimates = estimate_rows(swept, fit.calibration, efficiencies())
     # Measured rows belong to deployments as they were given, without the values filled in above.
     deployments = [replace(deployed, concurrency=float(load)) for load in loads]
-    measured_changes = _measured_changes(source.own_measurements(hardware), deployments, fit)
+    moves = _measured_changes(source.own_measurements(hardware), deployments, fit)
     return [
         (load, _answer_row(loaded, answer, fit, move))
-        for load, loaded, answer, move in zip(
-            loads, swept, estimates, measured_changes, strict=True
-        )
+        for load, loaded, answer, move in zip(loads, swept, estimates, moves, strict=True)
         if not isinstance(answer, RefusedEstimate)
     ]
 
@@ -166,33 +162,28 @@ def estimate_many(
     """
     fit, hardware = estimate_fit(), own_hardware()
     answers: list[EstimateAnswer | Refused] = [Refused("")] * len(rows)
-    deployments: list[Deployment] = []
-    rated: list[AtRate | None] = []
-    indices: list[int] = []
+    requested: dict[int, tuple[Deployment, AtRate | None]] = {}
     measurements = source.own_measurements(hardware)
     own_hardware_times = replace(hardware, own=measurements.times if measurements else None)
     for index, row in enumerate(rows):
         try:
             if isinstance(row, str):
                 raise PlannerError(row)
-            deployed, at_rate = requested_estimate(row, own_hardware_times)
-            deployments.append(deployed)
-            rated.append(at_rate)
-            indices.append(index)
+            requested[index] = requested_estimate(row, own_hardware_times)
         except EXPECTED as problem:
             answers[index] = Refused(str(problem))
+    deployments = [deployed for deployed, _ in requested.values()]
     estimates = estimate_rows(deployments, fit.calibration, efficiencies())
-    measured_changes = _measured_changes(measurements, deployments, fit)
-    for index, deployed, at_rate, estimate, move in zip(
-        indices, deployments, rated, estimates, measured_changes, strict=True
+    moves = _measured_changes(measurements, deployments, fit)
+    for (index, (deployed, at_rate)), estimate, move in zip(
+        requested.items(), estimates, moves, strict=True
     ):
         if isinstance(estimate, RefusedEstimate):
             answers[index] = Refused(estimate.reason)
             continue
         answer = _answer_row(deployed, estimate, fit, move)
-        answers[index] = (
-            answer if at_rate is None else answer_at_rate(answer, at_rate, deployed.osl)
-        )
+        rated = answer if at_rate is None else answer_at_rate(answer, at_rate, deployed.osl)
+        answers[index] = rated
     return answers
 
 
@@ -207,11 +198,9 @@ def _measured_changes(
     measurements: MeasuredCorrections | None, deployments: Sequence[Deployment], fit: EstimateFit
 ) -> list[Change | None]:
     """Return the correction of each estimate by measurements; None where none applies."""
-    return (
-        [None] * len(deployments)
-        if measurements is None
-        else list(changes(measurements, deployments, fit))
-    )
+    if measurements is None:
+        return [None] * len(deployments)
+    return list(changes(measurements, deployments, fit))
 
 
 def _answer_row(

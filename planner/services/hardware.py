@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from django.db import IntegrityError, transaction
+from django.db.models import F
 
 from planner.errors import CatalogueError, NotFound, NotReady, Outdated
 from planner.inputs import catalogue
@@ -183,18 +184,15 @@ def price_list_save(*, user: User | None, data: bytes, file_name: str, name: str
         raise CatalogueError(f"{file_name} is larger than {MAX_BYTES:,} bytes. Split it.")
     name = check_name("price list", name.strip() or Path(file_name).stem, {})
     rows = [asdict(row) for row in read_price_list(data, file_name)]
-    locked = PriceList.objects.select_for_update().filter(name=name).first()
-    if locked is None:
-        created = PriceList.objects.create(
-            name=name, facts={"prices": rows}, source=file_name[:500], owner=user
-        )
-        record("price-list.created", created, by=user)
-        return created
-    locked.facts, locked.source = {"prices": rows}, file_name[:500]
-    locked.version += 1
-    locked.save()
-    record("price-list.changed", locked, by=user, version=locked.version)
-    return locked
+    changes = {"facts": {"prices": rows}, "source": file_name[:500]}
+    row, created = PriceList.objects.update_or_create(
+        name=name,
+        defaults=changes | {"version": F("version") + 1},
+        create_defaults=changes | {"owner": user},
+    )
+    row.refresh_from_db()
+    record(f"price-list.{'created' if created else 'changed'}", row, by=user, version=row.version)
+    return row
 
 
 def price_list_delete(*, row: PriceList, user: User) -> None:

@@ -61,7 +61,9 @@ def hardware_import(
         }
         if "name" not in common:
             raise CatalogueError(f"{file_name}: {entry_path} has no name. Give one.")
-        facts = {str(key): value for key, value in entry_facts.items() if key not in COMMON_KEYS}
+        facts: Any = {
+            str(key): value for key, value in entry_facts.items() if key not in COMMON_KEYS
+        }
         common.setdefault("source", file_name)
         if entry_path.startswith("gpus"):
             saved.append(gpu_save(user=user, facts=facts, gpu=gpus.get(common["name"]), **common))
@@ -74,10 +76,8 @@ def hardware_import(
                     f"out {', '.join(facts) or 'values that are not mappings'}."
                 )
             if shape is not None:
-                spec = _model_of_shape(user_hardware.model_shape(common["name"], shape))
-                saved.append(model_save(user=user, facts=spec, model=row, **common))
-            else:
-                saved.append(model_save(user=user, facts=facts, model=row, **common))
+                facts = _model_of_shape(user_hardware.model_shape(common["name"], shape))
+            saved.append(model_save(user=user, facts=facts, model=row, **common))
     return saved
 
 

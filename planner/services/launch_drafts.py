@@ -6,7 +6,6 @@ The user describes the launch. Everything else is filled in so that the draft ca
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date
-from math import ceil
 from typing import Any
 
 from planner.errors import NotFound, ScenarioError
@@ -19,10 +18,10 @@ from planner.inputs.scenario.schema.test_days import DRAFT_DAYS
 from planner.policies.choice import USUAL
 from planner.selectors.hardware import gpu_get, model_get, own_hardware
 from planner.selectors.model_memory import fit_on_gpu
-from planner.services.draft_assumptions import Assumption
-from planner.services.draft_horizons import HorizonChoice
+from planner.services.draft_assumptions import Assumption, cold_start
 from planner.services.draft_profiles import best_tp
-from planner.services.drafts import CAPACITY_GPUS, FAST, STARTUP_S
+from planner.services.draft_windows import HorizonChoice
+from planner.services.drafts import CAPACITY_GPUS, FAST, STARTUP_S, region_gpus
 from planner.services.scenarios import free_name
 from simulation.sizing.queueing import largest_rate
 
@@ -100,12 +99,7 @@ def launch_draft(described: LaunchDescription) -> str:
     return dump_mapping(data)
 
 
-def launch_assumptions(described: LaunchDescription, document: str) -> tuple[Assumption, ...]:
-    """Return the assumptions of the draft."""
-    return tuple(_assumptions(described, document))
-
-
-def _assumptions(described: LaunchDescription, document: str) -> Iterator[Assumption]:
+def launch_assumptions(described: LaunchDescription, document: str) -> Iterator[Assumption]:
     """Yield what the draft assumes: profile, price, lengths, shape of the day and cold start."""
     draft = parse(document)
     profile, region = draft.profiles[0], draft.regions[0]
@@ -144,13 +138,7 @@ def _assumptions(described: LaunchDescription, document: str) -> Iterator[Assump
             f"{shape.provenance.kind}: {shape.provenance.source}",
             "Cost goes with the mean, the most replicas with the peak.",
         )
-    yield Assumption(
-        "fleet",
-        "Start of a replica",
-        f"{draft.fleet.startup_s / 60:g} min",
-        "weights are at hand in the region (SageServe, section 4)",
-        "A longer cold start needs earlier scale-up.",
-    )
+    yield cold_start(draft)
 
 
 def _profile(model: str, gpu: str) -> dict[str, Any]:
@@ -173,17 +161,14 @@ def _profile(model: str, gpu: str) -> dict[str, Any]:
 
 
 def _region_gpus(described: LaunchDescription, data: dict[str, Any]) -> int:
-    """Return the GPUs of the region: twice what the peak at the end of the horizon needs.
+    """Return the GPUs of the region, for the peak at the end of the horizon.
 
-    The fluid model of one replica gives the need. The limit is high so that the plan, and not this
-    limit, decides the size of the fleet.
+    The fluid model of one replica gives the need.
     """
-    scenario = parse(dump_mapping(data))
-    hardware = build_hardware(scenario, own_hardware())
+    hardware = build_hardware(parse(dump_mapping(data)), own_hardware())
     profile = next(iter(hardware.profiles.values()))
     rate = largest_rate(profile, described.input_tokens, described.output_tokens)[0]
     shape = shapes()[described.day].by_hour if isinstance(described.day, str) else described.day
     peak = max(shape) / max(sum(shape) / 24, 1e-9) * 1.4 * described.requests_per_day / DAY_S
     peak *= max(1.0, (1 + described.growth_per_month) ** described.horizon.months)
-    needed = 2 * peak / rate * data["profiles"][0]["tp"] if rate > 0 else CAPACITY_GPUS
-    return max(1, ceil(needed / CAPACITY_GPUS)) * CAPACITY_GPUS
+    return region_gpus(peak, rate, data["profiles"][0]["tp"])

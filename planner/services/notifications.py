@@ -37,6 +37,7 @@ FIRST_WAIT = timedelta(minutes=1)
 LEASE = timedelta(minutes=5)  # after this time another sender takes over from one that died
 KEPT_FOR = timedelta(days=30)
 MAX_CHANNELS = 20  # most addresses of a person, and of a workspace
+ANSWER_BYTES = 2_000  # that are read of an answer
 RETRIED_STATUSES = (408, 425, 429)  # worth another try, as is every status above 499
 # Characters that Slack reads as markup.
 MARKUP_ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
@@ -212,7 +213,10 @@ def _send_webhook(row: Delivery) -> None:
         "Headroom-Delivery": str(row.pk),
         "Headroom-Signature": f"t={moment},v1={signature.hexdigest()}",
     }
-    status = outgoing_requests.post(row.channel.address, body, headers, _allowed_addresses())
+    status = outgoing_requests.request(
+        "POST", row.channel.address, _allowed_addresses(),
+        body=body, headers=headers, max_bytes=ANSWER_BYTES,
+    ).status  # fmt: skip
     if status in RETRIED_STATUSES or status >= 500:
         raise outgoing_requests.Unreachable(f"It answered with status {status}.")
     if not 200 <= status < 300:

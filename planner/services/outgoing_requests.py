@@ -17,7 +17,6 @@ from planner.errors import PlannerError
 
 TIMEOUT_S = 10.0
 PORTS = {"https": 443, "http": 80}
-READ_BYTES = 2_000  # bytes that are read of an answer
 
 
 class Unreachable(PlannerError):
@@ -84,11 +83,6 @@ def check_listed(url: str, allowed: Allowed) -> SplitResult:
             f"called ({listed}); an operator adds it to {allowed.setting}."
         )
     return parts
-
-
-def post(url: str, body: bytes, headers: Mapping[str, str], allowed: Allowed) -> int:
-    """Send a POST and return the status of the answer; raise NotListed or Unreachable."""
-    return request("POST", url, allowed, body=body, headers=headers, max_bytes=READ_BYTES).status
 
 
 def request(

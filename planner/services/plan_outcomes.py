@@ -121,10 +121,9 @@ def outcome_judge(
             "log."
         )
     outcome.save()
-    findings = [*outcome.figures.get("lengths", ()), *outcome.figures.get("speed", ())]
-    if any(drift["flagged"] for drift in findings) or not all(
-        outcome.figures.get("met", {}).values()
-    ):
+    figures = outcome.figures
+    drifts = [*figures.get("lengths", ()), *figures.get("speed", ())]
+    if any(drift["flagged"] for drift in drifts) or not all(figures.get("met", {}).values()):
         notify(current_workspace(), Event.DRIFT, outcome.words, f"/outcomes/{outcome.pk}/")
     return outcome
 

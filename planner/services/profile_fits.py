@@ -143,12 +143,9 @@ def kernel_tables(gpu: str, files: Sequence[int]) -> Kernels | None:
         path = row_arrays.local_path(row.store) / KERNEL_FILE
         rows += read_kernel_file(path, row.file_name, row.format, gpu).by_gpu.get(gpu, [])
     if not rows:
-        measured_gpus = sorted(
-            {name for row in calibrations for name in row.report.get("gpus", [])}
-        )
+        measured = sorted({name for row in calibrations for name in row.report.get("gpus", [])})
         raise CatalogueError(
-            f"These files hold no kernels measured on {gpu}; they are of "
-            f"{', '.join(measured_gpus)}."
+            f"These files hold no kernels measured on {gpu}; they are of {', '.join(measured)}."
         )
     return kernels(gpu, "; ".join(row.source for row in calibrations), rows)
 
@@ -197,13 +194,9 @@ def arrangement_rows(calibration: Calibration, model: str, gpu: str, tp: int) ->
 
 def _in_precision(rows: BenchmarkRows, precision: str, name: str) -> BenchmarkRows:
     """Return the rows in ``precision``, if the file has several precisions."""
-    stored = np.array(
-        [
-            PRECISIONS.get(precision_name.lower(), precision_name.lower())
-            for precision_name in rows.precision.tolist()
-        ]
-    )
-    precisions = [precision_name for precision_name in np.unique(stored).tolist() if precision_name]
+    stated = [text.lower() for text in rows.precision.tolist()]
+    stored = np.array([PRECISIONS.get(text, text) for text in stated])
+    precisions = [text for text in np.unique(stored).tolist() if text]
     if len(precisions) < 2:
         return rows
     if precision not in precisions:

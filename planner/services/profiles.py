@@ -51,8 +51,16 @@ def profile_save(
     key = key or Key()
     own_versions = ProfileVersion.objects.filter(created_by=user)
     name = check_name("profile", name, {})
-    spread = asdict(arrangement) if arrangement else {"tp": profile.tp}
-    row = _get_or_create(name, profile, spread, user)
+    row, _ = Profile.objects.get_or_create(
+        name=name,
+        defaults={
+            "model": profile.model,
+            "gpu": profile.gpu,
+            "tp": profile.tp,
+            "arrangement": asdict(arrangement) if arrangement else {"tp": profile.tp},
+            "owner": user,
+        },
+    )
     existing = (row.model, row.gpu, row.tp)
     if existing != (profile.model, profile.gpu, profile.tp):
         raise CatalogueError(
@@ -118,24 +126,3 @@ def profile_delete(*, profile: Profile, user: User) -> None:
     profile.delete()
     for store in stores:
         row_arrays.remove(store)
-
-
-def _get_or_create(
-    name: str, profile: core.Profile, spread: dict[str, Any], user: User | None
-) -> Profile:
-    """Return the profile of that name; create it if there is none."""
-    try:
-        with transaction.atomic():
-            row, _ = Profile.objects.get_or_create(
-                name=name,
-                defaults={
-                    "model": profile.model,
-                    "gpu": profile.gpu,
-                    "tp": profile.tp,
-                    "arrangement": spread,
-                    "owner": user,
-                },
-            )
-    except IntegrityError:
-        row = Profile.objects.get(name=name)
-    return row

@@ -25,6 +25,7 @@ from planner.selectors.review import UNDECIDED, authors_of
 from planner.services.access import check_may_approve, check_may_plan, may_administer, may_approve
 from planner.services.active_plans import (
     activatable_plan,
+    checked_text,
     plan_activate,
     plans_replaced_by,
     unsaved_active_plan,
@@ -81,7 +82,7 @@ def propose(
         raise PlannerError("title: give a proposal a title of 1 to 160 characters.")
     proposal = Proposal(
         title=title,
-        message=_checked_text(message),
+        message=checked_text("text", message, MAX_TEXT_CHARACTERS),
         author=by,
         rule=rule,
         state=State.DRAFT if draft else State.OPEN,
@@ -287,7 +288,7 @@ def _add_entry(
         run=run,
         by=by,
         rule=rule,
-        text=_checked_text(text),
+        text=checked_text("text", text, MAX_TEXT_CHARACTERS),
         anchor=dict(anchor or {}),
         at=timezone.now(),
     )
@@ -304,14 +305,9 @@ def _notify_people(proposal: Proposal, entry: ProposalEntry, people: Sequence[Us
     sentence = f"{author} {entry.get_kind_display()}: {proposal.title} (proposal {proposal.pk})"
     if (event := EVENTS.get(Kind(entry.kind))) is not None:
         notify(proposal.workspace, event, sentence, url)
-    if others_mentioned := [person for person in people if person != entry.by]:
-        notify(
-            proposal.workspace,
-            Event.MENTION,
-            f"{sentence}: {entry.text}"[:500],
-            url,
-            people=others_mentioned,
-        )
+    if others := [person for person in people if person != entry.by]:
+        quote = f"{sentence}: {entry.text}"[:500]
+        notify(proposal.workspace, Event.MENTION, quote, url, people=others)
 
 
 def mentioned(text: str) -> list[User]:
@@ -354,13 +350,6 @@ def _check_undecided(proposal: Proposal, action: str) -> None:
 def _check_author(proposal: Proposal, by: User, action: str) -> None:
     if by.pk not in authors_of(proposal) and not may_administer(by):
         raise NotAllowed(f"Only the author of proposal {proposal.pk}, or an admin, may {action}.")
-
-
-def _checked_text(text: str) -> str:
-    text = text.strip().replace("\0", "")
-    if len(text) > MAX_TEXT_CHARACTERS:
-        raise PlannerError(f"text: at most {MAX_TEXT_CHARACTERS:,} characters, not {len(text):,}.")
-    return text
 
 
 def _checked_anchor(anchor: Mapping[str, Any]) -> dict[str, str]:

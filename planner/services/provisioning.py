@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, fields, replace
 from typing import Any
@@ -32,6 +33,7 @@ from simulation.provisioning.savings import savings
 from simulation.provisioning.sensitivity import sensitivity
 from simulation.provisioning.workload import PhaseLoad
 
+Answer = dict[str, Any]  # as JSON
 CACHE_S = 7 * 86_400
 LENGTHS = (256, 512, 1024, 2048, 4096, 8192, 16384)
 SENSITIVITY_LENGTHS = (*LENGTHS, 32_768, 65_536)  # the range of the source
@@ -57,24 +59,19 @@ def pool_of_run(run: Run, name: str, phase: str) -> PoolFigures:
 
 def pool_names(pools: Sequence[PoolFigures]) -> list[str]:
     """Return ``model / region / gpu`` of each pool, with the precision where two would be equal."""
-    weights: dict[str, set[str]] = {}
-    for pool in pools:
-        weights.setdefault(_plain_name(pool), set()).add(pool.weights)
-    names = []
-    for pool in pools:
-        name = _plain_name(pool)
-        names.append(f"{name} / {pool.weights}" if len(weights[name]) > 1 else name)
-    return names
+    kinds = Counter(name for name, _ in {(_plain_name(pool), pool.weights) for pool in pools})
+    names = [(_plain_name(pool), pool.weights) for pool in pools]
+    return [f"{name} / {weights}" if kinds[name] > 1 else name for name, weights in names]
 
 
 def _plain_name(pool: PoolFigures) -> str:
     return f"{pool.model} / {pool.region} / {pool.gpu}"
 
 
-def operator_sensitivity(run: Run, pool: PoolFigures) -> dict[str, Any]:
+def operator_sensitivity(run: Run, pool: PoolFigures) -> Answer:
     """Return how a pool's operators respond to length, batch, rate and share of a GPU; cached."""
 
-    def compute() -> dict[str, Any]:
+    def compute() -> Answer:
         phase_load, measured = service_of_pool(run, pool)
         responses = sensitivity(
             phase_load,
@@ -82,21 +79,15 @@ def operator_sensitivity(run: Run, pool: PoolFigures) -> dict[str, Any]:
             lengths=SENSITIVITY_LENGTHS,
             rates=np.unique([*RATES, round(phase_load.requests_s, 1)]),
         )
-        arrays = {
-            field.name: np.round(getattr(responses, field.name), 6).tolist()
-            for field in fields(responses)
-            if field.name != "names"
-        }
-        return {
-            "operators": list(responses.names),
-            **arrays,
-            "provenance": _curve_provenance(measured),
-        }
+        names = [field.name for field in fields(responses) if field.name != "names"]
+        arrays = {name: np.round(getattr(responses, name), 6).tolist() for name in names}
+        provenance = _curve_provenance(measured)
+        return {"operators": list(responses.names), **arrays, "provenance": provenance}
 
     return _cached(run, pool, "sensitivity", compute)
 
 
-def savings_sweep(run: Run, pool: PoolFigures, by: str) -> dict[str, Any]:
+def savings_sweep(run: Run, pool: PoolFigures, by: str) -> Answer:
     """Return the savings of operator-level over whole-replica provisioning, over one variable.
 
     ``by`` is the variable: length, rate or model size. Sizes are those of the Qwen2 family, at the
@@ -106,7 +97,7 @@ def savings_sweep(run: Run, pool: PoolFigures, by: str) -> dict[str, Any]:
     if by not in SWEEPS:
         raise NotFound(f"There is no sweep by {by!r}. Known: {', '.join(SWEEPS)}.")
 
-    def compute() -> dict[str, Any]:
+    def compute() -> Answer:
         service, measured = service_of_pool(run, pool)
         points: list[tuple[Any, PhaseLoad]] = []
         if by == "rate":
@@ -121,14 +112,14 @@ def savings_sweep(run: Run, pool: PoolFigures, by: str) -> dict[str, Any]:
             method="greedy",
             proofs=False,
         )
-        rows = []
+        rows: list[Answer] = []
         for value, varied in points:
             judge = Judge.drawn(
                 (varied.isl, pool.isl_cv or 0.0), (varied.osl, pool.osl_cv or 0.0),
                 pool.attainment, 1,
             )  # fmt: skip
             _, levels = solve_levels(varied, pool.weights, rules, measured, judge)
-            row: dict[str, Any] = {"at": value, "slo_ms": varied.slo_s * 1e3}
+            row: Answer = {"at": value, "slo_ms": varied.slo_s * 1e3}
             met = [its.replayed is None or its.replayed.attainment >= judge.attainment
                    for its in levels.values()]  # fmt: skip
             if {"model", "operator"} <= set(levels) and all(met):
@@ -138,7 +129,7 @@ def savings_sweep(run: Run, pool: PoolFigures, by: str) -> dict[str, Any]:
             rows.append(row)
         return {"by": by, "rows": rows}
 
-    answer: dict[str, Any] = as_json(_cached(run, pool, by, compute))
+    answer: Answer = as_json(_cached(run, pool, by, compute))
     return answer
 
 
@@ -196,16 +187,14 @@ def service_of_pool(run: Run, pool: PoolFigures) -> tuple[PhaseLoad, Measurement
     return phase_load, replace(measured[gpu.name], times=pool.times or 1.0)
 
 
-def _cached(
-    run: Run, pool: PoolFigures, figure: str, compute: Callable[[], dict[str, Any]]
-) -> dict[str, Any]:
+def _cached(run: Run, pool: PoolFigures, figure: str, compute: Callable[[], Answer]) -> Answer:
     """Return the result of ``compute``, cached by pool, load and version of the program."""
     load = as_json(replace(pool, levels={}, savings={}))
     question = json.dumps(
         [figure, code_version(), run.document, run.resolved, run.options, load], sort_keys=True
     )
     key = f"provisioning-{hashlib.sha256(question.encode()).hexdigest()}"
-    answer: dict[str, Any] | None = cache.get(key)
+    answer: Answer | None = cache.get(key)
     if answer is None:
         answer = compute()
         cache.set(key, answer, CACHE_S)

@@ -25,9 +25,8 @@ from planner.services.observed_traffic import observed_speeds, planned_pools
 logger = logging.getLogger(__name__)
 
 JUDGED_TIME = timedelta(days=1)  # time over which the speed is judged
-RECOVERED_WITHIN = (
-    0.025  # a drift ends when iteration times are within this of the plan's (assumed)
-)
+# A drift ends when iteration times are within this share of the plan's (assumed).
+RECOVERED_WITHIN = 0.025
 
 
 def speeds_judge(*, source_id: int) -> list[dict[str, Any]]:

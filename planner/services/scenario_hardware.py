@@ -47,15 +47,10 @@ def resolve_scenario(scenario: Scenario) -> Resolved:
         "models": _facts(OwnModel, models - in_full - set(catalogue.models())),
         "profiles": profiles,
         "kernels": _kernels(gpus),
-        "measured": _stored_measurements(scenario),
+        # Measured rows correct the profiles that are computed.
+        "measured": stored_rows() if any(s.kind == "roofline" for s in scenario.profiles) else [],
         "prices": _prices(scenario),
     }
-
-
-def _stored_measurements(scenario: Scenario) -> list[dict[str, Any]]:
-    """Return the rows of stored benchmark files if a profile of the scenario uses them."""
-    computed = any(section.kind == "roofline" for section in scenario.profiles)
-    return stored_rows() if computed else []
 
 
 def _prices(scenario: Scenario) -> dict[str, Any]:

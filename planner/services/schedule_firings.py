@@ -9,6 +9,7 @@ A moment is a row that can be created once, and a step is a conditional update. 
 same time therefore do nothing twice.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -21,8 +22,8 @@ from planner.models import ActivePlan, Firing, Proposal, Run, Schedule, User
 from planner.models.notification import Event
 from planner.models.workspace import current_workspace
 from planner.outputs.options import ExportOptions
-from planner.outputs.plans import Plan, tiers_missed
-from planner.outputs.stored_pools import pools_of
+from planner.outputs.plans import Plan, Pool, tiers_missed
+from planner.outputs.stored_pools import StoredPool, pools_of
 from planner.outputs.weekly_pattern import in_utc
 from planner.selectors.review import UNDECIDED
 from planner.selectors.runs import run_result, run_table, run_tables
@@ -55,7 +56,8 @@ def schedules_tick(*, now: datetime, enqueue: bool = True) -> TickResult:
     Repeating it, even at the same time, is safe. If several due times have passed, only the last is
     fired. The others are stored as missed.
     """
-    settled = [firing for firing in _running_firings() if firing_settle(firing=firing, now=now)]
+    running = Firing.objects.filter(state=Firing.State.RUNNING).select_related("schedule", "run")
+    settled = [firing for firing in list(running) if firing_settle(firing=firing, now=now)]
     fired = []
     for schedule in Schedule.objects.filter(paused=False, next_due__lte=now):
         due = _claim_due_moment(schedule, now)
@@ -96,11 +98,6 @@ def firing_settle(*, firing: Firing, now: datetime) -> bool:
             return _propose_plan(firing, run, now)
     except EXPECTED as problem:
         return _end(firing, Firing.State.FAILED, str(problem), now)
-
-
-def _running_firings() -> list[Firing]:
-    firings = Firing.objects.filter(state=Firing.State.RUNNING)
-    return list(firings.select_related("schedule", "run"))
 
 
 def _claim_due_moment(schedule: Schedule, now: datetime) -> datetime | None:
@@ -297,23 +294,19 @@ def difference_from_active(plan: Plan, active: ActivePlan | None) -> Difference 
     if active is None:
         return None
     prices = _replica_prices(active.run) | _replica_prices(Run.objects.filter(pk=plan.run).first())
-    new = [
-        PoolPlan(
-            (pool.name, pool.region),
-            in_utc(pool.steps, plan.zone),
-            prices.get((pool.region, pool.model, pool.gpu, pool.role)),
-        )
-        for pool in plan.pools
-    ]
-    old = [
-        PoolPlan(
-            pool.key,
-            in_utc(pool.steps, active.zone),
-            prices.get((pool.region, pool.model, pool.gpu, pool.role)),
-        )
-        for pool in pools_of(active)
-    ]
-    return plan_difference(new, old)
+
+    def priced(pools: Iterable[Pool | StoredPool], zone: str) -> list[PoolPlan]:
+        """Return pools with their steps in UTC and their prices."""
+        return [
+            PoolPlan(
+                (pool.name, pool.region),
+                in_utc(pool.steps, zone),
+                prices.get((pool.region, pool.model, pool.gpu, pool.role)),
+            )
+            for pool in pools
+        ]
+
+    return plan_difference(priced(plan.pools, plan.zone), priced(pools_of(active), active.zone))
 
 
 def _replica_prices(run: Run | None) -> Price:

@@ -74,7 +74,7 @@ class FolderFiles:
 class BucketFiles:
     """Files of a bucket, under their names below the prefix."""
 
-    def __init__(self, bucket: BucketSettings, read_s: float = READ_S) -> None:
+    def __init__(self, bucket: BucketSettings, read_s: float) -> None:
         check_allowed("bucket", bucket)
         keys = Keys()
         if bucket.access_key_env and bucket.secret_key_env:
@@ -112,35 +112,27 @@ class BucketFiles:
             copy.unlink(missing_ok=True)
 
 
-def preview_files(kind: str, source_settings: FolderSettings | BucketSettings) -> tuple[str, ...]:
+def preview_files(source_settings: FolderSettings | BucketSettings) -> tuple[str, ...]:
     """Return the file names for a preview; raise SourceError if they cannot be listed."""
-    location = (
-        BucketFiles(source_settings, PREVIEW_READ_S)
-        if isinstance(source_settings, BucketSettings)
-        else FolderFiles(source_settings)
-    )
-    return tuple(file.name for file in location.files()[:MAX_SHOWN])
+    files = _location(source_settings, PREVIEW_READ_S).files()
+    return tuple(file.name for file in files[:MAX_SHOWN])
 
 
-def read_folder(source: Source) -> None:
-    """Read the new files of a folder."""
-    folder: FolderSettings = settings_of(source.kind, source.settings)
-    _read_new_files(source, folder, FolderFiles(folder))
+def _location(
+    source_settings: FolderSettings | BucketSettings, read_s: float = READ_S
+) -> FolderFiles | BucketFiles:
+    if isinstance(source_settings, BucketSettings):
+        return BucketFiles(source_settings, read_s)
+    return FolderFiles(source_settings)
 
 
-def read_bucket(source: Source) -> None:
-    """Read the new files of a bucket."""
-    bucket: BucketSettings = settings_of(source.kind, source.settings)
-    _read_new_files(source, bucket, BucketFiles(bucket))
-
-
-def _read_new_files(
-    source: Source, source_settings: FileSettings, location: FolderFiles | BucketFiles
-) -> None:
+def read_new_files(source: Source) -> None:
     """Read the files of a source that are new or have changed; each version is read once.
 
     Progress is stored after each file. Raises SourceError with the refused files and reasons.
     """
+    source_settings = settings_of(source.kind, source.settings)
+    location = _location(source_settings)
     marks: dict[str, Mark] = dict(source.found.get("files", {}))
     refused: dict[str, str] = {}  # reason by file
     new = (file for file in location.files() if file.settled and marks.get(file.name) != file.mark)

@@ -27,7 +27,7 @@ from planner.models.workspace import within
 from planner.services.access import check_may_plan
 from planner.services.notifications import notify
 from planner.services.source_allowlist import check_allowed, read_secret
-from planner.services.source_files import preview_files, read_bucket, read_folder
+from planner.services.source_files import preview_files, read_new_files
 from planner.services.sources import (
     forget_refused_files,
     reading_store,
@@ -134,7 +134,7 @@ def source_preview(*, user: User | None, kind: str, fields: Mapping[str, Any]) -
     source_settings = settings_of(kind, fields)
     check_allowed(kind, source_settings)
     if kind in (Source.Kind.FOLDER, Source.Kind.BUCKET):
-        return Preview(files=preview_files(kind, source_settings))
+        return Preview(files=preview_files(source_settings))
     if kind != Source.Kind.PROMETHEUS:
         return Preview()
     bin_s = 300
@@ -206,8 +206,8 @@ def _check_readable(source: Source) -> None:
 
 READERS: dict[str, Callable[[Source], None]] = {
     Source.Kind.PROMETHEUS: _read_prometheus,
-    Source.Kind.FOLDER: read_folder,
-    Source.Kind.BUCKET: read_bucket,
+    Source.Kind.FOLDER: read_new_files,
+    Source.Kind.BUCKET: read_new_files,
     Source.Kind.SAMPLES: _check_readable,  # raises
 }
 

@@ -23,6 +23,7 @@ from planner.services.access import check_may_plan, check_may_remove
 from planner.services.audit import record
 from planner.services.source_allowlist import check_allowed
 from planner.services.trace_removal import check_unused
+from planner.services.traces import free_trace_name
 from planner.storage import row_arrays
 from planner.storage.row_arrays import TRACES
 
@@ -251,7 +252,7 @@ def current_trace(source: Source, until: datetime | None = None) -> Trace:
         row_arrays.remove(store)
         return existing
     trace = Trace(
-        name=_free_trace_name(label),
+        name=free_trace_name(label),
         file_name=f"live source {source.name}",
         sha256=sha256,
         owner=source.owner,
@@ -324,13 +325,6 @@ def _check_name(source: Source) -> None:
         )
     if Trace.objects.filter(name=source.name).exists():
         raise SourceError(f"name: a trace has the name {source.name}. Choose another name.")
-
-
-def _free_trace_name(label: str) -> str:
-    name, n = label, 2
-    while Trace.objects.filter(name=name).exists():
-        name, n = f"{label}-{n}", n + 1
-    return name
 
 
 def _utc(epoch_s: float) -> datetime:

@@ -370,11 +370,12 @@ def _register_trace(
         return trace, False
     if name and not SLUG.fullmatch(name):
         raise IngestError(f"name: {name[:60]!r} is not a valid name. Use letters, digits, - and _.")
+    stem = slugify(base_name(file_name.replace("/", "")).replace(".", "-"))[:100] or "trace"
     for _ in range(NAME_TRIES):
         if name and Trace.objects.filter(name=name).exists():
             raise IngestError(f"name: another trace is called {name}. Choose another name.")
         trace = Trace(
-            name=name or _free_name(file_name),
+            name=name or free_trace_name(stem),
             file_name=file_name[:255],
             sha256=sha256,
             bytes=size,
@@ -413,9 +414,8 @@ def _model_limits(report: IngestReport, store: Path) -> dict[str, Any]:
     }
 
 
-def _free_name(file_name: str) -> str:
-    """Return a trace's name made of its file's, with a number if that name is taken."""
-    base = slugify(base_name(file_name.replace("/", "")).replace(".", "-"))[:100] or "trace"
+def free_trace_name(base: str) -> str:
+    """Return ``base``, followed by a number if a trace has that name already."""
     names = set(Trace.objects.filter(name__startswith=base).values_list("name", flat=True))
     name, n = base, 2
     while name in names:

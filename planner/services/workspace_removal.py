@@ -85,15 +85,13 @@ def _with_referenced_rows(rows: list[Model]) -> list[Model]:
 
     Thus the file can be restored into another installation.
     """
-    rows_by_key = {(type(row), row.pk): row for row in rows}
-    unvisited = list(rows)
-    while unvisited:
-        row = unvisited.pop()
+    known, found = {(type(row), row.pk) for row in rows}, list(rows)
+    for row in found:  # which grows by the rows that are not known yet
         for model, pk in _references(row):
-            if (model, pk) not in rows_by_key:
-                rows_by_key[model, pk] = model._base_manager.get(pk=pk)
-                unvisited.append(rows_by_key[model, pk])
-    return list(rows_by_key.values())
+            if (model, pk) not in known:
+                known.add((model, pk))
+                found.append(model._base_manager.get(pk=pk))
+    return found
 
 
 def _references(row: Model) -> Iterator[tuple[type[Model], Any]]:

@@ -95,10 +95,9 @@ class Command(HeadroomCommand):
         searched = f"{answer.evaluated:,} candidates in {answer.seconds:.1f} s"
         profiles = [profile for row in answer.candidates[:1] for profile in row.profiles or ()]
         flow = [", ".join(f"{key}: {value}" for key, value in row.items()) for row in profiles]
-        if not rows:
-            rows = [
-                "No deployment meets the limits. Loosen them, or allow other GPUs or precisions."
-            ]
+        rows = rows or [
+            "No deployment meets the limits. Loosen them, or allow other GPUs or precisions."
+        ]
         return "\n".join(
             [
                 f"{answer.model}, {searched}, ranked by {answer.ranked_by}", "",

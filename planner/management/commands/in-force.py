@@ -67,12 +67,11 @@ class Command(HeadroomCommand):
             chosen = options_of(ExportOptions, options_said(ExportOptions, options))
             run = run_get(options.run)
             plan_activate(run=run, options=chosen, user=None, now=now, message=options.message)
-        plans = list(active_plans())
+        plans = [_pools_now(plan) for plan in active_plans()]
         if options.scenario:
-            plans = [plan for plan in [active_plan(options.scenario)] if plan]
-        return _pools_now(plans[0] if plans else None) | {
-            "plans": [_pools_now(plan) for plan in plans]
-        }
+            current = active_plan(options.scenario)
+            plans = [_pools_now(current)] if current else []
+        return (plans[0] if plans else {"run": None, "desired": []}) | {"plans": plans}
 
     def words(self, answer: Document) -> str:
         if answer["plans"] and "plan" in answer["plans"][0]:
@@ -103,10 +102,8 @@ def _plan_line(plan: ActivePlan) -> Document:
     }
 
 
-def _pools_now(plan: ActivePlan | None) -> Document:
+def _pools_now(plan: ActivePlan) -> Document:
     """Return the replicas that a plan requests now."""
-    if plan is None:
-        return {"run": None, "desired": []}
     pools = [
         {"pool": pool.pool, "region": pool.region, "replicas": pool.replicas}
         for pool in desired(plan, timezone.now())

@@ -14,10 +14,10 @@ from planner.inputs.profiles.spec import COMPUTED, KINDS, ProfileSpec
 from planner.installation import COMMAND
 from planner.management.base import Document, HeadroomCommand
 from planner.management.help import HelpFormatter
-from planner.management.options import add_options, options_said
+from planner.management.options import add_options, flag_of, options_said
 from planner.models import Calibration
 from planner.selectors.calibrations import calibration_get
-from planner.selectors.evidence import evidence_of
+from planner.selectors.evidence import NO_EVIDENCE, evidence_of
 from planner.selectors.profiles import KnownProfile, profile_get, profile_versions, profiles_list
 from planner.services.calibrations import (
     CALIBRATION_FORMATS,
@@ -31,9 +31,9 @@ LINES = 10  # of reasons, and of effects, on a terminal
 
 
 LIMITS = {
-    "--max-batch": "most sequences of a batch",
-    "--max-batch-tokens": "most tokens of an iteration",
-    "--kv-capacity-tokens": "tokens of the KV cache",
+    "max_batch": "most sequences of a batch",
+    "max_batch_tokens": "most tokens of an iteration",
+    "kv_capacity_tokens": "tokens of the KV cache",
 }
 
 
@@ -74,7 +74,7 @@ class Command(HeadroomCommand):
         take.add_argument("--precision", default="bf16", help="precision of the weights")
         take.add_argument("--source", default="", help="source of the measurement")
         for limit, text in LIMITS.items():
-            take.add_argument(limit, type=int, help=text)
+            take.add_argument(flag_of(limit), type=int, help=text)
 
         keep = self._action(
             actions, "keep", "store measured rows, which correct estimates and sizes"
@@ -179,17 +179,17 @@ def _keep(options: Namespace) -> Document:
         user=None, path=options.file, options=reading, source=options.source
     )
     benchmark = calibration.kind == Calibration.Kind.BENCHMARK
-    evidence = evidence_of(calibration) if benchmark else None
+    evidence = evidence_of(calibration) if benchmark else NO_EVIDENCE
     return {
         "calibration": calibration.pk,
         "name": calibration.name,
         "kind": calibration.kind,
         "rows": calibration.rows,
-        "served": evidence.used if evidence else 0,
-        "row_uses": [asdict(row) for row in evidence.rows] if evidence else [],
-        "effects": [asdict(effect) for effect in evidence.effects] if evidence else [],
-        "stated": {fact.name: fact.values for fact in evidence.stated} if evidence else {},
-        "missing": list(evidence.missing) if evidence else [],
+        "served": evidence.used,
+        "row_uses": [asdict(row) for row in evidence.rows],
+        "effects": [asdict(effect) for effect in evidence.effects],
+        "stated": {fact.name: fact.values for fact in evidence.stated},
+        "missing": list(evidence.missing),
         "notes": list(calibration.report.get("notes", [])),
     }
 
@@ -249,19 +249,16 @@ def _spec(options: Namespace, rows: Calibration | None, kernels: tuple[int, ...]
     named = {key: getattr(options, key) for key in ("model", "gpu", "tp") if getattr(options, key)}
     only: Document = {}
     if rows is not None:
-        fitting = [
-            arrangement
-            for arrangement in rows.report["arrangements"]
-            if _agrees(arrangement, named)
-        ]
+        arrangements: list[Document] = rows.report["arrangements"]
+        fitting = [arrangement for arrangement in arrangements if _agrees(arrangement, named)]
         if len(fitting) != 1:
             have = "; ".join(
                 f"{its['model'] or 'no model'} on {its['tp'] or '?'} x {its['gpu'] or 'no GPU'}"
-                for its in rows.report["arrangements"][:10]
+                for its in arrangements[:10]
             )
             raise PlannerError(
-                f"{rows.name} has {len(rows.report['arrangements'])} arrangements. {len(fitting)} "
-                f"match --model, --gpu and --tp. Choose one of: {have}."
+                f"{rows.name} has {len(arrangements)} arrangements. {len(fitting)} match --model, "
+                f"--gpu and --tp. Choose one of: {have}."
             )
         only = fitting[0]
     model = named.get("model") or model_known_as(only.get("model") or "")
@@ -271,7 +268,6 @@ def _spec(options: Namespace, rows: Calibration | None, kernels: tuple[int, ...]
         if not value:
             raise PlannerError(f"--{what} is missing. Name it.")
     name = options.name or f"{model} {gpu} tp{tp}".replace("/", "-")
-    limits = ("max_batch", "max_batch_tokens", "kv_capacity_tokens")
     return ProfileSpec(
         name=name,
         kind=options.kind,
@@ -282,24 +278,17 @@ def _spec(options: Namespace, rows: Calibration | None, kernels: tuple[int, ...]
         rows_gpu=only.get("gpu") or "",
         precision=options.precision,
         kernels=kernels,
-        **{limit: getattr(options, limit) for limit in limits},
+        **{limit: getattr(options, limit) for limit in LIMITS},
     )
 
 
 def _agrees(arrangement: Document, named: Document) -> bool:
     """Return whether an arrangement of a file fits the options."""
-    same_model = "model" not in named or named["model"] in (
-        arrangement["model"], model_known_as(arrangement["model"]),
-    )  # fmt: skip
-    same_gpu = "gpu" not in named or named["gpu"] in (
-        arrangement["gpu"], known_as(arrangement["gpu"]),
-    )  # fmt: skip
-    same_tp = "tp" not in named or arrangement["tp"] in (None, named["tp"])
-    return (
-        (same_model or not arrangement["model"])
-        and (same_gpu or not arrangement["gpu"])
-        and same_tp
-    )
+    for key, catalogue_name in (("model", model_known_as), ("gpu", known_as)):
+        stated = arrangement[key]
+        if key in named and stated and named[key] not in (stated, catalogue_name(stated)):
+            return False
+    return "tp" not in named or arrangement["tp"] in (None, named["tp"])
 
 
 def _line(row: Document) -> str:

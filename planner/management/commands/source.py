@@ -112,15 +112,8 @@ def _kind_and_settings(options: Namespace) -> tuple[str, Document]:
         if getattr(options, name):
             settings[name] = getattr(options, name)
     # Without --kind, the location implies it.
-    kind = options.kind or (
-        "bucket"
-        if options.bucket
-        else "prometheus"
-        if options.url
-        else "folder"
-        if options.path
-        else "samples"
-    )
+    implied = {"bucket": options.bucket, "prometheus": options.url, "folder": options.path}
+    kind = options.kind or next((kind for kind, given in implied.items() if given), "samples")
     return kind, settings
 
 

@@ -73,27 +73,20 @@ class Command(HeadroomCommand):
             return {"removed": done.name, "passed": done.passed}
         if action == "leave":
             workspaces.person_leave(by=None, person=person)
-            return _person_line(person)
-        if action == "link":
+        elif action == "link":
             identity_link(person=person, subject=options.subject)
-            return _person_line(person)
-        if action == "end-factor":
+        elif action == "end-factor":
             factor_reset(by=None, person=person)
-            return _person_line(person)
-        if action in ("promote", "demote"):
-            return _person_line(
-                workspaces.installation_admin(person=person, on=action == "promote")
-            )
+        elif action in ("promote", "demote"):
+            workspaces.installation_admin(person=person, on=action == "promote")
+        elif action == "role":
+            people.person_change(by=None, person=person, role=role)
+        elif action in ("disable", "enable"):
+            people.person_change(by=None, person=person, active=action == "enable")
+        line = _person_line(person)
         if action == "invite":
-            return _person_line(person) | {
-                "invitation": people.invitation_path(by=None, person=person)
-            }
-        active = {"disable": False, "enable": True}.get(action)
-        return _person_line(
-            people.person_change(
-                by=None, person=person, role=role if action == "role" else None, active=active
-            )
-        )
+            line["invitation"] = people.invitation_path(by=None, person=person)
+        return line
 
     def words(self, answer: Document) -> str:
         if "users" in answer:

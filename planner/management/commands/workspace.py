@@ -46,26 +46,20 @@ class Command(HeadroomCommand):
             return {"workspaces": [_workspace_line(workspace) for workspace in workspaces_list()]}
         if not which:
             raise PlannerError(f"workspace {action}: the name is missing. Give it after {action}.")
-        if action == "remove":
-            workspace = workspace_of(which)
-            done = workspace_remove(by=None, workspace=workspace, confirm=options.confirm)
-            return {
-                "workspace": which,
-                "name": workspace.name,
-                "rows": done.rows,
-                "path": done.path,
-            }
         if action == "add":
             workspace = workspaces.workspace_add(by=None, name=which, slug=options.slug)
-        elif action in ("ask-factor", "waive-factor"):
-            workspace = workspaces.workspace_rule(
-                by=None, workspace=workspace_of(which), second_factor=action == "ask-factor"
-            )
+            return {"workspace": workspace.slug, "name": workspace.name}
+        workspace = workspace_of(which)
+        answer: Document = {"workspace": workspace.slug, "name": workspace.name}
+        if action == "remove":
+            done = workspace_remove(by=None, workspace=workspace, confirm=options.confirm)
+            return answer | {"rows": done.rows, "path": done.path}
+        if action == "rename":
+            workspaces.workspace_rename(by=None, workspace=workspace, name=options.name)
         else:
-            workspace = workspaces.workspace_rename(
-                by=None, workspace=workspace_of(which), name=options.name
-            )
-        return {"workspace": workspace.slug, "name": workspace.name}
+            required = action == "ask-factor"
+            workspaces.workspace_rule(by=None, workspace=workspace, second_factor=required)
+        return answer | {"name": workspace.name}
 
     def words(self, answer: Document) -> str:
         if "workspaces" in answer:

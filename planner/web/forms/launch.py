@@ -9,8 +9,8 @@ from django.utils import timezone
 from planner.errors import CatalogueError
 from planner.inputs import catalogue
 from planner.inputs.catalogue.shapes import shapes
-from planner.services.draft_horizons import HORIZONS
 from planner.services.draft_profiles import DEFAULT_GPU, DEFAULT_MODEL
+from planner.services.draft_windows import HORIZONS
 from planner.services.launch_drafts import LaunchDescription
 from planner.web.forms.fields import tidy
 from planner.web.forms.widgets import DressedForm

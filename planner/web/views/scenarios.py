@@ -28,9 +28,8 @@ from planner.selectors.traces import trace_get, traces_list
 from planner.services import scenarios
 from planner.services.deployment_search import scenario_with_deployments
 from planner.services.draft_assumptions import draft_assumptions
-from planner.services.draft_horizons import DAY_S, HORIZONS
 from planner.services.draft_profiles import built_in_profiles, choose_serving, model_labels
-from planner.services.draft_windows import DEFAULT_WINDOW, window_choices
+from planner.services.draft_windows import DAY_S, DEFAULT_WINDOW, HORIZONS, window_choices
 from planner.services.drafts import scenario_draft
 from planner.services.launch_drafts import launch_assumptions, launch_draft
 from planner.services.run_queue import SHORT_KINDS
@@ -142,7 +141,7 @@ def _launch(request: Request) -> HttpResponse:
     draft = {
         "title": f"A first scenario for the launch of {launch.model}",
         "horizon": launch.horizon,
-        "assumed": launch_assumptions(launch, text),
+        "assumed": [*launch_assumptions(launch, text)],
     }
     problems = scenario_warnings(text)
     return _show(request, None, text, editor=Editor(text), draft=draft, problems=problems)

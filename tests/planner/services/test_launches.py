@@ -7,7 +7,7 @@ import pytest
 
 from planner.errors import ScenarioError
 from planner.inputs.scenario.document import parse
-from planner.services.draft_horizons import HORIZONS
+from planner.services.draft_windows import HORIZONS
 from planner.services.launch_drafts import LaunchDescription, launch_assumptions, launch_draft
 from planner.services.scenario_warnings import scenario_warnings
 
@@ -41,7 +41,7 @@ def test_a_model_without_a_measurement_is_estimated_and_that_is_said() -> None:
     text = launch_draft(query)
     profile = parse(text).profiles[0]
     assert profile.kind == "roofline" and scenario_warnings(text) == []
-    assert "not measured" in launch_assumptions(query, text)[0].why
+    assert "not measured" in next(launch_assumptions(query, text)).why
 
 
 def test_what_is_not_known_is_said_with_what_is() -> None:

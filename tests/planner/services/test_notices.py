@@ -160,9 +160,10 @@ def test_a_listed_name_that_lies_in_a_private_network_is_not_called(
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [public, private])
     monkeypatch.setattr(socket, "create_connection", lambda *_, **__: pytest.fail("called"))
     with pytest.raises(outgoing_requests.NotListed, match="not public"):
-        outgoing_requests.post(
-            PUBLIC, b"{}", {}, outgoing_requests.parse_allowed(["hooks.example.com"])
-        )
+        outgoing_requests.request(
+            "POST", PUBLIC, outgoing_requests.parse_allowed(["hooks.example.com"]),
+            body=b"{}", headers={}, max_bytes=10,
+        )  # fmt: skip
 
 
 def test_a_name_is_looked_up_once_and_that_address_is_called(
@@ -181,9 +182,10 @@ def test_a_name_is_looked_up_once_and_that_address_is_called(
     monkeypatch.setattr(socket, "getaddrinfo", resolve)
     monkeypatch.setattr(socket, "create_connection", connect)
     with pytest.raises(outgoing_requests.Unreachable):
-        outgoing_requests.post(
-            PUBLIC, b"{}", {}, outgoing_requests.parse_allowed(["hooks.example.com"])
-        )
+        outgoing_requests.request(
+            "POST", PUBLIC, outgoing_requests.parse_allowed(["hooks.example.com"]),
+            body=b"{}", headers={}, max_bytes=10,
+        )  # fmt: skip
     assert called == [("93.184.215.14", 443)]
 
 
