@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 
 from planner.optimizer import plan_sequence, solve_window
-from planner.optimizer.decomposition import compiled, compiled_pools
+from planner.optimizer.decomposition import compiled
 from planner.optimizer.horizon import HorizonProblem, solve_horizon
 from planner.optimizer.problem import PlanningProblem, WindowPlan
 
@@ -137,8 +137,6 @@ def main() -> int:
     heading = ("instance", "solver", "limit", "status", "objective", "bound", "gap")
     print(row.format(*heading, "build", "solve", "cpu"), file=sys.stderr)
     compiled()
-    if options.pooled:
-        compiled_pools()
     runs = []
     for size, path in instances:
         problem = load_instance(path)

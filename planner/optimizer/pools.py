@@ -55,12 +55,19 @@ class CapacityCurves:
     known: FloatArray  # [l, g, n + 1], C(0) to C(n)
 
     @classmethod
-    def of(cls, problem: PlanningProblem) -> CapacityCurves:
-        none = np.zeros((*problem.theta_tps.shape, 1))
+    def of(cls, problem: PlanningProblem, lost: int = 0) -> CapacityCurves:
+        """Return the curves of ``problem`` when ``lost`` instances of each pool are gone."""
+        none = np.zeros((*problem.theta_tps.shape, 1 + lost))
         curves = problem.pool_tps
         return cls(
             problem.theta_tps, none if curves is None else np.concatenate([none, curves], axis=2)
         )
+
+    @property
+    def steepest(self) -> FloatArray:
+        """Return the most tokens/s that one instance can add to its pool, ``[l, g]``."""
+        steps = np.diff(self.known, axis=2)
+        return np.asarray(np.maximum(self.theta, steps.max(axis=2, initial=0.0)))
 
     def carried(self, model: IntArray, column: IntArray, count: IntArray) -> FloatArray:
         """Return the tokens/s of ``count`` instances, in the common shape of the arguments."""
@@ -116,19 +123,6 @@ def fewest_instances(
     if need <= curve[-1]:
         return int(np.searchsorted(curve, need))
     return len(curve) - 1 + int(np.ceil((need - curve[-1]) / theta))
-
-
-def capacity_after_loss(problem: PlanningProblem) -> FloatArray | None:
-    """Return the tokens/s of 1 to N instances after the loss of the spare ones, ``[l, g, n]``.
-
-    Returns None if every instance carries theta.
-    """
-    if not problem.spare and not is_nonlinear(problem).any():
-        return None
-    curves = problem.pool_tps
-    if curves is None:
-        curves = problem.theta_tps[:, :, None]
-    return np.concatenate([np.zeros((*curves.shape[:2], problem.spare)), curves], axis=2)
 
 
 def is_nonlinear(problem: PlanningProblem) -> BoolArray:

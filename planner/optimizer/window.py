@@ -14,7 +14,6 @@ from planner.optimizer.decomposition import (
     Cells,
     Outcome,
     compiled,
-    compiled_pools,
     compiled_repair,
     decompose,
 )
@@ -22,7 +21,6 @@ from planner.optimizer.figures import fleet_usd, is_feasible, start_usd
 from planner.optimizer.greedy import greedy_target
 from planner.optimizer.highs import throttled
 from planner.optimizer.objective import price, start_price, totals, true_bound
-from planner.optimizer.pools import capacity_after_loss
 from planner.optimizer.problem import (
     INFEASIBLE,
     TIMEOUT,
@@ -178,10 +176,7 @@ def _solve_decomposed(problem: PlanningProblem, effort: Effort) -> tuple[Outcome
     outcome, seconds to build and seconds to solve.
     """
     # Compile before the clock starts, so that the time limit does not pay for it.
-    if capacity_after_loss(problem) is not None:
-        compiled_pools()
-    else:
-        compiled()
+    compiled()
     if problem.demand_tps[..., 0].size >= MANY_CELLS:
         compiled_repair()
     began, limit_s = perf_counter(), effort.time_limit_s

@@ -29,7 +29,7 @@ def random_prices(cells, seed):
     rng = np.random.default_rng(seed)
     return Prices(
         rng.exponential(1.0, cells.room.shape) * rng.integers(0, 2, cells.room.shape),
-        rng.exponential(3.0, len(cells.theta)) * rng.integers(0, 2, len(cells.theta)),
+        rng.exponential(3.0, len(cells.joint)) * rng.integers(0, 2, len(cells.joint)),
         rng.exponential(0.3, len(cells.cap_room)),
     )
 
@@ -43,7 +43,7 @@ def counted(cells, prices, model, region):
     first, further = (array[model, region] for array in cells.charged(prices))
     beyond = np.maximum(0, x - cells.running[model, region])
     cost = ((x - beyond) * first + beyond * further).sum(axis=1)
-    return x, cost - (0.0 if cells.pool is None else cells.token_value(prices)[model] * held)
+    return x, cost - (prices.demand / cells.tokens)[model] * held
 
 
 def cells_of(seed, pooled=False):

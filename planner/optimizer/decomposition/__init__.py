@@ -3,15 +3,14 @@
 Models share only the capacities, and regions share only the joint demands. With prices on those
 rows, every model and region is a small covering problem (a cell).
 
-Reading order: ``cells`` splits the window. ``covering`` solves one cell exactly in compiled code,
-and ``pooled`` does so where instances pool. ``ascent`` searches prices. ``master`` is the program
-over columns. ``solve`` puts them together. From ``MANY_CELLS`` cells on there are too many columns
+Reading order: ``cells`` splits the window. ``covering`` solves one cell exactly in compiled
+code. ``ascent`` searches prices. ``master`` is the program over columns. ``solve`` puts them
+together. From ``MANY_CELLS`` cells on there are too many columns
 for HiGHS, and ``repair`` makes a plan from the priced cells instead.
 """
 
 from planner.optimizer.decomposition.cells import Cells
 from planner.optimizer.decomposition.covering import compiled
-from planner.optimizer.decomposition.pooled_cells import compiled_pools
 from planner.optimizer.decomposition.repair import compiled_repair
 from planner.optimizer.decomposition.solve import MANY_CELLS, Outcome, decompose
 
@@ -20,7 +19,6 @@ __all__ = [
     "Cells",
     "Outcome",
     "compiled",
-    "compiled_pools",
     "compiled_repair",
     "decompose",
 ]

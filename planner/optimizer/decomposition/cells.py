@@ -9,19 +9,18 @@ tighter than that of the linear relaxation.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from planner.optimizer.decomposition.covering import LinearCells, cheapest_cells
-from planner.optimizer.decomposition.pooled_cells import PooledCells, cheapest_pools
+from planner.optimizer.decomposition.covering import PricedArrays, cheapest_cells
 from planner.optimizer.figures import cap_use, global_need_tps, gpus_used, local_need_tps
 from planner.optimizer.objective import caps, price, start_cost
 from planner.optimizer.pools import (
-    capacity_after_loss,
+    CapacityCurves,
     carried_by_pools,
     fewest_instances,
-    pool_capacity,
+    is_nonlinear,
 )
 from planner.optimizer.problem import PlanningProblem
 from simulation.arrays import FloatArray, Int32Array, IntArray
@@ -59,6 +58,7 @@ class PricedCells:
     bound: float  # lower bound on the objective of any plan; infinite if a cell cannot be covered
     x: IntArray  # [l, r, g] instances beyond the minimums
     lowest: FloatArray  # [l, r] each cell's cost at these prices
+    served: FloatArray  # [l, r] tokens/s that ``x`` adds
     slope: Prices  # how the bound grows with each price: a subgradient
 
 
@@ -70,8 +70,7 @@ class Cells:
     ``t`` rows of capacity, ``k`` plan-wide caps.
     """
 
-    theta: FloatArray  # [l, g] tokens/s of an instance in a large pool
-    pool: FloatArray | None  # [l, g, n] tokens/s of pools of n + 1, spare deducted; None if linear
+    curves: CapacityCurves  # spare deducted
     size: IntArray  # [l, g] GPUs of an instance
     usd: FloatArray  # [l, r, g] objective per instance
     start: FloatArray  # [l, r, g] extra cost of each instance beyond ``running``
@@ -102,13 +101,13 @@ class Cells:
         minimum = np.where(can_run, problem.minimum, 0)
         that_fit = problem.room[None] // np.maximum(1, size)[:, None, :]
         max_extra = np.where(can_run, np.minimum(problem.maximum, that_fit) - minimum, 0)
-        pool = capacity_after_loss(problem)
+        straight = problem if is_nonlinear(problem).any() else replace(problem, pool_tps=None)
+        curves = CapacityCurves.of(straight, problem.spare)
         room = problem.capacity_gpus - gpus_used(problem, minimum)
         if (max_extra < 0).any() or (room < 0).any():
             return None
-        if pool is not None:
-            # Pooled cells are solved on tables of max_extra.max() + 1 counts, so keep it small.
-            max_extra = np.minimum(max_extra, _most_useful_instances(problem, minimum))
+        # Cells are solved on tables of max_extra.max() + 1 counts, so keep it small.
+        max_extra = np.minimum(max_extra, _most_useful_instances(problem, minimum))
         start = np.where(can_run, start_cost(problem), 0.0)
         carried_tps = carried_by_pools(problem, minimum, problem.spare).sum(axis=2)
         types = np.maximum(1, (theta > 0).sum(axis=1))
@@ -122,8 +121,7 @@ class Cells:
             cap_x[k], cap_start[k] = cap.per_instance / scale, cap.per_start / scale
             cap_room[k] = (cap.limit - cap_use(problem, minimum, cap)) / scale
         return cls(
-            theta=theta,
-            pool=pool,
+            curves=curves,
             size=size,
             usd=hourly,
             start=start,
@@ -142,10 +140,15 @@ class Cells:
         )
 
     @property
+    def linear(self) -> bool:
+        """Return True if every instance adds the same tokens/s to its pool."""
+        return bool(self.curves.known.shape[2] == 1)
+
+    @property
     def free(self) -> Prices:
         """Return prices of 0 on every row."""
         return Prices(
-            np.zeros(self.room.shape), np.zeros(len(self.theta)), np.zeros(len(self.cap_room))
+            np.zeros(self.room.shape), np.zeros(len(self.joint)), np.zeros(len(self.cap_room))
         )
 
     @property
@@ -178,13 +181,9 @@ class Cells:
         Prices charge for GPUs and caps, and pay for joint demand. A price's slope is by how much
         its row is exceeded, which says how the bound changes with the price.
         """
-        x, lowest = np.empty_like(self.most), np.empty_like(self.need)
-        if self.pool is None:
-            cheapest_cells(self.linear(prices), x, lowest)
-        else:
-            cheapest_pools(self.pooled(prices), x, lowest)
+        x, lowest, served = np.empty_like(self.most), *np.empty((2, *self.need.shape))
+        cheapest_cells(self.arrays(prices), x, lowest, served)
         used = self.by_row(np.einsum("lrg,lg->rg", x, self.size))
-        served = self.gain(x).sum(axis=(1, 2))
         bound = (
             float(lowest.sum())
             - float((prices.capacity * self.room).sum())
@@ -197,20 +196,25 @@ class Cells:
         used_caps += np.einsum("klrg,lrg->k", self.cap_start, beyond)
         slope = Prices(
             (used - self.room).astype(float),
-            (self.joint - served) / self.tokens,
+            (self.joint - served.sum(axis=1)) / self.tokens,
             used_caps - self.cap_room,
         )
-        return PricedCells(bound, x, lowest, slope)
+        return PricedCells(bound, x, lowest, served, slope)
 
-    def linear(self, prices: Prices) -> LinearCells:
-        """Return the arrays of the kernels for linear capacity, at ``prices``."""
+    def arrays(self, prices: Prices) -> PricedArrays:
+        """Return the arrays of the kernels at ``prices``."""
         first, further = self.charged(prices)
-        return LinearCells(self.theta, first, further, self.running, self.most, self.need)
-
-    def pooled(self, prices: Prices) -> PooledCells:
-        """Return the arrays of the kernels for pooled capacity, at ``prices``."""
-        return PooledCells(
-            *self.linear(prices), self.pool, self.minimum, self.token_value(prices), self.steepest
+        return PricedArrays(
+            theta=self.curves.theta,
+            known=self.curves.known,
+            steepest=self.curves.steepest,
+            token_value=prices.demand / self.tokens,
+            first=first,
+            further=further,
+            running=self.running,
+            minimum=self.minimum,
+            max_extra=self.most,
+            need=self.need,
         )
 
     def cost(self, x: Int32Array, cell: IntArray) -> FloatArray:
@@ -232,56 +236,22 @@ class Cells:
         )
         return taken
 
-    @property
-    def steepest(self) -> FloatArray:
-        """Return the most tokens/s that one instance can add to its pool, ``[l, g]``."""
-        if self.pool is None:
-            return self.theta
-        steps = np.diff(self.pool, axis=2, prepend=0.0)
-        steepest: FloatArray = np.maximum(self.theta, steps.max(axis=2))
-        return steepest
-
-    def gain(self, x: IntArray) -> FloatArray:
-        """Return the tokens/s that the instances ``x`` beyond the minimums add."""
-        if self.pool is None:
-            straight: FloatArray = x * self.theta[:, None, :]
-            return straight
-        held = pool_capacity(self.theta, self.pool, self.minimum)
-        gained: FloatArray = pool_capacity(self.theta, self.pool, self.minimum + x) - held
-        return gained
-
-    def served(self, x: Int32Array, cell: IntArray) -> FloatArray:
+    def served(self, x: IntArray | Int32Array, cell: IntArray) -> FloatArray:
         """Return the tokens/s that each column adds to its cell, shape ``[n]``."""
-        regions, gpus = self.need.shape[1], x.shape[1]
-        model = cell // regions
-        if self.pool is None:
-            straight: FloatArray = (x * self.theta[model]).sum(axis=1)
-            return straight
-        held = self.minimum.reshape(-1, gpus)[cell]
-        curves = np.concatenate([np.zeros((*self.theta.shape, 1)), self.pool], axis=2)
-        total, table_length = np.zeros(len(cell)), self.pool.shape[2]
-        for count, sign in ((held + x, 1.0), (held, -1.0)):
-            within = np.minimum(count, table_length)
-            carried = curves[model[:, None], np.arange(gpus), within]
-            total += sign * (carried + self.theta[model] * (count - within)).sum(axis=1)
-        return total
-
-    def token_value(self, prices: Prices) -> FloatArray:
-        """Return the value of one token/s of each model's joint demand at ``prices``, ``[l]``."""
-        token_value: FloatArray = prices.demand / self.tokens
-        return token_value
+        row, gpu = np.nonzero(x)
+        held = self.minimum.reshape(-1, x.shape[1])[cell[row], gpu]
+        model = cell[row] // self.need.shape[1]
+        before, after = (
+            self.curves.carried(model, gpu, count) for count in (held, held + x[row, gpu])
+        )
+        return np.bincount(row, after - before, len(cell)).astype(float)
 
     def charged(self, prices: Prices) -> tuple[FloatArray, FloatArray]:
         """Return the cost of a running and of a new instance at ``prices``, ``[l, r, g]`` each.
 
-        With linear capacity, the value of the joint demand that it serves is deducted. With pooled
-        capacity it is not, because that value depends on the number of instances.
+        The value of the joint demand that they serve is not deducted.
         """
         first = self.usd + prices.capacity[:, self.rows] * self.size[:, None, :]
-        token_value = self.token_value(prices)
-        if self.pool is None and token_value.any():
-            paid = np.flatnonzero(token_value)  # few, even with very many models
-            first[paid] -= token_value[paid, None, None] * self.theta[paid, None, :]
         if not len(self.cap_room):
             return first, first + self.start
         first += np.einsum("k,klrg->lrg", prices.caps, self.cap_x)

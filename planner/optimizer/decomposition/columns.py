@@ -8,7 +8,6 @@ import numpy as np
 
 from planner.optimizer.decomposition.cells import ROUNDING, Cells, PricedCells, Prices
 from planner.optimizer.decomposition.covering import CellColumns, cells_within
-from planner.optimizer.decomposition.pooled_cells import pools_within
 from simulation.arrays import BoolArray, Int32Array, IntArray
 
 COLUMNS_PER_CELL = 60  # limit on columns of one cell; beyond it, a range per type replaces them
@@ -85,25 +84,19 @@ def columns_near(
     first, further = cells.charged(prices)
     beyond = np.maximum(0, priced.x - cells.running)
     cost = ((priced.x - beyond) * first + beyond * further).sum(axis=2)
-    if cells.pool is not None:
-        cost -= cells.token_value(prices)[:, None] * cells.gain(priced.x).sum(axis=2)
+    cost -= (prices.demand / cells.tokens)[:, None] * priced.served
     # If a cell's branch and bound was cut short, its cheapest can cost more than its bound.
     limit = np.maximum(priced.lowest + width, cost) + ROUNDING * np.abs(priced.lowest)
-    x = np.empty((max_variables, cells.theta.shape[1]), np.int32)
-    begins = np.empty(limit.size + 1, np.int64)
-    if cells.pool is not None:  # A range would assume that capacity is linear in instances.
-        if not pools_within(cells.pooled(prices), limit, POOLED, x, begins):
-            return None
-        where = np.repeat(np.arange(limit.size), np.diff(begins))
-        return Band(Columns(x[: begins[-1]].copy(), where), no_boxes(x.shape[1]), width)
-    low, high = np.empty_like(cells.most), np.empty_like(cells.most)
-    found = CellColumns(x, begins, low, high)
-    completed = cells_within(cells.linear(prices), limit, priced.x, COLUMNS_PER_CELL, found)
-    if not completed:
+    gpus, low, high = cells.most.shape[2], np.empty_like(cells.most), np.empty_like(cells.most)
+    x, begins = np.empty((max_variables, gpus), np.int32), np.empty(limit.size + 1, np.int64)
+    most = COLUMNS_PER_CELL if cells.linear else POOLED
+    if not cells_within(cells.arrays(prices), limit, most, CellColumns(x, begins, low, high)):
         return None
     count = np.diff(begins)
     columns = Columns(x[: begins[-1]].copy(), np.repeat(np.arange(limit.size), count))
-    many, gpus = np.flatnonzero(count == 0), low.shape[2]
+    many = np.flatnonzero(count == 0)
+    if many.size and not cells.linear:
+        return None
     boxes = Boxes(many, low.reshape(-1, gpus)[many], high.reshape(-1, gpus)[many])
     band = Band(columns, boxes, width)
     return band if band.size <= max_variables else None

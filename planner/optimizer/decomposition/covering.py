@@ -1,56 +1,43 @@
 """Find the cheapest instances of one model in one region at given prices (compiled).
 
-One cell is  min f(x)  subject to  sum_g theta[g] x[g] >= need,  0 <= x <= most,  x whole.  f
-charges ``first`` for each of the first ``running`` instances of a type and ``further`` for those
-beyond. Since first <= further, f is convex. A cell is then a bounded covering knapsack over twice
-the types (Martello and Toth, Knapsack Problems, 1990, section 3.4, in its minimising form).
-Depth-first branch and bound with the fractional bound solves usual cells in tens of nodes.
+One cell is  min sum_g f_g(x_g)  subject to  sum_g G_g(x_g) >= need,  0 <= x <= most,  x whole. It
+is a covering knapsack with multiple choices (Martello and Toth, Knapsack Problems, 1990, section
+3.5, in its minimising form). f and G are tables, so any curve is allowed.
+
+Each type is counted from its cheapest point, since fewer instances cost more and carry less. The
+bound covers the missing capacity along the types' lower hulls of cost over capacity (Sinha and
+Zoltners 1979).
 """
 
-import math
 from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from simulation.compiler import cached_kernel
+from simulation.compiler import cached_kernel, inlined_kernel, kernel
 
 # A cell that needs very many nodes is proven ever more loosely: to TOLERANCE after NODES, then to
 # LOOSER times the last tolerance after every NODES more.
 NODES, TOLERANCE, LOOSER = 300, 1e-6, 4.0
-RATIO, CARRIES, PRICE, TYPE, COUNT = range(5)  # columns of ``item``
-MISSING, PAID, TAKEN = range(3)  # columns of ``state``: need left, cost so far, count taken
+RATIO, CARRIES, PRICE, TYPE = range(4)  # columns of ``item``
+# Columns of ``state``: need left, cost so far, count taken, bound of the count before.
+MISSING, PAID, TAKEN, BOUND = range(4)
 VISITS = 20  # limit on nodes per column when a cell's columns are listed
 
 
-class LinearCells(NamedTuple):
-    """All cells at given prices, with linear capacity. Axes: l models, r regions, g GPU types."""
+class PricedArrays(NamedTuple):
+    """Cells at given prices. Axes: l models, r regions, g GPU types; of one cell only g."""
 
-    theta: Any  # [l, g] tokens/s of an instance
+    theta: Any  # [l, g] tokens/s that an instance adds beyond the known counts
+    known: Any  # [l, g, n + 1] tokens/s of 0 to n instances
+    steepest: Any  # [l, g] most tokens/s that one instance adds
+    token_value: Any  # [l] value of a token/s that serves joint demand
     first: Any  # [l, r, g] cost of an instance that already runs
     further: Any  # [l, r, g] cost of an instance that must start
     running: Any  # [l, r, g] instances that already run
-    max_extra: Any  # [l, r, g] most instances
+    minimum: Any  # [l, r, g] instances that are always there
+    max_extra: Any  # [l, r, g] most instances beyond the minimums
     need: Any  # [l, r] tokens/s to cover
-
-
-class Cell(NamedTuple):
-    """The arrays ``[g]`` and the need of one cell of ``LinearCells``."""
-
-    theta: Any
-    first: Any
-    further: Any
-    running: Any
-    max_extra: Any
-    need: float
-
-
-class Items(NamedTuple):
-    """The first ``n`` rows of ``steps``, by rising price per token, and the ``rank`` of types."""
-
-    steps: Any
-    n: int
-    rank: Any  # [g] order of a type's cheapest item, or -1 if the type cannot run
 
 
 class CellColumns(NamedTuple):
@@ -66,268 +53,339 @@ class CellColumns(NamedTuple):
     high: Any
 
 
-@cached_kernel
-def _one_cell(cells: Any, model: int, region: int) -> Any:
+class Tables(NamedTuple):
+    """Work arrays of one cell, by type g and count x.
+
+    ``gain`` and ``cost`` are relative to ``origin``, the count with the least cost.
+    """
+
+    gain: Any  # [g, x] tokens/s
+    cost: Any  # [g, x]
+    origin: Any  # [g]
+    top: Any  # [g] largest count that is filled
+    base: Any  # tokens/s and cost of the counts ``origin`` of all types together
+
+
+class Items(NamedTuple):
+    """The first ``n`` rows of ``steps``, by rising price per token, and the order of types."""
+
+    steps: Any
+    n: int
+    rank: Any  # [g] place of a type in ``order``
+    order: Any  # [g] types by their cheapest item, those without one last
+    types: int  # with an item
+
+
+@kernel
+def one_cell(cells: Any, model: int, region: int) -> Any:
     """Return the arrays of one cell."""
     cell = (model, region)
-    return Cell(
+    return PricedArrays(
         cells.theta[model],
+        cells.known[model],
+        cells.steepest[model],
+        cells.token_value[model],
         cells.first[cell],
         cells.further[cell],
         cells.running[cell],
+        cells.minimum[cell],
         cells.max_extra[cell],
         cells.need[cell],
     )
 
 
-@cached_kernel
-def _rank_items(cell: Any, item: Any, rank: Any) -> Any:
-    """Fill ``item`` with the price steps of all types, by rising price per token; return ``Items``.
+@inlined_kernel
+def carried_tps(cell: Any, g: int, count: int) -> Any:
+    """Return the tokens/s of the minimum and ``count`` more instances of one type."""
+    known, held = cell.known[g], cell.minimum[g] + count
+    last = known.size - 1
+    return known[held] if held <= last else known[last] + cell.theta[g] * (held - last)
 
-    A type has two steps: its running instances cost ``first`` each, new ones ``further`` each.
+
+@inlined_kernel
+def _fill_row(cell: Any, g: int, x: int, tables: Any) -> None:
+    """Fill ``gain[g, x]`` (tokens/s) and ``cost[g, x]`` for x instances of a type.
+
+    The value of the joint demand that they serve is deducted from the cost.
     """
-    theta, max_extra = cell.theta, cell.max_extra
-    n = 0
-    for g in range(theta.size):
-        rank[g] = -1
-        if theta[g] <= 0.0 or max_extra[g] <= 0:
-            continue
-        for side in range(2):
-            count = cell.running[g] if side == 0 else max_extra[g] - cell.running[g]
-            if count <= 0:
+    beyond = max(0, x - cell.running[g])
+    gain = carried_tps(cell, g, x) - carried_tps(cell, g, 0)
+    tables.gain[g, x] = gain
+    instances_cost = (x - beyond) * cell.first[g] + beyond * cell.further[g]
+    tables.cost[g, x] = instances_cost - cell.token_value * gain
+
+
+@kernel
+def _fill_tables(cell: Any, limit: float, tables: Any) -> None:
+    """Fill the ``tables`` of a cell, up to the counts that may cost at most ``limit``."""
+    gain, cost, origin, top, base = tables
+    base[0] = base[1] = 0.0
+    # First the types whose instances may be worth more than they cost: ``base`` is then known.
+    for side in range(2):
+        for g in range(top.size):
+            pays = cell.first[g] - cell.token_value * cell.steepest[g] <= 0.0
+            if pays != (side == 0):
                 continue
-            price = cell.first[g] if side == 0 else cell.further[g]
-            ratio = price / theta[g]
+            cheapest = 0
+            for x in range(cell.max_extra[g] + 1):
+                _fill_row(cell, g, x, tables)
+                top[g] = x
+                if cost[g, x] <= cost[g, cheapest]:
+                    cheapest = x
+                # Each further instance only costs more, and no more capacity is needed.
+                if not pays and gain[g, x] >= cell.need and cost[g, x] > limit - base[1]:
+                    break
+            origin[g] = cheapest
+            carried, paid = gain[g, cheapest], cost[g, cheapest]
+            for x in range(top[g] + 1):
+                gain[g, x] -= carried
+                cost[g, x] -= paid
+            base[0] += carried
+            base[1] += paid
+
+
+@kernel
+def _fill_hulls(tables: Any, item: Any, orders: Any, hull: Any) -> Any:
+    """Fill ``item`` with each type's lower hull of cost over capacity; return ``Items``.
+
+    The segments are in order of rising cost per token. Types are in the order of their first
+    segment, and those without segments come last.
+    """
+    gain, cost, origin, top, _ = tables
+    rank, order = orders[0], orders[1]
+    n = 0
+    for g in range(top.size):
+        rank[g] = -1
+        end = 0
+        hull[0] = origin[g]
+        for x in range(origin[g] + 1, top[g] + 1):
+            if gain[g, x] <= gain[g, hull[end]]:
+                if cost[g, x] >= cost[g, hull[end]]:
+                    continue
+                end -= 1
+            while end > 0:
+                a, b = hull[end - 1], hull[end]
+                left = (cost[g, b] - cost[g, a]) * (gain[g, x] - gain[g, a])
+                if left < (cost[g, x] - cost[g, a]) * (gain[g, b] - gain[g, a]):
+                    break
+                end -= 1
+            end += 1
+            hull[end] = x
+        for i in range(end):
+            more = gain[g, hull[i + 1]] - gain[g, hull[i]]
+            paid = cost[g, hull[i + 1]] - cost[g, hull[i]]
             position = n
-            while position > 0 and item[position - 1, RATIO] > ratio:
+            while position > 0 and item[position - 1, RATIO] > paid / more:
                 item[position] = item[position - 1]
                 position -= 1
-            item[position, RATIO] = ratio
-            item[position, CARRIES] = theta[g]
-            item[position, PRICE] = price
-            item[position, COUNT] = count
-            item[position, TYPE] = g
+            item[position, RATIO], item[position, CARRIES] = paid / more, more
+            item[position, PRICE], item[position, TYPE] = paid, g
             n += 1
-    ranks = 0
-    for i in range(n):
-        g = int(item[i, TYPE])
+    ranks = types = 0
+    for i in range(n + top.size):
+        g = int(item[i, TYPE]) if i < n else i - n
         if rank[g] < 0:
-            rank[g] = ranks
+            rank[g], order[ranks] = ranks, g
             ranks += 1
-    return Items(item, n, rank)
+        if i == n - 1:
+            types = ranks
+    return Items(item, n, rank, order, types)
 
 
-@cached_kernel
-def _cheapest_cover(
-    items: Any, begin: int, need: float, chosen: Any, state: Any
-) -> tuple[Any, Any]:
-    """Return the least cost of covering ``need`` tokens/s, and a lower bound on it.
+@kernel
+def _hull_cost(items: Any, after: int, but: int, missing: float) -> Any:
+    """Return the least cost of ``missing`` more tokens/s along the hulls of types after ``after``.
 
-    Items from ``begin`` on may be used. Their prices must be >= 0. ``chosen`` is filled with the
-    counts. Cost and bound are equal up to ``NODES`` search nodes. Both are infinite if the items do
-    not suffice.
-    """
-    item, n = items.steps, items.n
-    best, lower, nodes, tolerance = np.inf, np.inf, 0, 0.0
-    i, forward = begin, True
-    state[begin, MISSING], state[begin, PAID] = need, 0.0
-    while i >= begin:
-        if forward:
-            if i == n:
-                i, forward = i - 1, False
-                continue
-            nodes += 1
-            if nodes % NODES == 0:
-                tolerance = min(0.5, max(TOLERANCE, LOOSER * tolerance))
-            enough = math.ceil(state[i, MISSING] / item[i, CARRIES])
-            if enough <= item[i, COUNT]:
-                cost = state[i, PAID] + enough * item[i, PRICE]
-                if cost < best:
-                    best = cost
-                    for j in range(begin, n):
-                        chosen[j] = state[j, TAKEN] if j < i else 0
-                    chosen[i] = enough
-                state[i, TAKEN] = enough - 1
-            else:
-                state[i, TAKEN] = item[i, COUNT]
-        else:
-            state[i, TAKEN] -= 1
-        if state[i, TAKEN] < 0:
-            i, forward = i - 1, False
-            continue
-        left = state[i, MISSING] - state[i, TAKEN] * item[i, CARRIES]
-        cost = state[i, PAID] + state[i, TAKEN] * item[i, PRICE]
-        bound, missing = cost, left
-        for j in range(i + 1, n):
-            if item[j, COUNT] * item[j, CARRIES] >= missing:
-                bound += missing * item[j, RATIO]
-                missing = 0.0
-                break
-            bound += item[j, COUNT] * item[j, PRICE]
-            missing -= item[j, COUNT] * item[j, CARRIES]
-        # Fewer of the item with the best ratio only raise the bound, so a cut ends this level.
-        if missing > 0.0:
-            i, forward = i - 1, False
-        elif bound >= best * (1.0 - tolerance):
-            lower = min(lower, bound)
-            i, forward = i - 1, False
-        else:
-            state[i + 1, MISSING], state[i + 1, PAID] = left, cost
-            i, forward = i + 1, True
-    return best, min(best, lower)
-
-
-@cached_kernel
-def _best_single_type(cell: Any) -> int:
-    """Return the type of which one instance is provably the cheapest cover of the cell's need.
-
-    Returns -1 if a quick test cannot prove that, and -2 if there is no need. The test decides most
-    cells of large plans.
-    """
-    theta, need = cell.theta, cell.need
-    least_cost, least_per_token, least_alone, best = np.inf, np.inf, np.inf, -1
-    for g in range(theta.size):
-        if theta[g] <= 0.0 or cell.max_extra[g] <= 0:
-            continue
-        cost = cell.first[g] if cell.running[g] > 0 else cell.further[g]
-        if cost < 0.0:
-            return -1
-        least_cost = min(least_cost, cost)
-        least_per_token = min(least_per_token, cost / theta[g])
-        if cost < least_alone and theta[g] >= need:
-            least_alone, best = cost, g
-    if need <= 0.0:
-        return -2
-    # Any other cover has two instances or more, and pays the least cost per token or more.
-    others_cost = max(2.0 * least_cost, need * least_per_token)
-    return best if least_alone <= others_cost else -1
-
-
-@cached_kernel
-def _count_cost(cell: Any, g: int, count: int) -> Any:
-    """Return the cost of ``count`` instances of type ``g``."""
-    beyond = max(0, count - cell.running[g])
-    return (count - beyond) * cell.first[g] + beyond * cell.further[g]
-
-
-@cached_kernel
-def cheapest_cells(cells: Any, x: Any, low: Any) -> None:
-    """Fill ``x[l,r,g]`` with the cheapest instances of each cell, ``low[l,r]`` with their cost.
-
-    ``low`` is a proven lower bound, infinite for a cell that cannot be covered.
-    """
-    models, regions, gpus = cells.first.shape
-    item = np.empty((2 * gpus, 5))
-    state = np.empty((2 * gpus + 1, 3))
-    rank, chosen = np.empty(gpus, np.int64), np.zeros(2 * gpus, np.int64)
-    for model in range(models):
-        for region in range(regions):
-            cell = _one_cell(cells, model, region)
-            x[model, region] = low[model, region] = 0
-            alone = _best_single_type(cell)
-            if alone >= 0:
-                x[model, region, alone] = 1
-                low[model, region] = _count_cost(cell, alone, 1)
-            if alone != -1:
-                continue
-            items = _rank_items(cell, item, rank)
-            cost, left, begin = 0.0, cell.need, 0
-            # A negative price pays, so take the whole item.
-            while begin < items.n and item[begin, PRICE] < 0.0:
-                count = int(item[begin, COUNT])
-                x[model, region, int(item[begin, TYPE])] += count
-                cost += count * item[begin, PRICE]
-                left -= count * item[begin, CARRIES]
-                begin += 1
-            if left > 0.0:
-                _, lower = _cheapest_cover(items, begin, left, chosen, state)
-                cost += lower
-                if lower < np.inf:
-                    for j in range(begin, items.n):
-                        x[model, region, int(item[j, TYPE])] += chosen[j]
-            low[model, region] = cost
-
-
-@cached_kernel
-def _fractional_cost(items: Any, after: int, but: int, need: float) -> Any:
-    """Return the least cost of covering ``need`` with fractions of types ranked after ``after``.
-
-    Type ``but`` is excluded. Items of negative price are used in full. The result is infinite if
-    the types do not suffice.
+    Types ranked up to ``after`` and type ``but`` are excluded. The result is infinite if the hulls
+    do not suffice.
     """
     item, n, rank = items.steps, items.n, items.rank
-    cost, missing = 0.0, need
+    paid = 0.0
     for j in range(n):
+        if missing <= 0.0:
+            break
         g = int(item[j, TYPE])
         if rank[g] <= after or g == but:
             continue
-        if item[j, PRICE] < 0.0:
-            cost += item[j, COUNT] * item[j, PRICE]
-            missing -= item[j, COUNT] * item[j, CARRIES]
-        elif missing <= 0.0:
-            break
-        elif item[j, COUNT] * item[j, CARRIES] >= missing:
-            cost += missing * item[j, RATIO]
-            missing = 0.0
-        else:
-            cost += item[j, COUNT] * item[j, PRICE]
-            missing -= item[j, COUNT] * item[j, CARRIES]
-    return cost if missing <= 0.0 else np.inf
+        if item[j, CARRIES] >= missing:
+            return paid + missing * item[j, RATIO]
+        paid += item[j, PRICE]
+        missing -= item[j, CARRIES]
+    return paid if missing <= 0.0 else np.inf
 
 
-@cached_kernel
-def _count_ranges(items: Any, cell: Any, limit: float, x: Any, low: Any, high: Any) -> None:
-    """Fill ``low`` and ``high``: per type, the range of counts whose cost is within ``limit``.
+@kernel
+def _cheapest_alone(tables: Any, g: int, missing: float) -> Any:
+    """Return the fewest instances of a type that cover ``missing``, and the cheapest such count.
 
-    The cost of a count includes the cheapest fractional cover of the need that it leaves. That cost
-    is convex in the count, and within the limit at ``x``. So bisection finds the ends of the range.
+    Both exceed ``top`` if the type does not suffice.
     """
-    for g in range(x.size):
-        low[g] = high[g] = x[g]
-        if items.rank[g] < 0:
-            continue
-        for side in range(2):
-            inside, outside = int(x[g]), -1 if side == 0 else int(cell.max_extra[g]) + 1
-            while abs(outside - inside) > 1:
-                middle = (inside + outside) // 2
-                rest_cost = _fractional_cost(items, -1, g, cell.need - middle * cell.theta[g])
-                if _count_cost(cell, g, middle) + rest_cost <= limit:
-                    inside = middle
-                else:
-                    outside = middle
-            if side == 0:
-                low[g] = inside
-            else:
-                high[g] = inside
+    enough = tables.origin[g]
+    while enough <= tables.top[g] and tables.gain[g, enough] < missing:
+        enough += 1
+    cheapest = enough
+    for x in range(enough + 1, tables.top[g] + 1):
+        if tables.cost[g, x] < tables.cost[g, cheapest]:
+            cheapest = x
+    return enough, cheapest
 
 
-@cached_kernel
-def _append_within(
-    items: Any, cell: Any, limit: float, box: Any, work: Any, x: Any, rows: Any
+@kernel
+def _least_cover(
+    items: Any, tables: Any, need: float, linear: bool, chosen: Any, state: Any
 ) -> Any:
-    """Append every column of one cell within ``box`` that costs at most ``limit``.
+    """Return a lower bound on the cost of ``need`` > 0 tokens/s above the cheapest counts.
 
-    ``box`` is the least and the most instances of each type, ``work`` has the arrays of the search,
-    and ``rows`` are the first row of ``x`` to fill and the end of them. Types are tried in the
-    order of their rank, depth first. A branch ends where the cheapest fractional cover of the
-    remaining need exceeds the limit. Returns the next free row. Returns -1 if the rows do not
-    suffice, or after ``VISITS`` visits per row.
+    ``chosen`` is filled with the counts of the least cost found. Both costs are equal up to
+    ``NODES`` search nodes. The bound is infinite if all types together do not suffice.
     """
-    (low, high), (order, state), (row, end) = box, work, rows
-    types, visits = 0, VISITS * (end - row)
-    for g in range(items.rank.size):
-        if items.rank[g] >= 0:
-            order[items.rank[g]] = g
-            types += 1
-    if types == 0:
-        if cell.need > 0.0:
-            return row
-        if row == end:
-            return -1
-        x[row] = 0
-        return row + 1
+    gain, cost, origin, top, _ = tables
+    order, types = items.order, items.types
+    best, lower, nodes, tolerance = np.inf, np.inf, 0, 0.0
     i = 0
-    state[0, MISSING], state[0, PAID], state[0, TAKEN] = cell.need, 0.0, low[order[0]] - 1
+    state[0, MISSING], state[0, PAID], state[0, TAKEN], state[0, BOUND] = need, 0.0, -1.0, np.inf
+    while i >= 0:
+        g, missing, paid = order[i], state[i, MISSING], state[i, PAID]
+        if state[i, TAKEN] < 0:  # Try the cheapest count that covers the rest alone.
+            enough, least_x = _cheapest_alone(tables, g, missing)
+            state[i, TAKEN] = enough
+            if enough <= top[g] and paid + cost[g, least_x] < best:
+                best = paid + cost[g, least_x]
+                for j in range(types):
+                    chosen[order[j]] = int(state[j, TAKEN]) if j < i else origin[order[j]]
+                chosen[g] = least_x
+        state[i, TAKEN] -= 1
+        x = int(state[i, TAKEN])
+        if x < origin[g] or i == types - 1:
+            i -= 1
+            continue
+        bound = paid + cost[g, x] + _hull_cost(items, i, -1, missing - gain[g, x])
+        if bound >= best * (1.0 - tolerance):
+            lower = min(lower, bound)
+            # Costs are convex. With linear capacity the bound is too, and only rises from here on.
+            if linear and bound >= state[i, BOUND]:
+                i -= 1
+            else:
+                state[i, BOUND] = bound
+            continue
+        nodes += 1
+        if nodes % NODES == 0:
+            tolerance = min(0.5, max(TOLERANCE, LOOSER * tolerance))
+        state[i, BOUND] = bound
+        i += 1
+        state[i, MISSING], state[i, PAID] = missing - gain[g, x], paid + cost[g, x]
+        state[i, TAKEN], state[i, BOUND] = -1.0, np.inf
+    return min(best, lower)
+
+
+@kernel
+def _work_arrays(cells: Any) -> Any:
+    """Allocate the arrays for searching one cell: tables, items, hull, state and three orders."""
+    gpus, width = cells.first.shape[2], cells.max_extra.max() + 1
+    tables = Tables(
+        np.empty((gpus, width)),
+        np.empty((gpus, width)),
+        np.empty(gpus, np.int64),
+        np.empty(gpus, np.int64),
+        np.empty(2),
+    )
+    item, hull = np.empty((gpus * width, 4)), np.empty(width + 1, np.int64)
+    return tables, item, hull, np.empty((gpus + 1, 4)), np.empty((3, gpus), np.int64)
+
+
+@kernel
+def _best_single_type(cell: Any) -> Any:
+    """Return the type of which one instance is provably the cheapest cover, its cost and tokens/s.
+
+    The type is -1 if a quick test cannot prove that, and -2 if no instance is needed. The test
+    decides most cells of large plans.
+    """
+    least_cost, least_per_token, least_alone, best, carried = np.inf, np.inf, np.inf, -1, 0.0
+    for g in range(cell.theta.size):
+        if cell.max_extra[g] <= 0:
+            continue
+        usd = cell.first[g] if cell.running[g] > 0 else cell.further[g]
+        # Every instance costs this much or more, and carries ``steepest`` at most.
+        cost = usd - cell.token_value * cell.steepest[g]
+        if cost < 0.0:
+            return -1, 0.0, 0.0
+        least_cost = min(least_cost, cost)
+        least_per_token = min(least_per_token, cost / cell.steepest[g])
+        if cost >= least_alone or cell.steepest[g] < cell.need:
+            continue
+        gain = carried_tps(cell, g, 1) - carried_tps(cell, g, 0)
+        if gain >= cell.need and usd - cell.token_value * gain < least_alone:
+            least_alone, best, carried = usd - cell.token_value * gain, g, gain
+    if cell.need <= 0.0:
+        return -2, 0.0, 0.0
+    # Any other cover has two instances or more, and pays the least cost per token or more.
+    others_cost = max(2.0 * least_cost, cell.need * least_per_token)
+    return (best if least_alone <= others_cost else -1), least_alone, carried
+
+
+@cached_kernel
+def cheapest_cells(cells: Any, x: Any, low: Any, served: Any) -> None:
+    """Fill ``x[l,r,g]`` with the cheapest instances of each cell, ``low[l,r]`` with their cost.
+
+    ``x`` counts beyond the minimums, and ``served[l,r]`` are the tokens/s that they add. ``low`` is
+    a proven lower bound, infinite for a cell that cannot be covered.
+    """
+    models, regions, gpus = cells.first.shape
+    tables, item, hull, state, counts = _work_arrays(cells)
+    linear = cells.known.shape[2] == 1
+    orders, chosen = counts[:2], counts[2]
+    for model in range(models):
+        for region in range(regions):
+            cell = one_cell(cells, model, region)
+            x[model, region], low[model, region], served[model, region] = 0, 0.0, 0.0
+            alone, cost, carried = _best_single_type(cell)
+            if alone >= 0:
+                x[model, region, alone] = 1
+                low[model, region], served[model, region] = cost, carried
+            if alone != -1:
+                continue
+            _fill_tables(cell, -np.inf, tables)
+            chosen[:] = tables.origin
+            low[model, region], missing = tables.base[1], cell.need - tables.base[0]
+            if missing > 0.0:
+                items = _fill_hulls(tables, item, orders, hull)
+                low[model, region] += _least_cover(items, tables, missing, linear, chosen, state)
+            for g in range(gpus):
+                x[model, region, g] = chosen[g]
+                served[model, region] += carried_tps(cell, g, chosen[g]) - carried_tps(cell, g, 0)
+
+
+@kernel
+def _count_ranges(items: Any, tables: Any, missing: float, may: float, low: Any, high: Any) -> None:
+    """Fill ``low`` and ``high``: per type, the range of counts whose cost is within ``may``.
+
+    The cost of a count includes the cheapest fractional cover of the capacity that it leaves.
+    """
+    for g in range(low.size):
+        low[g], high[g] = tables.top[g] + 1, -1
+        for count in range(tables.top[g] + 1):
+            cost = tables.cost[g, count]
+            if cost > may:
+                continue
+            if cost + _hull_cost(items, -1, g, missing - tables.gain[g, count]) <= may:
+                low[g] = min(low[g], count)
+                high[g] = count
+
+
+@kernel
+def _append_within(items: Any, tables: Any, need: Any, box: Any, state: Any, rows: Any) -> Any:
+    """Append every column of one cell that carries and costs no more than ``need`` says.
+
+    ``need`` has the tokens/s to cover and the limit on the cost, above the counts ``origin`` of
+    ``tables``. ``box`` is the least and the most instances of each type. ``rows`` are the array to
+    fill, its first row and the end of the rows. Returns the next free row. Returns -1 if the rows
+    do not suffice or the search takes too long.
+    """
+    gain, cost, _, _, _ = tables
+    (missing, may), (low, high), (x, row, end) = need, box, rows
+    order, gpus, visits = items.order, low.size, VISITS * (end - row)
+    i = 0
+    state[0, MISSING], state[0, PAID], state[0, TAKEN] = missing, 0.0, low[order[0]] - 1
     while i >= 0:
         state[i, TAKEN] += 1
         g, count = order[i], int(state[i, TAKEN])
@@ -337,45 +395,42 @@ def _append_within(
         visits -= 1
         if visits < 0:
             return -1
-        cost = state[i, PAID] + _count_cost(cell, g, count)
-        left = state[i, MISSING] - count * cell.theta[g]
-        if cost + _fractional_cost(items, i, -1, left) > limit:
+        paid, left = state[i, PAID] + cost[g, count], state[i, MISSING] - gain[g, count]
+        if paid + _hull_cost(items, i, -1, left) > may:
             continue
-        if i < types - 1:
+        if i < gpus - 1:
             i += 1
-            state[i, MISSING], state[i, PAID], state[i, TAKEN] = left, cost, low[order[i]] - 1
+            state[i, MISSING], state[i, PAID], state[i, TAKEN] = left, paid, low[order[i]] - 1
             continue
         if row == end:
             return -1
-        x[row] = 0
-        for j in range(types):
+        for j in range(gpus):
             x[row, order[j]] = int(state[j, TAKEN])
         row += 1
     return row
 
 
 @cached_kernel
-def cells_within(cells: Any, limit: Any, solution: Any, max_columns: int, found: Any) -> bool:
+def cells_within(cells: Any, limit: Any, max_columns: int, found: Any) -> bool:
     """Fill ``found`` with all columns of each cell that cost at most ``limit[l,r]``.
 
-    A cell with more than ``max_columns`` gets no rows. ``solution[l,r,g]`` must be within the
-    limit. Returns False if ``found.x`` has too few rows.
+    A cell with more than ``max_columns`` gets no rows. Returns False if ``found.x`` has too few
+    rows.
     """
-    models, regions, gpus = cells.first.shape
-    item = np.empty((2 * gpus, 5))
-    work = np.empty(gpus, np.int64), np.empty((gpus + 1, 3))
-    rank = np.empty(gpus, np.int64)
+    models, regions = cells.need.shape
+    tables, item, hull, state, counts = _work_arrays(cells)
     row = 0
     found.begins[0] = 0
     for model in range(models):
         for region in range(regions):
-            cell = _one_cell(cells, model, region)
-            may = limit[model, region]
-            items = _rank_items(cell, item, rank)
-            box = (found.low[model, region], found.high[model, region])
-            _count_ranges(items, cell, may, solution[model, region], box[0], box[1])
+            cell, may = one_cell(cells, model, region), limit[model, region]
+            _fill_tables(cell, may, tables)
+            items = _fill_hulls(tables, item, counts[:2], hull)
+            need = cell.need - tables.base[0], may - tables.base[1]
+            box = found.low[model, region], found.high[model, region]
+            _count_ranges(items, tables, need[0], need[1], box[0], box[1])
             end = min(row + max_columns, found.x.shape[0])
-            done = _append_within(items, cell, may, box, work, found.x, (row, end))
+            done = _append_within(items, tables, need, box, state, (found.x, row, end))
             if done < 0 and end < row + max_columns:
                 return False
             row = max(row, done)
@@ -387,14 +442,9 @@ def cells_within(cells: Any, limit: Any, solution: Any, max_columns: int, found:
 def compiled() -> None:
     """Compile ``cheapest_cells`` and ``cells_within``, so that no time limit pays for it."""
     # Arrays with the types and dimensions of real ones, for a problem of one cell.
-    two, three = np.ones((1, 1)), np.ones((1, 1, 1))
+    single, two, three = np.ones(1), np.ones((1, 1)), np.ones((1, 1, 1))
     counts = np.ones((1, 1, 1), np.int64)
-    cells = LinearCells(two, three, three, counts, counts, two)
-    cheapest_cells(cells, np.empty_like(counts), np.empty_like(two))
-    found = CellColumns(
-        np.empty((1, 1), np.int32),
-        np.empty(2, np.int64),
-        np.empty_like(counts),
-        np.empty_like(counts),
-    )
-    cells_within(cells, two, counts, 1, found)
+    cells = PricedArrays(two, three, two, single, three, three, counts, counts, counts, two)
+    cheapest_cells(cells, np.empty_like(counts), np.empty_like(two), np.empty_like(two))
+    x, begins = np.empty((1, 1), np.int32), np.empty(2, np.int64)
+    cells_within(cells, two, 1, CellColumns(x, begins, counts.copy(), counts.copy()))

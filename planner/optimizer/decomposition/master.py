@@ -57,7 +57,7 @@ def relax(
     means that time ran out.
     """
     penalty = dearer * SHORTAGE_PRICE * float((cells.usd + cells.start).max())
-    builder = _master_program(cells, Band(columns, no_boxes(cells.theta.shape[1]), 0.0), penalty)
+    builder = _master_program(cells, Band(columns, no_boxes(cells.most.shape[2]), 0.0), penalty)
     highs = silent_highs(time_limit_s=time_limit_s)
     load_program(highs, builder.program().highs(relaxed=True))
     run(highs, check)
@@ -67,7 +67,7 @@ def relax(
     values = np.array(solution.col_value)
     # Skip the duals of the "cell" rows. Rows of the form <= have duals <= 0, hence the signs below.
     duals = np.array(solution.row_dual)[cells.need.size :]
-    room, demand, caps = np.split(duals, [cells.room.size, cells.room.size + len(cells.theta)])
+    room, demand, caps = np.split(duals, [cells.room.size, cells.room.size + len(cells.joint)])
     prices = Prices(
         np.maximum(0.0, -room).reshape(cells.room.shape),
         np.maximum(0.0, demand),
@@ -110,7 +110,7 @@ def combine(
     values = np.rint(solved.values).astype(np.int64)
     columns, raw = band.columns, _BoxVariables.of(cells, band.boxes)
     chosen = values[: len(columns)] > 0
-    x = np.zeros((cells.need.size, cells.theta.shape[1]), np.int64)
+    x = np.zeros((cells.need.size, cells.most.shape[2]), np.int64)
     x[columns.cell[chosen]] = columns.x[chosen]
     np.add.at(x, (raw.cell, raw.gpu), values[len(columns) :])
     plan = x.reshape(cells.most.shape)
@@ -134,7 +134,7 @@ class _BoxVariables:
     @classmethod
     def of(cls, cells: Cells, boxes: Boxes) -> _BoxVariables:
         """Return the variables of ``boxes``, without those that could only be 0."""
-        gpus = cells.theta.shape[1]
+        gpus = cells.most.shape[2]
         running = cells.running.reshape(-1, gpus)[boxes.cell]
         usd = cells.usd.reshape(-1, gpus)[boxes.cell]
         start = cells.start.reshape(-1, gpus)[boxes.cell]
@@ -149,7 +149,7 @@ class _BoxVariables:
 
     def taken(self, cells: Cells) -> FloatArray:
         """Return how much of each cap one instance of each variable uses, shape ``[v, k]``."""
-        k, gpus = len(cells.cap_room), cells.theta.shape[1]
+        k, gpus = len(cells.cap_room), cells.most.shape[2]
         at_start = (
             cells.cap_start.reshape(k, cells.need.size, gpus)[:, self.cell, self.gpu] * self.start
         )
@@ -196,7 +196,7 @@ def _master_program(cells: Cells, band: Band, penalty: float | None = None) -> B
     model, region = np.divmod(columns.cell, regions)
     raw_model, raw_region = np.divmod(box_variables.cell, regions)
     serves = cells.served(columns.x, columns.cell) / cells.tokens[model]
-    raw_serves = cells.theta[raw_model, box_variables.gpu] / cells.tokens[raw_model]
+    raw_serves = cells.curves.theta[raw_model, box_variables.gpu] / cells.tokens[raw_model]
     enough, once = np.ones(size), np.ones(size)
     boxed = band.boxes.cell
     enough[boxed] = cells.need.ravel()[boxed] / cells.tokens[boxed // regions]
