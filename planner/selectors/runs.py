@@ -18,6 +18,8 @@ from planner.storage import row_arrays
 
 T = TypeVar("T")
 
+RECENT = 6  # runs below another list
+
 
 def runs_list() -> QuerySet[Run]:
     """Return the runs with the columns that lists need; large columns are not loaded."""
@@ -38,6 +40,12 @@ def runs_with_answers() -> QuerySet[Run]:
         other_model=KT("result__pools__1__model"),
         read_requests=KT("result__requests"),
     )
+
+
+def recent_runs(most: int = RECENT) -> list[Run]:
+    """Return the newest runs with answers, without imports of traces and parts of sweeps."""
+    others = runs_with_answers().filter(sweep=None).exclude(kind=Run.Kind.INGEST)
+    return list(others[:most])
 
 
 def answer_of(run: Run) -> str:

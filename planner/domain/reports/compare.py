@@ -393,11 +393,19 @@ def _alternatives(its: Comparison) -> Iterator[Alternative]:
         return
     for plan in its.plans:
         risky = plan.level is not None and not (plan.level.qualifies and _is_spare(its, plan))
+        untested = _is_untested(its, plan)
         price = Fact(
-            plan.label, plan.outcome.cost_usd, "$", note=_plan_note(its, plan),
+            plan.label, None if untested else plan.outcome.cost_usd, "$",
+            note="needs test days of this level" if untested else _plan_note(its, plan),
             meaning=Meaning.RISK if risky else Meaning.NEUTRAL,
         )  # fmt: skip
         yield Alternative(plan.name, plan.label, price, plan is its.plan)
+
+
+def _is_untested(its: Comparison, plan: Plan) -> bool:
+    """Return whether no test day belongs to the plan's level, so that it is the one below."""
+    tested = {day.level for day in its.tests.days} - {""}
+    return bool(tested) and plan.level is not None and plan.name not in tested
 
 
 def _plan_note(its: Comparison, plan: Plan) -> str:
@@ -413,9 +421,6 @@ def _plan_note(its: Comparison, plan: Plan) -> str:
     spare = "N+1" if _is_spare(its, plan) else "without N+1"
     if plan.level is not None and plan.level.spare and not _is_spare(its, plan):
         spare = "N+1 on test days only"
-    tested = {day.level for day in its.tests.days} - {""}
-    if tested and plan.name not in tested:
-        spare += ", not tested"
     policy, shown = (
         each.outcome.label.removesuffix(f" ({each.name})") for each in (plan, its.plan)
     )

@@ -26,6 +26,7 @@ from planner.domain.report import (
 )
 from planner.domain.reports.tables import Tables
 
+METHODS = {"simulation": "both pools simulated", "each pool": "each pool alone"}
 NO_RATIO = "none"
 STEADY = 0.02  # share of capacity that a fixed ratio may lose to one that follows the lengths
 
@@ -147,10 +148,12 @@ def _ratios(result: PdRatioResult) -> Table:
         (Head("TTFT", Form.NUMBER, "ms"), lambda row: row.figures.ttft_ms),
         (Head("TPOT", Form.NUMBER, "ms"), lambda row: row.figures.tbt_ms),
         (Head("KV transfer", Form.NUMBER, "ms"), lambda row: row.figures.transfer_ms),
-        (Head("Method"), lambda row: row.by),
+        (Head("Method"), lambda row: METHODS.get(row.by, row.by)),
         (Head("Closed forms", Form.COUNT, "tokens/s"), lambda row: row.closed_tps),
         (Head("Error", Form.CHANGE), lambda row: row.prediction_error),
         title="Every ratio",
+        note="Each pool alone: the smaller capacity of the two pools counts. The best ratio and "
+        "its neighbours are simulated with both pools.",
         marked=is_best,
     )
 

@@ -137,17 +137,16 @@ def _traces(series: Series, colour: str, chart: Chart, clock: str) -> Iterator[d
     if series.role is Role.DEMAND:
         trace |= {"fill": "tozeroy", "fillcolor": _with_opacity(colour, 0.34)}
     if moments and x[0] == x[-1]:  # a vertical line has its name beside it
-        trace |= {
-            "mode": "lines+text", "text": ["", series.label],
-            "textposition": _inside(x[0], chart, clock), "showlegend": False,
-        }  # fmt: skip
+        trace |= {"mode": "lines+text", "showlegend": False} | _beside(x[0], series, chart, clock)
     yield trace | {"line": line}
 
 
-def _inside(x: Any, chart: Chart, clock: str) -> str:
-    """Return the side of a vertical line's top that has more room for its name."""
-    ends = [_position(value, clock) for series in chart.series for value in series.x]
-    return "bottom right" if sum(end > x for end in ends) > len(ends) / 4 else "bottom left"
+def _beside(x: Any, series: Series, chart: Chart, clock: str) -> dict[str, Any]:
+    """Return the name of a vertical line below its top, on the side that has more room."""
+    ends = [_position(value, clock) for other in chart.series for value in other.x]
+    if sum(end > x for end in ends) > len(ends) / 4:
+        return {"text": ["", f"<br>&nbsp;{series.label}"], "textposition": "bottom right"}
+    return {"text": ["", f"<br>{series.label}&nbsp;"], "textposition": "bottom left"}
 
 
 def _hover(series: Series, axis: Axis, *, together: bool) -> str:

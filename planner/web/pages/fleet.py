@@ -172,14 +172,18 @@ def _saved_usd(plan: ActivePlan, now: datetime, cost: float, before: float) -> f
 
 def _report(plan: ActivePlan) -> Report | None:
     """Return the report of the plan's run about the plan's policy, or None."""
-    run = plan.run
-    if run is None or run.state != Run.State.COMPLETED:
+    return None if plan.run is None else policy_report(plan.run, plan.policy)
+
+
+def policy_report(run: Run, policy: str) -> Report | None:
+    """Return the report of a run about ``policy``; None if there is none about it."""
+    if run.state != Run.State.COMPLETED:
         return None
     result = run.result or {}
     alternatives = result.get("alternatives") or {}
-    chosen = next((name for name, key in alternatives.items() if key == plan.policy), "")
+    chosen = next((name for name, key in alternatives.items() if key == policy), "")
     recommended = (result.get("recommended") or {}).get("policy")
-    if run.kind == Run.Kind.COMPARE and not chosen and recommended != plan.policy:
+    if run.kind == Run.Kind.COMPARE and not chosen and recommended != policy:
         return None  # the report would be about another policy
     try:
         return run_report(run, chosen)

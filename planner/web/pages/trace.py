@@ -59,6 +59,12 @@ def trace_context(trace: Trace, params: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
+def amounts_figure(trace: Trace) -> Figure:
+    """Draw the requests of a trace over time, or its tokens if it has no requests."""
+    character = from_json(Character, trace_character(trace))
+    return next(iter(_rates(trace, character, "all").values()))
+
+
 def chosen_options(options: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield label and value of each reading option that was given, and of each mapped column."""
     for name, offered in OFFERED.items():

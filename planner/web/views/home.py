@@ -12,14 +12,13 @@ from planner.models import Run
 from planner.outputs.render.html import charts_shown
 from planner.outputs.reports import run_report
 from planner.selectors.places import ACCOUNT, PLACES
-from planner.selectors.runs import runs_list, runs_with_answers
+from planner.selectors.runs import recent_runs, runs_list
 from planner.selectors.scenarios import scenarios_list
 from planner.selectors.search import things_found
 from planner.services.access import jobs_of
 from planner.web.pages.fleet import fleet_context
 from planner.web.request import Request
 
-RECENT = 6
 MOST_LETTERS = 80  # of a search
 ACTIVE = Run.ACTIVE_STATES
 
@@ -78,6 +77,4 @@ def activity(request: Request) -> HttpResponse:
 
 def _activity() -> dict[str, Any]:
     # Traces have their own list: otherwise uploads would push studies off the page.
-    others = runs_with_answers().filter(sweep=None).exclude(kind=Run.Kind.INGEST)
-    recent = list(others[:RECENT])
-    return {"runs": recent, "active": Run.objects.filter(state__in=ACTIVE).exists()}
+    return {"runs": recent_runs(), "active": Run.objects.filter(state__in=ACTIVE).exists()}

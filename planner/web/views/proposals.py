@@ -30,6 +30,7 @@ from planner.services.active_plans import activatable_plan, plans_replaced_by
 from planner.services.approval import rules_change
 from planner.web.errors import planners_only, status_of
 from planner.web.forms.review_rules import RulesForm
+from planner.web.pages.fleet import policy_report
 from planner.web.pages.proposal import STATE_COLOURS, proposal_context
 from planner.web.paging import paged
 from planner.web.request import Request
@@ -90,14 +91,17 @@ def new(request: Request) -> HttpResponse:
     except PlannerError:  # report this only once the run is proposed: another policy may be valid
         replaced = [current] if (current := active_plan_of_run(run)) else []
     people = User.objects.filter(is_active=True).order_by("username")
+    recommended = (run.result.get("recommended") or {}).get("policy", "")
+    about = policy_report(run, sent.get("policy") or recommended)
     context = {
+        "facts": about and about.facts,
         "run": run,
         "sent": sent,
         "sentences": str(problem).splitlines() if problem else [],
         "title": "The proposal was not made",
         "repeats": REPEATS,
         "policies": {k: v["label"] for k, v in (run.result.get("policies") or {}).items()},
-        "recommended": (run.result.get("recommended") or {}).get("policy", ""),
+        "recommended": recommended,
         "reviewers": [
             person for person in people if may_approve(person) and person != request.user
         ],

@@ -20,9 +20,9 @@ from planner.inputs.scenario import document as yaml
 from planner.models import Run, Scenario, Trace
 from planner.outputs.reports import run_report
 from planner.policies.choice import policy_groups
-from planner.selectors.analyses import AnalysisState, analyses_of
+from planner.selectors.analyses import analyses_of
 from planner.selectors.lookup import id_of, version_of
-from planner.selectors.runs import runs_with_answers
+from planner.selectors.runs import recent_runs, runs_with_answers
 from planner.selectors.scenarios import latest_comparisons, scenario_get, scenarios_list
 from planner.selectors.traces import trace_get, traces_list
 from planner.services import scenarios
@@ -40,7 +40,7 @@ from planner.web.forms.editor import Editor
 from planner.web.forms.launch import LaunchForm
 from planner.web.forms.options import options_posted
 from planner.web.hardware_names import choice_names
-from planner.web.paging import paged
+from planner.web.paging import is_short, paged
 from planner.web.request import Request
 
 PAST = "past"
@@ -54,7 +54,8 @@ def listing(request: Request) -> HttpResponse:
     page = paged(request, scenarios_list())
     results = latest_comparisons(page.object_list)
     rows = [(scenario, results.get(scenario.pk)) for scenario in page]
-    return render(request, "web/scenarios.html", {"page": page, "rows": rows})
+    context = {"page": page, "rows": rows, "runs": recent_runs() if is_short(page) else ()}
+    return render(request, "web/scenarios.html", context)
 
 
 @require_http_methods(["GET", "POST"])
@@ -350,12 +351,13 @@ def _show(
     part = request.htmx and request.htmx.target == "editor"
     if scenario and not part:
         states = analyses_of(scenario)
-        newest = _newest_plan(states)
-        shown = newest and newest[0]  # the page's head has its figures
+        plan = next(state for state in states if state.analysis.kind == Run.Kind.COMPARE)
+        newest = _figures_of(plan.result)
+        # The page's head has the figures of the newest plan.
+        others = [state for state in states if not newest or state is not plan]
         context |= {
-            "analyses": states,
-            "answered": [state for state in states if state.run and state.run != shown],
-            "unanswered": [state for state in states if not state.run],
+            "analyses": others if plan.run == plan.result else states,
+            "plan_seconds": plan.seconds,
             "newest": newest,
             "short_kinds": SHORT_KINDS,
             "policies": [(name, label) for _, rows in policy_groups() for name, label, _ in rows],
@@ -366,12 +368,9 @@ def _show(
     )
 
 
-def _newest_plan(states: list[AnalysisState]) -> tuple[Run, tuple[Fact, ...]] | None:
-    """Return the newest comparison with its figures, or None."""
-    run = next(state.result for state in states if state.analysis.kind == Run.Kind.COMPARE)
-    if run is None:
-        return None
+def _figures_of(run: Run | None) -> tuple[Run, tuple[Fact, ...]] | None:
+    """Return a comparison with its figures; None without one, or if its arrays were removed."""
     try:
-        return run, run_report(run).facts
-    except PlannerError:  # its arrays were removed
+        return (run, run_report(run).facts) if run else None
+    except PlannerError:
         return None

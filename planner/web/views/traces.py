@@ -28,8 +28,8 @@ from planner.web.errors import planners_only
 from planner.web.form_responses import attempt, go
 from planner.web.form_responses import refused as form_refused
 from planner.web.forms.widgets import dress
-from planner.web.pages.trace import trace_context
-from planner.web.paging import paged
+from planner.web.pages.trace import amounts_figure, trace_context
+from planner.web.paging import is_short, paged
 from planner.web.request import Request
 
 MAX_COLUMNS = 60
@@ -64,7 +64,11 @@ UNITS = (("", "as it looks"), *((unit, unit) for unit in UNITS_NS))
 def listing(request: Request) -> HttpResponse:
     refused = traces_list().filter(state=Trace.State.REFUSED)
     page = paged(request, traces_list().exclude(state=Trace.State.REFUSED))
-    return render(request, "web/traces.html", {"page": page, "refused": refused})
+    newest = next((trace for trace in page if trace.state == Trace.State.READY), None)
+    context = {"page": page, "refused": refused}
+    if newest and is_short(page):
+        context |= {"newest": newest, "figure": amounts_figure(newest)}
+    return render(request, "web/traces.html", context)
 
 
 @require_http_methods(["GET", "POST"])
