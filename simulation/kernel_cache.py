@@ -21,6 +21,7 @@ from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
+from numba.core import runtime
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, IndexDataCacheFile
 from numba.core.compiler import Compiler
 from numba.core.dispatcher import Dispatcher
@@ -29,14 +30,31 @@ from numba.core.sigutils import normalize_signature
 from numba.core.types import BaseNamedTuple, BaseTuple
 
 # Parts of numba with incomplete types for mypy.
-IMPLEMENTATION: Any = CompileResultCacheImpl
 FILES: Any = IndexDataCacheFile
 ARGUMENTS: Any = normalize_signature
 TUPLE: Any = BaseTuple
 NAMED: Any = BaseNamedTuple
 INTRINSIC: Any = _Intrinsic
+RUNTIME: Any = runtime
 
 LIBRARIES = ("math", "numpy")  # numba knows them, and its version is part of the key
+
+
+class _Storage(CompileResultCacheImpl):
+    """Numba's storage of compiled functions, without what only Python code in them would need."""
+
+    def reduce(self, data: Any) -> Any:
+        """Return the parts of a result to store, with environments that have constants only.
+
+        Numba imports the module of each environment at a load. Those of its own functions import
+        half of numba and ``scipy.linalg``.
+        """
+        reduced: Any = super().reduce
+        *parts, environments = reduced(data)
+        return (*parts, tuple(each for each in environments if each.consts))
+
+
+STORAGE: Any = _Storage  # its constructor has no types
 
 
 class KernelCache(FunctionCache):
@@ -45,7 +63,7 @@ class KernelCache(FunctionCache):
     def __init__(self, entry: Any) -> None:
         function = entry.py_func
         self._entry, self._py_func, self._name = entry, function, repr(function)
-        self._impl = IMPLEMENTATION(function)
+        self._impl = STORAGE(function)
         self._cache_path = self._impl.locator.get_cache_path()
         self._enabled = True
 
@@ -56,6 +74,18 @@ class KernelCache(FunctionCache):
         name = f"{self._py_func.__module__.rpartition('.')[2]}.{self._py_func.__qualname__}"
         name = name.replace("<", "").replace(">", "")
         return FILES(self._cache_path, f"{name}.{key}", key)
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """Return the compiled function of the cache, or None.
+
+        Numba would first import and register everything that a compilation may need, which takes
+        half a second. Machine code needs numba's runtime alone, and a compilation registers the
+        rest.
+        """
+        RUNTIME.rtsys.initialize(target_context)
+        load: Any = self._load_overload
+        with self._guard_against_spurious_io_errors():
+            return load(sig, target_context)
 
     def _index_key(self, sig: Any, codegen: Any) -> Any:
         """Return numba's index key plus the contents of types.

@@ -1,6 +1,8 @@
 """What is kept on disk is found again exactly while it is what would be compiled now."""
 
 import importlib.util
+import os
+import subprocess
 import sys
 from collections import namedtuple
 from pathlib import Path
@@ -119,6 +121,32 @@ def test_what_was_compiled_is_found_again_and_nothing_stale(toy, tmp_path):
     assert run("x * MANY", "x - MANY") == (3, 0)
     assert run("+ FEW", "- FEW") == (6, 0)
     assert run() == (10, 1)
+
+
+def test_compiled_code_is_loaded_without_what_only_a_compilation_needs(tmp_path):
+    (tmp_path / "summing.py").write_text(
+        "import numpy as np\nfrom simulation.compiler import cached_kernel\n"
+        "@cached_kernel\ndef total(values):\n"
+        "    if values.size == 0:\n        raise ValueError('no values')\n"
+        "    return np.sum(values) + np.sort(values)[0]\n"
+    )
+    script = (
+        "import sys, numpy as np; from summing import total; answer = total(np.arange(1.0, 4.0))\n"
+        "try: total(np.empty(0))\nexcept ValueError as error: print(error)\n"
+        "print(answer, sum(total.stats.cache_hits.values()), 'scipy.linalg' in sys.modules)"
+    )
+    environment = os.environ | {
+        "NUMBA_CACHE_DIR": str(tmp_path),
+        "PYTHONPATH": f"{tmp_path}:{Path(__file__).parents[2]}",
+    }
+    said = [
+        subprocess.run(
+            [sys.executable, "-c", script], env=environment, check=True, capture_output=True
+        ).stdout.split()
+        for _ in range(2)
+    ]
+    assert said[0] == [b"no", b"values", b"7.0", b"0", b"True"]
+    assert said[1] == [b"no", b"values", b"7.0", b"1", b"False"]
 
 
 def test_types_say_what_they_are_made_of():
