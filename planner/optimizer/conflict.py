@@ -124,8 +124,8 @@ def _local_shortage(problem: PlanningProblem) -> Iterator[str]:
             "its own "
             f"peaks{redundancy_words(problem)} ({_words_by_model(problem, parts)}) and has "
             f"{available:,}: "
-            f"add {needed_gpus - available:,}, or serve more elsewhere with an epsilon below "
-            f"{problem.epsilon:g}."
+            f"add {needed_gpus - available:,}{_spot_remedy(problem, types)}, or serve more "
+            f"elsewhere with an epsilon below {problem.epsilon:g}."
         )
 
 
@@ -146,8 +146,8 @@ def _global_shortage(problem: PlanningProblem) -> Iterator[str]:
         f"{redundancy_words(problem)} ({_words_by_model(problem, parts)}) and "
         f"{'has' if single_region else 'have'} "
         f"{available:,}: add "
-        f"{needed_gpus - available:,}{'' if single_region else ' in any region'}, or plan for less "
-        "demand."
+        f"{needed_gpus - available:,}{'' if single_region else ' in any region'}"
+        f"{_spot_remedy(problem, types)}, or plan for less demand."
     )
 
 
@@ -249,6 +249,14 @@ def _type_words(problem: PlanningProblem, types: tuple[int, ...]) -> str:
     if len(names) == 1:
         return names[0]
     return "GPUs" if len(names) == len(problem.row_names) else f"GPUs ({' or '.join(names)})"
+
+
+def _spot_remedy(problem: PlanningProblem, types: tuple[int, ...]) -> str:
+    """Return the remedy of more spot, if its share leaves too much to these owned GPU types."""
+    spot = problem.spot
+    if spot is None or not spot.any() or spot[np.isin(problem.rows, types)].any():
+        return ""
+    return f", raise spot_share above {problem.spot_share:g}" if problem.spot_share < 1 else ""
 
 
 def _count_words(count: int, gpu: str) -> str:

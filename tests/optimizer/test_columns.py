@@ -92,6 +92,10 @@ def test_spot_carries_no_more_than_its_share():
     assert solve_window(replace(marked, spot_share=1.0)).target.ravel().tolist() == [0, 6, 0]
     none = solve_window(replace(marked, spot_share=0.0, capacity_gpus=np.array([[1, 8]])))
     assert none.status == INFEASIBLE
+    few = solve_window(replace(marked, capacity_gpus=np.array([[0, 8]])))
+    assert few.status == INFEASIBLE and "spot_share above 0.5" in few.conflict
+    nothing = solve_window(replace(marked, spot_share=1.0, capacity_gpus=np.array([[0, 0]])))
+    assert nothing.status == INFEASIBLE and "spot_share" not in nothing.conflict
 
 
 @pytest.mark.parametrize(
