@@ -3,11 +3,12 @@
 import io
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import polars as pl
 
+from planner.domain.deserialise import from_json
 from planner.models import OwnGpu, OwnModel, ProfileVersion
 from simulation.performance.adjusted_profile import AdjustedProfile
 from simulation.performance.curves import LINEAR, NO_LIMIT, Curve
@@ -15,52 +16,33 @@ from simulation.performance.fitting.phases import phases_of
 from simulation.performance.linear import LinearProfile
 from simulation.performance.profile import Check, Profile
 from simulation.performance.rows import BenchmarkRows
-from simulation.performance.specs import GpuSpec, ModelShape, ModelSpec, Phase, Provenance
+from simulation.performance.specs import GpuSpec, ModelSpec, Phase, Provenance
 
 Facts = dict[str, Any]
+Spec = TypeVar("Spec", GpuSpec, ModelSpec)
 COLUMN_FIELDS = ("name", "provenance")  # fields that have their own columns
 OLD_LINEAR_SIZE = 7  # size of a linear curve stored before curves had a context limit
 
 
-def gpu_facts(spec: GpuSpec) -> Facts:
-    """Return a GPU type as the facts that a row stores, JSON-ready."""
+def spec_facts(spec: GpuSpec | ModelSpec) -> Facts:
+    """Return a GPU type or model as the facts that a row stores, JSON-ready."""
     facts = {key: value for key, value in asdict(spec).items() if key not in COLUMN_FIELDS}
-    return facts | {"peak_flops": dict(spec.peak_flops)}
+    return facts | ({"peak_flops": dict(spec.peak_flops)} if isinstance(spec, GpuSpec) else {})
 
 
-def model_facts(spec: ModelSpec) -> Facts:
-    """Return a model as the facts that a row stores, JSON-ready."""
-    return {key: value for key, value in asdict(spec).items() if key not in COLUMN_FIELDS}
-
-
-def gpu_from_facts(name: str, facts: Mapping[str, Any], provenance: Provenance) -> GpuSpec:
-    """Return the GPU type that a row's facts describe."""
-    return GpuSpec(name=name, provenance=provenance, **_known_fields(GpuSpec, facts))
-
-
-def model_from_facts(name: str, facts: Mapping[str, Any], provenance: Provenance) -> ModelSpec:
-    """Return the model in a row's facts; its shape is included if the facts have one."""
-    fields = _known_fields(ModelSpec, facts)
-    fields["shape"] = shape_from_facts(facts["shape"]) if facts.get("shape") else None
-    return ModelSpec(name=name, provenance=provenance, **fields)
-
-
-def shape_from_facts(facts: Mapping[str, Any]) -> ModelShape:
-    """Return the shape in a row's facts; its image encoder is included if there is one."""
-    fields = _known_fields(ModelShape, facts, excluded=())
-    if facts.get("encoder"):
-        fields["encoder"] = shape_from_facts(facts["encoder"])
-    return ModelShape(**fields)
+def spec_of(kind: type[Spec], name: str, facts: Facts, provenance: Provenance) -> Spec:
+    """Return the GPU type or model in a row's facts, which may be older or newer than the code."""
+    return from_json(kind, {**facts, "name": name, "provenance": asdict(provenance)})
 
 
 def gpu_of(row: OwnGpu) -> GpuSpec:
     """Return the GPU type in a row."""
-    return gpu_from_facts(row.name, row.facts, Provenance(row.kind, row.source))
+    return spec_of(GpuSpec, row.name, row.facts, Provenance(row.kind, row.source))
 
 
 def model_of(row: OwnModel) -> ModelSpec:
     """Return the model of a row."""
-    return model_from_facts(row.name, row.facts, Provenance(row.kind, row.source))
+    return spec_of(ModelSpec, row.name, row.facts, Provenance(row.kind, row.source))
 
 
 def profile_columns(profile: Profile) -> Facts:
@@ -163,11 +145,3 @@ def rows_of(table: pl.DataFrame) -> BenchmarkRows:
         for name, column in ((name, table[name]) for name in names)
     }
     return BenchmarkRows(**columns)
-
-
-def _known_fields(
-    kind: Any, facts: Mapping[str, Any], excluded: tuple[str, ...] = COLUMN_FIELDS
-) -> Facts:
-    """Return the facts that are fields of ``kind``; rows may be older or newer than the code."""
-    names = {field.name for field in fields(kind)} - set(excluded)
-    return {name: value for name, value in facts.items() if name in names}

@@ -11,11 +11,11 @@ from planner.inputs.catalogue.price_lists import OwnPrice
 from planner.inputs.scenario.user_facts import KernelSource, UserFacts
 from planner.models import Calibration, ProfileVersion
 from planner.selectors.calibrations import CALIBRATIONS, KERNEL_FILE
-from planner.selectors.hardware_rows import gpu_from_facts, model_from_facts, profile_of
+from planner.selectors.hardware_rows import profile_of, spec_of
 from planner.selectors.measured_corrections import measurements_of_files
 from planner.storage import row_arrays
 from simulation.performance.estimate.measured_corrections import Times
-from simulation.performance.specs import Provenance
+from simulation.performance.specs import GpuSpec, ModelSpec, Provenance
 
 Resolved = dict[str, Any]
 
@@ -34,8 +34,8 @@ def stored_hardware(resolved: Resolved) -> UserFacts:
                 f"Profile {name}, version {version['version']}, has been removed. Choose another."
             )
     facts = UserFacts(
-        gpus={n: gpu_from_facts(n, g["facts"], _provenance(g)) for n, g in gpus.items()},
-        models={n: model_from_facts(n, m["facts"], _provenance(m)) for n, m in models.items()},
+        gpus={n: spec_of(GpuSpec, n, g["facts"], _provenance(g)) for n, g in gpus.items()},
+        models={n: spec_of(ModelSpec, n, m["facts"], _provenance(m)) for n, m in models.items()},
     )
     return replace(
         facts,

@@ -1,12 +1,12 @@
 """Read schedules and their history."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from django.db.models import OuterRef, QuerySet, Subquery
 
+from planner.domain.deserialise import from_json
+from planner.domain.retrospective.figures import JudgedSpeed, SpeedDrift
 from planner.models import ActivePlan, Firing, Outcome, Schedule, Source
 from planner.selectors.lookup import row_by_name, row_by_number
 
@@ -50,40 +50,37 @@ def outcomes_list(schedule: Schedule | None = None) -> QuerySet[Outcome]:
 class ObservedSpeed:
     """The speed of one kind of replica that live sources measured.
 
-    It belongs to a plan that has ended (``outcome``), or to an active plan (``source``). ``drift``
-    has the fields of planner.domain.retrospective.figures.SpeedDrift.
+    It belongs to a plan that has ended (``outcome``), or to an active plan (``source``).
     """
 
     outcome: int | None
     source: str
     scenario: str
     ends: datetime
-    drift: Mapping[str, Any]
+    drift: SpeedDrift
 
 
 def observed_speeds(model: str, gpu: str, tp: int) -> list[ObservedSpeed]:
     """Return the measured speeds in active plans and in the last outcomes, newest first."""
-    live = [
-        ObservedSpeed(
-            outcome=None,
-            source=name,
-            scenario=drift["scenario"],
-            ends=datetime.fromisoformat(drift["until"]),
-            drift=drift,
-        )
-        for name, drifts in Source.objects.exclude(speed=[]).values_list("name", "speed")
-        for drift in drifts
-        if (drift["model"], drift["gpu"], drift["tp"]) == (model, gpu, tp)
+    sources = Source.objects.exclude(speed=[]).values_list("name", "speed")
+    speeds = [
+        ObservedSpeed(None, name, judged.scenario, judged.until, judged.drift)
+        for name, rows in sources
+        for judged in (from_json(JudgedSpeed, row) for row in rows)
     ]
     finished = Outcome.objects.filter(state=Outcome.State.DONE).order_by("-ends")
     rows = finished.values_list("pk", "plan__scenario", "ends", "figures__speed")[:MAX_OUTCOMES]
-    judged = [
-        ObservedSpeed(pk, "", scenario, ends, drift)
+    speeds += [
+        ObservedSpeed(pk, "", scenario, ends, from_json(SpeedDrift, drift))
         for pk, scenario, ends, drifts in rows
         for drift in drifts or ()
-        if (drift["model"], drift["gpu"], drift.get("tp", tp)) == (model, gpu, tp)
     ]
-    return sorted(live + judged, key=lambda seen: seen.ends, reverse=True)
+    same = [
+        speed
+        for speed in speeds
+        if (speed.drift.model, speed.drift.gpu) == (model, gpu) and speed.drift.tp in (tp, None)
+    ]
+    return sorted(same, key=lambda speed: speed.ends, reverse=True)
 
 
 def outcome_get(number: int) -> Outcome:

@@ -14,7 +14,7 @@ from planner.inputs import catalogue
 from planner.inputs.catalogue import user_hardware
 from planner.inputs.catalogue.price_lists import read_price_list
 from planner.models import OwnGpu, OwnModel, PriceList, Profile, User
-from planner.selectors.hardware_rows import gpu_facts, model_facts
+from planner.selectors.hardware_rows import spec_facts
 from planner.selectors.scenarios import scenarios_with
 from planner.services.access import check_may_plan, check_may_remove
 from planner.services.audit import record
@@ -46,7 +46,7 @@ def gpu_save(
     check_may_plan(user)
     name = check_name("GPU", name, catalogue.gpus())
     spec = user_hardware.gpu_spec(name, facts, _provenance(kind, source, user))
-    return _save(OwnGpu, gpu, name, gpu_facts(spec), spec.provenance, user, version)
+    return _save(OwnGpu, gpu, name, spec_facts(spec), spec.provenance, user, version)
 
 
 def model_save(
@@ -71,17 +71,7 @@ def model_save(
         spec = replace(facts, name=name, shape=shape, provenance=provenance)
     else:
         spec = user_hardware.model_spec(name, facts, provenance)
-    return _save(OwnModel, model, name, model_facts(spec), spec.provenance, user, version)
-
-
-def gpu_delete(*, gpu: OwnGpu, user: User) -> None:
-    """Remove a user's own GPU type; raise NotReady if something uses it."""
-    _remove(gpu, "gpu", user)
-
-
-def model_delete(*, model: OwnModel, user: User) -> None:
-    """Remove a user's own model; raise NotReady if something uses it."""
-    _remove(model, "model", user)
+    return _save(OwnModel, model, name, spec_facts(spec), spec.provenance, user, version)
 
 
 def check_name(noun: str, name: str, built_in: Mapping[str, Any]) -> str:
@@ -145,13 +135,13 @@ def _save(
                 row.save()
         except IntegrityError:
             raise CatalogueError(f"{name!r} already exists. Choose another name.") from None
-        noun = "gpu" if isinstance(row, OwnGpu) else "model"
-        record(f"{noun}.kept", row, by=user, version=row.version)
+        record(f"{_noun(row)}.kept", row, by=user, version=row.version)
     return row
 
 
-def _remove(row: OwnGpu | OwnModel, noun: str, user: User) -> None:
-    """Remove a row; raise NotReady if something uses it."""
+def hardware_delete(*, row: OwnGpu | OwnModel, user: User) -> None:
+    """Remove a user's own GPU type or model; raise NotReady if something uses it."""
+    noun = _noun(row)
     check_may_remove(user, row.owner_id, f"this {'GPU' if noun == 'gpu' else noun}")
     if used_by := _used_by(row):
         raise NotReady(f"{row.name} is used by {used_by}. Change or remove that first.")
@@ -159,9 +149,13 @@ def _remove(row: OwnGpu | OwnModel, noun: str, user: User) -> None:
     row.delete()
 
 
+def _noun(row: OwnGpu | OwnModel) -> str:
+    return "gpu" if isinstance(row, OwnGpu) else "model"
+
+
 def _used_by(row: OwnGpu | OwnModel) -> str:
     """Return in words the profiles and scenarios that use a row; "" if there are none."""
-    key = "gpu" if isinstance(row, OwnGpu) else "model"
+    key = _noun(row)
     profiles = Profile.objects.filter(**{key: row.name}).values_list("name", flat=True)
     scenarios = scenarios_with(
         lambda document: any(

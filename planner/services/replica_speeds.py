@@ -4,13 +4,13 @@ A drift is notified once while it lasts.
 """
 
 import logging
-from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 from django.urls import reverse
 
-from planner.domain.retrospective.figures import SpeedDrift
+from planner.domain.deserialise import from_json
+from planner.domain.retrospective.figures import JudgedSpeed, SpeedDrift, SpeedKey
 from planner.domain.retrospective.speed_drift import speeds_now
 from planner.domain.serialise import as_json
 from planner.errors import EXPECTED
@@ -29,7 +29,7 @@ JUDGED_TIME = timedelta(days=1)  # time over which the speed is judged
 RECOVERED_WITHIN = 0.025
 
 
-def speeds_judge(*, source_id: int) -> list[dict[str, Any]]:
+def speeds_judge(*, source_id: int) -> list[JudgedSpeed]:
     """Compare the newest speeds from a source with the profiles of active plans.
 
     Only plans whose scenario names the source count. Returns the drifts that are stored with the
@@ -37,8 +37,9 @@ def speeds_judge(*, source_id: int) -> list[dict[str, Any]]:
     """
     source = Source.everywhere.select_related("workspace").get(pk=source_id)
     with within(source.workspace):
-        before = {_speed_key(row): row for row in source.speed}
-        judged: dict[tuple[str, ...], dict[str, Any]] = {}
+        stored = [from_json(JudgedSpeed, row) for row in source.speed]
+        before = {speed.key: speed for speed in stored}
+        judged: dict[SpeedKey, JudgedSpeed] = {}
         plans = ActivePlan.objects.filter(until=None).exclude(run=None).select_related("run")
         for plan in plans:
             try:
@@ -48,23 +49,22 @@ def speeds_judge(*, source_id: int) -> list[dict[str, Any]]:
                 logger.warning("speed of %s by %s: %s", plan, source.name, problem)
                 continue
             for drift, until in drifts:
-                row = {**as_json(drift), "scenario": plan.scenario, "run": plan.number,
-                       "until": until.isoformat()}  # fmt: skip
-                was_notified = bool(before.get(_speed_key(row), {}).get("told"))
+                speed = JudgedSpeed(drift, plan.scenario, plan.number, until)
+                was_told = speed.key in before and before[speed.key].told
                 recovered = abs(drift.times - 1) <= RECOVERED_WITHIN or drift.low <= 1 <= drift.high
-                row["told"] = drift.flagged or (was_notified and not recovered)
-                if drift.flagged and not was_notified:
+                told = drift.flagged or (was_told and not recovered)
+                judged[speed.key] = replace(speed, told=told)
+                if drift.flagged and not was_told:
                     notify(
                         source.workspace,
                         Event.DRIFT,
                         f"Live source {source.name}, plan of {plan.scenario}: {drift.sentence}.",
                         reverse("web:source", args=[source.name]),
                     )
-                judged[_speed_key(row)] = row
-        active_scenarios = {plan.scenario for plan in plans}
-        rows = [row for row in (before | judged).values() if row["scenario"] in active_scenarios]
-        Source.objects.filter(pk=source.pk).update(speed=rows)
-    return rows
+        active = {plan.scenario for plan in plans}
+        speeds = [speed for speed in (before | judged).values() if speed.scenario in active]
+        Source.objects.filter(pk=source.pk).update(speed=as_json(speeds))
+    return speeds
 
 
 def _drifts_of_plan(plan: ActivePlan, source: Source) -> list[tuple[SpeedDrift, datetime]]:
@@ -91,8 +91,3 @@ def _drifts_of_plan(plan: ActivePlan, source: Source) -> list[tuple[SpeedDrift, 
         until.timestamp(),
     )
     return [(drift, until) for drift in drifts]
-
-
-def _speed_key(row: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return what identifies a speed: scenario, model, region, GPU type and tp."""
-    return tuple(str(row[name]) for name in ("scenario", "model", "region", "gpu", "tp"))

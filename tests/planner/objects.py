@@ -24,7 +24,7 @@ from planner.models import (
     User,
 )
 from planner.models.workspace import current_workspace
-from planner.selectors.hardware_rows import gpu_facts, model_facts, profile_columns
+from planner.selectors.hardware_rows import profile_columns, spec_facts
 from planner.services.scenarios import scenario_create
 from planner.services.sources import source_create
 from planner.services.tokens import token_create
@@ -81,8 +81,8 @@ def made(owner: User, mark: str) -> Objects:
     )
     h100, llama = catalogue.gpu("H100-SXM"), catalogue.model("llama-3.1-8b")
     by = {"owner": owner, "source": "x"}
-    gpu = OwnGpu.objects.create(name=f"{mark}-gpu", facts=gpu_facts(h100), **by)
-    model = OwnModel.objects.create(name=f"{mark}-model", facts=model_facts(llama), **by)
+    gpu = OwnGpu.objects.create(name=f"{mark}-gpu", facts=spec_facts(h100), **by)
+    model = OwnModel.objects.create(name=f"{mark}-model", facts=spec_facts(llama), **by)
     prices = PriceList.objects.create(name=f"{mark}-prices", facts={"prices": []}, **by)
     schedule = Schedule.objects.create(
         name=f"{mark}-schedule", scenario=scenario, cron="0 5 * * *", next_due=WHEN, owner=owner

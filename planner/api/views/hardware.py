@@ -157,7 +157,7 @@ class GpuView(GpuEntry):
 
         It is refused while something uses the type.
         """
-        hardware.gpu_delete(gpu=known.own_gpu_get(name), user=self.user)
+        hardware.hardware_delete(row=known.own_gpu_get(name), user=self.user)
         return Response(status=status.HTTP_204_NO_CONTENT)
 
 
@@ -198,7 +198,7 @@ class ModelView(ModelEntry):
 
         It is refused while something uses the model.
         """
-        hardware.model_delete(model=known.own_model_get(name), user=self.user)
+        hardware.hardware_delete(row=known.own_model_get(name), user=self.user)
         return Response(status=status.HTTP_204_NO_CONTENT)
 
 

@@ -1,8 +1,9 @@
 """Results of plan versus actual: the replicas of an active plan, and how well it did."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
+from planner.domain.serialise import MERGED
 from simulation.arrays import FloatArray, IntArray
 
 
@@ -102,6 +103,29 @@ class SpeedDrift:
             f"the speed of {self.model} on {self.gpu}{region_words} has drifted: iterations take "
             f"{abs(self.times - 1):.0%} {direction} than its profile says{since}"
         )
+
+
+SpeedKey = tuple[str, str, str, str, int]  # scenario, model, region, GPU type, tp
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedSpeed:
+    """The speed drift in an active plan, as stored with the live source that measured it.
+
+    ``told`` means that a notification was sent, and the drift lasts.
+    """
+
+    drift: SpeedDrift = field(metadata={MERGED: True})
+    scenario: str
+    run: int
+    until: datetime  # end of the data
+    told: bool = False
+
+    @property
+    def key(self) -> SpeedKey:
+        """Return what identifies a speed."""
+        drift = self.drift
+        return self.scenario, drift.model, drift.region, drift.gpu, drift.tp
 
 
 @dataclass(frozen=True, slots=True)

@@ -188,14 +188,14 @@ def add_file(request: Request) -> HttpResponse:
 
 @require_POST
 def gpu_delete(request: Request, name: str) -> HttpResponse:
-    hardware.gpu_delete(gpu=known.own_gpu_get(name), user=request.user)
+    hardware.hardware_delete(row=known.own_gpu_get(name), user=request.user)
     messages.success(request, f"{name} is removed.")
     return redirect("web:gpus")
 
 
 @require_POST
 def model_delete(request: Request, name: str) -> HttpResponse:
-    hardware.model_delete(model=known.own_model_get(name), user=request.user)
+    hardware.hardware_delete(row=known.own_model_get(name), user=request.user)
     messages.success(request, f"{name} is removed.")
     return redirect("web:models")
 

@@ -134,7 +134,7 @@ def test_a_key_makes_one_thing_however_often_it_is_sent(api):
     assert ProfileVersion.objects.count() == 1
     other = api.post(where, FIT | {"kind": "table"}, format="json", headers=key)
     assert other.status_code == 422
-    assert "another request" in other.json()["detail"]
+    assert "'fit'" in other.json()["detail"]
 
 
 def test_a_profile_is_compared_without_a_trace(api, fits):

@@ -80,15 +80,17 @@ def test_a_drift_is_told_once_while_it_lasts(planner, source):
     assert speeds_judge(source_id=source.pk) == []  # nothing of the plan's time yet
     until = send(source, planner, NOW, 12, 1.0)
     (kept,) = speeds_judge(source_id=source.pk)
-    assert kept["times"] == pytest.approx(1.0, abs=0.03) and not kept["flagged"] and told() == []
+    assert (
+        kept.drift.times == pytest.approx(1.0, abs=0.03) and not kept.drift.flagged and told() == []
+    )
     for _ in range(3):
         until = send(source, planner, until, 12, 1.4)
         (kept,) = speeds_judge(source_id=source.pk)
-    assert kept["times"] == pytest.approx(1.4, rel=0.05) and kept["flagged"]
-    assert (kept["model"], kept["region"], kept["gpu"]) == ("m", "east", "G")
+    assert kept.drift.times == pytest.approx(1.4, rel=0.05) and kept.drift.flagged
+    assert (kept.drift.model, kept.drift.region, kept.drift.gpu) == ("m", "east", "G")
     (words,) = told()
     assert "plan of Live: the speed of m on G in east has drifted: iterations take 4" in words
-    assert datetime.fromisoformat(kept["since"]) >= NOW + timedelta(hours=1)
+    assert kept.drift.since is not None and kept.drift.since >= NOW + timedelta(hours=1)
     page = text_of(signed_in(planner).get("/sources/engines/"))
     assert "Drifted." in page and "times as long as the profile says" in page
     assert [(speed.source, speed.outcome) for speed in observed_speeds("m", "G", 1)] == [
@@ -98,7 +100,7 @@ def test_a_drift_is_told_once_while_it_lasts(planner, source):
     for times in (1.0, 1.0, 1.0, 1.0, 1.4, 1.4, 1.4):
         until = send(source, planner, until, 12, times)
         (kept,) = speeds_judge(source_id=source.pk)
-    assert kept["flagged"] and len(told()) == 2
+    assert kept.drift.flagged and len(told()) == 2
     # What came of the plan, once it is over, tells of what it was at its end.
     ActivePlan.objects.update(until=until)
     (outcome,) = outcomes_tick(now=until)
