@@ -53,6 +53,9 @@ def days(grid: Grid, lost: BoolArray, clock: str) -> Days:
     for day in range(count):
         start_s = (first + day) * DAY_S
         amount = compared.get(start_s)
+        rank = None
+        if amount is not None:
+            rank = 1 + int(ascending.size - np.searchsorted(ascending, amount, side="right"))
         listed.append(
             Day(
                 start_s=start_s,
@@ -62,7 +65,7 @@ def days(grid: Grid, lost: BoolArray, clock: str) -> Days:
                 output_tokens=_known(sums, "output_tokens", day),
                 seen=min(1.0, float(seen[day])),
                 series=int(series_seen[day]),
-                rank=None if amount is None else _rank(ascending, amount),
+                rank=rank,
                 of_busiest=amount / top if amount is not None and top else None,
             )
         )
@@ -73,10 +76,6 @@ def days(grid: Grid, lost: BoolArray, clock: str) -> Days:
         busy_first = sorted(range(count), key=lambda day: -(sums[grid.unit][day]))
         listed = [listed[day] for day in sorted(busy_first[:LISTED])]
     return Days(tuple(listed), len(compared), top_day, top_week, words)
-
-
-def _rank(ascending: FloatArray, amount: float) -> int:
-    return 1 + int(ascending.size - np.searchsorted(ascending, amount, side="right"))
 
 
 def _words(

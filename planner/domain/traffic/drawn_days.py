@@ -119,19 +119,15 @@ def requests_of_path(
             piece = all_from(pattern, codes, window.start_s, arrival, isl, osl)
             pieces.append(replace(piece, blocks=prefixes))
     pieces = [piece for piece in pieces if len(piece)]
-    of_sessions = pattern.session is not None and _grows(pattern)
-    if any(piece.blocks is None for piece in pieces) and isinstance(pattern.blocks, PrefixBlocks):
+    named = pattern.blocks if isinstance(pattern.blocks, PrefixBlocks) else None
+    # Blocks of growing sessions are made again, as copies of a session share no blocks.
+    grow = pattern.session is not None and named and named.block_tokens == SESSION_TOKENS
+    if any(piece.blocks is None for piece in pieces) and named:
         pieces = [replace(piece, blocks=None) for piece in pieces]
     if not pieces:
         return replace(pattern.rows(slice(0)), start_s=window.start_s, provenance="drawn")
     trace = merge(pieces, "drawn from the forecast")
-    return replace(trace, blocks=blocks_of_sessions(trace)) if of_sessions else trace
-
-
-def _grows(pattern: Trace) -> bool:
-    """Return whether prompt blocks come from growing sessions; then copies share no blocks."""
-    blocks = pattern.blocks
-    return isinstance(blocks, PrefixBlocks) and blocks.block_tokens == SESSION_TOKENS
+    return replace(trace, blocks=blocks_of_sessions(trace)) if grow else trace
 
 
 def _resampled(

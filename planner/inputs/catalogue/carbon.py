@@ -2,7 +2,6 @@
 
 import csv
 import io
-import math
 from collections import defaultdict
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -15,6 +14,7 @@ from planner.errors import CatalogueError
 from planner.inputs.catalogue.carbon_cycle import design
 from planner.inputs.catalogue.fact_types import Cycle, Grid
 from planner.inputs.catalogue.files import read
+from planner.inputs.numbers import finite_number
 from simulation.arrays import FloatArray
 from simulation.fleet import HOURS
 from simulation.performance.specs import Provenance
@@ -129,7 +129,7 @@ def hourly_of_csv(text: str, name: str = "carbon.csv") -> tuple[float, ...]:
     """
     by_hour: dict[int, list[float]] = defaultdict(list)
     for number, row in enumerate(_rows(text, name), 1):
-        if not row or (number == 1 and not _is_number(row[-1])):
+        if not row or (number == 1 and finite_number(row[-1]) is None):
             continue
         try:
             when, grams = datetime.fromisoformat(row[0].strip()), float(row[-1])
@@ -151,10 +151,3 @@ def hourly_of_csv(text: str, name: str = "carbon.csv") -> tuple[float, ...]:
             f"{name}: no value for UTC hour {', '.join(missing[:5])}; a whole day is needed."
         )
     return tuple(fmean(by_hour[hour]) for hour in range(HOURS))
-
-
-def _is_number(text: str) -> bool:
-    try:
-        return math.isfinite(float(text))
-    except ValueError:
-        return False

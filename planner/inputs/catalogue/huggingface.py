@@ -1,9 +1,9 @@
 """Read a model's shape from its ``config.json`` on Hugging Face, or from Mistral's ``params.json``.
 
-The fields of transformers' configurations have several names. The layouts in use are covered:
-mixtures of experts, latent attention, sliding windows and hybrid layers. A required field that is
-missing is named in an error. So is a key that matters and that nothing here reads. Nothing is
-guessed.
+The fields of transformers' configurations have several names, which ``config_keys.toml`` lists. The
+layouts in use are covered: mixtures of experts, latent attention, sliding windows and hybrid
+layers. A required field that is missing is named in an error. So is a key that matters and that
+nothing here reads. Nothing is guessed.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from planner.inputs.catalogue import mixers
 from planner.inputs.catalogue.precisions import precision_of
 from planner.inputs.catalogue.unread_keys import (
     BOTH_WAYS,
+    DECLARED,
     REMEDY,
     encoder_mark,
     state_space_keys,
@@ -27,51 +28,10 @@ from simulation.performance.specs import ModelShape
 Config = Mapping[str, Any]
 LARGEST = 1_000_000_000
 MOST_LAYERS = 10_000
-LAYERS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers")
-HIDDEN = ("hidden_size", "n_embd", "d_model", "dim")
-HEADS = ("num_attention_heads", "n_head", "num_heads", "n_heads")
-KV_HEADS = ("num_key_value_heads", "num_kv_heads", "n_head_kv", "n_kv_heads", "kv_n_heads",
-            "multi_query_group_num")  # fmt: skip
-HEAD_DIM = ("head_dim", "attention_head_dim", "kv_channels")
-INTERMEDIATE = ("intermediate_size", "ffn_dim", "n_inner", "ffn_hidden_size", "hidden_dim")
-CONTEXT = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "n_ctx",
-           "model_max_length")  # fmt: skip
-FIRST_DENSE = ("first_k_dense_replace", "moe_layer_start_index", "num_dense_layers")
-EXPERTS = ("num_local_experts", "n_routed_experts", "num_experts", "moe_num_experts")
-EXPERTS_PER_TOKEN = (
-    "num_experts_per_tok",
-    "num_experts_per_token",
-    "experts_per_token",
-    "top_k_experts",
-    "moe_topk",
-    "moe_top_k",
-    "moe_k",
-    "moe_router_topk",
+FIELDS, OBJECTS, FAMILIES = (
+    {name: tuple(keys.split()) for name, keys in DECLARED[table].items()}
+    for table in ("fields", "objects", "families")
 )
-EXPERT_WIDTH = ("moe_intermediate_size", "expert_hidden_dim", "expert_ffn_hidden_size",
-                "moe_ffn_hidden_size")  # fmt: skip
-SHARED_WIDTH = ("shared_expert_intermediate_size", "moe_shared_expert_intermediate_size",
-                "share_expert_dim", "shared_intermediate_size")  # fmt: skip
-SHARED_EXPERTS = ("n_shared_experts", "num_shared_experts", "moe_num_shared_experts",
-                  "num_shared_expert")  # fmt: skip
-EXPERT_STEP = ("interleave_moe_layer_step", "decoder_sparse_step", "moe_layer_freq",
-               "moe_layer_interval", "route_every_n")  # fmt: skip
-DEPTH = ("depth", "num_hidden_layers", "vt_num_hidden_layers", "num_layers")
-TEXT = ("text_config", "llm_config", "language_config")
-PARTS = ("moe", "attn_config", "ffn_config")  # of Mistral's params.json, DBRX and MPT
-# Families with two projections per feed-forward layer, and with embeddings shared with the head, if
-# the config is silent: the defaults of transformers.
-PLAIN = {"gpt2", "gpt_neox", "gptj", "gpt_bigcode", "opt", "bloom", "falcon", "mpt", "phi",
-         "starcoder2", "nemotron", "nemotron_h"}  # fmt: skip
-TIED = {"gpt2", "gpt_bigcode", "opt", "bloom", "falcon", "mpt", "gemma", "gemma2", "gemma3",
-        "gemma3_text", "gemma4", "gemma4_text", "ernie4_5", "ernie4_5_moe", "cohere",
-        "cohere2"}  # fmt: skip
-# there is no separate expert width
-MIXED = {"mixtral", "gpt_oss", "minimax_m2", "minimax_text_01", "minimax", "minimax_m1", "phimoe",
-         "olmoe", "flex_olmo", "dbrx",
-         "granitemoe", "granitemoeshared", "granitemoehybrid", "jamba"}  # fmt: skip
-# Encoders of text with the layers of BERT.
-BERT = ("bert", "distilbert", "roberta", "xlm-roberta", "camembert", "mpnet")
 WINDOWS = ("sliding_attention", "chunked_attention")
 FULL = ("full_attention", "attention", "deepseek_sparse_attention")
 LINEAR, MAMBA = "linear_attention", "mamba"
@@ -100,7 +60,7 @@ def shape_of(config: Config, name: str = "") -> ModelShape:
 def _shape(reader: _Reader) -> ModelShape:
     """Return the model's shape; raise CatalogueError for a config that is not fully supported."""
     encoder = reader.attends_both_ways()
-    if keys := state_space_keys(reader.text, HEADS):
+    if keys := state_space_keys(reader.text, FIELDS["heads"]):
         raise reader.refuse(f"{', '.join(keys)}: no layer attends. {REMEDY}")
     values = reader.base() | reader.attention() | reader.experts()
     values |= reader.hybrid(values)
@@ -111,6 +71,11 @@ def _shape(reader: _Reader) -> ModelShape:
     if keys := unread_keys(reader.text, reader.used):
         raise reader.refuse(f"{', '.join(keys)} would be ignored. {REMEDY}")
     return ModelShape(name=reader.name, encoder=reader.encoder(), **values)
+
+
+def _keys(fields: Sequence[str]) -> list[str]:
+    """Return the keys of fields: those of ``config_keys.toml``, or a field itself as a key."""
+    return [key for field in fields for key in FIELDS.get(field, (field,))]
 
 
 class _Reader:
@@ -124,13 +89,19 @@ class _Reader:
         self.name = name
         outer = config.get("thinker_config") or config  # Qwen-Omni
         inner: Config = next(
-            (outer[key] for key in TEXT if isinstance(outer.get(key), Mapping)), {}
+            (outer[key] for key in OBJECTS["text"] if isinstance(outer.get(key), Mapping)), {}
         )
         self.outer, self.text = outer, {**outer, **inner}
-        for key in PARTS:
+        for key in OBJECTS["parts"]:
             part = self.text.get(key)
             self.text |= part if isinstance(part, Mapping) else {}
-        self.used = {*TEXT, *PARTS, "vision_config", "vision_encoder", "model_type"}
+        self.used = {
+            *OBJECTS["text"],
+            *OBJECTS["parts"],
+            "vision_config",
+            "vision_encoder",
+            "model_type",
+        }
         self.kind = str(inner.get("model_type") or config.get("model_type") or "")
         self.text["model_type"] = self.kind
 
@@ -151,9 +122,10 @@ class _Reader:
 
         A list with one number per layer is accepted if all its numbers are equal.
         """
+        keys = _keys(fields)
         if source is None:
-            self.used.update(fields)
-        for field in fields:
+            self.used.update(keys)
+        for field in keys:
             value = (self.text if source is None else source).get(field)
             if value is None:
                 continue
@@ -171,8 +143,9 @@ class _Reader:
         """Return the value of the first field that is present; raise CatalogueError if none is."""
         number = self.number(*fields)
         if number is None:
-            alternatives = f" (or {', '.join(fields[1:])})" if fields[1:] else ""
-            raise self.refuse(f"{fields[0]}{alternatives} is missing. Add it to describe the model")
+            first, *others = _keys(fields)
+            alternatives = f" (or {', '.join(others)})" if others else ""
+            raise self.refuse(f"{first}{alternatives} is missing. Add it to describe the model")
         return number
 
     def listed(self, *fields: str) -> Sequence[Any]:
@@ -195,7 +168,7 @@ class _Reader:
                 "its profile"
             )
         mark = encoder_mark(self.text)
-        if mark and mark not in BOTH_WAYS and self.kind not in BERT:
+        if mark and mark not in BOTH_WAYS and self.kind not in FAMILIES["bert"]:
             raise self.refuse(
                 f"{mark} {self.text[mark]!r:.60} marks an encoder with layers that are not read. "
                 "Describe the model by its shape in YAML, with causal: false"
@@ -206,22 +179,22 @@ class _Reader:
     def layers(self) -> int:
         """Return the number of layers, if need be from the length of the list of layer kinds."""
         blocks = self.listed("layers_block_type")
-        layers = len(blocks) if blocks and self.number(*LAYERS) is None else self.needed(*LAYERS)
+        layers = len(blocks) if blocks and self.number("layers") is None else self.needed("layers")
         if layers > MOST_LAYERS:
             raise self.refuse(f"{layers:,} layers are more than any model has. Correct it")
         return layers
 
     def base(self) -> dict[str, Any]:
         """Return layers, widths, vocabulary and context."""
-        layers, hidden = self.layers(), self.needed(*HIDDEN)
-        intermediate = self.number("dense_intermediate_size", *INTERMEDIATE)
-        if self.kind == "granitemoehybrid" and not self.number(*EXPERTS):
-            intermediate = self.needed(*SHARED_WIDTH)  # without experts this part alone remains
+        layers, hidden = self.layers(), self.needed("width")
+        intermediate = self.number("dense_intermediate_size", "feed_forward")
+        if self.kind == "granitemoehybrid" and not self.number("experts"):
+            intermediate = self.needed("shared_width")  # without experts this part alone remains
         if intermediate and self.kind == "qwen":
             intermediate //= 2  # its configs count the gate too
         if intermediate is None:
             # GPT-2, Bloom and Falcon use four times the width; MoE configs may omit the field
-            intermediate = self.number(*EXPERT_WIDTH) or 4 * hidden
+            intermediate = self.number("expert_width") or 4 * hidden
         tied = self.get("tie_word_embeddings", "tied_embeddings")
         return {
             "layers": layers,
@@ -229,20 +202,20 @@ class _Reader:
             "vocab": self.needed("vocab_size", "padded_vocab_size"),
             "intermediate": intermediate,
             # The first positions of RoBERTa are for padding.
-            "max_context": self.needed(*CONTEXT) - (2 if self.kind in BERT[2:] else 0),
-            "gated": self.kind not in PLAIN and self.kind not in BERT,
-            "tied_embeddings": self.kind in TIED if tied is None else bool(tied),
+            "max_context": self.needed("context") - (2 if self.kind in FAMILIES["bert"][2:] else 0),
+            "gated": self.kind not in FAMILIES["plain"] and self.kind not in FAMILIES["bert"],
+            "tied_embeddings": self.kind in FAMILIES["tied"] if tied is None else bool(tied),
         }
 
     def attention(self) -> dict[str, Any]:
         """Return heads and head widths, and the fields of sparse, latent or other attention."""
-        heads = self.needed(*HEADS)
-        kv_heads = self.number(*KV_HEADS) or heads
+        heads = self.needed("heads")
+        kv_heads = self.number("kv_heads") or heads
         if self.number("multi_query_group_num"):
             self.used.add("multi_query_attention")
         if self.get("multi_query") and not self.get("new_decoder_architecture"):
             kv_heads = 1  # Falcon, GPT-BigCode
-        head_dim = self.number(*HEAD_DIM) or self.needed(*HIDDEN) // heads
+        head_dim = self.number("head_width") or self.needed("width") // heads
         values: dict[str, Any] = {"heads": heads, "kv_heads": kv_heads, "head_dim": head_dim}
         if self.get("attn_output_gate", "attention_output_gate") or self.kind == "qwen3_next":
             values["attention_gate"] = True
@@ -301,28 +274,28 @@ class _Reader:
         Shared experts are computed for every token, and are given as one width in all. Raise
         CatalogueError if the width of an expert is missing.
         """
-        experts = self.number(*EXPERTS)
+        experts = self.number("experts")
         if experts is None:
             return {}
         self.used.add("enable_moe_block")
         if experts < 2:
             self.used.update(key for key in self.text if "expert" in key or key.startswith("moe"))
             return {}
-        intermediate = self.number(*EXPERT_WIDTH)
+        intermediate = self.number("expert_width")
         values: dict[str, Any] = {
             "experts": experts,
-            "experts_per_token": self.needed(*EXPERTS_PER_TOKEN),
-            "expert_intermediate": intermediate or self.needed(*INTERMEDIATE),
+            "experts_per_token": self.needed("experts_per_token"),
+            "expert_intermediate": intermediate or self.needed("feed_forward"),
             "dense_layers": self.dense_layers(),
         }
         if intermediate is None and not (
-            self.kind in MIXED
+            self.kind in FAMILIES["mixed"]
             or self.kind.startswith("llama4")
             or self.number("dense_intermediate_size")
         ):
             raise self.refuse("moe_intermediate_size is missing. Add the width of one expert")
-        shared = self.number(*SHARED_WIDTH)
-        parts = self.number(*SHARED_EXPERTS) or 0
+        shared = self.number("shared_width")
+        parts = self.number("shared_experts") or 0
         if shared is None:
             shared = parts * (intermediate or 0)
         if self.kind.startswith("llama4"):
@@ -345,7 +318,7 @@ class _Reader:
         kinds = self.listed("mlp_layer_types")
         by_layer = self.get("moe_layer_freq")
         routed_list = self.get("moe_layers", "moe_layers_enum")
-        first = self.number(*FIRST_DENSE) or 0
+        first = self.number("first_routed") or 0
         last = self.number("moe_layer_end_index")
         without = set(self.listed("mlp_only_layers"))
         period = self.number("expert_layer_period")  # Jamba
@@ -354,7 +327,7 @@ class _Reader:
             return sum(kind == "dense" for kind in kinds[:layers])
         if isinstance(by_layer, list):
             return layers - sum(by_layer[:layers])
-        step = self.number(*EXPERT_STEP) or 1
+        step = self.number("expert_step") or 1
         if routed_list:
             listed = routed_list.split(",") if isinstance(routed_list, str) else routed_list
             return layers - len(listed)
@@ -379,12 +352,12 @@ class _Reader:
         if self.number("swa_num_key_value_heads"):
             windows["window_kv_heads"] = self.needed("swa_num_key_value_heads")
             for field, same in (
-                ("swa_num_attention_heads", HEADS),
-                ("swa_head_dim", HEAD_DIM),
-                ("swa_v_head_dim", ("v_head_dim", *HEAD_DIM)),
+                ("swa_num_attention_heads", ("heads",)),
+                ("swa_head_dim", ("head_width",)),
+                ("swa_v_head_dim", ("v_head_dim", "head_width")),
             ):
                 if self.number(field) not in (None, self.number(*same)):
-                    raise self.refuse(f"{field} differs from {same[0]}. {REMEDY}")
+                    raise self.refuse(f"{field} differs from {_keys(same)[0]}. {REMEDY}")
         return windows
 
     def window_layers(self, layers: int, kinds: Sequence[str], use: Any) -> int:
@@ -471,7 +444,7 @@ class _Reader:
     def mamba(self, layers: int) -> dict[str, Any]:
         """Return ``layers`` layers of Mamba-2, or of Mamba-1 if the config has no heads of it."""
         heads = self.number("mamba_num_heads", "mamba_n_heads")
-        inner = self.number("mamba_d_ssm") or self.needed(*HIDDEN) * (
+        inner = self.number("mamba_d_ssm") or self.needed("width") * (
             self.number("mamba_expand", "expand") or 2
         )
         width = self.get("mamba_head_dim", "mamba_d_head")
@@ -520,7 +493,7 @@ class _Reader:
         if not isinstance(vision, Mapping):
             return None
         sizes = {
-            "layers": self.number(*DEPTH, source=vision),
+            "layers": self.number("encoder_layers", source=vision),
             "hidden": self.number("embed_dim", "hidden_size", "vt_hidden_size", source=vision),
             "heads": self.number(
                 "num_heads", "num_attention_heads", "vt_num_attention_heads", source=vision

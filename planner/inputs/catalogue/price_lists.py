@@ -2,7 +2,6 @@
 
 import csv
 import io
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +11,7 @@ from ruamel.yaml.error import YAMLError
 
 from planner.errors import CatalogueError
 from planner.inputs.catalogue.hardware import known_as
+from planner.inputs.numbers import finite_number
 
 MOST_ROWS = 20_000
 MOST_USD = 1_000_000
@@ -137,11 +137,8 @@ def _usd(value: Any, location: str) -> float | None:
     """Return an amount in USD, or None for an empty cell."""
     if value is None or (isinstance(value, str) and not value.strip()):
         return None
-    try:
-        amount = math.nan if isinstance(value, bool) else float(value)
-    except (TypeError, ValueError):
-        amount = math.nan
-    if not 0 <= amount <= MOST_USD:
+    amount = finite_number(value)
+    if amount is None or not 0 <= amount <= MOST_USD:
         raise CatalogueError(
             f"{location} must be a number from 0 to {MOST_USD:,} (USD per GPU and hour), not "
             f"{value!r:.40}."

@@ -3,13 +3,13 @@
 Forms, YAML and the API share these units. One table of quantities defines names, units and limits.
 """
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from planner.errors import CatalogueError
 from planner.inputs.catalogue.hardware import SHAPE_FIELDS, vendor_and_year
+from planner.inputs.numbers import finite_number
 from simulation.errors import SimulationError
 from simulation.performance.specs import BYTES, GpuSpec, ModelShape, ModelSpec, Provenance
 
@@ -138,7 +138,7 @@ def _is_valid(key: str, value: Any) -> bool:
     if key in SWITCHES:
         return isinstance(value, bool)
     if key == "kv_compression":  # a mean over layers, so not a whole number
-        return not isinstance(value, str) and 1 <= (_number(value) or 0) <= LARGEST
+        return not isinstance(value, str) and 1 <= (finite_number(value) or 0) <= LARGEST
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= LARGEST
 
 
@@ -165,7 +165,7 @@ def _values(
                     f"{what}: {quantity.name} is missing. Give {quantity.label.lower()}{unit}."
                 )
             continue
-        number, low, high = _number(value), quantity.low, quantity.high
+        number, low, high = finite_number(value), quantity.low, quantity.high
         if number is None or not low <= number <= high or (quantity.whole and number % 1):
             kind = "a whole number" if quantity.whole else "a number"
             unit = f" ({quantity.unit})" if quantity.unit else ""
@@ -175,17 +175,6 @@ def _values(
             )
         values[quantity.attribute] = int(number) if quantity.whole else number * quantity.per_unit
     return values
-
-
-def _number(value: Any) -> float | None:
-    """Return ``value`` as a finite float; None if it is not a number."""
-    if isinstance(value, bool):
-        return None
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        return None
-    return number if math.isfinite(number) else None
 
 
 def _in_units(quantities: tuple[Quantity, ...], values: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from planner.inputs.catalogue.efficiency import efficiencies
 from planner.inputs.catalogue.estimate_calibration import EstimateFit
 from planner.inputs.estimates.deployment_rows import deployment
 from planner.inputs.estimates.measurement_defects import Defect, defects, prefix_hits
+from planner.inputs.numbers import finite_number
 from planner.inputs.scenario.user_facts import NO_USER_FACTS, UserFacts
 from simulation.arrays import FloatArray
 from simulation.performance.estimate.defaults import Deployment
@@ -80,10 +81,7 @@ def _time(row: Mapping[str, Any], names: tuple[str, ...]) -> float:
         value = row.get(name)
         if value is None or value == "":
             continue
-        try:
-            seconds = float(value) / 1e3
-        except (TypeError, ValueError):
-            seconds = 0.0
+        seconds = (finite_number(value) or 0.0) / 1e3
         if not 0 < seconds < 1e6:
             raise PlannerError(f"{name} is {value!r}. Give milliseconds above 0.")
         return seconds
@@ -178,9 +176,10 @@ def corrections_from(
             trust=trust[finite],
         )  # fmt: skip
         for group, belief in corrections[name].doubted.items():
+            first = rows[int(np.flatnonzero(traits.labels["deployment"] == group)[0])].deployment
             sentences.append(
-                f"Measured {name.upper()} of {_name_of(rows, traits, group)} weighs {belief:.0%}: "
-                "its rows disagree more than the estimate is off."
+                f"Measured {name.upper()} of {first.shape.name} on {first.gpu.name} weighs "
+                f"{belief:.0%}: its rows disagree more than the estimate is off."
             )
         measured_here = [row for row, used in zip(rows, finite, strict=True) if used]
         pairs = contradictions(fit.alike[name].likeness, traits.take(finite), log_error[finite])
@@ -221,11 +220,6 @@ def _contradiction(name: str, first: Measurement, second: Measurement, off: Floa
         f"{where.osl:,.0f} out. If these are two deployments, name the difference (engine version, "
         "arrangement, speculative decoding). Until then they do not change its error."
     )
-
-
-def _name_of(rows: Sequence[Measurement], traits: Traits, same: str) -> str:
-    deployment = rows[int(np.flatnonzero(traits.labels["deployment"] == same)[0])].deployment
-    return f"{deployment.shape.name} on {deployment.gpu.name}"
 
 
 @dataclass(frozen=True, slots=True)

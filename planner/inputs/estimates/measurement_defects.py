@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from planner.inputs.numbers import finite_number
+
 FEW_FAILED, MANY_FAILED = 0.05, 0.2  # shares of failed requests
 FEW_REQUESTS = 20  # completed requests of a run
 ROUNDS = 3.0  # completed requests per request in flight, from which a queue can be steady
@@ -66,7 +68,5 @@ def prefix_hits(measured_s: float, estimated_s: float, isl: float) -> Iterator[D
 
 def _number(row: Mapping[str, Any], name: str) -> float:
     """Return the number in a column; NaN without one."""
-    try:
-        return float(row.get(name) or math.nan) if row.get(name) != 0 else 0.0
-    except (TypeError, ValueError):
-        return math.nan
+    value = finite_number(row.get(name))
+    return math.nan if value is None else value

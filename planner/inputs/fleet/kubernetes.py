@@ -340,7 +340,10 @@ def _scaler(body: Body) -> Scaler | None:
     triggers = {
         "keda": lambda: keda_triggers(spec.get("triggers")),
         "hpa": lambda: _hpa_triggers(spec.get("metrics")),
-        "aibrix": lambda: _aibrix_triggers(spec.get("metricsSources")),
+        "aibrix": lambda: tuple(
+            Trigger("aibrix", one_line(row.get("targetMetric")), number(row.get("targetValue")))
+            for row in rows(spec.get("metricsSources"))
+        ),
     }.get(kinds, tuple)()
     marks = _facts_of_labels(body, apart=False)
     noted = section(body, "metadata", "annotations")
@@ -422,11 +425,3 @@ def _hpa_triggers(listed: Any) -> tuple[Trigger, ...]:
         key = next((k for k in ("averageValue", "value", "averageUtilization") if k in target), "")
         triggers.append(Trigger("hpa", metric, number(target.get(key)), key != "value"))
     return tuple(triggers)
-
-
-def _aibrix_triggers(listed: Any) -> tuple[Trigger, ...]:
-    """Return the metrics of AIBrix with their targets."""
-    return tuple(
-        Trigger("aibrix", one_line(row.get("targetMetric")), number(row.get("targetValue")))
-        for row in rows(listed)
-    )

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from planner.inputs.catalogue.hardware import known_as
+from planner.inputs.numbers import finite_number
 
 # Vendors' words before the name of a GPU, and what a device plugin adds behind it.
 PREFIX = re.compile(r"^(nvidia|tesla|amd|instinct)[-_ ]+", re.IGNORECASE)
@@ -147,13 +148,8 @@ def rows(value: Any) -> list[Mapping[str, Any]]:
 
 def whole_number(value: Any) -> int | None:
     """Return ``value`` as a whole number; None if it is not one."""
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        return None
-    try:
-        number = float(value)
-    except ValueError:
-        return None
-    return int(number) if 0 <= number <= 1_000_000 and number == int(number) else None
+    count = finite_number(value)
+    return int(count) if count is not None and 0 <= count <= 1e6 and count % 1 == 0 else None
 
 
 def number(value: Any) -> float | None:

@@ -19,7 +19,7 @@ from planner.inputs.ingest.grid import AMOUNTS, Grid, lay_out, number_keys
 from planner.inputs.ingest.options import LABELS
 from planner.inputs.ingest.requests import read_request_file
 from planner.inputs.ingest.source import base_name
-from planner.inputs.ingest.store import REQUESTS, write_demand, write_lengths
+from planner.inputs.ingest.store import LENGTHS, REQUESTS, write_demand
 
 BIN_S = 10  # as in public traces of counts; a study sums them to its own bins
 BIN_NS = BIN_S * 1_000_000_000
@@ -53,7 +53,7 @@ def read_arrivals(reading: Reading) -> Content:
         cells, identities, BIN_NS, reading.name, reading.table.unit, zero=True, rates=rates
     )
     write_demand(reading.folder, grids)
-    write_lengths(reading.folder, _sample(prompts, keys, grids))
+    _sample(prompts, keys, grids).write_parquet(reading.folder / LENGTHS)
     note = (
         f"Its requests are counted by {BIN_S} s and their prompts kept as a sample. The file has "
         "no output lengths, so a scenario assumes them."

@@ -120,7 +120,8 @@ def token_counts(
         zero: (number == 0) & bool(zero),
         f"{field} not a whole number": ~nan & ~is_whole & (number > 0) & (number <= limit),
     }
-    return np.where(good, number, 0).astype(np.int64), _nonempty_masks(refused)
+    refused = {reason: mask for reason, mask in refused.items() if mask.any()}
+    return np.where(good, number, 0).astype(np.int64), refused
 
 
 def amounts(
@@ -138,7 +139,7 @@ def amounts(
         f"{field} above {MAX_AMOUNT:g}": number > MAX_AMOUNT,
         f"{field} negative": number < 0,
     }
-    return number, _nonempty_masks(refused)
+    return number, {reason: mask for reason, mask in refused.items() if mask.any()}
 
 
 def numbers(series: pl.Series, *, whole: bool = False) -> tuple[FloatArray, BoolArray]:
@@ -213,10 +214,6 @@ def cell_unit(series: pl.Series) -> str:
     text = series.cast(pl.String, strict=False).str.strip_chars().drop_nulls()
     units = text.filter(text != "").str.extract(_WITH_UNIT, 3).unique()
     return str(units[0]) if len(units) == 1 and units[0] is not None else ""
-
-
-def _nonempty_masks(refused: dict[str, BoolArray]) -> dict[str, BoolArray]:
-    return {reason: mask for reason, mask in refused.items() if mask.any()}
 
 
 class Names:

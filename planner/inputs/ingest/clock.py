@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC as UTC_ZONE
 from datetime import datetime
 from functools import cache
+from types import MappingProxyType
 from zoneinfo import ZoneInfo, available_timezones
 
 import numpy as np
@@ -317,7 +318,7 @@ def read(frame: pl.DataFrame, clock: Clock, order: Order | None = None) -> Times
         count = series.to_physical().cast(pl.Int64)
         outside = ~count.is_between(0, _LAST_S * UNITS_NS["s"] // factor).fill_null(True)
         refused = {MISSING: series.is_null().to_numpy(), OUT_OF_RANGE: outside.to_numpy()}
-        times = _times(count.set(outside, 0) * factor, refused, frozenset())
+        times = _times(count.set(outside, 0) * factor, refused)
     else:
         times = _read_text(series, clock)
     return _to_utc(times, clock.zone, order or Order()) if clock.zone else times
@@ -410,8 +411,8 @@ def _set_back_s(local_ns: int, zone: str) -> float:
 
 def _times(
     ns: pl.Series,
-    refused: dict[str, BoolArray],
-    offsets: frozenset[str],
+    refused: Mapping[str, BoolArray] = MappingProxyType({}),
+    offsets: frozenset[str] = frozenset(),
     other_unit: tuple[int, str] | None = None,
 ) -> Times:
     """Return the times without reasons that refused no row; null times become 0."""
@@ -455,7 +456,7 @@ def _read_numbers(frame: pl.DataFrame, clock: Clock) -> Times:
         OUT_OF_RANGE: outside,
     }
     bad = missing | unreadable | before | outside
-    return _times(pl.Series(np.where(bad, 0, total)), refused, frozenset(), other_unit)
+    return _times(pl.Series(np.where(bad, 0, total)), refused, other_unit=other_unit)
 
 
 def _other_unit(number: FloatArray, column: pl.Series, clock: Clock) -> tuple[int, str] | None:
@@ -471,7 +472,8 @@ def _other_unit(number: FloatArray, column: pl.Series, clock: Clock) -> tuple[in
     if number.max() < low or (is_epoch and low <= number.min() and number.max() < end):
         return None
     found = []
-    for other, (first, last) in ((each, _epoch_range(each)) for each, _ in _EPOCHS):
+    for other, _ in _EPOCHS:
+        first, last = _epoch_range(other)
         strange = (number >= first) & (number < last)
         strange &= other != unit if is_epoch else number >= low
         if strange.any():
@@ -509,10 +511,10 @@ def _read_text(series: pl.Series, clock: Clock) -> Times:
     if not clock.aware:
         parsed = _calendar(series, clock.form)
         if not parsed.null_count():
-            return _times(parsed, {}, frozenset())
+            return _times(parsed)
         text = _without_brackets(series)
-        refused = _unread_by_reason(text, parsed, text.str.contains(_OFFSET), WITH_OFFSET)
-        return _times(parsed, refused, frozenset())
+        with_offset = text.str.contains(_OFFSET)
+        return _times(parsed, _unread_by_reason(text, parsed, with_offset, WITH_OFFSET))
     # Fast path: offsets such as +00:00 at the end of every row. Otherwise parse each row.
     text, body, offset = series, series.str.head(-6), series.str.tail(6)
     marks = offset.unique().to_list()
@@ -530,7 +532,7 @@ def _read_text(series: pl.Series, clock: Clock) -> Times:
         parsed = parsed - offset.replace_strict(old, new, default=None, return_dtype=pl.Int64)
     offsets = frozenset("+00:00" if shifts[mark] == 0 else mark for mark in shifts)
     if not parsed.null_count():
-        return _times(parsed, {}, offsets)
+        return _times(parsed, offsets=offsets)
     without = _calendar(text, clock.form).is_not_null()
     return _times(parsed, _unread_by_reason(text, parsed, without, NO_OFFSET), offsets)
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from dataclasses import field as default
+from functools import partial
 from itertools import combinations
 
 import numpy as np
@@ -201,6 +202,16 @@ def _words(column: str) -> set[str]:
     return set(re.split(r"[^a-z]+", spaced.lower()))
 
 
+# Shorter forms of a column's name, in which it may be well known.
+SHORTENED: tuple[Callable[[str], str], ...] = (
+    str,
+    lambda column: column.rpartition(".")[2],  # nested: usage.prompt_tokens
+    lambda column: column.removesuffix(".value").rpartition(".")[2],
+    *(partial(NAMED[mark].sub, "") for mark in ("suffix", "multiple", "namespace")),
+    lambda column: NAMED["sum"].sub("", column).rpartition(".")[2],
+)
+
+
 class Resolver:
     """A search for columns: by the caller's mapping, the format, then well-known names."""
 
@@ -215,15 +226,7 @@ class Resolver:
         amounts = columns if known else [c for c in columns if not NAMED["share"].search(c)]
         self.of_format = known or {}
         self._by_compact: dict[str, str] = {}
-        for shortened in (
-            lambda column: column,
-            lambda column: column.rpartition(".")[2],  # nested: usage.prompt_tokens
-            lambda column: column.removesuffix(".value").rpartition(".")[2],
-            lambda column: NAMED["suffix"].sub("", column),
-            lambda column: NAMED["multiple"].sub("", column),
-            lambda column: NAMED["namespace"].sub("", column),
-            lambda column: NAMED["sum"].sub("", column).rpartition(".")[2],
-        ):
+        for shortened in SHORTENED:
             for column in amounts:
                 self._by_compact.setdefault(compact_name(shortened(column)), column)
 
@@ -338,14 +341,14 @@ def request_layout(
     arrival, unit = find.time("arrival")
     if "arrival" not in options.mapping and not known:
         arrival = _dated(arrival, probe)
-    tokens: dict[str, Expression] = {}
-    for field, otherwise in (("input_tokens", ""), ("output_tokens", _NO_ANSWERS)):
-        expression = find.expression(field)
-        if otherwise and (not answers or (expression is None and without_answers(probe))):
-            expression = NO_ANSWERS
-        if expression is None:
-            raise find.missing(field, otherwise)
-        tokens[field] = expression
+    prompt, answer = find.expression("input_tokens"), find.expression("output_tokens")
+    if not answers or (answer is None and without_answers(probe)):
+        answer = NO_ANSWERS
+    if prompt is None:
+        raise find.missing("input_tokens")
+    if answer is None:
+        raise find.missing("output_tokens", _NO_ANSWERS)
+    tokens = {"input_tokens": prompt, "output_tokens": answer}
     fields: dict[str, str] = {}
     for field in REQUEST_FIELDS[3:]:
         expression = find.expression(field)
@@ -488,17 +491,16 @@ def demand_layout(
         if failed and "requests" not in find.mapping and not find.expression("requests"):
             notes += (f"{' and '.join(failed[:5])}: failed requests are no load.",)
     basis = options.amounts
-    stated = any(source.basis for source in sources)
-    amount = str(sources[0].amounts.get("requests", ""))
-    unnamed = sources[0].model is not None or amount in _VALUES or bool(_words(amount) & _MEAN)
-    bare = basis == AUTO and not stated and unnamed
-    if basis != AUTO:
-        fields = () if basis == COUNTS else AMOUNTS[1:] if basis == PER_REQUEST else AMOUNTS
-        sources = tuple(
-            replace(s, basis={field: basis for field in fields if field in s.amounts})
-            for s in sources
-        )
-    return DemandLayout(sources, labels, notes, unknown_unit=bare, parts=parts)
+    if basis == AUTO:
+        amount = str(sources[0].amounts.get("requests", ""))
+        unnamed = sources[0].model is not None or amount in _VALUES or bool(_words(amount) & _MEAN)
+        bare = unnamed and not any(source.basis for source in sources)
+        return DemandLayout(sources, labels, notes, unknown_unit=bare, parts=parts)
+    fields = () if basis == COUNTS else AMOUNTS[1:] if basis == PER_REQUEST else AMOUNTS
+    sources = tuple(
+        replace(s, basis={field: basis for field in fields if field in s.amounts}) for s in sources
+    )
+    return DemandLayout(sources, labels, notes, parts=parts)
 
 
 def _parts(probe: pl.DataFrame, source: Amounts, labels: Mapping[str, str]) -> tuple[str, ...]:
@@ -614,16 +616,16 @@ def panel_like(probe: pl.DataFrame) -> bool:
         return False
     find = Resolver(series, IngestOptions(), "")
     fields = set(SYNONYMS) - {"time", "arrival", "series", "model", "region", "tier"}
-    if any(find.expression(field) for field in fields):
+    return not any(map(find.expression, fields)) and all(_is_amount(c, probe) for c in series)
+
+
+def _is_amount(column: str, probe: pl.DataFrame) -> bool:
+    """Return whether a column has numbers that can be counts or rates."""
+    number, blank = numbers(probe[column])
+    unread = np.isnan(number)
+    if NAMED["no_count"].search(column) or unread.all() or (unread & ~blank).any():
         return False
-    for column in series:
-        number, blank = numbers(probe[column])
-        unread = np.isnan(number)
-        if NAMED["no_count"].search(column) or unread.all() or (unread & ~blank).any():
-            return False
-        if not _is_count(probe[column]) and not _basis(column, probe):
-            return False
-    return True
+    return _is_count(probe[column]) or bool(_basis(column, probe))
 
 
 def _panel_columns(probe: pl.DataFrame) -> list[str]:

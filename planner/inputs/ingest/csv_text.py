@@ -222,11 +222,11 @@ def _one_row_per_bin(
 
 def _good(lines: Records, bad: BoolArray, reason: str, faults: list[RefusedRows]) -> Records:
     """Return the records that are not ``bad``, and append the others to ``faults``."""
-    if bad.any():
-        refused = lines.keep(bad)
-        faults.append(RefusedRows(reason, refused.line, refused.text))
-        return lines.keep(~bad)
-    return lines
+    if not bad.any():
+        return lines
+    refused = lines.keep(bad)
+    faults.append(RefusedRows(reason, refused.line, refused.text))
+    return lines.keep(~bad)
 
 
 def _parse(lines: Records, header: Header, columns: Sequence[str], name: str) -> pl.DataFrame:

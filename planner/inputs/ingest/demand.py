@@ -76,12 +76,12 @@ class _Reader:
         self._clocks = {
             source.time: reading.clock(source.time, source.time_unit) for source in layout.sources
         }
-        probe, amounts_of = reading.table.probe, [s.amounts.values() for s in layout.sources]
-        amount_columns = [c for each in amounts_of for amount in each for c in amount.columns]
+        probe = reading.table.probe
+        self._amounts_read = [each for s in layout.sources for each in s.amounts.values()]
+        amount_columns = [column for each in self._amounts_read for column in each.columns]
         counts = not any(source.basis for source in layout.sources) and not layout.unknown_unit
-        self._points = points_group(
-            [probe[c] for c in amount_columns], probe[layout.sources[0].time[0]], counts=counts
-        )
+        times = probe[layout.sources[0].time[0]]
+        self._points = points_group([probe[c] for c in amount_columns], times, counts=counts)
         self._conditions = reading.conditions()
         if reading.options.filter is None:
             self._check_planned(probe)
@@ -114,16 +114,7 @@ class _Reader:
         self.rows += self._reading.tally.begin(batch)
         batch = self._reading.kept(batch, self._conditions)
         for part in self._layout.parts:
-            sums = labels(batch.frame[part]).str.contains(f"(?i){NAMED['total'].pattern}")
-            reason = f"the sum of other rows ({part})"
-            batch = self._reading.without(batch, sums.fill_null(False).to_numpy(), reason)
-            kinds, named = batch.frame[part], compact_name(part)
-            if self._reading.options.filter is None and named in SYNONYMS["cache_hit"]:
-                hits = outcomes.cache_hits(kinds)
-                batch = self._reading.without(batch, hits, f"{CACHED} ({part})")
-            elif self._reading.options.filter is None and named in SYNONYMS["status"]:
-                failed = outcomes.failed(kinds, part)
-                batch = self._reading.without(batch, failed, f"failed requests ({part})")
+            batch = self._rows_of_load(batch, part)
         if self._metrics:
             others = self._metrics.others_in(batch.frame)
             self.rows -= int(others.sum())
@@ -135,8 +126,7 @@ class _Reader:
             self._reading.watch_order(times[columns].ns, when)
         cells = {
             expression: amounts(expression.series(frame), str(expression), points=self._points)
-            for source in self._layout.sources
-            for expression in source.amounts.values()
+            for expression in self._amounts_read
         }
         refused = [each.refused for each in times.values()]
         refused += [reasons for _, reasons in cells.values()]
@@ -170,25 +160,35 @@ class _Reader:
                 **found,
                 **values,
             }
-            unknown = {
-                "source": pl.lit(number, pl.Int32),
-                "counter": pl.lit(0, pl.UInt64),
-                **dict.fromkeys(_KEYS, pl.lit(None, pl.String)),
-                **dict.fromkeys(AMOUNTS, pl.lit(np.nan)),
+            absent = {"source": pl.lit(number, pl.Int32)} | {
+                name: value for name, value in _ABSENT.items() if name not in table
             }
-            absent = (value.alias(name) for name, value in unknown.items() if name not in table)
-            self._frames.append(pl.DataFrame(table).with_columns(*absent).select(_TABLE))
+            self._frames.append(pl.DataFrame(table).with_columns(**absent).select(_TABLE))
             self._cells += keep.size
         if self._cells > MAX_CELLS:
             raise IngestError(f"{self._reading.name}: over {MAX_CELLS:,} bins. Use wider bins.")
+
+    def _rows_of_load(self, batch: Batch, part: str) -> Batch:
+        """Return the rows without sums of others, answers of a cache and failures, by a column."""
+        sums = labels(batch.frame[part]).str.contains(f"(?i){NAMED['total'].pattern}")
+        reason = f"the sum of other rows ({part})"
+        batch = self._reading.without(batch, sums.fill_null(False).to_numpy(), reason)
+        kinds, named = batch.frame[part], compact_name(part)
+        if self._reading.options.filter is not None:
+            return batch
+        if named in SYNONYMS["cache_hit"]:
+            return self._reading.without(batch, outcomes.cache_hits(kinds), f"{CACHED} ({part})")
+        if named in SYNONYMS["status"]:
+            failed = outcomes.failed(kinds, part)
+            return self._reading.without(batch, failed, f"failed requests ({part})")
+        return batch
 
     def finish(self) -> Content:
         """Put the series on their grids, write them, and return the content."""
         grids, width_ns = self._grids()
         series = series_reports(grids, next(iter(self._clocks.values())).kind)
         if all(each.gaps == each.bins for each in series):
-            columns = {str(e) for s in self._layout.sources for e in s.amounts.values()}
-            listed = " or ".join(sorted(columns))
+            listed = " or ".join(sorted(set(map(str, self._amounts_read))))
             raise IngestError(
                 f"{self._reading.name}: no row has a number in {listed}. Map the columns that do."
             )
@@ -209,11 +209,7 @@ class _Reader:
             output_tokens=answers,
             names=self.names,
             columns=self._layout.columns,
-            notes=(
-                *self._notes(),
-                *([ZEROS] if self._reading.options.missing == "zero" else []),
-                *([UNANSWERED] if unanswered else []),
-            ),
+            notes=(*self._notes(), *([UNANSWERED] if unanswered else [])),
             series=series,
             bin_s=as_whole_number(width_ns / 1e9),
             extras={
@@ -403,19 +399,17 @@ class _Reader:
         means = [str(s.amounts[field]) for s in self._layout.sources for field in s.means]
         if means:
             notes.append(f"{' and '.join(means)}: means per request, times the requests.")
-        for basis in RATES:
-            columns = sorted(
-                {
-                    str(s.amounts[f])
-                    for s in self._layout.sources
-                    for f in s.basis
-                    if s.basis[f] == basis
-                }
-            )
-            verb = f"{'are' if len(columns) > 1 else 'is'} {basis.replace('_', ' ')}"
+        bases = [
+            (s.amounts[f], basis) for s in self._layout.sources for f, basis in s.basis.items()
+        ]
+        for rate in RATES:
+            columns = sorted({str(amount) for amount, basis in bases if basis == rate})
             if columns:
+                verb = f"{'are' if len(columns) > 1 else 'is'} {rate.replace('_', ' ')}"
                 listed = " and ".join(columns[:5])
                 notes.append(f"{listed} {verb}; multiplied by the bin width.")
+        if self._reading.options.missing == "zero":
+            notes.append(ZEROS)
         return tuple(notes)
 
 
@@ -424,6 +418,11 @@ UNANSWERED = "No request has output tokens, so only prompts count, as for embedd
 _KEYS = ("series", *LABELS)
 _COUNTER = ("source", *_KEYS, "counter")  # columns that tell counters apart
 _TABLE = ("line", "ns", *_COUNTER, *AMOUNTS)
+_ABSENT = {  # columns that a table of one source may lack
+    "counter": pl.lit(0, pl.UInt64),
+    **dict.fromkeys(_KEYS, pl.lit(None, pl.String)),
+    **dict.fromkeys(AMOUNTS, pl.lit(np.nan)),
+}
 BIN_ENDS = (
     "windowend", "binend", "intervalend", "intervalendutc", "periodend", "bucketend", "endtime",
     "timeend", "end", "endtimestamp",
@@ -445,16 +444,11 @@ def counter_growth(
     for field in fields:
         value, begin = pl.col(field), pl.col("begin")
         rows = table.filter(value.is_not_nan()).sort(*_COUNTER, "ns", nulls_last=True)
+        before = value.shift(1).over(_COUNTER)
         rows = rows.with_columns(
-            value.shift(1).over(_COUNTER).alias("before"),
-            pl.col("ns").shift(1).over(_COUNTER).alias("begin"),
-        ).with_columns(
-            pl.when(value < pl.col("before"))
-            .then(value)
-            .otherwise(value - pl.col("before"))
-            .alias("grown"),
-            (pl.col("ns") - begin).alias("since"),
-        )
+            grown=pl.when(value < before).then(value).otherwise(value - before),
+            begin=pl.col("ns").shift(1).over(_COUNTER),
+        ).with_columns(since=pl.col("ns") - begin)
         steps = rows["since"].filter(rows["since"] > 0).mode().sort()
         step = int(steps[0]) if steps.len() else 1
         # A series that begins later, such as that of a new replica, began at 0 in its first bin.
@@ -478,16 +472,14 @@ def counter_growth(
         rows = rows.with_columns(at=pl.int_ranges("bins")).explode("at")
         # Whole counts stay whole in each bin, and their sum is the growth.
         grown, bins_of = pl.col("grown"), pl.col("bins")
-        before, after = (
+        until, upto = (
             pl.when(at == bins_of).then(grown).otherwise((grown * at / bins_of).round())
             for at in (pl.col("at"), pl.col("at") + 1)
         )
-        moment = pl.col("ns") + (pl.col("at") + 1 - pl.col("bins") - int(instants)) * step
+        moment = pl.col("ns") + (pl.col("at") + 1 - bins_of - int(instants)) * step
         others = [pl.lit(np.nan).alias(other) for other in fields if other != field]
-        parts.append(
-            rows.with_columns(moment.alias("ns"), (after - before).alias(field), *others)
-            .select(table.columns)
-        )  # fmt: skip
+        rows = rows.with_columns(moment.alias("ns"), (upto - until).alias(field), *others)
+        parts.append(rows.select(table.columns))
     by_bin = pl.concat(parts).group_by(*_COUNTER, "ns", maintain_order=True)
     return by_bin.agg(pl.col("line").last(), *map(_sum_of_known, AMOUNTS)), missing
 

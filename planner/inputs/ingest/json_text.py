@@ -30,16 +30,13 @@ def read_probe(lines: Records, name: str, rows: int) -> tuple[Mapping[str, Path]
     """Return the path of every field of the first ``rows`` lines by column, and these lines."""
     lines = lines.keep(np.arange(lines.start.size) < rows)
     columns: dict[str, Path] = {}
-    good = np.zeros(lines.start.size, dtype=np.bool_)
-    for i in range(lines.start.size):
-        value = json_object(lines.text(i))
-        if value is not None:
-            good[i] = True
-            for path in _fields(value):
-                column = ".".join(path)
-                # A top-level name may contain a dot, and then it comes first.
-                if len(path) == 1 or column not in columns:
-                    columns[column] = path
+    values = [json_object(lines.text(i)) for i in range(lines.start.size)]
+    good = np.array([value is not None for value in values], dtype=np.bool_)
+    for path in (path for value in values for path in _fields(value or {})):
+        column = ".".join(path)
+        # A top-level name may contain a dot, and then it comes first.
+        if len(path) == 1 or column not in columns:
+            columns[column] = path
     if not columns:
         raise IngestError(
             f"{name}, line {lines.line[0]} is not a JSON object. Write one object per line."
@@ -50,11 +47,10 @@ def read_probe(lines: Records, name: str, rows: int) -> tuple[Mapping[str, Path]
 
 def batch(lines: Records, columns: Mapping[str, Path], ids: str | None, name: str) -> Batch:
     """Return the records as text columns (``ids``: lists of integers); bad lines become faults."""
-    with suppress(pl.exceptions.PolarsError):
-        frame = pl.read_ndjson(lines.joined(), schema=_schema(columns, ids))
-        whole = frame.height == lines.start.size
-        if whole and not (ids and has_null_id(frame[ids]).any()):
-            return Batch(_flatten(frame, columns), lines.line, lines.text)
+    with suppress(IngestError):
+        frame = _parse(lines, columns, ids, name)
+        if not (ids and has_null_id(frame[ids]).any()):
+            return Batch(frame, lines.line, lines.text)
     # The block is not valid as a whole. Judge each line, to refuse only the bad ones.
     verdicts = np.array([_refusal_reason(lines.text(i), ids) for i in range(lines.start.size)])
     faults = tuple(

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 
 import polars as pl
@@ -52,7 +52,7 @@ def log_pattern(head: bytes, name: str) -> str:
     return ""
 
 
-def log_rows(pieces: Iterator[bytes], pattern: str, name: str, size: int) -> Iterator[bytes]:
+def log_rows(pieces: Iterable[bytes], pattern: str, name: str, size: int) -> Iterator[bytes]:
     """Yield the rows of a text log as JSON lines."""
     first: datetime | None = None
     for block in record_blocks(pieces, name=name, size=size, quoted=False):
@@ -83,7 +83,7 @@ def log_rows(pieces: Iterator[bytes], pattern: str, name: str, size: int) -> Ite
         yield groups.write_ndjson().encode()
 
 
-def unwrapped(pieces: Iterator[bytes], head: bytes, name: str, size: int) -> Iterator[bytes] | None:
+def unwrapped(pieces: Iterable[bytes], head: bytes, name: str, size: int) -> Iterator[bytes] | None:
     """Return the log lines without a log collector's envelopes; None if the file has none."""
     lines = [text for text in head.decode("utf-8", errors="replace").splitlines() if text.strip()]
     first = [_inner(line) for line in lines[:PROBED] if line != lines[-1] or len(lines) == 1]

@@ -10,6 +10,7 @@ from planner.errors import IngestError
 from planner.inputs.ingest import row_filter as filters
 from planner.inputs.ingest.clock import check_zone
 from planner.inputs.ingest.names import DECLARED
+from planner.inputs.numbers import finite_number
 
 AUTO = "auto"  # the format is detected from the columns
 REQUEST_FIELDS = tuple(DECLARED["fields"]["requests"].split())
@@ -132,7 +133,7 @@ def _one_in(text: str | None) -> float | None:
     """
     if text is None:
         return None
-    number = filters.number(text)
+    number = finite_number(text)
     if number is None or not 1e-6 <= number <= 1_000_000:
         raise IngestError(
             f"sample is {text[:40]!r}. For one in 100 requests, give 100 or the share 0.01."

@@ -68,11 +68,13 @@ def _with_figures(question: Question, path: Path | str, options: IngestOptions) 
         with tempfile.TemporaryDirectory() as folder:
             try:
                 report = ingest_file(path, Path(folder) / "store", with_choice(options, choice))
-                choices.append(choice._replace(figures=_figures(report)))
+                figures = _figures(report)
             except Ambiguous:
-                choices.append(choice._replace(figures="a further question follows"))
+                figures = "a further question follows"
             except IngestError as problem:
                 refusal = IngestError(f"{question.words} {problem}")
+                continue
+            choices.append(choice._replace(figures=figures))
     return Ambiguous(question.words, choices) if choices else refusal
 
 

@@ -16,6 +16,7 @@ import numpy as np
 import polars as pl
 
 from planner.errors import IngestError
+from planner.inputs.numbers import finite_number
 from simulation.arrays import BoolArray
 
 EVERY_ROW = "all"  # the filter that keeps every row
@@ -47,7 +48,7 @@ class Condition:
         amounts = text.cast(pl.Float64, strict=False)
         if self.values:
             words = [value.lower() for value in self.values]
-            numbers = [value for word in words if (value := number(word)) is not None]
+            numbers = [value for word in words if (value := finite_number(word)) is not None]
             matching = text.str.to_lowercase().is_in(words) | amounts.is_in(numbers)
         else:
             ends: Literal["none", "both"] = "none" if self.strict else "both"
@@ -96,17 +97,9 @@ def _unquoted(text: str) -> str:
     return text[1:-1] if len(text) > 1 and text[0] == text[-1] and text[0] in "\"'" else text
 
 
-def number(text: str) -> float | None:
-    """Return the number that a text is; None for another text."""
-    try:
-        return float(text)
-    except ValueError:
-        return None
-
-
 def _bound(text: str) -> float:
     """Return the bound of a range as a number; raise IngestError if it is none."""
-    bound = number(text)
+    bound = finite_number(text)
     if bound is None:
         raise IngestError(f"where: {text!r} is no number; ranges need numbers.")
     return bound

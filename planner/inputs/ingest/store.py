@@ -130,11 +130,6 @@ def write_demand(folder: Path, grids: Sequence[Grid]) -> None:
     )
 
 
-def write_lengths(folder: Path, lengths: pl.DataFrame) -> None:
-    """Write a sample of lengths next to the demand; columns are series, field and tokens."""
-    lengths.write_parquet(folder / LENGTHS)
-
-
 def _lengths_of(store_dir: Path | str) -> dict[tuple[str, str], FloatArray]:
     """Return the samples of lengths by (series, field); empty for a trace without them."""
     store = Path(store_dir)

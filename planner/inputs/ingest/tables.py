@@ -10,7 +10,7 @@ import itertools
 import json
 import logging
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
@@ -90,56 +90,53 @@ def refusals_of_libraries(name: str) -> Iterator[None]:
 
 def open_table(source: Source, options: IngestOptions, scratch: Path) -> Table:
     """Open the table in a file; a compressed Parquet file is unpacked in the folder ``scratch``."""
-    pieces = source.pieces()
-    head = _head_of(pieces)
-    if head.startswith(PARQUET_MAGIC):
-        return _open_parquet(source, options, itertools.chain([head], pieces), scratch)
-    if ".parquet" in source.name.lower():
-        raise IngestError(f"{source.name} is named a Parquet file but is not one. Write it again.")
-    if head.startswith(UTF16):
-        pieces = as_utf8(itertools.chain([head], pieces), source.name)
-        head = _head_of(pieces)
-    head = _text_head(head, source.name)
-    unit = "line"
-    stream: Iterator[bytes] = itertools.chain([head], pieces)
-    is_json = bool(_JSON.match(head)) or ".jsonl" in source.name.lower()
-    if is_json and (nested := _nested(head, source.name)) is not None:
+    stream, name = _Stream(source.pieces()), source.name
+    if stream.head.startswith(PARQUET_MAGIC):
+        return _open_parquet(source, options, stream, scratch)
+    if ".parquet" in name.lower():
+        raise IngestError(f"{name} is named a Parquet file but is not one. Write it again.")
+    if stream.head.startswith(UTF16):
+        stream = _Stream(as_utf8(stream, name))
+    stream.head, unit = _text_head(stream.head, name), "line"
+    is_json = bool(_JSON.match(stream.head)) or ".jsonl" in name.lower()
+    if is_json and (nested := _nested(stream.head, name)) is not None:
         whole, path = nested
-        rows = as_lines(documents(stream, source.name), path)
+        rows = as_lines(documents(stream, name), path)
         unit = "row" if whole else "request"
-        expansion = Expansion(source.name, source.bytes, options.max_expanded_bytes)
-        pieces = _join_lines(rows, expansion)
-        head = _head_of(pieces)
-        if not head:
-            raise IngestError(f"{source.name} holds no row. Export it again.")
-        stream = itertools.chain([head], pieces)
-    if (lines := unwrapped(stream, head, source.name, options.chunk_bytes)) is not None:
-        unit, pieces = "request", lines
-        head = _head_of(pieces)
-        stream = itertools.chain([head], pieces)
-        is_json = head[:1] == b"{"
-    if pattern := log_pattern(head, source.name):
+        expansion = Expansion(name, source.bytes, options.max_expanded_bytes)
+        stream = _Stream(_join_lines(rows, expansion))
+        if not stream.head:
+            raise IngestError(f"{name} holds no row. Export it again.")
+    if (lines := unwrapped(stream, stream.head, name, options.chunk_bytes)) is not None:
+        unit, stream = "request", _Stream(lines)
+        is_json = stream.head[:1] == b"{"
+    if pattern := log_pattern(stream.head, name):
         unit, is_json = "request", True
-        pieces = log_rows(stream, pattern, source.name, options.chunk_bytes)
-        head = _head_of(pieces)
-    complete = len(head) < PROBE_BYTES
-    sample = _sample(
-        head if complete else head[:PROBE_BYTES], complete, source.name, quoted=not is_json
-    )
-    step = options.chunk_bytes
-    # Read the probed bytes again as the first pieces of the stream.
-    again = (head[start : start + step] for start in range(0, len(head), step))
-    return TextTable(
-        source, options, itertools.chain(again, pieces), sample, quoted=not is_json, unit=unit
-    )
+        stream = _Stream(log_rows(stream, pattern, name, options.chunk_bytes))
+    sample = _sample(stream.head, name, quoted=not is_json)
+    pieces = stream.pieces(options.chunk_bytes)
+    return TextTable(source, options, pieces, sample, quoted=not is_json, unit=unit)
 
 
-def _head_of(pieces: Iterator[bytes]) -> bytes:
-    """Return the first bytes of a stream, enough to recognise the file type."""
-    head = b""
-    while len(head) < PROBE_BYTES and (piece := next(pieces, None)) is not None:
-        head += piece
-    return head
+class _Stream:
+    """The bytes of a file, with the first of them, which show its type, at hand."""
+
+    def __init__(self, pieces: Iterator[bytes]) -> None:
+        self._rest = pieces
+        self.head = b""
+        while len(self.head) < PROBE_BYTES and (piece := next(pieces, None)) is not None:
+            self.head += piece
+
+    def __iter__(self) -> Iterator[bytes]:
+        return itertools.chain([self.head], self._rest)
+
+    def pieces(self, size: int) -> Iterator[bytes]:
+        """Yield all bytes, the first of them in pieces of ``size``; the stream keeps none."""
+        head, self.head = self.head, b""
+        for at in range(0, len(head), size):
+            yield head[at : at + size]
+        del head
+        yield from self._rest
 
 
 def _join_lines(lines: Iterator[bytes], expansion: Expansion) -> Iterator[bytes]:
@@ -199,12 +196,13 @@ def _text_head(head: bytes, name: str) -> bytes:
     return head
 
 
-def _sample(head: bytes, complete: bool, name: str, quoted: bool) -> blocks.Records:
+def _sample(head: bytes, name: str, quoted: bool) -> blocks.Records:
     """Return the whole records at the start of a text file."""
-    if not head.strip() and complete:
-        raise IngestError(f"{name} holds no row. Export it again.")
-    if complete:
+    if len(head) < PROBE_BYTES:  # the whole file
+        if not head.strip():
+            raise IngestError(f"{name} holds no row. Export it again.")
         return blocks.all_records(head, name, quoted=quoted)
+    head = head[:PROBE_BYTES]
     cut = blocks.whole_records(head, quoted)
     if cut == 0 or not head[:cut].strip():
         raise IngestError(
@@ -262,7 +260,7 @@ class TextTable:
 
 
 def _open_parquet(
-    source: Source, options: IngestOptions, stream: Iterator[bytes], scratch: Path
+    source: Source, options: IngestOptions, stream: Iterable[bytes], scratch: Path
 ) -> Table:
     """Open a Parquet file; a compressed one is first unpacked, as Parquet needs random access."""
     if source.compression == PLAIN:

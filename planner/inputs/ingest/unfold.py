@@ -57,10 +57,7 @@ def _flatten_key_values(value: Mapping[str, Any]) -> Row:
     """Return an object in which each list of key-value pairs has become fields."""
     row: Row = {}
     for key, inner in value.items():
-        if pairs := _pairs(inner):
-            row |= pairs
-        else:
-            row[key] = inner
+        row |= _pairs(inner) or {key: inner}
     return row
 
 

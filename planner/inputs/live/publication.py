@@ -20,7 +20,6 @@ from planner.inputs.ingest.store import (
     LENGTHS,
     MAX_BINS,
     write_demand,
-    write_lengths,
     write_report,
 )
 from planner.inputs.live.samples import AMOUNTS, KEYS, Samples
@@ -44,7 +43,7 @@ def publish(samples: Samples, name: str, store: Path) -> IngestReport:
     with whole_folder(store) as work:
         write_demand(work, grids)
         if lengths := list(_lengths(samples, name)):
-            write_lengths(work, pl.concat(lengths))
+            pl.concat(lengths).write_parquet(work / LENGTHS)
             notes.append(
                 "Lengths are drawn from the source's histograms, prompt and answer "
                 "separately, and scaled to the tokens of each bin."

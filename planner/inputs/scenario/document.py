@@ -2,7 +2,7 @@
 
 import io
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import date
 from functools import lru_cache
 from typing import Any
@@ -92,17 +92,13 @@ def _parse_yaml(text: str) -> CommentedMap:
 _parse_cached = lru_cache(maxsize=16)(_parse_yaml)
 
 
-def _load_cached(text: str, name: str) -> CommentedMap:
-    """Return the parsed document from a cache; callers must not change it."""
-    return _load(text, name, _parse_cached)
+def _load(text: str, name: str, *, cached: bool = False) -> CommentedMap:
+    """Return the parsed document; raise ScenarioError that begins with ``name``.
 
-
-def _load(
-    text: str, name: str, parse_yaml: Callable[[str], CommentedMap] = _parse_yaml
-) -> CommentedMap:
-    """Return the parsed document; raise ScenarioError that begins with ``name``."""
+    Callers must not change a document that may be ``cached``.
+    """
     try:
-        return parse_yaml(text)
+        return _parse_cached(text) if cached else _parse_yaml(text)
     except ScenarioError as fault:
         raise ScenarioError(f"{name}{fault}") from None
 
@@ -124,15 +120,11 @@ def parse(text: str, name: str = "scenario") -> Scenario:
 
     Raises ScenarioError with one line per fault: the line number, the field and the remedy.
     """
-    data = _load_cached(text, name)
+    data = _load(text, name, cached=True)
     try:
         scenario = Scenario.model_validate(_plain_values(data))
     except ValidationError as error:
-        faults = [
-            f"{name}, line {_line(data, fault['loc'])}: {_path(fault['loc'])}{_message(fault)}."
-            for fault in error.errors()
-        ]
-        listed = list(dict.fromkeys(faults))
+        listed = list(dict.fromkeys(_sentence(data, name, fault) for fault in error.errors()))
         more = [f"{name}: and {len(listed) - MAX_FAULTS:,} more."] if listed[MAX_FAULTS:] else []
         raise ScenarioError("\n".join(listed[:MAX_FAULTS] + more)) from None
     problems = [
@@ -149,16 +141,19 @@ def unknown_keys(text: str) -> list[str]:
 
     A form would drop such keys silently.
     """
-    data = _load_cached(text, "scenario")
+    data = _load(text, "scenario", cached=True)
     try:
         Scenario.model_validate(_plain_values(data))
     except ValidationError as error:
-        return [
-            f"scenario, line {_line(data, fault['loc'])}: {_path(fault['loc'])}{_message(fault)}."
-            for fault in error.errors()
-            if fault["type"] == "extra_forbidden"
-        ]
+        unknown = (fault for fault in error.errors() if fault["type"] == "extra_forbidden")
+        return [_sentence(data, "scenario", fault) for fault in unknown]
     return []
+
+
+def _sentence(data: CommentedMap, name: str, fault: Any) -> str:
+    """Return one pydantic error of the document ``data`` with its place."""
+    where = fault["loc"]
+    return f"{name}, line {_line(data, where)}: {_path(where)}{_message(fault)}."
 
 
 def dump(scenario: Scenario) -> str:
@@ -253,7 +248,7 @@ def _reads_as(text: str, data: CommentedMap) -> bool:
     a comment. The caller then drops the comments.
     """
     try:
-        return bool(_plain_values(_load_cached(text, "scenario")) == _plain_values(data))
+        return bool(_plain_values(_load(text, "scenario", cached=True)) == _plain_values(data))
     except ScenarioError:
         return False
 
@@ -324,7 +319,7 @@ def _in_style(item: Any, siblings: CommentedSeq) -> Any:
 
 def outline(text: str, name: str = "scenario") -> dict[str, Any]:
     """Return the document as plain data without checks, for a form that shows it."""
-    plain: dict[str, Any] = _plain_values(_load_cached(text, name))
+    plain: dict[str, Any] = _plain_values(_load(text, name, cached=True))
     return plain
 
 
@@ -379,10 +374,9 @@ def _message(fault: Any) -> str:
     if kind == "union_tag_not_found":
         return f"{_without_quotes(fault['ctx']['discriminator'])} is missing. Add it"
     if kind == "union_tag_invalid":
-        what, tags = (
-            _without_quotes(fault["ctx"][name]) for name in ("discriminator", "expected_tags")
-        )
-        return f"there is no such {what}. Choose from {tags}, not {fault['ctx']['tag']!r}"
+        facts = fault["ctx"]
+        what, tags = map(_without_quotes, (facts["discriminator"], facts["expected_tags"]))
+        return f"there is no such {what}. Choose from {tags}, not {facts['tag']!r}"
     if kind.startswith("datetime_") or "literal['end']" in fault["loc"]:
         end = ", or end for the time after the trace" if fault["loc"][-2:-1] == ("start",) else ""
         return f"{FORM_OF_MOMENTS}{end}, not {value!r}"

@@ -96,10 +96,12 @@ def speed_corrections(deployments: Sequence[Deployment], times: Times) -> list[S
     names = traits_of(deployments).labels["deployment"]
     loads = {str(name): _rows_of_deployment(times, str(name)) for name in np.unique(names)}
     loads_of = [loads[str(name)] for name in names]
-    busy = [
-        _with_load(deployment, users, isl, osl)
-        for deployment, (_, users, isl, osl) in zip(deployments, loads_of, strict=True)
-    ]
+    busy = []
+    for deployment, (_, users, isl, osl) in zip(deployments, loads_of, strict=True):
+        # The load may be that of other models, with longer contexts than this model allows.
+        fit = min(1.0, deployment.shape.max_context / (isl + osl))
+        isl, osl, users = (max(1.0, value) for value in (fit * isl, fit * osl, users))
+        busy.append(replace(deployment, isl=isl, osl=osl, concurrency=users))
     tbt = times.tbt.at(traits_of(busy))
     # With one request in flight, TTFT has no time in the queue.
     ttft = times.ttft.at(traits_of([replace(deployment, concurrency=1.0) for deployment in busy]))
@@ -112,15 +114,6 @@ def speed_corrections(deployments: Sequence[Deployment], times: Times) -> list[S
              float(tbt.residual[i]), counts[str(names[i])], same)
         for i, (same, users, isl, _) in enumerate(loads_of)
     ]  # fmt: skip
-
-
-def _with_load(deployment: Deployment, users: float, isl: float, osl: float) -> Deployment:
-    """Return the deployment at another load; lengths are limited to the model's context."""
-    # The load may be that of other models, with longer contexts than this model allows.
-    fit = min(1.0, deployment.shape.max_context / (isl + osl))
-    return replace(
-        deployment, isl=max(1.0, fit * isl), osl=max(1.0, fit * osl), concurrency=max(users, 1.0)
-    )
 
 
 def _rows_of_deployment(times: Times, name: str) -> tuple[BoolArray, float, float, float]:

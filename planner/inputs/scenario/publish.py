@@ -45,11 +45,11 @@ def with_tables(text: str) -> str:
     sections = {section.__name__: section for section in _reachable_sections(Scenario, [])}
     for mark in re.findall(r"<!-- (keys of \w+|policies|parameters) -->", text):
         if mark == "policies":
-            rows = []
-            for name, traits in TRAITS.items():
-                line = traits.line + (" Oracle baseline." if traits.uses_future_data else "")
-                rows.append(f"| `{name}` | {traits.label} | {line} |\n")
-            table = POLICY_HEAD + "".join(rows)
+            oracle = {True: " Oracle baseline.", False: ""}
+            table = POLICY_HEAD + "".join(
+                f"| `{name}` | {each.label} | {each.line}{oracle[each.uses_future_data]} |\n"
+                for name, each in TRAITS.items()
+            )
         elif mark == "parameters":
             table = "\n".join(_parameters())
         else:

@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 
 from planner.errors import ScenarioError
-from planner.inputs.scenario.schema import Forecast, Objective, Scenario, Source
+from planner.inputs.scenario.schema import Forecast, Scenario, Source
 from planner.inputs.scenario.schema.fleet import ScaleIn
 from planner.optimizer.problem import Weights
 from simulation.arrays import FloatArray
@@ -175,6 +175,8 @@ class Settings:
 def settings_of(scenario: Scenario) -> Settings:
     """Return a scenario's settings of traffic, window and plan, with defaults filled in."""
     horizon, startup_s = scenario.horizon, scenario.fleet.startup_s
+    # Generated requests before a launch are not a history to plan from.
+    described = all(source.launch is not None for source in scenario.traffic.sources)
     return Settings(
         name=scenario.name,
         seed=scenario.seed,
@@ -192,7 +194,7 @@ def settings_of(scenario: Scenario) -> Settings:
             deferrable=frozenset(tier.name for tier in scenario.tiers if tier.deferrable),
         ),
         window=WindowSettings(
-            start=horizon.start or ("end" if _is_described(scenario) else None),
+            start=horizon.start or ("end" if described else None),
             duration_s=horizon.duration_s,
             period_s=horizon.period_s,
             lead_s=startup_s if horizon.lead_s is None else horizon.lead_s,
@@ -210,22 +212,16 @@ def _epoch_s(moment: datetime | None) -> float | None:
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
-def _is_described(scenario: Scenario) -> bool:
-    """Return whether all traffic is generated from a description, so that none is measured.
-
-    Generated requests before the launch are not a history to plan from.
-    """
-    return all(source.launch is not None for source in scenario.traffic.sources)
-
-
 def _plan(scenario: Scenario) -> PlanSettings:
     """Return the plan settings in the scenario's objective, forecast and limits."""
     objective = scenario.objective
     limits, priorities = objective.limits, objective.priorities
+    # Without weights, the objective charges for one unit alone.
+    charged = NOTHING | {MEASURE[objective.minimise]: 1.0}
     return PlanSettings(
         forecast=scenario.forecast,
         minimise=WEIGHTED if objective.weights else objective.minimise,
-        weights=_weights(objective),
+        weights=Weights(**(objective.weights.model_dump() if objective.weights else charged)),
         each_hour=Spending.of(
             limits.usd_per_hour, limits.carbon_kg_per_hour, limits.changes_per_period
         ),
@@ -261,13 +257,6 @@ def _spare(scenario: Scenario) -> SpareSettings:
             "region, or remove the key."
         )
     return SpareSettings(spare.instances, spare.by == "pool", bool(spare.regions))
-
-
-def _weights(objective: Objective) -> Weights:
-    """Return the plan's weights: what the objective charges per unit."""
-    if objective.weights is not None:
-        return Weights(**objective.weights.model_dump())
-    return Weights(**NOTHING | {MEASURE[objective.minimise]: 1.0})
 
 
 def _reroute(scenario: Scenario) -> FloatArray | None:

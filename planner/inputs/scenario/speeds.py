@@ -181,30 +181,21 @@ def _roofline(section: Profile, model: ModelSpec, gpu: GpuSpec, known: UserFacts
     arrangement = _arrangement(section)
     if section.attention_ffn is not None:
         return split_speed(section, section.attention_ffn, model, gpu)
-    shape = replace(model.shape, name=section.model, adapters=_adapters(section))
+    adapters = None
+    if section.lora_rank is not None and section.lora_active is not None:
+        adapters = Adapters(section.lora_rank, section.lora_active)
+    shape = replace(model.shape, name=section.model, adapters=adapters)
     engine = engine_of(section, shape, gpu, known)
     try:
+        given = {"max_batch": section.max_batch, "max_batch_tokens": section.max_batch_tokens}
         limits = serving_limits(
-            shape,
-            gpu,
-            arrangement,
-            max_batch=section.max_batch,
-            max_batch_tokens=section.max_batch_tokens,
-            engine=engine,
-            recv_interval=section.recv_interval,
+            shape, gpu, arrangement, engine=engine, recv_interval=section.recv_interval, **given
         )
         computed = roofline_profile(shape, gpu, arrangement, efficiencies(), limits)
     except SimulationError as error:
         raise ScenarioError(f"profiles: {error}") from None
     computed = replace(computed, provenance=_served_by(computed.provenance, engine, section))
     return measured_speed(computed, section, engine, shape, gpu, arrangement, known.own)
-
-
-def _adapters(section: Profile) -> Adapters | None:
-    """Return the LoRA adapters that the section states, or None."""
-    if section.lora_rank is None or section.lora_active is None:
-        return None
-    return Adapters(section.lora_rank, section.lora_active)
 
 
 def _served_by(provenance: Provenance, engine: str, section: Profile) -> Provenance:

@@ -18,6 +18,7 @@ import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ import numpy as np
 
 from planner.errors import IngestError
 from planner.inputs.ingest.benchmarks.requests import runs
+from planner.inputs.numbers import finite_number
 from simulation.performance.estimate.calibration import ENGINES
 from simulation.performance.rows import BenchmarkRows, benchmark_rows
 
@@ -166,11 +168,8 @@ def _value(value: Any, path: str, where: str) -> float:
     """Return ``value`` as a number of at least 0; NaN for None. Raise IngestError otherwise."""
     if value is None:
         return math.nan
-    try:
-        number = float(value)
-    except (TypeError, ValueError, OverflowError):
-        number = -1.0
-    if isinstance(value, bool) or not (number >= 0 and math.isfinite(number)):
+    number = finite_number(value)
+    if number is None or number < 0:
         raise IngestError(
             f"{where}: {path} is {value!r:.60}; a number from 0 is expected, correct or remove it."
         )
@@ -184,36 +183,35 @@ def declared(
     for tool in TOOLS.values():
         runs_by_document = [tool.rows_in(document) for document in documents]
         if runs_by_document and all(runs_by_document):
-            flat = [run for rows in runs_by_document for run in rows]
-            values = [_values(tool, run, f"{name}, result {i}") for i, run in enumerate(flat, 1)]
-            if any(run_values.get("completed") == 0 for run_values in values):
-                raise IngestError(f"{name}: no request was completed. Leave this result out.")
-            unread = unread_note(key for run in flat for key in tool.unread(run))
-            if tool.requests:
-                rows, notes, facts = _rows_per_run(values)
-                return tool.name, rows, notes + unread, facts
-            # A report lists runs without a completed request too.
-            used = [each for each in values if not tool.rows or each["tbt"] > 0]
-            if not used:
-                raise IngestError(f"{name}: no benchmark has a completed request. Run it again.")
-            rows_of_runs = [_row(each) for each in used]
-            notes = [
-                f"Benchmark {number} is excluded: it completed no request."
-                for number, each in enumerate(values, 1)
-                if each not in used
-            ]
-            notes += _notes(used, rows_of_runs) + unread
-            columns = {
-                k: [row[k] for row in rows_of_runs] for k in rows_of_runs[0] if k != "by_law"
-            }
-            facts = {key: [each[key] for each in used] for key in FACTS}
-            return (
-                tool.name,
-                benchmark_rows({k: columns.pop(k) for k in TEXTS}, columns),
-                notes,
-                facts,
-            )
+            return tool.name, *_rows_of_tool(tool, list(chain(*runs_by_document)), name)
     return None
+
+
+def _rows_of_tool(
+    tool: Tool, found: Sequence[Any], name: str
+) -> tuple[BenchmarkRows, list[str], Facts]:
+    """Return rows, notes and facts of the runs of a tool; raise IngestError if none completed."""
+    values = [_values(tool, run, f"{name}, result {i}") for i, run in enumerate(found, 1)]
+    if any(each.get("completed") == 0 for each in values):
+        raise IngestError(f"{name}: no request was completed. Leave this result out.")
+    unread = unread_note(key for run in found for key in tool.unread(run))
+    if tool.requests:
+        rows, notes, facts = _rows_per_run(values)
+        return rows, notes + unread, facts
+    # A report lists runs without a completed request too.
+    used = [each for each in values if not tool.rows or each["tbt"] > 0]
+    if not used:
+        raise IngestError(f"{name}: no benchmark has a completed request. Run it again.")
+    notes = [
+        f"Benchmark {number} is excluded: it completed no request."
+        for number, each in enumerate(values, 1)
+        if each not in used
+    ]
+    table = [_row(each) for each in used]
+    notes += _notes(used, table) + unread
+    columns = {key: [row[key] for row in table] for key in table[0] if key != "by_law"}
+    texts = {key: columns.pop(key) for key in TEXTS}
+    return benchmark_rows(texts, columns), notes, {k: [each[k] for each in used] for k in FACTS}
 
 
 def _values(tool: Tool, run: Any, where: str) -> dict[str, Any]:

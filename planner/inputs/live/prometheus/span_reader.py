@@ -192,11 +192,9 @@ def _counter_increases(
         return
     order = sorted(values_by_labels)
     last = np.array([values_by_labels[labels] for labels in order])
-    target_numbers: dict[tuple[str, ...], int] = {}
-    targets = np.array(
-        [target_numbers.setdefault(_target(dict(labels)), len(target_numbers)) for labels in order],
-        np.int64,
-    )
+    named = [tuple(dict(labels).get(label, "") for label in TARGET) for labels in order]
+    target_numbers = {target: number for number, target in enumerate(dict.fromkeys(named))}
+    targets = np.array([target_numbers[target] for target in named], np.int64)
     lowest = highest = None
     # Query the extremes only if a counter was reset or a target is new.
     if wants_extremes(last, targets):
@@ -261,10 +259,6 @@ def _values_by_labels(
         tuple(sorted((k, v) for k, v in course.labels.items() if k != "__name__")): course.values
         for course in courses
     }
-
-
-def _target(labels: Mapping[str, str]) -> tuple[str, ...]:
-    return tuple(labels.get(label, "") for label in TARGET)
 
 
 def _buckets(
