@@ -31,17 +31,11 @@ def device_lower_bound(
     demand: Demand,
     table: FloatArray,
     device_bytes: float,
-    *,
-    latency: bool = True,
 ) -> int:
-    """Return a lower bound on the devices of any plan in ``table`` (``sojourns``; inf: excluded).
-
-    With ``latency=False`` the limit is ignored. The bound then also applies to whole replicas,
-    which queue once for all operators.
-    """
+    """Return a lower bound on the devices of any plan in ``table``; inf excludes a choice."""
     # The path with the longest minimum times; any path gives a valid bound.
     path = critical_path(problem, problem.latency_s.min(axis=(1, 2)))[1]
-    totals = np.zeros((len(WEIGHTS), len(PRICES) if latency else 1))
+    totals = np.zeros((len(WEIGHTS), len(PRICES)))
     for v in range(len(problem.names)):
         b, p, r = np.nonzero(np.isfinite(table[v]))
         operator_index = np.full(b.size, v)
@@ -50,9 +44,9 @@ def device_lower_bound(
         waits = table[v, b, p, r] / problem.slo_s if v in path else np.zeros(b.size)
         for i, weight in enumerate(WEIGHTS):
             cost = np.asarray(weight) @ needs
-            for k, price in enumerate(PRICES[: totals.shape[1]]):
+            for k, price in enumerate(PRICES):
                 totals[i, k] += (cost + price * waits).min()
-    totals -= np.asarray(PRICES[: totals.shape[1]])
+    totals -= np.asarray(PRICES)
     return max(1, int(np.ceil(totals.max() - 1e-9)))
 
 

@@ -51,7 +51,7 @@ class ReplayedLatency:
 class Level:
     """The result of one granularity for a phase: a "level" is replica, layers or operators.
 
-    ``least_devices`` is a proven lower bound for this granularity.
+    ``least_devices`` is a proven lower bound on plans that meet the limit on average.
     """
 
     level: str  # model, module or operator
@@ -63,6 +63,7 @@ class Level:
     slo_s: float
     seconds: float  # planning time
     least_devices: int | None = None
+    by_means: int | None = None  # fewest devices found for the limit on average; None: ``devices``
     plan: OperatorPlan | None = None
     placement: Placement | None = None
     replicas: ReplicaPlan | None = None
@@ -73,6 +74,11 @@ class Level:
     confined: float | None = None
     trade: Level | None = None  # fewer devices, but worse than a coarser level in another figure
     in_turn: int | None = None  # devices without shortest-prompt-first order
+
+    @property
+    def mean_devices(self) -> int:
+        """Return the fewest devices found that meet the limit on average, before any replay."""
+        return self.devices if self.by_means is None else min(self.devices, self.by_means)
 
     def seen(self, phase: PhaseProblem) -> PhaseProblem:
         """Return ``phase`` as the plan sees it.

@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 
 from simulation.provisioning.level import FALLBACK_METHODS, Level, fewest_devices
-from simulation.provisioning.levels import least_devices, level_of
+from simulation.provisioning.levels import level_of
 from simulation.provisioning.replay import LevelReplay
 from simulation.provisioning.replicas import ReplicaPlan, under_load, whole_replicas
 from simulation.provisioning.sm_shares import confined_to_shares
@@ -61,8 +61,11 @@ def confirmed_whole_replicas(
             break
     if best is None:
         return None
-    fewest = min(least_devices("model", phase, room), best.devices)
-    return replace(best, least_devices=fewest, seconds=time.perf_counter() - started)
+    relaxed = whole_replicas(phase, room)  # fewest of all that meet the limit on average
+    fewest = best.devices if relaxed is None else min(relaxed.devices, best.devices)
+    return replace(
+        best, least_devices=fewest, by_means=fewest, seconds=time.perf_counter() - started
+    )
 
 
 def confirmed_level(
@@ -73,14 +76,21 @@ def confirmed_level(
     coarser: list[Level],
     plan: Callable[[PhaseProblem], Level | None],
 ) -> Level | None:
-    """Plan a finer level with ``plan`` and confirm it by replay, or return the coarser level."""
+    """Plan a finer level with ``plan`` and confirm it by replay, or return the coarser level.
+
+    The bound on devices, and the fewest by means, are those for the whole limit.
+    """
     best_coarser = min(coarser, key=lambda level: (level.devices, level.power_w), default=None)
     trade: Level | None = None
+    by_means: int | None = None
+    least: int | None = None
     for share in TIGHTER:
         problem = replace(phase.problem, slo_s=share * phase.problem.slo_s)
         planned_level = plan(replace(phase, problem=problem))
         if planned_level is None:
             break
+        if share == TIGHTER[0]:
+            by_means, least = planned_level.by_means, planned_level.least_devices
         if planned_level.trade is not None and trade is None:
             replayed = replay.of(planned_level.trade)
             if replayed.attainment >= attainment:
@@ -92,11 +102,17 @@ def confirmed_level(
             (below.replayed.p95_s for below in coarser if below.replayed), default=replayed.p95_s
         )
         if replayed.attainment >= attainment and replayed.p95_s <= LATENCY_TOLERANCE * longest:
-            return replace(planned_level, slo_s=phase.problem.slo_s, replayed=replayed, trade=trade)
+            return replace(
+                planned_level, slo_s=phase.problem.slo_s, replayed=replayed, trade=trade,
+                by_means=by_means, least_devices=least,
+            )  # fmt: skip
     if best_coarser is None:
         return None
     fallback = "module" if best_coarser.replicas is None else "model"
-    return replace(best_coarser, level=name, method=FALLBACK_METHODS[fallback], trade=trade)
+    return replace(
+        best_coarser, level=name, method=FALLBACK_METHODS[fallback], trade=trade,
+        by_means=by_means, least_devices=least,
+    )  # fmt: skip
 
 
 def confirmed_sm_shares(

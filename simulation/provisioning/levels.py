@@ -137,9 +137,14 @@ def plan_level(
     best = best_level(name, levels, coarser)
     if best is None:
         return None
+    by_means = min(level.mean_devices for level in (*levels, *coarser))
     if bound is not None:
-        best = replace(best, least_devices=min(bound, best.devices))
-    return replace(best, seconds=time.perf_counter() - started)
+        # A coarser plan is also one of this level.
+        bounds = [level.least_devices for level in coarser if level.least_devices is not None]
+        bound = min(bound, by_means, *bounds)
+    return replace(
+        best, by_means=by_means, least_devices=bound, seconds=time.perf_counter() - started
+    )
 
 
 def _parts(
@@ -297,15 +302,13 @@ def _with_least_cache(phase: PhaseProblem) -> PhaseProblem:
 def least_devices(name: str, phase: PhaseProblem, device_bytes: float) -> int:
     """Return a lower bound on the devices of any plan of a level.
 
-    For operators, it is a bound on plans that meet the limit on average. Other levels queue less
+    For operators, it is a bound on plans that meet the limit on average. Runs of layers queue less
     often, so their bound ignores the limit.
     """
     least = _with_least_cache(phase)
-    if name != "module":
+    if name == "operator":
         table = _fitting_sojourns(least, fewest_replicas(least, device_bytes))
-        return device_lower_bound(
-            least.problem, least.demand, table, device_bytes, latency=name == "operator"
-        )
+        return device_lower_bound(least.problem, least.demand, table, device_bytes)
     cut = merge_layers(least)
     fills = filled_devices(cut.problem, cut.demand, device_bytes)
     return whole_devices(float(fills.min()))

@@ -24,8 +24,9 @@ LEVEL_NAMES = {"operator": "Operators", "module": "Layers", "model": "Whole repl
 class Needs:
     """GPUs, power, memory and latency at one level (replicas, modules or operators), or of several.
 
-    Latency and limit are those of the phase nearest to its limit. ``gap`` is the share of GPUs
-    above a proven lower bound; None without a bound.
+    Latency and limit are those of the phase nearest to its limit. ``mean_gpus`` meet the limit on
+    average, before a replay. ``gap`` is their share above ``least_gpus``, a proven lower bound;
+    None without a bound.
     """
 
     gpus: int
@@ -36,6 +37,7 @@ class Needs:
     seconds: float  # time of planning
     gap: float | None
     least_gpus: int | None
+    mean_gpus: int
     gap_of: str = "devices"
 
     @property
@@ -119,11 +121,12 @@ def _total_needs(levels: Sequence[Level]) -> Needs:
     gpus = sum(level.devices for level in levels)
     # A bound on the sum needs a bound on every level.
     bounds = [
-        min(level.least_devices, level.devices)
+        min(level.least_devices, level.mean_devices)
         for level in levels
         if level.least_devices is not None
     ]
     bound = sum(bounds) if len(bounds) == len(levels) else None
+    mean_gpus = sum(level.mean_devices for level in levels)
     return Needs(
         gpus=gpus,
         energy_w=sum(level.power_w for level in levels),
@@ -131,8 +134,9 @@ def _total_needs(levels: Sequence[Level]) -> Needs:
         latency_ms=nearest.latency_s * 1e3,
         slo_ms=nearest.slo_s * 1e3,
         seconds=sum(level.seconds for level in levels),
-        gap=None if bound is None else (gpus - bound) / gpus,
+        gap=None if bound is None else (mean_gpus - bound) / mean_gpus,
         least_gpus=bound,
+        mean_gpus=mean_gpus,
     )
 
 

@@ -46,6 +46,13 @@ class Method:
     attainment: float | None = None
     operators: tuple[OperatorChoice, ...] = ()
 
+    @property
+    def gap(self) -> float | None:
+        """Return the share of GPUs above the proven bound; None without a plan or a bound."""
+        if self.gpus is None or self.least_gpus is None:
+            return None
+        return (self.gpus - self.least_gpus) / self.gpus
+
 
 def methods_of(phase: PhaseProblem, judge: Judge | None, epsilon: float) -> tuple[Method, ...]:
     """Return the operator plan of every method, placed on GPUs and replayed.

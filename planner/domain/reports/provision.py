@@ -70,6 +70,13 @@ def _facts(result: ProvisionResult) -> Iterator[Fact]:
         )
 
 
+def _gap(share: float | None) -> str | None:
+    """Return a gap to a proven bound as text; None without a bound."""
+    if share is None:
+        return None
+    return f"{share:.1%}" if share > 0 else "proven optimal"
+
+
 def _levels(result: ProvisionResult) -> Table:
     """Return one row per level: whole replicas, modules and operators."""
 
@@ -91,8 +98,11 @@ def _levels(result: ProvisionResult) -> Table:
         (Head("Latency", Form.NUMBER, "ms"), lambda item: item[1].needs.latency_ms),
         (Head("Limit", Form.NUMBER, "ms"), lambda item: item[1].needs.slo_ms),
         (Head("Tightest phase", wide=2), lambda item: item[1].tightest),
-        (Head("Gap to the bound", Form.SHARE), lambda item: item[1].needs.gap),
-        note="Changes are against whole replicas. The gap is to a proven lower bound of GPUs.",
+        (Head("By mean latency", Form.COUNT, "GPUs"), lambda item: item[1].needs.mean_gpus),
+        (Head("Proven bound", Form.COUNT, "GPUs"), lambda item: item[1].needs.least_gpus),
+        (Head("Gap to the bound"), lambda item: _gap(item[1].needs.gap)),
+        note="Changes are against whole replicas. The bound and its gap are for GPUs by mean "
+        "latency. A replay of requests may need more GPUs.",
     )
 
 
@@ -221,6 +231,7 @@ def _methods(pools: list[PoolFigures]) -> Iterator[Section]:
         (Head("Slots", Form.COUNT), lambda row: row[1].slots),
         (Head("After placement", Form.COUNT, "GPUs"), lambda row: row[1].gpus),
         (Head("Proven bound", Form.COUNT, "GPUs"), lambda row: row[1].least_gpus),
+        (Head("Gap to the bound"), lambda row: _gap(row[1].gap)),
         (Head("Power", Form.COUNT, "W"), lambda row: row[1].power_w),
         (Head("Planned latency", Form.NUMBER, "ms"), lambda row: row[1].latency_ms),
         (Head("Replay: mean", Form.NUMBER, "ms"), lambda row: row[1].mean_ms),

@@ -112,7 +112,8 @@ def test_totals_are_the_sum_of_their_pools(all_levels: Outcome) -> None:
         assert total["gpus"] == sum(part["gpus"] for part in parts)
         assert total["energy_w"] == pytest.approx(sum(part["energy_w"] for part in parts))
         assert total["latency_ms"] <= total["slo_ms"]
-        assert 0 <= total["gap"] < 1 and total["gap_of"] == "devices"
+        assert total["least_gpus"] <= total["mean_gpus"] <= total["gpus"]
+        assert total["gap"] == pytest.approx(1 - total["least_gpus"] / total["mean_gpus"])
         assert {"memory_gb", "seconds"} <= total.keys()
     model, fine = document["levels"]["model"], document["levels"]["operator"]
     assert fine["gpus"] <= model["gpus"]
