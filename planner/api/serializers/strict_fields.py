@@ -1,4 +1,4 @@
-"""Refuse unknown fields in bodies, and numbers that are not finite."""
+"""Refuse unknown fields in bodies, unknown choices, and numbers that are not finite."""
 
 import math
 from typing import Any
@@ -18,7 +18,16 @@ class StrictSerializer(serializers.Serializer[Any]):
                 raise serializers.ValidationError(
                     {name: [f"This is not known here. Known: {there_are}."] for name in unknown}
                 )
+        for field in self.fields.values():
+            _name_choices(getattr(field, "child", field))
         return super().to_internal_value(data)
+
+
+def _name_choices(field: Any) -> None:
+    """Let the error of a field with choices name them."""
+    if isinstance(field, serializers.ChoiceField):
+        names = ", ".join(map(str, field.choices)).replace("{", "{{").replace("}", "}}")
+        field.error_messages["invalid_choice"] = f"There is no {{input}}. Choose from {names}."
 
 
 class FiniteField(serializers.FloatField):

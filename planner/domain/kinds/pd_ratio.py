@@ -230,7 +230,7 @@ def _pairs(
         if not matching:
             labels = sorted({hardware.columns[getattr(columns, side)].label for columns in pairs})
             raise PlannerError(
-                f"--{side} {name}: {hardware.models[m].name} has no such pool. Choose from "
+                f"{side} {name}: {hardware.models[m].name} has no such pool. Choose from "
                 f"{', '.join(labels)}."
             )
         pairs = matching

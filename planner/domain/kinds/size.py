@@ -355,7 +355,7 @@ def _check_context(hardware: Hardware, lengths: tuple[int, int]) -> None:
     for model in hardware.models:
         if sum(lengths) > model.max_context:
             raise PlannerError(
-                f"--isl {lengths[0]} and --osl {lengths[1]} are {sum(lengths):,} tokens, and the "
+                f"isl {lengths[0]} and osl {lengths[1]} are {sum(lengths):,} tokens, and the "
                 f"context of {model.name} is {model.max_context:,}. Give less."
             )
 

@@ -32,7 +32,7 @@ def model_index(hardware: Hardware, service: str) -> int:
     names = [model.name for model in hardware.models]
     if service not in names:
         raise PlannerError(
-            f"--service {service}: the scenario has no model of that name. Choose from "
+            f"service {service}: the scenario has no model of that name. Choose from "
             f"{', '.join(names)}."
         )
     return names.index(service)

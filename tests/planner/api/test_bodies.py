@@ -7,7 +7,12 @@ from hypothesis import strategies as st
 from rest_framework.test import APIClient
 
 from bench.bodies import Choices, api_of, send
+from planner.api.serializers.options import REQUESTS, SOLVERS, ReadingRequest
+from planner.api.serializers.runs import ExportAsked
+from planner.inputs.ingest.formats import OFFERED
 from planner.models.workspace import current_workspace
+from planner.outputs.files import FORMATS
+from simulation.performance.specs import KINDS
 
 REFUSED = {400, 401, 403, 404, 409, 412, 413, 415, 422, 429}
 
@@ -47,7 +52,22 @@ def test_a_refusal_does_not_repeat_thousands_of_characters(api):
         for fault in client.post("/api/v1/gpus/", body, format="json").json()["errors"]
         if fault["field"] == "kind"
     ]
-    assert len(fault["message"]) < 500 and fault["message"].endswith("is not a valid choice.")
+    assert len(fault["message"]) < 500 and fault["message"].endswith(f"{', '.join(KINDS)}.")
+
+
+@pytest.mark.parametrize(
+    ("serializer", "field", "choices"),
+    [
+        (REQUESTS["plan"], "solver", SOLVERS),
+        (ExportAsked, "to", FORMATS),
+        (ReadingRequest, "missing", OFFERED["missing"].choices),
+    ],
+)
+def test_an_unknown_choice_is_refused_with_the_choices(serializer, field, choices):
+    asked = serializer(data={field: "a {brace}"})
+    assert not asked.is_valid()
+    (message,) = asked.errors[field]
+    assert "a {brace}" in message and all(name in message for name in choices)
 
 
 @given(st.binary(max_size=48))

@@ -93,12 +93,12 @@ def test_aggregated_serving_is_advised_where_a_split_gains_nothing() -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("--service", "nobody"), "--service nobody: the scenario has no model of that name"),
+        (("--service", "nobody"), "service nobody: the scenario has no model of that name"),
         (
             ("--service", "m", "--instances", "1"),
             "--instances 1: give a whole number from 2 to 256.",
         ),
-        (("--service", "m", "--prefill", "Z"), "--prefill Z: m has no such pool. Choose from G"),
+        (("--service", "m", "--prefill", "Z"), "prefill Z: m has no such pool. Choose from G"),
     ],
 )
 def test_what_makes_no_sense_is_refused(scenario: Path, words: tuple[str, ...], says: str) -> None:
