@@ -11,9 +11,9 @@ from dataclasses import fields, replace
 import numpy as np
 
 from simulation.arrays import FloatArray
-from simulation.engine.result_tables import reject_reasons
-from simulation.results import AfterWindow, RequestLog, SimulationResult
-from simulation.trace import CachedTokens, Trace, joined_cached, joined_sessions, joined_think
+from simulation.engine.result_tables import reject_reasons, rows
+from simulation.results import AfterWindow, SimulationResult
+from simulation.trace import CachedTokens, Trace
 
 
 def in_flight(before: Trace, ttft_s: FloatArray, tbt_s: FloatArray, start_s: float) -> Trace:
@@ -42,37 +42,13 @@ def in_flight(before: Trace, ttft_s: FloatArray, tbt_s: FloatArray, start_s: flo
     return replace(unfinished, arrival_s=np.zeros(len(unfinished)), start_s=start_s)
 
 
-def with_carried(trace: Trace, carried: Trace) -> Trace:
-    """Return ``trace`` with the requests of ``carried`` before its own.
-
-    Both have the same names and the same start. ``trace`` must have no prompt blocks.
-    """
-    return replace(
-        trace,
-        arrival_s=np.concatenate([carried.arrival_s, trace.arrival_s]),
-        input_tokens=np.concatenate([carried.input_tokens, trace.input_tokens]),
-        output_tokens=np.concatenate([carried.output_tokens, trace.output_tokens]),
-        model=np.concatenate([carried.model, trace.model]),
-        region=np.concatenate([carried.region, trace.region]),
-        tier=np.concatenate([carried.tier, trace.tier]),
-        blocks=joined_cached([carried, trace]),
-        session=joined_sessions([carried, trace]),
-        think_s=joined_think([carried, trace]),
-    )
-
-
 def without_carried(result: SimulationResult, carried: Trace) -> SimulationResult:
-    """Return ``result`` without the requests that ``with_carried`` added to its trace.
+    """Return ``result`` without the requests that were added to its trace.
 
     The work after the window is reduced, for each model, by the tokens that it began with.
     """
-    rows = slice(len(carried), None)
-    log = RequestLog(
-        **{
-            column.name: getattr(result.requests, column.name)[rows]
-            for column in fields(RequestLog)
-        }
-    )
+    kept = slice(len(carried), None)
+    log = rows(result.requests, kept)
     began = np.bincount(carried.model, carried.output_tokens, len(carried.models))
     after, names = result.after, [pool.model for pool in result.fleet.pools]
     output_after = {
@@ -95,7 +71,7 @@ def without_carried(result: SimulationResult, carried: Trace) -> SimulationResul
     }
     return replace(
         result,
-        trace=result.trace.rows(rows),
+        trace=result.trace.rows(kept),
         requests=log,
         after=replace(after, **parts),
         reject_reasons=reject_reasons(log),

@@ -16,14 +16,14 @@ from typing import TypeVar
 import numpy as np
 
 from simulation.arrays import IntArray
-from simulation.carry_over import with_carried, without_carried
+from simulation.carry_over import without_carried
 from simulation.early_stop import LateCounter
 from simulation.engine.run import simulate
 from simulation.fleet import Fleet, Pool
 from simulation.policies.wrappers.wrapper import Wrapper
 from simulation.policy import Actions, Observation, ScalingPolicy, Signals, actions_of
 from simulation.results import AfterWindow, PoolSeries, PoolTotals, SimulationResult
-from simulation.trace import PrefixBlocks, Trace
+from simulation.trace import PrefixBlocks, Trace, join_traces
 from simulation.trace_replay import Replayed, is_long, simulate_long_trace
 
 T = TypeVar("T")
@@ -76,7 +76,7 @@ def simulate_cell(
         watch.skip(len(carried))
     play = simulate_long_trace if stream else simulate
     of_cell: Replayed = play(
-        trace if carried is None else with_carried(trace, carried),
+        trace if carried is None else join_traces([carried, trace]),
         inner,
         rule,
         seed=seed,

@@ -7,21 +7,20 @@ result equals that of the whole fleet, to the byte.
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import fields, replace
+from dataclasses import replace
 from queue import SimpleQueue
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
 from simulation.arrays import Array, IntArray
 from simulation.fleet import Fleet
-from simulation.policy import Actions, Observation, ScalingPolicy, Signals, actions_of
-from simulation.stream.parts import Part, merge_parts
+from simulation.policy import Actions, Observation, ScalingPolicy, actions_of
+from simulation.stream.parts import Part, merge_columns, merge_parts
 from simulation.stream.result import StreamResult
 from simulation.stream.stream import Stream
 from simulation.trace import Trace
 
-T = TypeVar("T", Observation, Signals)
 BY_POOL = (
     "firm", "lend", "keep_lent", "max_batch", "speed", "link_share", "kv_share", "prompt_chunk",
 )  # fmt: skip
@@ -157,9 +156,9 @@ class _PartSync:
 
     def _merged_observation(self, seen: list[Observation]) -> Observation:
         """Return the observation of the whole fleet, merged from those of the parts."""
-        merged = _merge_columns(seen, self._order)
+        merged = merge_columns(seen, self._order)
         signals = [observation.signals for observation in seen if observation.signals is not None]
-        return replace(merged, signals=_merge_columns(signals, self._order)) if signals else merged
+        return replace(merged, signals=merge_columns(signals, self._order)) if signals else merged
 
     def _share(self, answer: Actions, i: int) -> Actions:
         """Return the actions for the pools and models of part ``i``."""
@@ -175,16 +174,6 @@ class _PartSync:
             by_model = getattr(answer, name)
             changed[name] = None if by_model is None else by_model[models]
         return replace(answer, **changed)  # type: ignore[arg-type]
-
-
-def _merge_columns(tables: Sequence[T], order: Array) -> T:
-    """Merge the arrays by pool, in the pool order of the whole fleet."""
-    changed: dict[str, Any] = {}
-    for field in fields(tables[0]):
-        values = [getattr(table, field.name) for table in tables]
-        if isinstance(values[0], np.ndarray):
-            changed[field.name] = np.concatenate(values)[order]
-    return replace(tables[0], **changed)
 
 
 class _PartPolicy(ScalingPolicy):

@@ -195,22 +195,6 @@ class Trace:
         return bisect_left(self.arrival_s, end_s, key=lambda arrival: arrival + self.start_s)
 
 
-def joined_cached(parts: Sequence[Trace]) -> CachedTokens | None:
-    """Return the cached tokens of several traces in sequence; None if none has any.
-
-    A trace without cached tokens has 0 in their place.
-    """
-    if not any(isinstance(part.blocks, CachedTokens) for part in parts):
-        return None
-    columns = [
-        part.blocks.tokens
-        if isinstance(part.blocks, CachedTokens)
-        else np.zeros(len(part), np.int32)
-        for part in parts
-    ]
-    return CachedTokens(np.concatenate(columns))
-
-
 def previous_turns(session: Int32Array) -> Int32Array:
     """Return the index of the previous request in each request's session; -1: none.
 
@@ -245,3 +229,61 @@ def joined_think(parts: Sequence[Trace]) -> FloatArray | None:
     return np.concatenate(
         [np.zeros(len(part)) if part.think_s is None else part.think_s for part in parts]
     )
+
+
+def join_traces(parts: Sequence[Trace], *, shared: bool = False) -> Trace:
+    """Return the requests of several traces, one after the other, on the clock of the first.
+
+    The traces have the same names. With ``shared``, equal ids of blocks are the same block.
+    """
+    columns = {
+        name: np.concatenate([getattr(part, name) for part in parts])
+        for name in ("arrival_s", "input_tokens", "output_tokens", "model", "region", "tier")
+    }
+    return replace(
+        parts[0],
+        **columns,  # type: ignore[arg-type]
+        blocks=joined_prefixes(parts, shared=shared),
+        session=joined_sessions(parts),
+        think_s=joined_think(parts),
+    )
+
+
+def joined_prefixes(parts: Sequence[Trace], *, shared: bool = False) -> Prefixes | None:
+    """Return the blocks of several traces, or their cached tokens, one after the other.
+
+    Each trace's ids are renumbered, so that no two traces share a block, except if ``shared``. If
+    some traces have blocks, cached tokens of the others are not used. Return None if no trace has
+    either, or if block sizes differ.
+    """
+    known = [part.blocks for part in parts if isinstance(part.blocks, PrefixBlocks)]
+    if not known:
+        return joined_cached(parts)
+    if len({blocks.block_tokens for blocks in known}) > 1:
+        return None
+    counts, ids, free = [], [], 0
+    for part in parts:
+        if not isinstance(part.blocks, PrefixBlocks):
+            counts.append(np.zeros(len(part), np.int64))
+            continue
+        counts.append(np.diff(part.blocks.start))
+        ids.append(part.blocks.ids + free)
+        free = 0 if shared else int(ids[-1].max(initial=free - 1)) + 1
+    start = np.concatenate([[0], np.cumsum(np.concatenate(counts))])
+    return PrefixBlocks(start, np.concatenate(ids), known[0].block_tokens)
+
+
+def joined_cached(parts: Sequence[Trace]) -> CachedTokens | None:
+    """Return the cached tokens of several traces in sequence; None if none has any.
+
+    A trace without cached tokens has 0 in their place.
+    """
+    if not any(isinstance(part.blocks, CachedTokens) for part in parts):
+        return None
+    columns = [
+        part.blocks.tokens
+        if isinstance(part.blocks, CachedTokens)
+        else np.zeros(len(part), np.int32)
+        for part in parts
+    ]
+    return CachedTokens(np.concatenate(columns))

@@ -14,9 +14,8 @@ from simulation.engine.state import State
 from simulation.fleet import Fleet
 from simulation.invariants import check_requests
 from simulation.results import REJECTED, UNFINISHED
-from simulation.stream.stream import join_traces
 from simulation.stream.tally import Tally
-from simulation.trace import PrefixBlocks, Trace
+from simulation.trace import PrefixBlocks, Trace, join_traces
 
 
 class Feed(Protocol):
@@ -61,7 +60,7 @@ class StreamFeed:
         # Every other request is final, and no part of the engine refers to it.
         keep = state.requests["outcome"] == UNFINISHED
         self._tally_requests(state, ~keep, np.zeros(len(keep), bool))
-        self._there = join_traces(self._there.rows(keep), self._next)
+        self._there = join_traces([self._there.rows(keep), self._next], shared=True)
         self._note_due_times(self._next)
         records = request_records(self._next, self._fleet, self._takers)
         state.clock["open"] += int((records["outcome"] != REJECTED).sum())

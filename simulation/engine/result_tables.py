@@ -46,7 +46,7 @@ def request_log(state: State, not_due: npt.NDArray[np.bool_]) -> RequestLog:
     return RequestLog(**columns._asdict())
 
 
-def rows(log: RequestLog, which: npt.NDArray[np.bool_]) -> RequestLog:
+def rows(log: RequestLog, which: npt.NDArray[np.bool_] | slice) -> RequestLog:
     """Return the rows of a log that ``which`` selects."""
     return RequestLog(*(getattr(log, column.name)[which] for column in fields(log)))
 

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from simulation.arrays import Array
 from simulation.errors import SimulationError
 from simulation.fleet import Fleet
 from simulation.stream.result import StreamResult
@@ -87,11 +88,9 @@ def merge_parts(
     return replace(
         first,
         fleet=fleet,
-        series=_merge_columns(
-            [r.series for r in results], order, {"interval_s": first.series.interval_s}
-        ),
-        totals=_merge_columns([r.totals for r in results], order, {}),
-        after=_merge_columns([r.after for r in results], order, {"until_s": max(ends)}),
+        series=merge_columns([r.series for r in results], order),
+        totals=merge_columns([r.totals for r in results], order),
+        after=merge_columns([r.after for r in results], order, until_s=max(ends)),
         reject_reasons={
             reason: sum(r.reject_reasons.get(reason, 0) for r in results)
             for reason in dict.fromkeys(sorted(reasons))
@@ -102,11 +101,14 @@ def merge_parts(
     )
 
 
-def _merge_columns(tables: Sequence[T], order: Any, same: dict[str, float]) -> T:
+def merge_columns(tables: Sequence[T], order: Array, **same: float) -> T:
     """Merge the arrays by pool, in the pool order of the whole fleet.
 
-    The fields in ``same`` have these values instead.
+    Other fields are those of the first table, except those in ``same``.
     """
-    names = [field.name for field in fields(tables[0]) if field.name not in same]  # type: ignore[arg-type]
-    columns = {name: np.concatenate([getattr(t, name) for t in tables])[order] for name in names}
-    return replace(tables[0], **columns, **same)  # type: ignore[type-var]
+    changed: dict[str, Any] = {}
+    for field in fields(tables[0]):  # type: ignore[arg-type]
+        values = [getattr(table, field.name) for table in tables]
+        if isinstance(values[0], np.ndarray):
+            changed[field.name] = np.concatenate(values)[order]
+    return replace(tables[0], **changed | same)  # type: ignore[type-var]

@@ -9,7 +9,7 @@ import numpy as np
 
 from simulation.arrays import row_slices
 from simulation.errors import SimulationError
-from simulation.trace import CachedTokens, PrefixBlocks, Prefixes, Trace, joined_cached
+from simulation.trace import CachedTokens, PrefixBlocks, Prefixes, Trace
 
 PIECE = 1 << 18  # requests passed to the engine at a time, about 130 bytes each
 
@@ -119,27 +119,3 @@ def largest_request(trace: Trace) -> int:
     """Return the input and output tokens of the largest request, at least 2."""
     pieces = ((trace.input_tokens[i], trace.output_tokens[i]) for i in row_slices(len(trace)))
     return max((int((isl.astype(np.int64) + osl).max()) for isl, osl in pieces), default=2)
-
-
-def join_traces(first: Trace, then: Trace) -> Trace:
-    """Return the requests of both traces, one after the other."""
-    blocks: Prefixes | None = joined_cached([first, then])
-    if isinstance(first.blocks, PrefixBlocks) and isinstance(then.blocks, PrefixBlocks):
-        starts = first.blocks.start[-1] + then.blocks.start[1:]
-        blocks = PrefixBlocks(
-            np.concatenate([first.blocks.start, starts]),
-            np.concatenate([first.blocks.ids, then.blocks.ids]),
-            first.blocks.block_tokens,
-        )
-    return replace(
-        first,
-        arrival_s=np.concatenate([first.arrival_s, then.arrival_s]),
-        input_tokens=np.concatenate([first.input_tokens, then.input_tokens]),
-        output_tokens=np.concatenate([first.output_tokens, then.output_tokens]),
-        model=np.concatenate([first.model, then.model]),
-        region=np.concatenate([first.region, then.region]),
-        tier=np.concatenate([first.tier, then.tier]),
-        blocks=blocks,
-        session=None,
-        think_s=None,
-    )

@@ -1,13 +1,11 @@
 """Read what prompts share, from the column store into a study's requests."""
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from planner.domain.traffic.lengths import cached_part
 from planner.inputs.ingest.store import RequestColumns
 from simulation.arrays import Int32Array
-from simulation.trace import CachedTokens, PrefixBlocks, Prefixes, Trace, joined_cached
+from simulation.trace import CachedTokens, PrefixBlocks, Trace
 
 # Tokens per block in Mooncake's traces, the only published ones with ids.
 USUAL_TOKENS = 512
@@ -77,27 +75,3 @@ def blocks_of_sessions(trace: Trace) -> PrefixBlocks | None:
     start = np.concatenate([[0], np.cumsum(counts)])
     ids = np.repeat(firsts - start[:-1], counts) + np.arange(start[-1])
     return PrefixBlocks(start, ids.astype(np.int32), SESSION_TOKENS)
-
-
-def join_prefixes(parts: Sequence[Trace]) -> Prefixes | None:
-    """Return the blocks of several traces, or their cached tokens, one after the other.
-
-    Each trace's ids are renumbered, so that no two traces share a block. If some traces have
-    blocks, cached tokens of the others are not used. Return None if no trace has either, or if
-    block sizes differ.
-    """
-    known = [part.blocks for part in parts if isinstance(part.blocks, PrefixBlocks)]
-    if not known:
-        return joined_cached(parts)
-    if len({blocks.block_tokens for blocks in known}) > 1:
-        return None
-    counts, ids, free = [], [], 0
-    for part in parts:
-        if not isinstance(part.blocks, PrefixBlocks):
-            counts.append(np.zeros(len(part), np.int64))
-            continue
-        counts.append(np.diff(part.blocks.start))
-        ids.append(part.blocks.ids + free)
-        free = int(ids[-1].max(initial=free - 1)) + 1
-    start = np.concatenate([[0], np.cumsum(np.concatenate(counts))])
-    return PrefixBlocks(start, np.concatenate(ids), known[0].block_tokens)

@@ -21,7 +21,7 @@ from planner.domain.traffic.data_cutoff import (
 from planner.domain.traffic.demand import Demand, bin_demand
 from planner.domain.traffic.described_traffic import described_bins, expected_counts
 from planner.domain.traffic.lengths import Lengths, LengthSample, mix_lengths
-from planner.domain.traffic.prefixes import blocks_of_sessions, join_prefixes
+from planner.domain.traffic.prefixes import blocks_of_sessions
 from planner.domain.traffic.sampling import Sample
 from planner.domain.traffic.sources import (
     MAX_DRAWN,
@@ -41,7 +41,14 @@ from planner.inputs.scenario.settings import TrafficSettings
 from simulation.arrays import BoolArray, FloatArray
 from simulation.sizing.trial import SharedPrompts
 from simulation.sizing.workload import Burstiness
-from simulation.trace import CachedTokens, PrefixBlocks, Trace, joined_sessions, joined_think
+from simulation.trace import (
+    CachedTokens,
+    PrefixBlocks,
+    Trace,
+    joined_prefixes,
+    joined_sessions,
+    joined_think,
+)
 
 MEASURED = "requests as measured"
 SYNTHESISED = "requests synthesised from bins"
@@ -323,7 +330,7 @@ def merge(parts: Sequence[Trace], replay: str) -> Trace:
     base = min(part.start_s for part in parts)
     arrival = np.concatenate([part.arrival_s + (part.start_s - base) for part in parts])
     order = np.argsort(arrival, kind="stable")
-    blocks, session, think = join_prefixes(parts), joined_sessions(parts), joined_think(parts)
+    blocks, session, think = joined_prefixes(parts), joined_sessions(parts), joined_think(parts)
     joined: dict[str, Any] = {
         name: np.concatenate([getattr(part, name) for part in parts])[order]
         for name in ("input_tokens", "output_tokens", "model", "region", "tier")

@@ -6,7 +6,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from simulation.carry_over import in_flight, with_carried
+from simulation.carry_over import in_flight
 from simulation.engine.run import simulate
 from simulation.engine.stream_run import simulate_stream
 from simulation.errors import SimulationError
@@ -18,7 +18,7 @@ from simulation.sizing.pd_ratio import PdService, closed_form_ratio
 from simulation.sizing.trial import SharedPrompts
 from simulation.sizing.workload import Workload
 from simulation.stream.stream import Stream
-from simulation.trace import CachedTokens, joined_cached
+from simulation.trace import CachedTokens, join_traces, joined_cached
 from tests.simulation.builders import fleet, pool, profile, trace
 
 
@@ -115,7 +115,7 @@ def test_requests_in_flight_keep_what_is_cached():
     nothing = np.zeros(1)
     rest = in_flight(log, nothing + 1e6, nothing, 60.0)
     assert rest.blocks.tokens.tolist() == log.blocks.tokens[log.arrival_s < 60.0].tolist()
-    both = with_carried(log, rest)
+    both = join_traces([rest, log])
     assert len(both.blocks) == len(both)
     assert joined_cached([trace([0.0], [5], [1]), log]).tokens.tolist()[0] == 0
 

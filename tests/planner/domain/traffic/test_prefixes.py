@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from planner.domain.traffic.prefixes import blocks_of, join_prefixes
+from planner.domain.traffic.prefixes import blocks_of
 from planner.domain.traffic.sources import measured_source
 from planner.domain.traffic.traffic import MEASURED, build_traffic, merge
 from planner.inputs.ingest.store import COLUMNS, read_requests
 from planner.inputs.scenario.schema import Source
-from simulation.trace import Trace
+from simulation.trace import Trace, joined_prefixes
 from tests.planner.domain.builders import ingested, request_file, source, traffic_settings
 
 ROWS = [
@@ -76,7 +76,7 @@ def test_merged_traces_keep_their_ids_apart(tmp_path):
     assert len(both) == 9
     lists = [ids.tolist() for ids in np.split(both.blocks.ids, both.blocks.start[1:-1])]
     assert lists == [[0, 1], [], [3, 4], [0], [], [3], [0, 1, 2], [], [3, 4, 5]]
-    assert join_prefixes([plain, plain]) is None
+    assert joined_prefixes([plain, plain]) is None
 
 
 def test_caches_that_find_nothing_say_so(tmp_path):
