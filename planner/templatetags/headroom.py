@@ -20,6 +20,7 @@ from planner.domain.formats import (
     when,
     zone_name,
 )
+from planner.domain.report import limit_name
 from planner.models import Run, User
 from planner.selectors.glossary import meaning_of
 from planner.selectors.runs import answer_of
@@ -135,10 +136,7 @@ def unlocalised(value: float) -> str:
     return repr(float(value))
 
 
-@register.filter
-def bound(by: str) -> str:
-    """Return what limits a size, with the names of latency limits in capitals."""
-    return by.upper() if by in ("ttft", "tbt", "e2e") else by
+register.filter("bound", limit_name)
 
 
 @register.filter

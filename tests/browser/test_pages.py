@@ -329,7 +329,7 @@ def test_a_refused_file_is_mapped_on_its_page(site: Any, live_server: Any) -> No
     assert site.evaluate(SIDEWAYS) <= 0
     site.get_by_label("What when is").select_option("Arrival time")
     site.get_by_label("What answer is").select_option("Output tokens")
-    site.get_by_role("button", name="Read it so").click()
+    site.get_by_role("button", name="Import").click()
     site.wait_for_url("**/traces/odd/")
     run_execute(run_id=Run.objects.order_by("-pk")[0].pk)
     expect(site.get_by_role("heading", name="Findings")).to_be_visible(timeout=30_000)

@@ -421,6 +421,8 @@ def _plan_note(its: Comparison, plan: Plan) -> str:
     spare = "N+1" if _is_spare(its, plan) else "without N+1"
     if plan.level is not None and plan.level.spare and not _is_spare(its, plan):
         spare = "N+1 on test days only"
+    if plan is not its.plan and plan.outcome.name == its.key:
+        return f"{spare}, same plan"
     policy, shown = (
         each.outcome.label.removesuffix(f" ({each.name})") for each in (plan, its.plan)
     )

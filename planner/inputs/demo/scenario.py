@@ -58,6 +58,7 @@ policies:
 test_days:
   - {kind: past, windows: 1}
   - {kind: replica_lost}
+  - {kind: more_demand} # the day of the level Safe
 
 objective:
   epsilon: 0.8

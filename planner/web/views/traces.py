@@ -209,7 +209,7 @@ class MappingForm(forms.Form):
     unit = forms.ChoiceField(choices=UNITS, required=False, label="Unit of times that are numbers")
 
     no_answers = forms.BooleanField(
-        required=False, label="It has no lengths of answers: count its requests by 10 s"
+        required=False, label="Import without output lengths, as requests per 10 s"
     )
 
     def __init__(self, preview: Preview, *args: Any, **kwargs: Any) -> None:
