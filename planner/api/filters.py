@@ -1,5 +1,6 @@
 """Define the pagination, the filters and the ordering of lists."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import django_filters as filters
@@ -134,9 +135,16 @@ def _by_name_or_id(queryset: QuerySet[Run], relation: str, value: str) -> QueryS
     return queryset.filter(match)
 
 
+def _choice_filter(choices: Sequence[tuple[str, Any]]) -> filters.ChoiceFilter:
+    """Return a filter by one of ``choices``, whose error names them."""
+    names = ", ".join(value for value, _ in choices)
+    message = f"There is no %(value)s. Choose from {names}."
+    return filters.ChoiceFilter(choices=choices, error_messages={"invalid_choice": message})
+
+
 class RunFilter(filters.FilterSet):  # type: ignore[misc]
-    kind = filters.ChoiceFilter(choices=Run.Kind.choices)
-    state = filters.ChoiceFilter(choices=Run.State.choices)
+    kind = _choice_filter(Run.Kind.choices)
+    state = _choice_filter(Run.State.choices)
     scenario = filters.CharFilter(method="by_scenario", max_length=120, label="Its name or id")
     trace = filters.CharFilter(method="by_trace", max_length=120, label="Its name or id")
 
@@ -160,7 +168,7 @@ class ScenarioFilter(filters.FilterSet):  # type: ignore[misc]
 
 
 class ProposalFilter(filters.FilterSet):  # type: ignore[misc]
-    state = filters.ChoiceFilter(choices=Proposal.State.choices)
+    state = _choice_filter(Proposal.State.choices)
     scenario = filters.CharFilter(
         field_name="scenario__name", max_length=120, label="Name of the scenario"
     )
@@ -189,8 +197,8 @@ class KeptPlanFilter(filters.FilterSet):  # type: ignore[misc]
 
 class TraceFilter(filters.FilterSet):  # type: ignore[misc]
     name = filters.CharFilter(lookup_expr="icontains", label="Part of the name")
-    kind = filters.ChoiceFilter(choices=Trace.Kind.choices)
-    state = filters.ChoiceFilter(choices=Trace.State.choices)
+    kind = _choice_filter(Trace.Kind.choices)
+    state = _choice_filter(Trace.State.choices)
     format = filters.CharFilter(label=f"As detected or given: {', '.join(FORMATS)}")
 
     class Meta:

@@ -86,9 +86,8 @@ def run_preview(run: Run) -> dict[str, Any] | None:
 def run_result(run: Run) -> dict[str, Any]:
     """Return the result document of a completed run; else raise NotReady with its state."""
     if run.state != Run.State.COMPLETED:
-        state = run.get_state_display().lower()
-        ending = f": {run.problem}" if run.problem else "."
-        raise NotReady(f"Run {run.pk} has no results; it is {state}{ending}")
+        reason = run.problem or f"it is {run.get_state_display().lower()}."
+        raise NotReady(f"Run {run.pk} has no results: {reason}")
     result: dict[str, Any] = run.result
     return result
 

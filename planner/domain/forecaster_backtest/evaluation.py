@@ -32,7 +32,7 @@ from simulation.bisection import bisect_first
 
 FLAT = {"flat-before": "", "flat-min": "oracle: uses future data"}
 TUNED_LABEL = "tuned on future data"
-UNTUNED_LABEL = "not turned"
+UNTUNED_LABEL = "not tuned"
 TRIES_BY_COVERAGE = 14  # more than with replays: a plan alone is cheap
 
 

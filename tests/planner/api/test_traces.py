@@ -224,9 +224,19 @@ def test_lists_are_short_filtered_ordered_and_paged(api, trace, upload, django_a
     assert names("name=V-2") == ["conv-2"]
 
 
-@pytest.mark.parametrize("query", ["kind=x", "state=x", "ordering=report", "sort=name"])
-def test_a_list_refuses_what_it_does_not_know(api, trace, query):
-    assert api.get(f"{URL}?{query}").status_code == 400
+@pytest.mark.parametrize(
+    ("query", "choices"),
+    [
+        ("kind=x", Trace.Kind.values),
+        ("state=x", Trace.State.values),
+        ("ordering=report", ["name"]),
+        ("sort=name", ["ordering"]),
+    ],
+)
+def test_a_list_refuses_what_it_does_not_know_with_the_choices(api, trace, query, choices):
+    answer = api.get(f"{URL}?{query}")
+    assert answer.status_code == 400
+    assert all(choice in answer.json()["detail"] for choice in choices)
 
 
 def test_a_trace_is_found_by_name_and_id_and_has_an_etag(api, trace):

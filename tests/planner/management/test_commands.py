@@ -547,7 +547,7 @@ def test_export_refuses_in_a_sentence(folder: Path) -> None:
     assert "none.json" in problem("export", folder / "none.json", "--to", "csv")
     command("plan", write(folder, "period_s: 300", "period_s: 301"))
     failed = Run.objects.latest("pk").pk
-    assert "has no results; it is failed" in problem("export", failed, "--to", "csv")
+    assert f"Run {failed} has no results: " in problem("export", failed, "--to", "csv")
 
 
 def test_provision_on_the_command_line() -> None:

@@ -182,7 +182,7 @@ def test_too_many_requests_are_replayed_for_what_the_verdict_names(
         replayed = {name for name, row in document["methods"].items() if row["confirmed"]}
         assert replayed == {document["best"], "last-value"}
         assert set(document["beside"]) == {"flat-before", "hpa-concurrency"}
-        assert document["beside"]["hpa-concurrency"]["word"] == "not turned"
+        assert document["beside"]["hpa-concurrency"]["word"] == "not tuned"
     assert ran[0]["beside"] == ran[1]["beside"]
     confirmed = [{n: row["confirmed"] for n, row in result["methods"].items()} for result in ran]
     assert confirmed[0] == confirmed[1]
