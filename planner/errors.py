@@ -172,8 +172,10 @@ class KeyReused(PlannerError):
 
     title = "The idempotency key was used for another request"
 
-    def __init__(self, key: str, thing: str) -> None:
-        super().__init__(
+    @classmethod
+    def of(cls, key: str, thing: str) -> "KeyReused":
+        """Return the error for a key that made ``thing``."""
+        return cls(
             f"The idempotency key {key!r} belongs to {thing}, with other values. Send a new key "
             "for a new request."
         )

@@ -32,7 +32,7 @@ class Key:
             return None
         row = rows.filter(idempotency_key=self.name).first()
         if row is not None and row.request_sha256 != self.sha256:
-            raise KeyReused(self.name, f"{row._meta.verbose_name} {row.pk}")
+            raise KeyReused.of(self.name, f"{row._meta.verbose_name} {row.pk}")
         return row
 
 

@@ -122,7 +122,7 @@ def earlier_run(request: Run) -> Run | None:
     """
     first = run_with_key(request.owner, request.idempotency_key)
     if first is not None and _request_values(first) != _request_values(request):
-        raise KeyReused(request.idempotency_key, f"run {first.pk}")
+        raise KeyReused.of(request.idempotency_key, f"run {first.pk}")
     return first
 
 

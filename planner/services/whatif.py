@@ -275,7 +275,7 @@ def run_on_draft(
     """Start a run of ``kind`` on a new scenario, the scenario of ``run`` with ``changes``."""
     if (first := runs.run_with_key(user, idempotency_key)) is not None:
         if first.document != text.edit(run.document, {**changes, "name": first.name}):
-            raise KeyReused(idempotency_key, f"run {first.pk}")
+            raise KeyReused.of(idempotency_key, f"run {first.pk}")
         return first
     draft = scenario_create(owner=user, document=text.edit(run.document, {**changes, "name": name}))
     return scenario_run(
@@ -314,7 +314,7 @@ def sweep_create(
     }
     if (first := runs.run_with_key(owner, idempotency_key)) is not None:
         if first.sweep is None or any(getattr(first.sweep, k) != v for k, v in requested.items()):
-            raise KeyReused(idempotency_key, f"run {first.pk}")
+            raise KeyReused.of(idempotency_key, f"run {first.pk}")
         return first.sweep
     if enqueue:
         check_waiting_limit(owner, len(documents))
