@@ -1,9 +1,10 @@
 """Define what sections consist of: bounded numbers, names, and the refusal of unknown keys."""
 
+from collections.abc import Iterator
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 Share = Annotated[float, Field(gt=0, le=1)]
 Count = Annotated[int, Field(ge=0, le=1_000_000)]
@@ -50,16 +51,30 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
+class CheckedSection(Section):
+    """A section with rules on several of its keys together."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if fault := next(self._faults(), ""):
+            raise ValueError(fault)
+        return self
+
+    def _faults(self) -> Iterator[str]:
+        """Yield a sentence for each broken rule; the first one is reported."""
+        raise NotImplementedError
+
+
 def expand_name(value: Any) -> Any:
     """Expand ``- H100``, which is short for ``- name: H100``."""
     return {"name": value} if isinstance(value, str) else value
 
 
-def all_or_none(what: Section, fields: tuple[str, ...]) -> None:
-    """Raise ValueError if some of the fields are given and others are not."""
+def all_or_none(what: Section, fields: tuple[str, ...]) -> Iterator[str]:
+    """Yield a sentence if some of the fields are given and others are not."""
     missing = [name for name in fields if getattr(what, name) is None]
     if missing and len(missing) < len(fields):
-        raise ValueError(
-            f"{', '.join(missing)} missing: give all of {', '.join(fields)}, "
-            "or none of them to use the built-in facts"
+        yield (
+            f"{', '.join(missing)} missing: give all of {', '.join(fields)}, or none of them to "
+            "use the built-in facts"
         )

@@ -194,14 +194,13 @@ def _errors(
 
     Errors are not finite, for example, if no bin of the window was observed.
     """
-    rows = (-1, window.bins_per_period)
     history = series.values[: round((window.start_s - series.start_s) / window.bin_s)]
-    actual_by_period, mean_by_period = actual.reshape(rows), mean.reshape(rows)
+    actuals, means = (values.reshape(-1, window.bins_per_period) for values in (actual, mean))
     figures = {
-        "wape": wape(actual_by_period, mean_by_period),
-        "peak_wape": peak_wape(actual_by_period, mean_by_period),
-        "mase": mase(actual_by_period, mean_by_period, history),
+        "wape": wape(actuals, means),
+        "peak_wape": peak_wape(actuals, means),
+        "mase": mase(actuals, means, history),
         "coverage80": coverage(actual, low, high),
-        "bias": bias(actual_by_period, mean_by_period),
+        "bias": bias(actuals, means),
     }
     return {name: float(value) if np.isfinite(value) else None for name, value in figures.items()}

@@ -64,9 +64,8 @@ def _arrivals(
             continue
         expected = source.expected(start_s, end_s)
         # Draw at most about MOST_DRAWN requests: the last ones of the span.
-        drawn_from_s = max(
-            start_s, end_s - (end_s - start_s) * min(1.0, MOST_DRAWN / max(expected, 1.0))
-        )
+        share = min(1.0, MOST_DRAWN / max(expected, 1.0))
+        drawn_from_s = max(start_s, end_s - (end_s - start_s) * share)
         for region, tier, arrival in source.arrivals(drawn_from_s, end_s, rng):
             if tier in interactive:
                 inside = arrival[(arrival >= drawn_from_s) & (arrival < end_s)]

@@ -58,16 +58,16 @@ def known_lengths(traffic: Traffic, window: Window, seed: int) -> KnownLengths:
     used = [
         [samples[s] for (samples, _), s in zip(by_model, rows[row], strict=True)] for row in order
     ]
-    samples = tuple(tuple(sample.lengths for sample in by_model) for by_model in used)
+    samples = tuple(tuple(sample.lengths for sample in of_models) for of_models in used)
     notes = tuple(
         f"No request of {model} came before the first decision: its lengths come from all "
         "traffic, the window included."
-        for m, (model, (kept, _)) in enumerate(zip(traffic.models, by_model, strict=True))
-        if kept[0].lengths is traffic.lengths[m]
+        for model, (kept, _), of_all in zip(traffic.models, by_model, traffic.lengths, strict=True)
+        if kept[0].lengths is of_all
     )
     shared = tuple(
-        tuple(_shared(traffic, m, window, sample) for m, sample in enumerate(by_model))
-        for by_model in used
+        tuple(_shared(traffic, m, window, sample) for m, sample in enumerate(of_models))
+        for of_models in used
     )
     has_tier = requested_tiers(traffic, float(window.origins_s[0]))
     arrivals = known_arrivals(traffic, float(window.origins_s[0]), seed)

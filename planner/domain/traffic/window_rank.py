@@ -81,10 +81,8 @@ def busiest(
     Midnight is in UTC, or counted from the start of a trace without dates. Stretches before
     ``not_before_s`` are skipped, so that a plan has history.
     """
-    stretches_left = [
-        stretch for stretch in stretches(demand, duration_s) if stretch.start_s >= not_before_s
-    ]
-    return max(stretches_left, key=lambda stretch: stretch.amount, default=None)
+    later = (each for each in stretches(demand, duration_s) if each.start_s >= not_before_s)
+    return max(later, key=lambda stretch: stretch.amount, default=None)
 
 
 def window_rank(

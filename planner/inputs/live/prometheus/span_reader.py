@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -78,15 +78,6 @@ class _CounterIncrease:
     targets: FloatArray
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Bucket:
-    """The counts of one histogram bucket over time."""
-
-    least: float
-    most: float
-    counts: FloatArray  # [bins], not cumulative
-
-
 def find(
     client: Prometheus, settings: PrometheusSettings, start_s: float, end_s: float
 ) -> ServerMetrics:
@@ -113,193 +104,178 @@ def read_span(
     zero. If several engines count the same model, only the first is used.
     """
     tables: list[pl.DataFrame] = []
-    counted: list[pl.DataFrame] = []
+    counted = [no_histograms()]
     taken: set[Key] = set()
     for engine in present.engines:
-        amounts, histograms = _engine(client, settings, engine, span)
+        amounts, histograms = _EngineReader(client, settings, engine, span).read()
         own_keys = {key for key in amounts if key not in taken}
         taken |= own_keys
         tables += [_frame(key, span, amounts[key]) for key in sorted(own_keys)]
-        counted += [
-            _histogram_frame(key, what, bucket, span)
-            for (key, what), buckets in histograms.items()
-            if key in own_keys
-            for bucket in buckets
-        ]
+        counted += [table for (key, _), table in histograms.items() if key in own_keys]
     if present.power:
-        tables += _power(client, settings, span)
+        for course in client.range(power_query(settings, span.bin_s), span.ends):
+            region = settings.region or course.labels.get(settings.region_label or "", "")
+            tables.append(_frame(("", region, ""), span, {"power_w": course.values}))
     known = pl.any_horizontal(pl.col(*AMOUNTS, *GAUGES).is_not_null())
     bins = pl.concat(tables).filter(known) if tables else bins_frame([]).clear()
-    return Samples(span.bin_s, bins, pl.concat(counted) if counted else no_histograms())
+    return Samples(span.bin_s, bins, pl.concat(counted))
 
 
-def _engine(
-    client: Prometheus, settings: PrometheusSettings, engine: Engine, span: Span
-) -> tuple[dict[Key, dict[str, FloatArray]], dict[tuple[Key, str], list[_Bucket]]]:
-    """Return what an engine's metrics say of a span.
+@dataclass(frozen=True, slots=True)
+class _EngineReader:
+    """A reading of one engine's metrics over a span of time."""
 
-    The first dictionary has counts and gauges per bin, by series and quantity. The second has the
-    buckets of histograms, also by series and quantity.
-    """
-    amounts: dict[Key, dict[str, FloatArray]] = defaultdict(dict)
-    histograms: dict[tuple[Key, str], list[_Bucket]] = {}
-    missing: dict[Key, BoolArray] = {}
-    no_bins = np.zeros(span.bins, bool)
-    for metric in engine.metrics:
-        for name in metric.names:  # former names fill the bins that the present name lacks
-            if metric.kind is Kind.MEAN:
-                for key, values in _means(client, settings, engine, metric, name, span).items():
-                    _fill(amounts[key], metric.what, values)
+    client: Prometheus
+    settings: PrometheusSettings
+    engine: Engine
+    span: Span
+
+    def read(
+        self,
+    ) -> tuple[dict[Key, dict[str, FloatArray]], dict[tuple[Key, str], pl.DataFrame]]:
+        """Return counts and gauges per bin, and histograms, both by series and quantity."""
+        amounts: dict[Key, dict[str, FloatArray]] = defaultdict(dict)
+        histograms: dict[tuple[Key, str], pl.DataFrame] = {}
+        missing: dict[Key, BoolArray] = {}
+        no_bins = np.zeros(self.span.bins, bool)
+        for metric in self.engine.metrics:
+            for name in metric.names:  # former names fill the bins that the present name lacks
+                if metric.kind is Kind.MEAN:
+                    for key, values in self._means(metric, name).items():
+                        _fill(amounts[key], metric.what, values)
+                elif metric.kind is Kind.COUNTER:
+                    for counter in self._increases(name):
+                        _fill(amounts[counter.key], metric.what, counter.amount)
+                        missing[counter.key] = missing.get(counter.key, no_bins) | counter.missing
+                        if metric.what == "requests" and not self.engine.front:
+                            _fill(amounts[counter.key], "replicas", counter.targets)
+                elif metric.kind is Kind.HISTOGRAM:
+                    for key, table in self._histograms(metric, name).items():
+                        histograms.setdefault((key, metric.what), table)
+                else:
+                    for gauge in self._courses(metric, name):
+                        _fill(amounts[self._key(gauge.labels)], metric.what, gauge.values)
+        # Amounts of one bin belong together: if one counter was missed, none of them is known.
+        for key, bins in missing.items():
+            for what in AMOUNTS:
+                if what in amounts[key]:
+                    amounts[key][what] = np.where(bins, MISSING, amounts[key][what])
+        return amounts, histograms
+
+    def _courses(self, metric: Metric, name: str) -> list[TimeSeries]:
+        query = query_of(self.settings, self.engine, metric, name, self.span.bin_s)
+        return self.client.range(query, self.span.ends)
+
+    def _key(self, labels: Mapping[str, str]) -> Key:
+        """Return model, region and tier from settings, or else from a series' labels."""
+        settings = self.settings
+        model = settings.model or labels.get(settings.model_label or self.engine.model_label, "")
+        region = settings.region or labels.get(settings.region_label or "", "")
+        tier = settings.tier or labels.get(settings.tier_label or "", "")
+        return model, region, tier
+
+    def _increases(self, name: str) -> Iterator[_CounterIncrease]:
+        """Yield a counter's increase per bin for each series, with the number of targets seen.
+
+        A target is one server that Prometheus scrapes. A bin is missing if a target's reset in it
+        hides part of the increase.
+        """
+        span = self.span
+        selector = f"{name}{label_matchers(self.settings, self.engine)}[{open_bin(span.bin_s)}]"
+        lasts = self._by_labels(f"last_over_time({selector})")
+        if not lasts:
+            return
+        order = sorted(lasts)
+        last = np.array([lasts[labels] for labels in order])
+        named = [tuple(dict(labels).get(label, "") for label in TARGET) for labels in order]
+        target_numbers = {target: number for number, target in enumerate(dict.fromkeys(named))}
+        targets = np.array([target_numbers[target] for target in named], np.int64)
+        lowest = highest = None
+        # Query the extremes only if a counter was reset or a target is new.
+        if wants_extremes(last, targets):
+            unknown = np.full(last.shape[1], np.nan)
+            extremes = (
+                self._by_labels(f"{which}_over_time({selector})") for which in ("min", "max")
+            )
+            lowest, highest = (
+                np.array([bounds.get(labels, unknown) for labels in order]) for bounds in extremes
+            )
+        growth = increases(last, lowest, highest, targets=targets)
+        rows: dict[Key, list[int]] = defaultdict(list)
+        for row, labels in enumerate(order):
+            rows[self._key(dict(labels))].append(row)
+        for key, own_rows in rows.items():
+            missing: BoolArray = np.logical_or.reduce(growth.missing[own_rows])
+            seen = growth.there[own_rows].any(axis=0) & ~missing
+            scraped = np.zeros((len(target_numbers), span.bins), bool)
+            np.logical_or.at(scraped, targets[own_rows], growth.there[own_rows])
+            count = scraped.sum(axis=0).astype(np.float64)
+            amount = np.where(seen, growth.amount[own_rows].sum(axis=0), np.nan)
+            yield _CounterIncrease(key, amount, missing, np.where(count > 0, count, np.nan))
+
+    def _by_labels(self, query: str) -> dict[tuple[tuple[str, str], ...], FloatArray]:
+        """Return the values of each series by its labels, without the metric's name."""
+        return {
+            tuple(
+                sorted((k, v) for k, v in course.labels.items() if k != "__name__")
+            ): course.values
+            for course in self.client.range(query, self.span.edges)
+        }
+
+    def _means(self, metric: Metric, name: str) -> dict[Key, FloatArray]:
+        """Return the mean of a histogram per bin, by key: growth of its sum over that of its count.
+
+        Both are read as counters, so a bin with one scrape has a mean. From Prometheus 3 on,
+        ``increase`` gives nothing for such a bin.
+        """
+        total, count = (
+            {counter.key: counter.amount for counter in self._increases(part)}
+            for part in parts_of(metric, name)
+        )
+        unknown = np.full(self.span.bins, np.nan)
+        return {
+            key: np.divide(total[key], grown, out=unknown.copy(), where=(grown > 0))
+            for key, grown in count.items()
+            if key in total
+        }
+
+    def _histograms(self, metric: Metric, name: str) -> dict[Key, pl.DataFrame]:
+        """Return the buckets of a histogram by key, with the counts of each bucket alone.
+
+        A row is a bin in which a bucket counted something.
+        """
+        upto: dict[Key, dict[float, FloatArray]] = defaultdict(dict)
+        for course in self._courses(metric, name):
+            try:
+                bound = float(course.labels.get("le", "nan"))
+            except ValueError:
                 continue
-            query = query_of(settings, engine, metric, name, span.bin_s)
-            if metric.kind is Kind.COUNTER:
-                for counter in _counter_increases(client, settings, engine, name, span):
-                    _fill(amounts[counter.key], metric.what, counter.amount)
-                    missing[counter.key] = missing.get(counter.key, no_bins) | counter.missing
-                    if metric.what == "requests" and not engine.front:
-                        _fill(amounts[counter.key], "replicas", counter.targets)
-            elif metric.kind is Kind.HISTOGRAM:
-                courses = client.range(query, span.ends)
-                for key, buckets in _buckets(courses, settings, engine).items():
-                    histograms.setdefault((key, metric.what), buckets)
-            else:
-                for gauge in client.range(query, span.ends):
-                    _fill(amounts[_key(gauge.labels, settings, engine)], metric.what, gauge.values)
-    # Amounts of one bin belong together: if one counter was missed, none of them is known.
-    for key, bins in missing.items():
-        for what in AMOUNTS:
-            if what in amounts[key]:
-                amounts[key][what] = np.where(bins, MISSING, amounts[key][what])
-    return amounts, histograms
+            if bound == bound:  # not NaN
+                upto[self._key(course.labels)][bound] = course.values
+        by_key = {}
+        for key, cumulative in upto.items():
+            most = np.array(sorted(cumulative))
+            # A missing value counts as 0 here, but cumulative counts must not fall.
+            table = np.nan_to_num(np.array([cumulative[bound] for bound in most.tolist()]))
+            alone = np.diff(np.maximum.accumulate(table, axis=0), axis=0, prepend=0.0)
+            bucket, place = np.nonzero(alone > 0)
+            rows = pl.DataFrame(
+                {
+                    "bin_start": self.span.start_s + self.span.bin_s * place,
+                    "least": np.append(0.0, most)[bucket],
+                    "most": most[bucket],
+                    "count": alone[bucket, place],
+                }
+            )
+            fixed = dict(zip(KEYS, key, strict=True)) | {"origin": "", "what": metric.what}
+            rows = rows.with_columns(pl.lit(value).alias(n) for n, value in fixed.items())
+            by_key[key] = rows.select(pl.col(n).cast(kind) for n, kind in HISTOGRAMS.items())
+        return by_key
 
 
 def _fill(row: dict[str, FloatArray], what: str, values: FloatArray) -> None:
     # Present names are read first, so a former name only fills unknown bins.
     row[what] = np.where(np.isnan(row[what]), values, row[what]) if what in row else values
-
-
-def _counter_increases(
-    client: Prometheus, settings: PrometheusSettings, engine: Engine, name: str, span: Span
-) -> Iterator[_CounterIncrease]:
-    """Yield a counter's increase per bin for each series, with the number of targets seen.
-
-    A target is one server that Prometheus scrapes. A bin is missing if a target's reset in it hides
-    part of the increase.
-    """
-    selector = f"{name}{label_matchers(settings, engine)}[{open_bin(span.bin_s)}]"
-    values_by_labels = _values_by_labels(client.range(f"last_over_time({selector})", span.edges))
-    if not values_by_labels:
-        return
-    order = sorted(values_by_labels)
-    last = np.array([values_by_labels[labels] for labels in order])
-    named = [tuple(dict(labels).get(label, "") for label in TARGET) for labels in order]
-    target_numbers = {target: number for number, target in enumerate(dict.fromkeys(named))}
-    targets = np.array([target_numbers[target] for target in named], np.int64)
-    lowest = highest = None
-    # Query the extremes only if a counter was reset or a target is new.
-    if wants_extremes(last, targets):
-        unknown = np.full(last.shape[1], np.nan)
-        extremes = [
-            _values_by_labels(client.range(f"{which}_over_time({selector})", span.edges))
-            for which in ("min", "max")
-        ]
-        lowest, highest = (
-            np.array([bounds.get(labels, unknown) for labels in order]) for bounds in extremes
-        )
-    growth = increases(last, lowest, highest, targets=targets)
-    rows: dict[Key, list[int]] = defaultdict(list)
-    for row, labels in enumerate(order):
-        rows[_key(dict(labels), settings, engine)].append(row)
-    for key, own_rows in rows.items():
-        missing: BoolArray = np.logical_or.reduce(growth.missing[own_rows])
-        seen = growth.there[own_rows].any(axis=0) & ~missing
-        scraped = np.zeros((len(target_numbers), span.bins), bool)
-        np.logical_or.at(scraped, targets[own_rows], growth.there[own_rows])
-        count = scraped.sum(axis=0).astype(np.float64)
-        yield _CounterIncrease(
-            key,
-            np.where(seen, growth.amount[own_rows].sum(axis=0), np.nan),
-            missing,
-            np.where(count > 0, count, np.nan),
-        )
-
-
-def _means(
-    client: Prometheus,
-    settings: PrometheusSettings,
-    engine: Engine,
-    metric: Metric,
-    name: str,
-    span: Span,
-) -> dict[Key, FloatArray]:
-    """Return the mean of a histogram per bin, by key: increase of its sum over that of its count.
-
-    Both are read as counters, so a bin with one scrape has a mean. From Prometheus 3 on,
-    ``increase`` gives nothing for such a bin.
-    """
-    total, count = (
-        {
-            counter.key: counter.amount
-            for counter in _counter_increases(client, settings, engine, part, span)
-        }
-        for part in parts_of(metric, name)
-    )
-    return {
-        key: np.divide(total[key], grown, out=np.full(span.bins, np.nan), where=(grown > 0))
-        for key, grown in count.items()
-        if key in total
-    }
-
-
-def _values_by_labels(
-    courses: Sequence[TimeSeries],
-) -> dict[tuple[tuple[str, str], ...], FloatArray]:
-    """Return the values of each series by its labels, without the metric's name."""
-    return {
-        tuple(sorted((k, v) for k, v in course.labels.items() if k != "__name__")): course.values
-        for course in courses
-    }
-
-
-def _buckets(
-    courses: Sequence[TimeSeries], settings: PrometheusSettings, engine: Engine
-) -> dict[Key, list[_Bucket]]:
-    """Return the buckets of a histogram by key, with counts per bucket instead of cumulative."""
-    upto: dict[Key, dict[float, FloatArray]] = defaultdict(dict)
-    for course in courses:
-        try:
-            upper_bound = float(course.labels.get("le", "nan"))
-        except ValueError:
-            continue
-        if upper_bound == upper_bound:
-            upto[_key(course.labels, settings, engine)][upper_bound] = course.values
-    by_key = {}
-    for key, cumulative in upto.items():
-        bounds = sorted(cumulative)
-        table = np.nan_to_num(np.array([cumulative[bound] for bound in bounds]))
-        # A missing value counts as 0 here, but cumulative counts must not fall.
-        table = np.maximum.accumulate(table, axis=0)
-        alone = np.diff(table, axis=0, prepend=0.0)
-        lower = [0.0, *bounds[:-1]]
-        by_key[key] = [_Bucket(*bucket) for bucket in zip(lower, bounds, alone, strict=True)]
-    return by_key
-
-
-def _key(labels: Mapping[str, str], settings: PrometheusSettings, engine: Engine) -> Key:
-    """Return model, region and tier from settings, or else from a series' labels."""
-    model = settings.model or labels.get(settings.model_label or engine.model_label, "")
-    region = settings.region or labels.get(settings.region_label or "", "")
-    tier = settings.tier or labels.get(settings.tier_label or "", "")
-    return model, region, tier
-
-
-def _power(client: Prometheus, settings: PrometheusSettings, span: Span) -> list[pl.DataFrame]:
-    """Return the watts of each region per bin, as tables."""
-    tables = []
-    for course in client.range(power_query(settings, span.bin_s), span.ends):
-        region = settings.region or course.labels.get(settings.region_label or "", "")
-        tables.append(_frame(("", region, ""), span, {"power_w": course.values}))
-    return tables
 
 
 def _frame(key: Key, span: Span, columns: Mapping[str, FloatArray]) -> pl.DataFrame:
@@ -316,14 +292,3 @@ def _nulls_for_unknown(values: FloatArray) -> pl.Series:
     """Return the values as a series with null for unknown amounts and NaN for withdrawn ones."""
     series = pl.Series(values).fill_nan(None)
     return series.set(series == MISSING, np.nan)
-
-
-def _histogram_frame(key: Key, what: str, bucket: _Bucket, span: Span) -> pl.DataFrame:
-    """Return the rows of the bins in which the bucket counted something."""
-    inside = np.flatnonzero(bucket.counts > 0)
-    fixed = dict(zip(KEYS, key, strict=True)) | {
-        "origin": "", "what": what, "least": bucket.least, "most": bucket.most,
-    }  # fmt: skip
-    columns = {"bin_start": span.start_s + span.bin_s * inside, "count": bucket.counts[inside]}
-    rows = pl.DataFrame(columns).with_columns(pl.lit(v).alias(name) for name, v in fixed.items())
-    return rows.select(pl.col(name).cast(kind) for name, kind in HISTOGRAMS.items())

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from planner.schema_types import (
+    CheckedSection,
     CoefficientMs,
     Count,
     Name,
@@ -33,7 +35,7 @@ class SweepRow(Section):
     decode: Share  # speed under the cap
 
 
-class Gpu(Section):
+class Gpu(CheckedSection):
     """A GPU type: built-in by any of its names, or your own with memory and power.
 
     Power is per GPU. Profiles of ``kind: roofline`` also need dense peaks and one-way bandwidths.
@@ -64,17 +66,15 @@ class Gpu(Section):
     def in_full(self) -> bool:
         return self.memory_gb is not None
 
-    @model_validator(mode="after")
-    def _check_complete(self) -> Gpu:
-        all_or_none(self, ("memory_gb", "idle_w", "prefill_w", "decode_w"))
+    def _faults(self) -> Iterator[str]:
+        yield from all_or_none(self, ("memory_gb", "idle_w", "prefill_w", "decode_w"))
         for phase in ("cap", "prefill", "decode"):
             values = [getattr(row, phase) for row in sorted(self.power_sweep, key=lambda r: r.cap)]
             if values != sorted(values) or (phase == "cap" and len(set(values)) < len(values)):
-                raise ValueError("power_sweep: give each cap once, with speeds that rise with it")
+                yield "power_sweep: give each cap once, with speeds that rise with it"
         beside = {"name", "source", "power_sweep"}
         if not self.in_full and self.model_dump(exclude=beside, exclude_none=True):
-            raise ValueError("give memory_gb, idle_w, prefill_w and decode_w with other facts")
-        return self
+            yield "give memory_gb, idle_w, prefill_w and decode_w with other facts"
 
 
 class Shape(Section):
@@ -109,7 +109,7 @@ class Shape(Section):
     causal: bool = True  # tokens attend to earlier ones only; false for an encoder
 
 
-class Model(Section):
+class Model(CheckedSection):
     """A model: built-in by name, or your own by memory, ``shape`` or ``config``."""
 
     name: Name  # short name or Hugging Face id, or your own
@@ -127,12 +127,10 @@ class Model(Section):
     def in_full(self) -> bool:
         return self.weight_gb is not None
 
-    @model_validator(mode="after")
-    def _check_complete(self) -> Model:
-        all_or_none(self, ("weight_gb", "kv_bytes_per_token", "max_context"))
+    def _faults(self) -> Iterator[str]:
+        yield from all_or_none(self, ("weight_gb", "kv_bytes_per_token", "max_context"))
         if self.in_full + (self.shape is not None) + (self.config is not None) > 1:
-            raise ValueError("give only one of weight_gb and the like, shape, and config")
-        return self
+            yield "give only one of weight_gb and the like, shape, and config"
 
 
 class AttentionFfn(Section):
@@ -149,7 +147,7 @@ class AttentionFfn(Section):
     latency_us: Annotated[float, Field(ge=0, le=1_000_000)] | None = None
 
 
-class Profile(Section):
+class Profile(CheckedSection):
     """Speed of a model on an arrangement of GPUs (linear, methods.md C1).
 
     Without ``alpha_ms`` to ``delta_ms``, it is the built-in profile of that model, GPU and tp, or
@@ -209,58 +207,52 @@ class Profile(Section):
         caps = [self.power_cap, *self.power_caps]
         return [self.model_copy(update={"power_cap": cap, "power_caps": []}) for cap in caps]
 
-    @model_validator(mode="after")
-    def _check_origin(self) -> Profile:
+    def _faults(self) -> Iterator[str]:
         if self.name is not None and self.in_full:
-            raise ValueError("name refers to a stored profile. Leave out alpha_ms to delta_ms")
+            yield "name refers to a stored profile. Leave out alpha_ms to delta_ms"
         if self.version is not None and self.name is None:
-            raise ValueError("version is of a stored profile. Give its name too")
-        if self.kind == "roofline" and (self.name is not None or self.in_full):
-            raise ValueError("kind: roofline is computed. Leave out name and alpha_ms to delta_ms")
-        if self.engine is not None and self.kind != "roofline":
-            raise ValueError("engine belongs to kind: roofline. Measured profiles have theirs")
-        if self.engine_version and self.engine is None:
-            raise ValueError("engine_version is of an engine. Name it too")
-        spread = [f for f in ("pp", "attention_dp", "moe_tp", "moe_ep") if getattr(self, f) > 1]
-        if self.kind == "linear" and spread:
-            raise ValueError(f"{', '.join(spread)} above 1 needs kind: roofline")
-        if self.lora_rank is not None and self.kind != "roofline":
-            raise ValueError(
-                "lora_rank needs kind: roofline. Measured profiles include their own LoRA rank"
-            )
-        if self.recv_interval is not None and self.engine != "sglang":
-            raise ValueError(
-                "recv_interval exists in SGLang only. Give kind: roofline and engine: sglang"
-            )
+            yield "version is of a stored profile. Give its name too"
+        yield from self._faults_of_kind()
         if self.attention_ffn is not None:
-            self._check_attention_ffn(spread)
+            yield from self._faults_of_split()
         if self.power_caps and self.power_cap is not None:
-            raise ValueError("power_cap and power_caps exclude each other. Give one of them")
-        if self.attention_ffn is not None and (self.power_caps or self.power_cap is not None):
-            raise ValueError(
-                "attention_ffn: power caps are not supported. Remove power_cap and power_caps"
-            )
-        return self
-
-    def _check_attention_ffn(self, spread: list[str]) -> None:
-        if self.kind != "roofline":
-            raise ValueError("attention_ffn is computed. Give kind: roofline with it")
-        if self.role == "mixed":
-            raise ValueError("attention_ffn needs role: prefill or decode")
-        if self.engine is not None:
-            raise ValueError("attention_ffn is of no engine in particular. Leave out engine")
-        if self.lora_rank is not None:
-            raise ValueError("attention_ffn is computed without LoRA adapters. Leave out lora_rank")
-        if spread:
-            raise ValueError(f"attention_ffn defines how GPUs are shared. Leave out {spread[0]}")
-
-    @model_validator(mode="after")
-    def _check_complete(self) -> Profile:
-        all_or_none(self, ("alpha_ms", "beta_ms", "gamma_ms", "delta_ms"))
-        all_or_none(self, ("lora_rank", "lora_active"))
+            yield "power_cap and power_caps exclude each other. Give one of them"
+        yield from all_or_none(self, ("alpha_ms", "beta_ms", "gamma_ms", "delta_ms"))
+        yield from all_or_none(self, ("lora_rank", "lora_active"))
         for constant, slope in (("alpha_ms", "beta_ms"), ("gamma_ms", "delta_ms")):
             if getattr(self, constant) == 0 and getattr(self, slope) == 0:
-                raise ValueError(
-                    f"{constant} and {slope} are both 0: one must be above 0. Give one"
-                )
-        return self
+                yield f"{constant} and {slope} are both 0: one must be above 0. Give one"
+
+    @property
+    def _spread(self) -> list[str]:
+        """Return the widths beside tp that are above 1."""
+        return [f for f in ("pp", "attention_dp", "moe_tp", "moe_ep") if getattr(self, f) > 1]
+
+    def _faults_of_kind(self) -> Iterator[str]:
+        computed = self.kind == "roofline"
+        if computed and (self.name is not None or self.in_full):
+            yield "kind: roofline is computed. Leave out name and alpha_ms to delta_ms"
+        if self.engine is not None and not computed:
+            yield "engine belongs to kind: roofline. Measured profiles have theirs"
+        if self.engine_version and self.engine is None:
+            yield "engine_version is of an engine. Name it too"
+        if self._spread and not computed:
+            yield f"{', '.join(self._spread)} above 1 needs kind: roofline"
+        if self.lora_rank is not None and not computed:
+            yield "lora_rank needs kind: roofline. Measured profiles include their own LoRA rank"
+        if self.recv_interval is not None and self.engine != "sglang":
+            yield "recv_interval exists in SGLang only. Give kind: roofline and engine: sglang"
+
+    def _faults_of_split(self) -> Iterator[str]:
+        if self.kind != "roofline":
+            yield "attention_ffn is computed. Give kind: roofline with it"
+        if self.role == "mixed":
+            yield "attention_ffn needs role: prefill or decode"
+        if self.engine is not None:
+            yield "attention_ffn is of no engine in particular. Leave out engine"
+        if self.lora_rank is not None:
+            yield "attention_ffn is computed without LoRA adapters. Leave out lora_rank"
+        if self._spread:
+            yield f"attention_ffn defines how GPUs are shared. Leave out {self._spread[0]}"
+        if self.power_caps or self.power_cap is not None:
+            yield "attention_ffn: power caps are not supported. Remove power_cap and power_caps"

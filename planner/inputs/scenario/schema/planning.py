@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
-from pydantic import Discriminator, Field, Tag, model_validator
+from pydantic import Discriminator, Field, Tag
 
 from planner.inputs.scenario.holidays import Holiday
-from planner.schema_types import Buffer, Delay, Moment, Name, Quantile, Section, Share
+from planner.schema_types import (
+    Buffer,
+    CheckedSection,
+    Delay,
+    Moment,
+    Name,
+    Quantile,
+    Section,
+    Share,
+)
 
 MEAN = "mean"
 LEVEL_KINDS = "[quantile]", "[mean]"
@@ -67,7 +77,7 @@ class Forecast(Section):
     holidays: Annotated[tuple[Holiday, ...], Field(max_length=100)] = ()
 
 
-class ObjectiveWeights(Section):
+class ObjectiveWeights(CheckedSection):
     """Weights of a mixed objective, per unit."""
 
     usd: Weight = 0.0  # weight of a unit
@@ -75,11 +85,9 @@ class ObjectiveWeights(Section):
     kwh: Weight = 0.0  # weight of a unit
     kg: Weight = 0.0  # weight of a unit
 
-    @model_validator(mode="after")
-    def _require_a_weight(self) -> ObjectiveWeights:
+    def _faults(self) -> Iterator[str]:
         if not (self.usd or self.gpu_hours or self.kwh or self.kg):
-            raise ValueError("give at least one of usd, gpu_hours, kwh and kg a weight above 0")
-        return self
+            yield "give at least one of usd, gpu_hours, kwh and kg a weight above 0"
 
 
 class Priorities(Section):
@@ -112,7 +120,7 @@ class Spare(Section):
     regions: Annotated[int, Field(ge=0, le=1)] = 0
 
 
-class Objective(Section):
+class Objective(CheckedSection):
     """The objective of the plan, its limits, and the effort of the solver."""
 
     minimise: Minimise = "cost"  # what the plan minimizes
@@ -150,34 +158,21 @@ class Objective(Section):
     # Policy that savings compare with. Default: today or flat-before.
     baseline: Annotated[str, Field(min_length=1, max_length=161)] | None = None
 
-    @model_validator(mode="after")
-    def _check_combinations(self) -> Objective:
-        of_window = [
-            n for n in ("usd", "carbon_kg", "changes") if getattr(self.limits, n) is not None
-        ]
-        of_window = [f"limits.{name}" for name in of_window]
+    def _faults(self) -> Iterator[str]:
+        limits, greedy = ("usd", "carbon_kg", "changes"), self.limited not in (None, "Exact")
+        of_window = [f"limits.{name}" for name in limits if getattr(self.limits, name) is not None]
         of_window += [name for name in ("lend_share", "reserve") if getattr(self, name) is not None]
         of_window += ["defer: cheapest"] if self.defer == "cheapest" else []
         if self.periods == "one" and of_window:
-            names = ", ".join(of_window)
-            raise ValueError(f"{names} is about the whole window. Give periods: all with it")
-        if self.utility_usd is not None and (
-            self.weights or self.minimise != "cost" or self.limited not in (None, "Exact")
-        ):
-            raise ValueError(
-                "utility_usd is compared with dollars. Leave out weights, minimise and limited"
-            )
-        if self.reroute is not None and self.limited not in (None, "Exact"):
-            raise ValueError("only limited: Exact keeps to reroute. Give that, or leave one out")
-        if self.spare.regions and self.limited not in (None, "Exact"):
-            raise ValueError(
-                "only limited: method: exact respects spare.regions. Give that, or leave one out"
-            )
-        if self.periods == "all" and self.limited not in (None, "Exact"):
-            raise ValueError(
-                "periods: all always uses the exact method. Give limited: Exact, or periods: one"
-            )
-        return self
+            yield f"{', '.join(of_window)} is about the whole window. Give periods: all with it"
+        if self.utility_usd is not None and (self.weights or self.minimise != "cost" or greedy):
+            yield "utility_usd is compared with dollars. Leave out weights, minimise and limited"
+        if self.reroute is not None and greedy:
+            yield "only limited: Exact keeps to reroute. Give that, or leave one out"
+        if self.spare.regions and greedy:
+            yield "only limited: method: exact respects spare.regions. Give that, or leave one out"
+        if self.periods == "all" and greedy:
+            yield "periods: all always uses the exact method. Give limited: Exact, or periods: one"
 
 
 class Horizon(Section):

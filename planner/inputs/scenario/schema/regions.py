@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
+from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from planner.inputs.scenario.schema.topology import Topology
-from planner.schema_types import Count, Grams, LatencyMs, Name, Section, Usd
+from planner.schema_types import CheckedSection, Count, Grams, LatencyMs, Name, Section, Usd
 
 UNLIMITED = "unlimited"
 # GPUs of a type in an unlimited region: above any plan, and still small enough to replay.
@@ -44,20 +45,18 @@ class Spot(Section):
     reclaims_per_instance_hour: Annotated[float, Field(ge=0, le=100)] = 0
 
 
-class Committed(Section):
+class Committed(CheckedSection):
     """Price of a GPU that is paid whether it is used or not."""
 
     one_year: Usd | None = None  # USD per GPU-hour
     three_years: Usd | None = None  # USD per GPU-hour
 
-    @model_validator(mode="after")
-    def _require_a_price(self) -> Committed:
+    def _faults(self) -> Iterator[str]:
         if self.one_year is None and self.three_years is None:
-            raise ValueError("give a price for one_year, three_years or both")
-        return self
+            yield "give a price for one_year, three_years or both"
 
 
-class RegionPower(Section):
+class RegionPower(CheckedSection):
     """Limits on the electric power of a region's replicas at rated load."""
 
     site_kw: Kilowatts | None = None  # of the site: GPUs and servers, times the PUE
@@ -65,11 +64,9 @@ class RegionPower(Section):
     # GPUs of a rack. Default: as the topology states, else four servers.
     gpus_per_rack: Annotated[int, Field(ge=1, le=10_000)] | None = None
 
-    @model_validator(mode="after")
-    def _require_a_limit(self) -> RegionPower:
+    def _faults(self) -> Iterator[str]:
         if self.site_kw is None and self.rack_kw is None:
-            raise ValueError("give site_kw, rack_kw or both")
-        return self
+            yield "give site_kw, rack_kw or both"
 
 
 class Region(Section):

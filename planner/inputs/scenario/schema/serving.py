@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Literal
 
-from pydantic import model_validator
-
-from planner.schema_types import Delay, Name, PeakGb, Section, Share
+from planner.schema_types import CheckedSection, Delay, Name, PeakGb, Section, Share
 
 
 class KvTransfer(Section):
@@ -16,7 +15,7 @@ class KvTransfer(Section):
     shared_gb_s: PeakGb | None = None  # of all prefill replicas of a pool; default: no limit
 
 
-class Serving(Section):
+class Serving(CheckedSection):
     """Batching, order and caches of one model, or of every model without a row."""
 
     model: Name | None = None  # default: every model without a row
@@ -32,11 +31,9 @@ class Serving(Section):
     when_full: Literal["preempt", "fail"] = "preempt"
     kv_transfer: KvTransfer = KvTransfer()  # bandwidth of KV caches from prefill to decode
 
-    @model_validator(mode="after")
-    def _taus(self) -> Serving:
+    def _faults(self) -> Iterator[str]:
         if self.scheduler != "dpa" and not (self.tau_n_s is None and self.tau_p_s is None):
-            raise ValueError("tau_n_s and tau_p_s belong to scheduler: dpa")
-        return self
+            yield "tau_n_s and tau_p_s belong to scheduler: dpa"
 
 
 RouterName = Literal[

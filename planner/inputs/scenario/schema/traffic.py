@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import datetime
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from planner.schema_types import BinS, Milliseconds, Moment, Name, Section, Share
+from planner.schema_types import BinS, CheckedSection, Milliseconds, Moment, Name, Section, Share
 
 
-class Tier(Section):
+class Tier(CheckedSection):
     """A class of requests with its limits."""
 
     name: Name  # name of the tier
@@ -26,21 +27,15 @@ class Tier(Section):
     # serves the demand with the most utility.
     utility: Annotated[float, Field(ge=0, le=1_000_000_000)] = 0.0
 
-    @model_validator(mode="after")
-    def _require_a_limit(self) -> Tier:
+    def _faults(self) -> Iterator[str]:
         if self.ttft_ms is None and self.tbt_ms is None and self.e2e_ms is None:
-            raise ValueError("give at least one of ttft_ms, tbt_ms and e2e_ms")
-        return self
-
-    @model_validator(mode="after")
-    def _check_urgency(self) -> Tier:
+            yield "give at least one of ttft_ms, tbt_ms and e2e_ms"
         if self.priority_after_s is None:
-            return self
+            return
         if not self.deferrable:
-            raise ValueError("priority_after_s is of a tier that may wait. Set deferrable: true")
+            yield "priority_after_s is of a tier that may wait. Set deferrable: true"
         if self.e2e_ms is not None and self.priority_after_s * 1000 > self.e2e_ms:
-            raise ValueError("priority_after_s is past the deadline, e2e_ms. Choose a shorter one")
-        return self
+            yield "priority_after_s is past the deadline, e2e_ms. Choose a shorter one"
 
 
 class Lengths(Section):
@@ -56,7 +51,7 @@ ByHour = Annotated[
 ]
 
 
-class Launch(Section):
+class Launch(CheckedSection):
     """Traffic without a trace: its amount, and its shape over day and week.
 
     Traffic before the window is drawn too, so that a plan has a history to forecast from.
@@ -74,18 +69,14 @@ class Launch(Section):
     variation: Annotated[float, Field(ge=0, le=2)] = 0.1
     begins: datetime | None = None  # needed if no trace gives the begin of the window
 
-    @model_validator(mode="after")
-    def _check_amount(self) -> Launch:
+    def _faults(self) -> Iterator[str]:
         if (self.rps is None) == (self.requests_per_day is None):
-            raise ValueError("give either rps (requests/s on average) or requests_per_day")
+            yield "give either rps (requests/s on average) or requests_per_day"
         if not isinstance(self.day, str) and not any(self.day):
-            raise ValueError(
-                "day has no hour with any requests. Give one of its 24 numbers above 0"
-            )
-        return self
+            yield "day has no hour with any requests. Give one of its 24 numbers above 0"
 
 
-class Source(Section):
+class Source(CheckedSection):
     """A trace, a part of one, or a launch, and where its requests go.
 
     Labels of the file apply unless ``model``, ``regions`` and ``tiers`` replace them.
@@ -109,28 +100,21 @@ class Source(Section):
     # For counts: variance over mean of the requests per second within a bin; 1 is Poisson.
     dispersion: Annotated[float, Field(ge=1, le=1000)] = 1.0
 
-    @model_validator(mode="after")
-    def _check_origin(self) -> Source:
+    def _faults(self) -> Iterator[str]:
         if (self.trace is not None) + (self.file is not None) + (self.launch is not None) != 1:
-            raise ValueError(
-                "give either trace (a stored trace's name), file (a path), or launch (no trace)"
-            )
+            yield "give either trace (a stored trace's name), file (a path), or launch (no trace)"
         if self.timezone is not None and self.file is None:
-            raise ValueError("timezone is for a file. A stored trace has its zone from its upload")
+            yield "timezone is for a file. A stored trace has its zone from its upload"
         if self.launch is not None:
             needed = "model", "input_tokens", "output_tokens"
-            missing = [name for name in needed if getattr(self, name) is None]
-            if missing:
-                raise ValueError(f"a launch needs {', '.join(missing)} too")
+            if missing := [name for name in needed if getattr(self, name) is None]:
+                yield f"a launch needs {', '.join(missing)} too"
             if self.series is not None:
-                raise ValueError("series belongs to a file. Leave it out with launch")
+                yield "series belongs to a file. Leave it out with launch"
         for name in ("regions", "tiers"):
             shares = getattr(self, name)
             if shares and abs(sum(shares.values()) - 1) > 1e-6:
-                raise ValueError(
-                    f"the shares of {name} must add up to 1, not {sum(shares.values()):g}"
-                )
-        return self
+                yield f"the shares of {name} must add up to 1, not {sum(shares.values()):g}"
 
 
 class Growth(Section):

@@ -67,3 +67,13 @@ def test_a_window_ahead_begins_there_also_where_the_source_lags(tmp_path):
 def test_what_nothing_can_be_known_of_is_refused(tmp_path, hours, words):
     with pytest.raises(ScenarioError, match=f"traffic.until.*{words}"):
         built(hourly(tmp_path, COUNTS, requests=False), traffic__until=moment(hours))
+
+
+def test_cached_tokens_end_where_the_data_do(tmp_path):
+    """The share that a cache has is that of the known bins alone."""
+    prompts = [100 * count for count in COUNTS]
+    cached = [tokens / 4 if h < 50 else tokens for h, tokens in enumerate(prompts)]
+    tokens = {"input_tokens": {"m": prompts}, "cached_tokens": {"m": cached}}
+    stored = make.demand_file(tmp_path, {"m": COUNTS}, bin_s=3600, tokens=tokens)
+    (source,) = built(stored, traffic__until=moment(50)).binned
+    assert source.cached_share == pytest.approx(0.25)
