@@ -224,8 +224,10 @@ def _fewest_gpus(
         return fewest_instances(
             problem, model, usable_types[0], need, int(side.lost[usable_types[0]])
         ) * int(size[model, usable_types[0]])
-    per_token = (size[model, usable_types] / problem.theta_tps[model, usable_types]).min()
-    return max(int(np.ceil(need * per_token)), int(size[model, usable_types].min()))
+    sizes = size[model, usable_types]
+    step = int(np.gcd.reduce(sizes))  # whole replicas take multiples of it
+    per_token = (sizes / problem.theta_tps[model, usable_types]).min()
+    return max(int(np.ceil(need * per_token / step)) * step, int(sizes.min()))
 
 
 def _subsets(types: int) -> Iterator[tuple[int, ...]]:

@@ -1,6 +1,7 @@
 """An infeasible problem says which demand and which limits clash, and what would help."""
 
 import itertools
+import re
 
 import numpy as np
 import pytest
@@ -92,6 +93,18 @@ def test_a_region_by_itself_is_told_what_all_of_its_peaks_take():
             f"add {5 - held}, or plan for less demand."
         )
     assert solve_window(problem(**lone, capacity_gpus=np.array([[5]]))).status != INFEASIBLE
+
+
+def test_replicas_of_four_gpus_need_a_multiple_of_four():
+    """Also where a model may run on several columns, so that only a bound is known."""
+    wide = {
+        "theta_tps": np.array([[1000.0, 1100.0], [900.0, 1500.0]]),
+        "gpus_per_instance": np.full((2, 2), 4),
+        "capacity_gpus": np.array([[1, 1], [1, 1]]),
+    }
+    conflict = solve_window(problem(**wide)).conflict
+    (needed,) = re.findall(r"at least (\d+) ", conflict)
+    assert int(needed) % 4 == 0
 
 
 def test_many_gpu_types_are_not_combined_one_by_one():
