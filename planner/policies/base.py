@@ -18,6 +18,7 @@ Above = Annotated[float, Field(gt=0, le=1000)]
 Interval = Annotated[float, Field(ge=1, le=86_400)]  # s between scaling decisions
 LoadFactor = Annotated[float, Field(gt=0, le=100)]  # the plan is for this factor times the forecast
 Step = Annotated[float, Field(ge=1, le=10)]  # factor on the number of instances
+TARGETS = ("target", "target_ms")  # optional fields: a policy with a set target is not tuned
 SEPARATOR = ":"  # between a policy's name and its label
 
 
@@ -134,14 +135,15 @@ class Policy(Section):
 
     @property
     def parameter_to_tune(self) -> TunedParameter | None:
-        """Return the parameter to tune, or None if the scenario set it to another value."""
-        parameter = self.tuned_parameter
-        if (
-            parameter is None
-            or getattr(self, parameter.field) != type(self).model_fields[parameter.field].default
-        ):
+        """Return the parameter to tune, or None if the scenario set it or an optional target."""
+        parameter, fields = self.tuned_parameter, type(self).model_fields
+        if parameter is None:
             return None
-        return parameter
+        optional = [n for n in TARGETS if n in fields and fields[n].default is None]
+        is_set = any(
+            getattr(self, name) != fields[name].default for name in (parameter.field, *optional)
+        )
+        return None if is_set else parameter
 
     def with_unique_title(self, others: Iterable[Policy]) -> Self:
         """Return the policy with an unambiguous title.

@@ -14,7 +14,6 @@ from simulation.errors import SimulationError
 from simulation.fleet import Fleet, Pool
 from simulation.policies.hpa import SCALING_POLICY_PERIOD_S
 from simulation.policies.parts import guard
-from simulation.policies.parts.pooled_capacity import PooledCapacity
 from simulation.policies.parts.schedule import Schedule, hold_step
 from simulation.policies.parts.service_controller import DECODE, PREFILL
 from simulation.policy import Actions, ComputedParameter, Guard, Hold, Observation, ScalingPolicy
@@ -50,8 +49,8 @@ class Guarded(ScalingPolicy):
       of the instances by over ``tolerance``.
 
     Capacities are those of a large pool. In a small one each instance serves ``shares`` of it
-    (``PooledCapacity``), so that the guard acts exactly when the load exceeds the plan. Requests in
-    flight follow by Little's law: less load, fewer requests.
+    (``guard.capacity_table``), so that the guard acts exactly when the load exceeds the plan.
+    Requests in flight follow by Little's law: less load, fewer requests.
 
     A count applies if every decision of the last ``rise_s`` requires it. So nothing is added while
     the plan is right. Unexpected changes (longer outputs, a crowd, lost instances) are answered
@@ -66,7 +65,7 @@ class Guarded(ScalingPolicy):
     prefill_tps: Each
     decode_tps: Each
     in_flight: Each
-    shares: FloatArray | None = None  # [pools, N] as of Staffing; None: each does the same
+    shares: FloatArray | None = None  # [pools, N] of ``guard.capacity_table``
     tolerance: float = 0.1
     rise_s: float = 60.0
     fall_s: float = 300.0
@@ -84,7 +83,6 @@ class Guarded(ScalingPolicy):
             self._each(most_tps, len(counts)) for most_tps in (self.prefill_tps, self.decode_tps)
         ]
         tps = np.where(idle, np.inf, tps_of_pools)  # [2, pools] prompt and output tokens/s
-        self._staffing = PooledCapacity(len(counts), self.shares)
         kinds = [
             (pool.model, pool.role, island)
             for pool, island in zip(fleet.pools, fleet.islands.tolist(), strict=True)
@@ -103,7 +101,7 @@ class Guarded(ScalingPolicy):
                 np.where(np.isinf(tps[0]), tps[1], tps[0]),
                 [_allowed_late_share(fleet, pool) for pool in fleet.pools],
             ]),
-            capacity=self._staffing.table,
+            capacity=guard.capacity_table(len(counts), self.shares),
             looks=np.zeros((looks, len(guard.LOOK), len(counts))),
             looks_s=np.array([*[guard.UNUSED_S] * (looks - 1), 0.0]),
             memory=memory,
@@ -141,14 +139,15 @@ class Guarded(ScalingPolicy):
 
     def computed_parameters(self) -> tuple[ComputedParameter, ...]:
         prefill, decode, holds = self._guard.pools[:3]
-        learned = self._guard.memory[guard.TOO_MUCH]
+        learned, table = self._guard.memory[guard.TOO_MUCH], self._guard.capacity
+        most = table.shape[1] - 1  # beyond it, each more serves one load
         return (
             ComputedParameter(PROMPT, np.where(np.isinf(prefill), np.nan, prefill)),
             ComputedParameter(OUTPUT, np.where(np.isinf(decode), np.nan, decode)),
             ComputedParameter(IN_FLIGHT, holds),
             ComputedParameter(OVERLOAD, np.where(np.isinf(learned), np.nan, learned)),
             *(
-                ComputedParameter(words, self._staffing.share(n))
+                ComputedParameter(words, (table[:, min(n, most)] + max(0, n - most)) / n)
                 for n, words in PER_POOL_OR_REGION.items()
             ),
         )

@@ -112,10 +112,6 @@ class EndpointPicker(Policy):
     def tuned_parameter(self) -> TunedParameter:
         return FACTORS
 
-    @property
-    def parameter_to_tune(self) -> TunedParameter | None:
-        return super().parameter_to_tune if self.target is None else None
-
     def build(self, context: PolicyContext) -> BuiltPolicy:
         first, second = self.targets
         return context.with_current_fleet(Rule(

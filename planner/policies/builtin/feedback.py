@@ -2,7 +2,7 @@
 
 from typing import ClassVar, Literal
 
-from planner.policies.base import Group, Traits, TunedParameter
+from planner.policies.base import Group, Traits
 from planner.policies.builtin.pd_coordination import Latencies
 from planner.policies.context import BuiltPolicy, PolicyContext
 from planner.schema_types import Milliseconds
@@ -30,10 +30,6 @@ class Feedback(Latencies):
     name: Literal["ttft-feedback", "tbt-feedback"]
     # Target latency. Default: the tightest limit of the model's interactive tiers.
     target_ms: Milliseconds | None = None
-
-    @property
-    def parameter_to_tune(self) -> TunedParameter | None:
-        return super().parameter_to_tune if self.target_ms is None else None
 
     def build(self, context: PolicyContext) -> BuiltPolicy:
         signal = TTFT if self.name == "ttft-feedback" else TBT

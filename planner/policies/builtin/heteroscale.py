@@ -4,7 +4,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from planner.policies.base import Group, Traits, TunedParameter
+from planner.policies.base import Group, Traits
 from planner.policies.builtin.pd_coordination import Latencies, Tps
 from planner.policies.context import BuiltPolicy, PolicyContext
 from planner.schema_types import Delay
@@ -29,10 +29,6 @@ class HeteroScale(Latencies):
     signal: SignalName = "decode-tps"  # driving signal
     target: Tps | None = None  # as for proportional policies
     soft_s: Delay = 120.0  # seconds of soft scale-in (assumed)
-
-    @property
-    def parameter_to_tune(self) -> TunedParameter | None:
-        return super().parameter_to_tune if self.target is None else None
 
     def build(self, context: PolicyContext) -> BuiltPolicy:
         """Return the policy: replicas in proportion to ``signal``, and a safety layer per limit.

@@ -60,10 +60,6 @@ class MetricPolicy(Policy):
     def tuned_parameter(self) -> TunedParameter:
         return TunedParameter("target_factor", TURNS[self.metric])
 
-    @property
-    def parameter_to_tune(self) -> TunedParameter | None:
-        return super().parameter_to_tune if self.target is None else None
-
     def scaled_target(self, context: PolicyContext) -> float | FloatArray:
         """Return the target, given or default, times ``target_factor``."""
         target: float | FloatArray | None = self.target or self.default_targets.get(self.metric)

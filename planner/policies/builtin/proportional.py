@@ -4,7 +4,7 @@ from typing import ClassVar, Self
 
 from pydantic import model_validator
 
-from planner.policies.base import Group, Traits, TunedParameter
+from planner.policies.base import Group, Traits
 from planner.policies.builtin.pd_coordination import Steady, Tps
 from planner.policies.context import BuiltPolicy, PolicyContext
 from simulation.policies.proportional import SIGNALS, SignalName
@@ -45,10 +45,6 @@ class Proportional(Steady):
         if self.target is not None and not SIGNALS[self.name].adds_up and self.target > 1:
             raise ValueError("target of a GPU signal is a share of time, at most 1")
         return self
-
-    @property
-    def parameter_to_tune(self) -> TunedParameter | None:
-        return super().parameter_to_tune if self.target is None else None
 
     def build(self, context: PolicyContext) -> BuiltPolicy:
         return context.with_current_fleet(self.driver(context, self.name, self.target))

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from simulation.arrays import FloatArray
 from simulation.compiler import cached_kernel, kernel
 from simulation.policies.parts.stability import PILED_UP, ROUNDING
 from simulation.policy import Guard
@@ -30,15 +31,31 @@ def unguarded(pools: int) -> Guard:
     )  # fmt: skip
 
 
+def capacity_table(pools: int, shares: FloatArray | None) -> FloatArray:
+    """Return the load that 0 to N instances of each pool serve, ``[pools, N + 1]``.
+
+    A load is counted in instances of a large pool. ``shares [pools, N]`` is the capacity of each of
+    1 to N instances relative to that, C(n)/n over C(N)/N. It rises with n, since a request that
+    finds one instance busy goes to another, and is 1 from N on. So n instances serve n * share(n),
+    about n - k sqrt(n) (square-root staffing: Halfin and Whitt, 1981; ``simulation.sizing.pool``).
+    Without ``shares`` they serve n.
+    """
+    each = np.ones((pools, 1)) if shares is None else np.asarray(shares, np.float64)
+    # No instance serves nothing. Rounding must not make capacity fall with more instances.
+    loads = each * np.arange(1, each.shape[1] + 1)
+    table = np.concatenate([np.zeros((pools, 1)), loads], axis=1)
+    return np.asarray(np.maximum.accumulate(table, axis=1))
+
+
 @kernel
-def _carried(capacity: Any, p: int, count: float) -> float:
-    """Return the load that ``count`` instances serve (``PooledCapacity``)."""
+def load_of(capacity: Any, p: int, count: float) -> float:
+    """Return the load that ``count`` instances of pool ``p`` serve, by ``capacity_table``."""
     within = min(int(count), capacity.shape[1] - 1)
     return float(capacity[p, within] + (count - within))
 
 
 @kernel
-def _fewest(capacity: Any, p: int, load: float) -> float:
+def fewest(capacity: Any, p: int, load: float) -> float:
     """Return the smallest whole number of instances that serve ``load``."""
     most, needed, count = capacity.shape[1] - 1, load - ROUNDING, 0
     while count <= most and capacity[p, count] < needed:
@@ -60,7 +77,7 @@ def _record_load(seen: Any, pools: Any, capacity: Any, looks: Any) -> None:
                 served = max(served, seen[tps, p] / pools[most, p])
         batch = seen[_BATCH, p] if seen[_BATCH, p] > 0 else 0.0
         flight = (batch + seen[_WAITING, p] / ready) * ready if ready > 0 else seen[_WAITING, p]
-        carried = _carried(capacity, p, max(ready, 1.0))
+        carried = load_of(capacity, p, max(ready, 1.0))
         holds = pools[_HOLDS, p] * carried
         looks[-1, _SERVED, p], looks[-1, _FLIGHT, p] = served, flight
         looks[-1, _HELD, p], looks[-1, _FULL, p] = holds, served / carried
@@ -112,7 +129,7 @@ def _queue(looks: Any, seen: Any, pools: Any, capacity: Any, p: int, tolerance: 
     change = tolerance if seen[_STARTING, p] > 0 else -tolerance
     if now[_FLIGHT, p] <= (1 + change) * looks[0, _FLIGHT, p]:
         return float(present)
-    holding = _fewest(capacity, p, now[_FLIGHT, p] / pools[_HOLDS, p])
+    holding = fewest(capacity, p, now[_FLIGHT, p] / pools[_HOLDS, p])
     return float(max(holding, present))
 
 
@@ -130,20 +147,20 @@ def _instances_above_plan(time_s: float, seen: Any, guard: Any, looks: Any, out:
     for p in range(count):
         kind, worth = int(pools[_KIND, p]), pools[_WORTH, p]
         serving[kind] += _smallest(looks, _SERVED, p) * worth
-        room[kind] += (_carried(capacity, p, planned[p]) * (1 + tolerance) + ROUNDING) * worth
+        room[kind] += (load_of(capacity, p, planned[p]) * (1 + tolerance) + ROUNDING) * worth
     for p in range(count):
         out[p] = 0.0
         kind, load = int(pools[_KIND, p]), _smallest(looks, _SERVED, p)
-        alone = _carried(capacity, p, planned[p]) * (1 + tolerance) + ROUNDING
+        alone = load_of(capacity, p, planned[p]) * (1 + tolerance) + ROUNDING
         if load > alone and serving[kind] > room[kind]:
-            out[p] = _fewest(capacity, p, load)
+            out[p] = fewest(capacity, p, load)
         piled = _queue(looks, seen, pools, capacity, p, tolerance)
         if piled > 0:
             memory[_PILED_S, p] = time_s
         settled = time_s - memory[_PILED_S, p] > guard.settings[_FALL_S] and seen[_STARTING, p] == 0
         memory[TOO_MUCH, p] = _learn(looks, p, settled, tolerance, memory[TOO_MUCH, p])
         if np.isfinite(memory[TOO_MUCH, p]):
-            learned = _fewest(capacity, p, load * (1 + tolerance) / memory[TOO_MUCH, p])
+            learned = fewest(capacity, p, load * (1 + tolerance) / memory[TOO_MUCH, p])
             if learned > planned[p]:
                 out[p] = max(out[p], learned)
         out[p] = max(out[p], piled)

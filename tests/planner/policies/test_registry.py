@@ -47,6 +47,9 @@ def test_a_knob_is_a_parameter_and_every_value_of_it_is_allowed(name: str) -> No
 def test_what_a_scenario_sets_is_not_turned() -> None:
     assert policy_of("lt-i", load_factor=1.2).parameter_to_tune is None
     assert policy_of("reactive", cooldown_s=300).parameter_to_tune is not None
+    for name, target in (("hpa", {"target": 0.5}), ("ttft-feedback", {"target_ms": 200})):
+        assert policy_of(name, **target).parameter_to_tune is None
+    assert policy_of("convertible-decode", target=0.7).parameter_to_tune is not None
 
 
 @pytest.mark.parametrize(
