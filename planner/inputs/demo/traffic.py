@@ -82,26 +82,18 @@ def demand_week(chosen: tuple[Service, ...]) -> pl.DataFrame:
                 level = np.ones(bins) if tier == STEADY else shape * drift
                 mean = service.mean_rps * region_share * tier_share * BIN_S * level
                 requests = rng.poisson(mean)
-                frames.append(
-                    pl.DataFrame(
-                        {
-                            "time": (START_S + np.arange(bins) * BIN_S) * 1000,
-                            "model": service.model,
-                            "region": region,
-                            "tier": tier,
-                            "requests": requests,
-                            "input_tokens": _tokens(requests, service.input_tokens, rng),
-                            "output_tokens": _tokens(requests, service.output_tokens, rng),
-                        }
-                    )
-                )
-    return (
-        pl.concat(frames)
-        .with_columns(
-            pl.from_epoch("time", time_unit="ms").dt.strftime("%Y-%m-%dT%H:%M:%SZ").alias("time")
-        )
-        .sort("time", maintain_order=True)
-    )
+                columns = {
+                    "time": START_S + np.arange(bins) * BIN_S,
+                    "model": service.model,
+                    "region": region,
+                    "tier": tier,
+                    "requests": requests,
+                    "input_tokens": _tokens(requests, service.input_tokens, rng),
+                    "output_tokens": _tokens(requests, service.output_tokens, rng),
+                }
+                frames.append(pl.DataFrame(columns))
+    moment = pl.from_epoch("time").dt.strftime("%Y-%m-%dT%H:%M:%SZ")
+    return pl.concat(frames).sort("time", maintain_order=True).with_columns(time=moment)
 
 
 def _shape(service: Service, hour: FloatArray) -> FloatArray:
