@@ -63,6 +63,7 @@ def _display_name(thing: Model | str) -> str:
     return str(next((getattr(thing, name) for name in NAME_FIELDS if getattr(thing, name, "")), ""))
 
 
+@transaction.atomic  # the log is never without its triggers
 def create_triggers() -> None:
     """Create database triggers that refuse to change or remove audit records.
 
