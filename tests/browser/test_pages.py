@@ -12,6 +12,7 @@ from bench.pages import plain_pages
 from planner.models import Run, Scenario, User
 from planner.services.scenarios import scenario_create
 from planner.services.worker import run_execute
+from tests.browser.conftest import PASSWORD
 from tests.planner.web.study import DOCUMENT, completed_run, moments_of
 
 pytestmark = pytest.mark.browser
@@ -114,10 +115,19 @@ def test_the_palette_finds_a_page_by_keyboard(site: Any, console: list[str]) -> 
     assert not console
 
 
-def test_strangers_see_the_login_only(page: Any, live_server: Any, study: Run) -> None:
-    page.goto(live_server.url + reverse("web:run", args=[study.pk]))
+def test_strangers_see_the_login_only_which_leads_back(
+    page: Any, live_server: Any, study: Run, planner: User
+) -> None:
+    address = live_server.url + reverse("web:run", args=[study.pk])
+    page.goto(address)
     assert page.get_by_role("heading", name="Sign in").is_visible()
-    assert study.result["headline"] not in page.content()
+    plan = page.get_by_role("heading", name="Plan by period")
+    expect(plan).to_have_count(0)
+    page.get_by_label("User name").fill(planner.username)
+    page.get_by_label("Password").fill(PASSWORD)
+    page.get_by_role("button", name="Sign in").click()
+    page.wait_for_url(address)
+    expect(plan).to_be_visible()
 
 
 def test_the_dark_theme_is_chosen_kept_and_drawn(

@@ -3,15 +3,13 @@
 from typing import Any
 
 import pytest
-from django.conf import settings
 from playwright.sync_api import expect
 
 from bench.access import violations
 from planner.models import Run, User
 from planner.services.scenarios import scenario_create, scenario_edit
-from tests.browser.conftest import PASSWORD
+from tests.browser.conftest import PASSWORD, sign_in
 from tests.planner.plan_runs import planned_run
-from tests.planner.web.pages import signed_in
 from tests.planner.web.study import DOCUMENT
 
 pytestmark = pytest.mark.browser
@@ -35,9 +33,8 @@ def runs(planner: User) -> list[Run]:
 def as_somebody(site: Any, live_server: Any, name: str) -> Any:
     """A second browser, signed in by its cookie."""
     person = User.objects.create_user(name, password=PASSWORD, role=User.Role.ADMIN)
-    cookie = signed_in(person).cookies[settings.SESSION_COOKIE_NAME]
     context = site.context.browser.new_context()
-    context.add_cookies([{"name": cookie.key, "value": cookie.value, "url": live_server.url}])
+    sign_in(context, live_server, person)
     return context.new_page()
 
 

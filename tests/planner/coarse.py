@@ -8,7 +8,7 @@ from functools import lru_cache
 import pytest
 
 from planner.domain.sizing import curves
-from simulation.provisioning import replay, window_replay
+from simulation.provisioning import device_search, replay, window_replay
 from simulation.search import evaluation
 from simulation.sizing import pool
 from simulation.sizing.capacity import capacity
@@ -44,9 +44,11 @@ def coarse_sizes() -> Iterator[None]:
 
 @contextmanager
 def coarse_replays() -> Iterator[None]:
-    """Operators are visited once per layer and token, so that a replay of all takes seconds."""
+    """Operators are visited once per layer and token, so that a replay of all takes seconds; the
+    search for a plan on fewer devices ends sooner too, which tests of the simulator prove."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(replay, "VISITS", 200_000)  # 3,000,000 in the product
         patch.setattr(replay, "FEWEST", 100)  # requests, 400 in the product
         patch.setattr(window_replay, "VISITS", 300_000)  # 4,000,000 in the product
+        patch.setattr(device_search, "STEPS", 10_000)  # 100,000 in the product
         yield

@@ -443,16 +443,16 @@ def test_files_of_a_scenario_are_read_once(folder: Path) -> None:
     assert answer("forecast", folder / "plan.yml")["series"]
 
 
-@pytest.mark.parametrize("name", ["plan", "compare", "forecast"])
 @pytest.mark.parametrize(
-    ("old", "new", "says"),
+    ("name", "old", "new", "says"),
     [
-        ("startup_s: 60", "startup_sec: 60", "other.yml, line 21: fleet.startup_sec"),
-        ("mean: 400", "mean: -1", "other.yml, line 19: traffic.sources[0].input_tokens.mean"),
-        ("file: demand.csv", "file: nothing.csv", "nothing.csv"),
-        ("file: demand.csv", "trace: nothing", "nothing"),
-        ("period_s: 300", "period_s: 301", "horizon.period_s: 301 s"),
-        ("      input_tokens: {mean: 400}\n", "", "has no input tokens"),
+        ("plan", "startup_s: 60", "startup_sec: 60", "other.yml, line 21: fleet.startup_sec"),
+        ("plan", "mean: 400", "mean: -1", "line 19: traffic.sources[0].input_tokens.mean"),
+        ("compare", "file: demand.csv", "file: nothing.csv", "nothing.csv"),
+        ("forecast", "file: demand.csv", "trace: nothing", "nothing"),
+        ("plan", "period_s: 300", "period_s: 301", "horizon.period_s: 301 s"),
+        ("compare", "period_s: 300", "period_s: 301", "horizon.period_s: 301 s"),
+        ("forecast", "      input_tokens: {mean: 400}\n", "", "has no input tokens"),
     ],
 )
 def test_a_bad_scenario_names_what_and_where(
