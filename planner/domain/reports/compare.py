@@ -370,9 +370,9 @@ def _next_level(its: Comparison) -> str:
     other = its.plans[names.index(following)]
     if other.level is not None and not other.level.qualifies:
         return f"no plan passes {following}"
-    more = other.outcome.cost_usd - its.plan.outcome.cost_usd
     if other.outcome.name == its.key:
-        return f"also meets {following.capitalize()}"
+        return ""  # the card of that level says so
+    more = other.outcome.cost_usd - its.plan.outcome.cost_usd
     if round(more, 2) == 0:
         return f"{following.capitalize()}: same cost"
     sign = "+" if more >= 0 else "−"
