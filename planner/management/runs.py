@@ -1,5 +1,6 @@
 """Share the parts of commands that run a scenario or read a trace."""
 
+import shlex
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from shutil import get_terminal_size
@@ -11,7 +12,7 @@ from planner.domain.kinds.registry import KINDS
 from planner.domain.options import options_in
 from planner.domain.progress import Progress
 from planner.domain.report import Report
-from planner.errors import NotFound, PlannerError
+from planner.errors import Ambiguous, NotFound, PlannerError
 from planner.inputs.ingest import IngestOptions
 from planner.inputs.ingest.source import check_regular
 from planner.inputs.scenario import document as text
@@ -121,12 +122,19 @@ def load_scenario(source: str, progress: Progress) -> tuple[str, str]:
 
 
 def _take_in(path: Path, progress: Progress, timezone: str | None = None) -> Trace:
-    """Import a file of traffic and return its trace; ``timezone`` is that of its local times."""
-    return trace_ingest_path(
-        path=path,
-        options=IngestOptions(name=path.name, timezone=timezone),
-        progress=lambda done: progress(done, f"Reading {path.name}"),
-    )
+    """Import a file of traffic and return its trace; ``timezone`` is that of its local times.
+
+    Raises Ambiguous if only ``ingest`` has the option that the file needs.
+    """
+    try:
+        return trace_ingest_path(
+            path=path,
+            options=IngestOptions(name=path.name, timezone=timezone),
+            progress=lambda done: progress(done, f"Reading {path.name}"),
+        )
+    except Ambiguous as problem:
+        remedy = f"Run ingest {shlex.quote(path.name)} with an option, and name its trace here."
+        raise Ambiguous(f"{problem.question} {remedy}", problem.choices) from None
 
 
 def load_trace(source: str, progress: Progress) -> Trace:

@@ -273,6 +273,17 @@ def test_forecast_of_a_file_that_counts_tokens(tmp_path: Path) -> None:
     assert "input tokens" in command(*words, "--method", "last-value")[1]
 
 
+def test_a_file_that_needs_an_option_is_read_by_ingest_first(tmp_path: Path) -> None:
+    path = tmp_path / "rates.csv"
+    path.write_text("time,requests\n" + "".join(f"{900 * n},{n + 0.5}\n" for n in range(96)))
+    words = ("--bin", 900, "--horizon", 900, "--method", "last-value")
+    code, _, question = command("forecast", path, *words)
+    assert code == 2 and "ingest rates.csv" in question
+    read = answer("ingest", path, "--amounts", "counts")
+    (series,) = answer("forecast", read["trace"], *words)["series"]
+    assert series["forecast"] == [95.5]
+
+
 def test_forecast_of_a_scenario(folder: Path) -> None:
     result = answer("forecast", folder / "plan.yml")
     (series,) = result["series"]
