@@ -346,9 +346,9 @@ def _sums_or_means(evidence: Evidence) -> bool:
     known = (requests > 0) & (tokens > 0)
     if known.sum() < FEW_BINS:
         return False
-    spread, of_means = (
-        float(np.std(np.log(values[known]))) for values in (tokens, tokens / requests)
-    )
+    logs = np.log(tokens[known])
+    spread = float(np.std(logs))
+    of_means = float(np.std(logs - np.log(requests[known])))
     return of_means >= LEAST_SPREAD and spread <= of_means / 2
 
 
