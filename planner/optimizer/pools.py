@@ -36,15 +36,15 @@ def pool_capacity(
 
     Shapes: ``theta_tps`` ``[l, g]``, ``pool_tps`` ``[l, g, n]``.
     """
-    theta = theta_tps[:, None, :]
-    if pool_tps is None:
-        straight: FloatArray = target * theta
-        return straight
-    curves = np.concatenate([np.zeros((*theta_tps.shape, 1)), pool_tps], axis=2)
-    model, _, column = np.ogrid[tuple(slice(size) for size in target.shape[-3:])]
-    within = np.minimum(target, pool_tps.shape[2])
-    carried: FloatArray = curves[model, column, within] + theta * (target - within)
-    return carried
+    models, columns = theta_tps.shape
+    curves = CapacityCurves(theta_tps, known_capacity(theta_tps, pool_tps))
+    return curves.carried(np.arange(models)[:, None, None], np.arange(columns), target)
+
+
+def known_capacity(theta_tps: FloatArray, pool_tps: FloatArray | None, lost: int = 0) -> FloatArray:
+    """Return C(0) to C(n) in tokens/s when ``lost`` instances of each pool are gone."""
+    none = np.zeros((*theta_tps.shape, 1 + lost))
+    return none if pool_tps is None else np.concatenate([none, pool_tps], axis=2)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,11 +57,8 @@ class CapacityCurves:
     @classmethod
     def of(cls, problem: PlanningProblem, lost: int = 0) -> CapacityCurves:
         """Return the curves of ``problem`` when ``lost`` instances of each pool are gone."""
-        none = np.zeros((*problem.theta_tps.shape, 1 + lost))
-        curves = problem.pool_tps
-        return cls(
-            problem.theta_tps, none if curves is None else np.concatenate([none, curves], axis=2)
-        )
+        known = known_capacity(problem.theta_tps, problem.pool_tps, lost)
+        return cls(problem.theta_tps, known)
 
     @property
     def steepest(self) -> FloatArray:
@@ -92,17 +89,11 @@ def capacity_curve(
     problem: PlanningProblem, model: int, column: int, max_count: int, lost: int = 0
 ) -> FloatArray:
     """Return the tokens/s of 0 to ``max_count`` instances when ``lost`` of them are gone."""
-    if lost:
-        rest = capacity_curve(problem, model, column, max(0, max_count - lost))
-        return np.concatenate([np.zeros(min(lost, max_count)), rest])[: max_count + 1]
-    theta = float(problem.theta_tps[model, column])
-    if problem.pool_tps is None:
-        straight: FloatArray = np.multiply(theta, np.arange(max_count + 1), dtype=float)
-        return straight
-    full_curve = np.append(0.0, problem.pool_tps[model, column])[: max_count + 1]
-    beyond = np.arange(1, max_count + 2 - len(full_curve))
-    carried: FloatArray = np.concatenate([full_curve, full_curve[-1] + theta * beyond])
-    return carried
+    pools = problem.pool_tps
+    known = np.zeros(1) if pools is None else np.append(0.0, pools[model, column])
+    left = np.maximum(0, np.arange(max_count + 1) - lost)
+    within = np.minimum(left, len(known) - 1)
+    return np.asarray(known[within] + problem.theta_tps[model, column] * (left - within))
 
 
 def fewest_instances(
