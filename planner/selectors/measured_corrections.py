@@ -44,10 +44,8 @@ def stored_files() -> tuple[StoredFile, ...]:
 def stored_rows() -> list[Row]:
     """Return name and rows of each stored file that has rows comparable with estimates."""
     files = Calibration.objects.in_bulk([number for number, _, _ in stored_files()])
-    files_with_rows = [
-        {"name": file.name, "rows": deployment_rows(file)} for file in files.values()
-    ]
-    return [file_rows for file_rows in files_with_rows if file_rows["rows"]]
+    rows_by_name = ((file.name, deployment_rows(file)) for file in files.values())
+    return [{"name": name, "rows": rows} for name, rows in rows_by_name if rows]
 
 
 def stored_measurements(hardware: UserFacts) -> MeasuredCorrections | None:

@@ -108,7 +108,7 @@ def sweep_grid(sweep: Sweep, figure: Figure = DEFAULT) -> Grid:
         done=done,
         failed=len(states) - going - done,
         going=going,
-        seconds_left=_seconds_left(list(_runs(sweep)), going) if going else None,
+        seconds_left=_seconds_left(list(_runs(sweep)), going),
     )
 
 
@@ -121,5 +121,5 @@ def _seconds_left(runs: list[Run], going: int) -> float | None:
     ended = [(begun, end) for begun, end in spans if begun is not None and end is not None]
     if not ended or not going:
         return None
-    first, last = min(begun for begun, _ in ended), max(end for _, end in ended)
-    return float((last - first).total_seconds() / len(ended) * going)
+    took = max(end for _, end in ended) - min(begun for begun, _ in ended)
+    return float(took.total_seconds() / len(ended) * going)

@@ -33,5 +33,5 @@ def workspace_for(user: User, slug: str = "") -> Workspace:
 
 def last_workspace(user: User, slug: str) -> Workspace:
     """Return the workspace that was entered last or, if it is gone, the first."""
-    last = next((workspace for workspace in user.workspaces if workspace.slug == slug), None)
-    return last or workspace_for(user)
+    known = any(workspace.slug == slug for workspace in user.workspaces)
+    return workspace_for(user, slug if known else "")

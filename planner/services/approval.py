@@ -96,7 +96,7 @@ def cost_usd_30d(run: Run, policy: str) -> float | None:
     if cost is None or not window:
         return None
     begins, ends = (datetime.fromisoformat(window[key]) for key in ("start", "end"))
-    return float(cost) * MONTH_S / (ends - begins).total_seconds()
+    return float(cost * MONTH_S / (ends - begins).total_seconds())
 
 
 def check_up_to_date(proposal: Proposal) -> None:

@@ -66,13 +66,10 @@ def _replay(plan: ActivePlan, run: Run, name: str, by: User | None) -> Run | Non
     """Start a replay of a plan on a run's scenario; None if no exact replay is possible."""
     try:
         scenario = text.parse(run.document, run.name)
-        begins, ends = (
-            datetime.fromisoformat(run_result(run)["window"][key]) for key in ("start", "end")
-        )
-        schedule = (
-            list(periodic_rows(plan, begins, ends)) if _has_unique_pools(plan, scenario) else []
-        )
-        if not 0 < len(schedule) <= MOST_STEPS:
+        window = run_result(run)["window"]
+        begins, ends = (datetime.fromisoformat(window[key]) for key in ("start", "end"))
+        schedule = list(periodic_rows(plan, begins, ends))
+        if not (_has_unique_pools(plan, scenario) and 0 < len(schedule) <= MOST_STEPS):
             return None
         document = text.edit(
             run.document, {"policies": [{"name": REPLAYED, "timetable": schedule}]}, run.name
@@ -118,11 +115,7 @@ def periodic_rows(plan: ActivePlan, begins: datetime, ends: datetime) -> Iterato
         return
     # None first: the default of pools that the plan does not have
     for pool in (None, *pools_of(plan)):
-        counts = (
-            np.zeros(1, np.int64)
-            if pool is None
-            else _replicas_by_minute(plan, pool, begins, minutes)
-        )
+        counts = _replicas_by_minute(plan, pool, begins, minutes) if pool else np.zeros(1, np.int64)
         for minute in np.flatnonzero(np.diff(counts, prepend=UNKNOWN)):
             moment = (begins + timedelta(minutes=int(minute))).astimezone(UTC)
             yield {

@@ -99,15 +99,9 @@ def loads_of(users: int) -> list[int]:
 
     Beyond 64 more replicas than the fewest, only powers of two remain, which saves estimates.
     """
-    fewest_replicas = max(1, ceil(users / MAX_PER_REPLICA))
-    counts = {
-        ceil(users / replicas)
-        for replicas in range(fewest_replicas, min(users, fewest_replicas + 64) + 1)
-    }
-    power = 1
-    while power < users:
-        counts.add(min(power, MAX_PER_REPLICA))
-        power *= 2
+    fewest = max(1, ceil(users / MAX_PER_REPLICA))
+    counts = {ceil(users / replicas) for replicas in range(fewest, min(users, fewest + 64) + 1)}
+    counts |= {2**power for power in range((min(users, MAX_PER_REPLICA + 1) - 1).bit_length())}
     return sorted((count for count in counts if count <= MAX_PER_REPLICA), reverse=True)
 
 

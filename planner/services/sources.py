@@ -214,9 +214,7 @@ def source_publish(*, source: Source) -> Trace | None:
             owner=locked.owner,
         )
         store = f"{TRACES}/{trace.pk}-{timezone.now():%Y%m%d%H%M%S%f}"
-        report = publish(samples, locked.name, row_arrays.folder(store))
-        row_arrays.keep(store)
-        _save_trace(trace, report, store)
+        _save_trace(trace, _publish(samples, locked.name, store), store)
         if locked.trace_id is None:
             locked.trace = trace
             locked.save(update_fields=["trace"])
@@ -244,17 +242,14 @@ def current_trace(source: Source, until: datetime | None = None) -> Trace:
         )
     label = f"{source.name}-{until.astimezone(UTC):%Y%m%dt%H%M}z"
     store = f"{TRACES}/live-{source.pk}-{until.timestamp():.0f}-{timezone.now():%H%M%S%f}"
-    report = publish(samples, label, row_arrays.folder(store))
-    row_arrays.keep(store)
-    sha256 = report.sha256
-    existing = Trace.objects.filter(sha256=sha256).first()
-    if existing is not None:
+    report = _publish(samples, label, store)
+    if (existing := Trace.objects.filter(sha256=report.sha256).first()) is not None:
         row_arrays.remove(store)
         return existing
     trace = Trace(
         name=free_trace_name(label),
         file_name=f"live source {source.name}",
-        sha256=sha256,
+        sha256=report.sha256,
         owner=source.owner,
     )
     _save_trace(trace, report, store)
@@ -289,6 +284,13 @@ def _samples_until(source: Source, until_s: float | None = None) -> Samples:
         return Samples(source.bin_s, bins, no_histograms())
     since = int(str(bins["bin_start"].max())) - LENGTH_DAYS * 86_400
     return Samples(source.bin_s, bins, grown.histograms(until_s, since))
+
+
+def _publish(samples: Samples, label: str, store: str) -> IngestReport:
+    """Write samples as the arrays of a trace, and return their report."""
+    report = publish(samples, label, row_arrays.folder(store))
+    row_arrays.keep(store)
+    return report
 
 
 def _save_trace(trace: Trace, report: IngestReport, store: str) -> None:

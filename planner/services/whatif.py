@@ -1,4 +1,7 @@
-"""Ask "and if?": answer from a stored plan at once, or start runs of changed scenarios."""
+"""Ask "and if?": answer from a stored plan at once, or start runs of changed scenarios.
+
+The last month of an outlook is such a run too: it shows whether requests would meet the SLO.
+"""
 
 import json
 import time
@@ -17,6 +20,7 @@ from planner.domain.kinds.pareto import planned_together
 from planner.domain.kinds.plan import Options, with_objective
 from planner.domain.kinds.registry import KINDS
 from planner.domain.options import options_of
+from planner.domain.outlook.calendar import WEEK_S
 from planner.domain.report import Report
 from planner.domain.reports.whatif import VariedSetting, grid_report
 from planner.domain.whatif.answer import StoredPlan, answer
@@ -55,6 +59,9 @@ from planner.storage import row_arrays
 from planner.version import code_version
 
 WITH_PLAN = (Run.Kind.PLAN, Run.Kind.COMPARE, Run.Kind.PARETO)
+# Requests of a month's week, as in a draft; above this, one of several equal cells is replayed.
+MAX_REPLAYED = 2_000_000
+PERIOD_S = 3600.0
 KEPT_S = 86_400  # time that the answer of a cell stays in the cache
 SPARE = "objective.spare.instances"
 THE_PLAN = "lt-i"  # policy that follows the plan of a plan run
@@ -174,13 +181,10 @@ def what_if_replay(
     """
     check_may_plan(user)
     changes = _changes(run, chosen)
+    kept = run.options.keys() - {"seed"} - changes.keys()
     return run_on_draft(
-        run=run, user=user, kind=run.kind, changes=changes,
-        name=_new_name(run),
-        options={
-            key: value for key, value in run.options.items() if key != "seed" and key not in changes
-        },
-        idempotency_key=idempotency_key,
+        run=run, user=user, kind=run.kind, changes=changes, name=_new_name(run),
+        options={key: run.options[key] for key in kept}, idempotency_key=idempotency_key,
     )  # fmt: skip
 
 
@@ -284,6 +288,44 @@ def run_on_draft(
     )  # fmt: skip
 
 
+def month_to_replay(run: Run) -> str:
+    """Return the last month that has a plan; "" if none. Growth makes it the most demanding."""
+    months = [row for row in run_result(run)["months"] if row["cost_usd"] is not None]
+    return str(months[-1]["month"]) if months else ""
+
+
+def outlook_replay(*, run: Run, user: User, idempotency_key: str = "") -> Run:
+    """Start a comparison run for the last month of an outlook, on its representative week.
+
+    The week includes the month's busiest day. The run has its own scenario, with the demand that
+    the outlook forecasts for that month.
+    """
+    check_may_plan(user)
+    if run.kind != Run.Kind.OUTLOOK:
+        raise PlannerError(
+            f"Run {run.pk} is not an outlook. Only an outlook has months to simulate."
+        )
+    month = month_to_replay(run)
+    if not month:
+        raise NotReady(f"No month of run {run.pk} has a plan, so there is nothing to replay.")
+    growth = next(row["growth"] for row in run_result(run)["months"] if row["month"] == month)
+    scenario = text.parse(run.document)
+    period_s = scenario.horizon.period_s
+    changes = {
+        "horizon.start": "end",
+        "horizon.duration_s": WEEK_S,
+        "horizon.period_s": period_s if period_s and WEEK_S % period_s == 0 else PERIOD_S,
+        # The traffic of the trace, scaled to that month's demand.
+        "traffic.growth": {"factor": growth},
+        "traffic.max_replayed": min(scenario.traffic.max_replayed, MAX_REPLAYED),
+    }
+    return run_on_draft(
+        run=run, user=user, kind=Run.Kind.COMPARE, changes=changes, options={},
+        name=free_name(f"{scenario.name[:80]}, a week of {month}"),
+        idempotency_key=idempotency_key,
+    )  # fmt: skip
+
+
 def sweep_create(
     *,
     owner: User | None,
@@ -357,17 +399,15 @@ def sweep_report(sweep: Sweep, figure: Figure) -> Report:
     keys = [axis["key"] for axis in sweep.axes]
     settings = {} if all(map(is_address, keys)) else scenario_settings(sweep.document)
     varied = []
-    for axis in sweep.axes:
-        setting = settings.get(axis["key"])
+    for key, values in zip(keys, (axis["values"] for axis in sweep.axes), strict=True):
+        setting = settings.get(key)
+        unit = f" {setting.unit}" if setting else ""
         texts = [
             "not set" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
-            for value in axis["values"]
+            for value in values
         ]
-        if setting is not None:
-            texts = [f"{text} {setting.unit}" for text in texts]
-        varied.append(
-            VariedSetting(setting.label if setting else axis["key"], axis["values"], texts)
-        )
+        label = setting.label if setting else key
+        varied.append(VariedSetting(label, values, [f"{text}{unit}" for text in texts]))
     return grid_report(sweep.name, sweep_cells(sweep), varied, figure, FIGURES)
 
 

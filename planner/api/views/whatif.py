@@ -14,8 +14,7 @@ from planner.domain.serialise import as_json
 from planner.domain.whatif.figures import WhatIf
 from planner.domain.whatif.settings import TIER_LIMITS, chosen_of
 from planner.selectors.runs import run_get
-from planner.services.outlook_simulation import outlook_replay
-from planner.services.whatif import what_if_answer, what_if_replay
+from planner.services.whatif import outlook_replay, what_if_answer, what_if_replay
 
 
 class WhatIfRequest(StrictSerializer):

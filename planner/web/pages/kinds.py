@@ -15,8 +15,8 @@ from planner.outputs.reports import run_report
 from planner.selectors.active_plans import active_plan_of_policy
 from planner.selectors.explanation import explanation_chains
 from planner.selectors.runs import run_result, run_tables
-from planner.services.outlook_simulation import month_to_replay
 from planner.services.provisioning import SWEEPS
+from planner.services.whatif import month_to_replay
 from planner.web.pages import place, provision, whatif
 from planner.web.pages.forecast import forecast_context, moment_context
 from planner.web.pages.replica_minutes import minutes_context

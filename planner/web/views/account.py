@@ -30,9 +30,9 @@ from planner.services.passwords import (
     password_changed,
     password_forgotten,
 )
+from planner.services.people import time_zone_set
 from planner.services.second_factor import factor_of
 from planner.services.sessions import row_key_of
-from planner.services.time_zones import time_zone_set
 from planner.services.tokens import DEFAULT_DAYS, MAX_DAYS
 from planner.web.form_responses import attempt
 from planner.web.forms.widgets import DressedForm, dress

@@ -18,9 +18,9 @@ from planner.outputs.files import formats_of
 from planner.outputs.render.html import sections_shown
 from planner.selectors.runs import run_get, run_preview, run_table_path, runs_with_answers
 from planner.services import runs
-from planner.services.outlook_simulation import outlook_replay
 from planner.services.retention import removal_sentence
 from planner.services.run_queue import wait_of
+from planner.services.whatif import outlook_replay
 from planner.web.errors import planners_only
 from planner.web.pages.kinds import PAGES
 from planner.web.paging import paged

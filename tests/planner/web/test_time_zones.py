@@ -10,7 +10,7 @@ from planner.domain.report import Axis, Chart, Form, Series
 from planner.errors import NotAllowed, PlannerError
 from planner.models import Trace, User
 from planner.outputs.render.plotly import figure_of
-from planner.services.time_zones import time_zone_set
+from planner.services.people import time_zone_set
 from planner.web.charts.traffic import week_figure
 from tests.planner.web.pages import signed_in, text_of
 
