@@ -3,61 +3,92 @@
 Later edits and fits do not change it.
 """
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from planner.domain.deserialise import from_json
 from planner.errors import CatalogueError
 from planner.inputs.catalogue.price_lists import OwnPrice
 from planner.inputs.scenario.user_facts import KernelSource, UserFacts
 from planner.models import Calibration, ProfileVersion
 from planner.selectors.calibrations import CALIBRATIONS, KERNEL_FILE
 from planner.selectors.hardware_rows import profile_of, spec_of
-from planner.selectors.measured_corrections import measurements_of_files
+from planner.selectors.measured_corrections import Row, measurements_of_files
 from planner.storage import row_arrays
-from simulation.performance.estimate.measured_corrections import Times
 from simulation.performance.specs import GpuSpec, ModelSpec, Provenance
 
-Resolved = dict[str, Any]
+
+@dataclass(frozen=True, slots=True)
+class StoredSpec:
+    """A GPU type or model of the user, as it was when a run was created."""
+
+    facts: dict[str, Any]
+    kind: str  # of its provenance
+    source: str
+
+    @property
+    def provenance(self) -> Provenance:
+        return Provenance(self.kind, self.source)
 
 
-def stored_hardware(resolved: Resolved) -> UserFacts:
+@dataclass(frozen=True, slots=True)
+class StoredVersion:
+    """A version of a profile; ``id`` is that of its row."""
+
+    version: int
+    id: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPrices:
+    """A price list of the user, as it was when a run was created."""
+
+    name: str
+    rows: tuple[OwnPrice, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """What a scenario names of the user's own hardware; ``Run.resolved`` has it as JSON."""
+
+    gpus: dict[str, StoredSpec] = field(default_factory=dict)
+    models: dict[str, StoredSpec] = field(default_factory=dict)
+    profiles: dict[str, StoredVersion] = field(default_factory=dict)
+    kernels: dict[str, list[int]] = field(default_factory=dict)  # ids of files by GPU type
+    measured: list[Row] = field(default_factory=list)  # name and rows of each measured file
+    prices: StoredPrices | None = None
+
+
+def stored_hardware(resolved: Mapping[str, Any]) -> UserFacts:
     """Return the user's hardware facts, as a run stored them, for ``build_hardware``."""
-    gpus = resolved.get("gpus") or {}
-    models = resolved.get("models") or {}
-    stored_profiles = resolved.get("profiles") or {}
-    rows = ProfileVersion.objects.select_related("profile").in_bulk(
-        [r["id"] for r in stored_profiles.values()]
-    )
-    for name, version in stored_profiles.items():
-        if version["id"] not in rows:
+    return hardware_of(from_json(Resolved, resolved))
+
+
+def hardware_of(resolved: Resolved) -> UserFacts:
+    """Return the user's hardware facts; raise CatalogueError for a removed profile."""
+    versions = ProfileVersion.objects.select_related("profile")
+    rows = versions.in_bulk([stored.id for stored in resolved.profiles.values()])
+    for name, stored in resolved.profiles.items():
+        if stored.id not in rows:
             raise CatalogueError(
-                f"Profile {name}, version {version['version']}, has been removed. Choose another."
+                f"Profile {name}, version {stored.version}, has been removed. Choose another."
             )
     facts = UserFacts(
-        gpus={n: spec_of(GpuSpec, n, g["facts"], _provenance(g)) for n, g in gpus.items()},
-        models={n: spec_of(ModelSpec, n, m["facts"], _provenance(m)) for n, m in models.items()},
+        gpus={n: spec_of(GpuSpec, n, g.facts, g.provenance) for n, g in resolved.gpus.items()},
+        models={
+            n: spec_of(ModelSpec, n, m.facts, m.provenance) for n, m in resolved.models.items()
+        },
     )
+    measured = measurements_of_files(resolved.measured, facts) if resolved.measured else None
+    prices = resolved.prices.rows if resolved.prices else ()
     return replace(
         facts,
-        own=_own_corrections(facts, resolved.get("measured") or []),
-        profiles={
-            name: profile_of(rows[version["id"]]) for name, version in stored_profiles.items()
-        },
-        prices={
-            (row["region"], row["gpu"]): OwnPrice(**row)
-            for row in (resolved.get("prices") or {}).get("rows", [])
-        },
-        kernels={
-            gpu: tuple(_kernel_source(number) for number in files)
-            for gpu, files in (resolved.get("kernels") or {}).items()
-        },
+        own=measured.times if measured else None,
+        profiles={name: profile_of(rows[stored.id]) for name, stored in resolved.profiles.items()},
+        prices={(price.region, price.gpu): price for price in prices},
+        kernels={gpu: tuple(map(_kernel_source, ids)) for gpu, ids in resolved.kernels.items()},
     )
-
-
-def _own_corrections(facts: UserFacts, files: list[dict[str, Any]]) -> Times | None:
-    """Return the corrections from the measured rows that the run stored, or None."""
-    measured = measurements_of_files(files, facts) if files else None
-    return measured.times if measured else None
 
 
 def _kernel_source(number: int) -> KernelSource:
@@ -71,7 +102,3 @@ def _kernel_source(number: int) -> KernelSource:
         return KernelSource(gone, f"calibration {number}", "auto", "")
     path = row_arrays.local_path(row.store) / KERNEL_FILE
     return KernelSource(path, row.file_name, row.format, row.source)
-
-
-def _provenance(facts: dict[str, Any]) -> Provenance:
-    return Provenance(facts["kind"], facts["source"])

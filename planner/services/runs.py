@@ -18,6 +18,7 @@ from django.db.models import Max, Q
 from django.db.models.functions import Coalesce, Greatest
 from django.utils import timezone
 
+from planner.domain.serialise import as_json
 from planner.errors import KeyReused, NotReady, ScenarioError
 from planner.inputs.scenario.document import parse
 from planner.models import Proposal, Run, RunPart, Scenario, Sweep, Trace, User
@@ -112,7 +113,8 @@ def _resolve_hardware(document: str) -> dict[str, Any]:
         scenario = parse(document)
     except ScenarioError:
         return {}
-    return resolve_scenario(scenario)
+    resolved: dict[str, Any] = as_json(resolve_scenario(scenario))
+    return resolved
 
 
 def earlier_run(request: Run) -> Run | None:

@@ -4,16 +4,15 @@ The run stores the answer: the facts of GPUs and models, and the versions of pro
 change. Later edits and fits therefore do not change what a run was based on.
 """
 
-from typing import Any
-
 from planner.errors import NotFound, ScenarioError
 from planner.inputs import catalogue
+from planner.inputs.catalogue.price_lists import OwnPrice
 from planner.inputs.scenario.schema import Scenario
 from planner.models import Calibration, OwnGpu, OwnModel, PriceList
 from planner.selectors.measured_corrections import stored_rows
 from planner.selectors.profiles import profile_get
+from planner.selectors.run_hardware import Resolved, StoredPrices, StoredSpec, StoredVersion
 
-Resolved = dict[str, Any]
 LISTED = 12  # names listed in the message about an unknown one
 
 
@@ -28,7 +27,7 @@ def resolve_scenario(scenario: Scenario) -> Resolved:
     models = {section.model for section in scenario.profiles}
     in_full = {gpu.name for gpu in scenario.gpus if gpu.in_full}
     in_full |= {model.name for model in scenario.models if model.in_full}
-    profiles: dict[str, Any] = {}
+    profiles: dict[str, StoredVersion] = {}
     for index, section in enumerate(scenario.profiles):
         if section.name is None:
             continue
@@ -41,23 +40,23 @@ def resolve_scenario(scenario: Scenario) -> Resolved:
                 f"profiles[{index}].name: {section.name} is built in. Leave out name and give its "
                 "model, gpu and tp."
             )
-        profiles[section.name] = {"version": profile.version, "id": profile.row.pk}
-    return {
-        "gpus": _facts(OwnGpu, gpus - in_full - set(catalogue.gpus())),
-        "models": _facts(OwnModel, models - in_full - set(catalogue.models())),
-        "profiles": profiles,
-        "kernels": _kernels(gpus),
-        # Measured rows correct the profiles that are computed.
-        "measured": stored_rows() if any(s.kind == "roofline" for s in scenario.profiles) else [],
-        "prices": _prices(scenario),
-    }
+        profiles[section.name] = StoredVersion(profile.row.version, profile.row.pk)
+    computed = any(section.kind == "roofline" for section in scenario.profiles)
+    return Resolved(
+        gpus=_specs(OwnGpu, gpus - in_full - set(catalogue.gpus())),
+        models=_specs(OwnModel, models - in_full - set(catalogue.models())),
+        profiles=profiles,
+        kernels=_kernels(gpus),
+        measured=stored_rows() if computed else [],  # they correct profiles that are computed
+        prices=_prices(scenario),
+    )
 
 
-def _prices(scenario: Scenario) -> dict[str, Any]:
+def _prices(scenario: Scenario) -> StoredPrices | None:
     """Return the price list that the scenario names; raise ScenarioError if there is none."""
     name = scenario.price_list
     if name is None:
-        return {}
+        return None
     row = PriceList.objects.filter(name=name).first()
     if row is None:
         names = list(PriceList.objects.values_list("name", flat=True)[:LISTED])
@@ -66,7 +65,7 @@ def _prices(scenario: Scenario) -> dict[str, Any]:
             f"price_list: there is no price list {name!r}; {available}. Upload it on the page of "
             "prices or with bin/manage prices, or leave it out."
         )
-    return {"name": name, "rows": row.facts["prices"]}
+    return StoredPrices(name, tuple(OwnPrice(**price) for price in row.facts["prices"]))
 
 
 def _kernels(gpus: set[str]) -> dict[str, list[int]]:
@@ -78,8 +77,6 @@ def _kernels(gpus: set[str]) -> dict[str, list[int]]:
     return files_of
 
 
-def _facts(kind: Any, names: set[str]) -> dict[str, Any]:
-    return {
-        row.name: {"facts": row.facts, "kind": row.kind, "source": row.source}
-        for row in kind.objects.filter(name__in=names)
-    }
+def _specs(kind: type[OwnGpu] | type[OwnModel], names: set[str]) -> dict[str, StoredSpec]:
+    rows = kind.objects.filter(name__in=names)
+    return {row.name: StoredSpec(row.facts, row.kind, row.source) for row in rows}

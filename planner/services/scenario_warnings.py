@@ -10,7 +10,7 @@ from planner.inputs.scenario.build import build_hardware
 from planner.inputs.scenario.document import parse
 from planner.inputs.scenario.settings import settings_of
 from planner.models import Trace
-from planner.selectors.run_hardware import stored_hardware
+from planner.selectors.run_hardware import hardware_of
 from planner.services.execution import stored_traces
 from planner.services.scenario_hardware import resolve_scenario
 
@@ -26,7 +26,7 @@ def scenario_warnings(document: str) -> list[str]:
     scenario = parse(document)
     warnings = []
     try:
-        build_hardware(scenario, stored_hardware(resolve_scenario(scenario)))
+        build_hardware(scenario, hardware_of(resolve_scenario(scenario)))
     except EXPECTED as problem:
         warnings += str(problem).splitlines()
     try:

@@ -46,7 +46,7 @@ from planner.optimizer.pareto_front import SLACK
 from planner.policies.base import SEPARATOR
 from planner.policies.choice import policy_of
 from planner.selectors.policies import default_policy
-from planner.selectors.run_hardware import stored_hardware
+from planner.selectors.run_hardware import hardware_of, stored_hardware
 from planner.selectors.runs import run_result
 from planner.selectors.sweeps import sweep_cells
 from planner.services import runs
@@ -390,7 +390,7 @@ def _documents(document: str, axes: Sequence[Axis]) -> list[str]:
 def scenario_settings(document: str) -> dict[str, Setting]:
     """Return the settings that a what-if of a scenario may change, by name."""
     scenario = text.parse(document)
-    known = stored_hardware(resolve_scenario(scenario))
+    known = hardware_of(resolve_scenario(scenario))
     return settings_for(scenario, build_hardware(scenario, known, spot=True))
 
 

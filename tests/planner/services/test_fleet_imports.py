@@ -7,7 +7,7 @@ from planner.errors import ScenarioError
 from planner.inputs.scenario.build import build_hardware
 from planner.inputs.scenario.document import parse
 from planner.models import Scenario
-from planner.selectors.run_hardware import stored_hardware
+from planner.selectors.run_hardware import hardware_of
 from planner.services.fleet_imports import Given, with_fleet
 from planner.services.scenario_hardware import resolve_scenario
 from planner.services.scenarios import scenario_create
@@ -61,7 +61,7 @@ def test_what_runs_becomes_the_fleet_of_today_and_the_scenario_still_builds():
     assert scenario.regions[0].capacity == {"H100": 100}  # room for all that may run
     policy = scenario.policies[-1].model_dump()
     assert (policy["name"], policy["metric"], policy["target"]) == ("keda", "queue", 7.0)
-    build_hardware(scenario, stored_hardware(resolve_scenario(scenario)))
+    build_hardware(scenario, hardware_of(resolve_scenario(scenario)))
     assert with_fleet(imported.document, KEDA, "again").document == imported.document
 
 
@@ -71,7 +71,7 @@ def test_another_model_brings_its_profile_and_leaves_other_rows():
     scenario = parse(second.document)
     assert [row["model"] for row in today(second.document)] == ["llama-3.1-8b", "qwen3-32b"]
     assert {row.model for row in scenario.profiles} == {"llama-3.1-8b", "qwen3-32b"}
-    build_hardware(scenario, stored_hardware(resolve_scenario(scenario)))
+    build_hardware(scenario, hardware_of(resolve_scenario(scenario)))
     assert "# Kept for the meeting in June." in second.document
 
 
@@ -98,7 +98,7 @@ def test_the_profile_shares_the_gpus_as_the_engine_does(line, spread):
     profile = scenario.profiles[-1].model_dump()
     assert {name: profile[name] for name in spread} == spread
     assert scenario.fleet.today[0].tp == 8
-    build_hardware(scenario, stored_hardware(resolve_scenario(scenario)))
+    build_hardware(scenario, hardware_of(resolve_scenario(scenario)))
 
 
 @pytest.mark.parametrize(
