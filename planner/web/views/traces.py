@@ -64,7 +64,7 @@ UNITS = (("", "as it looks"), *((unit, unit) for unit in UNITS_NS))
 def listing(request: Request) -> HttpResponse:
     refused = traces_list().filter(state=Trace.State.REFUSED)
     page = paged(request, traces_list().exclude(state=Trace.State.REFUSED))
-    newest = next((trace for trace in page if trace.state == Trace.State.READY), None)
+    newest = next((t for t in page if t.state == Trace.State.READY and t.store), None)
     context = {"page": page, "refused": refused}
     if newest and is_short(page):
         context |= {"newest": newest, "figure": amounts_figure(newest)}
