@@ -54,9 +54,10 @@ class Delays:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Iterations:
-    """Iteration times for evenly spaced token counts from 0 to ``room``."""
+    """Iteration times ``took_s`` at evenly spaced token counts ``knots`` from 0 to ``room``."""
 
     room: float
+    knots: FloatArray
     took_s: FloatArray
 
     @property
@@ -65,9 +66,7 @@ class Iterations:
 
     def seconds(self, tokens: FloatArray) -> FloatArray:
         """Return the seconds of an iteration with ``tokens`` waiting; at most ``room`` count."""
-        return np.asarray(
-            np.interp(tokens, np.linspace(0.0, self.room, len(self.took_s)), self.took_s)
-        )
+        return np.asarray(np.interp(tokens, self.knots, self.took_s))
 
     def before_last(self, tokens: FloatArray) -> FloatArray:
         """Return how many full iterations precede the one with the last of ``tokens``."""
@@ -208,11 +207,11 @@ def _delays_in_iteration(
 def _iteration_times(profile: Profile, workload: Workload, decodes: float) -> Iterations:
     """Return the iteration times with ``decodes`` decodes, by prompt tokens."""
     room = max(profile.max_batch_tokens - decodes, 1.0)
-    tokens = np.linspace(0.0, room, KNOTS)
-    tokens[0] = min(1.0, room)  # without tokens there is no prefill
+    knots = np.linspace(0.0, room, KNOTS)
+    tokens = np.append(min(1.0, room), knots[1:])  # without tokens there is no prefill
     context = decodes * workload.facts.decode_context
     seconds = iteration_s(profile, decodes, context, tokens, tokens * workload.facts.keys)
-    return Iterations(room, seconds)
+    return Iterations(room, knots, seconds)
 
 
 def _longest_line(each: Iterations, workload: Workload, spare: float) -> float:

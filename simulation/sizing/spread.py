@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import numpy.typing as npt
@@ -48,9 +49,9 @@ def spread(values: npt.ArrayLike, weights: npt.ArrayLike = 1.0) -> Spread:
 
     Weights are normalised. Values and weights broadcast against each other.
     """
-    points, shares = np.broadcast_arrays(
-        np.asarray(values, np.float64), np.asarray(weights, np.float64)
-    )
+    points, shares = np.asarray(values, np.float64), np.asarray(weights, np.float64)
+    if points.shape != shares.shape:
+        points, shares = np.broadcast_arrays(points, shares)
     points, shares = points.ravel(), shares.ravel()
     order = np.argsort(points, kind="stable")
     total = shares.sum()
@@ -72,9 +73,7 @@ def thin(spread: Spread, points: int) -> Spread:
     """Return the distribution on at most ``points`` points, half of them for its upper tenth."""
     if len(spread.values) <= points:
         return spread
-    half = points // 2
-    tail = np.logspace(-1.0, -DECADES, points - half)  # probability beyond each edge
-    edges = np.append(np.linspace(0.0, 0.9, half, endpoint=False), 1.0 - tail)
+    edges = _edges(points)
     middle = np.cumsum(spread.weights) - spread.weights / 2
     # Rounding may put points of almost no weight below the first edge.
     group = np.maximum(np.searchsorted(edges, middle, "right") - 1, 0)
@@ -82,6 +81,14 @@ def thin(spread: Spread, points: int) -> Spread:
     sums = np.bincount(group, spread.weights * spread.values, points)
     used = weights > 0
     return Spread(sums[used] / weights[used], weights[used])
+
+
+@cache
+def _edges(points: int) -> FloatArray:
+    """Return the lower edges of ``points`` shares of requests, half of them in the upper tenth."""
+    half = points // 2
+    tail = np.logspace(-1.0, -DECADES, points - half)  # probability beyond each edge
+    return np.append(np.linspace(0.0, 0.9, half, endpoint=False), 1.0 - tail)
 
 
 def spread_of_many(values: FloatArray, weights: FloatArray) -> Spread:
