@@ -286,12 +286,14 @@ def test_levels_keep_what_they_promise(phase: str) -> None:
         problem = phase_problem(load, timing, parallel=(1, 2))
         judge = LevelReplay(problem, [draw_requests(isl, osl, problem)], DEVICE)
         levels = [level_confirmation.confirmed_whole_replicas(problem, judge, 0.95)]
-        assert levels[0].least_devices <= levels[0].devices
         for name in ("module", "operator"):
             plan = partial(plan_level, name, device_bytes=DEVICE, coarser=tuple(levels))
             levels.append(
                 level_confirmation.confirmed_level(name, problem, judge, 0.95, levels, plan)
             )
+        assert levels[0].least_devices <= levels[0].mean_devices <= levels[0].devices
+        means = [level.mean_devices for level in levels]
+        assert means == sorted(means, reverse=True)  # a coarser plan is also one of a finer level
         for i, level in enumerate(levels):
             assert level.replayed.attainment >= 0.95
             for coarser in levels[:i]:
