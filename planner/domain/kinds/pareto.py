@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import polars as pl
 from pydantic import Field, field_validator
 
+from planner.domain.formats import figure
 from planner.domain.options import RunOptions
 from planner.domain.outcome import Outcome, Traces
 from planner.domain.preparation import planned_of, study_of
@@ -151,12 +152,11 @@ def _headline(first: str, second: str, plans: tuple[FrontPlan, ...]) -> str:
     least_second, least_first = plans[0], plans[-1]
     if least_second is least_first:
         return f"One plan has the least {first} and the least {second}: no trade-off"
-    ends = (least_first, least_second)
-    of_first = " to ".join(amount(plan.first, UNITS[MEASURE[first]]) for plan in ends)
-    of_second = " to ".join(amount(plan.second, UNITS[MEASURE[second]]) for plan in ends)
+    of_first = _span(least_first.first, least_second.first, UNITS[MEASURE[first]])
+    of_second = _span(least_first.second, least_second.second, UNITS[MEASURE[second]])
     return f"{first.capitalize()} {of_first} for {second} {of_second}".replace("Gpu", "GPU")
 
 
-def amount(value: float, unit: str) -> str:
-    """Format a value of an objective: the dollar sign before, other units after it."""
-    return f"${value:,.2f}" if unit == "$" else f"{value:,.2f} {unit}".rstrip()
+def _span(begin: float, end: float, unit: str) -> str:
+    """Return two values of an objective as "$5 to $9"; once if they read the same."""
+    return " to ".join(dict.fromkeys(figure(value, unit) for value in (begin, end)))

@@ -8,7 +8,7 @@ from typing import Any
 
 from planner.domain.columns import COUNT, KG, LESS, SHARE
 from planner.domain.formats import figure, signed_percent
-from planner.domain.kinds.pareto import ParetoResult, amount
+from planner.domain.kinds.pareto import ParetoResult
 from planner.domain.report import (
     Axis,
     Block,
@@ -253,8 +253,8 @@ def front_report(result: ParetoResult, _: Tables) -> Report:
     axes = Axis(_name(second), units[second]), Axis(_name(first), units[first])
     chart = Chart(f"{_name(first)} against {second}", *axes, tuple(drawn))
     why = "" if bend is None else (
-        f"Knee: {amount(points[bend].first, units[first])} and "
-        f"{amount(points[bend].second, units[second])}"
+        f"Knee: {figure(points[bend].first, units[first])} and "
+        f"{figure(points[bend].second, units[second])}"
     )  # fmt: skip
     return Report(
         title=result.frame.scenario,
