@@ -235,22 +235,19 @@ def test_bad_options_are_told_in_a_sentence(arguments: list[str], words: str) ->
     assert words in refusal(*arguments)
 
 
-# A whole day of the demo takes minutes; ``bin/run --check`` computes it.
+# A whole day of all traffic takes minutes; ``bin/run --check`` computes it.
 SHORT_DEMO = r"""
 from django.conf import settings
 from planner.config.environment import kept_secret
 from planner.inputs.demo import scenario
+from planner.inputs.scenario.document import edit
 from planner.models.workspace import MAIN, within
 from planner.services.demo import demo_ensure
 short = {
-    "duration_s: 86400": "duration_s: 3600",
-    "  - lt-g\n": "",
-    "seed: 1\n": "seed: 1\nforecast: {method: last-value, quantile: mean}\n",
-    "test_days:\n  - {kind: past, windows: 1}\n  - {kind: replica_lost}\n": "test_days: []\n",
+    "horizon.duration_s": 3600, "policies": ["today", "flat-before"], "test_days": [],
+    "forecast": {"method": "last-value", "quantile": "mean"}, "traffic.sources[0].scale": 0.1,
 }
-for whole, part in short.items():
-    assert whole in scenario.DEMO_SCENARIO
-    scenario.DEMO_SCENARIO = scenario.DEMO_SCENARIO.replace(whole, part)
+scenario.DEMO_SCENARIO = edit(scenario.DEMO_SCENARIO, short)
 with within(MAIN):
     login = settings.HEADROOM_DATA_DIR / "demo-login.txt"
     demo_ensure(password=kept_secret(login, random_bytes=12))
