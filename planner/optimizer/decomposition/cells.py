@@ -204,7 +204,7 @@ class Cells:
     def arrays(self, prices: Prices) -> PricedArrays:
         """Return the arrays of the kernels at ``prices``."""
         first, further = self.charged(prices)
-        return PricedArrays(
+        arrays = PricedArrays(
             theta=self.curves.theta,
             known=self.curves.known,
             steepest=self.curves.steepest,
@@ -216,6 +216,8 @@ class Cells:
             max_extra=self.most,
             need=self.need,
         )
+        # Kernels would be compiled again for another memory layout, within the time limit.
+        return PricedArrays(*map(np.ascontiguousarray, arrays))
 
     def cost(self, x: Int32Array, cell: IntArray) -> FloatArray:
         """Return the cost of each column ``x`` in US dollars per hour, shape ``[n]``."""
