@@ -35,6 +35,7 @@ ANSWERS = {"": None, **dict.fromkeys(("yes", "true", "1"), True),
 DRAFTING = ("deepseek-v3", "deepseek-r1", "qwen3.5", "qwen3-next", "glm-4.5", "mimo")
 LATENT_IN_8_BITS = ("blackwell", "rubin", "cdna3", "cdna4")  # families of those recipes
 STATISTICS = {"mean": False, "median": True}
+NUMBERS = ("recv_interval", "max_num_seqs", "chunk_tokens", "prefix_hit_rate")
 VERSION = 60  # most characters of an engine's version
 ALIASES = {
     "model_path": "model", "model_name": "model", "system": "gpu", "backend": "engine",
@@ -54,13 +55,21 @@ ALIASES = {
 def deployment(row: Mapping[str, Any], known: UserFacts = NO_USER_FACTS) -> Deployment:
     """Return the deployment of a row, with built-in models and GPUs or the user's own.
 
+    Weights of 16 bits that the row does not state and that do not fit get the most bits that do.
     Raises PlannerError with the field and the remedy.
     """
     fields = named_fields(row)
     shape = _with_adapters(_shape(_text(fields, "model"), known), fields)
     weights, stated = _precision(fields, known)
     described = _deployment(fields, shape, weights, known)
-    return described if stated or weights != "bf16" else _fit_weights(described)
+    if stated or weights != "bf16" or _fits(described):
+        return described
+    for fewer in ("fp8", "fp4"):
+        fitted = _deployment(fields, shape, fewer, known)
+        if _fits(fitted):
+            note = f"precision not given: {fewer} taken, as 16 bits do not fit"
+            return replace(fitted, notes=(*fitted.notes, note))
+    return described
 
 
 def _deployment(
@@ -109,13 +118,9 @@ def _engine_options(fields: Mapping[str, Any], shape: ModelShape) -> dict[str, A
         "version": str(fields.get("engine_version", "")).strip()[:VERSION],
         "rounds": number(fields.get("rounds", ROUNDS), "rounds"),
         "equal": _choice(fields, "equal_lengths", ANSWERS, "", ("yes", "no")),
-        "recv_interval": number(fields["recv_interval"], "recv_interval")
-        if "recv_interval" in fields
-        else None,
         "drafted": drafted,
         "accepted": accepted,
-        **{name: number(fields[name], name)
-           for name in ("max_num_seqs", "chunk_tokens", "prefix_hit_rate") if name in fields},
+        **{name: number(fields[name], name) for name in NUMBERS if name in fields},
         "median_ttft": _choice(fields, "ttft_statistic", STATISTICS, "mean", tuple(STATISTICS)),
         "notes": (f"without speculative decoding: {shape.name} has layers that draft tokens (MTP); "
                   "served with them decode takes about half to two thirds of the time. Give "
@@ -255,25 +260,12 @@ def _precision(fields: Mapping[str, Any], known: UserFacts) -> tuple[str, bool]:
     return "bf16" if name in known.models else catalogue.published_precision(name), False
 
 
-def _fit_weights(deployment: Deployment) -> Deployment:
-    """Return the deployment with a lower weight precision if 16 bits do not fit in memory.
-
-    Of the precisions that fit, the one with the most bits is chosen.
-    """
-    for weights in ("bf16", "fp8", "fp4"):
-        cache = _cache(deployment.shape, deployment.gpu, deployment.engine, weights)
-        sides: dict[str, Any] = {
-            name: side and replace(side, weights=weights, kv_cache=cache)
-            for name, side in (("decode", deployment.decode), ("prefill", deployment.prefill))
-        }
-        note = f"precision not given: {weights} taken, as 16 bits do not fit"
-        fitted = replace(deployment, **sides, notes=(*deployment.notes, note))
-        try:
-            fit_into_memory(fitted)
-        except SimulationError:
-            continue
-        return deployment if weights == "bf16" else fitted
-    return deployment
+def _fits(deployment: Deployment) -> bool:
+    try:
+        fit_into_memory(deployment)
+    except SimulationError:
+        return False
+    return True
 
 
 def _cache(shape: ModelShape, gpu: GpuSpec, engine: str, weights: str) -> str:

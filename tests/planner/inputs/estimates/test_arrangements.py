@@ -6,6 +6,7 @@ import pytest
 from bench.accuracy.consistency import most
 from planner.inputs import catalogue
 from planner.inputs.catalogue.efficiency import efficiencies
+from planner.inputs.estimates.deployment_rows import deployment
 from planner.inputs.estimates.narrower_replicas import (
     deployment_as_given,
     narrower_arrangements,
@@ -75,3 +76,10 @@ def test_a_group_that_is_too_wide_says_what_fewer_give_and_how_all_give_more() -
     assert f"one group {wide.tokens_per_s:,.0f}:" in sentence
     assert "8 of 1 GPU each give" in sentence
     assert not narrower_is_faster_sentence(on("H100-SXM", 8, 1.0))
+
+
+def test_weights_that_are_made_to_fit_leave_the_stated_cache_as_it_is() -> None:
+    row = {"model": "llama-3.1-70b", "gpu": "H100-SXM", "isl": 1000, "osl": 200, "concurrency": 8}
+    for kv_cache in ("fp8", "bf16"):
+        fitted = deployment(row | {"engine": "trtllm", "kv_cache": kv_cache})
+        assert (fitted.decode.weights, fitted.decode.kv_cache) == ("fp8", kv_cache)
