@@ -83,8 +83,6 @@ class FlatWindow:
     def _count_served(self, m: int, counts: IntArray, watch: LateCounter) -> ServedRequests:
         """Replay one model on the fleet and count requests; ``watch`` ends a hopeless replay."""
         study, pool_mask = self.study, self._pool_mask(m)
-        if not len(self._trace(m)):
-            return ServedRequests(self._count(m), self._count(m))
         self.alive()
         all_counts = self._counts_of_all_pools(counts)
         fleet = study.fleet(all_counts)

@@ -3,6 +3,7 @@
 See docs/sizing.md. bench/sizing.py writes these figures.
 """
 
+import math
 from dataclasses import dataclass
 
 BASIS = "bin/bench sizing, 180 random cases, against 100,000 requests of other seeds"
@@ -25,14 +26,14 @@ CLOSED = "100 random cases of bin/bench sizing (seeds 3, 4), against sizes by si
 RATE = (  # closed forms: upper end of the range of loads, error
     (0.5, SizeError(RATES, 0.058, 0.157, "up to 50%", CLOSED)),
     (0.8, SizeError(RATES, 0.038, 0.120, "50% to 80%", CLOSED)),
-    (9.9, SizeError(RATES, 0.034, 0.067, "above 80%", CLOSED)),
+    (math.inf, SizeError(RATES, 0.034, 0.067, "above 80%", CLOSED)),
 )
 LATE = "the tier's percentiles of TTFT and TPOT, by closed forms"
 LATER = "100 random cases of bin/bench sizing (seeds 3, 4), against 40,000 requests each"
 LATENCY = (
     (0.5, SizeError(LATE, 0.019, 0.086, "up to 50%", LATER)),
     (0.8, SizeError(LATE, 0.044, 0.132, "50% to 80%", LATER)),
-    (9.9, SizeError(LATE, 0.065, 0.347, "above 80%", LATER)),
+    (math.inf, SizeError(LATE, 0.065, 0.347, "above 80%", LATER)),
 )
 
 
@@ -55,7 +56,7 @@ class Bias:
 BIAS = (
     (0.5, Bias(-0.015, -0.007, "up to 50%")),
     (0.8, Bias(-0.026, -0.038, "50% to 80%")),
-    (9.9, Bias(-0.082, -0.049, "above 80%")),
+    (math.inf, Bias(-0.082, -0.049, "above 80%")),
 )
 
 
