@@ -52,7 +52,10 @@ def explanation_chains(run: Run) -> tuple[Chain, ...]:
 
 
 def _steps(result: Row, pool: Row, planned: Sequence[Row], count: int) -> Iterator[Step]:
-    """Yield the steps of a pool; ``planned`` are its rows of the plan, ``count`` its replicas."""
+    """Yield the steps that explain the replicas of a pool, from demand to error.
+
+    ``planned`` are its rows of the plan, ``count`` is its largest number of replicas.
+    """
     recommended = result["recommended"]
     # The period with the most replicas, then the most demand.
     peak = max(planned, key=lambda row: (row["target"], row["demand_tps"]), default=None)

@@ -65,7 +65,8 @@ def tokens_of(user: User) -> QuerySet[ApiToken]:
 def token_of(key: str) -> ApiToken | None:
     """Return the token with this key, or None if it is not usable.
 
-    It must not have expired, and its owner must be able to sign in and enter its workspace.
+    It must not have expired, and its owner must be able to sign in and enter its workspace. The
+    time of its last use is kept, to within USED_EVERY.
     """
     now = timezone.now()
     member = Q(user__memberships__workspace=F("workspace")) | Q(user__is_superuser=True)

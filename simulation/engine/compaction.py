@@ -46,11 +46,15 @@ def replace_requests(
 
 
 def _renumber_batches(state: State, new_index: Array) -> None:
-    """Renumber the requests in batches. A place packs the finish number and the request."""
+    """Renumber the requests in batches.
+
+    Each entry of ``state.batch`` has the number of a request's last iteration in its high bits, and
+    the request's index in its low bits.
+    """
     low = (1 << REQUEST_BITS) - 1
-    slots = np.flatnonzero(state.instances["decodes"])
-    decodes = state.instances["decodes"][slots]
-    row = np.repeat(slots, decodes)
+    busy = np.flatnonzero(state.instances["decodes"])
+    decodes = state.instances["decodes"][busy]
+    row = np.repeat(busy, decodes)
     column = np.arange(len(row)) - np.repeat(np.cumsum(decodes) - decodes, decodes)
     packed = state.batch[row, column]
     state.batch[row, column] = (packed & ~low) | new_index[packed & low]

@@ -69,7 +69,10 @@ class CollectiveTable:
     lines: Mapping[tuple[str, int], tuple[Line, ...]] = field(default_factory=dict)
 
     def at(self, kind: str, gpus: int, message: FloatArray) -> tuple[FloatArray, BoolArray] | None:
-        """Return the seconds, and the mask of measured sizes; None without any measurement."""
+        """Return the seconds for messages of ``message`` bytes, and the mask of measured sizes.
+
+        None without any measurement.
+        """
         lines = self.lines.get((kind, gpus))
         if not lines:
             return None

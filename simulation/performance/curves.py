@@ -301,7 +301,11 @@ def _is_measured(values: Any, start: int, x: float, y: float) -> bool:
 
 @kernel
 def _grid_measured(values: Any, b: float, c: float, p: float, a: float) -> bool:
-    """Return whether an iteration is inside the measured range of a GRID curve."""
+    """Return whether an iteration is inside the measured range of a GRID curve.
+
+    It has ``b`` decodes with ``c`` tokens of context, and ``p`` prompt tokens with ``a`` pairs of
+    tokens in their attention.
+    """
     if b > 0 and p > 0 and values[MIXED] > 0:
         return bool(_is_measured(values, PREFILL, p + b, a / p))
     if b + p > 0 and not _is_measured(values, DENSE, b + p, 0.0):

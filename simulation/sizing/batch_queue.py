@@ -392,11 +392,12 @@ def _evaluate_prefill(profile: Profile, workload: Workload, instances: int) -> E
     times = queue.times()
     wait, ttft = times.wait, shift(times.first, profile.start_s)
     law = queue.law
-    line = max(0.0, law.mean - float(np.minimum(np.arange(len(law.inside)), instances) @ law.inside)
-               - instances * law.beyond)  # fmt: skip
+    inside = np.minimum(np.arange(len(law.inside)), instances)
+    mean_busy = float(inside @ law.inside) + instances * law.beyond
     return Evaluation(
-        workload.rate, True, used, law.mean / instances, line, wait, ttft, NOTHING, ttft
-    )
+        rate=workload.rate, stable=True, utilisation=used, batch=law.mean / instances,
+        queue=max(0.0, law.mean - mean_busy), wait=wait, ttft=ttft, tbt=NOTHING, e2e=ttft,
+    )  # fmt: skip
 
 
 def _unstable_evaluation(rate: float, used: float, batch: float) -> Evaluation:

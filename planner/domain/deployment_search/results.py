@@ -159,10 +159,10 @@ def rows_of(
 
 
 def _with_correction(row: Row, correction: Correction) -> Row:
-    """Return ``row`` with the errors that remain with the user's measurements.
+    """Return ``row`` with its expected errors after correction by the user's measurements.
 
-    Measurements of other deployments may predict worse than the estimate, so the smaller error
-    counts.
+    An error is that before the correction if it is smaller: measurements of other deployments may
+    predict worse than the estimate alone.
     """
     change, before = correction.change, row.expected_error
     (ttft, ttft_90), (tbt, tbt_90) = change.ttft_error, change.tbt_error

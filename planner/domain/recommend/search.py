@@ -416,7 +416,8 @@ def _usual_start(policy: Policy, all_values: Sequence[float | None]) -> int | No
 def _surprise(case: Case, expected: float) -> float:
     """Return a case's peak divided by ``expected``, the peak of the forecast day.
 
-    A past window counts as 1, since policies forecast it as well. A fault counts as infinite.
+    It is 1 for a window of the past, of which policies have a forecast too, and infinite for a
+    fault, which is a case without sizing.
     """
     if case.sizing is None:
         return inf

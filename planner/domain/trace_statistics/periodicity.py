@@ -141,10 +141,11 @@ def _variance_over_mean(sums: FloatArray, bins: int) -> float | None:
 
 
 def fine_counts(store: Path, span_s: float) -> tuple[FloatArray, float]:
-    """Return the requests per bin of a stored trace from its first one on, and the bins' width.
+    """Return the requests per bin of a stored trace, and the width of the bins in seconds.
 
-    The width is the narrowest of SCALES_S with at most MAX_FINE bins. Above ENOUGH_FINE bins, there
-    are also at most SPARSE bins per request. Three requests in 54 years say nothing about seconds.
+    Bins begin at the first request; an incomplete last bin is left out. The width is the narrowest
+    of SCALES_S with at most MAX_FINE bins. More than ENOUGH_FINE bins need a request for every
+    SPARSE of them: three requests in 54 years say nothing about seconds.
     """
     report, scan = scan_requests(store)
     max_bins = min(MAX_FINE, max(ENOUGH_FINE, SPARSE * (report.requests or 0)))

@@ -209,10 +209,16 @@ def _distinct(rows: Sequence[Measurement], sentences: list[str]) -> list[Measure
     return distinct
 
 
-def _contradiction(name: str, first: Measurement, second: Measurement, off: FloatArray) -> str:
-    """Return a sentence on two measurements of one deployment and load that disagree."""
+def _contradiction(
+    name: str, first: Measurement, second: Measurement, log_ratios: FloatArray
+) -> str:
+    """Return a sentence on two measurements of one deployment and load that disagree.
+
+    ``log_ratios`` are the logarithms of both over the estimate.
+    """
     first_ms, second_ms = (getattr(row, f"{name}_s") * 1e3 for row in (first, second))
-    where, (share, other_share) = first.deployment, np.exp(off)
+    where = first.deployment
+    share, other_share = np.exp(log_ratios)
     return (
         f"Measured {name.upper()} of {where.shape.name} on {where.gpu.name} contradicts itself: "
         f"{first_ms:,.4g} and {second_ms:,.4g} ms ({share:.2f} and {other_share:.2f} of the "

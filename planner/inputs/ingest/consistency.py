@@ -195,7 +195,7 @@ def _absent_hours(evidence: Evidence) -> list[int]:
 
 
 def _twelve_hours(evidence: Evidence) -> bool:
-    """Find hours of the day from 1 to 12 alone, which have lost their AM and PM."""
+    """Return whether hours of the day are from 1 to 12 alone, since they lost AM and PM."""
     clock, hours = evidence.clock, evidence.hours
     if clock is None or clock.certain or clock.kind == RELATIVE or not hours:
         return False

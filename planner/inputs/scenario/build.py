@@ -204,10 +204,10 @@ class Hardware:
     def reserved_prices(
         self, term: str, starts_s: Iterable[float], period_s: float
     ) -> tuple[FloatArray, FloatArray]:
-        """Return USD per GPU-hour reserved for ``term``, ``[r, t]``, and on demand, ``[p, r, t]``.
+        """Return prices in USD per GPU-hour: reserved for ``term``, and on demand.
 
-        ``starts_s`` are the begins of the periods. Without an offer, and for spot, the reserved
-        price is infinite.
+        The first are by region and GPU type, infinite for spot and without an offer. The others are
+        by period, region and GPU type. ``starts_s`` are the starts of the periods.
         """
         shape = len(self.regions), len(self.gpu_types)
         prices = np.stack([self.gpu_usd(start_s, period_s) for start_s in starts_s])

@@ -104,9 +104,10 @@ def carried_tps(cell: Any, g: int, count: int) -> Any:
 
 @inlined_kernel
 def _fill_row(cell: Any, g: int, x: int, tables: Any) -> None:
-    """Fill ``gain[g, x]`` (tokens/s) and ``cost[g, x]`` for x instances of a type.
+    """Fill ``gain[g, x]`` (tokens/s) and ``cost[g, x]`` (dollars) of x instances of type ``g``.
 
-    The value of the joint demand that they serve is deducted from the cost.
+    Instances that run already cost ``first`` each, the others ``further``. The value of the tokens
+    that they serve is deducted.
     """
     beyond = max(0, x - cell.running[g])
     gain = carried_tps(cell, g, x) - carried_tps(cell, g, 0)

@@ -121,7 +121,11 @@ class Pools:
 def _pieces(
     window: PlanningProblem, model: int, column: int, max_count: int, need: float, lost: int
 ) -> LinearPieces:
-    """Return the pieces of one cell. A linear curve stays in one piece."""
+    """Return the linear pieces of the capacity of one model on a column's instances.
+
+    The curve is in tokens/s by instances, of which ``lost`` may fail. It ends at ``need``, unless
+    it is linear: then it stays in one piece.
+    """
     carried = capacity_curve(window, model, column, max_count, lost)
-    exact = linear_pieces(carried, np.inf)
-    return exact if len(exact.slope) == 1 else linear_pieces(carried, need)
+    whole = linear_pieces(carried, need=np.inf)
+    return whole if len(whole.slope) == 1 else linear_pieces(carried, need=need)

@@ -41,7 +41,7 @@ class WindowProgram:
     shape: tuple[int, int, int]
 
     def target(self) -> IntArray:
-        """Return the replicas of the solution, ``[l, r, g]``."""
+        """Return the replicas of the solution by model, region and column, ``[l, r, g]``."""
         out = np.zeros(self.shape, np.int64)
         for cell, variable in self.fleet.items():
             out[cell] = round(variable.value())

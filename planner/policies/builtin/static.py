@@ -55,6 +55,7 @@ class FixedFleet(Policy):
     name: Literal["today", "flat-before", "flat-peak", "flat-min"]
 
     def build(self, context: PolicyContext) -> BuiltPolicy:
+        """Build a fleet of constant size; two of them are searched by replays first."""
         searched = self.name in ("flat-min", "flat-before")
         counts = {
             "today": lambda: context.today,
@@ -67,5 +68,5 @@ class FixedFleet(Policy):
             pools = (replace(pool, minimum=min(pool.minimum, pool.initial)) for pool in fleet.pools)
             fleet = replace(fleet, pools=tuple(pools))
         policy = Static(counts, name=self.key)
-        after = 0.9 if searched else 0.0
-        return BuiltPolicy(policy, fleet, range(len(counts)), after=after, keeps_floor=True)
+        search_share = 0.9 if searched else 0.0
+        return BuiltPolicy(policy, fleet, range(len(counts)), after=search_share, keeps_floor=True)

@@ -192,7 +192,10 @@ def policy_report(run: Run, policy: str) -> Report | None:
 
 
 def _key_facts(report: Report) -> Iterator[Fact]:
-    """Yield cost and SLO attainment as planned. "Today" there is the fleet before the plan."""
+    """Yield cost and SLO attainment of the active plan.
+
+    In their notes, "today" becomes "before the plan", and the attainment is marked as simulated.
+    """
     for fact in report.facts:
         if fact.label.startswith("Cost"):
             yield replace(fact, note=fact.note.replace("today", "before the plan"))

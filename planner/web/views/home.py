@@ -53,7 +53,7 @@ def _demo() -> Run | None:
 
 @require_safe
 def find(request: Request) -> HttpResponse:
-    """List pages and stored objects whose name contains the text."""
+    """List jobs (links to pages) and stored objects whose name contains the text."""
     text = request.GET.get("q", "").strip()[:MOST_LETTERS]
     every = (*(job for place in PLACES for job in place.jobs), *ACCOUNT)
     jobs = [

@@ -55,8 +55,9 @@ def read_benchmarks(
 ) -> BenchmarkFile:
     """Read benchmark rows from CSV or JSON, plain or compressed with gzip or zstd.
 
-    ``given`` (GIVEN) and ``replicas`` behind a gateway fill in missing values only. ``name`` is the
-    file's original name, if it is stored under another.
+    ``given`` has values, named as in GIVEN, for rows that lack them. ``replicas`` is the number of
+    replicas behind a gateway, for rows that do not state it. ``name`` is the file's original name,
+    if it is stored under another.
 
     Raises IngestError that names the file, the line or field, and the remedy.
     """

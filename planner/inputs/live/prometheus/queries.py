@@ -87,7 +87,7 @@ def open_bin(bin_s: int) -> str:
     """Return the range selector of a bin, without its left edge.
 
     The edge belongs to the bin before. Until Prometheus 3 a range included both ends, so a scrape
-    on the edge would hide a missing one.
+    on the left edge would be counted twice, and could make up for a missing one.
     """
     return f"{1000 * bin_s - 1}ms"
 
