@@ -75,6 +75,7 @@ class ParetoResult:
     units: tuple[str, str]
     points: tuple[FrontPlan, ...]
     knee: int | None
+    planned_for: tuple[str, ...]  # parts of the forecast that every plan covers, such as P95
     headline: str
     seconds: float
 
@@ -115,7 +116,8 @@ def run(
     begun = time.perf_counter()
     scenario = planned_together(scenario)
     study = study_of(scenario, traces, known, part(progress, 0.0, 0.3))
-    basis = basis_of(study, planned_of(study, part(progress, 0.3, 0.5)))
+    planned = planned_of(study, part(progress, 0.3, 0.5))
+    basis = basis_of(study, planned)
     pair = pair_of(options.of)
     base = StoredPlan(scenario, known, basis, solve_s=SOLVE_S)
     found = front(base, pair, options.points, part(progress, 0.5, 1.0))
@@ -130,6 +132,7 @@ def run(
             units=(UNITS[MEASURE[pair[0]]], UNITS[MEASURE[pair[1]]]),
             points=points,
             knee=best,
+            planned_for=tuple(dict.fromkeys(str(each.height) for each in planned.quantiles)),
             headline=_headline(*pair, points),
             seconds=time.perf_counter() - begun,
         ),

@@ -247,8 +247,7 @@ def front_report(result: ParetoResult, _: Tables) -> Report:
         (Head("Peak replicas", Form.COUNT), lambda row: row[1].peak_instances),
         (Head("Status"), lambda row: row[1].status),
         marked=lambda row: row[0] - 1 == bend,
-        note="The marked plan is the knee. All periods are planned together, on data from before "
-        "the window. Energy and carbon are at rated load.",
+        note="The marked plan is the knee. Energy and carbon are at rated load.",
     )  # fmt: skip
     axes = Axis(_name(second), units[second]), Axis(_name(first), units[first])
     chart = Chart(f"{_name(first)} against {second}", *axes, tuple(drawn))
@@ -260,6 +259,13 @@ def front_report(result: ParetoResult, _: Tables) -> Report:
         title=result.frame.scenario,
         answer=result.headline,
         why=why,
+        warnings=(
+            "A limit over the window needs all periods planned at once, before the window, for "
+            f"{' and '.join(result.planned_for)} of the forecast. A plan that decides period by "
+            "period has newer forecasts, so it may need fewer replicas.",
+        )
+        if result.planned_for
+        else (),
         sections=(
             Section("Pareto front", (chart, plans) if len(points) > 1 else (plans,)),
             *sources_section(result.frame.provenance, result.frame.notes),
