@@ -167,7 +167,10 @@ def _code_objects(code: CodeType) -> Iterator[CodeType]:
 
 
 def _type_contents(kind: Any) -> Iterator[str]:
-    """Yield the contents of a type that its name does not show."""
+    """Yield what the key of a compiled function needs of a numba type beyond its name.
+
+    These are the fields of named tuples, and the source and contents of types of our own.
+    """
     if isinstance(kind, NAMED):
         yield f"{kind.instance_class.__qualname__}{kind.fields}"
     if isinstance(kind, TUPLE):

@@ -271,10 +271,10 @@ def _registration_counts(
 ) -> tuple[int, int]:
     """Return how many waiting instances register: prefill, decode.
 
-    Pairs are of prefill and decode: the ``ready`` ones, and those that ``wait``. The result is the
-    largest numbers that keep the ratio of all ready ones between ``low`` and ``high``. If there are
-    none, the role that is short registers enough to reach the ratio, or all it has. Once no
-    instance is ``loading``, all register.
+    Pairs are of prefill and decode: the ``ready`` ones, and those that ``wait``. As many register
+    as keep the ready prefill instances per ready decode instance between ``low`` and ``high``. If
+    no numbers do, the role that is short registers enough to reach the ratio, or all it has. Once
+    no instance is ``loading``, all register.
     """
     if loading == 0:
         return wait

@@ -65,10 +65,10 @@ class TimeAdvance:
         self._report_progress(until / self._duration_s)
 
     def hold(self, now: float, hold: Hold, timing: Timing, reading: Reading) -> bool:
-        """Advance through scaling decisions that repeat the one at ``now``, up to MOST_HELD.
+        """Advance through scaling decisions that repeat the one at ``now``.
 
-        It ends before the next fault. Returns True if it ended at a decision that may differ, whose
-        observation has been read.
+        It ends before the next fault, after the share MOST_HELD of the run, or at a decision that
+        may differ. Returns True in the last case; ``reading`` then has its observation.
         """
         faults = self._faults[self._next :]
         fault_s = float(faults[0]["time"]) if len(faults) else np.inf

@@ -258,6 +258,7 @@ class Recurrence(Operator):
     CHUNK = 64
 
     def work(self, it: Iteration) -> Work:
+        """Return 8 FLOP per state element and token, and the bytes of reading and writing it."""
         rows = self.rows(it)
         passes = rows if self.axis == "decodes" else np.ceil(rows / self.CHUNK)
         return _work(

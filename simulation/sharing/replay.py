@@ -236,7 +236,12 @@ def _requests(models: Sequence[SharingModel], kept: Sequence[IntArray]) -> tuple
 def _model_replay(
     state: State, m: int, kept: IntArray, rows: IntArray, fits: BoolArray, met: BoolArray
 ) -> ModelReplay:
-    """Return the events of model ``m``, in the order of its own requests."""
+    """Return times and lateness of the requests of model ``m``, in their own order.
+
+    ``fits`` marks those that fit into memory; the others are late and have no times. ``kept`` are
+    the indices of those that fit, and ``rows`` their rows in ``state``. ``met`` says by
+    tier whether few enough are late.
+    """
     first, end = np.full(len(fits), np.nan), np.full(len(fits), np.nan)
     late = np.ones(len(fits), np.bool_)
     requests, model = state.requests[rows], state.models[m]

@@ -85,8 +85,12 @@ def _latest_start(s: State, m: int) -> float:
 
 @kernel
 def turn(s: State, m: int) -> float:
-    """Return the seconds that model ``m`` keeps the GPU while others wait; 0: one iteration."""
-    loads, total, least, mine = 0.0, 0.0, np.inf, 0.0
+    """Return the seconds that model ``m`` keeps the GPU while others wait.
+
+    With 0 it yields after one iteration. Each model gets a share of a round of turns that follows
+    from its slack: its TBT limit over the time of its iterations. ``MOST_TURN_S`` limits a turn.
+    """
+    loads, total, least, own = 0.0, 0.0, np.inf, 0.0
     for j in range(s.models.size):
         if j != m and not has_work(s, j):
             continue
@@ -100,14 +104,14 @@ def turn(s: State, m: int) -> float:
             limit = min(limit, s.requests[r].tbt)
         if limit == np.inf:
             continue
-        n = limit / _step_seconds(s, j)
-        total += 1.0 / n
-        least = min(least, n)
-        mine = n if j == m else mine
-    if mine == 0.0:
+        slack = limit / _step_seconds(s, j)
+        total += 1.0 / slack
+        least = min(least, slack)
+        own = slack if j == m else own
+    if own == 0.0:
         return float(min(loads, MOST_TURN_S))
     alpha = max(loads / (least * MOST_TURN_S) + total, MOST_LOAD_SHARE)
-    return float(min(loads / (mine * (alpha - total)), MOST_TURN_S))
+    return float(min(loads / (own * (alpha - total)), MOST_TURN_S))
 
 
 @kernel

@@ -102,10 +102,11 @@ class SharedGpus:
 
 def shared_gpus(cases: list[Case]) -> SharedGpus:
     """Return the GPUs that the chosen cases need if phases or models share GPUs."""
-    both = groups(cases, lambda case: (case.model, case.region, case.gpu))
+    phases = groups(cases, lambda case: (case.model, case.region, case.gpu))
     cases_by_gpu = groups(cases, lambda case: (case.region, case.gpu))
     return SharedGpus(
-        services=tuple(_service(*pair) for pair in both if len(pair) == 2),
+        # Prefill and decode of a service; some have one phase only.
+        services=tuple(_service(*pair) for pair in phases if len(pair) == 2),
         models=tuple(
             _models(group) for group in cases_by_gpu if len({case.model for case in group}) > 1
         ),

@@ -108,7 +108,10 @@ def figures(journeys: list[WindowsOfCase], startup_s: float) -> OverTime:
 
 
 def _pool(journey: WindowsOfCase, startup_s: float) -> PoolOverTime:
-    """Return the figures of one phase over the window, by level."""
+    """Return the figures of one phase (prefill or decode) over the window, by level.
+
+    Levels are operators, layers and whole replicas. ``startup_s`` is the start time of a replica.
+    """
     case, window_s = journey.case, journey.load.windows.seconds
     levels = {
         name: LevelFiguresOverTime(

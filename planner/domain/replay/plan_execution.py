@@ -106,7 +106,8 @@ def by_clock(study: Study, plan: ScalingPlan, load: Load) -> FollowedPlan:
 def _followed_plan(
     study: Study, schedule: Schedule, plan: Callable[[], ScalingPlan], load: Load
 ) -> FollowedPlan:
-    """Return a plan to follow: its schedule, first fleet, traffic shares and load."""
+    """Return a plan to follow: its schedule, first fleet, and expected tokens/s by bin and pool."""
+    # [periods, l, r, bins of a period]
     expected = load.tps if load.expected_tps is None else load.expected_tps
     bins = np.moveaxis(expected, 3, 1).reshape(-1, *expected.shape[1:3])  # [bins, l, r]
     m, r, _ = np.array(study.hardware.pool_index).T

@@ -104,7 +104,10 @@ def _worst(series: int) -> str:
 
 
 def _charts(result: ForecastResult, tables: Tables) -> Iterator[Chart]:
-    """Yield demand and its forecast, a chart per unit."""
+    """Yield demand and forecast: input tokens/s until the window ends, then a chart per unit.
+
+    The others cover the window.
+    """
     ahead, window = tables("forecast"), result.window
     if window is not None and not ahead.is_empty():
         yield _chart("Demand and forecast", "input tokens/s", to_end(ahead, window.end))

@@ -165,7 +165,10 @@ class _Requests:
 
 
 def _requests(study: Study, run: PolicyRun) -> _Requests:
-    """Return what the run's plan requests, or without a plan its first fleet."""
+    """Return the replicas that the run's plan asks for over time.
+
+    Without a plan, they are those of its first fleet, all the time.
+    """
     if run.plan is not None:
         return _requests_of_plan(study, run.plan)
     initial = np.zeros((1, *study.hardware.minimum.shape), np.int64)

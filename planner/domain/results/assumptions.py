@@ -239,7 +239,7 @@ def _speeds(study: Study) -> Iterator[Assumption]:
             continue
         name = f"{hardware.models[m].name} on {arrangement(section, profile)}"  # in every role
         error, source = stated_error(profile), profile.provenance
-        if (m, g) in sizes.capacity:
+        if (m, g) in sizes.capacity:  # a size beyond the measured range has a weaker source
             source = provenance_at(profile, sizes.outside((m, g)))
         known = UNCHECKED if error is None else f"error {error.value:.1%} ({error.basis})"
         value = f"{profile.kind} profile, {known}"

@@ -97,9 +97,9 @@ def splits_of(
 def _rows(
     hardware: Hardware, model_column: At, tier: Tier, work: Workload
 ) -> Iterator[tuple[SplitSize, Profile | None]]:
-    """Yield each division with its closed-form size and profile.
+    """Yield each split of the GPUs between attention and FFN, with its size by closed forms.
 
-    The profile is None if the division has no capacity.
+    The profile is None if the split has no capacity.
     """
     section, (m, g) = hardware.sections[model_column], model_column
     stated = section.attention_ffn

@@ -35,7 +35,7 @@ def write_character(store: Path) -> dict[str, Any]:
 
 
 def stored_character(store: Path) -> dict[str, Any]:
-    """Return the figures as plain data; compute them if they are not stored."""
+    """Return the statistics of a stored trace as plain data; compute them if they are missing."""
     try:
         stored = json.loads((store / FIGURES).read_text(encoding="utf-8"))
     except (ValueError, FileNotFoundError):

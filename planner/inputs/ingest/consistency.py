@@ -205,17 +205,21 @@ def _twelve_hours(evidence: Evidence) -> bool:
 
 
 def _coarse_times(evidence: Evidence) -> Finding | None:
-    """State that times are whole minutes; ask if they have no time of day or are rounded."""
+    """Return a finding if many times repeat and are whole minutes.
+
+    It is a statement if their step divides an hour. Otherwise it asks, since the times are rounded
+    or have no time of day.
+    """
     times = evidence.times_ns
     if times.size < FEW_TIMES or 3 * np.unique(times).size > times.size:
         return None
     step_s = int(np.gcd.reduce(times - times.min())) // 1_000_000_000
-    one = times.max() == times.min()
-    if step_s < 60 and not one:
+    all_equal = times.max() == times.min()
+    if step_s < 60 and not all_equal:
         return None
-    if not one and step_s < 3600 and 3600 % step_s == 0:
+    if not all_equal and step_s < 3600 and 3600 % step_s == 0:
         return Finding("states")
-    return Finding(values={"times": "one time" if one else f"multiples of {step_s:,} s"})
+    return Finding(values={"times": "one time" if all_equal else f"multiples of {step_s:,} s"})
 
 
 def _unsorted_offsets(evidence: Evidence) -> bool:

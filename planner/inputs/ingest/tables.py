@@ -245,7 +245,7 @@ class TextTable:
         return self._source.digest
 
     def batches(self, columns: Sequence[str], ids: str | None = None) -> Iterator[Batch]:
-        """Yield batches of the columns, and of ``ids`` for JSON lines."""
+        """Yield batches of the columns; for JSON lines also of ``ids``, the request ids."""
         name, quoted, size = self._source.name, self._quoted, self._options.chunk_bytes
         needed = [*columns, *([ids] if ids else [])]
         for block in blocks.record_blocks(self._stream, name=name, size=size, quoted=quoted):

@@ -155,7 +155,9 @@ def _stated_profile(section: Profile, model: ModelSpec, gpu: GpuSpec) -> LinearP
 def _capacity(section: Profile, model: ModelSpec, gpu: GpuSpec, tokens: int) -> int:
     """Return the KV-cache capacity of an instance in tokens.
 
-    It follows from the arrangement if the model's shape is known, else from the stated memory.
+    It follows from the stated memory if the model's shape is unknown, or if weights and KV cache
+    are in bf16. Otherwise it follows from the arrangement. ``tokens`` is the token budget of an
+    iteration.
     """
     if model.shape is None or section.precision == section.kv_precision == "bf16":
         return kv_capacity_tokens(model, gpu, section.tp, tokens)

@@ -31,8 +31,9 @@ class ScaleInUndo(Wrapper):
     def reset(self, fleet: Fleet) -> IntArray:
         self._services = services(fleet)
         self._allowed = [_allowed_late_share(fleet, service) for service in self._services]
+        # Times until which restored instances stay, by service.
         self._until = np.full(len(self._services), -np.inf)
-        # [pools] of (end of the wait, instances) that were removed softly, oldest first
+        # [pools] of (end of the wait, instances) that drain and may still return, oldest first
         self._out: list[list[tuple[float, int]]] = [[] for _ in fleet.pools]
         return super().reset(fleet)
 
