@@ -27,7 +27,7 @@ def _name_choices(field: Any) -> None:
     """Let the error of a field with choices name them."""
     if isinstance(field, serializers.ChoiceField):
         names = ", ".join(map(str, field.choices)).replace("{", "{{").replace("}", "}}")
-        field.error_messages["invalid_choice"] = f"There is no {{input}}. Choose from {names}."
+        field.error_messages["invalid_choice"] = f"There is no '{{input}}'. Choose from {names}."
 
 
 class FiniteField(serializers.FloatField):

@@ -236,7 +236,7 @@ def test_a_run_comes_as_a_file(api, completed):
     assert api.get(url, {"to": "csv", "table": "demand"}).content.startswith(b"time,model")
     refusals = {
         "": "This field is required",
-        "to=word": "not a valid choice",
+        "to=word": "modelclaim",
         "to=keda&color=red": "not known here",
         "to=keda&timezone=Mars": "IANA time zone",
         "to=keda&names=x": "DEFAULT=NAME",
