@@ -61,15 +61,18 @@ def detect_drift(past: PastPeaks) -> Drift:
 
 
 def _recent_windows(starts: FloatArray) -> BoolArray:
-    """Return the mask of the recent windows: the last eighth, in whole days if they fit."""
+    """Return the mask of the recent windows: about the last eighth of all.
+
+    It covers whole days, if these are at most the share WHOLE_DAYS of all.
+    """
     count = len(starts)
     if not count:
         return np.zeros(0, bool)
     size = max(FEWEST, round(RECENT * count))
     stride_s = float(np.median(np.diff(starts))) if count > 1 else DAY_S
-    days = np.ceil(size * stride_s / DAY_S) * DAY_S
-    if days <= WHOLE_DAYS * count * stride_s:
-        return np.asarray(starts > starts[-1] - days)
+    days_s = np.ceil(size * stride_s / DAY_S) * DAY_S
+    if days_s <= WHOLE_DAYS * count * stride_s:
+        return np.asarray(starts > starts[-1] - days_s)
     return np.arange(count) >= count - size
 
 

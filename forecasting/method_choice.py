@@ -36,7 +36,10 @@ class DiscountedMeans:
         return self.first + int(self.means.shape[-1])
 
     def append(self, figures: FloatArray) -> DiscountedMeans:
-        """Add the ``figures [..., o]`` of the next origins. NaN has no weight."""
+        """Return these means with those of further origins.
+
+        ``figures [..., o]`` are the errors there. NaN has no weight.
+        """
         if not figures.shape[-1]:
             return self
         # Origins first, so that each step reads contiguous memory.

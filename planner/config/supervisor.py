@@ -344,7 +344,7 @@ def start_scheduler(children: Children) -> None:
 def wait_until_up(children: Children, url: str) -> None:
     """Wait until the site answers; raise Stopped if it does not.
 
-    It does not wait for workers: runs do.
+    It does not wait for workers: runs stay in the queue until one is up.
     """
     deadline = time.monotonic() + STARTS_WITHIN_S
     while time.monotonic() < deadline:

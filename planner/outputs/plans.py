@@ -475,10 +475,11 @@ def _notes(
 def _release_notes(run: Run, result: dict[str, Any], rule: Rule | None) -> Iterator[str]:
     """Yield a note if the times of a schedule are starts of periods, as in earlier releases."""
     timetable = (result.get("recommended") or {}).get("timetable") or {}
-    timed = any(row.get("period") for row in timetable.get("rows") or ())
-    if not timed and "timetables" in run_tables(run):
-        timed = "period" in run_table(run, "timetables").columns
-    if rule is None and not timed:
+    # Later releases store the period beside the exact time of a request.
+    exact = any(row.get("period") for row in timetable.get("rows") or ())
+    if not exact and "timetables" in run_tables(run):
+        exact = "period" in run_table(run, "timetables").columns
+    if rule is None and not exact:
         yield (
             "This run is of an earlier release. Its times are the starts of periods, so new "
             "replicas serve one cold start late. Run it again."

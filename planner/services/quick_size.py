@@ -97,12 +97,12 @@ def quick_size(question: SizeQuestion) -> QuickSize:
 def loads_of(users: int) -> list[int]:
     """Return loads to try: users per replica for each number of replicas, largest first.
 
-    Beyond 64 more replicas than the fewest, only powers of two remain, which saves estimates.
+    Above the fewest replicas plus 64, only loads that are powers of two are tried.
     """
     fewest = max(1, ceil(users / MAX_PER_REPLICA))
-    counts = {ceil(users / replicas) for replicas in range(fewest, min(users, fewest + 64) + 1)}
-    counts |= {2**power for power in range((min(users, MAX_PER_REPLICA + 1) - 1).bit_length())}
-    return sorted((count for count in counts if count <= MAX_PER_REPLICA), reverse=True)
+    loads = {ceil(users / replicas) for replicas in range(fewest, min(users, fewest + 64) + 1)}
+    loads |= {2**power for power in range((min(users, MAX_PER_REPLICA + 1) - 1).bit_length())}
+    return sorted((load for load in loads if load <= MAX_PER_REPLICA), reverse=True)
 
 
 def _fewest_for_users(question: SizeQuestion) -> QuickSize:

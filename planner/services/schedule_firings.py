@@ -145,7 +145,11 @@ def _create_firing(
     enqueue: bool,
     as_of: datetime | None = None,
 ) -> Firing | None:
-    """Return a new firing with its run, or missed while one runs; None if it fired already."""
+    """Create the firing of the time ``due``, and start its run.
+
+    If the run before is still going, the firing is stored as missed. Returns None if it exists
+    already.
+    """
     late = now - due > LATE
     data_until = as_of or (now.replace(second=0, microsecond=0) if late else due)
     firing = Firing(schedule=schedule, due_at=due, as_of=data_until, fired_at=now, by=user)

@@ -94,6 +94,7 @@ def _base(pk: int, store: str, finished_at: datetime | None) -> Base:
     if basis is None:
         raise NotReady(f"Run {pk} stored no inputs of its plan. Run it again.")
     scenario = text.parse(run.document)
+    # These kinds of run change the scenario before they plan.
     if run.kind == Run.Kind.PLAN:
         scenario = with_objective(scenario, options_of(Options, run.options))
     elif run.kind == Run.Kind.PARETO:

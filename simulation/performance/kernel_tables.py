@@ -378,7 +378,7 @@ def _medians(rows: KernelRows) -> KernelRows:
 
 
 def _experts(measured: list[KernelRows]) -> dict[ExpertsKey, Line]:
-    """Build the lines of experts over tokens, by their key."""
+    """Build the lines of seconds over tokens of experts' kernels, by shape and precision."""
     tables = {}
     names = ("hidden", "intermediate", "experts", "top_k", "moe_tp", "moe_ep")
     for precision, rows in _merge_by_precision(measured, ("tokens", *names)).items():

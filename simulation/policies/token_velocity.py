@@ -101,7 +101,10 @@ class TokenVelocity(ScalingPolicy):
         )
 
     def computed_parameters(self) -> tuple[ComputedParameter, ...]:
-        """Return the velocities of one replica in its role."""
+        """Return the prefill and decode velocity of one replica (tokens/s), and the decode batch.
+
+        They are by pool, and NaN for pools without the role.
+        """
         prefill, decode, largest = np.full((3, len(self._pools)), np.nan)
         for service in self._services:
             for p in service.prefill:

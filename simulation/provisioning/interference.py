@@ -170,9 +170,10 @@ def latency_at_share(
     bandwidth: npt.ArrayLike,
     sm_share: npt.ArrayLike,
 ) -> FloatArray:
-    """Return the seconds of an operator limited to a share of the SMs (figure 8).
+    """Return the seconds of an operator limited to a share of the SMs (figure 8 of the source).
 
-    Only arithmetic and memory traffic get slower, not launches. Raises SimulationError for shares
+    ``compute`` and ``bandwidth`` are its shares of the whole GPU, from 0 to 1. Only arithmetic and
+    memory traffic get slower, not launches. Raises SimulationError for shares
     outside (0, 1].
     """
     t, share = np.asarray(latency_s, np.float64), np.asarray(sm_share, np.float64)

@@ -160,7 +160,11 @@ def placed_latency(plan: Plan, where: Any, devices: Devices, room: Scratch) -> f
 
 @kernel
 def fits(devices: Devices, d: int, v: int, plan: Plan, capacity: float) -> bool:
-    """Return whether a shard of ``v`` fits on device ``d``: memory, load and power."""
+    """Return whether a shard of ``v`` fits on device ``d``: memory, load and power.
+
+    With ``plan.apart``, operators run side by side on parts of the multiprocessors, so that their
+    compute adds up even while they are idle.
+    """
     if plan.apart and devices.all_compute[d] + plan.compute[v] > 1.0 + 1e-9:
         return False
     return bool(

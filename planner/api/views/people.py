@@ -84,7 +84,7 @@ class PersonListView(ApiView, generics.ListAPIView[User]):
     def post(self, request: Request) -> Response:
         """Invite somebody; for admins.
 
-        They choose a password at the address, which works once and for three days.
+        The person chooses a password at the returned address, which works once and for three days.
         """
         sent = valid(InviteRequest(data=request.data))
         if sent["existing"]:

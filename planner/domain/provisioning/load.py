@@ -41,7 +41,7 @@ def peak_hours(hardware: Hardware, traffic: Traffic, window: Window) -> dict[tup
     """Return the busiest hour of each (model, region) with interactive requests.
 
     Interactive tiers count together, in the region where requests arise. For a window after the
-    trace, the hour is of the window before, times the scenario's growth.
+    trace, it is the busiest hour of the window before, and its rate is multiplied by the growth.
     """
     demand, tiers = traffic.demand, interactive(hardware)
     inside = demand.inside(*window.observed_s)

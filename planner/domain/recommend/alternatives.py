@@ -18,7 +18,9 @@ def level_of(key: str) -> str:
 def alternatives_of(
     choices: Mapping[str, tuple[Choice, Sequence[Candidate]]], chosen: str
 ) -> tuple[dict[str, str], dict[str, Candidate]]:
-    """Return each alternative's run key, and by key the candidates still to simulate.
+    """Return run keys by level of assurance and of the static fleet, and what is to be simulated.
+
+    The latter are candidates by run key.
 
     ``chosen`` is the level of assurance whose candidates are simulated anyway, under the keys of
     their policies. The candidate of another level gets a separate key, unless it is the same plan.

@@ -22,7 +22,7 @@ from planner.domain.sharing.figures import WAYS
 
 
 def report(result: ShareResult, _: Tables) -> Report:
-    """Return the report of ``share``."""
+    """Return the report of ``share``: the GPUs that models need if they share them."""
     met = sum(row.shared.met for row in result.models)
     missed = met < len(result.models)
     replayed = result.replayed

@@ -33,8 +33,9 @@ def ascend(
 ) -> tuple[Prices, PricedCells]:
     """Raise the lower bound until ``perf_counter()`` reaches ``until`` or steps no longer help.
 
-    Polyak steps aim a little above the best bound. The aim comes down when steps fail. Returns the
-    best prices and the cells solved at them. ``check`` may raise to end the search.
+    Polyak steps aim above the best bound, first by the share ``leap`` of it. The aim comes down
+    when steps fail. Returns the best prices and the cells solved at them. ``check`` may raise to
+    end the search.
     """
     prices = best_prices = cells.free if begin is None else begin
     best = cells.priced(prices)
@@ -46,14 +47,14 @@ def ascend(
         length = sum(float((part**2).sum()) for part in direction.parts())
         if length <= 0.0:
             break
-        level = best.bound + leap * abs(best.bound)
-        prices = prices.towards(direction, (level - now.bound) / length)
+        aim = best.bound + leap * abs(best.bound)
+        prices = prices.towards(direction, (aim - now.bound) / length)
         now = cells.priced(prices)
         stalled = 0 if now.bound > best.bound + WORTHWHILE * abs(best.bound) else stalled + 1
         if now.bound > best.bound:
             best, best_prices = now, prices
         if stalled >= PATIENCE:
-            # Go back to the best prices and aim lower: the level was too far above the optimum.
+            # Go back to the best prices and aim lower: the aim was too far above the optimum.
             prices, now, direction = best_prices, best, cells.free
             leap, stalled = leap * SHRINK, 0
     return best_prices, best

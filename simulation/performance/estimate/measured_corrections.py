@@ -165,13 +165,17 @@ class ErrorCovariance:
     split: float  # factor on all standard deviations of disaggregated deployments
 
     def covariance(self, of: SharedTraits) -> FloatArray:
-        """Return the covariance of the errors of two sets, ``[a, b]``, without noise."""
+        """Return the prior covariance ``[a, b]`` of log errors of two sets of deployments.
+
+        It has no noise. ``of`` states for each pair what they share, and how far apart they are.
+        """
         lengths = np.array([self.users, self.isl, self.osl, self.gpus])
         distance = np.sqrt(3.0 * np.einsum("ijk,k->ij", of.apart**2, lengths**-2.0))
         smooth = (1.0 + distance) * np.exp(-distance)  # Matern, 3/2
         total = self.load**2 * smooth * of.same[LEVELS.index("deployment")]
         for name, same in zip(LEVELS, of.same, strict=True):
             total += getattr(self, name) ** 2 * same
+        # ``scaled`` counts the disaggregated ones of a pair.
         return np.asarray(total * self.split**of.scaled)
 
     def variance(self, traits: Traits) -> FloatArray:

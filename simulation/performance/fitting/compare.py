@@ -163,13 +163,13 @@ def stated_check(checks: Sequence[Check], spread: float, modelled: bool) -> Chec
 
     ``spread`` is a standard deviation of the log error. It is stated, as a check of 0 rows, if
     nothing was checked. It also replaces a smaller error if the profile is modelled or was checked
-    on fewer than ``FEW`` rows. The mean size of a normal error is only 0.8 of its deviation. The
-    deviation is stated as the mean nevertheless: it covers kernels only, and other errors add to
-    it.
+    on fewer than ``FEW`` rows.
     """
     telling = telling_check(checks)
     unsure = telling is None or ((modelled or telling.rows < FEW) and spread > telling.mape)
     if spread and unsure:
+        # The mean size of a normal error is 0.8 of its deviation. The whole deviation is stated,
+        # since it covers kernels only and other errors add to it.
         return Check("iteration time", EXPECTED, 0, spread, spread, 2 * spread, 0.0)
     return telling
 
