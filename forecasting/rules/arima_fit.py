@@ -3,8 +3,7 @@
 Candidates are estimated by Hannan and Rissanen's regressions (1982, Biometrika 69). Their shocks
 are the residuals of a long autoregression. Gauss-Newton steps make the best candidates as good as
 maximum likelihood (Brockwell and Davis 1991, section 8.11). statsmodels then computes the exact
-likelihood, and so the AIC, of each. Its compiled filter is called directly: the module around it
-imports ``scipy.signal``, which takes longer than all fits.
+likelihood, and so the AIC, of each.
 """
 
 from __future__ import annotations
@@ -135,36 +134,13 @@ def _with_exact_aic(fit: FittedOrder, w: FloatArray) -> FittedOrder:
 
     The variance of the shocks is the one of maximum likelihood.
     """
+    from statsmodels.tsa.innovations.arma_innovations import arma_innovations  # slow to import
+
     p, _, q = fit.order
-    square, log_determinant = exact_likelihood(w, fit.parameters[:p], fit.parameters[p:])
-    mean_square = max(square / w.size, np.finfo(float).tiny)
-    double = w.size * (np.log(2 * np.pi * mean_square) + 1) + log_determinant
+    shocks, variances = arma_innovations(w, fit.parameters[:p], fit.parameters[p:])
+    mean_square = max(float(np.mean(shocks**2 / variances)), np.finfo(float).tiny)
+    double = w.size * (np.log(2 * np.pi * mean_square) + 1) + float(np.log(variances).sum())
     return FittedOrder(fit.order, fit.parameters, double + 2 * (p + q + 1))
-
-
-def exact_likelihood(w: FloatArray, ar: FloatArray, ma: FloatArray) -> tuple[float, float]:
-    """Return ``w' C^-1 w`` and ``log det C`` of an ARMA's covariance C, for shocks of variance 1.
-
-    statsmodels filters the ARMA in Harvey's state space form (1989, section 3.4).
-    """
-    from statsmodels.tsa.statespace import _kalman_filter as filters  # slow to import
-    from statsmodels.tsa.statespace import _representation as representation
-
-    states = max(ar.size, ma.size + 1)
-    transition, of_shock = np.eye(states, k=1), np.zeros(states)
-    transition[: ar.size, 0] = ar
-    of_shock[: ma.size + 1] = np.r_[1.0, ma]
-    nothing, no_error, level = np.zeros((1, 1)), np.zeros((1, 1, 1)), np.zeros((states, 1))
-    arma = representation.dStatespace(
-        *map(np.asfortranarray, (w[None], np.eye(1, states)[:, :, None], nothing, no_error)),
-        *map(np.asfortranarray, (transition[:, :, None], level, of_shock[:, None, None])),
-        np.ones((1, 1, 1), order="F"),
-    )
-    arma.initialize_stationary()
-    kalman = filters.dKalmanFilter(arma, tolerance=0.0)  # never takes the variance as settled
-    kalman()
-    shocks, variances = np.asarray(kalman.forecast_error)[0], np.asarray(kalman.forecast_error_cov)
-    return float(np.sum(shocks**2 / variances[0, 0])), float(np.log(variances).sum())
 
 
 def is_regular(parameters: FloatArray, p: int) -> bool:

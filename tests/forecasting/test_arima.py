@@ -4,14 +4,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from statsmodels.tsa.arima.model import ARIMA
-from statsmodels.tsa.innovations.arma_innovations import arma_innovations
 from statsmodels.tsa.stattools import kpss
 
 from forecasting.errors import SeriesTooShort
 from forecasting.harmonics import Harmonics, candidate_harmonics, choose_harmonics, regress
 from forecasting.panel import Panel
 from forecasting.rules.arima import Arima, Limits
-from forecasting.rules.arima_fit import choose_differences, exact_likelihood, fit_orders
+from forecasting.rules.arima_fit import choose_differences, fit_orders
 from forecasting.selection import forecaster
 
 HOUR_S, DAY = 3600.0, 24
@@ -83,26 +82,6 @@ class TestOrders:
             if p + q
         ]
         assert best.aic < min(others) + 4.0
-
-    @pytest.mark.parametrize(
-        ("ar", "ma"),
-        [
-            ([], []),
-            ([0.9], []),
-            ([], [0.5, -0.3]),
-            ([0.5, 0.3], [0.9]),
-            ([0.4], [0.2, 0.6]),
-            ([1.2, -0.5, 0.2], [0.4]),
-            ([0.998], [-0.9]),
-        ],
-    )
-    @pytest.mark.parametrize("bins", [6, 300])
-    def test_the_exact_likelihood_is_that_of_statsmodels(self, ar, ma, bins):
-        values = np.random.default_rng(bins).standard_normal(bins)
-        shocks, variances = arma_innovations(values, ar, ma)
-        square, log_determinant = exact_likelihood(values, np.array(ar), np.array(ma))
-        assert square == pytest.approx((shocks**2 / variances).sum(), rel=1e-9)
-        assert log_determinant == pytest.approx(np.log(variances).sum(), rel=1e-9, abs=1e-9)
 
     def test_one_difference_for_a_walk_and_none_for_noise(self):
         noise = np.random.default_rng(5).standard_normal((60, 500))
