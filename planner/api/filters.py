@@ -138,7 +138,7 @@ def _by_name_or_id(queryset: QuerySet[Run], relation: str, value: str) -> QueryS
 def _choice_filter(choices: Sequence[tuple[str, Any]]) -> filters.ChoiceFilter:
     """Return a filter by one of ``choices``, whose error names them."""
     names = ", ".join(value for value, _ in choices)
-    message = f"There is no %(value)s. Choose from {names}."
+    message = f"There is no '%(value)s'. Choose from {names}."
     return filters.ChoiceFilter(choices=choices, error_messages={"invalid_choice": message})
 
 

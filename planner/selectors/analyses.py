@@ -52,7 +52,7 @@ ANALYSES = (
     Analysis(Kind.SHARE, "Shared GPUs", "GPUs if several models run on one"),
     Analysis(Kind.BACKTEST, "Forecasters", "Cost and error of each forecast method"),
     Analysis(Kind.OUTLOOK, "Cost by month", "GPUs and cost a year ahead"),
-    Analysis(Kind.PARETO, "Cost and carbon", "The plans that trade one for the other"),
+    Analysis(Kind.PARETO, "Two objectives", "Plans between least cost and least carbon"),
 )
 
 
