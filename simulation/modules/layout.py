@@ -64,7 +64,7 @@ class Layout:
         return LayerBytes(attention, self.layer_bytes - attention, cache_bytes)
 
     def used(self, state: Instance) -> FloatArray:
-        """Return the bytes of layers and copies on each device, ``[D]``.
+        """Return the bytes of weights on each device, copies included, ``[D]``.
 
         Offloading to the host frees memory on the first layer's device.
         """
@@ -73,17 +73,17 @@ class Layout:
         return bytes_used
 
     def tokens(self, state: Instance) -> float:
-        """Return the tokens of KV cache that fit on the devices with caches."""
+        """Return the tokens of KV cache that fit: those of the fullest device with caches."""
         caches = np.bincount(state.kv_home, minlength=self.room_bytes.size)
         free = np.maximum(self.room_bytes - self.used(state), 0.0)
         holds = caches > 0
         return float((free[holds] / (caches[holds] * self.kv_layer_token_bytes)).min())
 
     def most_tokens(self) -> float:
-        """Return the largest number of KV-cache tokens that fit, over numbers of moved caches.
+        """Return the tokens of KV cache that fit if caches move to the best places.
 
         The caches of at least one layer stay at home. The others move in turn to the devices that
-        are not home.
+        are not home. Every number of moved caches is tried.
         """
         others = np.setdiff1d(np.arange(self.room_bytes.size), self.home)
         start = self.start
@@ -97,15 +97,15 @@ class Layout:
         return best
 
     def paces(self, busy: float | FloatArray = 0.0) -> FloatArray:
-        """Return the speed of each device relative to an own device, ``[D]``.
+        """Return the speed of each device relative to an idle own device, ``[D]``.
 
-        ``busy`` is the time that other instances compute on a device, over elapsed time.
+        ``busy`` is the share of time that other instances compute on a device.
         """
         speed_alone = np.ones(self.room_bytes.size) if self.speed_of is None else self.speed_of
         return np.asarray(speed_alone / (1.0 + np.asarray(busy)), np.float64)
 
     def work_shares(self, state: Instance, profile: Profile, batch: float) -> FloatArray:
-        """Return each device's computing time in a pass, over that of a pass at home, ``[D]``."""
+        """Return each device's computing time in a pass, ``[D]``, over that of a pass at home."""
         devices = self.room_bytes.size
         attention = self._attention_time(batch)
         own = attention * np.eye(devices)[state.home]
@@ -115,7 +115,7 @@ class Layout:
         return np.asarray(work.sum(axis=0) / self.pass_s(profile, batch), np.float64)
 
     def _part_s(self, profile: Profile, batch: float, copies: IntArray) -> FloatArray:
-        """Return the seconds of a layer on each of its ``copies`` copies, by ``reading``."""
+        """Return the seconds of each layer if ``copies [n]`` devices share its batch."""
         n = self.home.size
         if self.reading == "source":
             return np.asarray(self.pass_s(profile, batch) / n / copies, np.float64)
@@ -123,7 +123,7 @@ class Layout:
         return np.asarray(iteration_s(profile, part, part * self._context, 0, 0) / n, np.float64)
 
     def gamma(self, profile: Profile, batch: float) -> float:
-        """Return the time of one scatter and gather of a batch over the time of one layer."""
+        """Return the time to scatter and gather a batch once, over the time of one layer."""
         crossing = 2 * (self.link_s + batch * self.hidden_bytes / self.link_bytes_s)
         return crossing / (self.pass_s(profile, batch) / self.home.size)
 
@@ -134,7 +134,7 @@ class Layout:
         Layers with copies run as in ``reading``, limited by the slowest copy. Each run of copies
         costs one scatter and gather. So does each layer, feed-forward part or KV cache away from
         the module that it works with. Weights on the host cross to the GPU in every pass. A pass
-        may ignore copies, so copies alone never slow the instance.
+        may ignore copies, so copies alone never slow the instance. For ``busy`` see ``paces``.
         """
         n = self.home.size
         pass_time_s = self.pass_s(profile, batch)
@@ -187,9 +187,9 @@ class Layout:
         return replace(state, replicated=replication.replicated)
 
     def plans(self, profile: Profile, batch: float) -> tuple[Replication, Replication | None]:
-        """Return the plans of Algorithm 1 and of the exact method, both with all memory free.
+        """Return the copies by Algorithm 1 and by the exact method, with all memory free.
 
-        The exact plan is None if the devices have different speeds.
+        The second is None if the devices have different speeds.
         """
         problem = self.problem(self.start, profile, batch)
         exact = None if np.ptp(problem.speed) > 0 else optimum(problem, time_limit_s=2.0)

@@ -9,7 +9,7 @@ from simulation.performance.specs import BYTES, ModelShape
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    """One module of a layer, as the mean over layers of different sizes."""
+    """One module of a layer, such as its attention; a mean over layers of different sizes."""
 
     name: str
     memory_bytes: float  # size of the weights, or of the KV cache of the tokens
@@ -18,7 +18,7 @@ class Module:
 
 
 def modules_of(shape: ModelShape, precision: str = "bf16", tokens: int = 256) -> tuple[Module, ...]:
-    """Return the modules of table 1 for a prompt of ``tokens``; the table has 256.
+    """Return the modules of a layer as in table 1, for a prompt of ``tokens`` (there 256).
 
     FLOPs are two per weight that a token uses. Attention scores add two per token pair and head
     dimension, twice. They are not halved for the causal mask, as in the source.

@@ -56,7 +56,7 @@ class LayerBytes:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Assessment:
-    """Violations of an instance.
+    """How a placement violates the limits of an instance.
 
     ``over_bytes`` is the memory needed beyond the capacity, by device. ``slo_missed`` is True if
     the SLO is missed by more than its threshold. ``speed`` compares two placements that miss it.
@@ -73,7 +73,7 @@ class Assessment:
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """One step; ``layer`` and devices are -1 if they do not apply."""
+    """One step of module reduction; ``layer`` and devices are -1 if they do not apply."""
 
     # migrate layer, feed-forward, attention or KV cache; evict replica; reduce batch; offload
     kind: str
@@ -108,10 +108,10 @@ def reduce(
     sizes: LayerBytes,
     speed: FloatArray | None = None,
 ) -> Reduction:
-    """Change the placement until ``assess`` finds no violation, or no step helps.
+    """Change placement ``state`` until ``assess`` finds no violation, or no step helps.
 
-    ``speed [D]`` is that of the devices; None: all equal. A migration or eviction is kept only if
-    it improves the assessment (``_is_improvement``).
+    ``sizes`` are the bytes of a layer. ``speed [D]`` is that of the devices; None: all equal. A
+    migration or eviction is kept only if it improves the assessment (``_is_improvement``).
     """
     pace = np.ones(state.replicated.shape[1]) if speed is None else speed
     actions: list[Action] = []
@@ -142,9 +142,9 @@ def reduce(
 
 
 def _is_improvement(before: Assessment, after: Assessment) -> bool:
-    """Return whether a step helps: less memory over capacity in total.
+    """Return whether a step from ``before`` to ``after`` reduces the shortage of memory.
 
-    With an equal shortage, a placement that is no slower also helps while the SLO is missed.
+    With an equal shortage, a placement that is no slower also counts while the SLO is missed.
     """
     shortages = np.maximum(before.over_bytes, 0).sum(), np.maximum(after.over_bytes, 0).sum()
     no_slower = before.slo_missed and after.speed >= before.speed
@@ -154,9 +154,9 @@ def _is_improvement(before: Assessment, after: Assessment) -> bool:
 def _migrate(
     state: Instance, now: Assessment, sizes: LayerBytes, speed: FloatArray
 ) -> tuple[Instance, Action] | None:
-    """Move the last suitable module of the device with the largest violation, by section 3.3.
+    """Return the state after one module left the device with the largest violation (section 3.3).
 
-    None if no module can move.
+    It is the last suitable module. None if no module can move.
     """
     source = _device_most_in_need(state, now)
     room = -now.over_bytes
@@ -180,7 +180,11 @@ def _migrate(
 def _migrate_projections(
     state: Instance, source: int, target: int, room: FloatArray, sizes: LayerBytes
 ) -> tuple[Instance, Action] | None:
-    """Move the weights of one part of a layer, the larger feed-forward part first."""
+    """Return the state after the weights of a part of a layer moved to ``target``.
+
+    The larger feed-forward part goes first. ``room [D]`` is free memory in bytes. None: no part
+    fits.
+    """
     for part, devices, size in (
         ("feed-forward", state.ffn_home, sizes.feed_forward),
         ("attention", state.home, sizes.attention),
@@ -194,7 +198,7 @@ def _migrate_projections(
 def _move_layer(
     state: Instance, i: int, source: int, target: int, part: str
 ) -> tuple[Instance, Action]:
-    """Move layer ``i``, or a part of it, to ``target``.
+    """Return the state after layer ``i``, or a ``part`` of it, moved to ``target``.
 
     A copy of the whole layer there becomes the original.
     """
@@ -228,9 +232,10 @@ def _device_most_in_need(state: Instance, now: Assessment) -> int:
 def _evict(
     state: Instance, now: Assessment, sizes: LayerBytes, speed: FloatArray
 ) -> tuple[Instance, Action] | None:
-    """Evict the copy that costs least: of the layer with most copies, at the end of a run.
+    """Return the state after the eviction of the copy that costs least on the fullest device.
 
-    None without a memory shortage, since an eviction would only slow the instance.
+    It is a copy of the layer with most copies, at the end of a run. None without a memory shortage,
+    since an eviction would only slow the instance.
     """
     d = int(now.over_bytes.argmax())
     copied = np.flatnonzero(state.replicated[:, d])

@@ -12,7 +12,10 @@ from simulation.modules.speedup import ModuleProblem, speedup
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Replication:
-    """Copies of layers and the speed-up that they give; ``replicated`` is without the originals."""
+    """The layers copied to each device, ``replicated [n, D]``, and the speed-up that they give.
+
+    ``replicated`` is without the originals.
+    """
 
     method: str
     replicated: BoolArray
@@ -21,16 +24,16 @@ class Replication:
 
     @property
     def gap(self) -> float | None:
-        """Return the relative distance to the proven bound."""
+        """Return the relative distance of the speed-up to its bound; None without one."""
         return None if self.bound is None else (self.bound - self.speedup) / self.bound
 
 
 def algorithm1(problem: ModuleProblem, *, vacancy_threshold: float = 0.0) -> Replication:
-    """Return the greedy scale-up of Algorithm 1.
+    """Return the copies that the greedy Algorithm 1 chooses.
 
-    Devices are tried in order of falling free share, and layers in order of continuity. A copy is
-    kept only if it raises the speed-up S. The first layer of a run pays gamma alone. So with a
-    gamma above the saving of one layer the result is empty, although a long run might pay.
+    Devices are tried in order of falling free share, and layers in the order of ``_by_continuity``.
+    A copy is kept only if it raises the speed-up S. The first layer of a run pays gamma alone. So
+    with a gamma above the saving of one layer the result is empty, although a long run might pay.
     ``optimum`` finds such runs.
     """
     n, devices = problem.home.size, problem.free_bytes.size
@@ -68,12 +71,13 @@ def _by_continuity(problem: ModuleProblem, replicated: BoolArray, d: int) -> lis
 
 
 def optimum(problem: ModuleProblem, *, time_limit_s: float = 10.0) -> Replication:
-    """Return the fastest replication by an integer program, with its bound.
+    """Return the copies with the largest speed-up by an integer program, and its bound.
 
-    It minimizes the sum of 1 / p_i + gamma delta. 1 / p_i is convex in p_i. So with one variable
-    per further copy of a layer, worth 1 / (k - 1) - 1 / k, the solver uses them in the right
-    order. A run begins at a layer that is copied to a device while the layer before it is not.
-    Raises ``SimulationError`` if the devices have different speeds.
+    It minimizes the sum of 1 / p_i + gamma delta (see ``speedup``). 1 / p_i is convex in p_i. So
+    with one variable per further copy of a layer, worth 1 / (k - 1) - 1 / k, the solver uses them
+    in the right order. A run begins at a layer that is copied to a device while the layer before it
+    is not. If the time limit ends the search early, the better of its plan and that of
+    ``algorithm1`` is returned. Raises ``SimulationError`` if the devices have different speeds.
     """
     if np.ptp(problem.speed) > 0:
         raise SimulationError("The exact replication plan needs devices of equal speed.")

@@ -33,7 +33,10 @@ WEEK_S = 7 * 86_400.0
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Bounds of all pools within a part of the week, in seconds from Monday on."""
+    """Least and most replicas of each pool in a part of the week.
+
+    It lasts from ``begin_s`` to ``end_s``, in seconds since Monday 00:00.
+    """
 
     begin_s: float
     end_s: float
@@ -44,9 +47,11 @@ class Bounds:
 def replicas_by_apa(
     value: float, target: float, n: int, tolerances: tuple[float, float], rates: tuple[float, float]
 ) -> int:
-    """Return the replicas that APA requests, by the mean metric ``value`` of a pod.
+    """Return the replicas that APA requests for a pool of ``n`` replicas.
 
-    ``n`` is the number of replicas. ``tolerances`` and ``rates`` are for scale-out and scale-in.
+    ``value`` is the metric, a mean over the pods. ``tolerances`` are shares of the target within
+    which nothing changes. ``rates`` are the largest factors of a change. Both are for scale-out and
+    for scale-in.
     """
     ratio = value / target
     asked = ceil(n * ratio - ROUNDING)
@@ -66,11 +71,13 @@ def replicas_by_kpa(
     rates: tuple[float, float],
     panic_threshold: float,
 ) -> int:
-    """Return the replicas that KPA requests, by the metric's means over a long and a short window.
+    """Return the replicas that KPA requests for a pool of ``n`` replicas.
 
-    ``stable`` is the mean of the long window, ``panic`` that of the short one. A rise of the short
-    one can only add replicas. As in the source, the mean of a pod over the target is the count
-    itself. It is not multiplied by the replicas.
+    ``stable`` is the metric's mean over the long window, ``panic`` that over the short one. If
+    their ratio exceeds ``panic_threshold``, the larger request of the two counts, else that of the
+    long window. As in the source, the metric of a pod over ``target`` is itself the number of
+    replicas. It is not multiplied by ``n``. For ``tolerances`` and ``rates`` see
+    ``replicas_by_apa``.
     """
 
     def asked(value: float) -> int:
@@ -88,10 +95,12 @@ def replicas_by_kpa(
 class PodAutoscaler(ScalingPolicy):
     """Scale each pool alone by a metric of its pods.
 
-    A count changes only if all recommendations of the cooldown window ask for it. Without
-    ``holds``, as in the source, scale-in uses the lowest of the window and scale-out the highest.
-    That was reported as a bug (issue 2821). ``bounds`` limit every pool at their times.
-    ``offset_s`` is the time since Monday at which the window begins.
+    With ``holds``, a count moves only as far as every recommendation of the cooldown window asks
+    for. Without it, as in the source, scale-out takes the highest recommendation of its window and
+    scale-in the lowest. That was reported as a bug (issue 2821).
+
+    ``bounds`` replace the limits of every pool in their parts of the week. ``offset_s`` is the time
+    since Monday at which the simulation begins.
     """
 
     strategy: Strategy = "apa"
@@ -160,7 +169,11 @@ class PodAutoscaler(ScalingPolicy):
         return (ComputedParameter(f"target of {WORDS[self.metric]}", self._target),)
 
     def _limits(self, now: float) -> tuple[list[int], list[int]]:
-        """Return the minimum and maximum of each pool: of the active schedule, else its own."""
+        """Return the least and the most replicas of each pool at ``now``.
+
+        They are those of the row of ``bounds`` that applies, else ``min_replicas`` and the pool's
+        maximum.
+        """
         since_monday_s = (self.offset_s + now) % WEEK_S
         for row in self.bounds:
             if row.begin_s <= since_monday_s < row.end_s:
@@ -185,7 +198,10 @@ class PodAutoscaler(ScalingPolicy):
         )
 
     def _stabilised(self, p: int, now: float, n: int, asked: int) -> int:
-        """Return the replicas of pool ``p`` after the cooldowns; ``n`` are present."""
+        """Return the replicas of pool ``p`` that the cooldowns allow.
+
+        ``n`` are present, ``asked`` is the present recommendation.
+        """
         recent = self._recommended[p]
         recent.append((now, asked))
         while recent[0][0] <= now - max(self.up_cooldown_s, self.down_cooldown_s, 1e-9):

@@ -34,14 +34,14 @@ class Chiron(ScalingPolicy):
     throughput. The target is the tightest TBT limit of the pool's tiers. Without one, only
     throughput counts.
 
-    Interactive: the ratio of running instances to interactive and mixed ones is kept at ``theta``.
-    Above it, instances are added at once. Below it, they are removed one at a time, interactive
-    ones first. Running mixed instances count as running interactive requests.
+    Interactive: the busy share of the interactive and mixed instances together is kept at
+    ``theta``. Above it, instances are added at once. Below it, they are removed one at a time,
+    interactive ones first. An instance that runs batch requests only is busy too.
 
-    Batch: instances are added if queued groups would miss their deadline. The deadline is the
-    tightest limit of the deferrable tiers, else a day. The rate is that of the profile for requests
-    of ``lengths`` tokens (mean input and output; one pair or one per pool). Instances are removed
-    when the queue is empty.
+    Batch: instances are added if queued groups of requests would miss their deadline, which is the
+    tightest limit of the deferrable tiers, else a day. An instance serves requests of ``lengths``
+    tokens at the rate of its profile (mean input and output; one pair or one per pool). All
+    instances are removed when the queue is empty and no request runs.
     """
 
     wants_signals = True
@@ -110,8 +110,8 @@ class Chiron(ScalingPolicy):
     ) -> None:
         """Scale the interactive and mixed instances of a model and region in ``targets``.
 
-        Their number is the running ones over ``theta``. Fewer are removed one at a time. A fleet
-        without instances starts one when a request waits.
+        Their number becomes the mean number of busy ones over ``theta``. If it is fewer than now,
+        one is removed. A fleet without instances starts one when a request waits.
         """
         pools = [*interactive, *mixed]
         present = int(targets[pools].sum())
@@ -134,7 +134,11 @@ class Chiron(ScalingPolicy):
         pools: tuple[int, ...],
         observation: Observation,
     ) -> None:
-        """Scale a model's batch instances, for regions that share a queue, by deadlines."""
+        """Write the batch instances of a model that keep the deadlines to ``targets``.
+
+        ``pools`` are its batch pools in regions that share a queue. ``queue`` has the requests that
+        wait for them, as in ``_update_queue``.
+        """
         now, pool_list = observation.time_s, list(pools)
         deferred = 0 if observation.deferred is None else int(observation.deferred[pools[0]])
         self._update_queue(queue, deferred + int(observation.waiting[pool_list].sum()), now)
@@ -155,9 +159,10 @@ class Chiron(ScalingPolicy):
 
     @staticmethod
     def _update_queue(queue: deque[list[float]], queued: int, now: float) -> None:
-        """Update the groups of queued requests, which are in order of age.
+        """Update ``queue`` in place, so that its groups contain ``queued`` requests in total.
 
-        Completed requests leave the oldest group first.
+        A group is a time in seconds and a number of requests; the oldest comes first. New requests
+        form a group, and completed ones leave the oldest group.
         """
         change = queued - sum(count for _, count in queue)
         if change > 0:
@@ -173,9 +178,9 @@ class Chiron(ScalingPolicy):
                 queue.popleft()
 
     def _requests_s(self, p: int) -> float:
-        """Return the requests/s of one instance with a full batch.
+        """Return the requests/s of one instance of pool ``p`` with a full batch.
 
-        Each request computes its prefill alone and shares its output tokens with the batch.
+        A request takes the time of its prefill, and its share of the batch's decode iterations.
         """
         profile = self._fleet.pools[p].profile
         isl, osl = float(self._isl[p]), float(self._osl[p])
@@ -187,7 +192,7 @@ class Chiron(ScalingPolicy):
         return 1.0 / (prefill + osl * base / batch)
 
     def _largest_batches(self, observation: Observation) -> IntArray:
-        """Return the largest batch of each pool after this decision's backpressure."""
+        """Return the largest batch of each pool after this decision's backpressure, ``[pools]``."""
         signals = observation.signals
         if signals is not None:
             with np.errstate(invalid="ignore", divide="ignore"):

@@ -39,8 +39,9 @@ def engine_rps(
 ) -> float:
     """Return the largest requests/s of one engine over all batch sizes within the SLO.
 
-    If no batch meets the SLO, it is the largest over all batches, as in the source. A prefill
-    engine must meet ``ttft_s``, a decode engine ``itl_s``, and one that does both must meet both.
+    ``isl`` and ``osl`` are mean input and output tokens. A prefill engine must meet ``ttft_s``, a
+    decode engine ``itl_s`` (the limit of TBT), and one that does both must meet both. If no batch
+    meets the SLO, the result is the largest over all batches, as in the source.
     """
     budget, isl, osl = profile.max_batch_tokens, max(1.0, isl), max(1.0, osl)
     context = isl + osl // 2
@@ -68,7 +69,11 @@ def engine_rps(
 def _prompt_s(
     profile: Profile, tokens: FloatArray, isl: float, decodes: object, context: object
 ) -> FloatArray:
-    """Return the seconds of prompts of ``tokens`` in chunks, beside ``decodes`` sequences."""
+    """Return the seconds to compute ``tokens`` of prompts in chunks of the token budget.
+
+    Each prompt has ``isl`` tokens. ``decodes`` sequences with ``context`` tokens in total run in
+    the same iterations.
+    """
     budget = profile.max_batch_tokens
 
     def chunk_s(size: object) -> FloatArray:
@@ -82,9 +87,10 @@ def _prompt_s(
 
 
 class Kalman:
-    """The Planner's Kalman filter of a level and its trend; it predicts one interval ahead.
+    """The Planner's Kalman filter of a value and its trend; it predicts one interval ahead.
 
-    ``level``, ``trend`` and ``noise`` are variances. It predicts from ``points`` values on.
+    ``level`` and ``trend`` are the variances of their changes in an interval, ``noise`` that of a
+    reading. Before ``points`` values, the prediction is the last value.
     """
 
     def __init__(self, level: float, trend: float, noise: float, points: int = 5) -> None:
@@ -129,9 +135,10 @@ def within_budget(
 ) -> tuple[int, ...]:
     """Return the counts nearest to the requested ``asked`` that cost at most ``most``.
 
-    ``cost`` is of one replica, in the unit of the budget ``most``. Each count is between its
-    ``current`` and its requested value. At a full budget, nothing grows unless something else
-    shrinks. Fleets beyond their budget shrink in proportion, to at least ``least`` each.
+    ``cost`` is of one replica, in the unit of the budget ``most`` (GPUs or watts). Each count is
+    between its ``current`` and its requested value. At a full budget, nothing grows unless
+    something else shrinks. If the ``current`` counts cost more than the budget, all shrink in
+    proportion, to at least ``least`` each.
     """
 
     def price(counts: Sequence[int]) -> float:
@@ -161,15 +168,17 @@ def within_budget(
 class DynamoPlanner(ScalingPolicy):
     """One Planner per aggregated pool, and one per pair of prefill and decode pools.
 
-    The targets throughput, latency and load add a replica if any engine is above a threshold. They
-    remove one if all are below another threshold and the rest has capacity for its work. The target
-    sla divides the predicted demand by the capacity of an engine within the SLO. While replicas
-    start, nothing is added. A lower target cancels them.
+    With the targets throughput, latency and load, a Planner adds a replica to a pool if the load of
+    its fullest engine is above a threshold. It removes one if that load is below a lower threshold,
+    and the remaining replicas would stay below the upper one. With the target sla, it divides the
+    predicted demand by the capacity of an engine within the SLO. While replicas start, nothing is
+    added. A lower request cancels the starts.
 
-    ``prefill_tokens`` and ``decode_kv`` are the thresholds of load, for scale-out and scale-in.
-    ``context_tokens`` is the context length of the workers. ``lengths [pools]`` are mean input and
-    output tokens. ``max_gpus`` and ``power_w`` limit each Planner. A replica draws its GPUs times
-    ``gpu_w``. Without ``power_w``, each Planner has an equal share of its site's power limit.
+    ``prefill_tokens`` and ``decode_kv`` are the thresholds of the target load, for scale-out and
+    scale-in. ``context_tokens`` is the context length of the workers. ``lengths [pools]`` are mean
+    input and output tokens. ``max_gpus`` and ``power_w`` limit each Planner. A replica draws its
+    GPUs times ``gpu_w``. Without ``power_w``, each Planner has an equal share of its site's power
+    limit.
     """
 
     target: Target = "throughput"
@@ -198,7 +207,7 @@ class DynamoPlanner(ScalingPolicy):
         self._decode = DECODE.get(self.target, self.decode_kv)
 
     def reset(self, fleet: Fleet) -> IntArray:
-        """Form the pools or pairs that scale together; for ``sla``, size their engines."""
+        """Group the pools that one Planner scales; for ``sla``, size their engines."""
         counts = initial_counts(fleet)
         self._units: list[tuple[int, ...]] = []
         for service in services(fleet):
@@ -227,7 +236,7 @@ class DynamoPlanner(ScalingPolicy):
         return counts
 
     def decide(self, observation: Observation) -> IntArray:
-        """Return each unit's targets: by predicted demand for ``sla``, else by engine load."""
+        """Return the targets, ``[pools]``: by predicted demand for ``sla``, else by engine load."""
         targets = observation.ready + observation.starting
         for i, unit in enumerate(self._units):
             ready = [int(observation.ready[p]) for p in unit]
@@ -275,9 +284,10 @@ class DynamoPlanner(ScalingPolicy):
         return float(pool.gpus_per_instance * gpu_w)
 
     def _power_budgets(self, fleet: Fleet) -> list[float]:
-        """Return the watts of GPUs that each unit may draw: as stated, else of its site.
+        """Return the watts that the GPUs of each Planner may draw: ``power_w``, else by its site.
 
-        The units of a region share its limit equally. Servers and the PUE are taken off.
+        The Planners of a region share the site's power limit equally. The power of servers and the
+        PUE are subtracted.
         """
         if self.power_w is not None:
             return [self.power_w] * len(self._units)
@@ -301,7 +311,11 @@ class DynamoPlanner(ScalingPolicy):
         return self._prefill if self._roles[p] == "prefill" else self._decode
 
     def _value(self, p: int, observation: Observation) -> float:
-        """Return the load of the fullest engine, in the unit of its thresholds."""
+        """Return the load of the fullest engine of pool ``p``, in the unit of its thresholds.
+
+        Prefill: queued prompt tokens, over ``context_tokens`` unless the target is load. Others:
+        the share of KV memory in use or needed.
+        """
         if self._roles[p] != "prefill":
             return 0.0 if observation.fullest is None else float(observation.fullest[p])
         queued = 0.0 if observation.longest is None else float(observation.longest[p])
@@ -327,7 +341,10 @@ class DynamoPlanner(ScalingPolicy):
     def _by_demand(
         self, i: int, unit: tuple[int, ...], ready: list[int], observation: Observation
     ) -> list[int | None]:
-        """Return the replicas for the predicted demand, at most ``max_step`` from those ready."""
+        """Return the replicas of each pool of unit ``i`` that the predicted demand requires.
+
+        Each differs from the ``ready`` replicas by at most ``max_step``.
+        """
         isl = self.lengths[unit[0]][0]
         requests = float(observation.input_tps[unit[0]]) / isl * self.interval_s
         self._forecasts[i].add(requests)
@@ -344,7 +361,7 @@ class DynamoPlanner(ScalingPolicy):
     def _counts(
         self, i: int, ready: list[int], pending: list[int], asked: list[int | None]
     ) -> list[int]:
-        """Return the counts of unit ``i`` (a pool or a pair), within its minimum and its budgets.
+        """Return the targets of unit ``i`` (a pool or a pair), within its minimum and its budgets.
 
         Per pool, ``ready`` replicas serve, ``pending`` ones start, and ``asked`` is the request,
         None for no change. While replicas start, nothing is added.

@@ -37,7 +37,7 @@ RATE_S, MEAN_S, CLAMP, QUANTILE = 60.0, 45.0, 2.0, 0.9  # recording rules of the
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """The published setting of a signal.
+    """The published thresholds and behaviour of a signal.
 
     ``target`` and ``second`` are the thresholds of its two triggers. For latency, they are the
     shares of the SLO above which it scales out, and below which it scales in.
@@ -61,16 +61,17 @@ SETTINGS: dict[Signal, Setting] = {
 
 
 def idle_prefill_tps(profile: Profile) -> float:
-    """Return the prefill velocity V_P: a full chunk over its time to first token when idle."""
+    """Return the prefill velocity V_P in tokens/s: a full chunk over its idle TTFT."""
     chunk = profile.max_batch_tokens
     return chunk / (float(iteration_s(profile, 0, 0, chunk, chunk**2 / 2)) + profile.start_s)
 
 
 def quantile(counts: IntArray, bounds_s: FloatArray, share: float = QUANTILE) -> FloatArray:
-    """Return ``histogram_quantile`` of Prometheus, ``[pools]``; NaN without observations.
+    """Return ``histogram_quantile`` of Prometheus in seconds, ``[pools]``; NaN without counts.
 
-    ``counts [pools, buckets]`` are per bucket, not cumulative. Within a bucket, values are assumed
-    evenly spread. The last bucket is open, so a quantile in it is its lower bound.
+    ``counts [pools, buckets]`` are per bucket, not cumulative, and ``bounds_s`` the upper bounds.
+    Within a bucket, values are assumed evenly spread. The last bucket is open, so a quantile in it
+    is its lower bound.
     """
     upto = counts.cumsum(axis=1)
     total = upto[:, -1]
@@ -89,10 +90,10 @@ def quantile(counts: IntArray, bounds_s: FloatArray, share: float = QUANTILE) ->
 def replicas_by_latency(
     saturation: FloatArray, present: IntArray, ready: IntArray, out_above: float, in_below: float
 ) -> IntArray:
-    """Return the replicas that the control law requests, by clamped mean ``saturation``.
+    """Return the replicas that the control law of the latency signal requests, ``[pools]``.
 
-    While replicas start, scale-out counts only what they will not cover: saturation is multiplied
-    by ready / present. Scale-in uses the saturation as it is.
+    ``saturation`` is latency over its limit, clamped and averaged. To scale out, it is multiplied
+    by ready / present, so that starting replicas count as help to come. To scale in, it is not.
     """
     n = np.maximum(present, 1)
     credit = np.where((ready > 0) & (ready < present), ready / n, 1.0)
@@ -121,16 +122,20 @@ def replicas_by_total(
 class EndpointPicker(ScalingPolicy):
     """Scale each pool by the KEDA triggers of llm-d, under the HPA that KEDA makes.
 
+    ``signal`` selects the triggers, of which the larger request counts:
+
     - queue: requests that wait at the picker, and running requests, each per replica.
     - inflight: running requests alone.
     - saturation: the pool's saturation and running requests. The saturation is one number, so its
       trigger never requests more than saturation / target replicas.
-    - tokens: backlog of prompt tokens over the prefill velocity, and KV memory in use, in replicas.
+    - tokens: seconds of prompts to compute at the prefill velocity, and KV memory in use, in
+      replicas.
     - latency: the control law on P90 of TTFT and TBT over their limits, clamped and averaged.
 
-    Requests beyond the limit of waiting requests per replica wait at the picker. ``target`` and
-    ``second_target`` default to the published ones. ``prefill_tps`` defaults to a full chunk over
-    its idle TTFT. ``ttft_s`` and ``tbt_s`` are limits, one or one per pool; NaN: none.
+    A replica takes at most ``QUEUE_DEPTH`` waiting requests; the others wait at the picker.
+    ``target`` and ``second_target`` default to the published ones. ``prefill_tps`` defaults to a
+    full chunk over its idle TTFT. ``ttft_s`` and ``tbt_s`` are limits, one or one per pool; NaN:
+    none.
     """
 
     signal: Signal = "queue"
@@ -227,11 +232,12 @@ class EndpointPicker(ScalingPolicy):
         return asked
 
     def _triggers(self, observation: Observation) -> tuple[FloatArray, FloatArray]:
-        """Return the figures compared with ``target`` and ``second_target``, each ``[pools]``.
+        """Return the values of both triggers, each ``[pools]``, to divide by their targets.
 
-        They depend on the signal. tokens: prefill backlog in seconds, KV memory in use in replicas.
-        inflight: running requests, 0. saturation: the saturation, running requests. queue: requests
-        that wait at the picker, running requests.
+        - tokens: seconds of prompts to compute, and KV memory in use, in replicas.
+        - inflight: running requests, and 0.
+        - saturation: the saturation, and running requests.
+        - queue: requests that wait at the picker, and running requests.
         """
         ready = observation.ready
         if self.signal == "tokens":

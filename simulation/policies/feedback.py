@@ -23,20 +23,21 @@ TBT: Latency = "tbt"
 class Feedback(ServiceController):
     """Scale in fixed steps by the ratio of a latency to its target.
 
-    From ``alpha_out`` times the target on, add 20% instances. From ``beta_out`` times on, add 10%.
-    At ``gamma_in`` times or below, remove 5%.
+    At ``alpha_out`` times the target or above, add 20% instances. At ``beta_out`` times or above,
+    add 10%. At ``gamma_in`` times or below, remove 5%.
 
-    Algorithm 3 as printed never tests the direction (a smaller size can result from a scale-out)
-    and reads an undefined C_up. Here, scale-out waits for ``cool_out_s`` and scale-in for
-    ``cool_in_s``. The source gives no thresholds; 1, 0.8 and 0.5 are ours. ``target_s`` is one
-    number or one per pool. The default is the tightest such limit among the tiers that are not
-    deferrable.
+    ``target_s`` is one number or one per pool. By default it is the tightest such limit among the
+    tiers that are not deferrable. The latency of a service is the largest mean of its pools.
+    Without requests it counts as 0, or else an idle fleet would never shrink. If requests wait and
+    no instance is ready, it is infinite.
 
     A step out is a share of the ready instances, which the latency describes. So a breach that
     lasts while instances start does not add more at each decision (8 to 58 instances in ten minutes
-    otherwise). The largest mean of a service's pools counts. Without requests, latency counts as 0,
-    or else an idle fleet would never shrink. If requests wait and no instance is ready, latency is
-    infinite.
+    otherwise).
+
+    Algorithm 3 as printed never tests the direction (a smaller size can result from a scale-out)
+    and reads an undefined C_up. Here, scale-out waits for ``cool_out_s`` and scale-in for
+    ``cool_in_s``. The source gives no thresholds; 1, 0.8 and 0.5 are ours.
     """
 
     signal: Latency
@@ -62,7 +63,10 @@ class Feedback(ServiceController):
         return PREFILL if self.signal == TTFT else DECODE
 
     def reset(self, fleet: Fleet) -> IntArray:
-        """Take the stated target, else the tightest limit of an interactive tier on the signal."""
+        """Set the target: the stated one, else the tightest limit of an interactive tier.
+
+        Raises SimulationError if there is neither.
+        """
         counts = super().reset(fleet)
         target_s = self.target_s
         if target_s is None:
@@ -81,7 +85,7 @@ class Feedback(ServiceController):
         return counts
 
     def wanted(self, i: int, observation: Observation) -> tuple[int, int]:
-        """Return service ``i``'s direction, and its driving instances after a fixed step."""
+        """Return the direction, and the driving role's instances of service ``i`` after a step."""
         service = self.services[i]
         pools = list(self.driving(service))
         ready = int(observation.ready[pools].sum())
@@ -97,7 +101,7 @@ class Feedback(ServiceController):
         return STAY, present
 
     def gauge(self, observation: Observation) -> Gauge:
-        """Return latency over its target, by service."""
+        """Return the gauge of latency over its target, with a value for each service."""
         return Gauge(
             f"mean {self.signal.upper()} over its limit",
             False,
@@ -114,11 +118,11 @@ class Feedback(ServiceController):
         )
 
     def at_risk(self, service: Service, observation: Observation) -> bool:
-        """Return whether latency has reached the steps out, so that nothing should be removed."""
+        """Return whether latency is high enough to scale out, so that nothing should be removed."""
         return self.level(service, observation) >= self.beta_out
 
     def level(self, service: Service, observation: Observation) -> float:
-        """Return the largest latency over its target of the service's pools; NaN if unknown."""
+        """Return latency over its target, the largest of the service's pools; NaN if unknown."""
         pools = list(service.pools)
         waiting = bool(observation.waiting[pools].any())
         if not observation.ready[list(self.driving(service))].any():

@@ -39,18 +39,19 @@ class Guarded(ScalingPolicy):
       load exceeds the capacity of the planned instances by over ``tolerance``. That must be so in
       the pool, and in all reachable pools of that model and role together, since a plan uses spare
       capacity in other regions;
-    - for the requests in flight, at ``in_flight`` of one instance. It counts if they are PILED_UP
-      times the requests of the ready instances. Served tokens alone cannot show such a pile, since
-      they never exceed what all instances can serve. Nothing more is added while the pile falls by
-      more than ``tolerance``, or waits for starting instances and no longer grows. Nothing is
-      removed before it is gone;
-    - for the tokens served at the observed capacity (``guard._learn``). It counts if that is below
-      the planned one: requests were late, none piled up, and the requests in flight exceeded those
-      of the instances by over ``tolerance``.
+    - for the requests in flight, at ``in_flight`` of one instance. It counts if they are a pile:
+      PILED_UP times the requests that the ready instances hold. Served tokens alone cannot show a
+      pile, since they never exceed what all instances can serve. Nothing more is added while the
+      pile falls by more than ``tolerance``, or waits for starting instances and no longer grows.
+      Nothing is removed before it is gone;
+    - for the tokens served at the observed capacity (``guard._overload``). It counts if that is
+      below the planned one: requests were late, none piled up, and the requests in flight exceeded
+      those that the instances hold by over ``tolerance``.
 
-    Capacities are those of a large pool. In a small one each instance serves ``shares`` of it
-    (``guard.capacity_table``), so that the guard acts exactly when the load exceeds the plan.
-    Requests in flight follow by Little's law: less load, fewer requests.
+    ``prefill_tps``, ``decode_tps`` and ``in_flight`` are of an instance in a large pool. In a small
+    pool each instance serves ``shares`` of it (``guard.capacity_table``), so that the guard acts
+    exactly when the load exceeds the plan. Requests in flight follow by Little's law: less load,
+    fewer requests.
 
     A count applies if every decision of the last ``rise_s`` requires it. So nothing is added while
     the plan is right. Unexpected changes (longer outputs, a crowd, lost instances) are answered
@@ -75,7 +76,7 @@ class Guarded(ScalingPolicy):
     name: str = "lt-g"
 
     def reset(self, fleet: Fleet) -> IntArray:
-        """Start the schedule, and allocate the guard's arrays, also for compiled code."""
+        """Start the schedule, and allocate the arrays of the guard, which compiled code shares."""
         counts = self.schedule.reset(fleet)
         roles = [pool.role for pool in fleet.pools]
         idle = np.array([[role == other for role in roles] for other in (DECODE, PREFILL)])
@@ -117,9 +118,9 @@ class Guarded(ScalingPolicy):
         return counts
 
     def decide(self, observation: Observation) -> Actions:
-        """Return the targets of the guard, which starts from the scheduled counts.
+        """Return the targets of the guard: the scheduled counts, or more.
 
-        Replicas that the schedule lends do not count for the guard.
+        Replicas that the schedule lends are no targets of the guard.
         """
         self.schedule.observe(observation)
         step = self.schedule.step_at(observation.time_s)
@@ -173,7 +174,7 @@ def _allowed_late_share(fleet: Fleet, pool: Pool) -> float:
 
 
 def _guard_inputs(observation: Observation, planned: IntArray) -> FloatArray:
-    """Return the inputs of the guard, ``[SEEN, pools]``; NaN where nothing was measured."""
+    """Return the rows ``guard.SEEN``, ``[rows, pools]``; NaN where nothing was measured."""
     out = np.full((len(guard.SEEN), len(observation.ready)), np.nan)
     out[:4] = planned, observation.ready, observation.starting, observation.waiting
     signals = observation.signals

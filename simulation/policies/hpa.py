@@ -80,7 +80,7 @@ class Hpa(ScalingPolicy):
         return counts
 
     def decide(self, observation: Observation) -> IntArray:
-        """Return stabilised recommendations; a pool without pods starts for requests."""
+        """Return the stabilised targets; a pool without pods starts one if a request waits."""
         metric = per_instance(self.metric, observation, self._kv)
         targets = observation.ready + observation.starting
         for p in range(len(targets)):
@@ -107,7 +107,7 @@ class Hpa(ScalingPolicy):
         return (ComputedParameter(f"target of {WORDS[self.metric]}", self._target),)
 
     def _recommended(self, p: int, value: float, ready: int, starting: int) -> int:
-        """Recommend replicas from the mean ``value`` of a pod, as ``GetMetricReplicas``.
+        """Return the replicas for a mean metric ``value`` of a ready pod, as ``GetMetricReplicas``.
 
         A starting pod counts as idle if the ready ones need more, else as at the target. If that
         reverses the direction, nothing changes.
@@ -161,7 +161,7 @@ class Keda(Hpa):
         return counts
 
     def decide(self, observation: Observation) -> IntArray:
-        """Return the HPA's targets, but start from 0 and stop to 0 as KEDA does at its polls."""
+        """Return the HPA's targets, except that KEDA's polls start and stop pools at 0."""
         targets = super().decide(observation)
         now = observation.time_s
         metric = per_instance(self.metric, observation, self._kv)
@@ -177,7 +177,7 @@ class Keda(Hpa):
         return targets
 
     def _recommended(self, p: int, value: float, ready: int, starting: int) -> int:
-        """Recommend replicas from the total of all pods, as ``GetExternalPerPodMetricReplicas``.
+        """Return the replicas for the total of all pods, as ``GetExternalPerPodMetricReplicas``.
 
         ``value`` is the mean of a ready pod.
         """

@@ -49,7 +49,7 @@ class KvAware(ServiceController):
         return super().decide(observation)
 
     def wanted(self, i: int, observation: Observation) -> tuple[int, int]:
-        """Return the direction and the number of instances of service ``i`` by the three signs."""
+        """Return the direction of service ``i``, and the driving instances by the three signs."""
         service = self.services[i]
         pools = self.driving(service)
         pool_list = list(pools)
@@ -70,7 +70,7 @@ class KvAware(ServiceController):
         return direction, max(1, damped(expected, present, self.stability.damping))
 
     def gauge(self, observation: Observation) -> Gauge:
-        """Return the memory pressure, by service."""
+        """Return the gauge of KV memory in use, with a value for each service."""
         pressure = [
             pool_mean(observation.utilisation, observation.ready, self.driving(service))
             for service in self.services

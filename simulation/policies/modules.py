@@ -64,9 +64,10 @@ class Event:
 class ModuleLocations:
     """Location of the modules of a pool's instances from ``time_s`` on.
 
-    ``copies [D]`` are layers copied to each device. ``parts [D]``, ``projections`` and ``caches``
-    are layers, feed-forward parts and caches placed there. ``borrowed`` counts the borrowed
-    instances of other pools. ``speed`` is relative to the start.
+    Per device of an instance, ``copies [D]`` are the layers copied to it. ``parts``,
+    ``projections`` and ``caches [D]`` are the originals on it: attention parts, feed-forward parts
+    and KV caches of layers. ``borrowed`` counts the borrowed instances of other pools. ``speed`` is
+    relative to the start.
     """
 
     time_s: float
@@ -81,7 +82,7 @@ class ModuleLocations:
 
 @dataclass(slots=True, eq=False)
 class _PoolState:
-    """The placement of a pool's instances now, and after their current operation."""
+    """The placement of a pool's instances now (``state``), and ``wanted`` after an operation."""
 
     state: Instance
     wanted: Instance
@@ -97,10 +98,10 @@ class _PoolState:
 
 @dataclass(eq=False)
 class ModuleScaling(ScalingPolicy):
-    """Scale the modules of pools with a layout; pools that lend have None in ``layouts``.
+    """Scale the modules of the pools that have a layout; None in ``layouts``: the pool has none.
 
-    ``events``, ``standings`` and ``held`` (time, bytes of copies, caches away from home by pool)
-    record the run.
+    ``events``, ``standings`` and ``held`` record the run. A row of ``held`` is a time in seconds,
+    the bytes of copies of each pool with a layout, and its caches away from home.
     """
 
     layouts: Sequence[Layout | None]
@@ -159,7 +160,10 @@ class ModuleScaling(ScalingPolicy):
         return Actions(self._targets(), max_batch=batch, speed=speed, kv_share=share)
 
     def _neighbours(self, p: int) -> list[int]:
-        """Return pool ``p`` and the pools with instances on the devices of its modules."""
+        """Return pool ``p`` and the pools that an operation on its modules slows.
+
+        They have instances, or modules, on the same devices.
+        """
         elastic, layout = self._pools[p], self._layout(p)
         if not layout.hosts:
             return [p]
@@ -169,12 +173,15 @@ class ModuleScaling(ScalingPolicy):
         return sorted({p} | others | {host for host in hosts if self._serves(host)})
 
     def _serves(self, host: int) -> bool:
-        """Return whether the GPUs of a host serve requests, so that only a part is idle."""
+        """Return whether pool ``host`` serves requests, so that only a part of its GPUs is idle."""
         assert self._fleet is not None
         return host >= 0 and not self._fleet.pools[host].lends
 
     def _kv_use(self, observation: Observation) -> FloatArray:
-        """Return KV memory in use over that of the first placement, at most 1, ``[pools]``."""
+        """Return the share of KV memory that each pool needs with a margin, at most 1, ``[pools]``.
+
+        It is relative to the memory of the pool's first placement.
+        """
         assert self._fleet is not None
         use = MARGIN * np.nan_to_num(observation.utilisation)
         for p in self._pools:
@@ -184,7 +191,7 @@ class ModuleScaling(ScalingPolicy):
         return np.minimum(use, 1.0)
 
     def _layout_with_free_memory(self, p: int, observation: Observation) -> Layout:
-        """Return the layout of a pool with only the memory that its hosts can spare now."""
+        """Return the layout of pool ``p`` with only the memory that its hosts can spare now."""
         layout, use = self._layout(p), self._kv_use(observation)
         vacant = [1.0 - use[host] if self._serves(host) else 1.0 for host in layout.hosts]
         return replace(layout, room_bytes=layout.room_bytes * vacant) if vacant else layout
@@ -203,9 +210,9 @@ class ModuleScaling(ScalingPolicy):
     def _displaced(
         self, p: int, state: Instance, observation: Observation
     ) -> tuple[FloatArray, FloatArray]:
-        """Return what pool ``p``'s modules use on GPUs of other, serving pools: two ``[pools]``.
+        """Return what modules of pool ``p`` take from other pools that serve, as two ``[pools]``.
 
-        They are the fraction of each pool's computing time, and the share of its KV memory.
+        They are fractions of each pool's computing time and of its KV memory.
         """
         assert self._fleet is not None
         assert observation.signals is not None
@@ -229,10 +236,11 @@ class ModuleScaling(ScalingPolicy):
     def _pays(
         self, p: int, before: Instance, after: Instance, gain: float, observation: Observation
     ) -> bool:
-        """Return whether copies add more capacity per dollar than a replica would.
+        """Return whether copies add more capacity per dollar than another replica would.
 
-        ``gain`` is the rise in speed. The cost is that of newly borrowed idle GPUs, and of the
-        capacity that pools with serving GPUs lose. Without prices, GPUs count.
+        ``gain`` is the relative rise in speed from placement ``before`` to ``after``. The cost is
+        that of newly borrowed idle GPUs, and of the capacity that pools with serving GPUs lose.
+        Without prices, GPUs are counted instead of dollars.
         """
         assert self._fleet is not None
         layout, elastic = self._layout(p), self._pools[p]
@@ -267,7 +275,7 @@ class ModuleScaling(ScalingPolicy):
         return layout
 
     def _targets(self) -> IntArray:
-        """Return the instances of each pool. Those of lending pools are in use, or soon will be."""
+        """Return the instances of each pool; of lending pools, those borrowed now or soon."""
         assert self._fleet is not None
         # Pools that only serve keep their instances.
         targets = np.array([0 if pool.lends else pool.initial for pool in self._fleet.pools])
@@ -281,7 +289,10 @@ class ModuleScaling(ScalingPolicy):
         return targets
 
     def _speed(self, p: int, state: Instance, observation: Observation) -> float:
-        """Return the speed of a placement at the present batch and load; results are cached."""
+        """Return the speed of placement ``state`` of pool ``p`` at the present batch and load.
+
+        It is relative to the start. Results are cached.
+        """
         assert self._fleet is not None
         elastic, running = self._pools[p], _running(observation, p)
         bucket, busy = round(log(running) / FINE), self._others_busy(p, observation)
@@ -374,8 +385,8 @@ class ModuleScaling(ScalingPolicy):
     ) -> Instance:
         """Return the placement of an instance after module reduction (Algorithm 2).
 
-        ``sequences`` run or wait on the instance. With ``violated``, TBT must be kept too. Also set
-        the pool's limit on sequences.
+        ``sequences`` run or wait on the instance. With ``violated``, TBT must be kept too. The
+        pool's limit on sequences is set as well.
         """
         assert self._fleet is not None
         assert observation.signals is not None
@@ -446,7 +457,7 @@ class ModuleScaling(ScalingPolicy):
         )
 
     def _record_location(self, p: int, now: float, speed: float) -> None:
-        """Record the location of modules if it changed."""
+        """Record the location of the modules of pool ``p`` if it changed."""
         elastic, layout = self._pools[p], self._layout(p)
         if elastic.seen == (elastic.state, elastic.wanted):
             return
@@ -475,7 +486,7 @@ class ModuleScaling(ScalingPolicy):
         )
 
     def _record_memory(self, now: float) -> None:
-        """Record the bytes of copies, and the caches away from home, of each pool."""
+        """Record the bytes of copies, and the caches away from home, of each pool with a layout."""
         pairs = [(elastic, self._layout(p)) for p, elastic in self._pools.items()]
         copies = [
             float(elastic.wanted.replicated.sum()) * layout.layer_bytes for elastic, layout in pairs

@@ -15,7 +15,7 @@ DAY_S = 86_400.0
 
 @dataclass(eq=False)
 class Periodic(ScalingPolicy):
-    """Keep ``counts[i]`` instances from ``times_s[i]`` seconds after the begin of each day on.
+    """Repeat a daily schedule: ``counts[i]`` instances from ``times_s[i]`` seconds of a day on.
 
     ``times_s [steps]`` must increase and lie in ``[0, day_s)``; ``counts`` has the shape ``[steps,
     pools]``. Before the first step of a day, the last step of the day before applies. The
@@ -47,7 +47,7 @@ class Periodic(ScalingPolicy):
         return self._at(observation.time_s)
 
     def _at(self, time_s: float) -> IntArray:
-        """Return the counts at ``time_s``."""
+        """Return the counts at ``time_s`` of the simulation, ``[pools]``."""
         # Before the first step of a day the index is -1: the last step of the day before.
         step = self._steps.step((time_s + self.offset_s) % self.day_s)
         counts: IntArray = self._steps.counts[step].copy()

@@ -22,9 +22,10 @@ from simulation.policy import ComputedParameter, Gauge, Observation, Signals
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """A signal of proportional control: its role, its reading of ``Signals``, and how it adds up.
+    """A signal of proportional control.
 
-    It adds up over instances, or is a share of the time of each.
+    ``drives`` is the role that it scales, and ``reading`` the field of ``Signals`` that it reads.
+    That is either a rate, which adds up over instances, or a share of the time of each.
     """
 
     drives: str
@@ -67,21 +68,21 @@ SIGNALS: dict[SignalName, Signal] = {
 
 @dataclass(eq=False)
 class Proportional(ServiceController):
-    """Scale to ``expected = instances * metric per instance / target per instance``.
+    """Scale the driving role to its instances times the metric of one over ``target``.
 
     The other role follows by the P/D ratio. ``target`` is the signal of one instance, one number or
-    one per pool. It is tokens/s for the two throughput signals, and a share in (0, 1] for the four
-    of hardware. In the source, it comes from a pressure test. The metric per instance is over ready
-    ones. Starting ones count as instances, so that a shortage is answered once. With instances that
-    do both, prefill and decode GPU (and SM) are the same reading.
+    one per pool: tokens/s for the two throughput signals, and a share in (0, 1] for the four of
+    hardware. In the source, it comes from a pressure test. The metric is the mean of the ready
+    instances. Starting ones count as present, so that a shortage is answered once. With instances
+    that do both, prefill and decode GPU (and SM) are the same reading.
 
     A signal of served load cannot exceed what the instances can serve. At their limits it may be a
     tenth above the target, so that a fourfold load adds only a tenth after each start.
-    ``in_flight`` (ours; None: off) is the number of requests, running or waiting, of one instance
-    of the driving role at its target. If ``PILED_UP`` times as many are in flight and more at each
-    decision, the target is the number of instances for all of them. It is at most ``SURGE`` times
-    the ready ones. A pile that no longer grows adds no more, and no instance is removed while it
-    lasts.
+    ``in_flight`` (ours; None: off) prevents that. It is the number of requests, running or waiting,
+    of one instance of the driving role at its target. If ``PILED_UP`` times as many are in flight
+    and more at each decision, the target is the number of instances for all of them. It is at most
+    ``SURGE`` times the ready ones. A pile that no longer grows adds no more, and no instance is
+    removed while it lasts.
     """
 
     signal: SignalName
@@ -117,7 +118,7 @@ class Proportional(ServiceController):
         return counts
 
     def wanted(self, i: int, observation: Observation) -> tuple[int, int]:
-        """Return the direction and the number of instances by the signal."""
+        """Return the direction of service ``i``, and the driving instances by the signal."""
         service = self.services[i]
         pools = self.driving(service)
         pool_list = list(pools)
@@ -133,7 +134,7 @@ class Proportional(ServiceController):
         return direction, max(1, damped(expected, present, self.stability.damping))
 
     def gauge(self, observation: Observation) -> Gauge:
-        """Return the signal of one ready instance of the driving role, by service."""
+        """Return the gauge: the signal per ready instance of the driving role, by service."""
         signal, values, targets = SIGNALS[self.signal], [], []
         for service in self.services:
             pools = self.driving(service)
@@ -169,7 +170,7 @@ class Proportional(ServiceController):
         return (ComputedParameter(f"target of {words}", targets), *super().computed_parameters())
 
     def _piling_up(self, i: int, observation: Observation) -> float:
-        """Return the instances that serve the piled-up requests at the target; 0 without a pile."""
+        """Return the instances of service ``i`` for its piled-up requests; 0: there is no pile."""
         pool_list = list(self.driving(self.services[i]))
         ready = int(observation.ready[pool_list].sum())
         present_before, flight_before = self._before[i]
@@ -193,7 +194,7 @@ class Proportional(ServiceController):
         )
 
     def expected(self, service: Service, observation: Observation) -> float:
-        """Return how many instances of the driving role would each have the target signal."""
+        """Return the driving instances that would each show the target signal; NaN: unknown."""
         pools = self.driving(service)
         if observation.signals is None:
             return float("nan")

@@ -16,8 +16,8 @@ BETWEEN_S = 15.0  # events (SageServe, section 4)
 class UnifiedReactive(ScalingPolicy):
     """Add an instance above ``scale_out_above``, remove one below ``scale_in_below``.
 
-    An endpoint is all pools of one model, region and role. Its utilization is that of its ready
-    instances together (``Endpoints.reading``; the source's with ``sees`` memory).
+    An endpoint is all pools of one model, region and role. The thresholds are on the utilization of
+    its ready instances together (``Endpoints.reading``; the source's with ``sees`` memory).
 
     After a change, the endpoint waits for ``cooldown_s``. By default it waits until its new
     instances serve, at least 15 s. The authors' code does the same (kjain1810/SageServe,
@@ -41,7 +41,7 @@ class UnifiedReactive(ScalingPolicy):
         return initial_counts(fleet)
 
     def decide(self, observation: Observation) -> IntArray:
-        """Move endpoints by one instance beyond the thresholds, unless they rest or start."""
+        """Change endpoints beyond a threshold by one instance, unless they wait."""
         ends = self._ends
         targets = observation.ready + observation.starting
         utilisation = ends.reading(observation, self.sees)

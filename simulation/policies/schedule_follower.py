@@ -15,8 +15,9 @@ class ScheduleFollower(ScalingPolicy):
     ``times_s [periods]`` must increase; ``targets`` has the shape ``[periods, pools]``. Before the
     first period the fleet keeps its initial instances. A step takes effect at the first scaling
     decision at or after it. ``lent [periods, pools]`` of the targets are lent as spot and serve
-    nothing. ``shares [periods, models, regions, regions]`` are the shares of each home
-    region's tokens by serving region. ``schedule`` replaces all these.
+    nothing. ``shares [periods, models, regions, regions]`` are the shares of each home region's
+    tokens by serving region. If there is a ``schedule``, it is followed and these arguments are
+    ignored.
     """
 
     times_s: Times = ()

@@ -32,14 +32,17 @@ DECODE_BATCH = "largest decode batch within TBT"
 
 @dataclass(eq=False, kw_only=True)
 class TokenVelocity(ScalingPolicy):
-    """Compare the work of prefill and decode with their velocities; move replicas to the short one.
+    """Move replicas between prefill and decode to the role that is short of capacity.
+
+    Capacity is measured as velocity (tokens/s of a replica):
 
     - The need of prefill, in replicas, is the arriving prompt tokens/s over the prefill velocity.
-      Without ``scales``, the backlog counts too, worked off until the next decision.
+      Without ``scales``, it also covers the backlog within one interval.
     - The need of decode is the sequences in flight over the largest batch within the TBT limit.
 
     The pressure of a role is its need over its replicas. If one exceeds ``target``, ``switches``
-    moves replicas to the split with the least pressure. It must be ``gain`` lower than now.
+    moves replicas to the split with the least pressure, if that is lower than now by the share
+    ``gain``.
 
     ``scales`` changes the number of each role to its need over ``target`` instead. Replicas beyond
     it are removed after ``keep_s`` of lower need, or switch if the other role is short.
@@ -48,7 +51,8 @@ class TokenVelocity(ScalingPolicy):
     ``overflow`` of the TTFT limit. Their chunk is the largest at which an iteration of the present
     batch stays within the TBT limit.
 
-    ``lengths [pools]`` are mean input and output tokens. NaN in a limit: there is none.
+    ``lengths [pools]`` are mean input and output tokens. ``ttft_s`` and ``tbt_s`` are limits, one
+    or one per pool; NaN: none.
     """
 
     lengths: Sequence[tuple[float, float]]
@@ -119,7 +123,7 @@ class TokenVelocity(ScalingPolicy):
     def _change(
         self, i: int, service: Service, observation: Observation, targets: IntArray, moves: IntArray
     ) -> None:
-        """Write the targets and moves of a service."""
+        """Write the targets and moves of service ``i`` in place."""
         sides = (service.prefill, service.decode)
         present = tuple(int(targets[list(pools)].sum()) for pools in sides)
         needs = self._needs(service, observation)
@@ -139,7 +143,7 @@ class TokenVelocity(ScalingPolicy):
                 self._ends.move(targets, pools, count - moved if count > 0 else count + moved)
 
     def _switching(self, needs: tuple[float, float], present: tuple[int, ...]) -> tuple[int, int]:
-        """Return the change of both roles to the split with the least pressure, if it pays."""
+        """Return the change of both roles to the best split; (0, 0) if it does not pay."""
         if min(present) < 1:
             return 0, 0
         wanted = best_split(needs, sum(present))
@@ -157,7 +161,10 @@ class TokenVelocity(ScalingPolicy):
         present: tuple[int, ...],
         observation: Observation,
     ) -> tuple[int, int]:
-        """Return both roles' changes: up to the present need, down to the most of ``keep_s``."""
+        """Return the changes of prefill and decode replicas that the needs ask for.
+
+        A role grows to its present need. It shrinks to its largest need of the last ``keep_s``.
+        """
         kept = self._kept[i]
         if not kept:  # replicas that run at first stay as long as others
             kept.append((observation.time_s, *present))
@@ -183,7 +190,10 @@ class TokenVelocity(ScalingPolicy):
         observation: Observation,
         moves: IntArray,
     ) -> int:
-        """Move at most ``count`` ready replicas between pools of the same GPUs; return how many."""
+        """Write ``moves`` of at most ``count`` ready replicas from ``givers`` to ``takers``.
+
+        Only pools of the same model, region and GPUs exchange replicas. Returns the number moved.
+        """
         left = count
         for q in takers:
             for p in reversed(givers):
@@ -194,7 +204,7 @@ class TokenVelocity(ScalingPolicy):
         return count - left
 
     def _needs(self, service: Service, observation: Observation) -> tuple[float, float]:
-        """Return the need of prefill and of decode, in replicas."""
+        """Return the replicas that the prefill and the decode of a service need."""
         prefill, decode, pools = list(service.prefill), list(service.decode), list(service.pools)
         tokens = float(observation.input_tps[pools].sum())
         # A start comes too late for the backlog, while a switch works it off.
@@ -208,7 +218,7 @@ class TokenVelocity(ScalingPolicy):
                 sequences / float(self._batch[decode].mean()))  # fmt: skip
 
     def _largest_batch(self, p: int) -> float:
-        """Return the largest batch of pool ``p`` within its KV memory and TBT limit."""
+        """Return the largest decode batch of pool ``p`` within its KV memory and TBT limit."""
         profile = self._pools[p].profile
         sizes = np.arange(1, profile.max_batch + 1)
         context = sizes * self._context[p]
@@ -217,7 +227,7 @@ class TokenVelocity(ScalingPolicy):
         return float(max(1, sizes[fits].max(initial=1)))
 
     def _chunk(self, p: int, observation: Observation) -> int:
-        """Return the prompt tokens of an iteration of a decode replica; 0: it takes no prompts."""
+        """Return the prompt tokens that an iteration of decode pool ``p`` takes over; 0: none."""
         batch = 0.0 if observation.signals is None else observation.signals.batch[p]
         decodes = ceil(np.nan_to_num(batch))
         if (p, decodes) not in self._chunks:
@@ -229,14 +239,20 @@ class TokenVelocity(ScalingPolicy):
         return self._chunks[p, decodes]
 
     def _seconds(self, p: int, decodes: float, chunk: IntArray | int) -> FloatArray:
-        """Return the seconds of iterations with ``decodes`` and a chunk of a mean prompt."""
+        """Return the seconds of iterations with ``decodes`` sequences and a ``chunk``.
+
+        ``chunk`` are tokens of a prompt of mean length, one number or several.
+        """
         pairs = np.asarray(chunk) * self._isl[p] / 2
         profile = self._pools[p].profile
         return iteration_s(profile, decodes, decodes * self._context[p], chunk, pairs)
 
 
 def best_split(needs: tuple[float, float], total: int) -> tuple[int, int]:
-    """Return the split of ``total`` replicas, at least one each, with the least pressure."""
+    """Return prefill and decode replicas, ``total`` together, with the least pressure.
+
+    Pressure is the larger of both ratios of ``needs`` to replicas. Each role gets at least one.
+    """
     first = np.arange(1, total)
     pressure = np.maximum(needs[0] / first, needs[1] / (total - first))
     prefill = int(first[int(pressure.argmin())])

@@ -21,8 +21,9 @@ TRAFFIC: Reading = "traffic"
 class UtilizationGated(ScalingPolicy):
     """Move toward the plan one instance at a time when utilization passes a threshold (LT-U).
 
-    An endpoint grows while utilization (``Endpoints.reading``) is above ``scale_out_above``. It
-    shrinks while it is below ``scale_in_below``. After a change it waits ``cooldown_s``.
+    An endpoint below its plan grows while utilization (``Endpoints.reading``) is above
+    ``scale_out_above``. One above its plan shrinks while it is below ``scale_in_below``. After a
+    change it waits ``cooldown_s``.
 
     With ``forecast_tps`` (LT-UA), the plan is no limit in the last ``last_share`` of each period
     (20 minutes of an hour). An endpoint then grows if the load is at least ``underestimated`` times
@@ -71,7 +72,7 @@ class UtilizationGated(ScalingPolicy):
         return self._schedule.reset(fleet)
 
     def decide(self, observation: Observation) -> Actions:
-        """Move endpoints toward the plan if utilisation or unexpected traffic requires it."""
+        """Change endpoints by one instance where utilization or unexpected traffic requires it."""
         ends = self._ends
         now = observation.time_s
         targets = observation.ready + observation.starting
@@ -103,9 +104,9 @@ class UtilizationGated(ScalingPolicy):
         return self._ends.gauge(observation, self.sees, self.scale_out_above, self.scale_in_below)
 
     def _misjudged(self, observation: Observation) -> tuple[BoolArray, BoolArray]:
-        """Return two masks of endpoints: forecast too low, and forecast too high.
+        """Return two masks of endpoints: load far above the forecast, and load far below it.
 
-        Both are empty except in the last part of a period.
+        All are False without a forecast, and before the last part of a period.
         """
         ends, now = self._ends, observation.time_s
         nowhere = np.zeros(len(ends), np.bool_)

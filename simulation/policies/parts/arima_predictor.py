@@ -29,7 +29,8 @@ SMALLEST_VARIANCE = 1e-12
 def _arma(values: FloatArray, phi: float, theta: float) -> tuple[float, float, float]:
     """Return weighted squares of the shocks, logarithms of their variances, and the next value.
 
-    By the innovations algorithm for an ARMA(1, 1) of mean 0 (Brockwell and Davis 1991, 5.3).
+    The first two are sums over ``values``, for the likelihood. The innovations algorithm computes
+    them for an ARMA(1, 1) of mean 0 (Brockwell and Davis 1991, 5.3).
     """
     ratio = (1.0 + 2.0 * phi * theta + theta * theta) / (1.0 - phi * phi)
     squares, logs, expected = 0.0, 0.0, 0.0
@@ -83,7 +84,10 @@ class _Model:
 
 
 def _fitted(values: FloatArray, intercept: bool, p: bool, q: bool) -> _Model:
-    """Return the model of largest likelihood."""
+    """Return the model of largest likelihood of an order: with intercept or not, p and q of 0 or 1.
+
+    Its ``aic`` is infinite if its last parameter is too close to 1.
+    """
     from statsmodels.tsa.statespace.sarimax import SARIMAX  # slow to import
 
     # On busy cores, the threads of BLAS wait for each other for seconds.
@@ -113,7 +117,7 @@ def _chosen(values: FloatArray) -> _Model:
 
 
 class ArimaPredictor:
-    """The Planner's ARIMA of requests per interval."""
+    """The Planner's ARIMA forecast of requests per interval, one interval ahead."""
 
     def __init__(self) -> None:
         self._values: list[float] = []
@@ -121,7 +125,7 @@ class ArimaPredictor:
         self._logs = False  # whether the model is of log(1 + value)
 
     def add(self, value: float) -> None:
-        """Take an interval's value; skip zeros before the first request."""
+        """Append an interval's value; skip zeros before the first request."""
         if value or self._values:
             self._values.append(value)
 

@@ -20,7 +20,7 @@ class Endpoints:
     """The endpoints of a fleet: pools of one model, region, role and set of tiers.
 
     ``pools[e]`` are the indices of the pools of endpoint ``e``, the cheapest per output token
-    first. ``of [pools]`` is the endpoint of each pool.
+    first. ``of [pools]`` is the index of each pool's endpoint.
     """
 
     def __init__(self, fleet: Fleet) -> None:
@@ -46,7 +46,7 @@ class Endpoints:
         return len(self.pools)
 
     def total(self, values: FloatArray | IntArray) -> FloatArray:
-        """Return the sum of ``values [pools]`` by endpoint."""
+        """Return the sum of ``values [pools]`` over the pools of each endpoint, ``[endpoints]``."""
         if self._one_each:
             return values.astype(np.float64, copy=False)
         return np.bincount(self.of, values, len(self.pools)).astype(np.float64, copy=False)
@@ -68,11 +68,12 @@ class Endpoints:
         return np.where(self._alone, observation.utilisation[self._first_pools], means)
 
     def reading(self, observation: Observation, sees: Sees) -> FloatArray:
-        """Return the utilization that thresholds are compared with, ``[endpoints]``.
+        """Return the utilization that a policy compares with its thresholds, ``[endpoints]``.
 
         With ``sees`` queues, it is the used share of an iteration of the ready instances, including
-        waiting requests (``Observation.load``). With memory, it is the KV memory in use, which
-        stays low on models with grouped-query attention, however long the queue.
+        waiting requests (``Observation.load``), which exceeds 1 if requests wait. With memory, it
+        is the KV memory in use, which stays low on models with grouped-query attention, however
+        long the queue.
         """
         if self._read is None or self._read[0] is not observation or self._read[1] != sees:
             self._read = observation, sees, self._reading(observation, sees)  # cached for gauge()
@@ -121,7 +122,10 @@ class Endpoints:
         return change - remaining
 
     def move_each(self, targets: IntArray, change: IntArray) -> BoolArray:
-        """Apply ``move`` by ``change [endpoints]``; return the mask of changed endpoints."""
+        """Add ``change [endpoints]`` instances to ``targets`` in place, as ``move`` does.
+
+        Returns the mask of endpoints that changed.
+        """
         if not self._one_each:
             moved = np.zeros(len(self.pools), np.bool_)
             for e in np.flatnonzero(change):
@@ -186,7 +190,10 @@ def initial_counts(fleet: Fleet) -> IntArray:
 
 
 def _usd_per_token_rate(pool: Pool) -> float:
-    """Return a price proportional to dollars per output token, at the largest batch."""
+    """Return a price proportional to dollars per output token, at the largest batch.
+
+    Only its order among pools has a meaning.
+    """
     profile = pool.profile
     batch = profile.max_batch
     seconds = float(iteration_s(profile, batch, batch * MEAN_CONTEXT, 0, 0))

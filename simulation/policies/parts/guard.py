@@ -23,7 +23,7 @@ UNUSED_S = -np.inf  # time of a row without a decision
 
 
 def unguarded(pools: int) -> Guard:
-    """Return a guard without pools, which never acts."""
+    """Return a guard without pools, which never acts, for policies that have none."""
     none = np.zeros(0)
     return Guard(
         np.zeros((len(POOLS), 0)), np.zeros((0, 1)), np.zeros((0, len(LOOK), 0)), none,
@@ -34,11 +34,11 @@ def unguarded(pools: int) -> Guard:
 def capacity_table(pools: int, shares: FloatArray | None) -> FloatArray:
     """Return the load that 0 to N instances of each pool serve, ``[pools, N + 1]``.
 
-    A load is counted in instances of a large pool. ``shares [pools, N]`` is the capacity of each of
-    1 to N instances relative to that, C(n)/n over C(N)/N. It rises with n, since a request that
-    finds one instance busy goes to another, and is 1 from N on. So n instances serve n * share(n),
-    about n - k sqrt(n) (square-root staffing: Halfin and Whitt, 1981; ``simulation.sizing.pool``).
-    Without ``shares`` they serve n.
+    The unit of load is the capacity of one instance in a large pool. ``shares [pools, N]`` is the
+    capacity of each of 1 to N instances relative to that, C(n)/n over C(N)/N. It rises with n,
+    since a request that finds one instance busy goes to another, and is 1 from N on. So n instances
+    serve n * share(n), about n - k sqrt(n) (square-root staffing: Halfin and Whitt, 1981;
+    ``simulation.sizing.pool``). Without ``shares`` they serve n.
     """
     each = np.ones((pools, 1)) if shares is None else np.asarray(shares, np.float64)
     # No instance serves nothing. Rounding must not make capacity fall with more instances.
@@ -67,7 +67,8 @@ def fewest(capacity: Any, p: int, load: float) -> float:
 def _record_load(seen: Any, pools: Any, capacity: Any, looks: Any) -> None:
     """Write the load of each pool at this decision to the last row of ``looks``.
 
-    Served and held load are in instances of a large pool, requests in flight are a count.
+    Served load is in instances of a large pool. Requests in flight and those that the ready
+    instances hold at their rated load are counts.
     """
     for p in range(seen.shape[1]):
         ready = seen[_READY, p]
@@ -94,14 +95,17 @@ def _smallest(looks: Any, row: int, p: int) -> float:
 
 
 @kernel
-def _learn(looks: Any, p: int, settled: bool, tolerance: float, too_much: float) -> float:
-    """Return the load beyond which requests are late, as a share of planned capacity.
+def _overload(looks: Any, p: int, settled: bool, tolerance: float, too_much: float) -> float:
+    """Return the load above which requests are late, as a share of planned capacity of pool ``p``.
 
-    It is infinite if there is none. Planned capacity assumes the lengths of earlier requests.
-    Longer outputs use memory for longer, and each token reads more of it. So an instance serves
-    fewer requests within its limits: requests are late and too many are in flight, though none
-    wait. That load was too much, until a load that is ``tolerance`` below it is served in time.
-    Only a ``settled`` pool counts: no instance starts there, and no requests piled up lately.
+    Planned capacity assumes the lengths of earlier requests. Longer outputs use memory for longer,
+    and each token reads more of it. So an instance serves fewer requests within its limits:
+    requests are late and too many are in flight, though none wait.
+
+    ``too_much`` is the value at the last decision; infinite: no such load is known. It falls to the
+    present load if every decision in ``looks`` saw late requests and too many in flight. It rises
+    if a load less than ``tolerance`` below it was served in time. It falls only in a ``settled``
+    pool, where no instance starts and no requests piled up lately.
     """
     late, full, held = 0.0, 0.0, np.inf
     for i in range(looks.shape[0]):
@@ -117,7 +121,7 @@ def _learn(looks: Any, p: int, settled: bool, tolerance: float, too_much: float)
 
 @kernel
 def _queue(looks: Any, seen: Any, pools: Any, capacity: Any, p: int, tolerance: float) -> float:
-    """Return the number of instances that can serve the piled-up requests; 0 without a pile.
+    """Return the instances of pool ``p`` that can serve its piled-up requests; 0 without a pile.
 
     It is the present number while the pile shrinks by more than ``tolerance``, or waits for
     starting instances and does not grow.
@@ -158,7 +162,7 @@ def _instances_above_plan(time_s: float, seen: Any, guard: Any, looks: Any, out:
         if piled > 0:
             memory[_PILED_S, p] = time_s
         settled = time_s - memory[_PILED_S, p] > guard.settings[_FALL_S] and seen[_STARTING, p] == 0
-        memory[TOO_MUCH, p] = _learn(looks, p, settled, tolerance, memory[TOO_MUCH, p])
+        memory[TOO_MUCH, p] = _overload(looks, p, settled, tolerance, memory[TOO_MUCH, p])
         if np.isfinite(memory[TOO_MUCH, p]):
             learned = fewest(capacity, p, load * (1 + tolerance) / memory[TOO_MUCH, p])
             if learned > planned[p]:
@@ -180,7 +184,10 @@ def _shift(times_s: Any, rows: Any, time_s: float) -> None:
 
 @kernel
 def decide_targets(time_s: float, seen: Any, guard: Any) -> None:
-    """Set the targets from ``seen [SEEN, pools]``: the plan, or more instances."""
+    """Set ``guard.targets`` from ``seen [SEEN, pools]``: the planned instances, or more.
+
+    More are requested at once, within the limits on growth, and kept for ``fall_s``.
+    """
     settings = guard.settings
     _shift(guard.looks_s, guard.looks, time_s)
     first = 0
@@ -206,5 +213,5 @@ def decide_targets(time_s: float, seen: Any, guard: Any) -> None:
 
 @cached_kernel
 def decide(time_s: float, seen: Any, guard: Any) -> None:
-    """Set the targets when called from Python (``decide_targets``)."""
+    """Set ``guard.targets``, called from Python; compiled code calls ``decide_targets``."""
     decide_targets(time_s, seen, guard)

@@ -16,9 +16,10 @@ Event = tuple[float, int]  # time in seconds, replicas
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """The limits of one direction: the larger of two steps per period applies.
+    """The limits of scaling in one direction.
 
-    ``percent`` and ``replicas`` of 0 allow no such step. ``window_s`` is the stabilization window.
+    Within ``period_s``, the count changes by at most ``percent`` of it, or by ``replicas`` if that
+    is more; 0: no such step. ``window_s`` is the stabilization window in seconds.
     """
 
     percent: float
@@ -28,7 +29,7 @@ class Way:
 
 
 class HpaBehaviour:
-    """The scaling behaviour of one autoscaler per pool."""
+    """The stabilization and rate limits of one autoscaler per pool, with its past changes."""
 
     def __init__(self, up: Way, down: Way, counts: IntArray) -> None:
         self._up, self._down = up, down
@@ -58,7 +59,7 @@ class HpaBehaviour:
         return stable
 
     def _stabilised(self, p: int, time_s: float, present: int, recommended: int) -> int:
-        """Return the recommendation within the stabilization windows.
+        """Return the recommendation for pool ``p`` after the stabilization windows.
 
         Scale-out uses the smallest recommendation of its window, and scale-in the largest.
         """

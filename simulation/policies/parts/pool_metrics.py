@@ -26,8 +26,7 @@ def per_instance(metric: Metric, observation: Observation, kv_tokens: FloatArray
 
     NaN if no instance is ready or nothing was measured. ``kv_tokens [pools]`` is the KV memory of
     an instance. Running requests are a mean since the last decision. Waiting requests are counted
-    at the decision. The memory of waiting requests is unknown, so the mean of the running ones is
-    used.
+    at the decision. Their KV tokens are unknown, so each counts as many as the mean running one.
     """
     ready: IntArray = observation.ready
     divisor = np.where(ready > 0, ready, 1)

@@ -22,14 +22,14 @@ WIDEST_RATIO = 9.0  # largest ratio of either role to the other, as the source r
 class PdRatio:
     """The ratio of prefill to decode instances of each service.
 
-    ``fixed`` is the source's way. ``value`` is one number or one per pool, of which that of the
+    ``fixed``, as in the source, keeps ``value``: one number or one per pool, of which that of the
     service's first prefill pool counts. Without a value, or with NaN, it is the ratio of the
     initial fleet.
 
-    ``observed`` (the source's future work) starts with the same ratio and estimates it again.
-    The estimate divides two numbers: prefill tokens/s over the capacity of one prefill instance,
-    and decode tokens/s over that of one decode instance. It is smoothed with a half-life, and used
-    once it differs by ``tolerance``.
+    ``observed`` (the source's future work) starts with the same ratio and estimates it from load.
+    The prefill instances in use are the prefill tokens/s over ``prefill_tps``, those of one
+    instance. The decode instances in use follow alike. Both are smoothed with a half-life. Their
+    ratio replaces the present one once it differs by ``tolerance``.
     """
 
     kind: str = FIXED
@@ -76,7 +76,7 @@ class PdRatio:
             )
 
     def observe(self, observation: Observation, services: Sequence[Service]) -> None:
-        """Update an observed ratio with the signals since the last decision."""
+        """Update an observed ratio with the signals since the last decision; keep a fixed one."""
         since, self._seen_s = observation.time_s - self._seen_s, observation.time_s
         signals = observation.signals
         if self.kind != OBSERVED or signals is None:

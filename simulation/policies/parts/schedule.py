@@ -23,8 +23,8 @@ Counts = Sequence[Sequence[int]] | IntArray
 class Steps:
     """A step function: ``counts[i]`` from ``times_s[i]`` on, and the initial instances before.
 
-    Shapes are ``[steps]``, increasing, and ``[steps, pools]``. ``policy`` and ``what`` name the
-    values in the SimulationError for other shapes.
+    ``times_s [steps]`` increases, ``counts`` has the shape ``[steps, pools]``. Other shapes raise
+    SimulationError, which names ``policy`` and ``what`` the counts are.
     """
 
     def __init__(self, policy: str, what: str, times_s: Times, counts: Counts) -> None:
@@ -37,7 +37,7 @@ class Steps:
             raise SimulationError(f"Policy {policy!r}: times_s must increase.")
 
     def reset(self, fleet: Fleet) -> None:
-        """Raise SimulationError unless there is a column per pool of ``fleet``."""
+        """Read the initial instances; raise SimulationError unless there is a column per pool."""
         if self.counts.shape[1] != len(fleet.pools):
             raise SimulationError(
                 f"Policy {self._policy!r} has {self._what} for {self.counts.shape[1]} pools, the "
@@ -75,7 +75,7 @@ class ScheduleTable:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ScheduleStep:
-    """Instances of each pool, ``counts [pools]``. ``lent`` of them serve nothing.
+    """The instances of each pool during a step, ``counts [pools]``. ``lent`` of them serve nothing.
 
     ``shares [models, regions, regions]`` are the shares of each home region's tokens by serving
     region (``Actions.shares``). ``release [models, regions]`` is ``Actions.release_tokens``.
@@ -108,9 +108,9 @@ class Schedule(Protocol):
 
 
 def hold_step(schedule: Schedule, time_s: float, guarded: Guard | None = None) -> Hold | None:
-    """Return the time until which the step at ``time_s`` applies, as a ``Hold``.
+    """Return the counts of ``schedule`` at ``time_s`` and the time until which they apply.
 
-    None if the step lends instances.
+    None if the step lends instances, since the policy must then be asked at each decision.
     """
     step = schedule.step_at(time_s)
     if step.lent is not None:
@@ -122,9 +122,8 @@ class FixedSchedule:
     """A fixed schedule: ``targets[i]`` instances per pool from ``times_s[i]`` on.
 
     Shapes are ``[steps]`` and ``[steps, pools]``. ``lent``, ``shares`` and ``release`` have a row
-    per step too.
-    Before the first step the fleet keeps its initial instances. Raises SimulationError, naming
-    ``policy``, for wrong shapes.
+    per step too. Before the first step the fleet keeps its initial instances. Wrong shapes raise
+    SimulationError, which names ``policy``.
     """
 
     def __init__(
@@ -172,12 +171,14 @@ PeriodPlanner = Callable[[int, IntArray | None], ScheduleStep]
 
 
 class RollingSchedule:
-    """A schedule of periods from ``starts_s`` on, each planned at ``decided_s`` (methods.md E8).
+    """A schedule that plans period by period during the simulation (methods.md E8).
 
-    A period is planned from the fleet at that time, which is not after the period's start. The
-    schedule is the maximum of the running period and of those already planned. The shares are those
-    of the running one. Periods that are planned at one moment follow each other: the later one is
-    planned from the counts of the earlier one.
+    Period i begins at ``starts_s[i]``. ``planner`` plans it at ``decided_s[i]`` or at its begin, if
+    that is earlier, from the instances at that time. Of periods that are planned at one moment,
+    each is planned from the counts of the one before it.
+
+    The instances are the maximum over the running period and those planned after it. The shares are
+    those of the running one.
     """
 
     def __init__(

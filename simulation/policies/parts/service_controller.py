@@ -16,10 +16,10 @@ PREFILL, DECODE = "prefill", "decode"
 
 @dataclass(eq=False, kw_only=True)
 class ServiceController(ScalingPolicy):
-    """Decide the instances of the role that a service ``drives``; the other role follows.
+    """Scale the role of each service that ``drives``, and let the other role follow.
 
-    The other role follows by the P/D ratio in the same decision, so that neither grows alone
-    (HeteroScale, section 3.3.2). If instances do both, there is only one count.
+    It follows by the P/D ratio in the same decision, so that neither role grows alone (HeteroScale,
+    section 3.3.2). If instances do both, there is only one count.
 
     After a fault or at a limit, counts may differ from the ratio by more than
     ``stability.theta_in``. Then instances are added to restore it. A subclass implements
@@ -46,7 +46,7 @@ class ServiceController(ScalingPolicy):
         return initial_counts(fleet)
 
     def decide(self, observation: Observation) -> Actions:
-        """Scale each service's driving role if cooling allows it, else keep a pair's ratio."""
+        """Scale each service if cooling allows it, else restore its P/D ratio."""
         self.ratio.observe(observation, self.services)
         present = observation.ready + observation.starting
         targets = present.copy()
@@ -65,7 +65,7 @@ class ServiceController(ScalingPolicy):
         return Actions(targets, soft_s=self.stability.soft_s)
 
     def computed_parameters(self) -> tuple[ComputedParameter, ...]:
-        """Return the P/D ratio of each service that has one."""
+        """Return the P/D ratio of each pool's service; NaN for pools that do both."""
         ratios = np.full(len(self._ends.of), np.nan)
         for i, service in enumerate(self.services):
             if service.paired:
@@ -73,9 +73,9 @@ class ServiceController(ScalingPolicy):
         return (ComputedParameter("prefill replicas per decode replica", ratios),)
 
     def wanted(self, i: int, observation: Observation) -> tuple[int, int]:
-        """Return a direction, and the number of instances of the driving role of service ``i``.
+        """Return the direction of service ``i``, and the instances wanted of its driving role.
 
-        The direction is OUT, STAY or IN.
+        The direction is OUT, STAY or IN. With STAY, the instances are ignored.
         """
         raise NotImplementedError
 

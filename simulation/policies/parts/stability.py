@@ -23,9 +23,9 @@ class Stability:
     """Settings that keep a controller from oscillating.
 
     ``theta_out`` and ``theta_in`` are the differences, as shares of the present size, that trigger
-    a change. ``cool_out_s`` and ``cool_in_s`` are seconds since the last change. ``damping`` is the
-    share of the difference that one change covers. ``soft_s`` is the time of soft scale-in (see
-    ``Actions``).
+    a change. ``cool_out_s`` and ``cool_in_s`` are the least seconds between the last change and one
+    in that direction. ``damping`` is the share of the difference that one change covers. ``soft_s``
+    is the time of soft scale-in (see ``Actions``).
     """
 
     theta_out: float = 0.1
@@ -37,7 +37,7 @@ class Stability:
 
 
 class Cooldowns:
-    """Time of the last change of each service."""
+    """The time of the last change of each service, and the waits after it."""
 
     def __init__(self, services: int, stability: Stability) -> None:
         self._last = np.full(services, -np.inf)
@@ -65,9 +65,10 @@ class Cooldowns:
 
 
 def direction_of(expected: float, present: int, stability: Stability) -> int:
-    """Return OUT, STAY or IN by comparing ``expected / present`` with both thresholds.
+    """Return OUT, STAY or IN for ``expected`` instances instead of the ``present`` ones.
 
-    This is Algorithm 2. With no instance present, any expected one is a reason to grow.
+    This is the comparison of Algorithm 2: their ratio must pass a threshold. If none is present,
+    any expected instance is a reason to grow.
     """
     if present == 0:
         return OUT if expected > 0 else STAY

@@ -16,10 +16,10 @@ CHIRON_START = (10, 5, 5)  # SageServe, section 7.1: interactive, mixed, batch o
 def siloed_fleet(fleet: Fleet, batch_share: float = BATCH_SHARE) -> tuple[Fleet, list[int]]:
     """Split every pool into one for interactive and one for deferrable tiers.
 
-    ``batch_share`` of the instances go to the second one. Each part has at least one instance if
-    the pool had two, and the pool's minimum as far as possible. Deferrable requests have their own
-    instances, so they are no longer deferred. Without tiers of both kinds nothing is split. Returns
-    the fleet and the original pool of each pool.
+    ``batch_share`` of the instances go to the second one. If the pool has two or more, each part
+    has at least one. Deferrable requests have their own instances, so they are no longer deferred.
+    Without tiers of both kinds nothing is split. Returns the new fleet, and for each of its pools
+    the index of the pool it came from.
     """
     interactive, batch = tiers_by_kind(fleet)
     if not interactive or not batch:
@@ -49,9 +49,9 @@ def chiron_fleet(
     """Split every pool into interactive, mixed (all tiers) and batch instances.
 
     ``start`` instances of each kind per model and region go to its first pool with capacity. The
-    others begin empty. Without deferrable tiers there is no third kind. Raises SimulationError for
-    prefill and decode pools, since Chiron's instances do both. Returns the fleet and the original
-    pool of each pool.
+    others begin empty. Without deferrable tiers there is no third kind. Returns the new fleet, and
+    for each of its pools the index of the pool it came from. Raises SimulationError for prefill and
+    decode pools, since Chiron's instances do both, and without an interactive tier.
     """
     if any(pool.role != "both" for pool in fleet.pools):
         raise SimulationError("Chiron has no rule for prefill and decode pools, only for both.")

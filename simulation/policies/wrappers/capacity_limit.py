@@ -37,8 +37,8 @@ class CapacityLimit(Wrapper):
     scale-in. They grow again when GPUs are free. Services of equal priority do not shrink for each
     other.
 
-    ``refused`` counts the refused instances since the start. An instance counts once until it is
-    granted or no longer requested.
+    ``refused`` counts the refused instances since the start. An instance that is refused at several
+    decisions in a row counts once.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ class CapacityLimit(Wrapper):
         return None if self._lacking.any() else super().hold(time_s)
 
     def _count(self, requested: IntArray, granted: IntArray, present: IntArray) -> None:
-        """Count refused instances that were not refused at the decision before."""
+        """Add the instances to ``refused`` that were not yet refused at the decision before."""
         up = np.maximum(np.minimum(granted, self._maximum), present)
         lacking = np.maximum(requested - up, 0)
         self.refused += int(np.maximum(lacking - self._lacking, 0).sum())
@@ -134,7 +134,7 @@ class CapacityLimit(Wrapper):
     def _call_back(self, lent: IntArray, missing: IntArray) -> IntArray:
         """Return how many lent instances of each pool to call back; the last pool comes first.
 
-        ``missing`` are GPUs by group.
+        ``missing [priorities, groups]`` are the GPUs that refused growth would need.
         """
         called_back = np.zeros_like(lent)
         for (group, _), each, lacking in zip(
@@ -150,10 +150,10 @@ class CapacityLimit(Wrapper):
     def _needing_free_gpus(
         self, growth: IntArray, pools: Sequence[int], lent: IntArray
     ) -> IntArray:
-        """Return the instances of ``pools`` that need free GPUs, ``[pools]``.
+        """Return the instances of ``growth`` that need free GPUs, ``[pools]``.
 
-        Growth first uses ``lent`` instances, those of the same pool before others. ``lent`` is
-        reduced in place.
+        Only pools in ``pools`` count. Growth first uses ``lent`` instances, those of the same pool
+        before others. ``lent`` is reduced in place.
         """
         fresh = np.zeros_like(growth)
         for p in pools:
@@ -170,7 +170,8 @@ class CapacityLimit(Wrapper):
     ) -> IntArray:
         """Reduce ``targets`` in place by the ``fresh`` instances for which there are no GPUs.
 
-        Returns the missing GPUs, ``[groups]``.
+        ``fresh`` is reduced too. ``free [groups]`` are free GPUs. Returns the missing GPUs,
+        ``[groups]``.
         """
         missing = np.zeros(len(self._groups), np.int64)
         for g, (group, _) in enumerate(self._groups):
@@ -241,7 +242,7 @@ class CapacityLimit(Wrapper):
 def _keep_ratios(
     targets: IntArray, requested: IntArray, present: IntArray, services: Sequence[Service]
 ) -> None:
-    """Limit the growth of one role of a service to the share that the other role is granted."""
+    """Reduce ``targets`` so that both roles of a service get the same share of their growth."""
     wanted = np.maximum(requested - present, 0)
     granted = np.maximum(targets - present, 0)
     for service in services:
@@ -252,7 +253,7 @@ def _keep_ratios(
 
 
 def _can_start_on_lent(fleet: Fleet) -> BoolArray:
-    """Return whether a pool can start on a lent instance of another, ``[pools, pools]``.
+    """Return whether pool p can start on a lent instance of pool q, ``[p, q]``.
 
     The rule is that of ``simulation.start_times``.
     """

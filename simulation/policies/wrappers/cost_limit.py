@@ -16,9 +16,8 @@ class CostLimitExceeded(TargetMissed):
 class CostLimit(Wrapper):
     """Run ``policy`` unchanged, and raise CostLimitExceeded once it cost more than ``usd``.
 
-    GPUs are charged at the lowest price of the day.
-    Instances are counted at each decision. Those between two decisions are missed, so the limit is
-    meant for policies that cost clearly more.
+    GPUs are charged at the lowest price of the day. Instances are counted at each decision. Those
+    between two decisions are missed, so the limit is meant for policies that cost clearly more.
     """
 
     def __init__(self, policy: ScalingPolicy, usd: float) -> None:

@@ -7,7 +7,7 @@ from simulation.policy import Actions, Observation, ScalingPolicy
 
 
 class ObservationLog(Wrapper):
-    """Run ``policy`` unchanged and keep its observations in ``seen``.
+    """Run ``policy`` unchanged and append each observation to ``seen``.
 
     With ``signals`` they include signals that the policy does not need.
     """

@@ -15,7 +15,7 @@ from simulation.policy import Actions, ComputedParameter, Gauge, Observation, Sc
 class SafetyLayer(ScalingPolicy):
     """Follow ``driver``, and add instances if latency is at risk.
 
-    If a ``safety`` layer sees a risk, its instances are added if the driver requests fewer, and no
+    While a ``safety`` layer sees a risk, the larger of its and the driver's requests counts, and no
     instance is removed (HeteroScale, section 3.3.2: "a safety mechanism rather than a primary
     scaling driver"). The safety layer never shrinks the fleet.
 
@@ -51,7 +51,7 @@ class SafetyLayer(ScalingPolicy):
         )
 
     def decide(self, observation: Observation) -> Actions:
-        """Return the driver's targets, raised to those of safety layers that see a risk."""
+        """Return the driver's targets, or more where a safety layer sees a risk."""
         last_s = self.driver.cooling.last_s
         before = last_s.copy()
         answer = self.driver.decide(observation)

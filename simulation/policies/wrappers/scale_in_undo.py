@@ -20,8 +20,8 @@ class ScaleInUndo(Wrapper):
     ready.
 
     Restored instances stay for ``soft_s``. The source says when to reinstate, not for how long; the
-    length is ours. The share of late requests is a signal. ``reads`` requests it if the policy does
-    not.
+    length is ours. With ``reads``, observations contain the share of late requests even if the
+    policy does not need it.
     """
 
     def __init__(self, policy: ScalingPolicy, *, reads: bool = True) -> None:
@@ -61,11 +61,11 @@ class ScaleInUndo(Wrapper):
         return None if self._may_restore_or_keep(time_s) else super().hold(time_s)
 
     def _may_restore_or_keep(self, now: float) -> bool:
-        """Return whether an instance may still be restored, or was restored and must stay."""
+        """Return whether any instance may still be restored, or was restored and must stay."""
         return any(self._out) or bool((self._until > now).any())
 
     def _misses(self, i: int, service: Service, observation: Observation) -> bool:
-        """Return whether a service misses its limits."""
+        """Return whether service ``i`` misses its limits, in one of the two cases of the class."""
         service_pools = list(service.pools)
         for role in (service.prefill, service.decode):
             none = not observation.ready[list(role)].any()
@@ -83,7 +83,7 @@ class ScaleInUndo(Wrapper):
         return np.array([sum(count for _, count in out) for out in self._out], np.int64)
 
     def _record_removed(self, change: IntArray, observation: Observation, actions: Actions) -> None:
-        """Record softly removed instances, and remove those that growth restored."""
+        """Record the softly removed instances of ``change``; forget those that growth restored."""
         for p, out in enumerate(self._out):
             # Starting instances are removed first, at once.
             gone = -int(change[p]) - int(observation.starting[p])

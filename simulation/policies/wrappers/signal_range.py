@@ -13,7 +13,7 @@ from simulation.policy import Actions, Gauge, Hold, Observation, ScalingPolicy
 
 @dataclass(frozen=True, slots=True)
 class SignalRange:
-    """Range of a signal over a run.
+    """Range of a policy's signal over a run, in the unit of ``Gauge``.
 
     ``low`` and ``high`` are its extremes over all decisions. ``out_above`` is the smallest
     threshold to grow and ``in_below`` the largest to shrink. ``asked_more`` and ``asked_fewer`` are
@@ -55,7 +55,7 @@ class SignalRecorder(Wrapper):
         return super().hold(time_s) if self._gauged is None else None
 
     def _extend_range(self, gauge: Gauge) -> None:
-        """Extend the range by a reading. Python numbers are faster than arrays of a few pools."""
+        """Extend ``swing`` by a reading. Python numbers are faster than arrays of a few pools."""
         values = gauge.values.tolist()
         above = _limit_per_value(gauge.out_above, values)
         below = _limit_per_value(gauge.in_below, values)
@@ -74,7 +74,10 @@ class SignalRecorder(Wrapper):
 
 
 def _is_within(swing: SignalRange, words: str, read: list[tuple[float, float, float]]) -> bool:
-    """Return whether ``read`` lies within the range, as it mostly does."""
+    """Return whether a reading changes nothing in the range, which is the usual case.
+
+    ``read`` has a value and its two thresholds per pool.
+    """
     return words == swing.words and all(
         swing.low <= value <= swing.high
         and above >= swing.out_above
@@ -86,7 +89,7 @@ def _is_within(swing: SignalRange, words: str, read: list[tuple[float, float, fl
 
 
 def _largest_limit(limits: list[float]) -> float:
-    """Return the largest limit, or NaN if a pool has none."""
+    """Return the largest limit; NaN if a pool has none."""
     return float("nan") if any(limit != limit for limit in limits) else float(max(limits))
 
 

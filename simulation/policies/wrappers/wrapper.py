@@ -15,7 +15,10 @@ from simulation.policy import (
 
 
 class Wrapper(ScalingPolicy):
-    """Run ``policy`` under its own name and interval; subclasses change its answers."""
+    """Base class of policies that change the answers of another ``policy``.
+
+    It has the name, interval and signals of that policy.
+    """
 
     def __init__(self, policy: ScalingPolicy) -> None:
         self._policy = policy
@@ -42,5 +45,8 @@ class Wrapper(ScalingPolicy):
         )
 
     def hold(self, time_s: float) -> Hold | None:
-        """Return how long a decision stays the same; for a subclass that does not change it."""
+        """Return how long the inner policy's decision stays the same; None: ask at each decision.
+
+        A subclass that changes the decision must define its own.
+        """
         return None if self._holds is None else self._holds.hold(time_s)
