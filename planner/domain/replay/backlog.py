@@ -11,10 +11,11 @@ LONGEST_S = 3600.0  # before the window; earlier requests are taken to be done
 
 
 def carried_into(study: Study) -> Trace | None:
-    """Return the interactive requests in flight at the window's start, for one cell of the fleet.
+    """Return the interactive requests in flight at the window's start, as a trace.
 
     They arrived before the window and are assumed to be served at the speed of a replica at its
-    rated load. Return None if nothing is known before the window.
+    rated load. If the replay simulates one cell of the fleet, they are those of a cell. Return None
+    if nothing is known before the window.
     """
     window, traffic = study.window, study.traffic
     ttft_s, tbt_s = _speeds(study)

@@ -45,18 +45,21 @@ def past_studies(study: Study, history_s: float = DAY_S) -> tuple[Study, ...]:
 def past_windows(window: Window, demand: Demand, history_s: float = DAY_S) -> tuple[Window, ...]:
     """Return up to three past windows: the last day, the same weekday and the busiest day.
 
-    All have the window's time of day. They end before the first decision, and duplicates are
-    dropped. A window is as long as ``window``, or ends with the last whole period known at that
-    decision. All but the last day have ``history_s`` of traffic before their own first decision.
-    Without an earlier day, return the time right before that decision, at most as long as the
-    window.
+    All have the window's time of day and end before its first decision. A window is as long as
+    ``window``, or ends with the last whole period known at that decision. All but the last day have
+    ``history_s`` of traffic before their own first decision. Missing days are replaced by the most
+    recent others. Without an earlier day, return the time right before that decision, at most as
+    long as the window.
     """
     known = float(window.origins_s[0])
     lead = float(np.ceil(window.lead_s / window.bin_s - 1e-9) * window.bin_s)
     begins = demand.start_s + HISTORY_BINS * demand.bin_s + lead  # earliest start of a window
 
     def cut(start: float) -> Window | None:
-        """Return the window from ``start`` on, as far as data is known; None if too little is."""
+        """Return the window that starts at ``start``, shortened to whole periods of known data.
+
+        Return None if less than a period is known, or too little history.
+        """
         periods = np.floor((min(start + window.duration_s, known) - start) / window.period_s + 1e-9)
         end = start + float(periods) * window.period_s
         if start < begins - 1e-6 or periods < 1:

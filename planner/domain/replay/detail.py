@@ -44,9 +44,10 @@ PERCENTILES = (50, 95, 99)
 
 
 def detail_of(result: Replayed, labels: Sequence[str], *, requests: bool) -> Detail:
-    """Return the tables of a simulation.
+    """Return the tables of a simulation: minutes, groups of requests, and single requests.
 
-    ``labels`` names the arrangement of each pool. A streamed replay has no table of requests.
+    ``labels`` names the GPUs and engine of each pool. The table of requests is None without
+    ``requests``, or for a streamed replay, which keeps no requests.
     """
     labels = [
         _pool_label(label, pool) for label, pool in zip(labels, result.fleet.pools, strict=True)
@@ -61,7 +62,7 @@ def detail_of(result: Replayed, labels: Sequence[str], *, requests: bool) -> Det
 
 
 def _pool_label(label: str, pool: Pool) -> str:
-    """Return the label of a pool, with its tiers if a policy reserved it for some."""
+    """Return the label of a pool; add "borrowed", or the tiers that a policy reserved it for."""
     if pool.lends:
         return f"{label} borrowed"
     return label if pool.tiers is None else f"{label} for {', '.join(pool.tiers)}"
@@ -139,10 +140,10 @@ def requests_table(result: SimulationResult, labels: Sequence[str]) -> pl.DataFr
 
 
 def groups_table(result: SimulationResult) -> pl.DataFrame:
-    """Return counts and exact percentiles by tier, model and home region, and over all of each.
+    """Return counts and exact percentiles by tier, model and home region, with all totals.
 
-    Percentiles are linear between ranks. ``attainment`` is the share of arrived requests within
-    every limit, without those not due yet.
+    A total has ``ALL`` in place of a tier, model or region. Percentiles are linear between ranks.
+    ``attainment`` is the share of requests within every limit, among those that are due.
     """
     trace, log = result.trace, result.requests
     names = (trace.tiers, trace.models, trace.regions)
@@ -151,7 +152,7 @@ def groups_table(result: SimulationResult) -> pl.DataFrame:
     cells = int(np.prod(shape))
 
     def total(values: npt.NDArray[Any] | None = None) -> FloatArray:
-        """Return the sum of ``values`` by tier, model and region; without them, the requests."""
+        """Return the sum of ``values`` (one per request; default: 1) by tier, model and region."""
         return np.bincount(cell, values, minlength=cells).reshape(shape).astype(np.float64)
 
     sums = {
@@ -180,7 +181,7 @@ def groups_table(result: SimulationResult) -> pl.DataFrame:
         return out
 
     def tails(where: tuple[slice, ...]) -> Mapping[str, Sequence[float]]:
-        """Return the percentiles of the requests in a slice of the groups."""
+        """Return the latency percentiles of a slice of the groups ``[tiers, models, regions]``."""
         return tails_of(tuple(places[where].ravel().tolist()))
 
     return _group_rows(names, sums, tails, result.cells)
@@ -199,7 +200,7 @@ def groups_of_stream(result: StreamResult) -> pl.DataFrame:
     }
 
     def tails(where: tuple[slice, ...]) -> Mapping[str, Sequence[float]]:
-        """Return the percentiles of the requests in a slice of the groups."""
+        """Return the latency percentiles of a slice of the groups ``[tiers, models, regions]``."""
         out = {}
         for i, name in enumerate(LATENCIES):
             tail = tally.percentiles(groups[where].ravel(), i)
@@ -218,10 +219,11 @@ def _group_rows(
     tails: Callable[[tuple[slice, ...]], Mapping[str, Sequence[float]]],
     cells: int,
 ) -> pl.DataFrame:
-    """Return a row for every tier, model and home region, and over all of each.
+    """Return a row for every tier, model and home region that has requests, with all totals.
 
-    ``sums`` has ``[tiers, models, regions]`` arrays of requests. ``tails`` returns the
-    percentiles of a slice of them.
+    ``sums`` has ``[tiers, models, regions]`` arrays of requests. ``tails`` returns the latency
+    percentiles of a slice of them. Counts are multiplied by ``cells``, since one cell of the fleet
+    was simulated.
     """
     rows: list[dict[str, Any]] = []
     for chosen in product(*([None, *range(len(group))] for group in names)):

@@ -27,7 +27,7 @@ REFERENCES = ("flat-min", "flat-peak")  # proportions of the static fleets: the 
 
 
 def equally_good(summary: Summary, as_good: Summary) -> bool:
-    """Return whether ``summary`` serves no tier worse than ``as_good``, within EQUAL_SLO."""
+    """Return whether ``summary`` serves no tier worse than ``as_good``, within ``EQUAL_SLO``."""
     return all(
         share is None or (summary.slo_attainment[tier] or 0.0) >= share - EQUAL_SLO
         for tier, share in as_good.slo_attainment.items()
@@ -36,9 +36,10 @@ def equally_good(summary: Summary, as_good: Summary) -> bool:
 
 @dataclass(eq=False)
 class FlatFleets:
-    """Static fleets with the pool proportions of ``base`` ``[pools]``, replayed when needed.
+    """Static fleets of all sizes with the pool proportions of ``base`` ``[pools]``.
 
-    They start and are paid for like a policy's fleet.
+    They answer what a policy's SLO attainment would cost without scaling. They start from today's
+    fleet and are paid for as the policy's fleet is. Replays are kept, so none is repeated.
     """
 
     study: Study
@@ -48,9 +49,9 @@ class FlatFleets:
     _known: dict[bytes, Summary] = field(default_factory=dict, init=False)
 
     def as_good_as(self, as_good: Summary) -> Summary | None:
-        """Return the smallest fleet found that serves every tier as well as ``as_good``.
+        """Replay static fleets; return the smallest that serves every tier as well as ``as_good``.
 
-        Returns None if the GPUs do not suffice.
+        Return None if the GPUs do not suffice for it.
         """
         pools = self.study.fleet(self.base).pools
         least = np.where(self.base > 0, 1, 0)
@@ -68,7 +69,7 @@ class FlatFleets:
         return self._known[key]
 
     def record(self, run: PolicyRun) -> None:
-        """Record the run of a static fleet, so that it is not replayed again."""
+        """Keep the summary of a static fleet's run, so that this fleet is not replayed again."""
         counts = np.array([pool.initial for pool in run.fleet.pools], np.int64)
         starts_like_ours = (
             len(counts) == len(self.base)
@@ -78,7 +79,7 @@ class FlatFleets:
             self._known[per_cell(counts, self.study.cells).tobytes()] = run.summary
 
     def _started_fleet(self, counts: IntArray) -> tuple[Fleet, ScaleInOptions]:
-        """Return the fleet of ``counts`` as it starts from today's, and its scale-in options."""
+        """Return the static fleet ``counts [pools]`` as it starts from today's, and its policy."""
         study, lend = self.study, self.study.settings.scale_in.lend
         fleet = study.fleet(counts)
         fleet = replace(fleet, faults=faults_of(study.hardware.faults, fleet.pools))
@@ -86,7 +87,7 @@ class FlatFleets:
         return fleet_from_today(study, fleet, range(len(counts)), policy, lend=lend), policy
 
     def _replay(self, counts: IntArray) -> Summary:
-        """Return the figures of a replay of the policy that starts with ``counts``."""
+        """Replay the static fleet ``counts [pools]`` and return its summary."""
         study = self.study
         self.progress(0.5, "Comparing at equal attainment")
         fleet, policy = self._started_fleet(counts)
@@ -115,8 +116,8 @@ def with_flat_costs(
 ) -> list[PolicyRun]:
     """Return ``runs``, each with the cost of the smallest static fleet of equal SLO attainment.
 
-    Runs far below a tier's target get no such cost. If all runs serve equally well, they are
-    returned unchanged.
+    Runs more than ``HOPELESS`` below a tier's target get no such cost (``flat_usd`` None). Without
+    a static fleet among the runs, or if all runs serve equally well, they are returned unchanged.
     """
     by_name = {run.name: run for run in runs}
     base = next((by_name[name] for name in REFERENCES if name in by_name), None)

@@ -15,20 +15,20 @@ from simulation.start_times import StartUp
 def fleet_from_today(
     study: Study, fleet: Fleet, source_pools: Sequence[int], policy: ScalingPolicy, *, lend: bool
 ) -> Fleet:
-    """Return ``fleet`` as the policy takes it over from today's fleet.
+    """Return ``fleet`` as it begins a replay: with today's replicas running.
 
     Replicas that the policy's first decision adds are paid from the time they were requested.
     Today's surplus replicas are lent, if ``lend`` is set and enough GPUs are free. ``source_pools``
-    is the index of the study's pool that each pool came from.
+    gives the index of the study's pool that each pool came from.
     """
     first = np.clip(
         policy.reset(fleet),
         [pool.minimum for pool in fleet.pools],
         [pool.maximum for pool in fleet.pools],
     )
-    today = _distribute(study.pools(study.today), source_pools, first)
+    today = _today_by_pool(study.pools(study.today), source_pools, first)
     surplus = np.maximum(today - first, 0) if lend else np.zeros_like(today)
-    lent = _within_gpus(study, fleet, source_pools, first, surplus)
+    lent = _lendable(study, fleet, source_pools, first, surplus)
     pools = (
         replace(pool, today=int(ran), start_up=_start_up_of_lent(pool, int(lent_of_pool)))
         for pool, ran, lent_of_pool in zip(fleet.pools, today, lent, strict=True)
@@ -36,8 +36,8 @@ def fleet_from_today(
     return replace(fleet, pools=tuple(pools))
 
 
-def _distribute(today: IntArray, source_pools: Sequence[int], first: IntArray) -> IntArray:
-    """Return today's replicas for each pool of a fleet in which pools may have been split.
+def _today_by_pool(today: IntArray, source_pools: Sequence[int], first: IntArray) -> IntArray:
+    """Return today's replicas of each pool, where a pool of the study may have been split.
 
     Each part of a split pool gets up to ``first``, the replicas of the policy's first decision. The
     first part also gets today's remaining replicas.
@@ -52,12 +52,13 @@ def _distribute(today: IntArray, source_pools: Sequence[int], first: IntArray) -
     return out
 
 
-def _within_gpus(
+def _lendable(
     study: Study, fleet: Fleet, source_pools: Sequence[int], first: IntArray, surplus: IntArray
 ) -> IntArray:
-    """Return how many ``surplus`` replicas of each pool fit on GPUs that no pool starts with.
+    """Return how many of the ``surplus`` replicas of each pool can be lent, ``[pools]``.
 
-    ``first`` are the replicas that pools start with. Spot instances are not lent.
+    They fit on GPUs that no pool needs for ``first``, the replicas that it starts with. Spot
+    instances are not lent.
     """
     hardware = study.hardware
     free = hardware.capacity_gpus.copy()
@@ -76,7 +77,7 @@ def _within_gpus(
 
 
 def _start_up_of_lent(pool: Pool, more: int) -> StartUp | None:
-    """Return the pool's start-up with ``more`` replicas lent out at the start."""
+    """Return the pool's start-up times and lent replicas, with ``more`` lent at the start."""
     if not more:
         return pool.start_up
     start = pool.start_up or StartUp(local_s=pool.startup_s, remote_s=pool.startup_s)

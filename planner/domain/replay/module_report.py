@@ -23,14 +23,17 @@ TABLE_TOKENS = 256  # prompt length of table 1
 
 
 def module_figures(runs: Sequence[PolicyRun]) -> tuple[ModuleFigures, ...] | None:
-    """Return the module figures of all policies that move modules; None if there is none."""
+    """Return the module figures of all policies that copy or move modules; None if none does."""
     return tuple(run.modules.figures for run in runs if run.modules is not None) or None
 
 
 def module_run(
     study: Study, ready: BuiltPolicy, result: Replay, labels: Sequence[str], policy: Policy
 ) -> ModuleRun | None:
-    """Return the module figures and tables of one policy; None if it does not move modules."""
+    """Return the module figures and tables of a policy; None if it does not move modules.
+
+    Modules are layers and projections of a model (``simulation.provisioning``).
+    """
     rule = ready.modules
     if rule is None:
         return None
@@ -39,8 +42,8 @@ def module_run(
         policy=policy.key,
         label=policy.title,
         out_of_memory=int(result.reject_reasons.get(OUT_OF_MEMORY, 0)),
-        pools=tuple(_pool(study, ready, rule, result, labels[p], p) for p in elastic),
-        parts=_parts(study, ready, elastic),
+        pools=tuple(_pool_figures(study, ready, rule, result, labels[p], p) for p in elastic),
+        parts=_modules_by_model(study, ready, elastic),
     )
     return ModuleRun(
         figures,
@@ -49,10 +52,13 @@ def module_run(
     )
 
 
-def _parts(
+def _modules_by_model(
     study: Study, ready: BuiltPolicy, elastic: Sequence[int]
 ) -> dict[str, tuple[Module, ...]]:  # fmt: skip
-    """Return the modules of each model whose pools move modules."""
+    """Return the modules of each model that has one of the pools ``elastic``, by model name.
+
+    These are the pools whose modules the policy moves.
+    """
     out: dict[str, tuple[Module, ...]] = {}
     for p in elastic:
         m, _, g = study.hardware.pool_index[ready.source_pools[p]]
@@ -64,10 +70,10 @@ def _parts(
     return out
 
 
-def _pool(
+def _pool_figures(
     study: Study, ready: BuiltPolicy, rule: ModuleScaling, result: Replay, label: str, p: int
 ) -> PoolModules:
-    """Return the module figures of pool ``p``."""
+    """Return what the policy ``rule`` did with the modules of pool ``p``, as figures."""
     layout, pool = rule.layouts[p], ready.fleet.pools[p]
     events = [event for event in rule.events if event.pool == p]
     assert layout is not None
@@ -80,7 +86,7 @@ def _pool(
     greedy, exact = layout.plans(pool.profile, PLANNED_AT)
 
     def mean(values: FloatArray) -> float:
-        """Return the mean over time of a value per placement."""
+        """Return the mean over time of ``values``, one per placement of the pool."""
         return float(values @ spans / spans.sum()) if spans.sum() > 0 else 0.0
 
     return PoolModules(
@@ -119,7 +125,10 @@ def _unused_memory_share(
     study: Study, ready: BuiltPolicy, result: Replay, rule: ModuleScaling, p: int,
     copies: float, borrowed: float,
 ) -> float:  # fmt: skip
-    """Return the share of the pool's GPU memory that holds no weights, copies or KV caches."""
+    """Return the share of the pool's GPU memory that holds no weights, copies or KV caches.
+
+    ``copies`` (of layers) and ``borrowed`` (GPUs) are means over time.
+    """
     layout, pool = rule.layouts[p], ready.fleet.pools[p]
     assert layout is not None
     m, _, _ = study.hardware.pool_index[ready.source_pools[p]]

@@ -38,7 +38,10 @@ Judge = Callable[[BuiltPolicy], float | None]  # replayed cost in dollars; None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Candidate:
-    """Replica counts ``[p, l, r, g]`` of the periods of ``window``; ``plan`` is their source."""
+    """A schedule to test: replica counts ``[p, l, r, g]`` in the periods of ``window``.
+
+    ``plan`` is the plan that they come from; None if there is none.
+    """
 
     counts: IntArray
     window: Window
@@ -70,7 +73,7 @@ class Oracle:
         demand or lending.
         """
         self._try(self._plan_at(1.0))
-        self._least(LARGER if self._best is None else FACTORS, self._plan_at)
+        self._search_factors(LARGER if self._best is None else FACTORS, self._plan_at)
         if self._best is None:
             return None
         plan = self._best[0].plan
@@ -79,8 +82,8 @@ class Oracle:
         # The other kinds of schedules have no spare replicas, unserved demand or lending.
         if plan.unserved_tps is None and plan.lent is None and not settings.spare:
             if self._one_pool_each():
-                self._least((*FACTORS, 1.0), self._plan_by_bin)
-            self._least((*FACTORS, 1.0), self._constant_plan)
+                self._search_factors((*FACTORS, 1.0), self._plan_by_bin)
+            self._search_factors((*FACTORS, 1.0), self._constant_plan)
             self._trim()
         return self.build(self._best[0])
 
@@ -100,12 +103,13 @@ class Oracle:
         # The search takes 0.9 of the progress, the replay the last tenth.
         return replace(self.context.starting_from(follower, start), plan=whole_plan, after=0.9)
 
-    def _least(
+    def _search_factors(
         self, factors: Sequence[float], candidate_at: Callable[[float], Candidate | None]
     ) -> None:
-        """Bisect for the smallest factor on demand whose candidate meets every tier.
+        """Bisect ``factors`` for the smallest whose candidate meets every tier.
 
-        Candidates that cost more than the best so far are not replayed.
+        ``candidate_at`` makes a candidate for a factor on the demand. The cheapest that meets every
+        tier is kept. Candidates that cost more than the best so far are not replayed.
         """
         low, high = 0, len(factors)
         # All kinds of candidates hold at similar factors: begin near the last one that held.
@@ -136,7 +140,7 @@ class Oracle:
         return True
 
     def _costs_more(self, candidate: Candidate) -> bool:
-        """Return whether the candidate costs more than the best, even without its starts."""
+        """Return whether the candidate costs no less than the best, even if starts are free."""
         hours = candidate.window.period_s / HOUR_S
         usd = float((candidate.counts * self._usd_per_hour).sum()) * hours
         return self._best is not None and usd >= self._best[1]
@@ -151,7 +155,7 @@ class Oracle:
         return np.asarray(gpus[:, None, :] * hardware.usd_by_hour.min(axis=0)[None])
 
     def _plan_at(self, factor: float) -> Candidate | None:
-        """Return the plan for ``factor`` times the demand; None if there is none."""
+        """Return the optimal plan for ``factor`` times the demand; None if none is feasible."""
         periods = Periods.of(self.study.plan_input, self.load.times(factor))
         try:
             plan = solve_periods(periods, silent)
@@ -220,7 +224,7 @@ class Oracle:
                 break
 
     def _with_one_less(self, base: Candidate, rows: IntArray) -> Candidate:
-        """Return the candidate with one replica fewer at each place of ``rows [k, 4]``."""
+        """Return the candidate less a replica at each place ``rows [k, 4]`` (p, l, r, g)."""
         fewer = base.counts.copy()
         fewer[tuple(rows.T)] -= 1
         if base.plan is None:
@@ -229,9 +233,10 @@ class Oracle:
         return replace(base, counts=fewer, plan=plan_with_targets(periods, base.plan, fewer))
 
     def _demand(self, base: Candidate) -> tuple[PlanningProblem, FloatArray]:
-        """Return the problem of the first period, and each model's joint peak per period.
+        """Return the planning problem of the first period, and each model's peak demand per period.
 
-        The peaks ``[p, l]`` are of the candidate's periods, which may be bins.
+        The peaks ``[p, l]`` sum over regions, in input tokens/s. The periods are the candidate's,
+        which may be bins.
         """
         peaks = self.load.tps.sum(axis=2)  # [p, l, w]
         if base.window.period_s == self.study.window.period_s:
@@ -242,10 +247,10 @@ class Oracle:
 
 
 def _by_utilization(problem: PlanningProblem, joint: FloatArray, counts: IntArray) -> IntArray:
-    """Return the places ``[k, 4]`` (p, l, r, g) above their minimum, by rising utilization.
+    """Return the places (p, l, r, g) that can lose a replica, by rising utilization, ``[k, 4]``.
 
-    Utilization is that after losing one replica: the model's peak demand over the capacity of all
-    its pools of that stage.
+    Utilization is that after the loss: the model's peak demand ``joint`` over the capacity of all
+    its pools of that stage. Places at their minimum are left out.
     """
     capacity, after_loss = (_capacity_of(problem, np.maximum(n, 0)) for n in (counts, counts - 1))
     after = np.zeros(counts.shape)
@@ -263,7 +268,7 @@ def _by_utilization(problem: PlanningProblem, joint: FloatArray, counts: IntArra
 
 
 def _capacity_of(problem: PlanningProblem, counts: IntArray) -> FloatArray:
-    """Return the capacity of ``counts [p, l, r, g]``, input tokens/s."""
+    """Return the capacity of pools of the sizes ``counts [p, l, r, g]``, in input tokens/s."""
     curve = problem.pool_tps
     assert curve is not None
     curve_length = curve.shape[2]

@@ -26,9 +26,10 @@ from simulation.policies.parts.schedule import (
 
 
 class RollingPlanner:
-    """Plans each period at its decision, from the fleet at that time (methods.md E8).
+    """A planner that plans each period when its decision is due, from the fleet at that time.
 
-    ``known`` is a plan whose periods are reused if the fleet is the same.
+    ``known`` is a plan made before. Its periods are reused if the fleet is the same (methods.md
+    E8).
     """
 
     def __init__(self, study: Study, periods: Periods, known: ScalingPlan | None) -> None:
@@ -55,12 +56,12 @@ class RollingPlanner:
         self._answers = [*self._answers[:period], answer]
         target = answer.window.target
         shares = shares_of(self._periods, period, target)
-        return ScheduleStep(self._study.pools(target), shares=_of_fleet(self._study, shares))
+        return ScheduleStep(self._study.pools(target), shares=_with_pools(self._study, shares))
 
     def plan(self) -> ScalingPlan:
-        """Return the plan as decided during the run.
+        """Return the plan as decided during the run, for its report.
 
-        Periods that the run did not reach are planned from the last decision.
+        Periods that the run did not reach are planned as if it had gone on.
         """
         answers = list(self._answers)
         for period in range(len(answers), len(self._periods.problems)):
@@ -97,8 +98,8 @@ def by_clock(study: Study, plan: ScalingPlan, load: Load) -> FollowedPlan:
         scheduled.times_s,
         study.pools(scheduled.targets),
         None if scheduled.lent is None else study.pools(scheduled.lent),
-        None if scheduled.shares is None else _of_fleet(study, scheduled.shares),
-        None if scheduled.release is None else _of_fleet(study, scheduled.release, -2),
+        None if scheduled.shares is None else _with_pools(study, scheduled.shares),
+        None if scheduled.release is None else _with_pools(study, scheduled.release, -2),
     )
     return _followed_plan(study, schedule, lambda: plan, load)
 
@@ -106,7 +107,10 @@ def by_clock(study: Study, plan: ScalingPlan, load: Load) -> FollowedPlan:
 def _followed_plan(
     study: Study, schedule: Schedule, plan: Callable[[], ScalingPlan], load: Load
 ) -> FollowedPlan:
-    """Return a plan to follow: its schedule, first fleet, and expected tokens/s by bin and pool."""
+    """Return a plan to follow: its schedule, first fleet, and expected tokens/s by bin and pool.
+
+    ``plan`` returns the plan as decided, and ``load`` is the demand that it is made for.
+    """
     # [periods, l, r, bins of a period]
     expected = load.tps if load.expected_tps is None else load.expected_tps
     bins = np.moveaxis(expected, 3, 1).reshape(-1, *expected.shape[1:3])  # [bins, l, r]
@@ -120,8 +124,8 @@ def _followed_plan(
     )
 
 
-def _of_fleet(study: Study, by_model: FloatArray, axis: int = -3) -> FloatArray:
-    """Return the rows of the models with pools on ``axis``, ordered as ``Fleet.models``."""
+def _with_pools(study: Study, by_model: FloatArray, axis: int = -3) -> FloatArray:
+    """Select the models that have pools from ``axis`` (the study's models), as ``Fleet.models``."""
     models = list(dict.fromkeys(m for m, _, _ in study.hardware.pool_index))
     return np.take(by_model, models, axis)
 

@@ -37,9 +37,9 @@ LINK_BYTES_S = 25e9  # PCIe 4.0 x16 as copies reach it, if the GPU's link is unk
 
 
 class Loads:
-    """The demands that the plans of one study are made for.
+    """The demands that the plans of one study are made for, each computed once.
 
-    Each method's forecast is computed once, while ``lock`` is acquired.
+    Threads that share ``lock`` wait for each other.
     """
 
     def __init__(self, study: Study, lock: RLock | None = None) -> None:
@@ -48,7 +48,7 @@ class Loads:
         self._lock = lock or RLock()
 
     def of(self, plan: Plan, progress: Progress) -> Load:
-        """Return the demand of a plan, times its load factor."""
+        """Return the forecast demand that a policy's plan is made for, times its load factor."""
         key = replace(plan, load_factor=1.0)
         with self._lock:
             if key not in self._known:
@@ -60,7 +60,7 @@ class Loads:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SharedInputs:
-    """Inputs that the policies of a study share, if known already; missing ones are computed.
+    """Costly inputs that the policies of a study share; those that are None are computed.
 
     ``planned`` is the plan on the scenario's own forecast. ``static`` returns the static fleet that
     may be deployed, ``[pools]``. By default, that is the smallest that meets every tier on the past
@@ -89,7 +89,7 @@ def policy_context_of(
     planning = part(progress, 0.0, 0.5)
 
     def following(plan: Plan) -> FollowedPlan:
-        """Return the plan that a policy of the kind ``plan`` follows."""
+        """Return the plan that a policy follows, as its ``plan`` (method, load factor) asks."""
         inputs = study.plan_input
         inputs = inputs.at_once() if plan.periods == ALL else inputs
         known = None
@@ -107,7 +107,7 @@ def policy_context_of(
         today=study.pools(study.today),
         peak=study.pools(study.peak),
         lengths=tuple(means[m] for m, _, _ in hardware.pool_index),
-        gpus=_shared(study),
+        gpus=_shared_limits(study),
         model_weights=study.settings.plan.model_worth[[m for m, _, _ in hardware.pool_index]],
         tier_weights=study.settings.plan.tier_worth,
         tiers=tuple(tuple(hardware.limits_of(m)) for m, _, _ in hardware.pool_index),
@@ -136,8 +136,11 @@ def static_before(study: Study, seed: int) -> IntArray:
     return smallest_flat(*past, seed=seed)
 
 
-def _shared(study: Study) -> tuple[Group, ...]:
-    """Return the pools that share GPUs of a region and type, and those that share power."""
+def _shared_limits(study: Study) -> tuple[Group, ...]:
+    """Return the groups of pools that share a limit, each with the limit.
+
+    Pools of a region and GPU type share GPUs; others share power.
+    """
     groups: dict[tuple[int, int], list[int]] = {}
     types = study.hardware.types
     for p, (_, r, g) in enumerate(study.hardware.pool_index):
@@ -151,7 +154,7 @@ def _shared(study: Study) -> tuple[Group, ...]:
 
 
 def _day_before(study: Study, load_factor: float, progress: Progress) -> tuple[ScalingPlan, Load]:
-    """Return the plan for a repetition of the day before, and the demand that it covers.
+    """Return the plan that repeats the day before, and the demand that it covers.
 
     The demand of each period is ``load_factor`` times that at the same time of the last day known
     before its decision. Raise ScenarioError if the traffic has no such day.

@@ -31,10 +31,10 @@ def policy_chosen(scenario: Scenario, name: str) -> Policy:
 def policies_chosen(
     scenario: Scenario, study: Study, names: Sequence[str]
 ) -> tuple[list[Policy], list[str]]:
-    """Return the policies to compare, and a sentence for each that cannot be run.
+    """Return the policies to compare, and a sentence for each that this study cannot run.
 
-    Today's fleet comes first if it is known. Unless all policies were requested, one that cannot
-    be run raises ScenarioError.
+    Today's fleet comes first if it is known. Unless all policies were requested, one that cannot be
+    run raises ScenarioError.
     """
     everything = list(names) == [ALL]
     chosen = [policy_chosen(scenario, name) for name in names if name != ALL]

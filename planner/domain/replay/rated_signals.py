@@ -41,7 +41,12 @@ READ = ("prefill_tps", "decode_tps", "busy", "sm_activity", "ttft_s", "tbt_s")
 
 
 class PressureTests:
-    """The pressure tests of one study; each runs when first used, while ``lock`` is acquired."""
+    """The pressure tests of one study; each runs when first used.
+
+    A test measures what a policy would observe (such as waiting requests) if pools run at their
+    rated capacity. Targets of autoscalers follow from it. Threads that share ``lock`` wait for each
+    other.
+    """
 
     def __init__(self, study: Study, lock: RLock | None = None) -> None:
         self._study = study
@@ -49,7 +54,7 @@ class PressureTests:
         self._made: dict[tuple[str | float, bool], Pressure] = {}
 
     def at(self, ratio: str | float = FIXED, *, many: bool = False) -> Pressure:
-        """Return the signals of the test at this P:D ratio; the test runs at the first call."""
+        """Return the test's signals at this P:D ratio; ``many``: in pools of many replicas."""
         test = BEST_RATIO if ratio == OBSERVED else ratio, many  # both names mean the same test
         with self._lock:
             if test not in self._made:
@@ -62,12 +67,12 @@ class PressureTests:
 
 
 def pressure_test(study: Study, ratio: str | float = FIXED, many: bool = False) -> Pressure:
-    """Return the signals of each pool at its rated capacity.
+    """Simulate each pool at its rated capacity, and return its signals.
 
-    Requests have the lengths and the arrivals of the model. The rate is C(n) for n replicas. n is
-    today's count, at most USUAL_INSTANCES, or exactly that number if ``many``. Separate prefill and
-    decode pools are tested together at their joint capacity. ``ratio`` is ``fixed`` (of the fleet),
-    ``best`` or ``observed`` (both: the best, D2), or a number.
+    Requests have the lengths and the arrivals of the model. The rate is C(n), the capacity of n
+    replicas. n is today's count, at most USUAL_INSTANCES, or exactly that number if ``many``.
+    Separate prefill and decode pools are tested together at their joint capacity. ``ratio`` is
+    ``fixed`` (of the fleet), ``best`` or ``observed`` (both: the best, D2), or a number.
     """
     index = study.hardware.pool_index
     out = {name: np.full(len(index), np.nan) for name in (*READ, *GAUGES)}
@@ -77,7 +82,7 @@ def pressure_test(study: Study, ratio: str | float = FIXED, many: bool = False) 
         for r in range(len(study.hardware.regions)):
             here = [p for p, place in enumerate(index) if place[:2] == (m, r)]
             for group in _groups(study, here):
-                counts, rate = _unit(study, group, ratio, many)
+                counts, rate = _tested_replicas(study, group, ratio, many)
                 # Replicas are equally fast in all regions, so one test serves them all.
                 kind = (m, *(index[p][2] for p in group), *counts.tolist())
                 if kind not in tested:
@@ -107,8 +112,13 @@ def _groups(study: Study, pools: list[int]) -> list[list[int]]:
     return [[p] for p in by_role["both"]] + pairs
 
 
-def _unit(study: Study, group: list[int], ratio: str | float, many: bool) -> tuple[IntArray, float]:
-    """Return the replicas to test of each pool of ``group``, near today's, and their requests/s."""
+def _tested_replicas(
+    study: Study, group: list[int], ratio: str | float, many: bool
+) -> tuple[IntArray, float]:
+    """Return the replicas of each pool of ``group`` to test, and the requests/s they can serve.
+
+    ``group`` is a single pool, or a prefill and a decode pool. Counts are near today's.
+    """
     index, hardware = study.hardware.pool_index, study.hardware
     m = index[group[0]][0]
     mean = float(study.traffic.lengths[m][0].mean())
@@ -144,14 +154,17 @@ def _arrivals(study: Study, m: int) -> Burstiness:
 
 
 def _pool_capacity(study: Study, m: int, g: int, instances: int) -> float:
-    """Return the capacity of a pool in input tokens/s."""
+    """Return the capacity of a pool of ``instances`` replicas in input tokens/s."""
     return curve_capacity(study.sizes.pool_tps[m, g], instances)
 
 
 def _readings(
     study: Study, group: list[int], counts: IntArray, rate: float
 ) -> dict[str, FloatArray]:
-    """Simulate a group of pools at ``rate`` requests/s, and return each signal by name."""
+    """Simulate a group of pools at ``rate`` requests/s; return each signal's mean per pool by name.
+
+    Throughputs are per replica.
+    """
     index = study.hardware.pool_index
     m = index[group[0]][0]
     isl, osl = study.traffic.lengths[m]

@@ -62,7 +62,10 @@ def prepare(
     sizes: Sizes,
     requests: Trace,
 ) -> Study:
-    """Return the study of a window, with static fleets for its peak and for the time before."""
+    """Return the study of a window: all that its policies need, and reference static fleets.
+
+    One static fleet covers the peak of the window, the other that of the time before.
+    """
     nothing = np.zeros(hardware.minimum.shape, np.int64)
     inputs = PlanInput(settings.plan, hardware, traffic, window, sizes, nothing)
     peak, misfit = static_at_peak(inputs)
@@ -78,11 +81,11 @@ class ReplayOptions:
     """What a replay computes, and when it may end early.
 
     Without ``detailed``, the tables are empty and the summary is brief. ``requests`` keeps a row
-    per request. ``spare`` also replays the worst loss of replicas, for ``survival``. ``lost`` are
-    replicas that the replay lacks. ``changed`` modifies the fleet after the policy was built. With
-    ``bars`` (attainment by tier), TargetMissed is raised as soon as a tier is sure to stay below
-    both its target and its bar. CostLimitExceeded is raised once the policy has cost more than
-    ``cost_limit``, in dollars.
+    per request. ``spare`` replays a second time without the replicas of the worst loss, for
+    ``survival``. ``lost`` are replicas that the replay lacks. ``changed`` modifies the fleet after
+    the policy was built. With ``bars`` (attainment by tier), TargetMissed is raised as soon as a
+    tier is sure to stay below both its target and its bar. CostLimitExceeded is raised once the
+    policy has cost more than ``cost_limit``, in dollars.
     """
 
     detailed: bool = True
@@ -124,7 +127,7 @@ def build_policy(
     progress: Progress = silent,
     shared: SharedInputs = NOTHING_SHARED,
 ) -> BuiltPolicy:
-    """Build a policy for the study; an oracle's schedule is searched by replays."""
+    """Build a policy for the study. An oracle's schedule is found by replays here."""
     check_policy(study, policy.name)
     context = policy_context_of(study, seed=seed, progress=progress, shared=shared)
     if policy.traits.reads_future and "load_factor" not in policy.model_fields_set:
@@ -135,9 +138,10 @@ def build_policy(
 
 
 def least_cost_usd(study: Study, ready: BuiltPolicy, options: ReplayOptions) -> float:
-    """Return what the replicas that a policy always keeps cost in the window, in dollars.
+    """Return a lower limit of a policy's cost in the window, in dollars, known without a replay.
 
-    It is 0 if none are known, or if ``options`` or faults may remove replicas.
+    It is the cost of the replicas that the policy always keeps. It is 0 if none are known, or if
+    ``options`` or faults may remove replicas.
     """
     settings, window = study.settings, study.window
     lends = settings.scale_in.lend or settings.plan.lend_share is not None
@@ -214,7 +218,7 @@ def replayed(
 def _with_survival(
     study: Study, policy: Policy, ready: BuiltPolicy, run: PolicyRun, seed: int
 ) -> PolicyRun:
-    """Return the run with its survival of a loss, from a second replay without the lost replicas.
+    """Return the run with its survival of the worst loss, by a replay without the lost replicas.
 
     That replay is left out if an interactive tier misses its target with all replicas.
     """
@@ -239,7 +243,7 @@ def _simulated(
     progress: Progress,
     options: ReplayOptions,
 ) -> tuple[Replayed, Fleet, SignalRecorder]:
-    """Return a replay of a built policy, the fleet that it began with, and its recorded signal."""
+    """Return a replay of a built policy, the fleet that it began with, and what it measured."""
     fleet = replace(ready.fleet, faults=faults_of(study.hardware.faults, ready.fleet.pools))
     scale_in, bars = study.settings.scale_in, options.bars
     interval = max(60.0, float(np.ceil(study.window.duration_s / MAX_INTERVALS / 60) * 60))
@@ -345,7 +349,7 @@ def settings_of(
 
 
 def _stated_settings(policy: Policy) -> Iterator[Setting]:
-    """Yield the arguments that the scenario gives a policy, one setting per value."""
+    """Yield the parameters that the scenario gives a policy, one setting per value."""
     for name, value in policy.arguments.items():
         if isinstance(value, bool | int | float | str):
             yield Setting(name, "", value)
@@ -365,7 +369,7 @@ def _stated_settings(policy: Policy) -> Iterator[Setting]:
 
 
 def _active_settings(rule: ScalingPolicy, pools: Sequence[str]) -> Iterator[Setting]:
-    """Yield the values that a policy computed, by pool."""
+    """Yield the parameters that a policy computed itself, by pool."""
     for row in rule.computed_parameters() if isinstance(rule, ReportsParameters) else ():
         for where, value in zip(pools, row.values, strict=True):
             if np.isfinite(value):
@@ -373,7 +377,7 @@ def _active_settings(rule: ScalingPolicy, pools: Sequence[str]) -> Iterator[Sett
 
 
 def _replicas(fleet: Fleet, series: PoolSeries, pools: Sequence[str]) -> Iterator[Setting]:
-    """Yield the replicas of each pool at the start, at most, and its limits."""
+    """Yield the replicas of each pool: at the start, at most over time, and its limits."""
     up = series.ready + series.starting
     for p, (pool, where) in enumerate(zip(fleet.pools, pools, strict=True)):
         yield Setting("replicas at the start", where, pool.initial)

@@ -25,13 +25,13 @@ N_PLUS_1 = SpareSettings(instances=1, by_pool=False)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Loss:
-    """Replicas that are lost all the time: ``counts [l, r, g]``, and all those of ``region``."""
+    """Replicas that are lost for the whole window: ``counts [l, r, g]``, or all of ``region``."""
 
     counts: IntArray
     region: int | None = None
 
     def left(self, counts: IntArray) -> IntArray:
-        """Return what is left of ``counts [t, l, r, g]``."""
+        """Return the replicas that are left of ``counts [t, l, r, g]`` after the loss."""
         left: IntArray = np.maximum(counts - self.counts, 0)
         if self.region is not None:
             left[:, :, self.region] = 0
@@ -50,7 +50,7 @@ def spared(study: Study) -> Study:
 
 
 def losses_of(study: Study) -> list[Loss]:
-    """Return every loss that a fleet of the study has to survive."""
+    """Return every loss that a fleet of the study has to survive, one replica by default (N+1)."""
     spare = study.settings.plan.spare or N_PLUS_1
     shape = study.hardware.minimum.shape
     if spare.by_pool or not spare.instances:
@@ -69,18 +69,21 @@ def losses_of(study: Study) -> list[Loss]:
 
 
 def _ways_to_lose(columns: Sequence[int], count: int) -> Iterable[tuple[int, ...]]:
-    """Return the columns of ``count`` lost replicas; of many, all are of one column."""
+    """Return each way to lose ``count`` replicas, as the pools (``columns``) of the lost ones.
+
+    More than ``MOST_MIXED`` lost replicas are all of one pool.
+    """
     if count > MOST_MIXED:
         return [(column,) * count for column in columns]
     return combinations_with_replacement(columns, count)
 
 
 def worst_loss(study: Study, counts: IntArray, interval_s: float = 0.0) -> int:
-    """Return the index in ``losses_of`` of the loss that leaves the least capacity.
+    """Return the index in ``losses_of`` of the loss that hurts a fleet most.
 
-    ``counts [t, l, r, g]`` are the replicas of each interval; of a static fleet t is 1. The loss
-    with the most interactive demand above the capacity left is the worst, then that with the least
-    left.
+    It leaves the most interactive demand without capacity, and among equals the least capacity.
+    ``counts [t, l, r, g]`` are the fleet's replicas in each interval of ``interval_s``; for a
+    static fleet, t is 1.
     """
     losses = losses_of(study)
     if len(losses) == 1:
@@ -128,10 +131,10 @@ def capacity_of(study: Study, counts: IntArray) -> FloatArray:
 
 
 def capacity_after_loss(study: Study, counts: IntArray) -> FloatArray:
-    """Return each region set's input tokens/s after the worst loss, ``[t, l, k]``.
+    """Return the input tokens/s that each region set keeps after its worst loss, ``[t, l, k]``.
 
-    Sets are those of ``region_sets``: regions that can serve each other over open routes. More than
-    ``MOST_MIXED`` replicas lost in a region are of one pool, so not every such loss is covered.
+    Sets ``k`` are those of ``region_sets``: regions that can serve each other over open routes. If
+    more than ``MOST_MIXED`` replicas are lost in a region, only losses within one pool are covered.
     """
     _, regions = open_region_sets(study)
     ways = (counts, *(loss.left(counts) for loss in losses_of(study)))
@@ -139,7 +142,7 @@ def capacity_after_loss(study: Study, counts: IntArray) -> FloatArray:
 
 
 def open_region_sets(study: Study) -> tuple[BoolArray, BoolArray]:
-    """Return the sets of regions over the routes that are open in the study."""
+    """Return ``region_sets`` over the routes that are open in the study."""
     return region_sets(np.isfinite(study.hardware.latency_s))
 
 
@@ -163,7 +166,10 @@ def interactive_demand(study: Study) -> FloatArray:
 
 
 def survival_of(study: Study, attainment: Mapping[str, float | None]) -> Survival | None:
-    """Return the survival of a loss from ``attainment`` by tier; None without such requests."""
+    """Return how well the tiers are served after a loss, from ``attainment`` by tier in a replay.
+
+    None means that the window has no interactive requests.
+    """
     tiers = [tier for tier in study.hardware.tiers if not tier.deferrable]
     margins = [(share - tier.attainment, share) for tier in tiers
                if (share := attainment.get(tier.name)) is not None]  # fmt: skip
@@ -175,7 +181,7 @@ def survival_of(study: Study, attainment: Mapping[str, float | None]) -> Surviva
 
 
 def interactive_targets(study: Study) -> dict[str, float]:
-    """Return the SLO targets after a loss, by tier; 0 for deferrable tiers."""
+    """Return the SLO target of each tier after a loss; 0 for deferrable tiers, which may wait."""
     return {tier.name: 0.0 if tier.deferrable else tier.attainment for tier in study.hardware.tiers}
 
 
@@ -223,7 +229,7 @@ def with_spare_capacity(windows: Sequence[Study], counts: IntArray) -> IntArray:
 
 
 def by_place(study: Study, pools: IntArray) -> IntArray:
-    """Return the counts ``[t, l, r, g]`` of fleets ``[t, pools]``."""
+    """Return the counts ``[t, l, r, g]`` (model, region, GPU) of fleets given as ``[t, pools]``."""
     counts = np.zeros((len(pools), *study.hardware.minimum.shape), np.int64)
     for p, place in enumerate(study.hardware.pool_index):
         counts[:, *place] = pools[:, p]

@@ -13,7 +13,7 @@ from simulation.trace_replay import Replayed
 
 
 def with_reserved(study: Study, summary: Summary, result: Replayed, plan: ScalingPlan) -> Summary:
-    """Return the summary with the reserved GPUs of the plan, paid used or not.
+    """Return the summary with the cost of the plan's reserved GPUs, paid whether used or not.
 
     They replace on-demand GPUs of their region and type while those run. Other GPUs stay on demand.
     """

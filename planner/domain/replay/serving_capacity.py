@@ -20,8 +20,8 @@ WHOLE = 1e-6  # share of a replica: tolerance for rounding of means over time
 def serving(study: Study, series: PoolSeries, source_pools: Sequence[int | None]) -> IntArray:
     """Return the number of serving replicas in each interval, ``[t, l, r, g]``.
 
-    ``source_pools`` is the index of the study's pool that each replayed pool came from. None marks
-    a pool that serves no requests.
+    ``source_pools`` gives the index of the study's pool that each replayed pool came from. None
+    marks a pool that serves no requests. Means over an interval are rounded down.
     """
     up = np.floor(series.ready + WHOLE).astype(np.int64)
     counts = np.zeros((up.shape[1], *study.hardware.minimum.shape), np.int64)

@@ -12,7 +12,7 @@ Meets = Callable[[IntArray], bool]
 def fewest(
     meets: Meets, base: IntArray, low: IntArray, high: IntArray, *, least: int = 1
 ) -> IntArray:
-    """Return the fewest counts that meet the condition, by a search over their total.
+    """Return the smallest counts per pool that ``meets`` accepts, by a search over their total.
 
     ``base`` gives the proportions, and the total at which the search begins. ``low`` and ``high``
     limit the counts, and ``least`` the total. If no total meets the condition, return the largest
@@ -37,10 +37,9 @@ def fewest(
 
 
 def trimmed(meets: Meets, counts: IntArray, low: IntArray, order: FloatArray) -> IntArray:
-    """Return ``counts`` without replicas that the condition does not need.
+    """Remove single replicas from ``counts [pools]`` while ``meets`` stays True.
 
-    Single replicas are removed until none can go. Pools with the smallest ``order`` are tried
-    first.
+    Pools with the smallest ``order`` are tried first. Counts stay at or above ``low``.
     """
     gone = True
     while gone:
@@ -54,7 +53,7 @@ def trimmed(meets: Meets, counts: IntArray, low: IntArray, order: FloatArray) ->
 
 
 def spread_in_proportion(total: int, base: IntArray, low: IntArray, high: IntArray) -> IntArray:
-    """Return ``total`` replicas spread over pools in proportion to ``base``.
+    """Spread ``total`` replicas over pools in proportion to ``base``, and return the counts.
 
     Each count stays within ``low`` and ``high``, which may change the total. Rounding is by the
     largest remainder, ties to the earlier pool.

@@ -21,7 +21,7 @@ from simulation.trace_replay import due_and_late, summarise_replay
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ServedRequests:
-    """Requests and late requests of one model by tier, and the cost of its replicas in dollars.
+    """What a static fleet served of one model: requests due and late by tier, and its cost.
 
     ``due`` counts requests that were finished or late. If ``cut``, the replay ended early because
     too many requests were late. Then ``late`` counts those until then, and ``due`` counts all
@@ -41,7 +41,11 @@ Requests = dict[tuple[Study, int], Trace]  # by study and model
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FlatWindow:
-    """A test of static fleets: the requests of ``models`` in a window, and ``goals`` by tier."""
+    """A test of static fleets in one window: do they meet ``goals`` (attainment by tier)?
+
+    Only requests of ``models`` count. ``alive`` is called before each replay and may raise to
+    cancel.
+    """
 
     study: Study
     models: Sequence[int]
@@ -81,7 +85,10 @@ class FlatWindow:
         )
 
     def _count_served(self, m: int, counts: IntArray, watch: LateCounter) -> ServedRequests:
-        """Replay one model on the fleet and count requests; ``watch`` ends a hopeless replay."""
+        """Replay model ``m`` alone and count its requests; ``watch`` ends a replay that must miss.
+
+        ``counts`` are those of all tested models' pools.
+        """
         study, pool_mask = self.study, self._pool_mask(m)
         self.alive()
         all_counts = self._counts_of_all_pools(counts)
@@ -133,7 +140,7 @@ class FlatWindow:
         return None if carried is None else carried.rows(carried.model == m)
 
     def _count(self, m: int) -> IntArray:
-        """Return the number of the model's requests, by tier of the fleet."""
+        """Return the number of the model's requests in the window, by tier of the fleet."""
         trace = self._trace(m)
         counts = count_codes(trace.tier, len(trace.tiers)).tolist()
         of_name = dict(zip(trace.tiers, counts, strict=True))
@@ -143,10 +150,10 @@ class FlatWindow:
 def served_by(
     study: Study, counts: IntArray, seed: int, known: Known, goals: Mapping[str, float]
 ) -> ServedRequests | None:
-    """Return what a static fleet of ``counts [pools]`` served, from ``known`` or by a replay.
+    """Return what a static fleet of ``counts [pools]`` served, summed over all models.
 
-    All models are summed. ``goals`` are the targets by tier. Returns None if the replay of a model
-    was skipped, because a tier was missed before.
+    Results in ``known`` are used first. ``goals`` are the targets by tier. Return None if the
+    replay of a model was skipped, because the other models missed a tier already.
     """
     models = range(len(study.hardware.models))
     window = FlatWindow(study, models, goals, seed, alive=lambda: None, known=known)
@@ -164,7 +171,7 @@ def served_by(
 
 
 def _late_by_tier(served: Mapping[int, ServedRequests], like: IntArray) -> IntArray:
-    """Return the late requests summed over the models in ``served``, by tier."""
+    """Return the late requests of ``served`` by tier, summed over models; shaped as ``like``."""
     late = np.zeros_like(like)
     for served_requests in served.values():
         late += served_requests.late

@@ -33,7 +33,7 @@ def smallest_flat(
     known: Known | None = None,
     at_once: int = 1,
 ) -> IntArray:
-    """Return the fewest constant replicas per pool with which every tier meets its target.
+    """Return the smallest static fleet that meets every tier's target, as replicas ``[pools]``.
 
     The tiers must be met in the windows of ``study`` and of ``others``, which use the same
     hardware. ``known`` keeps results of earlier searches of the same windows. ``at_once`` windows
@@ -60,9 +60,9 @@ def smallest_flat(
     for m, name in enumerate(names):
         progress(0.8 * m / len(names), f"Searching the smallest static fleet for {name}")
         of_model = pools_of(study, [m])
-        alive = _counted(part(progress, 0.8 * m / len(names), 0.8 * (m + 1) / len(names)),
+        alive = _replay_counter(part(progress, 0.8 * m / len(names), 0.8 * (m + 1) / len(names)),
                          STEPS + len(windows))  # fmt: skip
-        meets = [_judge([window], [m], (), seed, alive, known, requests) for window in windows]
+        meets = [_slo_test([window], [m], (), seed, alive, known, requests) for window in windows]
         fleet = of_models(study.fleet(base), study, [m])
         low = np.array([pool.minimum for pool in fleet.pools], np.int64)
         high = np.array([pool.maximum for pool in fleet.pools], np.int64)
@@ -70,17 +70,18 @@ def smallest_flat(
         counts[of_model] = _fewest_on_all(meets, peaks[:, of_model], low, high, at_once)
     all_pools = study.fleet(counts)
     least = np.array([pool.minimum for pool in all_pools.pools], np.int64)
-    alive, all_models = _counted(part(progress, 0.8, 1.0), STEPS), range(len(names))
-    meets_all = _judge(windows, all_models, (), seed, alive, known, requests)
+    alive, all_models = _replay_counter(part(progress, 0.8, 1.0), STEPS), range(len(names))
+    meets_all = _slo_test(windows, all_models, (), seed, alive, known, requests)
     counts = trimmed(meets_all, counts, least, -study.replica_usd)
     return with_spare(windows, counts, seed, known) if study.settings.plan.spare else counts
 
 
 def costs_more(usd: float, windows: Sequence[Study], seed: int, known: Known) -> bool:
-    """Return whether a static fleet that meets every tier in the windows costs over ``usd``.
+    """Return whether every static fleet that meets the SLO in the windows costs over ``usd``.
 
-    ``usd`` is the cost in the first window, in dollars. False if it is unknown: with several pools,
-    another fleet of the same cost might meet them.
+    ``usd`` is a cost in the first window, in dollars. One test decides: the largest fleet for that
+    money. With several pools the result is False, since another fleet of the same cost might meet
+    the SLO.
     """
     study = windows[0]
     pools = study.fleet(np.ones(len(study.hardware.pool_index), np.int64)).pools
@@ -98,9 +99,10 @@ def costs_more(usd: float, windows: Sequence[Study], seed: int, known: Known) ->
 def with_spare(
     windows: Sequence[Study], counts: IntArray, seed: int, known: Known | None = None
 ) -> IntArray:
-    """Return a static fleet plus the replicas without which a window misses the SLO after a loss.
+    """Add to a static fleet the spare replicas (N+1) that it needs to meet the SLO after a loss.
 
-    Spare replicas for the loss of a region are added by capacity, since they have other places.
+    Losses of single replicas are replayed. Spares for the loss of a region are added by capacity,
+    since they belong elsewhere.
     """
     study, known = windows[0], {} if known is None else known
     if study.settings.plan.spare.region:
@@ -117,8 +119,8 @@ def with_spare(
     return counts
 
 
-def _counted(progress: Progress, expected: int) -> Callable[[], None]:
-    """Return a function that reports one more replay of about ``expected``."""
+def _replay_counter(progress: Progress, expected: int) -> Callable[[], None]:
+    """Return a function to call at each replay; it shows the share of ``expected`` replays."""
     replays = count(1)
 
     def alive() -> None:
@@ -131,7 +133,7 @@ def _counted(progress: Progress, expected: int) -> Callable[[], None]:
 def _fewest_on_all(
     meets: Sequence[Meets], peaks: IntArray, low: IntArray, high: IntArray, at_once: int
 ) -> IntArray:
-    """Return the fewest counts that meet the condition of every window.
+    """Return the smallest counts per pool that meet the condition of every window.
 
     The first window must have the highest of ``peaks [windows, pools]``. It is searched alone. The
     others are only checked, and join the search if they fail.
@@ -178,11 +180,11 @@ def holds(
 ) -> bool:
     """Return whether a static fleet of ``counts`` ``[pools]`` meets the ``goals`` of every tier."""
     models, known = range(len(study.hardware.models)), {} if known is None else known
-    meets = _judge([study], models, [goals], seed, alive=lambda: None, known=known, requests={})
+    meets = _slo_test([study], models, [goals], seed, alive=lambda: None, known=known, requests={})
     return meets(counts)
 
 
-def _judge(
+def _slo_test(
     windows: Sequence[Study],
     models: Sequence[int],
     goals: Sequence[Mapping[str, float]],
@@ -191,10 +193,11 @@ def _judge(
     known: Known,
     requests: Requests,
 ) -> Meets:
-    """Return a function that tests whether a static fleet meets every tier in each window.
+    """Return a test: does a static fleet meet every tier in each of the windows?
 
-    The function takes the counts of the pools of ``models``. ``alive`` is called now and then and
-    may raise to cancel. ``known`` has earlier results.
+    The test takes the counts of the pools of ``models``. ``goals`` are attainments by tier per
+    window; if empty, the targets of the tiers. ``alive`` is called before each replay and may raise
+    to cancel. ``known`` has earlier results.
     """
     targets = {tier.name: tier.attainment for tier in windows[0].hardware.tiers}
     # Windows that missed last are tried first, which saves replays.
@@ -215,9 +218,10 @@ def _judge(
 
 
 def _within_gpus(study: Study, of_model: BoolArray, base: IntArray, high: IntArray) -> IntArray:
-    """Return the most replicas of a model, ``[pools]``, if other models keep ``base``.
+    """Return the most replicas that each pool of a model can have, ``[pools of the model]``.
 
-    Each pool alone must fit the GPUs and the power that the others leave.
+    Other models keep ``base [pools]``. Each pool alone must fit the GPUs and the power that they
+    leave, and ``high``.
     """
     out, types = high.copy(), study.hardware.types
     places = [

@@ -25,11 +25,12 @@ FILE_CV = 1.0
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BinnedSource:
-    """One series of a demand file with its model, and the regions and tiers of its requests.
+    """Traffic known as counts: one series of a demand file, or a described launch drawn as counts.
 
-    ``cells`` ``[regions, tiers]`` is the share of all requests of a bin that belongs to each, scale
-    included. If the file does not count tokens, the scenario's lengths replace them. Otherwise only
-    the variation of the scenario's lengths is used.
+    All its requests are of one model (an index). ``cells`` ``[regions, tiers]`` is the number of
+    requests of each region and tier for one request in the file: its share times the scenario's
+    ``scale``. If the file does not count tokens, ``input_lengths`` and ``output_lengths`` of the
+    scenario give them. If it does, only the variation of those lengths is used.
     """
 
     columns: DemandColumns
@@ -52,13 +53,14 @@ class BinnedSource:
 
     @property
     def count(self) -> float:
-        """Return the number of its requests in all known bins."""
+        """Return the number of requests that the source adds to the traffic."""
         return float(np.nansum(self.requests()) * self.cells.sum())
 
     def requests(self) -> FloatArray:
-        """Return the requests per bin, ``[bins]``.
+        """Return the requests of the file per bin, ``[bins]``, before regions, tiers and scale.
 
-        If the file counts only tokens, divide them by the scenario's mean lengths.
+        If the file counts only tokens, divide them by the scenario's mean lengths. NaN marks
+        missing bins.
         """
         columns = self.columns
         if not np.isnan(columns.requests).all():
@@ -75,7 +77,10 @@ class BinnedSource:
         return columns.requests
 
     def tokens(self) -> tuple[FloatArray, FloatArray]:
-        """Return input and output tokens per bin, from the file or the scenario's mean lengths."""
+        """Return the file's input and output tokens per bin, each ``[bins]``.
+
+        Tokens that it does not count are its requests times the scenario's mean lengths.
+        """
         requests = self.requests()
         counted = (self.columns.input_tokens, self.columns.output_tokens)
         lengths = (self.input_lengths, self.output_lengths)
@@ -101,7 +106,7 @@ class BinnedSource:
         return min(1.0, float(cached[known].sum()) / total) if total > 0 else 0.0
 
     def drawn_lengths(self, requests: float, between: slice = slice(None)) -> DrawnLengths:
-        """Return the length distributions of the given bins, standing for ``requests`` requests."""
+        """Return the length distributions of some bins, with the weight ``requests`` in a mix."""
         return DrawnLengths(requests, self.lengths(between), self.cached_share)
 
     def lengths(self, between: slice = slice(None)) -> IndependentLengths:
@@ -117,7 +122,10 @@ class BinnedSource:
         def lengths_around(
             tokens: FloatArray, stated: Lengths | None, seen: FloatArray | None
         ) -> LengthDistribution | SampledLength:
-            """Return a length distribution with the mean of ``tokens`` and a known variation."""
+            """Return a distribution whose mean is ``tokens`` per request, at least 1.
+
+            Its variation is that of the file's sample ``seen``, unless the scenario states lengths.
+            """
             both_known = ~np.isnan(requests) & ~np.isnan(tokens)
             total = float(requests[both_known].sum())
             mean = float(tokens[both_known].sum()) / total if total else 1.0
@@ -147,7 +155,10 @@ class BinnedSource:
         share = self.cells[tuple(where.T)][:, None]
 
         def coarse(values: FloatArray) -> FloatArray:
-            """Return the source's share of ``values`` in the wider bins; gaps stay gaps."""
+            """Sum ``values`` over each wider bin, times the share of each cell, ``[cells, bins]``.
+
+            A wider bin with a missing value is NaN.
+            """
             total = np.bincount(into, np.nan_to_num(values[inside]), minlength=bins)
             seen = np.bincount(into, ~np.isnan(values[inside]), minlength=bins)
             return np.asarray(share * np.where(seen >= per_bin, total, np.nan))
@@ -166,12 +177,12 @@ class BinnedSource:
         )
 
     def expected(self, start_s: float, end_s: float) -> float:
-        """Return the expected number of requests that ``draw`` returns."""
+        """Return the expected number of requests that ``draw`` returns for ``[start_s, end_s)``."""
         counts = self.requests()[self.between(start_s, end_s)]
         return float(np.nansum(counts) * self.cells.sum())
 
     def between(self, start_s: float, end_s: float, *, whole: bool = False) -> slice:
-        """Return the bins that overlap ``[start_s, end_s)``, or those wholly within it."""
+        """Return the slice of bins that overlap ``[start_s, end_s)``; with ``whole``, lie in it."""
         first, last = (
             (moment_s - self.columns.start_s) / self.columns.bin_s for moment_s in (start_s, end_s)
         )
@@ -235,7 +246,7 @@ class BinnedSource:
     def arrivals(
         self, start_s: float, end_s: float, rng: np.random.Generator
     ) -> list[tuple[int, int, FloatArray]]:
-        """Draw arrival times without lengths, in epoch seconds, by region and tier."""
+        """Draw arrivals without lengths: region, tier (indices) and epoch seconds of each cell."""
         columns, between = self.columns, self.between(start_s, end_s)
         counts = self.requests()[between]
         begin_s = columns.start_s + between.start * columns.bin_s

@@ -25,8 +25,11 @@ def times(trace: Trace, share: float, within_s: float, rng: np.random.Generator)
     groups = Groups.of(trace.session, len(trace))
     drawn = np.flatnonzero(rng.random(len(groups.first)) < share % 1.0)
 
-    def again(picked: IntArray, *, moves: bool) -> Trace:
-        """Return the requests of the groups ``picked``; with ``moves``, at other times nearby."""
+    def repeated(picked: IntArray, *, moves: bool) -> Trace:
+        """Return the requests of the groups (sessions) ``picked``.
+
+        With ``moves``, shift each group at random by at most half of ``within_s``.
+        """
         begin = trace.arrival_s[groups.begins[picked]]
         first, last = float(trace.arrival_s[0]), float(trace.arrival_s[-1])
         if moves:
@@ -41,16 +44,19 @@ def times(trace: Trace, share: float, within_s: float, rng: np.random.Generator)
         return trace.repeated(rows[order], arrival[order], own)
 
     if share < 1.0 or not len(trace):
-        return again(drawn, moves=False) if len(trace) else trace
+        return repeated(drawn, moves=False) if len(trace) else trace
     parts = [*[np.arange(len(groups.first))] * (int(share) - 1), drawn]
-    more = [again(picked, moves=True) for picked in parts if len(picked)]
+    more = [repeated(picked, moves=True) for picked in parts if len(picked)]
     return merge([trace, *more], trace.provenance) if more else trace
 
 
 def busier(
     trace: Trace, factor: float, start_s: float, end_s: float, window: Window, seed: int
 ) -> Trace:
-    """Return the trace with ``factor`` times the requests in ``[start_s, end_s)``."""
+    """Return the trace with ``factor`` times the requests in ``[start_s, end_s)`` (epoch seconds).
+
+    Arrivals of ``trace`` count from the start of ``window``.
+    """
     rng = generator(seed, Stream.STRAYS)
     inside = (trace.arrival_s >= start_s - window.start_s) & (
         trace.arrival_s < end_s - window.start_s
@@ -60,7 +66,10 @@ def busier(
 
 
 def longer_outputs(trace: Trace, factor: float, from_s: float) -> Trace:
-    """Return the trace with outputs ``factor`` times as long for arrivals from ``from_s`` on."""
+    """Return ``trace``, with outputs ``factor`` times as long in requests from ``from_s`` on.
+
+    ``from_s`` counts from the start of the trace.
+    """
     late = trace.arrival_s >= from_s
     grown = np.rint(factor * trace.output_tokens).astype(trace.output_tokens.dtype)
     return replace(trace, output_tokens=np.where(late, np.maximum(grown, 1), trace.output_tokens))
@@ -69,7 +78,10 @@ def longer_outputs(trace: Trace, factor: float, from_s: float) -> Trace:
 def scale_demand(
     demand: Demand, amounts: Sequence[str], factor: float, start_s: float, end_s: float
 ) -> Demand:
-    """Return ``demand`` with ``amounts`` in ``[start_s, end_s)`` multiplied by ``factor``."""
+    """Multiply ``amounts`` (such as "requests") of ``demand`` in a time span by ``factor``.
+
+    The span is ``[start_s, end_s)`` in epoch seconds.
+    """
     inside = demand.inside(start_s, end_s)
     arrays = {name: np.where(inside, factor, 1.0) * getattr(demand, name) for name in amounts}
     return replace(demand, **arrays)

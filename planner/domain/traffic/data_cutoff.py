@@ -21,7 +21,7 @@ PART = 0.05  # largest share of a bin that can be missing without making it a ga
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MeasuredSource:
-    """A source that holds requests. Its file begins and ends at these epoch seconds."""
+    """A request log. Its file begins and ends at ``start_s`` and ``end_s``, in epoch seconds."""
 
     trace: Trace
     start_s: float

@@ -13,7 +13,10 @@ from simulation.trace import Trace
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Demand:
-    """Amounts per bin, each array of shape ``[keys, bins]``. NaN marks a bin not observed."""
+    """Requests and tokens per bin and key (model, region and tier); each array is ``[keys, bins]``.
+
+    NaN marks a bin that was not observed.
+    """
 
     keys: tuple[SeriesKey, ...]
     start_s: float  # left edge of the first bin, UTC epoch seconds
@@ -48,7 +51,7 @@ class Demand:
         return np.asarray((self.edges_s > start_s - 1e-6) & (self.edges_s < end_s - 1e-6))
 
     def gaps(self, start_s: float, end_s: float) -> int:
-        """Count the bins within ``[start_s, end_s)`` in which at least one key is a gap."""
+        """Count the bins within ``[start_s, end_s)`` in which at least one key was not observed."""
         return int(np.isnan(self.requests[:, self.inside(start_s, end_s)]).any(axis=0).sum())
 
     def series(self, index: int, unit: str = REQUESTS) -> DemandSeries:
@@ -67,7 +70,10 @@ class Demand:
         return _trimmed(self, key, values, unit, rows)
 
     def level_error(self, rows: Sequence[int]) -> float:
-        """Return the relative standard error of the keys' total, if the trace is a sample."""
+        """Return the relative standard error that sampling leaves in the sum of the keys ``rows``.
+
+        It is 0 if the trace is not a sample.
+        """
         total = float(np.nansum(self.requests[list(rows)]))
         if self.sampling is None or not total:
             return 0.0
@@ -77,7 +83,7 @@ class Demand:
 def _trimmed(
     demand: Demand, key: SeriesKey, values: FloatArray, unit: str, rows: Sequence[int]
 ) -> DemandSeries:
-    """Return ``values`` as a series that begins at its first observed bin."""
+    """Return ``values`` of the keys ``rows`` as a series that begins at its first observed bin."""
     observed = np.flatnonzero(~np.isnan(values))
     first = int(observed[0]) if observed.size else 0
     return DemandSeries(

@@ -66,7 +66,7 @@ def draw_counts(
 ) -> FloatArray:
     """Draw counts around ``expected``, ``[bins]``.
 
-    A gamma factor of mean 1 and coefficient of variation ``variation`` scales each hour. The
+    A gamma factor of mean 1 and coefficient of variation ``launch.variation`` scales each hour. The
     counts of each bin are then Poisson. Without variation, return ``expected`` unchanged.
     """
     if not launch.variation:
@@ -85,11 +85,11 @@ def described_bins(
     clock: str,
     rng: np.random.Generator,
 ) -> DemandColumns:
-    """Return a source's described traffic as counts per bin.
+    """Return a source's described traffic as counts per bin, drawn around the described rate.
 
-    The bins cover ``span``, the time (epoch seconds) that all measured sources have in common.
-    Without such sources, they cover the ``WEEKS`` weeks before the described traffic begins. Raise
-    ScenarioError if there is neither a span nor a date at which that traffic begins.
+    The bins cover ``span`` in epoch seconds, the time of the measured sources. Without such
+    sources, they cover the ``WEEKS`` weeks before the described traffic begins. Raise ScenarioError
+    if there is neither a span nor a date at which that traffic begins.
     """
     launch = source.launch
     if launch is None:
@@ -113,7 +113,10 @@ def described_bins(
 
 
 def words_of(source: Source) -> str:
-    """Describe a launch: "4 requests/s on average (345,600 a day), by day office (...), ..."."""
+    """Describe a launch: "4 requests/s on average (345,600 a day), by day office (...), ...".
+
+    A launch is traffic that the scenario describes, since no trace has it yet.
+    """
     launch = source.launch
     if launch is None:
         raise ValueError("a launch is needed")

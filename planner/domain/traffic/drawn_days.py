@@ -44,9 +44,9 @@ def draw_days(traffic: Traffic, window: Window, method: str, paths: int, seed: i
 
 
 def busiest_hours(demand: Demand, window: Window, days: DrawnDays) -> FloatArray:
-    """Return the input and output tokens in the busiest hour of each path, ``[paths]``.
+    """Return the tokens (input plus output) in the busiest hour of each path, ``[paths]``.
 
-    A request counts with its key's mean length in ``demand``.
+    A path counts only requests; each stands for its key's mean tokens per request in ``demand``.
     """
     requests = np.nansum(demand.requests, axis=1)
     tokens = np.nansum(demand.input_tokens, axis=1) + np.nansum(demand.output_tokens, axis=1)
@@ -85,11 +85,13 @@ def requests_of_path(
     traffic: Traffic, window: Window, days: DrawnDays, path: int, pattern: Trace, seed: int,
     *, cells: int = 1,
 ) -> Trace:  # fmt: skip
-    """Return requests of a path in ``window``, arranged within each bin as those of ``pattern``.
+    """Return the requests of one path in ``window``, as a trace.
 
-    ``pattern`` has requests of a window of equal length. They are thinned out or repeated to match
-    the path's counts, so bursts, lengths and prefixes keep their structure. In bins where the
-    pattern has none, arrivals are uniform and lengths are drawn from the model's requests.
+    ``path`` is an index into ``days.requests``. ``pattern`` has requests of a window of equal
+    length. They are left out or repeated to match the path's counts, so bursts, lengths and
+    prefixes keep their structure. In bins where the pattern has none, arrivals are uniform and
+    lengths are drawn from the model's requests. With ``cells`` above 1, the result is one of that
+    many equal parts of the traffic.
     """
     demand, bin_s = traffic.demand, window.bin_s
     rng = generator(seed, Stream.DRAWN, path)
@@ -138,11 +140,12 @@ def _resampled(
     window: Window,
     rng: np.random.Generator,
 ) -> Trace:
-    """Return ``counts [bins]`` requests, drawn in each bin from the ``rows`` of a pattern there.
+    """Return ``counts [bins]`` requests, drawn in each bin from the requests ``rows`` of a pattern.
 
-    All requests of a bin are taken as often as they fit into its count. The requests still missing
-    are a random part of the bin's. A copy arrives within a twentieth of a bin of its original.
-    Sessions are taken or left out as a whole, by the bin in which they begin.
+    ``bin_of`` is the bin of each row. Each request of a bin is taken as often as the bin's count
+    allows for all. The remainder is a random choice among them. A repeat arrives within a twentieth
+    of a bin of its original. A session is kept, repeated or left out as a whole, by the bin in
+    which it begins.
     """
     bins, session = len(counts), None if pattern.session is None else pattern.session[rows]
     groups, arrived = Groups.of(session, len(rows)), pattern.arrival_s[rows]
@@ -160,10 +163,10 @@ def _resampled(
     copies = wanted // sizes + (rank < wanted % sizes)
     picked = np.repeat(order, copies)
     bin_start = begin_bin[picked] * window.bin_s
-    again = np.arange(len(picked)) - np.repeat(np.cumsum(copies) - copies, copies) > 0
+    is_repeat = np.arange(len(picked)) - np.repeat(np.cumsum(copies) - copies, copies) > 0
     begin = arrived[groups.begins[picked]]
     jitter = rng.uniform(-0.05, 0.05, len(picked)) * window.bin_s
-    begin = np.where(again, begin + jitter, begin)
+    begin = np.where(is_repeat, begin + jitter, begin)
     begin = np.clip(begin, bin_start, bin_start + window.bin_s * (1 - 1e-9))
     moved, original, drawn = groups.copies(arrived, picked, begin)
     sort = np.argsort(moved, kind="stable")

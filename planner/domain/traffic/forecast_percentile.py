@@ -49,10 +49,10 @@ STATED, CHOSEN, ASSUMED = "stated", "chosen", "assumed"
 
 @dataclass(frozen=True, slots=True)
 class PlannedQuantile:
-    """The forecast percentile that is planned for, and the reason.
+    """The forecast percentile that a group of tiers is planned for, and the reason.
 
     ``covered`` is the share of past demand, over ``periods`` periods, that a plan at this
-    percentile would have covered.
+    percentile would have covered. ``wanted`` is the highest SLO attainment target of the tiers.
     """
 
     tier: str  # name of the tier; "interactive" for all interactive tiers together
@@ -79,10 +79,10 @@ class PlannedQuantile:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PastPeriods:
-    """A series' periods before the first decision: planned capacity and actual demand.
+    """A series' periods before the first decision: capacity that plans would have had, and demand.
 
-    Both are amounts per bin. Axes: ``k`` the planned heights (``HEIGHTS``), ``p`` periods, ``w``
-    bins of a period. NaN marks bins not observed.
+    Both are in units of the series (input tokens) per bin. Axes: ``k`` the planned heights
+    (``HEIGHTS``), ``p`` periods, ``w`` bins of a period. NaN marks bins not observed.
     """
 
     room: FloatArray  # [k, p] capacity of a plan at each height
@@ -92,15 +92,16 @@ class PastPeriods:
 
     @property
     def late(self) -> FloatArray:
-        """Return the demand in bins that exceeded the planned capacity, by height, ``[k]``."""
+        """Return the demand in bins where it exceeded the planned capacity, by height, ``[k]``."""
         exceeds = self.actual[None] > self.room[:, :, None] * (1 + 1e-9)
         return np.asarray(np.where(exceeds, self.actual, 0.0).sum(axis=(1, 2)), np.float64)
 
 
 def share_covered(pasts: Sequence[PastPeriods]) -> FloatArray:
-    """Return the share of demand that plans covered, by height (quantile times factor), ``[k]``.
+    """Return the share of all past demand that plans would have covered, by height, ``[k]``.
 
-    The share never falls as the height rises.
+    A height is a quantile times a factor (``HEIGHTS``). The share never falls as the height rises.
+    Without demand, it is 1.
     """
     actual = sum(float(np.nansum(past.actual)) for past in pasts)
     late = np.sum([past.late for past in pasts], axis=0)
@@ -108,9 +109,9 @@ def share_covered(pasts: Sequence[PastPeriods]) -> FloatArray:
 
 
 def cost_by_height(pasts: Sequence[PastPeriods], late_usd: float) -> FloatArray:
-    """Return the cost of capacity plus that of late requests in dollars, by height, ``[k]``.
+    """Return the cost of planned capacity and of late requests in dollars, by height, ``[k]``.
 
-    Each late request costs ``late_usd``. This is the newsvendor cost, summed over actual demand.
+    Each late request costs ``late_usd``. This is the newsvendor cost, summed over the past periods.
     """
     costs = [
         past.usd * past.room.sum(axis=1) + late_usd * past.requests * past.late for past in pasts
@@ -120,10 +121,10 @@ def cost_by_height(pasts: Sequence[PastPeriods], late_usd: float) -> FloatArray:
 
 @dataclass(eq=False)
 class Quantiles:
-    """The planned percentiles of a study, chosen when first needed.
+    """The forecast percentiles that the plans of a study use; each is chosen when first needed.
 
-    All backtest windows use the same ones. A tuned parameter therefore means the same in a backtest
-    and in the planned window.
+    All backtest windows use the same percentiles. A tuned parameter therefore means the same in a
+    backtest and in the planned window.
     """
 
     hardware: Hardware
@@ -136,7 +137,10 @@ class Quantiles:
     _found: dict[bool, tuple[PlannedQuantile, ...]] = field(default_factory=dict, init=False)
 
     def of(self, *, at_once: bool, progress: Progress) -> tuple[PlannedQuantile, ...]:
-        """Return the percentile of each group of tiers, in the order of the groups."""
+        """Return the planned percentile of each group of tiers, in the order of the groups.
+
+        ``at_once``: one decision plans the whole window, so its forecasts reach further ahead.
+        """
         if at_once not in self._found:
             groups = groups_of(self.hardware, apart=self.apart)
             self._found[at_once] = tuple(
@@ -146,9 +150,9 @@ class Quantiles:
 
     @property
     def found(self) -> tuple[tuple[bool, PlannedQuantile], ...]:
-        """Return the percentiles chosen so far, each with whether all periods are planned at once.
+        """Return the percentiles chosen so far, each with its ``at_once``, for the result's report.
 
-        If none was chosen yet, return those that the scenario states.
+        If no plan has needed one, return those that the scenario states, with False.
         """
         if self._found:
             return tuple(
@@ -167,9 +171,9 @@ class Quantiles:
         return PlannedQuantile(group.name, level, 1.0, STATED, "Set by the scenario.")
 
     def _planned_of(self, group: Group, at_once: bool, progress: Progress) -> PlannedQuantile:
-        """Return a group's percentile: stated by the scenario, else chosen on the days before.
+        """Return a group's percentile: the scenario's, else the one chosen by past periods.
 
-        With too little history, it is assumed.
+        With too little history for a choice, it follows from the SLO target (``_assumed``).
         """
         stated = self._stated(group)
         if stated is not None:
@@ -186,7 +190,10 @@ class Quantiles:
         return replace(chosen, start=moment(begin), end=moment(end))
 
     def _pasts(self, group: Group, origins: FloatArray, at_once: bool) -> list[PastPeriods]:
-        """Return past plans and demand of the group's largest series with enough history."""
+        """Return past plans and demand of the largest series (model x region) of a group.
+
+        Series with too little history, or without demand, are omitted.
+        """
         series = series_of(self.traffic, group)
         series.sort(key=lambda placed: -float(np.nansum(placed[1].values)))
         requests = dict(series_of(self.traffic, group, REQUESTS))
@@ -210,10 +217,11 @@ class Quantiles:
 
 
 def coverage_needed(share: float, decisions: int) -> float:
-    """Return the share of past demand to cover, so that a target of ``share`` is met next time.
+    """Return the share of past demand to cover, so that the SLO target ``share`` is met next time.
 
-    If the order of decisions is random, the next one is harder than all n earlier ones with
-    probability 1 / (n + 1). That part of the permitted late share is kept in reserve.
+    If the order of decisions is random, the next one is harder than all ``decisions`` earlier ones
+    with probability 1 / (``decisions`` + 1). That part of the permitted late share is kept in
+    reserve.
     """
     return 1.0 - (1.0 - share) * decisions / (decisions + 1)
 
@@ -221,10 +229,11 @@ def coverage_needed(share: float, decisions: int) -> float:
 def _chosen(
     group: Group, pasts: Sequence[PastPeriods], late_usd: float | None, decisions: int, days: str
 ) -> PlannedQuantile:
-    """Choose the cheapest height if late requests have a price, else the lowest that covers enough.
+    """Choose the quantile, and the factor on it, by past periods.
 
-    A height is a quantile times a factor. If none covers enough, choose the highest. ``days`` are
-    the past periods, in words.
+    If late requests have a price (``late_usd``), choose the cheapest of ``HEIGHTS``. Otherwise
+    choose the lowest that covers enough demand, or the highest if none does. ``days`` names the
+    past periods in the reason.
     """
     shares, needed = share_covered(pasts), coverage_needed(group.wanted, decisions)
     enough = np.flatnonzero(shares >= needed - 1e-12)
@@ -274,22 +283,23 @@ def _assumed(group: Group, method: str) -> PlannedQuantile:
 
 
 def _lead(window: Window) -> int:
-    """Return the number of bins between a decision and the first period that it plans."""
+    """Return the number of bins from a decision to the first period that it plans."""
     return 0 if window.ahead else round((window.start_s - window.origins_s[0]) / window.bin_s)
 
 
 def _steps(window: Window, at_once: bool) -> int:
     """Return the number of bins that one decision plans."""
-    in_one = at_once or window.ahead
-    return round(window.duration_s / window.bin_s) if in_one else window.bins_per_period
+    one_decision = at_once or window.ahead
+    return round(window.duration_s / window.bin_s) if one_decision else window.bins_per_period
 
 
 def past_origins(window: Window, begins_s: float, *, at_once: bool) -> FloatArray:
-    """Return the times of past decisions whose periods end before the window's first decision.
+    """Return the times of past decisions by which to choose a percentile, in epoch seconds.
 
-    Their periods follow each other without a gap. They reach at most ``DAYS`` or ``DECISIONS``
-    back. They use at most half of the known data, so that the first of them has as much history. If
-    fewer than ``LEAST`` periods remain, the result is empty.
+    Their periods follow each other without a gap, and end before the window's first decision. They
+    reach at most ``DAYS`` days or ``DECISIONS`` decisions back. They use at most half of the known
+    data, so that the first of them has as much history. With fewer than ``LEAST`` periods, the
+    result is empty.
     """
     known_until_s, bin_s = float(window.origins_s[0]), window.bin_s
     steps, lead = _steps(window, at_once), _lead(window)
@@ -305,10 +315,11 @@ def past_origins(window: Window, begins_s: float, *, at_once: bool) -> FloatArra
 def past_of(
     series: DemandSeries, window: Window, method: str, origins: FloatArray, *, at_once: bool
 ) -> tuple[FloatArray, FloatArray]:
-    """Return what plans would have provided, ``[k, p]``, and actual demand, ``[p, w]``.
+    """Return the capacity that past plans would have had, ``[k, p]``, and the demand, ``[p, w]``.
 
-    The periods are those planned by the decisions at ``origins``. Raise SeriesTooShort if the
-    method cannot be fitted on the data known then.
+    ``k`` are the heights of ``HEIGHTS``. The ``p`` periods of ``w`` bins are those planned by the
+    decisions at ``origins``. Raise SeriesTooShort if the method cannot be fitted on the data known
+    then.
     """
     lead, steps, per_period = _lead(window), _steps(window, at_once), window.bins_per_period
     series = series.since_launch(float(window.origins_s[0]))

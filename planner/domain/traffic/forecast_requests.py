@@ -31,7 +31,7 @@ DRAWN = (
 def requests_ahead(
     traffic: Traffic, window: Window, method: str, seed: int, *, cells: int = 1
 ) -> tuple[Trace, tuple[str, ...]]:
-    """Draw arrivals at the forecast mean, and return them with notes for the result.
+    """Draw the requests of a window from the mean forecast, and return them with notes.
 
     The mean is forecast for every model x region x tier. For traffic that the scenario describes,
     it is the described rate. It is multiplied by ``Window.grown``. Lengths are drawn from the
@@ -74,9 +74,10 @@ def requests_ahead(
 def drawn_requests(
     traffic: Traffic, m: int, count: int, rng: np.random.Generator
 ) -> tuple[Int32Array, Int32Array, Prefixes | None]:
-    """Draw input and output lengths from a model's own requests, and their cached prompt parts.
+    """Draw input and output lengths of ``count`` requests from those of model ``m``.
 
-    Requests with prompt blocks come in the order of the trace, as for sizes.
+    The third value is the cached part of their prompts, or None without prefix caching. Requests
+    with prompt blocks keep the order of the trace, since their prefixes depend on it.
     """
     shared = traffic.shared[m] if traffic.shared else None
     if shared is None or not traffic.prefix_caching:
@@ -91,7 +92,7 @@ def drawn_requests(
 def _arrivals(
     mean: FloatArray, bin_s: float, burstiness: Burstiness, rng: np.random.Generator
 ) -> FloatArray:
-    """Return arrival times with ``mean`` ``[bins]`` requests per bin on average."""
+    """Return arrival times in seconds, with ``mean`` ``[bins]`` requests per bin on average."""
     below = np.concatenate([[0.0], np.cumsum(mean)])
     total = float(below[-1])
     unit, n = np.zeros(0), int(total + ENOUGH * (total + 1.0) ** 0.5)

@@ -22,9 +22,9 @@ DESCRIBED = "described"  # method of a series that the scenario describes
 
 @dataclass(frozen=True, slots=True)
 class Height:
-    """What a plan provides for: a quantile of the forecast (None: its mean), times a factor.
+    """The demand to plan for: a quantile of the forecast (None: its mean) times a factor.
 
-    ``str()`` gives the words for a result.
+    ``str()`` describes it, as in "1.2 times P95".
     """
 
     level: float | None = None
@@ -97,10 +97,10 @@ def forecast_window(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RolledForecast:
-    """The forecasts of a series, one per decision of a window, before a quantile is chosen.
+    """The forecasts of a series, one per decision of a window, at all quantiles.
 
-    ``pieces`` has one forecast per decision. The bins from ``first`` on belong to the periods that
-    the decision plans. Those before are its lead time.
+    ``pieces`` has one forecast per decision. Its bins before ``first`` are the decision's lead
+    time. Those from ``first`` on are the periods that it plans.
     """
 
     series: DemandSeries
@@ -125,12 +125,12 @@ class RolledForecast:
         return np.asarray(foreseen * self.window.grown, np.float64)
 
     def _pieced(self, level: float | None) -> FloatArray:
-        """Return a quantile or the mean of all pieces, joined over the window."""
+        """Return a quantile (None: the mean) of the forecast, its pieces joined over the window."""
         values = [piece.mean if level is None else piece.quantile(level) for piece in self.pieces]
         return np.concatenate([value[self.first :] for value in values])
 
     def at(self, height: Height) -> SeriesForecast:
-        """Return the forecast with its errors, and with ``height`` as the demand to plan for."""
+        """Return the forecast with its errors, where ``height`` of it is the demand to plan for."""
         mean, low, high = self.level(None), self.level(QUANTILES[0]), self.level(QUANTILES[1])
         first = self.pieces[0]
         return SeriesForecast(
@@ -166,14 +166,18 @@ def roll_forecast(
     at_once: bool = False,
     described: FloatArray | None = None,
 ) -> RolledForecast:
-    """Forecast a series for every period of the window, each from the bins before its decision."""
+    """Forecast a series for every period of the window, each from the bins before its decision.
+
+    With ``at_once``, the first decision forecasts all periods. ``described`` is the scenario's
+    mean, ``[bins of the window]``, in place of the forecast's.
+    """
     series = series.since_launch(float(window.origins_s[0]))
     bins, bin_s = round(window.duration_s / window.bin_s), window.bin_s
     lead = 0 if window.ahead else round((window.start_s - window.origins_s[0]) / bin_s)
     model = forecaster(method, horizon_bins=window.bins_per_period, lead_bins=lead, truth=series)
-    in_one = at_once or window.ahead
-    origins = window.origins_s.tolist()[: 1 if in_one else None]
-    steps = lead + (bins if in_one else window.bins_per_period)
+    one_decision = at_once or window.ahead
+    origins = window.origins_s.tolist()[: 1 if one_decision else None]
+    steps = lead + (bins if one_decision else window.bins_per_period)
     actual = np.full(bins, np.nan)
     seen = series.window(window.start_s, window.end_s)
     offset = round((seen.start_s - window.start_s) / bin_s) if seen.bins else 0
@@ -190,9 +194,9 @@ def _errors(
     low: FloatArray,
     high: FloatArray,
 ) -> dict[str, float | None]:
-    """Return the errors of the forecasts over the window; None for those that are not finite.
+    """Return the errors of the forecasts over the window by name; None if not finite.
 
-    Errors are not finite, for example, if no bin of the window was observed.
+    They are not finite, for example, if no bin of the window was observed.
     """
     history = series.values[: round((window.start_s - series.start_s) / window.bin_s)]
     actuals, means = (values.reshape(-1, window.bins_per_period) for values in (actual, mean))

@@ -15,7 +15,7 @@ Placed = tuple[tuple[int, int], DemandSeries]  # a series with its model and reg
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Interactive tiers that are planned together.
+    """Interactive tiers that are forecast and planned together.
 
     ``wanted`` is the highest SLO attainment target of the tiers.
     """
@@ -45,16 +45,19 @@ def groups_of(hardware: Hardware, *, apart: bool) -> tuple[Group, ...]:
 
 
 def series_of(traffic: Traffic, group: Group, unit: str = INPUT_TOKENS) -> list[Placed]:
-    """Return a group's demand per model and region, for all pairs that have any."""
+    """Return the demand of a group of tiers in ``unit``, per model and region.
+
+    Pairs without demand are omitted.
+    """
     return by_model_and_region(traffic, group.tiers, group.name, unit)
 
 
 def by_model_and_region(
     traffic: Traffic, tiers: Set[str], name: str = INTERACTIVE, unit: str = INPUT_TOKENS
 ) -> list[Placed]:
-    """Return the demand of ``tiers`` per model and region in ``unit``, as series named ``name``.
+    """Return the summed demand of ``tiers`` per model and region in ``unit``.
 
-    Pairs without demand are omitted.
+    ``name`` replaces the tier in the keys of the series. Pairs without demand are omitted.
     """
     placed = []
     for m, model in enumerate(traffic.models):

@@ -15,11 +15,11 @@ MOST_DRAWN = 5_000_000  # arrivals drawn from counts, to see their pattern
 
 
 def known_arrivals(traffic: Traffic, before_s: float, seed: int) -> tuple[Burstiness, ...]:
-    """Return how each model's interactive requests arrive, as known at ``before_s``.
+    """Return how bursty each model's interactive requests arrive, as known at ``before_s``.
 
-    The pattern is that of the day before, or of all earlier requests if that day has few. Without
-    any earlier request, it is that of all the traffic. Counts in bins as wide as those of the
-    demand, without a stated dispersion, arrive as Poisson.
+    It is the pattern of the day before, or of all earlier requests if that day has few. Without any
+    earlier request, it is that of all the traffic. Models known only as counts, in bins as wide as
+    those of the demand and without a stated dispersion, arrive as Poisson.
     """
     rng = generator(seed, Stream.ARRIVALS)
     return tuple(_of_model(traffic, m, before_s, rng) for m in range(len(traffic.models)))
@@ -41,7 +41,7 @@ def _of_model(traffic: Traffic, m: int, before_s: float, rng: np.random.Generato
 
 
 def _bursts_known(traffic: Traffic, m: int) -> bool:
-    """Return whether the traffic shows a model's arrivals at a finer scale than bins of demand."""
+    """Return whether the data show when a model's requests arrive within a bin of demand."""
     return bool((traffic.measured.model == m).any()) or any(
         source.dispersion != 1.0 or source.columns.bin_s < traffic.demand.bin_s * (1 - 1e-9)
         for source in traffic.binned
@@ -52,7 +52,10 @@ def _bursts_known(traffic: Traffic, m: int) -> bool:
 def _arrivals(
     traffic: Traffic, m: int, start_s: float, end_s: float, rng: np.random.Generator
 ) -> tuple[FloatArray, IntArray]:
-    """Return the arrivals of a model's interactive requests in epoch seconds, and their regions."""
+    """Return arrivals of a model's interactive requests in epoch seconds, and the region of each.
+
+    Arrivals of sources of counts are drawn.
+    """
     interactive = [t for t, tier in enumerate(traffic.tiers) if tier not in traffic.deferrable]
     trace = traffic.measured
     rows = slice(trace.before(start_s), trace.before(end_s))

@@ -24,10 +24,10 @@ ERRORS = 4.0  # smaller changes of a mean, in standard errors, can be chance
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KnownLengths:
-    """The samples of request lengths that each decision of a window knows.
+    """The samples of request lengths that the decisions of a window can use.
 
-    ``samples[at[p]]`` has the lengths of every model at the decision for period ``p``. The first
-    sample belongs to the first decision.
+    ``samples[at[p]][l]`` has the lengths of model ``l`` as known at the decision for period ``p``.
+    The first sample belongs to the first decision.
     """
 
     samples: tuple[tuple[Lengths, ...], ...]
@@ -43,11 +43,10 @@ def known_lengths(traffic: Traffic, window: Window, seed: int) -> KnownLengths:
     """Return the lengths known at each decision of ``window``, from requests that came before it.
 
     The first decision uses the day before, or all earlier requests if that day has too few. Each
-    later decision compares the period before it with the lengths in use, and replaces these if they
-    differ (``lengths_differ``). If an earlier sample has the same mean lengths, it is used again.
-
-    A model without requests before the first decision uses the lengths of all the traffic. A note
-    says so.
+    later decision compares the lengths of the last period with those in use, and replaces them if
+    they differ (``lengths_differ``). If an earlier sample has about the same mean lengths, it is
+    used again. A model without requests before the first decision uses the lengths of all the
+    traffic, and a note says so.
     """
     rng = generator(seed, Stream.KNOWN)
     by_model = [_of_model(traffic, m, window, rng) for m in range(len(traffic.models))]
@@ -76,7 +75,7 @@ def known_lengths(traffic: Traffic, window: Window, seed: int) -> KnownLengths:
 
 
 def traffic_with_known_lengths(traffic: Traffic, known: KnownLengths) -> Traffic:
-    """Return the traffic with the lengths that the first decision knows."""
+    """Return the traffic with the lengths, arrivals and tiers that the first decision knows."""
     return replace(
         traffic,
         lengths=known.samples[0],
@@ -88,9 +87,9 @@ def traffic_with_known_lengths(traffic: Traffic, known: KnownLengths) -> Traffic
 
 
 def requested_tiers(traffic: Traffic, before_s: float) -> BoolArray:
-    """Return whether each model has traffic of each tier, ``[l, tiers]``.
+    """Return a mask of the tiers that each model has requests of, ``[l, tiers]``.
 
-    A tier of a trace counts if a request of it came before ``before_s``. A source of counts has
+    A tier of a log counts if one of its requests came before ``before_s``. A source of counts has
     traffic of every tier that gets a share of its counts.
     """
     has_tier = np.zeros((len(traffic.models), len(traffic.tiers)), np.bool_)
@@ -108,8 +107,8 @@ def _shared(traffic: Traffic, m: int, window: Window, sample: LengthSample) -> S
     """Return the prompt blocks of a model's last requests before the first decision.
 
     If fewer than ``LEAST`` came before, use the last requests of all the traffic. Without blocks,
-    return the cached tokens of ``sample``. None means that no trace has either, or that the model
-    has no request.
+    return the cached tokens of ``sample``. None means that no log has either, or that the model has
+    no request.
     """
     trace = traffic.measured
     if not isinstance(trace.blocks, PrefixBlocks):
@@ -141,10 +140,11 @@ def known_traffic(settings: Settings, traces: dict[str, StoredTrace]) -> Traffic
 def _of_model(
     traffic: Traffic, m: int, window: Window, rng: np.random.Generator
 ) -> tuple[list[LengthSample], IntArray]:
-    """Return the samples of one model, and the index of the sample of each period, ``[p]``.
+    """Return the samples of model ``m``, and the index of the sample of each period, ``[p]``.
 
     The first sample is of the day before the window. It is replaced only when a period's lengths
-    differ from it: by an earlier similar sample, if there is one, so few pools are sized anew.
+    differ from it. An earlier sample that is similar is then used again, because pools are sized
+    for every sample.
     """
     origins = window.origins_s
     begin = float(origins[0])
@@ -169,7 +169,7 @@ def _of_model(
 
 
 def known_sample(traffic: Traffic, m: int) -> LengthSample:
-    """Return the sample of a model's lengths in ``traffic``."""
+    """Return a sample of all lengths of model ``m`` in ``traffic``."""
     shared = traffic.shared[m] if traffic.shared else None
     cached = shared.blocks if shared and isinstance(shared.blocks, CachedTokens) else None
     return LengthSample(traffic.lengths[m], 0.0, cached)
@@ -195,9 +195,9 @@ def observed_lengths(
 
 
 def lengths_differ(known: LengthSample, recent: LengthSample) -> bool:
-    """Return whether the mean input, output or prefill of recent requests has changed.
+    """Return whether the mean input, output or uncached input of ``recent`` requests has changed.
 
-    The change must exceed both ``DRIFT`` of the mean and ``ERRORS`` standard errors.
+    The change must exceed both the share ``DRIFT`` of the mean and ``ERRORS`` standard errors.
     """
     columns = ((*sample.lengths, sample.prefill) for sample in (known, recent))
     for earlier, later in zip(*columns, strict=True):

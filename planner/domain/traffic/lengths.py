@@ -17,7 +17,7 @@ SAMPLE = 20_000  # requests sampled per model
 
 @dataclass(frozen=True, slots=True)
 class DrawnLengths:
-    """A source of counts only: lengths are drawn from distributions, for ``requests`` requests."""
+    """Length distributions of a source of counts, with the weight ``requests`` in a mix."""
 
     requests: float
     lengths: Distribution
@@ -34,7 +34,7 @@ class LengthSample:
 
     @property
     def shared(self) -> SharedPrompts | None:
-        """Return the sample with its cached tokens, or None without any."""
+        """Return the lengths with their cached tokens; None if no source counts cached tokens."""
         return None if self.cached is None else SharedPrompts(*self.lengths, self.cached)
 
     @property
@@ -47,10 +47,10 @@ class LengthSample:
 def mix_lengths(
     trace: Trace, rows: IntArray, others: Sequence[DrawnLengths], rng: np.random.Generator
 ) -> LengthSample:
-    """Return a sample of lengths from the requests ``rows`` of a trace and from other sources.
+    """Return a sample of lengths from the requests ``rows`` of a log and from other sources.
 
-    Each source gets a share in proportion to its number of requests. Without any request, the
-    sample is one pair of ones.
+    The sample has about ``SAMPLE`` requests. Each source has a share in proportion to its number of
+    requests. Without any request, the sample is one request of one input and one output token.
     """
     volumes = np.array([float(len(rows)), *(source.requests for source in others)])
     total = float(volumes.sum())

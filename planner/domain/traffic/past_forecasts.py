@@ -33,10 +33,11 @@ SEEN_S = 2 * DAY_S  # history shown before the first moment
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LookedBack:
-    """Forecasts of a series from past moments.
+    """Forecasts of a series from past moments, with its demand, for charts of forecast errors.
 
-    ``mean``, ``low`` and ``high`` are amounts per bin, ``[o, steps]``. ``history`` holds the
-    amounts ``[bins]`` from ``history_s`` on. NaN marks bins not observed.
+    ``mean``, ``low`` and ``high`` (quantiles) are in ``unit`` per bin, ``[o, steps]``: one row per
+    moment ``o``. ``history`` holds the actual amounts ``[bins]`` from ``history_s`` on. NaN marks
+    bins not observed.
     """
 
     key: SeriesKey
@@ -53,11 +54,10 @@ class LookedBack:
 def looked_back(
     groups: Sequence[Group], traffic: Traffic, window: Window, method: str, progress: Progress
 ) -> tuple[LookedBack, ...]:
-    """Return past forecasts of the largest series, each about a day ahead.
+    """Return past forecasts of the ``MOST_SERIES`` largest series, each about a day ahead.
 
-    They begin at no more than ``MOST_ORIGINS`` of the window's decisions. If the window is ahead
-    of the traffic, they begin at the periods before it. Series too short for the method are
-    omitted.
+    They begin at up to ``MOST_ORIGINS`` of the window's decisions. If the window is ahead of the
+    traffic, they begin at the ends of earlier periods. Series too short for the method are omitted.
     """
     series = [demand for group in groups for _, demand in series_of(traffic, group)]
     series.sort(key=lambda demand: -float(np.nansum(demand.values)))
@@ -74,9 +74,10 @@ def looked_back(
 def series_looked_back(
     series: Sequence[DemandSeries], method: str, horizon_s: float
 ) -> tuple[LookedBack, ...]:
-    """Return past forecasts of the first ``MOST_SERIES`` series of a trace.
+    """Return past forecasts of the first ``MOST_SERIES`` series of a trace, without a scenario.
 
-    They start at up to ``MOST_ORIGINS`` times before the trace's end, one horizon apart.
+    They start at up to ``MOST_ORIGINS`` times before the trace's end, one horizon apart. A series
+    too short for them is omitted.
     """
     shown = series[:MOST_SERIES]
     forecasts = past_forecasts_each(shown, method, horizon_s, DAY_S, MOST_ORIGINS)
@@ -86,7 +87,7 @@ def series_looked_back(
 
 
 def _of_forecasts(series: DemandSeries, forecasts: Sequence[Forecast]) -> LookedBack:
-    """Return past forecasts of a series, cut to at most ``MOST_STEPS`` bins, with its history."""
+    """Return past forecasts with the series they are of, cut to at most ``MOST_STEPS`` bins."""
     origins_s = np.array([forecast.start_s for forecast in forecasts])
     steps = min(forecasts[0].steps, MOST_STEPS)
     end_s = float(origins_s[-1]) + steps * series.bin_s
@@ -102,7 +103,10 @@ def _of_forecasts(series: DemandSeries, forecasts: Sequence[Forecast]) -> Looked
 
 
 def origins(window: Window) -> FloatArray:
-    """Return at most ``MOST_ORIGINS`` past moments to forecast from, in epoch seconds."""
+    """Return at most ``MOST_ORIGINS`` past moments to forecast from, in epoch seconds.
+
+    They are decisions of the window, or period ends before it if it is ahead of the traffic.
+    """
     moments = window.origins_s
     if window.ahead:
         periods = len(window.period_starts_s)
@@ -176,7 +180,10 @@ def against_naive(
 
 
 def error(pairs: Sequence[tuple[FloatArray, FloatArray]]) -> float | None:
-    """Return the WAPE over the observed bins of (actual, forecast) pairs; None without demand."""
+    """Return the WAPE of a forecast over the observed bins of its (actual, forecast) pairs.
+
+    It is None without demand.
+    """
     total = sum(float(np.nansum(actual)) for actual, _ in pairs)
     off = sum(float(np.nansum(np.abs(actual - mean))) for actual, mean in pairs)
     return off / total if total > 0 else None

@@ -40,7 +40,7 @@ def blocks_of(columns: RequestColumns) -> PrefixBlocks | None:
 def cached_of(
     columns: RequestColumns, stated: float | None, isl: Int32Array
 ) -> CachedTokens | None:
-    """Return the cached tokens of each request of a file, or None if they are not known.
+    """Return the cached input tokens of each request of a file, or None if they are not known.
 
     ``stated`` is the scenario's share of the input tokens. It replaces the file's counts.
     """

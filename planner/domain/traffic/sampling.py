@@ -16,7 +16,7 @@ from simulation.arrays import FloatArray
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A trace that holds one in n requests."""
+    """A trace that holds one in ``one_in`` requests, so its demand is uncertain."""
 
     name: str
     one_in: float
@@ -25,7 +25,7 @@ class Sample:
 
     @classmethod
     def of(cls, trace: StoredTrace) -> Sample:
-        """Return the sample that a stored trace is, with its number of rows."""
+        """Return the sample that a stored trace is: its requests in all and in the busiest hour."""
         total, busiest = 0.0, 0.0
         for rows, bin_s in _counts(trace):
             edges = np.arange(0, len(rows), max(1, round(HOUR_S / bin_s)))
@@ -35,7 +35,7 @@ class Sample:
 
     @property
     def words(self) -> str:
-        """Describe the sample and the error that it leaves."""
+        """Describe the sample and its error in total and in the busiest hour."""
         total, hour = (sampling_error(rows, self.one_in) for rows in (self.rows, self.busiest))
         return (
             f"one in {self.one_in:g} requests; error ±{total:.1%} in total, ±{hour:.0%} in the "
@@ -44,7 +44,7 @@ class Sample:
 
 
 def _counts(trace: StoredTrace) -> Iterator[tuple[FloatArray, float]]:
-    """Yield counts per bin and the bin width (s), of a log or of each series of counts."""
+    """Yield requests per bin and the bin width (s) of a log, or of each series of counts."""
     if trace.kind == "requests":
         arrival_s = read_requests(trace.store, ("arrival_s",)).arrival_s
         if arrival_s is None:

@@ -24,10 +24,11 @@ WANTED = (REQUESTS, INPUT_TOKENS, OUTPUT_TOKENS)  # units that need capacity
 
 
 def trace_series(trace: StoredTrace, bin_s: float) -> list[DemandSeries]:
-    """Return requests, input tokens and output tokens per bin of every model, region and tier.
+    """Return the demand of a stored trace as series per model, region and tier, without a scenario.
 
-    All request series come first. If the file counts only total tokens, they replace input and
-    output tokens. Units that the file does not count are omitted. Raise NotReady if none is left.
+    A series counts requests, input tokens or output tokens per bin. All series of requests come
+    first. If the file counts only total tokens, they replace input and output tokens. Units that
+    the file does not count are omitted. Raise NotReady if none is left.
     """
     by_request = trace.kind == "requests"
     stored = bin_requests(trace.store, bin_s) if by_request else read_whole_demand(trace.store)[0]
@@ -60,15 +61,15 @@ def trace_series(trace: StoredTrace, bin_s: float) -> list[DemandSeries]:
 
 
 def _level_error(columns: DemandColumns, one_in: float) -> float:
-    """Return the relative standard error of the total, for a sample of one in n requests."""
+    """Return the relative standard error of a series' total, if a file holds one in n requests."""
     total = float(np.nansum(columns.requests))
     return math.sqrt((one_in - 1.0) / total) if total and one_in > 1 else 0.0
 
 
 def _amounts(columns: DemandColumns, unit: str) -> tuple[str, FloatArray] | None:
-    """Return the file's column for ``unit`` and its values; None if the file has no such amounts.
+    """Return the name and values of the file's column for ``unit``, or None without such a column.
 
-    A file with only total tokens has that column, for input or for output tokens.
+    Total tokens stand for input tokens, or for output tokens if only input tokens are counted.
     """
     values = getattr(columns, unit)
     if values is not None and not np.isnan(values).all():

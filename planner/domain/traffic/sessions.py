@@ -18,7 +18,7 @@ class Groups:
 
     @classmethod
     def of(cls, session: Int32Array | None, count: int) -> Self:
-        """Group ``count`` requests by their session, ``[requests]``; -1 or None: no session."""
+        """Group ``count`` requests by ``session`` ``[requests]``; -1 or None means no session."""
         own = np.arange(count)
         if session is None:
             return cls(own, own, np.ones(count, np.int64))
@@ -30,15 +30,16 @@ class Groups:
 
     @property
     def begins(self) -> IntArray:
-        """Return the first request of each group."""
+        """Return the index of the first request of each group, ``[groups]``."""
         return self.rows[self.first]
 
     def copies(
         self, arrived: FloatArray, picked: IntArray, begin: FloatArray
     ) -> tuple[FloatArray, IntArray, Int32Array]:
-        """Return arrivals, original requests and new session ids of copies of ``picked`` groups.
+        """Return arrivals, indices of originals and new session ids of copies of some groups.
 
-        Each copy starts at ``begin`` and keeps the times between its turns.
+        Group ``picked[i]`` is copied to begin at ``begin[i]``, with the same times between its
+        turns. Times have the unit of ``arrived``.
         """
         counts = self.turns[picked]
         # Index of each copied turn: the start of its session plus its place within the session.
@@ -50,7 +51,7 @@ class Groups:
 
 
 def of_first_turn(codes: CodeArray, session: Int32Array) -> CodeArray:
-    """Return codes in which all turns of a session have the code of its first turn."""
+    """Return ``codes`` (such as regions), where every turn of a session has that of its first."""
     turns = session >= 0
     _, first, which = np.unique(session[turns], return_index=True, return_inverse=True)
     codes = codes.copy()

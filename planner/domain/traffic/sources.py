@@ -26,7 +26,7 @@ MAX_DRAWN = 50_000_000  # drawn or scaled requests: they take several times that
 
 @dataclass(frozen=True, slots=True)
 class StoredTrace:
-    """A trace in the column store."""
+    """A trace in the column store, which a scenario names as a source of traffic."""
 
     name: str
     kind: str  # "requests" or "demand"
@@ -100,7 +100,10 @@ def measured_source(
         labels: tuple[str, ...],
         what: str,
     ) -> CodeArray:
-        """Return the code of each request: by stated shares, else by the file's labels."""
+        """Return each request's index into ``names``: drawn by stated shares, else by its label.
+
+        ``codes`` index the file's ``labels``. Turns of a session share one index.
+        """
         request_codes = np.zeros(len(arrival), np.int16)
         if stated:
             shares = np.array(list(stated.values()))
@@ -224,7 +227,7 @@ def _check_tokens(binned: BinnedSource, source: Source, where: str) -> None:
 
 
 def _shares(stated: dict[str, float], names: tuple[str, ...], where: str, what: str) -> FloatArray:
-    """Return the share of each of ``names``; raise ScenarioError for another name."""
+    """Return the stated share of each of ``names``; raise ScenarioError for an unknown name."""
     shares = np.zeros(len(names))
     for name, share in stated.items():
         shares[code_of(names, name, where, what)] = share
@@ -234,7 +237,7 @@ def _shares(stated: dict[str, float], names: tuple[str, ...], where: str, what: 
 def _only_name(
     label: str | None, names: tuple[str, ...], where: str, what: str
 ) -> dict[str, float]:
-    """Return the file's label, or the only name of the scenario, with share 1.
+    """Return a demand file's label, or the scenario's only name, with share 1.
 
     Raise ScenarioError if the file has no label and the scenario several names.
     """
@@ -262,9 +265,10 @@ def scaled_arrivals(
     *,
     sampled: bool,
 ) -> tuple[FloatArray, IntArray]:
-    """Return the scaled arrivals in order, and the index of each one's original in ``arrived``.
+    """Return ``scale`` times the arrivals, in order, and the index of each one's original.
 
-    With ``sampled``, or from SAMPLE_SCALE on, copies are spread over a bin around the original.
+    Times are seconds from ``start_s``. Repeats arrive within ``REPEAT_JITTER_S`` of the original.
+    With ``sampled``, or from SAMPLE_SCALE on, they are spread over a bin around the original.
     """
     times = int(scale) + (rng.random(len(arrived)) < scale % 1.0)
     original = np.repeat(np.arange(len(arrived)), times)
@@ -282,9 +286,9 @@ def scaled_arrivals(
 
 
 def _stretch(arrived: FloatArray, start_s: float, last_s: float) -> tuple[FloatArray, FloatArray]:
-    """Return begin and end of the time over which copies of each request are spread.
+    """Return begin and end of the time in which repeats of each request arrive, for a sample.
 
-    It is the bin of the clock around the request. Bins have about SAMPLE_ROWS requests, so that
+    It is a bin of the clock around the request. Bins have about SAMPLE_ROWS requests, so that
     counts vary as those of the sample do. ``start_s`` is the time of arrival 0.
     """
     rate = len(arrived) / max(last_s, 1e-9)
@@ -305,7 +309,7 @@ def scaled_sessions(
     *,
     sampled: bool,
 ) -> tuple[FloatArray, IntArray, Int32Array]:
-    """Return the scaled arrivals, the index of each one's original, and new session ids.
+    """Return ``scale`` times the sessions: arrivals in order, indices of originals, session ids.
 
     Each session is kept, left out or repeated as a whole, with its times between turns. A request
     without a session (-1) counts as a session of its own.

@@ -70,9 +70,10 @@ AMOUNTS = ("requests", "input_tokens", "output_tokens")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Traffic:
-    """All traffic of a scenario, from the earliest start of a source to the first end of one.
+    """All traffic of a scenario: requests, demand per bin, and lengths.
 
-    ``traffic.until`` of a scenario sets another end.
+    It lasts from the earliest start of a source to the earliest end of one, or to
+    ``traffic.until``.
     """
 
     models: tuple[str, ...]
@@ -84,7 +85,7 @@ class Traffic:
     notes: tuple[str, ...]
     measured: Trace  # requests of all request files; empty if all sources are demand files
     binned: tuple[BinnedSource, ...]
-    # ``known.foreseen`` replaces the next four by what the first decision knows.
+    # ``traffic_with_known_lengths`` replaces the next four.
     lengths: tuple[Lengths, ...]  # [l]
     # [l] prompt blocks or cached tokens, if a trace has them
     shared: tuple[SharedPrompts | None, ...] = ()
@@ -110,8 +111,8 @@ class Traffic:
     ) -> FloatArray | None:
         """Return the described demand of a series per bin of ``window``, before growth, or None.
 
-        None means that part of the series comes from a trace, or that ``window`` is not after the
-        end of the traffic.
+        A scenario describes traffic that no trace shows yet (a launch). None means that part of the
+        series comes from a trace, or that ``window`` is not after the end of the traffic.
         """
         if not window.ahead:
             return None
@@ -257,7 +258,7 @@ def _requests(
     where: str,
     rng: np.random.Generator,
 ) -> tuple[MeasuredSource, list[str]]:
-    """Return the requests of a log, and notes on its prompt prefixes.
+    """Return a log as a source of requests, and notes on the prompt prefixes that it names.
 
     If prefix caching is on and the log has sessions but no blocks, each prompt is taken to begin
     with the session's earlier turns.
@@ -292,7 +293,7 @@ def _draw_described(
     clock: str,
     rng: np.random.Generator,
 ) -> list[BinnedSource]:
-    """Return the described sources, drawn over the time of the other sources.
+    """Return the sources that the scenario only describes, drawn over the time of the others.
 
     That is the time from their earliest start to their earliest end.
     """
@@ -428,7 +429,7 @@ def _bin_width(width_s: float | None, span_s: float, binned: Sequence[BinnedSour
 
 
 def _sum(parts: list[Demand], edge_s: float, bin_s: float, bins: int) -> Demand:
-    """Return the sum of demands in the same bins, by key."""
+    """Return the sum of demands with the same bins, per key (model, region and tier)."""
     keys = tuple(sorted({key for part in parts for key in part.keys}))
     totals: dict[str, Any] = {name: np.zeros((len(keys), bins)) for name in AMOUNTS}
     sampling = np.zeros(len(keys))
@@ -468,7 +469,7 @@ def _prefix_notes(
     measured: list[MeasuredSource],
     binned: list[BinnedSource],
 ) -> list[str]:
-    """Return notes on what prefix caches find of the prompts."""
+    """Return a note if prefix caching and what the sources know of prefixes do not fit together."""
     counted = any(isinstance(source.trace.blocks, CachedTokens) for source in measured)
     counted |= any(source.cached_share > 0 for source in binned)
     if settings.prefix_caching and trace.blocks is None and not counted:

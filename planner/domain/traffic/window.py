@@ -44,9 +44,9 @@ class Window:
 
     @property
     def observed_s(self) -> tuple[float, float]:
-        """Return the window; if the trace ends before it, the last time of equal length before.
+        """Return start and end of the window; if it is ahead, of the same length just before it.
 
-        Both are epoch seconds, start and end.
+        Both are epoch seconds.
         """
         end_s = self.start_s if self.ahead else self.end_s
         return end_s - self.duration_s, end_s

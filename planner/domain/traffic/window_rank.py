@@ -47,10 +47,10 @@ class WindowRank:
 def stretches(
     demand: DemandSeries, duration_s: float, phase_s: float = 0.0, step_s: float | None = None
 ) -> list[Stretch]:
-    """Return every time span of ``duration_s`` with enough observed bins.
+    """Return every time span of ``duration_s`` with enough observed bins, with its demand.
 
     Spans begin at ``phase_s`` plus a multiple of ``step_s``. Default step: a day, or the duration
-    if that is shorter. Outages are gaps. Gaps are filled with the mean rate of the other bins.
+    if that is shorter. Outages count as gaps. Gaps are filled with the mean rate of the other bins.
     """
     step_s = step_s or min(DAY_S, duration_s)
     values = without_outages(demand).values
@@ -88,9 +88,10 @@ def busiest(
 def window_rank(
     demand: DemandSeries, start_s: float, end_s: float, clock: str = UTC_CLOCK
 ) -> WindowRank:
-    """Return the rank of ``[start_s, end_s)`` among all stretches of ``demand`` of that length.
+    """Return how busy ``[start_s, end_s)`` is among all stretches of ``demand`` of that length.
 
     Stretches begin at the same time of each day. Stretches shorter than a day follow each other.
+    Without enough observed bins, the window has no rank.
     """
     duration_s = end_s - start_s
     compared = stretches(demand, duration_s, phase_s=start_s)
@@ -112,7 +113,7 @@ def window_rank(
 def _sentence(
     window_words: str, rank: int, this: Stretch, top: Stretch, compared: list[Stretch], clock: str
 ) -> str:
-    """Return the rank of the window in words."""
+    """Return the rank of the window (``this``) as a sentence that names the busiest stretch."""
     kind = kind_of(this.end_s - this.start_s, this.start_s)
     if len(compared) == 1:
         return f"{window_words} is the only {kind} of the trace, so it cannot be ranked."
@@ -181,7 +182,7 @@ def ordinal(number: int) -> str:
 
 
 def _running_sums(values: FloatArray, first: IntArray, bins: int) -> FloatArray:
-    """Return the sum of ``bins`` values from each index of ``first`` on.
+    """Return the sums of ``bins`` values in a row from each index of ``first`` on.
 
     Values outside the array count as 0.
     """
