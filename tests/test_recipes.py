@@ -711,8 +711,8 @@ RECIPES = {
         patches=(
             (
                 "planner/models/run.py",
-                '        PLACE = "place", "Placement"',
-                '        COUNT = "count", "Count"\n        PLACE = "place", "Placement"',
+                '        PLACE = "place", "Network placement"',
+                '        COUNT = "count", "Count"\n        PLACE = "place", "Network placement"',
             ),
             ("planner/domain/kinds/registry.py", "    compare,\n", "    compare,\n    count,\n"),
             (

@@ -216,7 +216,7 @@ VERBS: dict[str, tuple[str, dict[str, Any]]] = {
         {"methods": ["arima", "last-value"], "days": 2},
     ),
     "outlook": ("Cost by month to a year ahead, and commitments", {"horizon": "year"}),
-    "pareto": ("Plans between two objectives", {"of": "cost,carbon", "points": 9}),
+    "pareto": ("Pareto front of two objectives", {"of": "cost,carbon", "points": 9}),
 }
 
 

@@ -22,12 +22,12 @@ def replica_words(count: int) -> str:
 
 
 def cap_words(family: str, value: float) -> str:
-    """Return an amount of a cap with its unit: "$12.50/h", "3.2 kg CO2/h", "4 starts and stops"."""
+    """Return an amount of a cap with its unit, such as "$12.50/h" or "3.2 kg CO2e/h"."""
     if family == "budget":
         return f"${value:,.2f}/h"
     if family == "power":
         return f"{value:,.1f} kW"
-    return f"{value:,.2f} kg CO2/h" if family == "carbon" else f"{value:,.0f} starts and stops"
+    return f"{value:,.2f} kg CO2e/h" if family == "carbon" else f"{value:,.0f} starts and stops"
 
 
 def join_names(names: Sequence[str]) -> str:

@@ -24,7 +24,7 @@ class Weights:
     usd: float = 1.0
     gpu_hours: float = 0.0
     kwh: float = 0.0
-    kg: float = 0.0  # CO2
+    kg: float = 0.0  # CO2e
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Totals:
     usd: float
     gpu_hours: float
     kwh: float
-    kg: float  # CO2
+    kg: float  # CO2e
     starts: int
     stops: int
 
@@ -65,7 +65,7 @@ class PlanningProblem:
     epsilon: float  # share of a region's peak that must be served locally, (0, 1]
     weights: Weights = Weights()
     kw: FloatArray | None = None  # [l, r, g] power of an instance in kW, cooling included
-    kg_per_kwh: FloatArray | None = None  # [r] CO2
+    kg_per_kwh: FloatArray | None = None  # [r] CO2e
     # [r, t + 1] limit in kW on the instances that draw on each row of capacity (its racks), and in
     # the last column on all of the region (its site). inf: no limit.
     power_kw: FloatArray | None = None

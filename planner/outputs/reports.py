@@ -6,7 +6,7 @@ import polars as pl
 
 from planner.domain.report import Report
 from planner.domain.reports.registry import REPORTS
-from planner.errors import NotReady
+from planner.errors import NotReady, PlannerError
 from planner.models import Run
 from planner.selectors.runs import run_result, run_table, run_tables
 
@@ -26,3 +26,19 @@ def run_report(run: Run, alternative: str = "") -> Report:
     raise NotReady(
         f"Run {run.pk} ({run.get_kind_display().lower()}) has no report. Export it to json or csv."
     )
+
+
+def policy_report(run: Run, policy: str) -> Report | None:
+    """Return the report of a run about ``policy``; None if there is none about it."""
+    if run.state != Run.State.COMPLETED:
+        return None
+    result = run.result or {}
+    alternatives = result.get("alternatives") or {}
+    chosen = next((name for name, key in alternatives.items() if key == policy), "")
+    recommended = (result.get("recommended") or {}).get("policy")
+    if run.kind == Run.Kind.COMPARE and not chosen and recommended != policy:
+        return None  # the report would be about another policy
+    try:
+        return run_report(run, chosen)
+    except PlannerError:  # its arrays were removed
+        return None

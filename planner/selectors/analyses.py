@@ -19,8 +19,7 @@ class Analysis:
     ``page`` is the form for a question that needs choices first.
     """
 
-    kind: str
-    label: str
+    kind: Run.Kind
     answers: str
     page: str = ""
 
@@ -42,17 +41,17 @@ class AnalysisState:
 
 
 ANALYSES = (
-    Analysis(Kind.COMPARE, "Plan and compare", "Replicas, cost, SLO attainment and risk"),
-    Analysis(Kind.FORECAST, "Forecast", "Demand ahead, with its band and error"),
-    Analysis(Kind.PLAN, "Plan without simulation", "Replicas per pool, from the optimizer"),
-    Analysis(Kind.SIZE, "Replica capacity", "Requests/s of a replica within the SLO"),
-    Analysis(Kind.PD_RATIO, "Prefill-decode ratio", "Prefill to decode replicas", "pd-ratio"),
-    Analysis(Kind.PROVISION, "Operator-level provisioning", "GPUs by operators and modules"),
-    Analysis(Kind.PLACE, "Network placement", "Nodes and racks for the replicas"),
-    Analysis(Kind.SHARE, "Shared GPUs", "GPUs if several models run on one"),
-    Analysis(Kind.BACKTEST, "Forecasters", "Cost and error of each forecast method"),
-    Analysis(Kind.OUTLOOK, "Cost by month", "GPUs and cost a year ahead"),
-    Analysis(Kind.PARETO, "Two objectives", "Plans between least cost and least carbon"),
+    Analysis(Kind.COMPARE, "Replicas, cost, SLO attainment and risk"),
+    Analysis(Kind.FORECAST, "Demand ahead, with its band and error"),
+    Analysis(Kind.PLAN, "Replicas per pool, from the optimizer"),
+    Analysis(Kind.SIZE, "Requests/s of a replica within the SLO"),
+    Analysis(Kind.PD_RATIO, "Prefill to decode replicas", "pd-ratio"),
+    Analysis(Kind.PROVISION, "GPUs by operators and modules"),
+    Analysis(Kind.PLACE, "Nodes and racks for the replicas"),
+    Analysis(Kind.SHARE, "GPUs if several models run on one"),
+    Analysis(Kind.BACKTEST, "Cost and error of each forecast method"),
+    Analysis(Kind.OUTLOOK, "GPUs and cost a year ahead"),
+    Analysis(Kind.PARETO, "Plans between least cost and least carbon"),
 )
 
 

@@ -267,7 +267,7 @@ def _tiles(its: Comparison, schedule: Schedule | None) -> Iterator[Fact]:
     )
     yield Fact(
         f"Energy {its.window_words}", outcome.energy_kwh, "kWh", **saving_change(saved),
-        note=f"{figure(outcome.carbon_kg)} kg CO₂e",
+        note=f"{figure(outcome.carbon_kg)} kg CO2e",
     )  # fmt: skip
     yield _risk_tile(its)
 

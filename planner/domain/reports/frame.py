@@ -12,6 +12,7 @@ from planner.domain.results.assumptions import Assumption
 from planner.domain.results.basis import Forecasts, Frame, WindowFacts
 from planner.domain.traffic.groups import DEFERRABLE, INTERACTIVE
 from planner.domain.traffic.traffic import FORECAST
+from planner.domain.traffic.window_rank import ordinal
 from planner.domain.verification.profile_error import ProfileError
 
 ASSUMED = "assumed"
@@ -41,18 +42,9 @@ def window_title(frame: Frame) -> str:
     if rank is not None and rank.rank is not None and rank.of > 1:
         span = duration((window.end - window.start).total_seconds())
         what = "days" if whole_day else f"windows of {span}"
-        parts.append(f"{_ordinal(rank.rank)} busiest of {rank.of} {what}")
+        place = "the" if rank.rank == 1 else ordinal(rank.rank)
+        parts.append(f"{place} busiest of {rank.of} {what}" if rank.amount else "no demand")
     return " · ".join([*parts, zone_name()] if window.clock == "utc" else parts)
-
-
-def _ordinal(rank: int) -> str:
-    """Return a rank as a word before "busiest": 1 as "the", others as "2nd", "3rd" and so on."""
-    if rank == 1:
-        return "the"
-    ending = (
-        "th" if rank % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(rank % 10, "th")
-    )
-    return f"{rank}{ending}"
 
 
 def basis_sections(frame: Frame, notes: Sequence[str] = ()) -> tuple[Section, ...]:

@@ -63,7 +63,7 @@ def _facts(result: OutlookResult) -> Iterator[Fact]:
         )
         yield Fact("Replicas, mean", first.mean_replicas, change=grown, note=first.month)
         yield Fact("Peak replicas", peak, form=Form.COUNT)
-    carbon = f"at rated load, {figure(totals.carbon_kg)} kg CO₂e"
+    carbon = f"at rated load, {figure(totals.carbon_kg)} kg CO2e"
     yield Fact("Energy", totals.energy_kwh, "kWh", note=carbon)
 
 

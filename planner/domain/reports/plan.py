@@ -91,7 +91,7 @@ def _tiles(result: PlanResult, counts: str) -> Iterator[Fact]:
         recommended.meets_slo if recommended else None,
     )
     if totals is not None:
-        note = f"at rated load, {figure(totals.carbon_kg)} kg CO₂e"
+        note = f"at rated load, {figure(totals.carbon_kg)} kg CO2e"
         yield Fact(f"Energy {span}", totals.kwh, "kWh", note=note)
     spare = plan.spare
     if spare is None:

@@ -98,8 +98,10 @@ def window_rank(
     this = next((stretch for stretch in compared if abs(stretch.start_s - start_s) < 1e-6), None)
     top = max(compared, key=lambda stretch: stretch.amount, default=None)
     window_words = span_words(start_s, end_s, clock)
-    if this is None or top is None:
+    if this is None or top is None or not top.amount:
         reason = "is not wholly within the trace or has too many gaps to rank"
+        if top is not None and not top.amount:
+            reason = "has no demand, and neither has the rest of the trace"
         return WindowRank(
             start_s, end_s, amount=None, rank=None, of=len(compared), busiest_ratio=None,
             busiest=top, sentence=f"{window_words} {reason}.",

@@ -19,7 +19,7 @@ from simulation.arrays import FloatArray
 
 NOTHING: dict[str, float] = {"usd": 0.0, "gpu_hours": 0.0, "kwh": 0.0, "kg": 0.0}
 MEASURE = {"cost": "usd", "gpu-hours": "gpu_hours", "energy": "kwh", "carbon": "kg"}
-UNITS = {"usd": "$", "gpu_hours": "GPU-hours", "kwh": "kWh", "kg": "kg CO2"}
+UNITS = {"usd": "$", "gpu_hours": "GPU-hours", "kwh": "kWh", "kg": "kg CO2e"}
 WEIGHTED = "weighted"
 ALL = "all"  # periods in one program
 CHEAPEST = "cheapest"  # objective.defer
@@ -117,7 +117,7 @@ class PlanSettings:
     forecast: Forecast
     minimise: str  # cost, gpu-hours, energy, carbon or weighted
     weights: Weights
-    each_hour: Spending  # dollars and kg CO2 per hour, changes per period
+    each_hour: Spending  # dollars and kg CO2e per hour, changes per period
     in_all: Spending  # totals over all periods; needs ``periods: all``
     epsilon: float
     spot_share: float

@@ -181,7 +181,7 @@ def _binding_constraints(
     by_period = totals(problem, target, lent)
     for family, limit, used, form in (
         ("budget", problem.budget_usd, sum(taking.usd for taking in by_period), "${:,.2f}"),
-        ("carbon", problem.carbon_kg, sum(taking.kg for taking in by_period), "{:,.2f} kg CO2"),
+        ("carbon", problem.carbon_kg, sum(taking.kg for taking in by_period), "{:,.2f} kg CO2e"),
         (
             "churn",
             problem.churn,

@@ -185,7 +185,7 @@ SCALARS: dict[str, Scalar] = {
         "objective.limits.usd_per_hour", "Cost limit, $ per hour", empty=NONE, folded=True
     ),
     "carbon_kg_per_hour": Scalar(
-        "objective.limits.carbon_kg_per_hour", "Carbon limit, kg CO₂ per hour", empty=NONE,
+        "objective.limits.carbon_kg_per_hour", "Carbon limit, kg CO2e per hour", empty=NONE,
         folded=True,
     ),
     "changes_per_period": Scalar(
@@ -197,7 +197,7 @@ SCALARS: dict[str, Scalar] = {
     ),
     "limit_usd": Scalar("objective.limits.usd", "Cost limit, $", empty=NONE, folded=True),
     "limit_carbon_kg": Scalar(
-        "objective.limits.carbon_kg", "Carbon limit, kg CO₂", empty=NONE, folded=True
+        "objective.limits.carbon_kg", "Carbon limit, kg CO2e", empty=NONE, folded=True
     ),
     "limit_changes": Scalar(
         "objective.limits.changes", "Limit on starts and stops", empty=NONE, folded=True

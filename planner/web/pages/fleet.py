@@ -9,8 +9,7 @@ from zoneinfo import ZoneInfo
 from planner.domain.formats import figure, when
 from planner.domain.report import Chart, Fact, Report, Role, Series
 from planner.domain.reports.over_time import CAPACITY_TODAY
-from planner.errors import PlannerError
-from planner.models import ActivePlan, Firing, Outcome, Proposal, Run, Source, User
+from planner.models import ActivePlan, Firing, Outcome, Proposal, Source, User
 from planner.outputs.active_plan_metrics import (
     desired,
     gpu_hours_planned,
@@ -18,7 +17,7 @@ from planner.outputs.active_plan_metrics import (
     next_change,
 )
 from planner.outputs.render.html import ShownBlock, charts_shown
-from planner.outputs.reports import run_report
+from planner.outputs.reports import policy_report
 from planner.outputs.weekly_pattern import CYCLES, Repeat
 from planner.selectors.active_plans import active_plans
 from planner.selectors.review import UNDECIDED, proposals_list
@@ -173,22 +172,6 @@ def _saved_usd(plan: ActivePlan, now: datetime, cost: float, before: float) -> f
 def _report(plan: ActivePlan) -> Report | None:
     """Return the report of the plan's run about the plan's policy, or None."""
     return None if plan.run is None else policy_report(plan.run, plan.policy)
-
-
-def policy_report(run: Run, policy: str) -> Report | None:
-    """Return the report of a run about ``policy``; None if there is none about it."""
-    if run.state != Run.State.COMPLETED:
-        return None
-    result = run.result or {}
-    alternatives = result.get("alternatives") or {}
-    chosen = next((name for name, key in alternatives.items() if key == policy), "")
-    recommended = (result.get("recommended") or {}).get("policy")
-    if run.kind == Run.Kind.COMPARE and not chosen and recommended != policy:
-        return None  # the report would be about another policy
-    try:
-        return run_report(run, chosen)
-    except PlannerError:  # its arrays were removed
-        return None
 
 
 def _key_facts(report: Report) -> Iterator[Fact]:

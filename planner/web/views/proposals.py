@@ -13,6 +13,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from planner.errors import PlannerError
 from planner.models import Proposal, User
 from planner.outputs.options import ExportOptions
+from planner.outputs.reports import policy_report
 from planner.selectors.active_plans import active_plan_of_run
 from planner.selectors.lookup import id_of
 from planner.selectors.people import person_get
@@ -30,7 +31,6 @@ from planner.services.active_plans import activatable_plan, plans_replaced_by
 from planner.services.approval import rules_change
 from planner.web.errors import planners_only, status_of
 from planner.web.forms.review_rules import RulesForm
-from planner.web.pages.fleet import policy_report
 from planner.web.pages.proposal import STATE_COLOURS, proposal_context
 from planner.web.paging import paged
 from planner.web.request import Request

@@ -11,7 +11,7 @@ from tests.planner.reports import rows_of, tables_of
 from tests.planner.web.pages import json_in, text_of
 
 MORE: dict[str, Any] = {
-    "minimise": "carbon", "unit": "kg CO2", "periods": "all", "limited": "Exact",
+    "minimise": "carbon", "unit": "kg CO2e", "periods": "all", "limited": "Exact",
     "totals": {"usd": 1234.0, "gpu_hours": 456.0, "kwh": 78.0, "carbon_kg": 9.0, "starts": 12,
                "stops": 11, "energy_basis": "drawn at the sized load"},
     "conflicts": ["us-east needs 9 GPUs and has 7: add 2."],
@@ -22,7 +22,7 @@ MORE: dict[str, Any] = {
                   "share": 0.25}],
     "split": [{"model": "m", "region": "us-east", "arrangement": "1 x G", "role": "mixed",
                "share": 0.4, "least": 0.3, "most": 0.5, "periods": 5}],
-    "worth": {"period": 0.0, "unit": "kg CO2", "objective_per_hour": 5.0, "rows": [
+    "worth": {"period": 0.0, "unit": "kg CO2e", "objective_per_hour": 5.0, "rows": [
         {"family": "capacity", "what": "1 more G in us-east", "step": 1.0, "unit": "GPUs",
          "saves": 2.5, "doubt": 0.0, "per_unit": 2.5, "relaxation": 2.25, "basis": "again"},
         {"family": "slo", "what": "TTFT limits 10% looser", "step": 100.0, "unit": "ms",

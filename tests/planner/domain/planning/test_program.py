@@ -147,7 +147,7 @@ def test_moved_work_is_done_in_its_hours_and_in_time(stored: dict[str, StoredTra
 def test_less_carbon_takes_less_carbon_and_more_money(stored: dict[str, StoredTrace]) -> None:
     cost = planned(stored)
     carbon = planned(stored, objective={"minimise": "carbon"})
-    assert (cost["unit"], carbon["unit"]) == ("$", "kg CO2")
+    assert (cost["unit"], carbon["unit"]) == ("$", "kg CO2e")
     assert carbon["totals"]["carbon_kg"] <= cost["totals"]["carbon_kg"] + 1e-9
     assert carbon["totals"]["usd"] >= cost["totals"]["usd"] - 1e-9
     assert cost["totals"]["usd"] == pytest.approx(cost["objective"])

@@ -110,3 +110,8 @@ def test_days_of_real_traffic() -> None:
     assert top is not None and top.start_s == np.argmax(by_day) * DAY_S
     last = window_rank(demand, 46 * DAY_S, 47 * DAY_S, "relative")
     assert last.rank == 1 + (by_day > by_day[46]).sum() and last.of == 47
+
+
+def test_without_any_demand_no_window_has_a_rank() -> None:
+    rank = window_rank(hourly([0, 0, 0]), MAY + DAY_S, MAY + 2 * DAY_S)
+    assert (rank.rank, rank.amount, rank.busiest_ratio) == (None, None, None)
