@@ -2,6 +2,7 @@
 
 import gc
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -57,6 +58,8 @@ def manage(argv: Sequence[str]) -> None:
         sys.stdout.write(f"Headroom {VERSION}\n")
         return
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "planner.config.settings")
+    # A command that is killed ends its run, as on Ctrl-C. Servers set handlers of their own.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     gc.disable()  # imports leave no garbage, and collecting takes a fifth of their time
     with exit_with_sentence():
         Utility(list(argv)).execute()

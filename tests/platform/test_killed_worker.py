@@ -77,3 +77,17 @@ def test_a_killed_worker_is_followed_by_another(
     assert run.state == Run.State.COMPLETED, run.problem
     assert run.attempts == 2
     assert run.result["policies"]["lt-i"]["arrived"] == run.result["requests"]
+
+
+@pytest.mark.e2e
+def test_a_killed_command_cancels_its_run(transactional_db: None) -> None:
+    environment = {**os.environ, "DATABASE_URL": _database_url()}
+    command = [sys.executable, "manage.py", "compare", "docs/examples/first-plan.yml"]
+    with subprocess.Popen(command, env=environment, cwd=ROOT) as process:
+        deadline = time.monotonic() + 240
+        while not (run := Run.objects.filter(kind=Run.Kind.COMPARE, progress__gt=0).first()):
+            assert process.poll() is None and time.monotonic() < deadline
+            time.sleep(0.05)
+        process.terminate()
+    run.refresh_from_db()
+    assert run.state == Run.State.CANCELLED
