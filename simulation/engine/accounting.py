@@ -49,7 +49,7 @@ def _kv_token_seconds(instance: Any, t: float) -> float:
 
 @kernel
 def _settle_after(state: Any, slot: int, start: float, t: float) -> None:
-    """Count an iteration after the window, which lasts from ``start`` to ``t`` (seconds).
+    """Count the time of an iteration that lies after the window, ``start`` to ``t`` (seconds).
 
     An instance with work costs money from the end of the window to the end of its last iteration.
     Idle time between iterations is included, and time after the last one is not.
@@ -68,7 +68,7 @@ def _settle_after(state: Any, slot: int, start: float, t: float) -> None:
 
 @kernel
 def settle(state: Any, slot: int, t: float) -> None:
-    """Count the instance's hours from the last call up to ``t``.
+    """Count the instance's seconds by status and work, from the last call up to ``t``.
 
     After the end of the window, only time up to the last work counts.
     """

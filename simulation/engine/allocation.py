@@ -180,7 +180,7 @@ def allocate(
 
 
 def _turns(trace: Trace) -> Array:
-    """Return the previous and the following turn of each request's session, ``[requests]``."""
+    """Return the turns of sessions, ``[requests]``; one row if the trace has no sessions."""
     if trace.session is None:
         return np.zeros(1, TURN)
     turns = np.zeros(max(len(trace), 1), TURN)
@@ -196,7 +196,7 @@ def _turns(trace: Trace) -> Array:
 def _regions_by_latency(latency_s: FloatArray) -> IntArray:
     """Return the regions in order of latency from each home region, ``[home, regions]``.
 
-    The home is first. Regions that cannot be reached are -1, at the end.
+    The home is first. -1 at the end of a row stands for regions that cannot be reached.
     """
     away = np.where(np.eye(len(latency_s), dtype=bool), -np.inf, latency_s)
     order = np.argsort(away, axis=1, kind="stable")
@@ -205,9 +205,9 @@ def _regions_by_latency(latency_s: FloatArray) -> IntArray:
 
 
 def _places_per_instance(batch: int) -> int:
-    """Return the places that an instance's batch occupies in memory, at least ``batch``.
+    """Return the length of an instance's row in ``State.batch``, at least ``batch``.
 
-    The number of cache lines is odd. With an even one, the first places of all instances would
+    Its number of cache lines is odd. With an even one, the first places of all instances would
     compete for the same few lines of the processor's cache.
     """
     lines = -(-batch // 8)
@@ -215,7 +215,7 @@ def _places_per_instance(batch: int) -> int:
 
 
 def _tier_ranks(tiers: tuple[Tier, ...]) -> tuple[Array, Array]:
-    """Return the rank (0: strictest) and the TTFT limit of each tier; inf for no limit."""
+    """Return the rank of each tier (0: strictest TTFT limit) and its limit in s; inf: none."""
     limit = _limits_by_tier(tier.ttft_s for tier in tiers)
     rank = np.empty(len(tiers), np.int64)
     rank[np.argsort(limit, kind="stable")] = np.arange(len(tiers))
@@ -228,10 +228,10 @@ def _limits_by_tier(seconds: Iterable[float | None]) -> Array:
 
 
 class Service(NamedTuple):
-    """A model and the tiers that are served by the same set of its pools.
+    """The requests that go to the same set of pools: those of a model and of some ``tiers``.
 
-    Each model and set has one service for the pools that get requests first. It has a second one,
-    with ``takes_over``, for the decode pools that continue them.
+    Each set has one service for the pools that get requests first. A second one, with
+    ``takes_over``, is for the decode pools that continue them.
     """
 
     model: str
@@ -263,7 +263,8 @@ def services(fleet: Fleet) -> dict[Service, tuple[int, ...]]:
 def _handover_services(takers: dict[Service, tuple[int, ...]]) -> Array:
     """Return the indices of two related services for each service, ``[services, 2]``; -1: none.
 
-    The first takes over after the prefill. The second is the one that a request restarts with.
+    The first takes over after the prefill. The second is the one that a request returns to after a
+    loss.
     """
     all_services = list(takers)
     out = np.full((len(all_services), 2), -1, np.int64)
@@ -287,7 +288,8 @@ def check_count(n: int) -> None:
 def request_records(trace: Trace, fleet: Fleet, takers: dict[Service, tuple[int, ...]]) -> Array:
     """Return the records of requests before they arrive, ``[requests]``.
 
-    Requests that no pool can serve are rejected.
+    Requests that no pool can serve are rejected, with their reason. ``takers`` is
+    ``services(fleet)``.
     """
     check_count(len(trace))
     first = np.full((len(trace.models), len(trace.tiers)), -1, np.int16)
@@ -343,7 +345,7 @@ def _reachable_pools(fleet: Fleet) -> BoolArray:
 
 
 def _empty_record() -> Array:
-    """Return the table with one record: that of a request that has not arrived."""
+    """Return a table with one record, that of a request which has not arrived."""
     blank = np.zeros(1, REQUEST)
     blank["first"] = blank["last"] = np.nan
     for nowhere in ("next", "newer", "older", "pool", "serving", "sender", "reason"):
@@ -367,8 +369,8 @@ def _longest_request(pool: Pool) -> int:
 def _start_s(fleet: Fleet, pool: Pool) -> float:
     """Return the seconds that the serving stack adds to every TTFT of the pool's requests.
 
-    They are the profile's ``start_s``. A decode pool has those of its slowest prefill pool, where
-    its requests began.
+    They are the profile's ``start_s``. A decode pool has those of the slowest prefill pool of its
+    model, where its requests began.
     """
     first = [
         sender.profile.start_s
@@ -432,7 +434,7 @@ def _pool_records(fleet: Fleet) -> tuple[Array, Array]:
 
 
 def _set_starts(row: Any, pool: Pool) -> None:
-    """Fill in start times, lent instances and hosts with the weights."""
+    """Fill the record of a pool with start times, lent instances and hosts with the weights."""
     start = pool.start_up or StartUp(local_s=pool.startup_s, remote_s=pool.startup_s)
     row["startup"], row["remote"], row["reclaim"] = start.local_s, start.remote_s, start.reclaim_s
     other_model = np.inf if start.other_model_s is None else start.other_model_s

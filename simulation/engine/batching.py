@@ -120,12 +120,11 @@ def _reserve_decodes(state: Any, slot: int, t: float) -> bool:
 
 @kernel
 def _next_to_join(state: Any, slot: int, chunk: int, left: int, t: float) -> tuple[int, int]:
-    """Return the queue of the request that joins now and its number of cached blocks.
+    """Return the queue whose first request joins now, and its number of cached blocks.
 
-    The result is (-1, 0) if the request does not fit. ``chunk`` prompt tokens are already in the
-    iteration and ``left`` tokens of the budget remain. Cached blocks need no computation. Only
-    those that a running request uses need no more memory: unused ones count as free until they are
-    used.
+    (-1, 0): it does not fit. ``chunk`` prompt tokens are already in the iteration and ``left``
+    tokens of the budget remain. Cached blocks need no computation. Only those that a running
+    request uses need no more memory: unused ones count as free until they are used.
     """
     instance = state.instances[slot]
     pool = state.pools[instance.pool]
@@ -153,7 +152,7 @@ def _next_to_join(state: Any, slot: int, chunk: int, left: int, t: float) -> tup
 
 @kernel
 def _prefill(state: Any, slot: int, tokens: int) -> float:
-    """Compute the next ``tokens`` of the current prompt; return token pairs in its attention."""
+    """Compute the next ``tokens`` of the current prompt; return token pairs of their attention."""
     instance = state.instances[slot]
     r = instance.partial
     request = state.requests[r]
@@ -171,7 +170,7 @@ def _prefill(state: Any, slot: int, tokens: int) -> float:
 def _fill_with_prompts(state: Any, slot: int, preempted: bool, t: float) -> tuple[int, int, float]:
     """Spend the token budget of the next iteration on prompts, and admit waiting requests.
 
-    Returns the remaining budget, the prompt tokens, and the token pairs in their attention. After a
+    Returns the remaining budget, the prompt tokens, and the token pairs of their attention. After a
     preemption nothing is admitted.
     """
     instance = state.instances[slot]
@@ -204,7 +203,11 @@ def _fill_with_prompts(state: Any, slot: int, preempted: bool, t: float) -> tupl
 def _plan_run(
     state: Any, slot: int, decodes: int, chunk: int, pairs: float, preempted: bool, t: float
 ) -> None:
-    """Plan the run that begins at ``t``: the duration of its iterations and their number."""
+    """Plan the run that begins at ``t``: the duration of its iterations and their number.
+
+    Its first iteration has ``decodes`` sequences, ``chunk`` prompt tokens and ``pairs`` token
+    pairs.
+    """
     instance = state.instances[slot]
     pool = state.pools[instance.pool]
     curve = state.curves[pool.curve]

@@ -23,7 +23,7 @@ AMOUNTS = (
 
 
 class Reading(NamedTuple):
-    """Arrays that an observation is read with, and arrays that it is read into."""
+    """Arrays that ``read_observation`` needs, and arrays that it fills."""
 
     router_pool: IntArray  # [services, regions] pool of the requests at a router; -1: none
     requested_model: IntArray  # [pools] model that counts as requested from a pool; -1: none
@@ -39,7 +39,7 @@ class Reading(NamedTuple):
 def read_observation(state: Any, t: float, reading: Any) -> None:
     """Fill ``reading`` with the observation of every pool at ``t``.
 
-    Amounts cover the time since the last decision. Counters restart at 0.
+    Amounts cover the time since the last decision; their counters restart at 0.
     """
     since_s, reading.observed_s[0] = t - reading.observed_s[0], t
     counts, amounts, requested_tokens = reading.counts, reading.amounts, reading.requested_tokens
@@ -82,7 +82,7 @@ def read_observation(state: Any, t: float, reading: Any) -> None:
 
 @kernel
 def _read_instances(state: Any, p: int, t: float, amounts: Any) -> None:
-    """Fill the amounts of a pool from its ready instances (``Observation``); 0 without any."""
+    """Fill the ``amounts`` of pool ``p`` that depend on its ready instances; 0 without any."""
     pool = state.pools[p]
     for row in (_UTILISATION, _LOAD, _BACKLOG, _FULLEST, _LONGEST, _SATURATION):
         amounts[row, p] = 0.0

@@ -14,7 +14,7 @@ class Controller:
     """Calls ``policy`` at each scaling decision and applies its actions.
 
     During a ``ControllerOutage`` the policy is not called. Starts and drains already requested go
-    on. Afterwards the policy continues, or resets from the present fleet if its state was lost.
+    on. Afterwards the policy continues, or is reset to the present fleet if its state was lost.
     """
 
     def __init__(self, state: State, fleet: Fleet, policy: ScalingPolicy) -> None:
@@ -28,8 +28,8 @@ class Controller:
     def decide(self, now: float, *, read: bool = False) -> Hold | None:
         """Make one scaling decision at ``now``, and apply its actions.
 
-        With ``read``, compiled code has read the observation already. Returns a ``Hold``: how long
-        the decision stays the same. None means that the policy must be asked at each decision.
+        With ``read``, compiled code has read the observation already. Returns how long the decision
+        stays the same; None: the policy must be asked at each decision.
         """
         # Observe even during an outage: readings always cover the time since the last decision.
         observation = self.observe(now, read=read)
@@ -44,7 +44,7 @@ class Controller:
         return None if self._outages or self._holds is None else self._holds.hold(now)
 
     def _present(self) -> Fleet:
-        """Return the fleet with its ready and starting instances as the initial ones."""
+        """Return the fleet with its present instances (ready or starting) as the initial ones."""
         pools = self._state.pools
         up = (pools["ready"] + pools["starting"] + pools["arriving"]).tolist()
         counted = zip(self._fleet.pools, up, strict=True)

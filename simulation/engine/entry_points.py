@@ -20,7 +20,7 @@ from simulation.engine.state import opened
 
 @cached_kernel
 def advance(handle: Any, until: float, max_events: int) -> bool:
-    """Process at most ``max_events`` events before ``until`` and return whether none is left."""
+    """Process at most ``max_events`` events before ``until``; return whether none is left."""
     return bool(advance_until(opened(handle), until, max_events))
 
 
@@ -78,20 +78,20 @@ def observe(handle: Any, t: float, reading: Any) -> None:
 def hold(handle: Any, until: float, timing: Any, reading: Any, planned: Any, guard: Any) -> bool:
     """Advance through the scaling decisions before ``until`` that change nothing.
 
-    ``timing`` is a ``Timing``, and ``reading`` the ``Reading`` to fill. Targets are
-    ``planned [pools]``, or those of ``guard`` if it has any pools. Returns True if it stopped at a
-    decision that may change something, with its observation read.
+    ``timing`` is a ``Timing``, and ``reading`` the ``Reading`` to fill. The targets are ``planned
+    [pools]``, or those of ``guard`` if it has any pools. Returns True if it stopped at a decision
+    that may change something, with its observation read.
     """
     return bool(hold_decision(opened(handle), until, timing, reading, planned, guard))
 
 
 @cached_kernel
 def end_interval(handle: Any, timing: Any, reading: Any) -> None:
-    """Note the queue lengths at the end of an interval of the series."""
+    """Store the queue lengths at the end of an interval of the series."""
     note_queues(opened(handle), timing, reading)
 
 
 @cached_kernel
 def close(handle: Any, until: float) -> None:
-    """Count hours to the end of the window, and work after it up to ``until``."""
+    """Count instance-hours to the end of the window, and work after it up to ``until``."""
     close_books(opened(handle), until)

@@ -26,10 +26,13 @@ FAILED = REASONS.index(INSTANCE_FAILED)
 
 @kernel
 def _restart_request(state: Any, r: int) -> None:
-    """Reset a request after the loss of its KV cache; its prompt must be computed again."""
+    """Send a request back to its first service after the loss of its KV cache.
+
+    Its prompt must be computed again.
+    """
     request = state.requests[r]
     request.carried = 0
-    request.model = state.handover[request.model, NEXT_IN_BATCH]
+    request.service = state.handover[request.service, NEXT_IN_BATCH]
 
 
 @kernel
@@ -44,8 +47,8 @@ def _requeue_or_reject(state: Any, r: int, p: int, t: float) -> None:
     request.tries += 1
     state.pools[p].retried += 1
     _restart_request(state, r)
-    append(state, state.router_queue[request.model], r)
-    state.router_waiting[request.model, request.home] += 1
+    append(state, state.router_queue[request.service], r)
+    state.router_waiting[request.service, request.home] += 1
 
 
 @kernel
@@ -113,10 +116,10 @@ def lose_instance(state: Any, slot: int, t: float) -> None:
 
 @kernel
 def _instance_of_event(state: Any, p: int, slot_or_rank: int) -> int:
-    """Return the slot of the instance that an event refers to; -1: there is none.
+    """Return the slot of the instance of pool ``p`` that an event refers to; -1: there is none.
 
-    A ``slot_or_rank`` of at least 0 is a slot. A negative one is ``-1 - place`` among the ready and
-    draining instances, modulo their number.
+    A ``slot_or_rank`` of at least 0 counts from the pool's first slot. A negative one is ``-1 -
+    place`` among the ready and draining instances, modulo their number.
     """
     pool = state.pools[p]
     if slot_or_rank >= 0:
@@ -174,8 +177,8 @@ def _lose_region(state: Any, region: int, t: float) -> None:
             state.router_waiting[service, request.home] -= 1
             if request.carried and request.serving == region:
                 _restart_request(state, r)
-            append(state, state.router_queue[request.model], r)
-            state.router_waiting[request.model, request.home] += 1
+            append(state, state.router_queue[request.service], r)
+            state.router_waiting[request.service, request.home] += 1
             r = following
 
 

@@ -50,7 +50,7 @@ def batch_at(state: Any, slot: int, i: int) -> tuple[int, int]:
 
 @kernel
 def batch_finish(state: Any, slot: int, r: int) -> int:
-    """Return the number of the iteration that completes request ``r``."""
+    """Return the number of the iteration that completes request ``r``, which must be decoding."""
     return int(state.batch[slot, _batch_place(state, slot, r)] >> REQUEST_BITS)
 
 
@@ -117,7 +117,7 @@ def _before(state: Any, time: float, slot: int, i: int) -> bool:
 
 @kernel
 def _place(state: Any, i: int, time: float, slot: int) -> None:
-    """Store an entry at index ``i`` and its index with the slot."""
+    """Write an event to index ``i`` of the heap of instances, and the index to its slot."""
     state.event_time[i] = time
     state.event_slot[i] = slot
     state.event_place[slot] = i
@@ -125,7 +125,7 @@ def _place(state: Any, i: int, time: float, slot: int) -> None:
 
 @kernel
 def _event_up(state: Any, i: int, time: float, slot: int) -> None:
-    """Move an entry up from index ``i`` to its position."""
+    """Move an event from index ``i`` toward the root of the heap, and write it to its position."""
     while i > 0:
         parent = (i - 1) >> 1
         if not _before(state, time, slot, parent):
@@ -137,7 +137,7 @@ def _event_up(state: Any, i: int, time: float, slot: int) -> None:
 
 @kernel
 def _event_move(state: Any, i: int, time: float, slot: int) -> None:
-    """Move an instance to its position, from the free index ``i``."""
+    """Write an event to its position, starting from the free index ``i`` of the heap."""
     size = state.clock[0].instances
     while True:
         child = 2 * i + 1

@@ -23,7 +23,7 @@ ALL = np.iinfo(np.int64).max
 class Timing(NamedTuple):
     """Times of the decisions and of the series, and the queue lengths of the series.
 
-    ``place`` has the index of the next decision and of the present interval of the series.
+    ``place`` are the indices of the next decision and of the present interval of the series.
     """
 
     place: IntArray  # [2]
@@ -106,8 +106,8 @@ def hold_decision(
 def _seen(reading: Any, planned: Any) -> Any:
     """Return the inputs of the guard, ``[SEEN, pools]``, as ``guarded_plan._guard_inputs`` does.
 
-    Rows of ``measured`` are those that ``signals.read_signals`` writes: tokens/s of prompts and
-    answers, batch, and late shares.
+    ``reading.measured`` has the rows of ``signals.read_signals``: 2 to 4 are tokens/s of prompts
+    and outputs and the batch, 7 and 8 the late shares.
     """
     out = np.full((len(SEEN), len(planned)), np.nan)
     out[0] = planned

@@ -57,15 +57,15 @@ def _route(state: Any, r: int, t: float) -> None:
     # Its KV cache is already in the region, so the region is fixed.
     if request.carried:
         region = request.serving
-        slot = choose_instance(state, request.model, region, t, r)
+        slot = choose_instance(state, request.service, region, t, r)
         region = region if slot >= 0 else -1
     else:
-        region, slot = choose_region(state, request.model, request.home, t, r)
+        region, slot = choose_region(state, request.service, request.home, t, r)
     if region >= 0:
         _send(state, r, region, slot, t)
     else:
-        append(state, state.router_queue[request.model], r)
-        state.router_waiting[request.model, request.home] += 1
+        append(state, state.router_queue[request.service], r)
+        state.router_waiting[request.service, request.home] += 1
 
 
 @kernel
@@ -99,11 +99,11 @@ def _arrive(state: Any, r: int, t: float) -> None:
     if state.clock[0].sessions and _is_held(state, r, t):
         return
     if not state.deferrable[request.tier]:
-        state.asked_tokens[request.model, request.home] += request.isl
+        state.asked_tokens[request.service, request.home] += request.isl
     if state.deferrable[request.tier] and state.priority_after[request.tier] > 0.0:
-        append(state, state.deferred[request.model, request.home, request.tier], r)
-        state.deferred_count[request.model] += 1
-        state.deferred_home[request.model, request.home] += 1
+        append(state, state.deferred[request.service, request.home, request.tier], r)
+        state.deferred_count[request.service] += 1
+        state.deferred_home[request.service, request.home] += 1
     else:
         _route(state, r, t)
 
@@ -117,7 +117,7 @@ def _deliver(state: Any, r: int, t: float) -> None:
         return
     if request.sender >= 0:
         free_after_transfer(state, r, t)
-    slot = choose_instance(state, request.model, request.serving, t, r)
+    slot = choose_instance(state, request.service, request.serving, t, r)
     if slot >= 0:
         enqueue(state, divert(state, slot, r, t), r, t)
     else:
@@ -125,20 +125,20 @@ def _deliver(state: Any, r: int, t: float) -> None:
 
 
 @kernel
-def flush_router(state: Any, model: int, t: float) -> None:
-    """Route the requests that wait for any ready instance of ``model``, oldest first."""
-    r = state.router_queue[model, HEAD]
-    state.router_queue[model, HEAD] = state.router_queue[model, TAIL] = -1
+def flush_router(state: Any, service: int, t: float) -> None:
+    """Route the requests that wait for any ready instance of a service, oldest first."""
+    r = state.router_queue[service, HEAD]
+    state.router_queue[service, HEAD] = state.router_queue[service, TAIL] = -1
     while r >= 0:
         following = state.requests[r].next
-        state.router_waiting[model, state.requests[r].home] -= 1
+        state.router_waiting[service, state.requests[r].home] -= 1
         _route(state, r, t)
         r = following
 
 
 @kernel
 def flush_opened(state: Any, t: float) -> None:
-    """Route the requests that wait for a service of pools that gained a ready instance."""
+    """Route the requests that wait for a service of a pool that gained a ready instance."""
     for p in range(state.pools.shape[0]):
         pool = state.pools[p]
         if pool.opened:
@@ -149,27 +149,28 @@ def flush_opened(state: Any, t: float) -> None:
 
 
 @kernel
-def _pop_deferred(state: Any, model: int, r: int) -> int:
-    """Remove request ``r`` from the NIW queue of which it is the first, and return it."""
+def _pop_deferred(state: Any, service: int, r: int) -> int:
+    """Remove ``r`` from the NIW queue of a service in which it is the first, and return it."""
     request = state.requests[r]
-    state.deferred[model, request.home, request.tier, HEAD] = request.next
-    state.deferred_count[model] -= 1
-    state.deferred_home[model, request.home] -= 1
+    state.deferred[service, request.home, request.tier, HEAD] = request.next
+    state.deferred_count[service] -= 1
+    state.deferred_home[service, request.home] -= 1
     return r
 
 
 @kernel
-def _most_urgent(state: Any, model: int, region: int) -> int:
-    """Return the deferred request that a region may serve and that becomes urgent first.
+def _most_urgent(state: Any, service: int, region: int) -> int:
+    """Return the deferred request of ``region`` that becomes urgent first; -1: none.
 
-    The earlier arrival wins a tie. The result is -1 if there is none.
+    Requests of other home regions count if ``region`` may serve them. The earlier arrival wins a
+    tie.
     """
     first, earliest = -1, np.inf
     for home in range(state.latency.shape[0]):
-        if state.deferred_home[model, home] == 0 or state.latency[home, region] == np.inf:
+        if state.deferred_home[service, home] == 0 or state.latency[home, region] == np.inf:
             continue
         for tier in range(state.deferrable.shape[0]):
-            head = state.deferred[model, home, tier, HEAD]
+            head = state.deferred[service, home, tier, HEAD]
             if head < 0:
                 continue
             urgent = state.requests[head].arrival + state.priority_after[tier]
@@ -179,11 +180,11 @@ def _most_urgent(state: Any, model: int, region: int) -> int:
 
 
 @kernel
-def _earliest_urgent(state: Any, model: int, tier: int, t: float) -> int:
-    """Return the earliest deferred request of a tier that is urgent by now; -1: none."""
+def _earliest_urgent(state: Any, service: int, tier: int, t: float) -> int:
+    """Return the earliest deferred request of a tier that is urgent by ``t``; -1: none."""
     first = -1
     for home in range(state.latency.shape[0]):
-        head = state.deferred[model, home, tier, HEAD]
+        head = state.deferred[service, home, tier, HEAD]
         if (
             head >= 0
             and (first < 0 or head < first)
@@ -194,26 +195,27 @@ def _earliest_urgent(state: Any, model: int, tier: int, t: float) -> int:
 
 
 @kernel
-def _release_deferred(state: Any, model: int, region: int, t: float) -> None:
-    """Release deferred requests of a model to an endpoint that has room.
+def _release_deferred(state: Any, service: int, region: int, t: float) -> None:
+    """Send deferred requests of a service to an instance in ``region`` while it has room.
 
-    The request that becomes urgent first is released first. A plan may limit the tokens by now.
+    The request that becomes urgent first is released first. A plan may limit the tokens released by
+    now (``Actions.release_tokens``).
     """
-    if state.deferred_count[model] == 0:
+    if state.deferred_count[service] == 0:
         return
-    for _ in range(released_count(state, model, region, t)):
-        if state.released_tokens[model, region] >= state.release_tokens[model, region]:
+    for _ in range(released_count(state, service, region, t)):
+        if state.released_tokens[service, region] >= state.release_tokens[service, region]:
             return
-        first = _most_urgent(state, model, region)
+        first = _most_urgent(state, service, region)
         if first < 0:
             return
-        slot = choose_instance(state, model, region, t, first)
+        slot = choose_instance(state, service, region, t, first)
         if slot < 0 or (
-            state.clock[0].sees_queues and not need_not_wait(state, model, region, slot, first, t)
+            state.clock[0].sees_queues and not need_not_wait(state, service, region, slot, first, t)
         ):
             return
-        state.released_tokens[model, region] += state.requests[first].isl
-        _send(state, _pop_deferred(state, model, first), region, slot, t)
+        state.released_tokens[service, region] += state.requests[first].isl
+        _send(state, _pop_deferred(state, service, first), region, slot, t)
 
 
 @kernel
@@ -223,15 +225,15 @@ def route_deferred_requests(state: Any, t: float) -> None:
     Also promote deferrable requests that became urgent while they waited at an instance. Urgency
     depends on the tier. Room depends on the region, where requests of all tiers compete for it.
     """
-    for model in range(state.deferred.shape[0]):
+    for service in range(state.deferred.shape[0]):
         for tier in range(state.deferrable.shape[0]):
             while True:
-                r = _earliest_urgent(state, model, tier, t)
+                r = _earliest_urgent(state, service, tier, t)
                 if r < 0:
                     break
-                _route(state, _pop_deferred(state, model, r), t)
+                _route(state, _pop_deferred(state, service, r), t)
         for region in range(state.latency.shape[0]):
-            _release_deferred(state, model, region, t)
+            _release_deferred(state, service, region, t)
     for p in range(state.pools.shape[0]):
         first = state.pools[p].first
         for slot in range(first, first + state.pools[p].top):
@@ -260,7 +262,7 @@ def _process_instance_event(state: Any, slot: int, t: float) -> None:
 
 @kernel
 def advance_until(state: Any, until: float, max_events: int) -> bool:
-    """Process at most ``max_events`` events before ``until`` and return whether none is left."""
+    """Process at most ``max_events`` events before ``until``; return whether none is left."""
     clock = state.clock[0]
     total = state.requests.shape[0]
     for _ in range(max_events):

@@ -35,7 +35,7 @@ MEMORY = REASONS.index(OUT_OF_MEMORY)
 
 @kernel
 def _leave_batch(state: Any, slot: int, r: int) -> None:
-    """Remove a request from the list of running ones, in order of admission."""
+    """Remove a request from the instance's list of running ones, which is in order of admission."""
     instance, request = state.instances[slot], state.requests[r]
     if request.newer >= 0:
         state.requests[request.newer].older = request.older
@@ -124,7 +124,7 @@ def _preempt_newest(state: Any, slot: int, t: float) -> None:
 
 @kernel
 def take_back(state: Any, slot: int, q: int) -> int:
-    """Remove the first request of queue ``q`` from the instance before its admission; return it."""
+    """Remove the first request of queue ``q``, which was not admitted yet, and return it."""
     instance = state.instances[slot]
     pool = state.pools[instance.pool]
     r = take_head(state, slot, q)
@@ -154,10 +154,7 @@ def reject(state: Any, r: int, reason: int, t: float) -> None:
 
 @kernel
 def make_room(state: Any, slot: int, t: float) -> None:
-    """Preempt the request admitted last, or reject it if the pool does not preempt.
-
-    This frees memory.
-    """
+    """Free memory: preempt the request admitted last, or reject it if the pool does not preempt."""
     instance = state.instances[slot]
     pool = state.pools[instance.pool]
     newest = instance.newest
@@ -173,7 +170,7 @@ def make_room(state: Any, slot: int, t: float) -> None:
 
 @kernel
 def add_fresh(state: Any, slot: int, r: int) -> None:
-    """Append a request to those with a prefill that ends in this iteration."""
+    """Append ``r`` to the instance's list of requests whose prefill ends in this iteration."""
     instance = state.instances[slot]
     state.requests[r].next = -1
     if instance.fresh < 0:
@@ -188,7 +185,7 @@ def hand_over(state: Any, slot: int, r: int, t: float) -> None:
     """Queue the KV cache of request ``r`` for sending to a decode instance.
 
     It passes the instance's own link and the link that the pool's instances share. The request
-    leaves the batch. Its memory is freed after the transfer.
+    leaves the batch now. Its memory is freed after the transfer.
     """
     instance, request = state.instances[slot], state.requests[r]
     pool = state.pools[instance.pool]
@@ -201,7 +198,7 @@ def hand_over(state: Any, slot: int, r: int, t: float) -> None:
     request.generated += 1
     request.carried = 1
     request.cached = 0
-    request.model = state.handover[request.model, NEXT_WAITING]
+    request.service = state.handover[request.service, NEXT_WAITING]
     size = tokens * pool.kv_bytes
     # Both links send first come first served; the later one decides.
     start = max(t, instance.link_free, pool.shared_free)
@@ -288,7 +285,7 @@ def admit(state: Any, slot: int, q: int, cached: int, t: float) -> None:
 
 @kernel
 def note_peak(state: Any, slot: int) -> None:
-    """Update the pool's peak of an instance's KV tokens, for the check of ``invariants``."""
+    """Update the pool's peak of the KV tokens of one instance, which ``invariants`` checks."""
     instance = state.instances[slot]
     pool = state.pools[instance.pool]
     used = instance.kv

@@ -77,16 +77,16 @@ class Observer:
 
 
 def _signals(measured: FloatArray) -> Signals:
-    """Return the signals in the rows of ``measured``; the last two rows are counts."""
+    """Return the rows of ``measured`` as signals; the last two rows are counts."""
     rows: list[Array] = [*measured[:-2], *measured[-2:].astype(np.int64)]
     return Signals(*rows)
 
 
 def _model_requested_from(state: State) -> IntArray:
-    """Return the index of the model whose requests count for each pool, ``[pools]``; -1: none.
+    """Return the model whose requests count as ``asked_tps`` of each pool, ``[pools]``.
 
-    It is the model of a service of the pool. For a decode pool, it is that of the service that its
-    requests began with.
+    It is the index of the model of a service of the pool; -1: none. For a decode pool, it is that
+    of the service that its requests began with.
     """
     served_model = state.pools["service_count"] > 0
     first = state.pool_services[np.where(served_model, state.pools["services"], 0)]
@@ -97,7 +97,7 @@ def _model_requested_from(state: State) -> IntArray:
 
 
 def router_pools(state: State) -> Array:
-    """Return the pool that a waiting request counts for at each router, ``[services, regions]``.
+    """Return the pool whose ``waiting`` includes the requests at a router, ``[services, regions]``.
 
     It is the first pool of the service in the nearest region that has one. -1: no such region can
     be reached.

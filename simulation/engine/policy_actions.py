@@ -67,7 +67,7 @@ class Actor:
             _divert_prompts(state, fleet, actions)
 
     def _soft_seconds(self, actions: Actions) -> FloatArray:
-        """Return the seconds in which each pool can restore a removed instance, ``[pools]``."""
+        """Return how long each pool can restore a removed instance, in seconds, ``[pools]``."""
         if actions.soft_s == 0:
             return self._firm
         if not 0 <= actions.soft_s < np.inf:
@@ -135,7 +135,10 @@ def _divert_prompts(state: State, fleet: Fleet, actions: Actions) -> None:
 
 
 def _limit_links(state: State, fleet: Fleet, stated: FloatArray) -> None:
-    """Limit each link to a share of its bandwidth, for KV transfers that start from now on."""
+    """Limit each link to a share of its bandwidth, for KV transfers that start from now on.
+
+    ``stated [pools]`` are the shares.
+    """
     shares = _pool_array(stated, np.float64, fleet, "link_share")
     if not np.all((stated > 0) & (stated <= 1)):
         raise SimulationError("A policy's link_share must be a share above 0, at most 1.")
@@ -162,7 +165,8 @@ def _pool_array(
 ) -> npt.NDArray[Any]:
     """Return ``values`` as a writable C-ordered array of ``kind`` and shape ``[pools]``.
 
-    Compiled code then needs only one signature. ``what`` names the values in errors.
+    Compiled code then needs only one signature. Other shapes raise SimulationError, in which
+    ``what`` names the values.
     """
     out = values
     # Copy only if needed: this runs for every field at every decision.

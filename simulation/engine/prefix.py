@@ -74,7 +74,7 @@ def clear_cache(state: Any, slot: int) -> None:
 
 @kernel
 def longest_cached_prefix(state: Any, slot: int, r: int) -> tuple[int, int]:
-    """Return the number of cached leading blocks of a prompt, and how many of them are in use."""
+    """Return the number of cached leading blocks of a prompt, and how many requests use."""
     request, size = state.requests[r], state.pools[state.instances[slot].pool].block_tokens
     first = state.prefix_start[r]
     # At least one token of the prompt must be computed, hence the - 1.
@@ -153,7 +153,7 @@ def _bucket(state: Any, slot: int, block: int) -> int:
 
 @kernel
 def _find(state: Any, slot: int, block: int) -> int:
-    """Return the node of a block in an instance's cache; -1: not cached."""
+    """Return the node of a block in an instance's cache; -1: it is not cached."""
     node = state.buckets[_bucket(state, slot, block)]
     while node >= 0 and state.nodes[node].id != block:
         node = state.nodes[node].chain

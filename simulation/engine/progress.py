@@ -14,7 +14,7 @@ from simulation.compiler import kernel
 
 @kernel
 def iteration_end(instance: Any, j: int) -> float:
-    """Return the end of the ``j``-th iteration of the run; its beginning for 0."""
+    """Return the time at which the ``j``-th iteration of the run ends; for 0, the run begins."""
     return float(instance.t0 + (j * instance.dt + 0.5 * instance.growth * j * (j - 1)))
 
 
@@ -22,7 +22,8 @@ def iteration_end(instance: Any, j: int) -> float:
 def _iterations_in(dt: float, growth: float, x: float, max_iterations: float) -> int:
     """Return the whole iterations of a run that end within ``x`` seconds, at most the given ones.
 
-    They solve growth j (j - 1) / 2 + dt j = x, in the form without cancellation.
+    ``dt`` is the length of the first iteration, ``growth`` what each further one takes longer. The
+    iterations j solve growth j (j - 1) / 2 + dt j = x, in the form without cancellation.
     """
     half = dt - 0.5 * growth
     root = np.sqrt(max(half * half + 2.0 * growth * x, 0.0))
@@ -31,7 +32,7 @@ def _iterations_in(dt: float, growth: float, x: float, max_iterations: float) ->
 
 @kernel
 def iterations_done(instance: Any, t: float) -> int:
-    """Return how many iterations of the run ended strictly before ``t``, without the last one."""
+    """Return how many iterations of the run ended strictly before ``t``; the last never counts."""
     if instance.k <= 1:
         return 0
     x = t - instance.t0

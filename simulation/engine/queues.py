@@ -90,7 +90,7 @@ def take_head(state: Any, slot: int, q: int) -> int:
 
 @kernel
 def next_queue(state: Any, slot: int, t: float) -> int:
-    """Return the queue with the next request; at least one request waits."""
+    """Return the queue whose first request is admitted next; at least one request waits."""
     if state.pools[state.instances[slot].pool].scheduler == FCFS:
         return 0 if state.queues[slot, 0, HEAD] >= 0 else int(state.queues.shape[1] - 1)
     return int(_next_queue(state, slot, t))
@@ -98,7 +98,7 @@ def next_queue(state: Any, slot: int, t: float) -> int:
 
 @kernel
 def _next_queue(state: Any, slot: int, t: float) -> int:
-    """Return the next queue under EDF, PF or DPA. DPA first moves expired requests."""
+    """Return that queue under EDF, PF or DPA. DPA first moves expired requests."""
     pool = state.pools[state.instances[slot].pool]
     best, best_class, best_value = state.queues.shape[1] - 1, 9, 0.0
     for q in range(state.queues.shape[1] - 1):
@@ -124,7 +124,7 @@ def _next_queue(state: Any, slot: int, t: float) -> int:
 
 @kernel
 def _order_changes(state: Any, slot: int, t: float) -> float:
-    """Return the next time, in seconds, at which DPA may reorder the waiting requests.
+    """Return the time (seconds) from which on DPA may choose another waiting request.
 
     Later arrivals are not considered. It is inf if a preempted request is next.
     """
@@ -143,7 +143,7 @@ def _order_changes(state: Any, slot: int, t: float) -> float:
 
 @kernel
 def steps_in_order(state: Any, slot: int, t: float) -> int:
-    """Return how many iterations of the planned run pass until another request may be next."""
+    """Return the iterations of the planned run until another request may be admitted next."""
     instance = state.instances[slot]
     pool = state.pools[instance.pool]
     if pool.scheduler != DPA or instance.waiting == 0 or instance.running >= pool.max_batch:
@@ -153,7 +153,7 @@ def steps_in_order(state: Any, slot: int, t: float) -> int:
 
 @kernel
 def interrupt(state: Any, slot: int, t: float) -> None:
-    """End the run of iterations at its first boundary not before ``t``."""
+    """Shorten the run of iterations to end at its first boundary not before ``t``."""
     instance = state.instances[slot]
     if instance.k > 1:
         instance.k = iterations_done(instance, t) + 1
@@ -195,7 +195,7 @@ def enqueue(state: Any, slot: int, r: int, t: float) -> None:
 
 @kernel
 def has_low(state: Any, slot: int) -> bool:
-    """Return whether deferrable requests that are not yet urgent wait."""
+    """Return whether the last queue has requests: deferrable ones, or prompts taken over."""
     return bool(state.queues[slot, state.queues.shape[1] - 1, HEAD] >= 0)
 
 

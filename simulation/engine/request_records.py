@@ -27,7 +27,7 @@ TOO_LONG_FOR_MODEL, TOO_LONG_FOR_MEMORY = REASONS.index(BEYOND_CONTEXT), REASONS
 
 
 class TraceColumns(NamedTuple):
-    """The columns of a trace, ``[requests]``; models, regions and tiers are codes."""
+    """The columns of a trace, ``[requests]``; models, regions and tiers are indices of names."""
 
     arrival_s: Any
     isl: Any
@@ -38,7 +38,7 @@ class TraceColumns(NamedTuple):
 
 
 class ServiceTables(NamedTuple):
-    """What the fleet can serve, by codes of the trace or by service and home region."""
+    """What the fleet can serve, by indices of the trace, or by service and home region."""
 
     first: Any  # [model, tier] service that gets a request first; -1: none
     homes: Any  # [region] code of the fleet
@@ -75,7 +75,7 @@ def fill_records(requests: Any, words: Any, empty: Any, trace: Any, tables: Any)
         record, service = requests[i], tables.first[model, tier]
         home = tables.homes[trace.region[i]]
         record.arrival, record.isl, record.osl = trace.arrival_s[i], isl, osl
-        record.model, record.home, record.tier = service, home, tables.tiers[tier]
+        record.service, record.home, record.tier = service, home, tables.tiers[tier]
         need, reason = np.int64(isl) + osl, -1
         if service < 0:
             reason = NO_SUCH_TIER if tables.has_pools[model] else NO_SUCH_POOL
@@ -91,7 +91,7 @@ def fill_records(requests: Any, words: Any, empty: Any, trace: Any, tables: Any)
 
 @cached_kernel
 def fill_log(requests: Any, not_due: Any, away: Any, log: Any) -> None:
-    """Fill the columns of the request log, ``LogColumns``.
+    """Fill the columns of the request log, ``log``, from the records at the end of a simulation.
 
     ``away[home, pool]`` is the seconds from the pool back to the home region. Its last column is
     for requests without a pool (-1). ``not_due`` is the mask of requests whose limits have not

@@ -39,8 +39,7 @@ class NothingMore:
 class StreamFeed:
     """Feed that loads one piece of a stream after the other.
 
-    ``there`` is the part of the trace that is in the state now. ``tally`` collects finished
-    requests.
+    ``there`` is the part of the trace that the state has now. ``tally`` counts finished requests.
     """
 
     def __init__(
@@ -88,7 +87,7 @@ class StreamFeed:
         self.next_s = np.inf if self._next is None else float(self._next.arrival_s[0])
 
     def _note_due_times(self, trace: Trace) -> None:
-        """Update the latest due time by the requests of ``trace``."""
+        """Raise ``last_due_s`` to the latest time at which a request of ``trace`` is due."""
         due_times_s = due_s(trace, self._fleet.tiers)
         self.last_due_s = max(
             self.last_due_s, float(due_times_s[np.isfinite(due_times_s)].max(initial=0.0))

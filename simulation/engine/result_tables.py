@@ -47,7 +47,7 @@ def request_log(state: State, not_due: npt.NDArray[np.bool_]) -> RequestLog:
 
 
 def rows(log: RequestLog, which: npt.NDArray[np.bool_] | slice) -> RequestLog:
-    """Return the rows of a log that ``which`` selects."""
+    """Return the rows of a log that the mask or slice ``which`` selects."""
     return RequestLog(*(getattr(log, column.name)[which] for column in fields(log)))
 
 
@@ -56,8 +56,7 @@ def pool_series(
 ) -> PoolSeries:
     """Return the series of each pool by interval, ``[pools, intervals]`` each.
 
-    ``waiting`` and ``held`` were sampled at the ends of the intervals. The last column of the
-    state's series counts everything after the window, and is left out.
+    ``waiting`` and ``held`` are queue lengths at the ends of the intervals (``run_window``).
     """
     series = state.series[:, :, :-1]  # the last column counts everything after the window
     intervals = series.shape[2]
@@ -94,7 +93,7 @@ def _share(part: Array, total: Array) -> npt.NDArray[np.float64]:
 
 
 def pool_totals(state: State) -> PoolTotals:
-    """Return one row per pool."""
+    """Return the totals over the simulation, ``[pools]`` each."""
     names = (
         "before_s",
         "starting_s",

@@ -3,9 +3,10 @@
 The router may see queues (``fleet.ROUTER_INPUTS``). A request then waits only if no region has an
 instance that admits it at its next iteration.
 
-These are compiled helpers of the engine; ``s`` is its ``State`` (``simulation.engine.state``). They
-do not change instances, except for evictions that are already due. Progress inside a run of equal
-decode iterations, and cached blocks evicted since it began, are computed for the given instant.
+These are compiled helpers of the engine; ``state`` is its ``State``. ``service`` is an index of
+``allocation.services``, and ``r`` one of a request. The helpers do not change instances, except for
+evictions that are already due. Progress inside a run of equal decode iterations, and cached blocks
+evicted since it began, are computed for the given instant.
 """
 
 from typing import Any
@@ -47,7 +48,7 @@ def _has_room(state: Any, slot: int, r: int, t: float) -> bool:
 
 @kernel
 def _best_instance(state: Any, endpoint: int, t: float, r: int) -> int:
-    """Return the router's choice of an instance of an endpoint; -1: none."""
+    """Return the instance that the router of an endpoint chooses for request ``r``; -1: none."""
     first = state.endpoint_start[endpoint]
     if first == state.endpoint_start[endpoint + 1]:
         return -1
@@ -61,10 +62,10 @@ def _best_instance(state: Any, endpoint: int, t: float, r: int) -> int:
 
 @kernel
 def _best_of_pools(state: Any, endpoint: int, t: float, r: int) -> int:
-    """Return the instance of the pool with the least KV memory utilization; ties: the first pool.
+    """Choose the pool with the least KV memory utilization; return its best instance, or -1.
 
-    If the router sees queues, pools that admit the request at their next iteration come first. If
-    no pool does, the one with the fewest seconds of prompts ahead wins.
+    The first pool wins a tie. If the router sees queues, pools that admit the request at their next
+    iteration come first. If no pool does, the one with the fewest seconds of prompts ahead wins.
     """
     need = state.requests[r].isl + state.requests[r].osl
     best, lowest, best_has_room = -1, 0.0, False
@@ -94,8 +95,9 @@ def _best_of_pools(state: Any, endpoint: int, t: float, r: int) -> int:
 def _best_by_prefix(state: Any, endpoint: int, t: float, r: int) -> int:
     """Return the instance with the fewest prompt tokens to compute before the first token of ``r``.
 
-    Ties go to the fewest remaining tokens, then to the lowest slot. -1: none. The tree of pending
-    tokens excludes instances that could not win even with every block of the prompt cached.
+    Ties go to the fewest remaining tokens, then to the lowest slot. -1: no instance can serve it.
+    The tree of pending tokens excludes instances that could not win even with every block of the
+    prompt cached.
     """
     request = state.requests[r]
     best, lowest, least_work = -1, 0, 0
@@ -133,26 +135,26 @@ def _best_by_prefix(state: Any, endpoint: int, t: float, r: int) -> int:
 
 
 @kernel
-def choose_instance(state: Any, model: int, region: int, t: float, r: int) -> int:
-    """Return the router's choice over all pools of an endpoint for request ``r``; -1: none.
+def choose_instance(state: Any, service: int, region: int, t: float, r: int) -> int:
+    """Return the instance that the router of a service in a region chooses for ``r``; -1: none.
 
-    Only pools with room for the request count.
+    Only pools whose memory and context limit can ever serve the request count.
     """
-    return int(_best_instance(state, model * state.latency.shape[0] + region, t, r))
+    return int(_best_instance(state, service * state.latency.shape[0] + region, t, r))
 
 
 @kernel
-def need_not_wait(state: Any, model: int, region: int, slot: int, r: int, t: float) -> bool:
-    """Return whether request ``r`` is admitted at once at ``slot`` of an endpoint.
+def need_not_wait(state: Any, service: int, region: int, slot: int, r: int, t: float) -> bool:
+    """Return whether ``slot`` admits request ``r`` at its next iteration.
 
-    With prefill and decode pools, a decode instance must admit it at once too.
+    With prefill and decode pools, a decode instance of the region must admit it at once too.
     """
     if not _has_room(state, slot, r, t):
         return False
-    then = state.handover[model, NEXT_WAITING]
-    if then < 0:
+    decode_service = state.handover[service, NEXT_WAITING]
+    if decode_service < 0:
         return True
-    other = _best_instance(state, then * state.latency.shape[0] + region, t, r)
+    other = _best_instance(state, decode_service * state.latency.shape[0] + region, t, r)
     return bool(other >= 0 and _has_room(state, other, r, t))
 
 
@@ -160,7 +162,7 @@ def need_not_wait(state: Any, model: int, region: int, slot: int, r: int, t: flo
 def _prompt_seconds(state: Any, slot: int, r: int) -> float:
     """Return the seconds until a decode instance has computed the prompt of ``r``; inf: never.
 
-    Prompts ahead and its own are computed in chunks beside the present decodes.
+    The prompts ahead of it and its own are computed in chunks, together with the present decodes.
     """
     instance, request = state.instances[slot], state.requests[r]
     pool = state.pools[instance.pool]
@@ -180,9 +182,9 @@ def _prompt_seconds(state: Any, slot: int, r: int) -> float:
 def divert(state: Any, slot: int, r: int, t: float) -> int:
     """Return the decode instance that takes the prompt of ``r`` over, or else ``slot``.
 
-    A prompt is taken over if more than ``overflow_s`` of prompts are ahead of it at ``slot``. The
-    decode instance has room for it, and must compute it sooner. The soonest wins, then the lowest
-    slot.
+    A prompt is taken over if more than ``overflow_s`` of prompts are ahead of it at ``slot``. Only
+    decode instances that have room for it, and compute it sooner than ``slot``, count. The soonest
+    wins, then the lowest slot.
     """
     pool = state.pools[state.instances[slot].pool]
     ahead_s = state.instances[slot].pending * pool.token_s * pool.pace
@@ -190,8 +192,8 @@ def divert(state: Any, slot: int, r: int, t: float) -> int:
         return slot
     request = state.requests[r]
     best, soonest = slot, ahead_s + (request.isl + request.generated) * pool.token_s * pool.pace
-    service = state.handover[request.model, NEXT_WAITING]
-    endpoint = service * state.latency.shape[0] + pool.region
+    decode_service = state.handover[request.service, NEXT_WAITING]
+    endpoint = decode_service * state.latency.shape[0] + pool.region
     for i in range(state.endpoint_start[endpoint], state.endpoint_start[endpoint + 1]):
         p = state.endpoint_pools[i]
         other = state.pools[p]
@@ -208,40 +210,40 @@ def divert(state: Any, slot: int, r: int, t: float) -> int:
 
 
 @kernel
-def _is_below_threshold(state: Any, model: int, region: int, t: float, threshold: float) -> bool:
-    """Return whether the memory utilization of an endpoint is below a threshold.
+def _is_below_threshold(state: Any, service: int, region: int, t: float, threshold: float) -> bool:
+    """Return whether the KV memory utilization of a service in a region is below ``threshold``.
 
-    With prefill and decode pools both endpoints must be below it.
+    With prefill and decode pools both must be below it.
     """
-    regions, then = state.latency.shape[0], state.handover[model, NEXT_WAITING]
+    regions, decode_service = state.latency.shape[0], state.handover[service, NEXT_WAITING]
     return bool(
-        is_below(state, model * regions + region, t, threshold)
-        and (then < 0 or is_below(state, then * regions + region, t, threshold))
+        is_below(state, service * regions + region, t, threshold)
+        and (decode_service < 0 or is_below(state, decode_service * regions + region, t, threshold))
     )
 
 
 @kernel
-def _region_by_shares(state: Any, model: int, home: int, r: int) -> int:
-    """Return the region by the planned shares of the home region; -1: there are none.
+def _region_by_shares(state: Any, service: int, home: int, r: int) -> int:
+    """Return the region to serve ``r`` by the planned shares of its home region; -1: none planned.
 
     The region furthest below its planned tokens wins. It is never more than a few prompts below.
     """
     best, largest, isl = -1, 0.0, state.requests[r].isl
     for region in range(state.latency.shape[0]):
-        share = state.shares[model, home, region]
+        share = state.shares[service, home, region]
         if share > 0.0:
             # Every share gains tokens, and the chosen region pays for the request. So over time
             # the tokens follow the shares.
-            state.owed[model, home, region] += share * isl
-            if best < 0 or state.owed[model, home, region] > largest:
-                best, largest = region, state.owed[model, home, region]
+            state.owed[service, home, region] += share * isl
+            if best < 0 or state.owed[service, home, region] > largest:
+                best, largest = region, state.owed[service, home, region]
     if best >= 0:
-        state.owed[model, home, best] -= isl
+        state.owed[service, home, best] -= isl
     return best
 
 
 @kernel
-def _soonest_region(state: Any, model: int, home: int, t: float, r: int) -> tuple[int, int]:
+def _soonest_region(state: Any, service: int, home: int, t: float, r: int) -> tuple[int, int]:
     """Return ``(region, instance)`` that serves the request soonest; (-1, -1): none is ready.
 
     Instances that admit it without a wait come first. Then the fewest seconds of prompts ahead plus
@@ -253,10 +255,10 @@ def _soonest_region(state: Any, model: int, home: int, t: float, r: int) -> tupl
         region = state.region_order[home, i]
         if region < 0:
             break
-        slot = _best_instance(state, model * regions + region, t, r)
+        slot = _best_instance(state, service * regions + region, t, r)
         if slot < 0:
             continue
-        takes_now = need_not_wait(state, model, region, slot, r, t)
+        takes_now = need_not_wait(state, service, region, slot, r, t)
         pool = state.pools[state.instances[slot].pool]
         wait = (
             state.latency[home, region] + state.instances[slot].pending * pool.token_s * pool.pace
@@ -271,7 +273,7 @@ def _soonest_region(state: Any, model: int, home: int, t: float, r: int) -> tupl
 
 
 @kernel
-def choose_region(state: Any, model: int, home: int, t: float, r: int) -> tuple[int, int]:
+def choose_region(state: Any, service: int, home: int, t: float, r: int) -> tuple[int, int]:
     """Return ``(region, instance)`` for a request; (-1, -1): no instance is ready.
 
     1. The region by planned shares, if there are any.
@@ -285,36 +287,39 @@ def choose_region(state: Any, model: int, home: int, t: float, r: int) -> tuple[
     regions = state.latency.shape[0]
     # Common case, without the cost of comparing regions.
     if regions == 1:
-        slot = _best_instance(state, model, t, r)
+        slot = _best_instance(state, service, t, r)
         return 0 if slot >= 0 else -1, slot
     queues = state.clock[0].sees_queues
     if state.clock[0].planned:
-        region = _region_by_shares(state, model, home, r)
-        slot = _best_instance(state, model * regions + region, t, r) if region >= 0 else -1
-        if slot >= 0 and (not queues or need_not_wait(state, model, region, slot, r, t)):
+        region = _region_by_shares(state, service, home, r)
+        slot = _best_instance(state, service * regions + region, t, r) if region >= 0 else -1
+        if slot >= 0 and (not queues or need_not_wait(state, service, region, slot, r, t)):
             return region, slot
     for i in range(regions):
         region = state.region_order[home, i]
         if region < 0:
             break
-        if not _is_below_threshold(state, model, region, t, state.clock[0].region_threshold):
+        if not _is_below_threshold(state, service, region, t, state.clock[0].region_threshold):
             continue
-        slot = _best_instance(state, model * regions + region, t, r)
-        if slot >= 0 and (not queues or need_not_wait(state, model, region, slot, r, t)):
+        slot = _best_instance(state, service * regions + region, t, r)
+        if slot >= 0 and (not queues or need_not_wait(state, service, region, slot, r, t)):
             return region, slot
     need = state.requests[r].isl + state.requests[r].osl
-    region, slot = least_used(state, state.region_order[home], model * regions, t, need)
-    slot = _best_instance(state, model * regions + region, t, r) if slot >= 0 else -1
-    if slot >= 0 and queues and not need_not_wait(state, model, region, slot, r, t):
-        region, slot = _soonest_region(state, model, home, t, r)
+    region, slot = least_used(state, state.region_order[home], service * regions, t, need)
+    slot = _best_instance(state, service * regions + region, t, r) if slot >= 0 else -1
+    if slot >= 0 and queues and not need_not_wait(state, service, region, slot, r, t):
+        region, slot = _soonest_region(state, service, home, t, r)
     return int(region), int(slot)
 
 
 @kernel
-def released_count(state: Any, model: int, region: int, t: float) -> int:
-    """Return how many deferred requests an endpoint may release by its utilization: 0, 1 or 2."""
-    if _is_below_threshold(state, model, region, t, state.clock[0].release_two_below):
+def released_count(state: Any, service: int, region: int, t: float) -> int:
+    """Return how many deferred requests a service may release in a region now: 0, 1 or 2.
+
+    It depends on KV memory utilization.
+    """
+    if _is_below_threshold(state, service, region, t, state.clock[0].release_two_below):
         return 2
     return (
-        1 if _is_below_threshold(state, model, region, t, state.clock[0].release_one_below) else 0
+        1 if _is_below_threshold(state, service, region, t, state.clock[0].release_one_below) else 0
     )

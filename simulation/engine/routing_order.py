@@ -31,7 +31,10 @@ NEVER = 1 << 62  # bound of an instance that takes no requests
 
 @kernel
 def _key(router: int, instance: Any, done: int) -> int:
-    """Return the router's key (``fleet.ROUTERS``), ``done`` output tokens after t0; least wins."""
+    """Return the number by which a router compares instances; the least wins (``fleet.ROUTERS``).
+
+    ``done`` are the output tokens since the run began.
+    """
     if router == LEAST_REMAINING:
         return int(instance.work - done)
     if router in (LEAST_PENDING, PREFIX_AWARE):
@@ -43,7 +46,7 @@ def _key(router: int, instance: Any, done: int) -> int:
 
 @kernel
 def rank(state: Any, slot: int) -> None:
-    """Update the bound of an instance in the tree after any change except the passing of time."""
+    """Update the instance's bound in the tree, after any change except the passing of time."""
     instance = state.instances[slot]
     pool = state.pools[instance.pool]
     low, high, bound = 0, 0, NEVER
@@ -113,9 +116,9 @@ def _renew_bounds(state: Any, pool: Any, t: float) -> None:
 
 @kernel
 def best_of_pool(state: Any, p: int, t: float) -> tuple[int, int]:
-    """Return the ready instance of a pool with the least key at ``t``, and the key.
+    """Return the ready instance of a pool with the least key at ``t``, and that key.
 
-    The lowest slot wins a tie. The slot is -1 if no instance is ready.
+    The lowest slot wins a tie. The instance is -1 if none is ready.
     """
     pool = state.pools[p]
     _renew_bounds(state, pool, t)
@@ -141,9 +144,9 @@ def best_of_pool(state: Any, p: int, t: float) -> tuple[int, int]:
 
 @kernel
 def best_of_endpoint(state: Any, endpoint: int, t: float, need: int) -> int:
-    """Return the router's choice over all pools of an endpoint; -1: none.
+    """Return the instance with the least key over all pools of an endpoint; -1: none is ready.
 
-    Only pools with room for a request of ``need`` tokens count.
+    Only pools that can ever serve a request of ``need`` tokens count.
     """
     best, lowest = -1, 0
     for i in range(state.endpoint_start[endpoint], state.endpoint_start[endpoint + 1]):
@@ -184,7 +187,7 @@ def endpoint_used(state: Any, endpoint: int, t: float) -> float:
 
 @kernel
 def _bounds_of_used(state: Any, endpoint: int) -> tuple[float, float]:
-    """Return a lower and an upper limit of ``endpoint_used``; (1, 1) without instances."""
+    """Return a lower and an upper limit of ``endpoint_used``; (1, 1) without ready instances."""
     low, high, capacity = 0, 0, 0
     for i in range(state.endpoint_start[endpoint], state.endpoint_start[endpoint + 1]):
         pool = state.pools[state.endpoint_pools[i]]
@@ -198,10 +201,10 @@ def _bounds_of_used(state: Any, endpoint: int) -> tuple[float, float]:
 
 @kernel
 def least_used(state: Any, order: Any, first: int, t: float, need: int) -> tuple[int, int]:
-    """Return ``(region, instance)`` of the endpoint with the least KV memory utilization.
+    """Return ``(region, instance)`` with the least KV memory utilization; (-1, -1): none is ready.
 
-    Only endpoints with an instance for ``need`` tokens count. The earlier region in ``order`` wins
-    a tie; ``order`` ends with -1. The number of the endpoint in region r is ``first + r``.
+    Only pools that can ever serve a request of ``need`` tokens count. The earlier region in
+    ``order`` wins a tie; ``order`` ends with -1. The endpoint in region r is number ``first + r``.
     Instances are examined only if the limits of the pools do not decide.
     """
     region, instance, ceiling = -1, -1, np.inf

@@ -105,7 +105,7 @@ def begin(
     progress: Callable[[float], None] | None,
     feed: Feed,
 ) -> TimeAdvance:
-    """Place the first instances and plan the faults; return the object that runs the simulation."""
+    """Place the first instances and plan the faults; return the object that advances time."""
     regions = tuple(region.name for region in fleet.regions)
     faults = fault_events(fleet.faults, state.pools["maximum"], regions, duration_s, seed)
     policy_actions.place(state, fleet, policy.reset(fleet))
@@ -229,9 +229,10 @@ def run_window(
 def drain(
     state: State, duration_s: float, last_due_s: float, interval_s: float, time_advance: TimeAdvance
 ) -> float:
-    """Serve the requests left after the window, finish the counts and return the end time.
+    """Serve the requests left after the window, and return the time at which the run ends.
 
-    It stops at the latest when all requests are due and four hours have passed.
+    It ends at the latest when all requests are due and four hours have passed. All counts are
+    complete then.
     """
     until_s = max(duration_s + DRAIN_S, last_due_s)
     now, ticks = duration_s, 0

@@ -25,10 +25,10 @@ from simulation.lifecycle import DRAINING, OFF, READY, STARTING
 
 @kernel
 def _least_work(state: Any, p: int, status: int, t: float) -> int:
-    """Return the instance of a pool in a status with the fewest remaining tokens.
+    """Return the instance of pool ``p`` in ``status`` with the fewest remaining tokens; -1: none.
 
-    Instances that switch to another pool do not count.
-    Among draining instances those of a soft scale-in come first.
+    Instances that switch to another pool do not count. Among draining instances those of a soft
+    scale-in come first.
     """
     best, best_work, best_soft = -1, 0, False
     for slot in range(state.pools[p].first, state.pools[p].first + state.pools[p].top):
@@ -57,7 +57,7 @@ def _newest_starting(state: Any, p: int) -> int:
 
 @kernel
 def _undo_drain(state: Any, p: int, t: float) -> None:
-    """Make a draining instance ready: of a soft scale-in, then with the fewest tokens left."""
+    """Make a draining instance ready again, the one that ``_least_work`` returns."""
     pool = state.pools[p]
     slot = _least_work(state, p, DRAINING, t)
     settle(state, slot, t)
@@ -76,7 +76,7 @@ def _undo_drain(state: Any, p: int, t: float) -> None:
 
 @kernel
 def _remove_instance(state: Any, p: int, t: float, soft_s: float, lend: bool) -> None:
-    """Cancel a starting instance, or else drain a ready one."""
+    """Cancel a starting instance of pool ``p``, or else drain a ready one."""
     pool = state.pools[p]
     if pool.starting > 0:
         slot = _newest_starting(state, p)
@@ -97,7 +97,7 @@ def _remove_instance(state: Any, p: int, t: float, soft_s: float, lend: bool) ->
 
 @kernel
 def _without_lost(state: Any, p: int, target: int) -> int:
-    """Return what is left of a pool's target without its lost instances."""
+    """Return a pool's target less its instances that are lost all the time (``Pool.lost``)."""
     pool = state.pools[p]
     pool.missing = min(pool.lost, target)
     return int(target - pool.missing)
@@ -105,9 +105,10 @@ def _without_lost(state: Any, p: int, target: int) -> int:
 
 @kernel
 def apply_targets(state: Any, targets: Any, soft_s: Any, lend: Any, keep: Any, t: float) -> None:
-    """Bring ready + starting instances of every pool to ``targets[pools]``, clipped to its limits.
+    """Start and drain instances until every pool has ``targets[pools]``, within its limits.
 
-    Instances that drain elsewhere to switch to a pool count as starting there.
+    Targets count ready and starting instances. Those that drain elsewhere to switch to a pool count
+    as starting there.
 
     Scale-out first restores draining instances: those of a soft scale-in first, then by fewest
     remaining tokens. Then it starts others (``engine.starts``). Scale-in first cancels starting
@@ -144,7 +145,7 @@ def apply_targets(state: Any, targets: Any, soft_s: Any, lend: Any, keep: Any, t
 
 @kernel
 def _switches(state: Any, p: int, q: int) -> bool:
-    """Return whether an instance of pool ``p`` may switch to pool ``q`` now, by their limits."""
+    """Return whether an instance of pool ``p`` may switch to pool ``q`` by the limits of both."""
     pool, other = state.pools[p], state.pools[q]
     used = other.ready + other.starting + other.draining + other.lent + other.arriving
     kept = pool.ready + pool.starting + pool.arriving - 1
@@ -156,8 +157,8 @@ def apply_moves(state: Any, moves: Any, switch_s: float, t: float) -> None:
     """Let ``moves[pools, pools]`` ready instances switch from the row's pool to the column's.
 
     An instance drains, the one with the fewest remaining tokens first. Then it starts in the other
-    pool within ``switch_s`` seconds: its weights stay where they are. Moves beyond the limits of
-    either pool do not happen.
+    pool and serves after ``switch_s`` seconds: its weights stay where they are. Moves beyond the
+    limits of either pool do not happen.
     """
     for p in range(moves.shape[0]):
         for q in range(moves.shape[1]):
@@ -183,8 +184,7 @@ def apply_moves(state: Any, moves: Any, switch_s: float, t: float) -> None:
 def place_all(state: Any, targets: Any) -> None:
     """Place the instances of time 0: ready ones and lent ones.
 
-    Instances beyond those that ran before time 0 were requested earlier, by the length of their
-    start.
+    If more are ready than ran before time 0, the others were started early enough to serve now.
     """
     goals = np.zeros(state.pools.shape[0], np.int64)
     for p in range(state.pools.shape[0]):
@@ -205,7 +205,7 @@ def place_all(state: Any, targets: Any) -> None:
 
 @kernel
 def apply_speed(state: Any, speed: Any, t: float) -> None:
-    """Run iterations ``speed[pools]`` times as fast, from each instance's next one on."""
+    """Run iterations ``speed[pools]`` times as fast as the profile, from the next one on."""
     for p in range(state.pools.shape[0]):
         pool = state.pools[p]
         if pool.pace == 1.0 / speed[p]:
@@ -219,7 +219,7 @@ def apply_speed(state: Any, speed: Any, t: float) -> None:
 
 @kernel
 def close_books(state: Any, until: float) -> None:
-    """Count every instance's hours to the end of the window, and work after it to ``until``."""
+    """Count every instance's time to the end of the window, and work after it to ``until``."""
     duration = state.clock[0].duration
     for p in range(state.pools.shape[0]):
         pool = state.pools[p]

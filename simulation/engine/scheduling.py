@@ -21,7 +21,7 @@ FCFS, EDF, PF, DPA = range(4)  # indices into fleet.SCHEDULERS
 
 @kernel
 def scheduling_class(scheduler: int, left: float, tau_n: float, tau_p: float) -> tuple[int, float]:
-    """Return the class and the value that order the first requests of two tiers.
+    """Return the class and the value that order requests; ``left`` are seconds to the TTFT limit.
 
     The lower class goes first, then the lower value, then the stricter tier.
     """
@@ -38,7 +38,7 @@ def scheduling_class(scheduler: int, left: float, tau_n: float, tau_p: float) ->
 
 @kernel
 def next_change(left: float, tau_n: float, tau_p: float) -> float:
-    """Return the seconds until a waiting request may change its class under DPA; 0: now."""
+    """Return the seconds until a waiting request may change its class under DPA; inf: never."""
     if left > tau_p:
         return left - tau_p
     if left >= 0.0:

@@ -42,8 +42,9 @@ def forget_latencies(state: Any) -> None:
 def read_signals(state: Any, t: float, since_s: float, before: Any, out: Any) -> None:
     """Fill ``out [COUNT, pools]`` with the signals of the last ``since_s`` seconds.
 
-    The sums are reset to 0. ``before [2, pools]`` has two counters at the decision before: the
-    seconds that instances were ready, and the preemptions. It is updated.
+    The sums in the records of pools are reset to 0. ``before [2, pools]`` has two counters as they
+    were at the last decision: the seconds that instances were ready, and the preemptions. It is
+    updated.
     """
     _measure(state, t)
     for p in range(state.pools.shape[0]):
@@ -81,7 +82,7 @@ def _at_most_one(share: float) -> float:
 
 @kernel
 def _measure(state: Any, t: float) -> None:
-    """Bring the sums of every pool up to ``t``.
+    """Bring the sums in the records of pools up to ``t``.
 
     ``compute_s`` is the SM-activity proxy (modelled): the time that the computed tokens would take
     at the rate of a full prefill iteration, and at most the busy time. Decodes mostly read memory.

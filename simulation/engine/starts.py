@@ -18,7 +18,7 @@ FROM_SPOT, FROM_OTHER, FROM_LOCAL, FROM_REMOTE = range(4)
 
 @kernel
 def _first_slot(state: Any, p: int, status: int) -> int:
-    """Return the first slot of a pool in a status, or else the next unused slot."""
+    """Return the first slot of pool ``p`` with ``status``, or else the next unused slot."""
     pool = state.pools[p]
     slot = pool.first
     while slot < pool.first + pool.top and state.instances[slot].status != status:
@@ -70,9 +70,10 @@ def place_lent(state: Any, p: int, t: float) -> None:
 
 @kernel
 def _donor(state: Any, p: int, closeness: int) -> int:
-    """Return the first other pool on the same GPUs and region with a lent instance; -1: none.
+    """Return the first other pool on the same GPUs that has lent an instance out; -1: none.
 
-    ``closeness`` 2 requires the same model, 1 the same architecture, 0 neither.
+    It is in the same region. ``closeness`` 2 requires the same model, 1 the same architecture, 0
+    neither.
     """
     pool = state.pools[p]
     for q in range(state.pools.shape[0]):
@@ -145,8 +146,8 @@ def start(state: Any, p: int, t: float) -> tuple[int, float]:
 def retire(state: Any, slot: int, t: float) -> None:
     """Remove an instance that was cancelled while starting, or that has drained.
 
-    A drained one that switches starts in its other pool. After a soft scale-in it stays as long as
-    it may be restored. Otherwise it is lent out or switched off.
+    A drained one that switches now starts in its other pool. After a soft scale-in it stays as long
+    as it may be restored. Otherwise it is lent out or switched off.
     """
     instance = state.instances[slot]
     pool = state.pools[instance.pool]
@@ -187,7 +188,7 @@ def forget_switch(state: Any, slot: int) -> None:
 
 @kernel
 def _enter_pool(state: Any, slot: int, q: int, t: float) -> None:
-    """Start a drained instance in pool ``q``: its GPUs go on in another slot without a gap."""
+    """Start a drained instance in pool ``q``, in another slot; its GPUs are paid without a gap."""
     forget_switch(state, slot)
     switch_off(state, slot, t)
     other = state.pools[q]
@@ -226,7 +227,7 @@ def _make_ready(state: Any, slot: int, t: float) -> None:
 def started(state: Any, slot: int, t: float) -> None:
     """End a start: the instance serves, waits for registration, or failed to start.
 
-    Pools that gained a ready instance have ``opened`` set afterwards.
+    A pool that gained a ready instance has ``opened`` set, and the caller routes requests to it.
     """
     instance = state.instances[slot]
     pool = state.pools[instance.pool]
@@ -250,7 +251,7 @@ def started(state: Any, slot: int, t: float) -> None:
 def start_before(state: Any, p: int, t: float) -> None:
     """Start an instance early enough to serve at ``t``, or to have failed by then.
 
-    The start is counted in both cases.
+    The start is counted in both cases. Its seconds are added to ``before_s``.
     """
     slot, seconds = start(state, p, t)
     pool = state.pools[p]
@@ -269,12 +270,12 @@ def start_before(state: Any, p: int, t: float) -> None:
 def _registration_counts(
     ready: tuple[int, int], wait: tuple[int, int], loading: int, low: float, high: float
 ) -> tuple[int, int]:
-    """Return how many waiting instances register: prefill, decode.
+    """Return how many waiting instances register: (prefill, decode).
 
-    Pairs are of prefill and decode: the ``ready`` ones, and those that ``wait``. As many register
-    as keep the ready prefill instances per ready decode instance between ``low`` and ``high``. If
-    no numbers do, the role that is short registers enough to reach the ratio, or all it has. Once
-    no instance is ``loading``, all register.
+    ``ready`` and ``wait`` are such pairs: instances that serve, and loaded ones that wait. As many
+    register as keep the ready prefill instances per ready decode instance between ``low`` and
+    ``high``. If no numbers do, the role that is short registers enough to reach the ratio, or all
+    it has. Once no instance is ``loading``, all register.
     """
     if loading == 0:
         return wait
@@ -298,7 +299,7 @@ def _registration_counts(
 
 @kernel
 def _count_side(state: Any, group: int, side: int) -> tuple[int, int, int]:
-    """Return three counts of one role of a registration group: ready, waiting and loading.
+    """Return the ready, waiting and loading instances of one role of a registration group.
 
     ``side`` is 0 for prefill, 1 for decode. Waiting instances have loaded and wait to register.
     """
@@ -333,7 +334,7 @@ def _make_first_ready(state: Any, group: int, side: int, left: int, t: float) ->
 
 @kernel
 def register(state: Any, group: int, t: float) -> None:
-    """Make started instances of a model and region ready, within the ratio of prefill to decode."""
+    """Make loaded instances of a registration group ready, as far as its ratio allows."""
     prefill, decode = _count_side(state, group, 0), _count_side(state, group, 1)
     loading = prefill[2] + decode[2]
     clock = state.clock[0]

@@ -44,7 +44,7 @@ REQUEST = np.dtype(
         ("held", "i4"),  # cached blocks that the request uses
         ("known_cached", "i4"),  # prompt tokens that every prefix cache has (trace.CachedTokens)
         ("sender", "i4"),  # prefill instance that still stores its KV cache; -1: none
-        ("model", "i2"),  # service (model and role of the pools that it goes to next)
+        ("service", "i2"),  # index of the pools that it goes to next (allocation.services)
         ("home", "i2"),
         ("serving", "i2"),  # region that it was sent to
         ("tier", "i2"),
@@ -281,7 +281,7 @@ CLOCK = np.dtype(
         ("ratio_high", "f8"),
         ("retries", "i8"),
         ("region_threshold", "f8"),
-        ("sees_queues", "i8"),  # 1 if regions are also chosen by queue (fleet.SEES)
+        ("sees_queues", "i8"),  # 1 if regions are also chosen by queue (fleet.ROUTER_INPUTS)
         ("by_pool", "i8"),  # 1 if the router chooses a pool before an instance (fleet.ENDPOINTS)
         ("planned", "i8"),  # 1 if the policy set shares of regions
         ("sessions", "i8"),  # 1 if requests are turns of sessions
@@ -310,9 +310,9 @@ class State:
     # Instance-seconds or tokens. The last column counts everything after the window.
     series: Annotated[Array, "f8", "ROWS, P, intervals + 1"]
     batch: Annotated[Array, "i8", "S, batch"]  # heaps of finish number and request, packed
-    # head and tail of each queue, see engine.waiting
+    # head and tail of each queue, see engine.queues
     queues: Annotated[Array, "i4", "S, queues, 2"]
-    ranking: Annotated[Array, RANKED, "nodes"]  # tournament trees, see engine.ranking
+    ranking: Annotated[Array, RANKED, "nodes"]  # tournament trees, see engine.routing_order
     event_time: Annotated[Array, "f8", "S"]  # heap of instances by next event ...
     event_slot: Annotated[Array, "i4", "S"]  # ... its slots ...
     # ... and the position of each slot in it; -1: not in the heap
@@ -368,7 +368,7 @@ class State:
         object.__setattr__(self, "handle", handle(LAYOUT, arrays))
 
     def refill(self, requests: Array, prefix_start: Array, prefix_ids: Array) -> None:
-        """Replace the table of requests, and resize the heap of deliveries to match."""
+        """Replace the requests and their prompt blocks, and resize the heap of deliveries."""
         n, waiting = max(len(requests), 1), int(self.clock[0]["deliveries"])
         new = {"requests": requests, "prefix_start": prefix_start, "prefix_ids": prefix_ids}
         for name in ("delivery_time", "delivery_request"):

@@ -36,11 +36,11 @@ def simulate_stream(
 
     The engine has ``piece`` coming requests and the unfinished ones in memory. A finished request
     is added to a tally and dropped. So memory does not grow with the length of the trace, but with
-    the requests unfinished at one time. A fleet that is too small for its load accumulates them.
+    the requests unfinished at one time, which are many if the fleet is too small for its load.
 
-    ``last_due`` maps the last due time of a part of a fleet to that of the whole fleet. The run
-    waits for unfinished requests until then. ``watch(now, records, tally)`` gets the records in
-    memory and the tally of the others.
+    ``last_due`` is for a part of a fleet: it maps the last due time of its requests to that of the
+    whole fleet. The run waits for unfinished requests until then. ``watch(now, records, tally)``
+    gets the records in memory and the tally of the others.
     """
     began = time.perf_counter()
     interval_s, duration_s = float(interval_s), float(duration_s)

@@ -5,10 +5,10 @@ costs more than the called function. So Python passes one array, a list of addre
 (``handle``). Numba knows the type of an array at once, while the type of any other object costs
 more than most calls.
 
-Compiled code reads the handle as ``Tables``, and loads ``s.name`` when it is needed. A ``Table``
-owns nothing and has the memory layout of C. An element is a number, or a record that is read and
-written in place. With fewer indices than dimensions the element is a table again. Indices do not
-wrap around: -1 means none.
+Compiled code reads the handle as ``Tables``, and loads ``state.name`` when it is needed. A
+``Table`` owns nothing and has the memory layout of C. An element is a number, or a record that is
+read and written in place. With fewer indices than dimensions the element is a table again. Indices
+do not wrap around: -1 means none.
 """
 
 import operator
@@ -52,7 +52,7 @@ def handle(layout: Layout, arrays: Mapping[str, Array]) -> npt.NDArray[np.uint64
 
 
 class Record(types.Record):
-    """Numba's record with a short name: types are compared and printed by their names."""
+    """Numba's record type with a short name, since numba compares and prints types by name."""
 
     def __init__(self, name: str, dtype: np.dtype[Any]) -> None:
         like = from_dtype(dtype)
@@ -78,7 +78,7 @@ class Table(types.Type):
 
 
 class Tables(types.Type):
-    """Type of an open handle: all arrays of a layout."""
+    """Type of an opened handle: all arrays of a layout, as attributes."""
 
     def __init__(self, name: str, layout: Layout) -> None:
         super().__init__(f"Tables({name})")
@@ -104,7 +104,7 @@ class _TableModel(models.StructModel):
 
 
 def opener(kind: Tables) -> Any:
-    """Return the compiled function that turns a handle into tables of the type ``kind``."""
+    """Return the compiled function that opens a handle as tables of the type ``kind``."""
 
     def opened(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         words = context.make_array(sig.args[0])(context, builder, args[0])
@@ -118,7 +118,7 @@ def opener(kind: Tables) -> Any:
     return made
 
 
-# --- s.name, table.shape -------------------------------------------------------------------------
+# --- state.name, table.shape ---------------------------------------------------------------------
 
 
 @infer_getattr

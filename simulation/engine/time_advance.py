@@ -22,9 +22,9 @@ STEP = 0.01  # share of the window after which progress is reported
 
 
 class TimeAdvance:
-    """Runs the simulation forward to a given time and reports progress.
+    """Advances the simulation to a given time, with its faults, and reports progress.
 
-    ``progress(fraction)`` may raise an exception to cancel.
+    ``progress(fraction)`` may raise an exception to cancel. ``feed`` supplies later requests.
     """
 
     def __init__(
