@@ -123,7 +123,7 @@ def run(
     progress: Progress,
     parts: Parts = IN_PROCESS,
 ) -> Outcome:
-    """Compare the plans of all forecasters on a past window, at equal attainment.
+    """Compare the plans of all forecasters on a past window, at equal SLO attainment.
 
     Policies without a forecast are included. Raises ScenarioError if the window is after the
     traffic, or if no interactive tier has demand.
@@ -205,7 +205,7 @@ def run(
 def _forecaster(
     study: Study, seed: int, name: str, progress: Progress, *, by_replay: bool
 ) -> Forecaster | str:
-    """Return the forecaster's result row, or a sentence on why there is none."""
+    """Return the result row of the forecaster ``name``, or a sentence on why it has none."""
     try:
         driver = Driver.of(study, name, seed, part(progress, 0.0, 0.1))
         return evaluate_forecaster(driver, by_replay=by_replay, progress=part(progress, 0.1, 1.0))
@@ -216,7 +216,7 @@ def _forecaster(
 def _confirm_by_simulation(
     study: Study, seed: int, row: Forecaster, progress: Progress
 ) -> Forecaster:
-    """Return the forecaster with the simulated figures of its equal-coverage plan added."""
+    """Return ``row`` with simulated figures of the forecaster's plan of equal coverage added."""
     driver = Driver.of(study, row.method, seed, part(progress, 0.0, 0.1))
     return confirm_by_replay(driver, row, part(progress, 0.1, 1.0))
 

@@ -117,8 +117,8 @@ def run(
 ) -> Outcome:
     """Forecast, plan, and simulate the scenario's policies or those of the options.
 
-    The recommendation comes from the test days. The simulation of the window itself follows, and
-    changes nothing in it.
+    The recommendation comes from simulations of the test days. The window itself is simulated
+    afterwards, for the figures of the result; it does not change the recommendation.
     """
     begun = time.perf_counter()
     scenario = with_seed(scenario, options.seed)
@@ -152,7 +152,10 @@ def run(
     plans = set(alternatives.values())  # a loss is simulated for these and static fleets
 
     def replayed(policy: Policy, asked: bool, report: Progress) -> PolicyRun | str:
-        """Simulate a policy on the window, or return the reason to omit it."""
+        """Simulate a policy on the window, or return a sentence on why it is left out.
+
+        ``asked``: the user chose the policy, so that its errors end the run.
+        """
         sized = by_policy.get(policy.key) if policy.name == STATIC else None
         at = level if sized is None or sized.value is None else int(sized.value)
         static = partial(trials.static_fleet, at, spare)
@@ -173,7 +176,7 @@ def run(
         return replace(run, asked=asked)
 
     def of_other_level(key: str, candidate: Candidate, report: Progress) -> PolicyRun | str:
-        """Simulate the candidate of another level of assurance on the window."""
+        """Simulate the policy that another level of assurance recommends, or return why not."""
         policy = turned(by_key[candidate.policy], candidate.value)
         its_study = spared(without_spare) if candidate.spare else without_spare
         at = 0 if candidate.value is None else int(candidate.value)
@@ -250,11 +253,14 @@ def run(
             comparison=comparison,
             test_days=day_figures(
                 trials.days,
-                [*candidates, *(replace(its, policy=key) for key, its in others.items())],
+                [
+                    *candidates,
+                    *(replace(candidate, policy=key) for key, candidate in others.items()),
+                ],
                 level,
             ),
             assurance=assurance_figures(
-                {name: its for name, (its, _) in choices.items()}, trials.days
+                {name: choice for name, (choice, _) in choices.items()}, trials.days
             ),
             alternatives={
                 name: key for name, key in alternatives.items() if key in comparison.baselines
@@ -274,7 +280,7 @@ def run(
 
 
 def _first_answer(answer: FirstAnswer) -> str:
-    """Return the replicas and the cost of the plan in words, without a simulation."""
+    """Describe the replicas and the cost of the plan, which is known before any simulation."""
     fewest, most = (sum(getattr(pool, end) for pool in answer.pools) for end in ("fewest", "most"))
     span = f"{fewest:,} to {most:,}" if fewest != most else f"{most:,}"
     return f"First answer, not simulated: {span} replicas, {figure(answer.cost_usd, '$')}"
@@ -288,7 +294,7 @@ def _schedules(study: Study, comparison: PolicyComparison) -> dict[str, pl.DataF
 
 
 def _with_simulated_plan(planned: PlannedWindow, comparison: PolicyComparison) -> PlannedWindow:
-    """Return ``planned`` with the plan that was simulated, so that the page shows that plan.
+    """Return ``planned`` with the plan of a simulated policy, so that the page shows that one.
 
     It is the plan of the recommended policy, or else of the policy called "the plan".
     """
@@ -302,7 +308,7 @@ def _with_simulated_plan(planned: PlannedWindow, comparison: PolicyComparison) -
 
 
 def _planner(comparison: PolicyComparison) -> PolicyRun | None:
-    """Return the run whose plan a page shows, or None if there is none.
+    """Return the simulated policy whose plan the result shows, or None if there is none.
 
     A plan of all periods in one program is not shown, because its figures differ.
     """
@@ -331,7 +337,7 @@ def _recommended_static_fleet(study: Study, comparison: PolicyComparison) -> Int
 
 
 def _load_factor(run: PolicyRun) -> float:
-    """Return the load factor of a run: the tuned value, else the scenario's, else 1."""
+    """Return the factor on the forecast in a run: the tuned value, else the scenario's, else 1."""
     return next(
         (float(setting.value) for setting in run.settings if setting.what == "load_factor"), 1.0
     )
@@ -340,7 +346,7 @@ def _load_factor(run: PolicyRun) -> float:
 def _whatif_inputs(
     study: Study, scenario_plan: PlannedWindow, comparison: PolicyComparison
 ) -> tuple[PlannedWindow, float]:
-    """Return the forecast and the load factor from which a what-if of the shown plan starts."""
+    """Return what a what-if of the shown plan starts from: a forecast, and the factor on it."""
     run = _planner(comparison)
     if run is None or run.traits.plan is None:
         return scenario_plan, 1.0

@@ -127,9 +127,9 @@ class ComparedMethod:
 def compared_methods(
     series: Iterable[tuple[SeriesKey, str, Sequence[MethodScore]]],
 ) -> tuple[ComparedMethod, ...]:
-    """Return the compared methods of all series, each series' best first.
+    """Return the rows of the forecast methods that "auto" compared, for all series.
 
-    ``series`` has (key, unit, scores) of each series.
+    ``series`` has (key, unit, scores) of each series, with its best method first.
     """
     rows = []
     for key, unit, scores in series:
@@ -162,7 +162,7 @@ class ForecastResult:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SeriesAhead:
-    """The forecast of one series in amounts per bin, with the errors of a backtest."""
+    """The forecast of one series after its end, in amounts per bin, with errors in a backtest."""
 
     ahead: Forecast
     errors: dict[str, float | None]
@@ -244,9 +244,9 @@ def run(
 def _price(
     hardware: Hardware, traffic: Traffic, window: Window, settings: Settings, progress: Progress
 ) -> FloatArray | None:
-    """Return the hourly cost of capacity for one token/s, ``[l, r]``, from the plan's sizes.
+    """Return the hourly cost in dollars of capacity for one input token/s, ``[l, r]``.
 
-    Returns None if the quantile is not chosen by cost.
+    It comes from the plan's sizes. Return None if the percentile is not chosen by cost.
     """
     if settings.plan.forecast.late_usd is None:
         return None
@@ -313,7 +313,7 @@ def run_series(
 def _worse_than_naive(
     series: Sequence[DemandSeries], tested: Sequence[Backtest], horizon_s: float, origins: int
 ) -> list[str]:
-    """Return a sentence for each series if a naive forecast predicts peaks better, else ""."""
+    """Return a sentence for each series whose peaks a naive forecast predicts better, else ""."""
     notes = [""] * len(series)
     for method in NAIVE:
         for i, naive in enumerate(backtest_each_or_none(series, method, horizon_s, origins)):
@@ -327,7 +327,7 @@ def _worse_than_naive(
 
 
 def _cleaned_bins_sentence(series: DemandSeries) -> str:
-    """Return a sentence on bins of the history that are not real demand, such as outages."""
+    """Return the bins of the history that are no real demand, such as outages, in words; or ""."""
     removed = clean(series.values[None], series.bin_s).bins(0, series.values)
     return "; ".join(
         f"{moment(series.start_s + removed_bin.bin * series.bin_s)}: {removed_bin.amount:g}, "

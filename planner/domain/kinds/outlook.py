@@ -60,7 +60,7 @@ TERM_WORDS = {"one_year": "a year", "three_years": "three years"}
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Sums over all months that have a plan."""
+    """Sums of cost, energy and GPU-hours over all months that have a plan."""
 
     cost_usd: float
     cost_committed_usd: float | None
@@ -190,7 +190,7 @@ def plan_months(
 
 
 def _plan_of_month(inputs: PlanInput, load: Load, progress: Progress) -> ScalingPlan | str:
-    """Return the plan of a week that follows an equal week, or why there is none."""
+    """Return the plan of a week that follows an equal week, or a sentence on why there is none."""
     try:
         first = plan_load(inputs, load, part(progress, 0.0, 0.5))
         last = np.asarray(first.target[-1], np.int64)
@@ -208,7 +208,7 @@ def _weekly(scenario: Scenario) -> Scenario:
 
 
 def _one_by_one(study: Study) -> PlanInput:
-    """Return the plan input for planning period by period, without growth and whole-window limits.
+    """Return the inputs of a week's plan: period by period, without growth and whole-window limits.
 
     The months add the growth. Limits on a whole window do not apply to a representative week.
     """
@@ -218,7 +218,7 @@ def _one_by_one(study: Study) -> PlanInput:
 
 
 def _commitments_on_offer(in_use: tuple[GpuUse, ...], hardware: Hardware) -> tuple[Commitment, ...]:
-    """Return a commitment for each committed price of the GPUs in use."""
+    """Return a commitment (a price for a term) for each committed price of the GPUs in use."""
     return tuple(
         choose_commitment(use, offer.term, offer.usd_per_gpu_hour)
         for use in in_use

@@ -161,5 +161,5 @@ def _headline(first: str, second: str, plans: tuple[FrontPlan, ...]) -> str:
 
 
 def _span(begin: float, end: float, unit: str) -> str:
-    """Return two values of an objective as "$5 to $9"; once if they read the same."""
+    """Return two values of an objective as "$5 to $9", or as one if both read the same."""
     return " to ".join(dict.fromkeys(figure(value, unit) for value in (begin, end)))

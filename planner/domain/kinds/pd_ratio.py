@@ -215,9 +215,10 @@ def _pairs(
     options: Options,
     progress: Progress,
 ) -> tuple[list[Pair], list[str]]:
-    """Return pairs of prefill and decode columns with their best closed-form ratio.
+    """Return pairs of prefill and decode columns (GPU types), each with its best ratio.
 
-    The cheapest per token comes first. The second value has sentences on pairs that are left out.
+    The ratio is that of the closed forms. The cheapest pair per token comes first. The second value
+    has sentences on pairs that are left out.
     """
     pairs = pairs_of(hardware, m)
     for side, name in (("prefill", options.prefill), ("decode", options.decode)):

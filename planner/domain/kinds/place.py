@@ -77,7 +77,7 @@ class Options(RunOptions):
 
 @dataclass(frozen=True, slots=True)
 class Simulated:
-    """The simulated interval; only ``words`` is set if it has no requests."""
+    """The simulated interval in a result; only ``words`` is set if it has no requests."""
 
     words: str
     start: str | None = field(default=None, metadata={OPTIONAL: True})
@@ -197,7 +197,11 @@ def _counts(
     counted: str | None,
     progress: Progress,
 ) -> tuple[IntArray, str]:
-    """Return the instances to place, ``[l, r, g]``, and where the counts come from, in words."""
+    """Return the replicas to place, ``[l, r, g]``, and a phrase on where the counts come from.
+
+    ``counted``: those of today's fleet, or of the plan's largest or last period. None: today's
+    fleet if it is known, else the largest period.
+    """
     if counted is None:
         counted = "peak" if hardware.today is None else "today"
     if counted == "today":

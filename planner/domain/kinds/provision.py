@@ -155,7 +155,7 @@ class Options(RunOptions):
 
     @property
     def rules(self) -> Rules:
-        """Return the options in the format that ``solve_levels`` uses."""
+        """Return these options as ``solve_levels`` takes them."""
         return Rules(
             self.levels, self.method, self.batch_wait, shared=not self.single_stream,
             epsilon=self.epsilon, order=self.order,

@@ -27,11 +27,11 @@ from planner.domain.outcome import Outcome
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of run: its options and its function.
+    """A kind of run: its options, and the function that runs it.
 
     The function takes a scenario, its traces and the options. Its keywords are ``known`` (the
     user's hardware) and ``progress``. If the run can be divided among workers (``spread``), it also
-    takes ``parts``.
+    takes ``parts``, which runs them.
     """
 
     options: type[RunOptions]

@@ -70,7 +70,10 @@ class Options(RunOptions):
     )
 
     def rules(self, span_s: float, seed: int) -> Rules:
-        """Return how models may share. The way without loads is tried first."""
+        """Return the rules by which models may share a GPU, for a replay of ``span_s`` seconds.
+
+        If both ways are allowed, sharing of memory, which loads no weights, is tried first.
+        """
         ways = (MEMORY, TIME) if self.by == "best" else (self.by,)
         return Rules(ways, self.switching == "request", self.replays, span_s, seed)
 
@@ -189,7 +192,7 @@ def run(
 def _planned(
     pool: SharingPool, options: Options, rules: Rules, progress: Progress
 ) -> list[SharedGpuPlan]:
-    """Return the GPUs of one pool."""
+    """Return the GPUs that the models of one pool need if they share them."""
     if options.method == "exact" and len(pool.parts) > MOST_EXACT:
         raise ScenarioError(
             f"models: {len(pool.parts)} replicas on {pool.gpu} in {pool.region} are more than "
@@ -200,7 +203,7 @@ def _planned(
 
 
 def _alone(pool: SharingPool) -> list[ModelReplay]:
-    """Return the replay of each part on a GPU of its own."""
+    """Return the replay of each model of the pool on a GPU of its own, for comparison."""
     host = replace(pool.host, by_memory=True)
     return [replay_gpu([own], host).models[0] for own in pool.parts]
 
@@ -208,7 +211,7 @@ def _alone(pool: SharingPool) -> list[ModelReplay]:
 def _left_out(
     models: Sequence[figures.ModelFigures], hardware: Hardware, trace: Trace
 ) -> Iterator[str]:
-    """Yield a warning with the models that have requests but no pool that may share GPUs."""
+    """Yield a warning that names the models that have requests but no pool that may share GPUs."""
     packed = {(row.model, row.region) for row in models}
     missing = [
         f"{model.name} in {region.name}"
@@ -230,7 +233,7 @@ def _warnings(
     plans: Sequence[Sequence[SharedGpuPlan]],
     hardware: Hardware,
 ) -> Iterator[str]:
-    """Yield what keeps the plan from being carried out."""
+    """Yield a warning for each reason why the plan cannot be run: missed SLOs, too few GPUs."""
     missed = [row for row in models if not row.shared.met]
     if missed:
         names = ", ".join(f"{row.model} in {row.region}" for row in missed)
@@ -250,7 +253,7 @@ def _warnings(
 
 
 def _table(rows: Sequence[figures.ModelFigures] | Sequence[figures.GpuFigures]) -> pl.DataFrame:
-    """Return a row per model or GPU, with lists as text."""
+    """Return figures (rows of dataclasses) as a table, with lists as text."""
     return pl.DataFrame([_flat(as_json(row)) for row in rows], infer_schema_length=None)
 
 

@@ -149,7 +149,7 @@ class CurvePoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SizedPool:
-    """The capacity of one replica, with its limits, sources and expected errors."""
+    """The capacity of one replica of a model on a column, with limits, sources and errors."""
 
     sized: SizedReplica = field(metadata={MERGED: True})
     percentile: float

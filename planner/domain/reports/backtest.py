@@ -80,7 +80,7 @@ def _forecasters(result: BacktestResult, methods: Sequence[ForecasterFigures]) -
 
 
 def _name(row: ForecasterFigures) -> str:
-    """Return the method, with what sets it apart."""
+    """Return the forecast method, marked if it uses future data or misses equal attainment."""
     remarks = (
         "uses future data" if row.method == PERFECT else "",
         "" if row.equal else "other attainment",

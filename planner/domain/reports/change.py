@@ -41,7 +41,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Simulated:
-    """A policy's figures in a stored result, with the test days that it was tried on."""
+    """A policy's figures in a stored result, with the test days on which it was simulated."""
 
     outcome: Outcome
     days: tuple[TestDayFigures, ...]
@@ -62,12 +62,15 @@ class Simulated:
 
     @property
     def redundancy(self) -> tuple[bool | None, float | None]:
-        """Return whether it survives the loss of a replica, and its SLO attainment then."""
+        """Return whether the policy survives the loss of a replica, and its SLO attainment then.
+
+        None means unknown.
+        """
         return redundancy(self.outcome, self.days, self.deferrable)
 
     @property
     def required_days(self) -> list[bool]:
-        """Return whether it passes each day that its level of assurance requires."""
+        """Return whether the policy passes, for each test day that its assurance level requires."""
         key = self.outcome.name
         level = level_of(key)
         return [
@@ -121,15 +124,15 @@ def change_tiles(
     )  # fmt: skip
     if after is None:
         return
-    then, its = before.outcome if before else None, after.outcome
-    was_usd = _note(was, figure(then.cost_usd, "$") if then else None)
+    old, new = before.outcome if before else None, after.outcome
+    was_usd = _note(was, figure(old.cost_usd, "$") if old else None)
     time = f" {time_text(after.window)}" if after.window else ""
-    yield Fact(f"Cost{time}", its.cost_usd, "$", note=was_usd, **saving_change(saving))
+    yield Fact(f"Cost{time}", new.cost_usd, "$", note=was_usd, **saving_change(saving))
     if (tier := after.tier) is not None:
-        yield _attainment(its, then, tier, was)
-    energy = 1 - its.energy_kwh / then.energy_kwh if then and then.energy_kwh else None
-    was_kwh = _note(was, figure(then.energy_kwh, "kWh") if then else None)
-    yield Fact(f"Energy{time}", its.energy_kwh, "kWh", note=was_kwh, **saving_change(energy))
+        yield _attainment(new, old, tier, was)
+    energy = 1 - new.energy_kwh / old.energy_kwh if old and old.energy_kwh else None
+    was_kwh = _note(was, figure(old.energy_kwh, "kWh") if old else None)
+    yield Fact(f"Energy{time}", new.energy_kwh, "kWh", note=was_kwh, **saving_change(energy))
     survives, share = after.redundancy
     meaning = {True: Meaning.MET, False: Meaning.RISK, None: Meaning.NEUTRAL}[survives]
     was_redundant = _note(was, redundancy_text(before.redundancy[0]) if before else None)
@@ -137,16 +140,16 @@ def change_tiles(
     yield Fact("Risk", redundancy_text(survives), note=note, meaning=meaning)
 
 
-def _attainment(its: Outcome, then: Outcome | None, tier: str, was: str) -> Fact:
-    """Return the SLO attainment of a tier, with its change in points."""
-    share, then_share = its.slo_attainment[tier], then.slo_attainment.get(tier) if then else None
-    points = None if share is None or then_share is None else share - then_share
-    met = all(its.slo_met.values())
+def _attainment(new: Outcome, old: Outcome | None, tier: str, was: str) -> Fact:
+    """Return the tile of a tier's SLO attainment, with its change in points."""
+    share, old_share = new.slo_attainment[tier], old.slo_attainment.get(tier) if old else None
+    points = None if share is None or old_share is None else share - old_share
+    met = all(new.slo_met.values())
     return Fact(
         f"SLO attainment, {tier}", share, form=Form.SHARE,
         change="" if points is None or abs(points) < POINTS
         else f"{100 * points:+.1f} points".replace("-", "−"),
-        note=_note(was, None if then_share is None else percent(then_share)),
+        note=_note(was, None if old_share is None else percent(old_share)),
         meaning=Meaning.MET if met else Meaning.MISSED,
     )  # fmt: skip
 
@@ -187,15 +190,18 @@ def checks(
 
 
 def _slo_check(after: Simulated) -> Check:
-    its, missed = after.outcome, [tier for tier, met in after.outcome.slo_met.items() if not met]
+    outcome, missed = (
+        after.outcome,
+        [tier for tier, met in after.outcome.slo_met.items() if not met],
+    )
     if missed:
         return Check("SLO met", False, f"Missed for {' and '.join(missed)}.")
     tier = after.tier
     if tier is None:
         return Check("SLO met", None, "No tier has a request.")
-    target = its.target(tier)
+    target = outcome.target(tier)
     against = "" if target is None else f", target {percent(target, 0)}"
-    return Check("SLO met", True, f"{percent(its.slo_attainment[tier])} for {tier}{against}.")
+    return Check("SLO met", True, f"{percent(outcome.slo_attainment[tier])} for {tier}{against}.")
 
 
 def _budget_check(usd_30d: float | None, budget: float | None) -> Check:

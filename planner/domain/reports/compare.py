@@ -63,7 +63,7 @@ STATIC = "static"
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A plan that the report can be about: one per level of assurance, and the static fleet."""
+    """A plan that the report can show: one per level of assurance, or the static fleet."""
 
     name: str  # of an alternative; "" if the result has none
     outcome: Outcome
@@ -82,9 +82,9 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Tests:
-    """The test days, the recommendation of each level of assurance, and policies to choose from.
+    """The test days, the recommendation of each level of assurance, and the plans to choose from.
 
-    ``alternatives`` has policies by the name of the alternative.
+    ``alternatives`` maps the name of a plan (a level, or "static") to its policy.
     """
 
     __test__ = False  # no class of tests, although its name begins like one
@@ -95,8 +95,8 @@ class Tests:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
-    """A comparison with its tables, and the plan that the report is about."""
+class ComparisonView:
+    """A comparison of policies with its tables, and the plan among them that the report shows."""
 
     frame: Frame
     comparison: PolicyComparison
@@ -130,7 +130,10 @@ class Comparison:
         return day.required
 
     def saving(self, key: str) -> float | None:
-        """Return a policy's saving at equal attainment, as a share of the baseline's cost."""
+        """Return a policy's saving as a share of the baseline's cost; None if it is not known.
+
+        If attainments differ, it is the saving at equal SLO attainment.
+        """
         comparison = self.comparison
         unequal = next((row for row in comparison.equal_slo if row.policy == key), None)
         if unequal is not None:
@@ -142,7 +145,7 @@ class Comparison:
 
 
 def report(result: CompareResult, tables: Tables, chosen: str = "") -> Report:
-    """Return the report of ``compare``; ``chosen`` names the alternative that it is about."""
+    """Return the report of ``compare``; ``chosen`` names the plan to show, if not the default."""
     accuracy = (
         *forecasts_section(result.forecast),
         *profiles_section(result.profile_error),
@@ -164,9 +167,10 @@ def comparison_report(
     chosen: str = "",
     more: tuple[Section, ...] = (),
 ) -> Report:
-    """Return the report of simulated policies, about the recommended one or an alternative.
+    """Return the report of simulated policies, about one plan.
 
-    ``chosen`` names the alternative. ``more`` are sections to put before the sources.
+    ``chosen`` names that plan (a level of assurance, or "static"); default: the recommended one.
+    ``more`` are sections to put before the sources.
     """
     runs = cast(Mapping[str, Mapping[str, Any]], comparison.runs)
     figures = {name: {**row, "name": name} for name, row in runs.items()}
@@ -181,31 +185,34 @@ def comparison_report(
         return Report(frame.scenario, comparison.headline, ())
     wanted = chosen or (recommendation.assurance if recommendation is not None else "")
     plan = next((plan for plan in plans if plan.name == wanted), plans[0])
-    its = Comparison(frame, comparison, tests, tables, figures, outcomes, plans, plan)
-    schedule = _schedule(its)
+    view = ComparisonView(frame, comparison, tests, tables, figures, outcomes, plans, plan)
+    schedule = _schedule(view)
     today = TODAY if TODAY in outcomes else comparison.baseline
-    over_time, load = demand_chart(tables, frame, its.key, plan.label, today)
-    replicas = replicas_chart(tables, frame, its.key)
-    recommended = recommendation is not None and recommendation.policy == its.key
+    over_time, load = demand_chart(tables, frame, view.key, plan.label, today)
+    replicas = replicas_chart(tables, frame, view.key)
+    recommended = recommendation is not None and recommendation.policy == view.key
     return Report(
         title=frame.scenario,
-        answer=_answer(its, schedule),
+        answer=_answer(view, schedule),
         meaning=_meaning(plan),
         why=(recommendation.why or recommendation.sentence)
         if recommendation is not None and recommended
         else "",
         about=window_title(frame),
-        facts=tuple(_tiles(its, schedule)),
-        warnings=(*_missed(its), *_short(load), *comparison.warnings),
-        sections=(*_sections(its, schedule), *more, *_basis(its)),
+        facts=tuple(_tiles(view, schedule)),
+        warnings=(*_missed(view), *_short(load), *comparison.warnings),
+        sections=(*_sections(view, schedule), *more, *_basis(view)),
         clock=frame.window.clock,
-        alternatives=tuple(_alternatives(its)),
+        alternatives=tuple(_alternatives(view)),
         charts=tuple(chart for chart in (over_time, replicas) if chart is not None),
     )
 
 
 def _only_plan(comparison: PolicyComparison, outcomes: Mapping[str, Outcome]) -> Iterator[Plan]:
-    """Yield the recommended policy, else the best deployable one, if there is no choice."""
+    """Yield the single plan of a result without alternatives.
+
+    It is the recommended policy, else the best deployable one.
+    """
     recommended = comparison.recommended
     ranked = [name for name in comparison.ranking if name in outcomes] or list(outcomes)
     deployable = [name for name in ranked if not outcomes[name].hindsight]
@@ -215,20 +222,20 @@ def _only_plan(comparison: PolicyComparison, outcomes: Mapping[str, Outcome]) ->
         yield Plan("", outcomes[(*deployable, *ranked)[0]], None)
 
 
-def _schedule(its: Comparison) -> Schedule | None:
-    """Return the schedule of the plan, or the first replicas of a policy that scales by a rule."""
-    found = schedule_of(its.tables, its.key)
-    recommended = its.comparison.recommended
-    if found is None and recommended is not None and recommended.policy == its.key:
+def _schedule(view: ComparisonView) -> Schedule | None:
+    """Return the plan's schedule, or the first replicas of a policy that scales by a rule."""
+    found = schedule_of(view.tables, view.key)
+    recommended = view.comparison.recommended
+    if found is None and recommended is not None and recommended.policy == view.key:
         return schedule_from(recommended.timetable)
     return found
 
 
-def _replicas(its: Comparison, schedule: Schedule | None, key: str) -> Span | None:
-    """Return the least and the most replicas of a policy: as scheduled, else as simulated."""
+def _replicas(view: ComparisonView, schedule: Schedule | None, key: str) -> Span | None:
+    """Return the least and the most replicas of policy ``key``: as scheduled, else as simulated."""
     if schedule is not None and not schedule.by_itself and schedule.totals:
         return min(schedule.totals), max(schedule.totals)
-    found = its.tables("replicas")
+    found = view.tables("replicas")
     if found.is_empty():
         return None
     borrowed = pl.col("arrangement").str.ends_with(BORROWED)
@@ -239,50 +246,50 @@ def _replicas(its: Comparison, schedule: Schedule | None, key: str) -> Span | No
     return round(min(totals)), round(max(totals))
 
 
-def _answer(its: Comparison, schedule: Schedule | None) -> str:
+def _answer(view: ComparisonView, schedule: Schedule | None) -> str:
     """Return what to run, in a sentence."""
-    counts = _replicas(its, schedule, its.key)
+    counts = _replicas(view, schedule, view.key)
     what = "" if counts is None else f" {span_text(counts)} replica{'s' * (counts[1] != 1)}:"
-    return f"Run{what} {its.plan.title}."
+    return f"Run{what} {view.plan.title}."
 
 
 def _meaning(plan: Plan) -> Meaning:
-    """Return whether the plan passes its required test days."""
+    """Return RISK if the plan fails a required test day, else NEUTRAL."""
     if plan.level is not None and not plan.level.qualifies:
         return Meaning.RISK
     return Meaning.NEUTRAL
 
 
-def _tiles(its: Comparison, schedule: Schedule | None) -> Iterator[Fact]:
+def _tiles(view: ComparisonView, schedule: Schedule | None) -> Iterator[Fact]:
     """Yield the five figures that decide: replicas, cost, SLO attainment, energy and risk."""
-    yield from _replicas_tile(its, schedule)
-    outcome, base = its.plan.outcome, its.base
+    yield from _replicas_tile(view, schedule)
+    outcome, base = view.plan.outcome, view.base
     yield Fact(
-        f"Cost {its.window_words}", outcome.cost_usd, "$", **saving_change(its.saving(its.key)),
-        note=_against(its),
+        f"Cost {view.window_words}", outcome.cost_usd, "$", **saving_change(view.saving(view.key)),
+        note=_against(view),
     )  # fmt: skip
-    yield from _attainment_tile(its)
+    yield from _attainment_tile(view)
     saved = (
         1 - outcome.energy_kwh / base.energy_kwh if base is not None and base.energy_kwh else None
     )
     yield Fact(
-        f"Energy {its.window_words}", outcome.energy_kwh, "kWh", **saving_change(saved),
+        f"Energy {view.window_words}", outcome.energy_kwh, "kWh", **saving_change(saved),
         note=f"{figure(outcome.carbon_kg)} kg CO2e",
     )  # fmt: skip
-    yield _risk_tile(its)
+    yield _risk_tile(view)
 
 
-def _replicas_tile(its: Comparison, schedule: Schedule | None) -> Iterator[Fact]:
+def _replicas_tile(view: ComparisonView, schedule: Schedule | None) -> Iterator[Fact]:
     """Yield the replicas of the plan, compared with those of today's fleet."""
-    counts = _replicas(its, schedule, its.key)
+    counts = _replicas(view, schedule, view.key)
     if counts is None:
         return
     today = None
-    if TODAY in its.outcomes and its.key != TODAY:
-        today = _replicas(its, schedule_of(its.tables, TODAY), TODAY)
+    if TODAY in view.outcomes and view.key != TODAY:
+        today = _replicas(view, schedule_of(view.tables, TODAY), TODAY)
     ratio = schedule.ratio() if schedule is not None else ""
     split = f"P:D {ratio} at peak" if ratio else ""
-    guarded = guard_text(counts, _replicas(its, None, its.key), its.plan.outcome.label)
+    guarded = guard_text(counts, _replicas(view, None, view.key), view.plan.outcome.label)
     yield Fact(
         "Replicas", span_text(counts),
         change="" if today is None else f"{span_text(today)} today",
@@ -291,15 +298,15 @@ def _replicas_tile(its: Comparison, schedule: Schedule | None) -> Iterator[Fact]
     )  # fmt: skip
 
 
-def _against(its: Comparison) -> str:
-    """Return what the saving is compared with, and whether it is at equal SLO attainment."""
-    base = its.base
+def _against(view: ComparisonView) -> str:
+    """Return the words after a saving: the baseline, and whether SLO attainment is equal."""
+    base = view.base
     if base is None:
         return ""
     whom = "today" if base.name == TODAY else base.label[:1].lower() + base.label[1:]
     if base.hindsight:
         whom += " (oracle)"
-    unequal = next((row for row in its.comparison.equal_slo if row.policy == its.key), None)
+    unequal = next((row for row in view.comparison.equal_slo if row.policy == view.key), None)
     if unequal is None:
         return f"vs {whom} {figure(base.cost_usd, '$')}"
     if unequal.saving is None:
@@ -307,9 +314,9 @@ def _against(its: Comparison) -> str:
     return f"vs {whom} at equal SLO"
 
 
-def _attainment_tile(its: Comparison) -> Iterator[Fact]:
+def _attainment_tile(view: ComparisonView) -> Iterator[Fact]:
     """Yield the attainment of the tier that is nearest to its target."""
-    outcome, deferrable = its.plan.outcome, its.frame.deferrable
+    outcome, deferrable = view.plan.outcome, view.frame.deferrable
     tier = tightest_tier(outcome, [t for t in outcome.slo_attainment if t not in deferrable])
     if tier is None:
         return
@@ -327,116 +334,116 @@ def _attainment_tile(its: Comparison) -> Iterator[Fact]:
     )  # fmt: skip
 
 
-def _risk_tile(its: Comparison) -> Fact:
-    """Return what the plan survives, and the price of the next level of assurance."""
-    plan, price = its.plan, _next_level(its)
+def _risk_tile(view: ComparisonView) -> Fact:
+    """Return the tile with what the plan survives, and the price of the next level of assurance."""
+    plan, price = view.plan, _next_level(view)
     if plan.level is not None and not plan.level.qualifies:
         failing = len(plan.level.failing)
         days = f"Fails {failing} test day{'s' * (failing != 1)}"
         return Fact("Risk", days, note=price, meaning=Meaning.MISSED)
-    redundant, share = redundancy(plan.outcome, its.tests.days, its.frame.deferrable)
+    redundant, share = redundancy(plan.outcome, view.tests.days, view.frame.deferrable)
     meaning = {True: Meaning.MET, False: Meaning.RISK, None: Meaning.NEUTRAL}[redundant]
-    note = " · ".join(filter(None, (loss_text(redundant, share), _days_passed(its), price)))
-    link = "test-days" if its.tests.days else ""
+    note = " · ".join(filter(None, (loss_text(redundant, share), _days_passed(view), price)))
+    link = "test-days" if view.tests.days else ""
     return Fact("Risk", redundancy_text(redundant), note=note, meaning=meaning, link=link)
 
 
-def _days_passed(its: Comparison) -> str:
+def _days_passed(view: ComparisonView) -> str:
     """Return how many required test days the plan passes."""
-    required = _required(its)
-    passed = sum(day.policies[its.key].passes for day in required)
+    required = _required(view)
+    passed = sum(day.policies[view.key].passes for day in required)
     if not required:
         return ""
     return f"{passed} of {len(required)} test days passed"
 
 
-def _required(its: Comparison) -> list[TestDayFigures]:
-    """Return the required test days with a result of the plan."""
-    return [day for day in its.tests.days if its.requires(day) and its.key in day.policies]
+def _required(view: ComparisonView) -> list[TestDayFigures]:
+    """Return the required test days on which the plan was simulated."""
+    return [day for day in view.tests.days if view.requires(day) and view.key in day.policies]
 
 
-def _next_level(its: Comparison) -> str:
+def _next_level(view: ComparisonView) -> str:
     """Return the extra cost of the next level of assurance over the plan, in words."""
-    names = [plan.name for plan in its.plans]
-    if its.plan.name not in LEVELS:
+    names = [plan.name for plan in view.plans]
+    if view.plan.name not in LEVELS:
         return ""
-    later = LEVELS[LEVELS.index(its.plan.name) + 1 :]
+    later = LEVELS[LEVELS.index(view.plan.name) + 1 :]
     following = next((name for name in later if name in names), None)
     if following is None:
         return "highest assurance"
-    tested = {day.level for day in its.tests.days} - {""}
+    tested = {day.level for day in view.tests.days} - {""}
     if tested and following not in tested:
         return ""  # the card of that level says so
-    other = its.plans[names.index(following)]
+    other = view.plans[names.index(following)]
     if other.level is not None and not other.level.qualifies:
         return f"no plan passes {following}"
-    if other.outcome.name == its.key:
+    if other.outcome.name == view.key:
         return ""  # the card of that level says so
-    more = other.outcome.cost_usd - its.plan.outcome.cost_usd
+    more = other.outcome.cost_usd - view.plan.outcome.cost_usd
     if round(more, 2) == 0:
         return f"{following.capitalize()}: same cost"
     sign = "+" if more >= 0 else "−"
-    spare = ", N+1" if _is_spare(its, other) else ""
+    spare = ", N+1" if _is_spare(view, other) else ""
     return f"{following.capitalize()}{spare}: {sign}{figure(abs(more), '$')}"
 
 
-def _is_spare(its: Comparison, plan: Plan) -> bool:
-    """Return whether a plan is required to be N+1 and is not known to fail it in the window."""
+def _is_spare(view: ComparisonView, plan: Plan) -> bool:
+    """Return whether a plan has to be N+1 and does not fail in that in the window."""
     if plan.level is None or not plan.level.spare:
         return False
-    return redundancy(plan.outcome, its.tests.days, its.frame.deferrable)[0] is not False
+    return redundancy(plan.outcome, view.tests.days, view.frame.deferrable)[0] is not False
 
 
-def _alternatives(its: Comparison) -> Iterator[Alternative]:
-    """Yield the plans to choose from, with their costs in the window."""
-    if len(its.plans) < 2:
+def _alternatives(view: ComparisonView) -> Iterator[Alternative]:
+    """Yield the plans that the reader can choose from, with their costs in the window."""
+    if len(view.plans) < 2:
         return
-    for plan in its.plans:
-        risky = plan.level is not None and not (plan.level.qualifies and _is_spare(its, plan))
-        untested = _is_untested(its, plan)
+    for plan in view.plans:
+        risky = plan.level is not None and not (plan.level.qualifies and _is_spare(view, plan))
+        untested = _is_untested(view, plan)
         price = Fact(
             plan.label, None if untested else plan.outcome.cost_usd, "$",
-            note="needs test days of this level" if untested else _plan_note(its, plan),
+            note="needs test days of this level" if untested else _plan_note(view, plan),
             meaning=Meaning.RISK if risky else Meaning.NEUTRAL,
         )  # fmt: skip
-        yield Alternative(plan.name, plan.label, price, plan is its.plan)
+        yield Alternative(plan.name, plan.label, price, plan is view.plan)
 
 
-def _is_untested(its: Comparison, plan: Plan) -> bool:
-    """Return whether no test day belongs to the plan's level, so that it is the one below."""
-    tested = {day.level for day in its.tests.days} - {""}
+def _is_untested(view: ComparisonView, plan: Plan) -> bool:
+    """Return whether no test day belongs to the plan's level; its plan is then a lower level's."""
+    tested = {day.level for day in view.tests.days} - {""}
     return bool(tested) and plan.level is not None and plan.name not in tested
 
 
-def _plan_note(its: Comparison, plan: Plan) -> str:
-    """Return the redundancy of a plan, or the size of the static fleet.
+def _plan_note(view: ComparisonView, plan: Plan) -> str:
+    """Return the line below a plan's price: its redundancy and policy, or its fixed replicas.
 
     The policy is named for the plan that is shown, and for plans with another policy.
     """
     if plan.name == STATIC:
-        counts = _replicas(its, schedule_of(its.tables, plan.outcome.name), plan.outcome.name)
+        counts = _replicas(view, schedule_of(view.tables, plan.outcome.name), plan.outcome.name)
         return "" if counts is None else f"{span_text(counts)} replicas, always"
     if plan.level is not None and not plan.level.qualifies:
         return f"fails {len(plan.level.failing)} test days"
-    spare = "N+1" if _is_spare(its, plan) else "without N+1"
-    if plan.level is not None and plan.level.spare and not _is_spare(its, plan):
+    spare = "N+1" if _is_spare(view, plan) else "without N+1"
+    if plan.level is not None and plan.level.spare and not _is_spare(view, plan):
         spare = "N+1 on test days only"
-    if plan is not its.plan and plan.outcome.name == its.key:
+    if plan is not view.plan and plan.outcome.name == view.key:
         return f"{spare}, same plan"
     policy, shown = (
-        each.outcome.label.removesuffix(f" ({each.name})") for each in (plan, its.plan)
+        each.outcome.label.removesuffix(f" ({each.name})") for each in (plan, view.plan)
     )
-    return f"{spare} · {policy}" if plan is its.plan or policy != shown else spare
+    return f"{spare} · {policy}" if plan is view.plan or policy != shown else spare
 
 
-def _missed(its: Comparison) -> Iterator[str]:
+def _missed(view: ComparisonView) -> Iterator[str]:
     """Yield a warning if the plan misses an SLO target in this window."""
-    missed = [tier for tier, met in its.plan.outcome.slo_met.items() if not met]
+    missed = [tier for tier, met in view.plan.outcome.slo_met.items() if not met]
     if not missed:
         return
-    tested = " It passes every required test day." if its.plan.level and its.plan.level.qualifies \
-        else ""  # fmt: skip
-    yield f"{its.plan.outcome.label} misses its SLO target for {' and '.join(missed)}.{tested}"
+    qualifies = view.plan.level is not None and view.plan.level.qualifies
+    tested = " It passes every required test day." if qualifies else ""
+    yield f"{view.plan.outcome.label} misses its SLO target for {' and '.join(missed)}.{tested}"
 
 
 def _short(load: Load | None) -> Iterator[str]:
@@ -448,27 +455,27 @@ def _short(load: Load | None) -> Iterator[str]:
         )
 
 
-def _sections(its: Comparison, schedule: Schedule | None) -> Iterator[Section]:
+def _sections(view: ComparisonView, schedule: Schedule | None) -> Iterator[Section]:
     """Yield the sections in the order in which a reader decides."""
     if schedule is not None:
-        table_of = schedule_table(schedule, its.frame.window.clock)
+        table_of = schedule_table(schedule, view.frame.window.clock)
         yield Section("Replica schedule", (table_of,), "Schedule")
-    if reasons := tuple(_reasons(its)):
-        yield Section(f"Why: {its.plan.title}", (Facts(reasons),), "Why")
-    yield from _autoscaler(its)
-    yield from _test_days(its)
-    yield from assumptions_section(its.frame)
-    yield from _policies(its)
-    yield from _assurance(its)
+    if reasons := tuple(_reasons(view)):
+        yield Section(f"Why: {view.plan.title}", (Facts(reasons),), "Why")
+    yield from _autoscaler(view)
+    yield from _test_days(view)
+    yield from assumptions_section(view.frame)
+    yield from _policies(view)
+    yield from _assurance(view)
 
 
-def _autoscaler(its: Comparison) -> Iterator[Section]:
+def _autoscaler(view: ComparisonView) -> Iterator[Section]:
     """Yield the cost and the SLO attainment of the autoscaler that runs today, and of the plan."""
-    today = next((key for key in its.outcomes if key.partition(SEPARATOR)[2] == TODAY), None)
-    if today is None or today == its.key:
+    today = next((key for key in view.outcomes if key.partition(SEPARATOR)[2] == TODAY), None)
+    if today is None or today == view.key:
         return
-    both = ((f"Today: {traits_of(today).label}", its.outcomes[today]),
-            (f"Recommended: {its.plan.title}", its.plan.outcome))  # fmt: skip
+    both = ((f"Today: {traits_of(today).label}", view.outcomes[today]),
+            (f"Recommended: {view.plan.title}", view.plan.outcome))  # fmt: skip
     facts = []
     for label, outcome in both:
         missed = [
@@ -482,18 +489,20 @@ def _autoscaler(its: Comparison) -> Iterator[Section]:
     yield Section("Today's autoscaler", (Facts(tuple(facts)),), "Autoscaler")
 
 
-def _basis(its: Comparison) -> Iterator[Section]:
+def _basis(view: ComparisonView) -> Iterator[Section]:
     """Yield the capacity of a replica, and the sources."""
-    yield from capacity_section(its.frame)
-    replayed = its.frame.replayed.sentence if its.frame.replayed else ""
-    yield from sources_section(its.frame.provenance, (*filter(None, [replayed]), *its.frame.notes))
+    yield from capacity_section(view.frame)
+    replayed = view.frame.replayed.sentence if view.frame.replayed else ""
+    yield from sources_section(
+        view.frame.provenance, (*filter(None, [replayed]), *view.frame.notes)
+    )
 
 
-def _reasons(its: Comparison) -> Iterator[Fact]:
+def _reasons(view: ComparisonView) -> Iterator[Fact]:
     """Yield up to three reasons for the plan, each with a figure."""
-    level = its.plan.level
-    if required := _required(its):
-        passed = sum(day.policies[its.key].passes for day in required)
+    level = view.plan.level
+    if required := _required(view):
+        passed = sum(day.policies[view.key].passes for day in required)
         meaning = Meaning.MET if passed == len(required) else Meaning.MISSED
         yield Fact("Required test days passed", f"{passed} of {len(required)}", meaning=meaning)
     expected = level.expected.cost_usd if level is not None else None
@@ -502,46 +511,46 @@ def _reasons(its: Comparison) -> Iterator[Fact]:
         interval = f"80% interval {figure(low, '$')} to {figure(high, '$')}"
         note = "from one test day" if low is None else interval
         yield Fact("Expected cost", expected.mean, "$", note=note)
-    if (utility := its.plan.outcome.utility) is not None:
-        highest = max(other.utility or 0.0 for other in its.outcomes.values())
+    if (utility := view.plan.outcome.utility) is not None:
+        highest = max(other.utility or 0.0 for other in view.outcomes.values())
         change = f"{signed_percent(utility / highest - 1, 1)} vs the most of all" if highest else ""
         yield Fact("Utility of requests within SLO", utility, form=Form.NUMBER, change=change)
-    following = _next_policy(its)
+    following = _next_policy(view)
     if following is not None:
         label, extra_cost = following
         yield Fact("Next policy", label, change=f"{signed_percent(extra_cost, 0)} expected cost")
 
 
-def _next_policy(its: Comparison) -> tuple[str, float] | None:
+def _next_policy(view: ComparisonView) -> tuple[str, float] | None:
     """Return the cheapest other policy that passes every required test day, and its extra cost.
 
     The extra cost is a share of the recommended policy's. The result is None for a static plan.
     """
-    days = its.tests.days
-    if not days or its.plan.name == STATIC:
+    days = view.tests.days
+    if not days or view.plan.name == STATIC:
         return None
     # ``_expected_cost`` is None for a policy that fails a required day.
     costs = {
         key: cost
         for key in dict.fromkeys(key for day in days for key in day.policies)
-        if key in its.outcomes and (cost := _expected_cost(its, key)) is not None
+        if key in view.outcomes and (cost := _expected_cost(view, key)) is not None
     }
-    own_cost = costs.pop(its.key, None)
+    own_cost = costs.pop(view.key, None)
     if not own_cost or not costs:
         return None
     best = min(costs, key=lambda key: costs[key])
-    return its.outcomes[best].label, costs[best] / own_cost - 1
+    return view.outcomes[best].label, costs[best] / own_cost - 1
 
 
-def _expected_cost(its: Comparison, key: str) -> float | None:
+def _expected_cost(view: ComparisonView, key: str) -> float | None:
     """Return the weighted mean cost of a policy over the test days, in dollars.
 
-    Returns None unless it passes every required day.
+    Return None unless it passes every required day.
     """
     total = weights = 0.0
-    for day in its.tests.days:
+    for day in view.tests.days:
         on_day = day.policies.get(key)
-        if its.requires(day) and (on_day is None or not on_day.passes):
+        if view.requires(day) and (on_day is None or not on_day.passes):
             return None
         if day.weight and day.cases:
             if on_day is None or on_day.cost_usd is None:
@@ -551,12 +560,12 @@ def _expected_cost(its: Comparison, key: str) -> float | None:
     return total / weights if weights else None
 
 
-def _test_days(its: Comparison) -> Iterator[Section]:
+def _test_days(view: ComparisonView) -> Iterator[Section]:
     """Yield the test days with the results of the plan, and how many policies pass."""
-    days = its.tests.days
+    days = view.tests.days
     if not days:
         return
-    key = its.key
+    key = view.key
     tiers = list(dict.fromkeys(
         tier for day in days for its_day in day.policies.values() for tier in its_day.attainment
     ))  # fmt: skip
@@ -572,7 +581,7 @@ def _test_days(its: Comparison) -> Iterator[Section]:
     rows = table(
         days,
         (Head("Test day", wide=3), lambda day: day.name),
-        (Head("Required"), lambda day: "yes" if its.requires(day) else "no"),
+        (Head("Required"), lambda day: "yes" if view.requires(day) else "no"),
         (Head("Weight", Form.NUMBER), lambda day: day.weight or None),
         (Head("Passes"), passes),
         (Head("Cost", Form.NUMBER, "$"),
@@ -586,7 +595,7 @@ def _test_days(its: Comparison) -> Iterator[Section]:
         (Head("Not applicable", wide=2), lambda day: day.not_applicable),
     )  # fmt: skip
     note = (
-        f"Results of {its.plan.title}. A plan must pass every required day. Policies that cannot "
+        f"Results of {view.plan.title}. A plan must pass every required day. Policies that cannot "
         "win are not tried on every day."
     )
     yield Section("Test days", (replace(rows, note=note),))
@@ -598,27 +607,27 @@ def _passing(day: TestDayFigures) -> str:
     return f"{passed} of {len(day.policies)}" if day.policies else ""
 
 
-def _policies(its: Comparison) -> Iterator[Section]:
+def _policies(view: ComparisonView) -> Iterator[Section]:
     """Yield the comparison of policies, their results on the test days and in the simulation."""
     ordered = [
-        its.outcomes[name]
-        for name in dict.fromkeys((*its.comparison.ranking, *its.outcomes))
-        if name in its.outcomes
+        view.outcomes[name]
+        for name in dict.fromkeys((*view.comparison.ranking, *view.outcomes))
+        if name in view.outcomes
     ]
-    rows = [Row(outcome.title, its.figures[outcome.name]) for outcome in ordered]
-    savings = {name: its.saving(name) for name in its.outcomes}
-    compared = policies_table(rows, its.key, savings)
-    charts = cost_chart(ordered, its.key)
+    rows = [Row(outcome.title, view.figures[outcome.name]) for outcome in ordered]
+    savings = {name: view.saving(name) for name in view.outcomes}
+    compared = policies_table(rows, view.key, savings)
+    charts = cost_chart(ordered, view.key)
     yield Section("Policies", (*charts, compared), folded=True, printed=True)
-    if by_policy := _days_by_policy(its):
+    if by_policy := _days_by_policy(view):
         yield Section("Test days by policy", (by_policy,), "Days by policy", folded=True)
-    yield from parameters_section(Row(its.plan.outcome.title, its.figures[its.key]))
+    yield from parameters_section(Row(view.plan.outcome.title, view.figures[view.key]))
     yield simulation_section(rows)
 
 
-def _days_by_policy(its: Comparison) -> Table | None:
-    """Return a row per test day and policy; None if no policy was tried."""
-    rows = [(day, key, on_day) for day in its.tests.days
+def _days_by_policy(view: ComparisonView) -> Table | None:
+    """Return a table of every test day and policy; None if no policy was simulated on one."""
+    rows = [(day, key, on_day) for day in view.tests.days
             for key, on_day in day.policies.items()]  # fmt: skip
     if not rows:
         return None
@@ -627,7 +636,7 @@ def _days_by_policy(its: Comparison) -> Table | None:
         rows,
         (Head("Test day", wide=3), lambda row: row[0].name),
         (Head("Policy", wide=3),
-         lambda row: its.outcomes[row[1]].label if row[1] in its.outcomes else row[1]),
+         lambda row: view.outcomes[row[1]].label if row[1] in view.outcomes else row[1]),
         (Head("Passes"), lambda row: "yes" if row[2].passes else "no"),
         (Head("Cost", Form.NUMBER, "$"), lambda row: row[2].cost_usd),
         *(
@@ -636,16 +645,16 @@ def _days_by_policy(its: Comparison) -> Table | None:
             for tier in tiers
         ),
         (Head("Cannot run", wide=2), lambda row: row[2].reason),
-        marked=lambda row: row[1] == its.key,
+        marked=lambda row: row[1] == view.key,
         note="For a lost replica, the share is the time in which the others have enough capacity.",
     )  # fmt: skip
 
 
-def _assurance(its: Comparison) -> Iterator[Section]:
+def _assurance(view: ComparisonView) -> Iterator[Section]:
     """Yield the recommendation of each level of assurance."""
-    figures = its.comparison.recommended
+    figures = view.comparison.recommended
     asked = "" if figures is None else figures.assurance
-    levels = [(name, its.tests.levels[name]) for name in LEVELS if name in its.tests.levels]
+    levels = [(name, view.tests.levels[name]) for name in LEVELS if name in view.tests.levels]
     if not levels:
         return
     tiers = list(dict.fromkeys(tier for _, row in levels for tier in row.expected.attainment))
@@ -667,7 +676,7 @@ def _assurance(its: Comparison) -> Iterator[Section]:
             for tier in tiers
         ),
         (Head("Fails", wide=2), lambda row: ", ".join(row[1].failing)),
-        marked=lambda row: row[0] == (its.plan.name or asked),
+        marked=lambda row: row[0] == (view.plan.name or asked),
         note="Expected values are over the weighted test days. Low and high: 80% interval.",
     )  # fmt: skip
     yield Section("Levels of assurance", (rows,), "Assurance", folded=True)

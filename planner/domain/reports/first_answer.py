@@ -32,7 +32,7 @@ def _days_table(days: tuple[DayProgress, ...]) -> Table:
     policies = list(dict.fromkeys(label for day in days for label in day.passes))
 
     def passes(day: DayProgress, label: str) -> str:
-        """Return the result in words; "" if the policy was not tried on the day."""
+        """Return "yes" or "no", or "" if the policy was not simulated on the day."""
         return "" if label not in day.passes else "passes" if day.passes[label] else "fails"
 
     return table(

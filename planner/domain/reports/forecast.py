@@ -99,7 +99,7 @@ def _overall_error(ahead: pl.DataFrame | None) -> float | None:
 
 
 def _worst(series: int) -> str:
-    """Return which series a figure belongs to, in words."""
+    """Return "worst of n series", the note at a figure, or "" with one series."""
     return "" if series == 1 else f"worst of {series:,} series"
 
 
@@ -139,7 +139,7 @@ def _chart(title: str, unit: str, rows: pl.DataFrame) -> Chart:
 
 
 def _series(rows: Rows) -> Table:
-    """Return a row per series, with the errors of past forecasts."""
+    """Return a table of all series with the errors of past forecasts."""
     tiers = [row["tier"] for row in rows]
     return table(
         rows,

@@ -76,7 +76,7 @@ def assumptions_section(frame: Frame, *, folded: bool = False) -> tuple[Section,
 
 
 def _merged(assumptions: Sequence[Assumption]) -> Iterator[Assumption]:
-    """Yield the inputs, joining those that several sources of traffic have in common."""
+    """Yield the assumptions; those that differ only in their value become one row."""
     same: dict[tuple[str, str, str, str], list[Assumption]] = {}
     for row in assumptions:
         same.setdefault((row.what, row.provenance, row.source, row.key), []).append(row)
@@ -90,9 +90,10 @@ def _merged(assumptions: Sequence[Assumption]) -> Iterator[Assumption]:
 
 
 def tier_label(tier: str, every: Iterable[str]) -> str:
-    """Return the name of a forecast tier, marked if it is the sum of several.
+    """Return the name of a forecast tier: "all interactive" if it stands for several tiers.
 
-    ``every`` has the tiers of all forecasts. If one is not a sum, each tier has its own forecast.
+    ``every`` has the tiers of all forecasts. If one of them is a single tier, each tier has its own
+    forecast.
     """
     sums = {INTERACTIVE, DEFERRABLE}
     return f"all {tier}" if tier in sums and sums.issuperset(every) else tier
@@ -121,7 +122,7 @@ def forecasts_section(forecasts: Forecasts | None) -> Iterator[Section]:
 
 
 def profiles_section(errors: Sequence[ProfileError]) -> Iterator[Section]:
-    """Yield the errors of the profiles, with the replicas if they are slower or faster."""
+    """Yield the section of profile errors, with the replicas needed if profiles are off by them."""
     if not errors:
         return
     rows = table(
@@ -168,5 +169,8 @@ def capacity_section(frame: Frame) -> Iterator[Section]:
 
 
 def _pool(joint_tps: Sequence[float], size: int) -> float | None:
-    """Return the joint capacity of a pool of ``size`` replicas."""
+    """Return the capacity of a pool of ``size`` replicas in tokens/s; None if it is not known.
+
+    ``joint_tps`` has the capacity of pools of 1, 2, ... replicas.
+    """
     return joint_tps[size - 1] if len(joint_tps or ()) >= size else None

@@ -130,6 +130,6 @@ def _charts(pools: Sequence[Pool], frame: Frame, found: pl.DataFrame) -> Iterato
 
 
 def _course(rows: pl.DataFrame, column: str, label: str, frame: Frame) -> Series:
-    """Return a column over time as steps."""
+    """Return the values of ``column`` over time as a line of steps."""
     shown = changes(to_end(rows.select("time", column).sort("time"), frame.window.end), [column])
     return Series(label, tuple(shown["time"]), tuple(shown[column]), shape=Shape.STEP)

@@ -28,9 +28,9 @@ CAPACITY_TODAY = "Capacity today"
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Demand and capacity of a plan per bin; ``short`` is the demand that exceeds capacity.
+    """Demand and capacity of a plan per bin in input tokens/s, summed over models.
 
-    It is summed over models, each compared with its own capacity.
+    ``short`` is the demand that exceeds capacity; each model has its own capacity.
     """
 
     times: tuple[datetime, ...]
@@ -48,7 +48,7 @@ class Load:
 
     @property
     def largest_share(self) -> float:
-        """Return the largest share of demand that exceeds capacity in any bin."""
+        """Return the largest share of a bin's demand that exceeds capacity."""
         shares = (
             short / demand
             for short, demand in zip(self.short, self.demand, strict=True)
@@ -60,9 +60,8 @@ class Load:
 def demand_of(tables: Tables, frame: Frame, *, deferrable: bool = False) -> pl.DataFrame:
     """Return the demand by model and time, in input tokens/s: as measured, else as forecast.
 
-    It is that of tiers served on arrival, or that of deferrable tiers.
-
-    The last bin is repeated at the end of the window, because a bin lasts until the next.
+    With ``deferrable``, it is the demand of deferrable tiers, else that of all others. The last bin
+    is repeated at the end of the window, because a bin lasts until the next.
     """
     window, found = frame.window, tables("demand")
     if not found.is_empty():
@@ -105,7 +104,10 @@ def capacity_of(tables: Tables, policy: str) -> pl.DataFrame:
 
 
 def load_of(demand: pl.DataFrame, capacity: pl.DataFrame) -> Load | None:
-    """Return demand and capacity at the times of ``demand``; None if one is unknown."""
+    """Return demand and capacity at the times of ``demand``; None if one is unknown.
+
+    Both have one row per model and time.
+    """
     if demand.is_empty() or capacity.is_empty():
         return None
     joined = pl.concat(
@@ -136,9 +138,10 @@ def demand_chart(
 ) -> tuple[Chart | None, Load | None]:
     """Return a chart of demand and capacity, and their figures.
 
-    It shows the forecast band, the capacity of the plan and of a baseline, and the shortfall.
-    Deferrable demand stands on top: as it arrives, or as the plan moves it (``work``).
-    The second value is None if the run has no capacity over time.
+    It shows the forecast band, the capacity of ``policy`` (named ``label``) and of the baseline
+    ``today``, and the shortfall. Deferrable demand stands on top: as it arrives, or as the plan
+    moves it (``work``). The chart is None without demand, the figures are None if the run has no
+    capacity over time.
     """
     demand = demand_of(tables, frame)
     if demand.is_empty():
@@ -176,7 +179,7 @@ def demand_chart(
 def _deferrable(
     total: pl.DataFrame, tables: Tables, frame: Frame, work: Sequence[WorkHour]
 ) -> Iterator[Series]:
-    """Yield the deferrable demand as a band above ``total``: the capacity serves both."""
+    """Yield the deferrable demand as a band on top of ``total``, since the capacity serves both."""
     if work:
         starts = [*sorted({row.period for row in work}), frame.window.end]
         seconds = (starts[1] - starts[0]).total_seconds()
@@ -240,7 +243,7 @@ BORROWED = " borrowed"  # ending of an arrangement whose GPUs hold copies for ot
 
 
 def _pool_columns(rows: pl.DataFrame) -> list[str]:
-    """Return the columns that name each pool, without those that distinguish no pools."""
+    """Return the columns that make up the name of a pool: only those needed to tell pools apart."""
     names = [name for name in ("model", "region", "role", "arrangement") if name in rows.columns]
     pools = rows.select(names).n_unique()
     columns = ["model"]
@@ -289,7 +292,7 @@ def _capacity_line(
 
 
 def changes(rows: pl.DataFrame, values: Sequence[str]) -> pl.DataFrame:
-    """Keep only rows at which a value changes, and the last; thin them out if many."""
+    """Keep only rows at which one of ``values`` changes, and the last; thin them out if many."""
     changed = pl.any_horizontal(
         (pl.col(name) != pl.col(name).shift(1)).fill_null(value=True) for name in values
     )
@@ -298,7 +301,7 @@ def changes(rows: pl.DataFrame, values: Sequence[str]) -> pl.DataFrame:
 
 
 def thin(rows: pl.DataFrame, *values: str) -> pl.DataFrame:
-    """Average a line over equal spans if it has more points than a screen can show."""
+    """Average the columns ``values`` over equal spans if a screen cannot show all rows."""
     if rows.height <= MOST_POINTS:
         return rows
     at = rows["time"].dt.epoch("ms")

@@ -58,7 +58,7 @@ def report(result: PdRatioResult, _: Tables) -> Report:
 
 
 def _subject(result: PdRatioResult) -> str:
-    """Return the service, its SLO, its lengths and its GPUs."""
+    """Return a line on the service: its SLO, its lengths and its GPUs."""
     limits = ((result.limits.ttft_ms, "TTFT"), (result.limits.tbt_ms, "TPOT"))
     slo = ", ".join(f"{name} {milliseconds(limit)}" for limit, name in limits if limit is not None)
     sides = (result.prefill, "prefill"), (result.decode, "decode")
@@ -125,7 +125,7 @@ def _curve(result: PdRatioResult) -> Chart:
 
 
 def _why(result: PdRatioResult) -> Note:
-    """Return why the ratio of a plan differs."""
+    """Return a note on why the ratio of a plan can differ from the best one here."""
     return Note(
         f"Best of {result.instances} replicas in one pair of pools, at mean lengths. A plan sizes "
         "each region for its own demand and adds spare replicas, so its P:D differs."
@@ -230,12 +230,12 @@ def _heat(
 
 
 def _split_name(split: Split) -> str:
-    """Return a ratio as text, such as 13P:3D."""
+    """Return a P:D split as text, such as 13P:3D."""
     return f"{split.prefill}P:{split.decode}D" if split.prefill else NO_RATIO
 
 
 def _share(split: Split) -> float | None:
-    """Return the share of replicas that prefill, or None if no ratio meets the SLO."""
+    """Return the share of a split's replicas that prefill, or None if no ratio meets the SLO."""
     return split.prefill / (split.prefill + split.decode) if split.prefill else None
 
 

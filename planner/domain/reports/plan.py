@@ -62,7 +62,7 @@ def report(result: PlanResult, tables: Tables) -> Report:
 
 
 def _counts(schedule: Schedule | None, plan: PlanFigures) -> str:
-    """Return the least and the most replicas as text."""
+    """Return the least and the most replicas as "4 to 7"."""
     totals = list(schedule.totals) if schedule is not None else []
     if not totals:
         by_period: dict[object, int] = {}

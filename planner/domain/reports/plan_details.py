@@ -96,7 +96,7 @@ def _shift(shift: ShiftFigures, unit: str) -> Section:
     def steps(
         label: str, role: Role, value: Callable[[WorkHour], float], of: AbstractSet[str]
     ) -> Series:
-        """Return a sum over the regions ``of`` by period."""
+        """Return the sum of ``value`` over the regions ``of`` by period, as a line of steps."""
         sums = [
             sum(value(row) for row in shift.hours if row.period == start and row.region in of)
             for start in starts
@@ -139,7 +139,7 @@ def _power(uses: Sequence[PowerUse]) -> Section:
 
 
 def _caps(plans: Sequence[CapPlan]) -> Section:
-    """Return energy, cost and latency of the plan with each power cap alone."""
+    """Return the section on power caps: energy, cost and latency with each cap alone."""
     found = [plan for plan in plans if plan.usd is not None and plan.kwh is not None]
     points = Series(
         "Plans by cap",
@@ -253,7 +253,7 @@ def _span(values: Span) -> str:
 
 
 def _worth(worth: MarginalValues) -> Section:
-    """Return the saving from one more unit of each limit, in the most expensive period."""
+    """Return the section on what one more unit of each limit saves, in the dearest period."""
     unit = worth.unit
     moved = cast(Sequence[Mapping[str, Any]], worth.rows)
     rows = table(

@@ -49,7 +49,7 @@ UNITS = {
 
 @dataclass(frozen=True, slots=True)
 class TierOutcome:
-    """The target of a tier, as a share of its requests."""
+    """The SLO attainment target of a tier, as a share of its requests; None if unknown."""
 
     target: float | None
 
@@ -85,7 +85,7 @@ class Outcome:
 
 
 def outcomes_of(policies: Mapping[str, Mapping[str, Any]]) -> dict[str, Outcome]:
-    """Return the figures of each policy by name; ``policies`` are stored rows by name."""
+    """Return the figures of each policy by name, from the rows of a stored result."""
     return {name: from_json(Outcome, figures) for name, figures in policies.items()}
 
 
@@ -144,21 +144,24 @@ def time_text(window: timedelta) -> str:
 
 
 def guard_text(scheduled: Span, simulated: Span | None, policy: str) -> str:
-    """Return the most replicas of a simulation that exceeds the schedule, or ""."""
+    """Return "up to n" if a simulation had more replicas than the schedule, else ""."""
     if simulated is None or simulated[1] <= scheduled[1]:
         return ""
     return f"up to {simulated[1]:,} {'with the guard' if 'guard' in policy else 'in simulation'}"
 
 
 def days_text(passed: int, of: int, level: str) -> str:
-    """Return how many of the required test days a plan passes; ``level`` is its assurance."""
+    """Return "3 of 4 required test days"; ``level`` is the level of assurance, or ""."""
     if not level:
         return f"{passed} of {of} required test days"
     return f"{passed} of {of} test days required for {level.capitalize()}"
 
 
 def saving_change(saved: float | None) -> dict[str, Any]:
-    """Return the change and its meaning for a tile, from the share of cost saved."""
+    """Return the keywords ``change`` and ``meaning`` of a tile, from the share of cost saved.
+
+    Without a known saving, there are none.
+    """
     if saved is None:
         return {}
     if abs(saved) < NO_SAVING:
@@ -189,7 +192,7 @@ def cost_chart(outcomes: Sequence[Outcome], recommended: str | None) -> Iterator
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """The figures of a policy as results have them, by name of column."""
+    """A policy in a table: its title, and its figures by name of column."""
 
     title: str
     figures: Mapping[str, Any]
@@ -211,7 +214,7 @@ def columns_of(name: str, rows: Sequence[Row]) -> Iterator[tuple[Head, Callable[
 
 
 def _value(column: Column, row: Row) -> Value:
-    """Return the figure of a column."""
+    """Return a policy's figure in a column, with flags and counted reasons as words."""
     value = row.figures.get(column.name)
     match column.unit:
         case columns.FLAG:
@@ -222,7 +225,7 @@ def _value(column: Column, row: Row) -> Value:
 
 
 def _part(column: Column, key: str, row: Row) -> Value:
-    """Return the figure of a tier or another part of a column."""
+    """Return a policy's figure for one key (such as a tier) of a column; None if it has none."""
     part: Value = (row.figures.get(column.name) or {}).get(key)
     return part
 
@@ -243,7 +246,7 @@ def policies_table(
 
 
 def simulation_section(rows: Sequence[Row]) -> Section:
-    """Return the tables of GPU-hours, requests and starts; printed if there is one policy."""
+    """Return the folded tables of GPU-hours, requests and starts, printed only for one policy."""
     tables = [
         table(rows, (Head("Policy", wide=3), lambda row: row.title), *columns_of(name, rows),
               title=title)
@@ -259,7 +262,7 @@ def simulation_section(rows: Sequence[Row]) -> Section:
 
 
 def parameters_section(row: Row) -> Iterator[Section]:
-    """Yield the parameters of a policy, to copy."""
+    """Yield the section with the parameters of a policy, ready to copy."""
     settings: Sequence[Mapping[str, Any]] = row.figures.get("settings") or ()
     if settings:
         parameters = table(

@@ -71,7 +71,7 @@ def _facts(result: ProvisionResult) -> Iterator[Fact]:
 
 
 def _gap(share: float | None) -> str | None:
-    """Return a gap to a proven bound as text; None without a bound."""
+    """Return a gap to a proven bound as text; None if ``share`` is None (no bound is known)."""
     if share is None:
         return None
     return f"{share:.1%}" if share > 0 else "proven optimal"

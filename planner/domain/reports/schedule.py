@@ -91,7 +91,7 @@ def schedule_of(tables: Tables, policy: str) -> Schedule | None:
 
 
 def schedule_from(timetable: ReplicaSchedule | None) -> Schedule | None:
-    """Return the schedule of a recommendation; None if it has no pools."""
+    """Return the schedule in a recommendation as the report shows it; None if it has no pools."""
     if timetable is None or not timetable.pools:
         return None
     pools = tuple(

@@ -53,7 +53,7 @@ def report(result: ShareResult, _: Tables) -> Report:
 
 
 def _chart(result: ShareResult) -> Chart:
-    """Return the share of time of each GPU in iterations and in loads."""
+    """Return the chart of how each GPU spends its time: in iterations, and loading weights."""
     names = tuple(row.name for row in result.gpus)
 
     def series(label: str, values: tuple[float, ...], role: Role) -> Series:

@@ -85,7 +85,7 @@ def _answer(result: SizeResult) -> str:
 
 
 def _fact(pool: SizedPool) -> Fact:
-    """Return the capacity of a replica, with the replicas that the demand needs."""
+    """Return the tile with the capacity of a replica, and the replicas that the demand needs."""
     needed = ""
     if pool.replicas and pool.demand_rps:
         plural = "s" if pool.replicas > 1 else ""

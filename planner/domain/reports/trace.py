@@ -31,7 +31,7 @@ def trace_report(character: Character, by: str) -> Report:
 
 
 def _more(kept: Sequence[object], count: int) -> str:
-    """Return how many rows a table leaves out, or ""."""
+    """Return the note on how many of ``count`` rows a table leaves out, or ""."""
     return f"And {count - len(kept):,} smaller ones, in the API." if count > len(kept) else ""
 
 

@@ -57,9 +57,10 @@ class VariedSetting:
 
 
 def answer_report(title: str, before: WhatIf | None, now: WhatIf, *, same: bool = False) -> Report:
-    """Return the report of one what-if; ``before`` is the plan without the change, if known.
+    """Return the report of one what-if.
 
-    With ``same``, nothing is changed. The answer is then the simulated plan, if the run has one.
+    ``before`` is the plan without the change, if known. With ``same``, nothing is changed. The
+    answer is then the simulated plan, if the run has one.
     """
     simulated = now.recommended if same else None
     facts = Facts(tuple(_fact(one, before, now) for one in TILES))
@@ -110,7 +111,7 @@ def _headline(before: WhatIf | None, now: WhatIf, simulated: SimulatedPolicy | N
 
 
 def _fact(one: Figure, before: WhatIf | None, now: WhatIf) -> Fact:
-    """Return a figure with its change."""
+    """Return the tile of a figure: its value in ``now``, and its change from ``before``."""
     value, was = one.planned(now), None if before is None else one.planned(before)
     changed = was is not None and value is not None and value != was
     return Fact(
