@@ -20,12 +20,12 @@ PIECE_ROWS = 1 << 20
 
 
 def row_slices(rows: int) -> Iterator[slice]:
-    """Return slices that cover all rows, in order."""
+    """Return slices of ``PIECE_ROWS`` that cover all rows, in order."""
     return (slice(i, min(i + PIECE_ROWS, rows)) for i in range(0, rows, PIECE_ROWS))
 
 
 def count_codes(codes: Array, kinds: int) -> IntArray:
-    """Return how often each code occurs; ``bincount`` in pieces."""
+    """Return how often each of ``kinds`` codes occurs, ``[kinds]``; it needs little memory."""
     counts = np.zeros(kinds, np.int64)
     for rows in row_slices(len(codes)):
         counts += np.bincount(codes[rows], minlength=kinds)

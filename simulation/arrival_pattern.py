@@ -55,9 +55,10 @@ def pattern_of(
 ) -> ArrivalPattern | None:
     """Return the pattern of arrivals in blocks of ``block_s`` seconds from ``start_s`` on.
 
-    ``series`` ``[requests]`` numbers independent streams, such as regions. They share no block.
-    Blocks with fewer than ``LEAST`` requests are left out. Returns None if no block remains. If
-    there are more than ``MOST`` requests, only blocks at equal distances are kept.
+    ``series`` ``[requests]`` is the number of the stream that a request belongs to, such as its
+    region. A block has requests of one stream. Blocks with fewer than ``LEAST`` requests are left
+    out. Returns None if no block remains. If there are more than ``MOST`` requests, only blocks at
+    equal distances are kept.
     """
     since = (np.asarray(arrival_s, np.float64) - start_s) / block_s
     number = np.floor(since).astype(np.int64)
@@ -80,9 +81,10 @@ def pattern_of(
 def dispersion(arrival_s: FloatArray, scale_s: float, block_s: float) -> float:
     """Return variance over mean of the requests per ``scale_s``, within blocks of ``block_s``.
 
-    It is 1 for a Poisson process. The mean is that of each block, so slower changes do not count.
-    ``arrival_s`` must rise. The last block is left out, since it may be incomplete. The result is
-    NaN without a whole block, or if a block is shorter than two times ``scale_s``.
+    It is 1 for a Poisson process. Variance and mean are those within each block, so slower changes
+    do not count. ``arrival_s`` must not decrease. The last block is left out, since it may be
+    incomplete. The result is NaN without a whole block, or if a block is shorter than two times
+    ``scale_s``.
     """
     cells_per_block = int(block_s // scale_s)
     blocks = int(arrival_s[-1] // block_s) if len(arrival_s) else 0

@@ -17,7 +17,7 @@ from simulation.trace import CachedTokens, Trace
 
 
 def in_flight(before: Trace, ttft_s: FloatArray, tbt_s: FloatArray, start_s: float) -> Trace:
-    """Return the requests of ``before`` that are in flight at ``start_s``.
+    """Return the requests of ``before`` that are in flight at ``start_s`` (epoch seconds).
 
     Their tokens are those that they still need. ``ttft_s`` and ``tbt_s`` ``[models]`` are the usual
     latencies in seconds. A request past its first token has a prompt of one token and the rest of
@@ -43,9 +43,9 @@ def in_flight(before: Trace, ttft_s: FloatArray, tbt_s: FloatArray, start_s: flo
 
 
 def without_carried(result: SimulationResult, carried: Trace) -> SimulationResult:
-    """Return ``result`` without the requests that were added to its trace.
+    """Return ``result`` without the ``carried`` requests, the first of its trace.
 
-    The work after the window is reduced, for each model, by the tokens that it began with.
+    The work after the window is reduced, for each model, by the output tokens that they needed.
     """
     kept = slice(len(carried), None)
     log = rows(result.requests, kept)

@@ -38,7 +38,7 @@ MEANS = ("interval_s", "utilisation", "batch", "sm_activity", "hit_rate")
 
 
 def per_cell(counts: IntArray, cells: int) -> IntArray:
-    """Return the instances of each cell, rounded up."""
+    """Return the instances of each cell, rounded up, for ``counts [pools]`` of the fleet."""
     return np.asarray(-(-np.asarray(counts) // cells))
 
 
@@ -163,7 +163,7 @@ def _scale_to_fleet(of_cell: Replayed, fleet: Fleet, cells: int) -> Replayed:
 
 
 def _multiply_fields(figures: T, cells: int, names: tuple[str, ...]) -> T:
-    """Multiply the named fields by ``cells``."""
+    """Return ``figures`` with the named fields multiplied by ``cells``; None stays None."""
     changed = {
         name: value * cells for name in names if (value := getattr(figures, name)) is not None
     }

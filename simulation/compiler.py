@@ -20,16 +20,17 @@ _ALL: dict[str, Any] = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper
 
 
 class _NoExecutionEngine:
-    """Replaces Numba's code generator of a kernel, of which Numba only calls ``set_env``.
+    """Does nothing in place of Numba's code generator of a kernel.
 
-    It would store the Python globals that wrappers for Python use. Kernels have no such wrapper.
+    Numba only calls its ``set_env``, to store the Python globals that wrappers for Python use.
+    Kernels have no such wrapper.
     """
 
     def set_env(self, name: str, environment: Any) -> None: ...
 
 
 class _LoweredFunction(JITCodeLibrary):
-    """A lowered function, to be linked into its callers."""
+    """A function lowered to LLVM, which is linked into the functions that call it."""
 
     codegen = _NoExecutionEngine()
 
@@ -55,7 +56,7 @@ class _LoweredFunction(JITCodeLibrary):
         return self._shared_module
 
     def _reached(self, seen: set[Any]) -> Iterator[Any]:
-        """Yield the modules of all called functions, each once."""
+        """Yield the modules of all functions that this one calls, each once."""
         for library in self._linking_libraries:
             if library in seen:
                 continue
@@ -77,7 +78,7 @@ class _LoweringCompiler(Compiler):
 
 
 def _lowering_decorator(**options: Any) -> Callable[..., Any]:
-    """Return the decorator that lowers a function with ``options`` and the common options."""
+    """Return the decorator of ``kernel``: it lowers a function without making machine code."""
     decorate: Callable[..., Any] = _njit(
         pipeline_class=_LoweringCompiler, no_cpython_wrapper=True, **_ALL, **options
     )

@@ -10,10 +10,11 @@ from simulation.trace import Trace
 
 
 def due_s(trace: Trace, tiers: Sequence[Tier]) -> FloatArray:
-    """Return the time in seconds from which each request is late if unfinished, ``[requests]``.
+    """Return the time in seconds at which each request is due, ``[requests]``.
 
-    It is the arrival plus the lower of the tier's TTFT and E2E limits. Without either limit, a
-    deferrable request is never due, and any other is due at its arrival.
+    From then on it is late if unfinished. It is the arrival plus the lower of the tier's TTFT and
+    E2E limits. Without either limit, a deferrable request is never due (inf), and any other is due
+    at its arrival.
     """
     of_tier = {tier.name: _tier_limit_s(tier) for tier in tiers}
     limits = np.array([of_tier[name] for name in trace.tiers] or [0.0], np.float64)
@@ -22,6 +23,6 @@ def due_s(trace: Trace, tiers: Sequence[Tier]) -> FloatArray:
 
 
 def _tier_limit_s(tier: Tier) -> float:
-    """Return the lower of the TTFT and E2E limits, in seconds."""
+    """Return the lower of the TTFT and E2E limits (s); without one inf or 0, see ``due_s``."""
     limits = [limit for limit in (tier.ttft_s, tier.e2e_s) if limit is not None]
     return min(limits, default=np.inf if tier.deferrable else 0.0)

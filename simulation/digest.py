@@ -18,7 +18,7 @@ def digest_of(values: tuple[object, ...]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Arguments:
-    """Arguments of a call as a cache key."""
+    """Arguments of a call as a cache key, which compares their digest only."""
 
     digest: str
     values: tuple[Any, ...] = field(compare=False)

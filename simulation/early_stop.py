@@ -18,18 +18,19 @@ CONFIDENCE = 1e-9  # margin for rounding in shares of requests
 
 
 class TargetMissed(Exception):
-    """Too many requests of a tier are late: it misses its target whatever comes."""
+    """A tier certainly misses its target, since too many of its requests are late already."""
 
 
 @dataclass(eq=False)
 class LateCounter:
-    """Counter of requests that passed a limit of their tier without the first or last token.
+    """Counter of requests that are late for certain, to stop a replay that misses its target.
 
-    They are late whatever happens later. So calling the counter raises ``TargetMissed`` only if a
-    tier misses its target for certain. TBT limits are checked after the replay, since TBT is known
-    only at the last token. So are limits longer than the time between two checks.
-    ``late_elsewhere`` and ``requests_elsewhere`` count, by tier, requests of other replays that
-    share the target with this one.
+    It counts requests that passed a limit of their tier without the first or last token. A call
+    raises ``TargetMissed`` only if a tier misses its target whatever happens later. TBT limits are
+    not counted, since TBT is known only at the last token. Nor are limits longer than the time
+    between two checks. The caller checks both after the replay. ``late_elsewhere`` and
+    ``requests_elsewhere`` count, by tier, requests of other replays that share the target with this
+    one.
     """
 
     tiers: Sequence[Tier]
@@ -76,7 +77,7 @@ class LateCounter:
             self._judge(self._all)
 
     def of_stream(self, now: float, held: Array, late: IntArray, coming: IntArray) -> None:
-        """Check the targets of a stream at ``now``.
+        """Check the targets of a stream at ``now``, as a call does for a trace.
 
         ``held`` are the records that are not in the tally yet. ``late`` counts, by tier, the
         tallied requests that missed a limit. ``coming`` counts, by tier, all requests of the
@@ -101,7 +102,10 @@ class LateCounter:
 
     @property
     def _limits(self) -> list[dict[str, float]]:
-        """Return by tier the limits in seconds up to the time between two checks."""
+        """Return the TTFT and E2E limits of each tier that are at most the time between two checks.
+
+        A limit is in seconds, under the record's field of its token, ``first`` or ``last``.
+        """
         return [
             {
                 token: limit
@@ -112,7 +116,7 @@ class LateCounter:
         ]
 
     def _count_due(self, now: float, requests: Array) -> int:
-        """Return how many requests arrived so long ago that their outcome is known."""
+        """Return how many of the first requests arrived so long ago that their outcome is known."""
         longest = max((max(limits.values(), default=0.0) for limits in self._limits), default=0.0)
         # numpy's searchsorted would copy the column
         return bisect_left(requests["arrival"], now - (SLACK_S + longest))

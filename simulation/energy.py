@@ -23,7 +23,10 @@ KWH_J = 3.6e6
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PoolEnergy:
-    """Energy in the window by interval, and of starts before it and work after it; with PUE."""
+    """Energy of a pool: in the window by interval, of starts before it, and of work after it.
+
+    It includes the PUE of the region.
+    """
 
     busy_w: float  # per GPU while an iteration runs, in the window; 0 if none ran
     watts: FloatArray  # mean of the interval over all GPUs and hosts of the pool, shape [intervals]
@@ -51,7 +54,7 @@ class PoolEnergy:
 
 
 def pool_energy(result: Replay, p: int) -> PoolEnergy:
-    """Return the energy of GPUs and hosts of the pool with index ``p``, and its emissions."""
+    """Return the energy, emissions and electricity cost of the GPUs and hosts of pool ``p``."""
     pool, series = result.fleet.pools[p], result.series
     region = next(region for region in result.fleet.regions if region.name == pool.region)
     after = result.after
@@ -112,8 +115,8 @@ def hours_of(intervals: int, start_s: float, interval_s: float) -> IntArray:
 def _busy_watts(result: Replay, p: int, busy_s: FloatArray) -> FloatArray:
     """Return the power in watts per GPU while an iteration runs, ``[intervals + 1]``.
 
-    ``busy_s`` are the busy seconds. In both arrays, the last value is for the time after the
-    window.
+    ``busy_s [intervals + 1]`` are busy seconds. In both arrays, the last value is for the time
+    after the window.
     """
     pool, totals, series, after = result.fleet.pools[p], result.totals, result.series, result.after
     prefill_s = np.array([totals.prefill_s[p], after.prefill_s[p]])
@@ -155,7 +158,10 @@ def carbon_kg(kwh: FloatArray, region: Region, result: Replay) -> float:
 
 
 def _g_per_kwh(region: Region, result: Replay, from_s: float, to_s: float) -> float:
-    """Return the mean g/kWh over the UTC hours from ``from_s`` to ``to_s``, outside the window."""
+    """Return the mean g/kWh over the UTC hours from ``from_s`` to ``to_s``, outside the window.
+
+    Both are seconds since the start of the window.
+    """
     if region.carbon_hourly_g_per_kwh is None:
         return region.carbon_g_per_kwh
     start_s = result.start_s

@@ -46,7 +46,7 @@ class Crash:
 
 @dataclass(frozen=True, slots=True)
 class RandomCrashes:
-    """Random loss of any existing instance, starting ones included, with exponential times."""
+    """Random losses of instances of a pool, at exponential times, starting instances included."""
 
     per_instance_hour: float
     pools: tuple[int, ...] | None = None  # None: all
@@ -83,7 +83,8 @@ class RegionOutage:
 class FailedStarts:
     """Starts that take their full time and then fail.
 
-    Each fails with ``probability``. Those numbered in ``nth``, from 1 in each pool, always fail.
+    Each fails with ``probability``. The starts of a pool are numbered from 1, and those in ``nth``
+    always fail.
     """
 
     probability: float = 0.0
@@ -149,10 +150,11 @@ def fault_events(
     duration_s: float,
     seed: int,
 ) -> npt.NDArray[np.void]:
-    """Return the begin and end events of all faults that begin before ``duration_s``, sorted.
+    """Return the begin and end events of all faults that begin before ``duration_s``, by time.
 
-    The result ``[events]`` has the dtype ``EVENT``. ``maxima [pools]`` is the maximum of instances.
-    Raises ``SimulationError`` if more than MAX_CRASHES of a pool are expected.
+    The result ``[events]`` has the dtype ``EVENT``. ``maxima [pools]`` is the maximum of instances,
+    each of which may crash. Raises ``SimulationError`` if more than MAX_CRASHES of a pool are
+    expected.
     """
     rows: list[tuple[float, int, int, int, float, float]] = []
     for i, fault in enumerate(faults):
@@ -190,7 +192,10 @@ def fault_events(
 
 
 def failing_starts(faults: tuple[Fault, ...], pools: int, seed: int) -> npt.NDArray[np.bool_]:
-    """Return the mask of starts that fail, by pool, ``[pools, STARTS]``; ``[pools, 0]``: none."""
+    """Return whether each start of a pool fails, in order, ``[pools, STARTS]``.
+
+    ``[pools, 0]``: none fails.
+    """
     chosen = [(i, fault) for i, fault in enumerate(faults) if isinstance(fault, FailedStarts)]
     fails = np.zeros((pools, STARTS if chosen else 0), np.bool_)
     for i, fault in chosen:

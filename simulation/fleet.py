@@ -43,9 +43,10 @@ class Tier:
 
 
 def mean_over(by_hour: FloatArray, start_s: float, period_s: float) -> FloatArray:
-    """Return the mean of values by UTC hour, ``[24, ...]``, over a period from ``start_s`` (epoch).
+    """Return the mean of hourly values over a period of ``period_s`` from ``start_s`` (epoch).
 
-    Each hour counts by its seconds in the period. Equal values give exactly that value.
+    ``by_hour [24, ...]`` are by UTC hour. Each hour counts by its seconds in the period. Equal
+    values give exactly that value.
     """
     first, last = start_s // HOUR_S, np.ceil((start_s + period_s) / HOUR_S)
     hours = np.arange(int(first), max(int(last), int(first) + 1) + 1)
@@ -159,12 +160,15 @@ class Pool:
         return self.tiers == ()
 
     def takes(self, tier: str) -> bool:
-        """Return whether requests of a tier may go to this pool."""
+        """Return whether requests of ``tier`` may go to this pool."""
         return self.tiers is None or tier in self.tiers
 
 
 def same_replica(pool: Pool) -> tuple[str, str, str, bool, int]:
-    """Return what pools must share for an instance to switch between them: model, region, GPUs."""
+    """Return a key that is equal for pools whose instances may switch between them.
+
+    It has the model, region, GPU type, spot or not, and GPUs per instance.
+    """
     return pool.model, pool.region, pool.gpu.name, pool.spot, pool.gpus_per_instance
 
 

@@ -57,20 +57,23 @@ def _check_paths(result: SimulationResult) -> None:
 
 
 def check_requests(log: RequestLog, arrived: int, duration_s: float) -> None:
-    """Check conservation and causality for the ``arrived`` requests of a log."""
+    """Raise ``InvariantViolated`` unless the log has ``arrived`` requests and possible times."""
     _check_conservation(log, arrived)
     _check_causality(log, duration_s)
 
 
 def check_totals(result: Replay, *, arrived: int, rejected: int, last_s: float) -> None:
-    """Check hours and rejections; ``last_s`` is the time of the last token."""
+    """Raise ``InvariantViolated`` unless hours and rejections add up.
+
+    ``arrived`` and ``rejected`` are numbers of requests, ``last_s`` the time of the last token.
+    """
     refused = sum(result.reject_reasons.values())
     _require(rejected == refused <= arrived, "rejections by reason do not add up")
     _check_hours(result, last_s)
 
 
 def check_state(pools: npt.NDArray[Any], instances: npt.NDArray[Any], still_open: int) -> None:
-    """Check the engine's records of pools and instances at the end of a simulation.
+    """Raise ``InvariantViolated`` if the engine's records at the end are impossible.
 
     ``still_open`` is the number of requests neither completed nor rejected. The invariants are:
 
@@ -179,7 +182,7 @@ def _check_hours(result: Replay, last_s: float) -> None:
 
 
 def _nearly_equal(a: FloatArray, b: FloatArray) -> BoolArray:
-    """Return where ``a`` and ``b`` are equal within TOLERANCE."""
+    """Return the mask of elements of ``a`` and ``b`` that are equal within TOLERANCE."""
     return np.isclose(a, b, rtol=TOLERANCE, atol=TOLERANCE)
 
 

@@ -41,7 +41,7 @@ LIBRARIES = ("math", "numpy")  # numba knows them, and its version is part of th
 
 
 class _Storage(CompileResultCacheImpl):
-    """Numba's storage of compiled functions, without what only Python code in them would need."""
+    """Numba's storage of compiled functions, reduced to the parts that compiled code needs."""
 
     def reduce(self, data: Any) -> Any:
         """Return the parts of a result to store, with environments that have constants only.

@@ -46,7 +46,7 @@ class Percentiles:
 
 @dataclass(frozen=True, slots=True)
 class GroupSummary:
-    """Figures of the requests of one tier, or of one model and home region."""
+    """Figures of a group of requests, such as those of a tier, or of a model and home region."""
 
     arrived: int
     completed: int
@@ -64,7 +64,7 @@ class GroupSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """Hours and their cost.
+    """Hours of instances and GPUs, and their cost.
 
     The hours cover every starting, ready or draining instance in the window. Before the window they
     cover the starts of instances that are ready at its beginning and did not run earlier. After it
@@ -105,9 +105,9 @@ class Usage:
 
     @property
     def recurring_usd(self) -> float:
-        """Return the cost of the window itself, which a longer time multiplies.
+        """Return the cost without starts before and work after the window, which happen once.
 
-        Starts before the window and work after it happen once.
+        A forecast of the cost of more days multiplies it.
         """
         return self.cost_usd - self.before_cost_usd - self.after_cost_usd
 
@@ -127,7 +127,7 @@ class PoolSummary(Usage):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary(Usage):
-    """Figures of one policy on one trace; shares are fractions."""
+    """Figures of one policy on one trace; attainments are fractions from 0 to 1."""
 
     policy: str
     seed: int
@@ -208,7 +208,7 @@ def least_hour(arrived: IntArray, met: IntArray, tiers: Sequence[str]) -> dict[s
 
 
 def targets_met(tiers: Sequence[Tier], shares: dict[str, float | None]) -> dict[str, bool]:
-    """Return by tier whether the attainment reaches the target."""
+    """Return by tier whether the attainment reaches its target; True without requests."""
     target = {tier.name: tier.attainment for tier in tiers}
     return {name: share is None or share >= target[name] for name, share in shares.items()}
 
@@ -243,7 +243,7 @@ def summarise(result: SimulationResult, *, brief: bool = False) -> Summary:
 
 
 def _by_model(requests: _Requests, trace: Trace) -> dict[str, dict[str, GroupSummary]]:
-    """Return summaries by model and home region."""
+    """Return summaries by model, and within each by home region."""
     regions = len(trace.regions)
     groups = requests.by(
         trace.model.astype(np.int64) * regions + trace.region, len(trace.models) * regions
@@ -262,7 +262,11 @@ def summary_of(
     worst_hour: dict[str, float | None],
     tokens_in_time: int,
 ) -> Summary:
-    """Return the figures of a replay, given those of its groups of requests."""
+    """Return the figures of a replay, given those of its groups of requests.
+
+    ``of_all`` is the summary of all requests. ``tiers``, ``models`` and ``worst_hour`` are as in
+    ``Summary``.
+    """
     shares = {name: group.attainment for name, group in tiers.items()}
     energies = [pool_energy(result, p) for p in range(len(result.fleet.pools))]
     pools = tuple(pool_summary(result, p, energy) for p, energy in enumerate(energies))
@@ -291,7 +295,7 @@ def summary_of(
 class _Requests:
     """Columns of requests and their outcomes, ``[requests]`` each, in order of arrival.
 
-    They are the requests of one of ``cells`` equal cells.
+    They are the requests of one of ``cells`` equal cells. ``ok`` marks those within every limit.
     """
 
     cells: int
@@ -347,7 +351,7 @@ class _Requests:
         )
 
     def together(self, groups: Sequence[GroupSummary]) -> GroupSummary:
-        """Return the summary of all requests from those of ``groups``, without percentiles."""
+        """Return the summary of all requests as the sum of ``groups``, without percentiles."""
         counts = {name: sum(getattr(group, name) for group in groups) for name in COUNTS}
         due = counts["arrived"] - counts["not_due"]
         attained = self.cells * int(self.ok.sum()) / due if due else None
@@ -433,5 +437,5 @@ def pool_summary(result: Replay, p: int, energy: PoolEnergy) -> PoolSummary:
 
 
 def starts_by_source(counts: IntArray) -> dict[str, int]:
-    """Return ``counts [sources]`` by the name of the source."""
+    """Return the numbers of starts, ``counts [sources]``, by the name of the source."""
     return {source: int(n) for source, n in zip(SOURCES, counts, strict=True)}

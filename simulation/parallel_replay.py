@@ -91,7 +91,7 @@ class _FirstPartEnded(Exception):
 
 
 class _PartSync:
-    """Synchronization of the parts.
+    """Lets the parts decide together: it collects their observations and returns their actions.
 
     The first part collects the messages of the others and answers them. Queues are used because
     Python's barrier takes several times as long.
@@ -112,7 +112,10 @@ class _PartSync:
         return answer
 
     def latest(self, i: int, due_s: float) -> float:
-        """Return the latest due time of any part; all parts wait for requests until then."""
+        """Return the latest due time over all parts, until which each waits for its requests.
+
+        ``due_s`` is that of part ``i``.
+        """
         latest: float = self._exchange(i, due_s, lambda each: [max(each)] * len(each))
         return latest
 
@@ -177,7 +180,7 @@ class _PartSync:
 
 
 class _PartPolicy(ScalingPolicy):
-    """The shared policy, as seen by one part."""
+    """The policy of one part, which asks the shared policy through ``sync``."""
 
     def __init__(self, sync: _PartSync, i: int) -> None:
         self._sync, self._i = sync, i

@@ -12,9 +12,9 @@ from simulation.arrays import FloatArray
 
 
 def percentiles(values: FloatArray, shares: Sequence[float]) -> list[float]:
-    """Return percentiles at ``shares`` (0 to 100, must rise), linear between ranks.
+    """Return the percentiles of ``values`` at ``shares``, linear between ranks.
 
-    ``values`` must be finite and not empty.
+    ``shares`` are 0 to 100 and must rise. ``values`` must be finite and not empty.
     """
     values_at, above, below = [], values, 0  # ``below`` counts the values below those in ``above``
     for share in shares:
@@ -30,6 +30,6 @@ def percentiles(values: FloatArray, shares: Sequence[float]) -> list[float]:
 
 
 def quantile(values: FloatArray, share: float) -> float:
-    """Return a quantile of the finite values; NaN if there are none."""
+    """Return the quantile of the finite values at ``share`` (0 to 1); NaN if there are none."""
     finite = values[np.isfinite(values)]
     return float(np.quantile(finite, share)) if len(finite) else float("nan")

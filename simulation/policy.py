@@ -86,9 +86,10 @@ class Observation:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Gauge:
-    """The signal that a rule follows, one value per decision of the rule.
+    """The signal that a rule follows at a decision, and its thresholds, to show both to users.
 
-    The rule scales out above ``out_above`` and in below ``in_below``. NaN: no reading.
+    ``values`` are by pool, endpoint or service, as the rule decides. The rule scales out above
+    ``out_above`` and in below ``in_below``. NaN: no reading.
     """
 
     words: str
@@ -100,7 +101,7 @@ class Gauge:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ComputedParameter:
-    """A parameter that a rule computes, ``[pools]``; NaN for a pool without it."""
+    """A parameter that a rule computes, with its name and values, ``[pools]``; NaN: it has none."""
 
     what: str
     values: FloatArray
@@ -108,7 +109,7 @@ class ComputedParameter:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Actions:
-    """Everything that a policy can request; every array has shape ``[pools]``.
+    """The targets of a policy and its other requests; every array has shape ``[pools]``.
 
     None leaves the default.
     """
@@ -148,8 +149,9 @@ class Actions:
 class Guard(NamedTuple):
     """State of a reactive guard (``policies.parts.guard``): arrays that its decisions update.
 
-    The last row of ``looks`` and of ``asked`` is the newest. ``growth`` of ``settings`` is the
-    largest factor of instances from one decision to the next, or ``least_growth`` more instances.
+    The last row of ``looks`` and of ``asked`` is the newest. Row names are in that module. From one
+    decision to the next, instances grow by at most the factor ``growth`` of ``settings``, or by
+    ``least_growth`` instances if that is more.
     """
 
     pools: FloatArray  # [rows, pools] rates and requests of an instance of each pool
@@ -168,7 +170,7 @@ class Guard(NamedTuple):
 class Hold:
     """A decision that is repeated until ``until_s``, unless ``guard`` requires more instances.
 
-    So the engine need not call the policy while ``targets [pools]`` are ready or starting.
+    While ``targets [pools]`` are ready or starting, the engine need not call the policy.
     """
 
     until_s: float
@@ -177,7 +179,7 @@ class Hold:
 
 
 def actions_of(answer: IntArray | Actions) -> Actions:
-    """Return the answer of a policy as actions."""
+    """Return the answer of a policy as actions, if it is an array of targets only."""
     return answer if isinstance(answer, Actions) else Actions(answer)
 
 
@@ -189,7 +191,7 @@ class ScalingPolicy(Protocol):
     wants_signals: bool = False  # whether observations must contain ``signals``
 
     def reset(self, fleet: Fleet) -> IntArray:
-        """Reset all state; return the instances wanted ready at time 0, shape ``[pools]``."""
+        """Reset all state; return the instances that must be ready at time 0, ``[pools]``."""
         ...
 
     def decide(self, observation: Observation) -> IntArray | Actions:
@@ -209,9 +211,10 @@ class Holds(Protocol):
 
 
 def holds(policy: ScalingPolicy) -> Holds | None:
-    """Return the policy if the class that defines ``decide`` also defines ``hold``, else None.
+    """Return the policy if its ``hold`` can be trusted, else None.
 
-    A subclass that overrides only ``decide`` must be asked at each decision.
+    The class that defines ``decide`` must also define ``hold``. A subclass that overrides only
+    ``decide`` must be asked at each decision.
     """
     decides = next(cls for cls in type(policy).__mro__ if "decide" in vars(cls))
     return cast(Holds, policy) if "hold" in vars(decides) else None
@@ -225,13 +228,13 @@ class ReportsGauge(Protocol):
     """
 
     def gauge(self, observation: Observation) -> Gauge | None:
-        """Return the reading of ``observation``, after ``decide`` on the same observation."""
+        """Return the gauge at ``observation``, after ``decide`` on it; None: there is no signal."""
         ...
 
 
 @runtime_checkable
 class ReportsParameters(Protocol):
-    """A policy that computes its targets or ratios and reports them, for users who copy them."""
+    """Protocol of a policy that computes targets or ratios, and reports them to users."""
 
     def computed_parameters(self) -> tuple[ComputedParameter, ...]:
         """Return the present values; called after ``reset``."""

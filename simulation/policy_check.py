@@ -65,7 +65,7 @@ def check(make: Factory, *, fleets: tuple[str, ...] = ("one", "two", "split")) -
 
 
 def observations(fleet: Fleet) -> Iterator[Observation]:
-    """Yield many observations: calm, busy, with empty pools, without readings or signals."""
+    """Yield various observations of a fleet: calm, busy, empty pools, no readings, no signals."""
     pools = len(fleet.pools)
     rng = np.random.default_rng(11)
     for i in range(40):
@@ -117,7 +117,7 @@ def observations(fleet: Fleet) -> Iterator[Observation]:
 
 
 def _check_answers(make: Factory, fleet: Fleet, name: str) -> None:
-    """Check the form of all answers, and that they can be repeated."""
+    """Check that answers have the right form, and repeat for equal observations."""
     policy, twin = make(), make()
     shown = list(observations(fleet))
     first = [_checked_actions(policy.reset(fleet), fleet, name, 0.0)]
@@ -211,7 +211,7 @@ def _arrays(observation: Observation) -> list[np.ndarray]:
 
 
 def _trace(fleet: Fleet, arrival_s: np.ndarray) -> Trace:
-    """Return a trace for the fleet with requests at ``arrival_s``."""
+    """Return a trace for the fleet with small requests at ``arrival_s``."""
     n = len(arrival_s)
     index = np.arange(n)
     models, regions = (tuple(dict.fromkeys(names)) for names in (

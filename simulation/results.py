@@ -31,7 +31,10 @@ SOURCES = ("spot", "other model", "local weights", "remote weights")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RequestLog:
-    """One value per request, ``[requests]``, in the order of the trace. NaN: did not happen."""
+    """Outcome and times of every request, ``[requests]``, in the order of the trace.
+
+    NaN: the event did not happen.
+    """
 
     outcome: npt.NDArray[np.int8]
     reason: npt.NDArray[np.int8]  # reason of the rejection, index into REASONS; -1: not rejected
@@ -116,7 +119,7 @@ class AfterWindow:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Replay(ABC):
-    """The replay of one policy on one trace, without its requests."""
+    """The replay of one policy on one trace: all that does not need single requests."""
 
     policy: str
     seed: int
@@ -170,8 +173,8 @@ ANSWER_TOKENS, PROMPT_TOKENS = 1, 3  # rows of ``attention_terms``
 def attention_terms(inputs: Int32Array, outputs: Int32Array) -> FloatArray:
     """Return the terms of the attention work of each request, ``[4, requests]``.
 
-    The rows are: contexts that its output tokens attend to; output tokens; token pairs in the
-    attention of its prompt; prompt tokens.
+    ``inputs`` and ``outputs`` are tokens. The rows are: KV tokens that its output tokens attend to,
+    summed over these; output tokens; token pairs in the attention of its prompt; prompt tokens.
     """
     isl, osl = inputs.astype(np.float64), outputs.astype(np.float64)
     return np.stack([osl * (isl + osl / 2), osl, isl**2 / 2, isl])

@@ -9,12 +9,10 @@ from simulation.errors import SimulationError
 
 @dataclass(frozen=True, slots=True)
 class StartUp:
-    """Seconds from request to ready, by location of the weights (methods.md E3).
+    """Seconds from request to ready, by where the weights come from (methods.md E3).
 
     Source: SageServe, arXiv 2502.14617, section 3. Spot reclaim takes a minute, local weights about
-    10, remote weights about 2 h.
-
-    A start uses the first of these that exists:
+    10, remote weights about 2 h. A start uses the first of these that exists:
 
     1. An instance that this pool lent out as spot.
     2. One that a pool of another model lent out in the same region on the same GPUs. It leaves that

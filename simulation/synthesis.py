@@ -17,7 +17,7 @@ SEEN_PER_S = 2.0 / 3.0
 
 
 class Lengths(Protocol):
-    """A source of input and output lengths."""
+    """Protocol of a source of input and output lengths."""
 
     def sample(self, n: int, rng: np.random.Generator) -> tuple[Int32Array, Int32Array]:
         """Return ``n`` pairs of (input tokens, output tokens), each at least 1."""
@@ -106,7 +106,7 @@ def requests_from_bins(
     totals: tuple[npt.ArrayLike | None, npt.ArrayLike | None] = (None, None),
     dispersion: float = 1.0,
 ) -> tuple[FloatArray, Int32Array, Int32Array]:
-    """Return ``(arrival_s, input_tokens, output_tokens)`` that reproduce ``counts`` exactly.
+    """Return ``(arrival_s, input_tokens, output_tokens)`` with ``counts`` requests per bin.
 
     Arrivals are those of ``arrivals_from_bins``. ``totals`` are the input and output tokens per
     bin. They are optional, and NaN means unknown. Drawn lengths are scaled per bin so that they sum
@@ -169,7 +169,10 @@ def arrivals_from_bins(
 def _clustered(
     bins: IntArray, bin_s: float, dispersion: float, rng: np.random.Generator
 ) -> FloatArray:
-    """Return the position of each request in its bin, from 0 to 1, for clustered arrivals."""
+    """Return the position of each request in its bin, from 0 to 1, for clustered arrivals.
+
+    ``bins [requests]`` is the bin of each. See ``arrivals_from_bins``.
+    """
     if not dispersion >= 1.0:
         raise SimulationError("dispersion must be at least 1.")
     # Over times much longer than a cluster, the dispersion is E[size^2] / E[size] = 2 / p - 1.
@@ -187,9 +190,10 @@ def _clustered(
 def _scale_to_totals(
     lengths: Int32Array, bins: IntArray, counts: IntArray, totals: FloatArray, what: str
 ) -> Int32Array:
-    """Return lengths that sum to the total of each bin.
+    """Return lengths in proportion to ``lengths`` that sum to the total of each bin.
 
-    Each request gets one token, and the rest in proportion to ``lengths``.
+    Each is at least 1. ``bins [requests]`` is the bin of each request. ``counts`` and ``totals``
+    are ``[bins]``. Lengths of a bin with an unknown total (NaN) stay.
     """
     if totals.shape != counts.shape:
         raise SimulationError(f"Give one {what} token total per bin.")

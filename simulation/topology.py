@@ -97,7 +97,7 @@ class Topology:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The structure of a data centre, equal in all its parts.
+    """The structure of a data centre: numbers of switches, racks and nodes, equal in all its parts.
 
     S2 switches come in three kinds, the high, medium and low priority of the seed's RDMA subgroups
     (section 3.3). ``mixed_s1`` of them have S1 switches with several GPU types in different racks.
@@ -127,10 +127,11 @@ def build_topology(
     centres: Sequence[tuple[str, Shape, Sequence[int]]],
     gpus_per_node: Sequence[int],
 ) -> Topology:
-    """Return the tree of ``centres``: name, shape and nodes by GPU type of each.
+    """Return the tree of the data centres ``centres``.
 
-    Raises ``SimulationError`` if a shape has too few places for its nodes, or if all shapes have
-    more than MOST_PLACES.
+    Each is its name, its shape, and its number of nodes by GPU type. ``gpus_per_node`` is by GPU
+    type. Raises ``SimulationError`` if a shape has too few places for its nodes, or if all shapes
+    have more than MOST_PLACES.
     """
     node_count = sum(shape.nodes for _, shape, _ in centres)
     if node_count > MOST_PLACES:
@@ -167,10 +168,11 @@ def build_topology(
 
 
 def _filled_places(shape: Shape, left: IntArray) -> list[tuple[int, int]]:
-    """Return the filled places of a data centre, with the GPU type of each.
+    """Return the filled places of a data centre, as pairs of a place and the index of its GPU type.
 
-    A block of places is filled with the type that has the most nodes left. If its parent must be
-    mixed, types that the parent already has are skipped. Nodes left over go to any free place.
+    ``left`` are the nodes of each GPU type, reduced in place. A block of places is filled with the
+    type that has the most nodes left. If its parent must be mixed, types that the parent already
+    has are skipped. Nodes left over go to any free place.
     """
     taken: list[tuple[int, int]] = []
     mixed_s2 = shape.s2 - shape.mixed_s1 if shape.mixed_s2 is None else shape.mixed_s2

@@ -16,7 +16,7 @@ from simulation.errors import SimulationError
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PrefixBlocks:
-    """The blocks of every prompt, as ids that identify a block and all blocks before it.
+    """The blocks of every prompt. An id identifies a block and all blocks before it.
 
     Two prompts share their first blocks as long as their ids are equal (``hash_ids`` of Mooncake's
     traces).
@@ -87,7 +87,7 @@ Prefixes = PrefixBlocks | CachedTokens  # what a prefix cache finds of each prom
 class Trace:
     """Requests in order of arrival; every column has shape ``[requests]``.
 
-    ``model``, ``region`` (home region, in which the request enters) and ``tier`` are codes into
+    ``model``, ``region`` (home region, in which the request enters) and ``tier`` are indices of
     ``models``, ``regions`` and ``tiers``.
     """
 
@@ -180,7 +180,7 @@ class Trace:
         )
 
     def window(self, start_s: float, end_s: float) -> Trace:
-        """Return the requests in ``[start_s, end_s)`` (epoch seconds), timed from ``start_s``."""
+        """Return the requests in ``[start_s, end_s)`` (epoch); arrivals count from ``start_s``."""
         inside = self.rows(self.between(start_s, end_s))
         shifted = inside.arrival_s - (start_s - self.start_s)
         return replace(inside, arrival_s=shifted, start_s=start_s)
@@ -208,7 +208,7 @@ def previous_turns(session: Int32Array) -> Int32Array:
 
 
 def joined_sessions(parts: Sequence[Trace]) -> Int32Array | None:
-    """Return the sessions of several traces in sequence; None if none has any.
+    """Return the sessions of several traces, one after the other; None if no trace has sessions.
 
     Sessions are renumbered, so that no two traces share one.
     """
@@ -223,7 +223,7 @@ def joined_sessions(parts: Sequence[Trace]) -> Int32Array | None:
 
 
 def joined_think(parts: Sequence[Trace]) -> FloatArray | None:
-    """Return the think times of several traces in sequence; None if none has any."""
+    """Return the think times of several traces, one after the other; None if no trace has any."""
     if all(part.think_s is None for part in parts):
         return None
     return np.concatenate(
@@ -274,7 +274,7 @@ def joined_prefixes(parts: Sequence[Trace], *, shared: bool = False) -> Prefixes
 
 
 def joined_cached(parts: Sequence[Trace]) -> CachedTokens | None:
-    """Return the cached tokens of several traces in sequence; None if none has any.
+    """Return the cached tokens of several traces, one after the other; None if no trace has any.
 
     A trace without cached tokens has 0 in their place.
     """

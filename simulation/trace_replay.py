@@ -35,12 +35,12 @@ PER_LOOK = 1000
 
 
 def is_long(requests: int) -> bool:
-    """Return whether a trace of this many requests is replayed as a stream."""
+    """Return whether a trace of this many requests must be replayed as a stream."""
     return requests > LONG
 
 
 def percentiles_within(requests: int) -> float:
-    """Return the largest relative error of percentiles for this many requests."""
+    """Return the largest relative error of percentiles in a replay of this many requests."""
     return ERROR if is_long(requests) else 0.0
 
 
@@ -96,16 +96,16 @@ def _count_by_tier(trace: Trace, fleet: Fleet) -> IntArray:
 
 
 def _largest_served_request(trace: Trace, fleet: Fleet) -> int:
-    """Return the input and output tokens of the largest request that is not rejected."""
-    takers, max_pools = services(fleet), 1
+    """Return the tokens (input and output together) of the largest request that is not rejected."""
+    takers, largest = services(fleet), 1
     for rows in row_slices(len(trace)):
         piece = replace(trace.rows(rows), blocks=None)
         needs = piece.input_tokens.astype(np.int64) + piece.output_tokens
         # Only these can change the result.
-        larger = needs > max_pools
+        larger = needs > largest
         taken = request_records(piece.rows(larger), fleet, takers)["outcome"] != REJECTED
-        max_pools = int(needs[larger].max(initial=max_pools, where=taken))
-    return max_pools
+        largest = int(needs[larger].max(initial=largest, where=taken))
+    return largest
 
 
 def summarise_replay(result: Replayed, *, brief: bool = False) -> Summary:
@@ -116,7 +116,7 @@ def summarise_replay(result: Replayed, *, brief: bool = False) -> Summary:
 
 
 def due_and_late(result: Replayed) -> tuple[IntArray, IntArray]:
-    """Return the number of due requests, and of late or rejected ones, by tier of the fleet.
+    """Return the due requests and the late or rejected ones, ``[tiers]`` of the fleet each.
 
     Both count the requests of one cell.
     """

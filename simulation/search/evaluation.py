@@ -20,7 +20,7 @@ SEARCH_RANGE, MAX_STEPS = 1.08, 4.0  # factor between search steps; largest fact
 
 
 def rate_by_closed_forms(candidate: Candidate, requests: Requests) -> Rated | None:
-    """Return a candidate's largest rate by closed forms; None if no rate meets the limits."""
+    """Return a candidate at its largest rate within the limits, by closed forms; None: no rate."""
     if candidate.prefill is not None:
         return _pair_by_closed_forms(candidate, candidate.prefill, requests)
     try:
@@ -35,7 +35,7 @@ def rate_by_closed_forms(candidate: Candidate, requests: Requests) -> Rated | No
 def rate_by_simulation(
     candidate: Candidate, requests: Requests, guess: float, seed: int
 ) -> Rated | None:
-    """Return a candidate's largest rate by simulation; None if no rate meets the limits.
+    """Return a candidate at its largest rate within the limits, by simulation; None: no rate.
 
     ``guess`` is the rate by closed forms, in requests/s.
     """
@@ -53,9 +53,9 @@ def rate_by_simulation(
 def _pair_by_closed_forms(
     candidate: Candidate, first: Instance, requests: Requests
 ) -> Rated | None:
-    """Rate a prefill-decode pair by closed forms, as plans do.
+    """Return a prefill-decode pair at its largest rate by closed forms, as plans do; None: no rate.
 
-    Each role must keep its part of the tier.
+    Each role must keep its part of the tier. ``first`` is the prefill instance.
     """
     sides = []
     for profile, pool in (
@@ -77,16 +77,16 @@ def _pair_by_closed_forms(
 
 
 def _decode_pool(candidate: Candidate, first: Instance) -> PoolShape:
-    """Return the decode replicas of a pair whose ``first`` replicas prefill."""
+    """Return the pool of a pair's decode replicas, which get KV caches from ``first`` replicas."""
     return PoolShape("decode", candidate.decodes, first.link, candidate.prefills)
 
 
 def _pair_by_simulation(
     candidate: Candidate, first: Instance, requests: Requests, guess: float, seed: int
 ) -> Rated | None:
-    """Rate a pair by a simulation of both pools together.
+    """Return a pair at its largest rate, by a simulation of both pools together; None: no rate.
 
-    Each role must keep its part of the tier.
+    Each role must keep its part of the tier. ``first`` is the prefill instance.
     """
     decode, work, tier = candidate.decode, requests.workload, requests.tier
     pools = (
@@ -98,13 +98,13 @@ def _pair_by_simulation(
     parts = (role_tier(tier, "prefill").attainment, role_tier(tier, "decode").attainment)
 
     def shares(run: SimulationResult) -> tuple[float, float]:
-        """Return TTFT and TBT misses as shares of what each role may miss; above 1: too many."""
+        """Return the requests that miss TTFT and TBT, over those that each role may let miss."""
         late = miss_shares(run.requests, tier)
         missed_ttft, missed_tbt = (late.get(name, (0.0, 0.0))[0] for name in ("ttft", "tbt"))
         return missed_ttft / (1.0 - parts[0]), missed_tbt / (1.0 - parts[1])
 
     def holds(rate: float) -> bool:
-        """Return whether both draws meet the tier, and each role its part, at ``rate``."""
+        """Return whether two draws of requests meet the tier, and each role its part."""
         return all(
             trial.met(run) and max(shares(run)) <= 1.0
             for run in (trial.at(rate, draw=draw) for draw in (0, 1))
@@ -136,7 +136,7 @@ def _pair_by_simulation(
 def _saturated_rps(
     candidate: Candidate, first: Instance, requests: Requests
 ) -> tuple[float, float]:
-    """Return the requests/s of prefill and of decode with endless queues."""
+    """Return the requests/s of the prefill and of the decode role if requests always wait."""
     work = requests.workload
     return (
         saturated_rps(first.profile, work, PoolShape("prefill", candidate.prefills)),
@@ -145,10 +145,7 @@ def _saturated_rps(
 
 
 def at_rate(candidate: Candidate, rate: float, requests: Requests) -> Rated | None:
-    """Return a candidate's figures at ``rate`` requests/s; None if it misses the limits.
-
-    They are computed by closed forms.
-    """
+    """Return a candidate at ``rate`` requests/s, by closed forms; None if it misses the limits."""
     arriving = requests.workload.at(rate)
     decode, first = candidate.decode, candidate.prefill
     if first is None:

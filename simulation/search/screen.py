@@ -35,14 +35,17 @@ NEVER = 1e-12
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Loads:
-    """Results of instance k at rising loads, ``[k, POINTS]``; rates are per instance."""
+    """Rates and latencies of each instance at rising loads, ``[instances, POINTS]``.
+
+    The rate is in requests/s of one instance.
+    """
 
     rate: FloatArray
     ttft_s: FloatArray  # quantile at the tier's attainment
     tbt_s: FloatArray
 
     def within(self, requests: Requests) -> BoolArray:
-        """Return the mask of loads at which all limits are kept, ``[k, POINTS]``."""
+        """Return the mask of loads at which all limits are kept, ``[instances, POINTS]``."""
         tier = requests.tier
         within = np.isfinite(self.rate) & (self.rate > 0)
         e2e_s = self.ttft_s + (requests.osl - 1) * self.tbt_s
@@ -53,13 +56,13 @@ class Loads:
         return within
 
     def best(self, requests: Requests) -> FloatArray:
-        """Return the largest rate within the limits, ``[k]``; 0 if there is none."""
+        """Return the largest rate within the limits, ``[instances]``; 0 if there is none."""
         return np.asarray(np.where(self.within(requests), self.rate, 0.0).max(axis=1, initial=0.0))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Speeds:
-    """Seconds with n sequences on instance k, ``[k, POINTS]``."""
+    """Seconds of each instance with n sequences, ``[instances, POINTS]``."""
 
     n: FloatArray
     limit: FloatArray  # [k] largest n
@@ -72,8 +75,8 @@ class Speeds:
 def speeds_of(instances: Sequence[Instance], requests: Requests) -> Speeds:
     """Return the speeds of ``instances`` at ``POINTS`` numbers of sequences each.
 
-    They are computed at ``KNOTS`` numbers per profile, and interpolated for the others. Both are
-    powers of the most sequences that an instance can decode at once.
+    The numbers are powers of the most sequences that an instance can decode at once. Speeds are
+    computed at ``KNOTS`` such numbers per profile, and interpolated for the others.
     """
     share = np.linspace(0.0, 1.0, KNOTS)
     shape = (len(instances), KNOTS)
@@ -109,7 +112,10 @@ def speeds_of(instances: Sequence[Instance], requests: Requests) -> Speeds:
 
 
 def aggregated_loads(speeds: Speeds, requests: Requests) -> Loads:
-    """Compute rate (0: too long a queue), TTFT and TBT of aggregated instances by sequences."""
+    """Return rate, TTFT and TBT of aggregated instances at each number of sequences.
+
+    The rate is 0 if the queue would be too long.
+    """
     tail = _normal_quantile(requests)
     # The number of sequences exceeds its mean n by ``chance`` at the tier's attainment.
     n, chance = speeds.n, tail * np.sqrt(SMOOTHED * speeds.n)
@@ -138,7 +144,7 @@ def aggregated_loads(speeds: Speeds, requests: Requests) -> Loads:
 
 
 def decode_loads(speeds: Speeds, instances: Sequence[Instance], requests: Requests) -> Loads:
-    """Compute rate and TBT of decode instances at each number of sequences; TTFT is 0."""
+    """Return rate and TBT of decode instances at each number of sequences; TTFT is 0."""
     n, gaps = speeds.n, max(requests.osl - 1.0, NEVER)
     busy_moment = np.minimum(
         n + _normal_quantile(requests) * np.sqrt(SMOOTHED * n), speeds.limit[:, None]
@@ -150,7 +156,7 @@ def decode_loads(speeds: Speeds, instances: Sequence[Instance], requests: Reques
 
 
 def prefill_loads(instances: Sequence[Instance], requests: Requests) -> Loads:
-    """Compute rate and TTFT of prefill instances at rising shares of busy time; TBT is 0."""
+    """Return rate and TTFT of prefill instances at rising shares of busy time; TBT is 0."""
     isl, share = float(requests.isl), np.linspace(0.01, BUSIEST, POINTS)
     alone, crowd_prompt_s = np.zeros((len(instances), 1)), np.zeros((len(instances), 1))
     for k, instance in enumerate(instances):
@@ -168,7 +174,7 @@ def prefill_loads(instances: Sequence[Instance], requests: Requests) -> Loads:
 
 
 def _interpolate_rows(n: FloatArray, values: FloatArray, at: FloatArray) -> FloatArray:
-    """Return each row of ``values`` at ``at``, interpolated over the numbers of sequences ``n``."""
+    """Return ``values [instances, POINTS]`` at ``at`` sequences; ``n`` are those of ``values``."""
     log_max = np.log(np.maximum(n[:, -1:], 1.0 + NEVER))
     position = np.log(np.maximum(at, 1.0)) / log_max * (POINTS - 1)
     position = np.clip(np.nan_to_num(position), 0.0, POINTS - 1.0)
@@ -180,13 +186,13 @@ def _interpolate_rows(n: FloatArray, values: FloatArray, at: FloatArray) -> Floa
 
 
 def _normal_quantile(requests: Requests) -> float:
-    """Return the normal quantile of the tier's attainment, in standard deviations."""
+    """Return how many standard deviations above the mean the tier's attainment is (normal)."""
     share = min(max(requests.tier.attainment, 0.5), 0.9999)
     return NormalDist().inv_cdf(share)
 
 
 def _exponential_quantile(requests: Requests) -> float:
-    """Return the exponential quantile of the tier's attainment, in means."""
+    """Return how many times the mean the tier's attainment is (exponential)."""
     return float(-np.log(max(1.0 - requests.tier.attainment, 1e-4)))
 
 

@@ -31,11 +31,12 @@ Kind = tuple[object, ...]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SearchResult:
-    """Results of a search, ``best`` sorted by cost.
+    """Results of a search for deployments, ``best`` sorted by cost.
 
     ``by_gpu`` has the best candidate of each GPU type, by closed forms if it is not in ``best``.
     ``latency`` and ``speed`` are the fronts of cost against TTFT and against TBT, within the
-    limits. ``ruled_out`` counts excluded candidates by reason, among all ``evaluated``.
+    limits. ``ruled_out`` counts excluded candidates by reason. ``evaluated`` is the number of all
+    candidates.
     """
 
     best: tuple[Rated, ...]
@@ -54,7 +55,7 @@ def search(
     seed: int = 0,
     report: ReportProgress = lambda done, what: None,
 ) -> SearchResult:
-    """Return the ``top`` deployments by cost for the requests, each simulated.
+    """Return the ``top`` deployments by cost for the requests, each simulated, and the fronts.
 
     Deployments without a price follow, sorted by requests per GPU. Of similar deployments
     (``kind_of``), only the best is simulated.
@@ -94,7 +95,7 @@ def search(
 
 
 def cost_key(rated: Rated, requests: Requests) -> tuple[float, float]:
-    """Return the sort key of candidates: dollars, then GPUs per request; lower is better.
+    """Return the sort key of a candidate: dollars, then GPUs per request/s; lower is better.
 
     Dollars are per request, or per hour for the copies that sustain the target rate. They are
     infinite without a price.
@@ -129,10 +130,9 @@ def _rated(judged: Sequence[Rated | None]) -> list[Rated]:
 def _best_candidates(
     table: Table, instances: Sequence[Instance], requests: Requests, count: int
 ) -> list[Candidate]:
-    """Return the ``count`` best candidates of different kinds, and the best of every GPU type.
+    """Return the ``count`` cheapest candidates of different kinds, and the best of every GPU type.
 
-    Kinds are those of ``kind_of``. The best have the lowest cost for the requests, then the fewest
-    GPUs per request/s.
+    Kinds are those of ``kind_of``. Candidates of equal cost are sorted by GPUs per request/s.
     """
     # The rows by ``cost_key``, cheapest first.
     copies = 1.0 / table.rate
@@ -172,8 +172,9 @@ def cost_fronts(
 ) -> Fronts:
     """Return two fronts within the limits: cost against TTFT, and cost against TBT.
 
-    Points come from the screen and are checked by closed forms. Points of ``simulated`` are added.
-    Cost is in dollars per request, or in GPUs if no candidate has a price.
+    Points of the screen ``complete`` (aggregated) and ``second`` (decode) are checked by closed
+    forms. Points of ``simulated`` are added. Cost is in dollars per request, or in GPUs per
+    request/s if no candidate has a price.
     """
     parts = zip(
         _aggregated_points(table, complete, requests),
@@ -203,7 +204,10 @@ def cost_fronts(
 
 
 def _aggregated_points(table: Table, complete: Loads, requests: Requests) -> Points:
-    """Return the points of aggregated instances at every load within the limits."""
+    """Return the loads of aggregated instances within the limits as points.
+
+    Points are four columns: row of the table, rate, TTFT and TBT.
+    """
     rows = np.flatnonzero(table.prefill < 0)
     k = table.decode[rows]
     row, load = np.nonzero(complete.within(requests)[k])
@@ -212,7 +216,7 @@ def _aggregated_points(table: Table, complete: Loads, requests: Requests) -> Poi
 
 
 def _pair_points(table: Table, second: Loads, requests: Requests) -> Points:
-    """Return the points of prefill-decode pairs at some loads of their decode instances.
+    """Return some loads of the decode instances of prefill-decode pairs as points.
 
     Their TTFT is NaN here, so they are on the TBT front only.
     """
@@ -228,9 +232,10 @@ def _pair_points(table: Table, second: Loads, requests: Requests) -> Points:
 
 
 def pareto_front(first: FloatArray, second: FloatArray) -> IntArray:
-    """Return the indices of undominated points, by rising ``first``; one index for equal points.
+    """Return the indices of the points that no other beats in both values, by rising ``first``.
 
-    Points with NaN or infinite values are on no front.
+    Lower is better. Of equal points, one is returned. Points with NaN or infinite values are on no
+    front.
     """
     finite = np.flatnonzero(np.isfinite(first) & np.isfinite(second))
     order = finite[np.lexsort((second[finite], first[finite]))]

@@ -20,12 +20,12 @@ FAR = "tensor parallel over more GPUs than share a link"
 def arrangements(
     shape: ModelShape, gpu: GpuSpec, weights: str, kv_cache: str = "bf16"
 ) -> Iterator[Arrangement | str]:
-    """Yield arrangements in powers of two; a string is the reason that excludes one.
+    """Yield arrangements of a model on GPUs; a string is the reason that excludes one.
 
-    Attention data parallelism and expert parallelism apply to mixtures of experts. Copies of a
-    dense model are separate instances. Pipeline stages serve models too large for one link. In
-    practice they are not combined with data parallelism, nor with more than two stages of a
-    mixture.
+    Sizes are powers of two. Attention data parallelism and expert parallelism apply to mixtures of
+    experts. Copies of a dense model are separate instances. Pipeline stages serve models too large
+    for one link. In practice they are not combined with data parallelism, nor with more than two
+    stages of a mixture.
     """
     node = max(gpu.gpus_per_node, 1)
     max_gpus = min(max(MOST_GPUS, node), WIDEST)

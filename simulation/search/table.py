@@ -26,7 +26,11 @@ TOO_MANY = f"prefill and decode need more than {MOST_GPUS} GPUs"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Table:
-    """Every candidate as a row, ``[n]``; ``prefill`` is NONE for aggregated instances."""
+    """Every candidate as a row, ``[n]``.
+
+    ``prefill`` and ``decode`` are indices of instances; ``prefill`` is NONE for aggregated ones.
+    ``prefills`` and ``decodes`` are their numbers, and ``rate`` is in requests/s of all together.
+    """
 
     prefill: IntArray
     decode: IntArray
@@ -37,7 +41,7 @@ class Table:
     usd_per_hour: FloatArray
 
     def row(self, number: int, instances: Sequence[Instance]) -> Candidate:
-        """Return one candidate with its instances."""
+        """Return candidate ``number`` of the table."""
         first = int(self.prefill[number])
         return Candidate(
             instances[int(self.decode[number])],
@@ -112,7 +116,7 @@ def candidate_count(instances: Sequence[Instance]) -> int:
 
 
 def _pairable_groups(instances: Sequence[Instance]) -> list[IntArray]:
-    """Return groups of instances that can form pairs: one GPU type, precision and engine."""
+    """Return the indices of instances that can form pairs: one GPU type, precision and engine."""
     groups: dict[tuple[str, str, tuple[str, ...]], list[int]] = defaultdict(list)
     for k, instance in enumerate(instances):
         if instance.mode == "agg":
@@ -150,10 +154,11 @@ class RatioTable:
 def best_ratios(
     prefill_rps: FloatArray, prefill_gpus: IntArray, decode_rps: FloatArray, decode_gpus: IntArray
 ) -> RatioTable:
-    """Return the integer ratio with the highest capacity per GPU for each pair.
+    """Return the integer ratio with the highest capacity per GPU for each pair of instances.
 
-    x prefill and y decode instances sustain min(x rp, y rd) requests/s. A larger ratio is chosen
-    only if its capacity per GPU is ``SMALLER`` times as high.
+    Rates are requests/s, GPUs those of an instance, ``[p]`` and ``[d]``. x prefill and y decode
+    instances sustain the smaller of x and y times their rates. A larger ratio is chosen only if its
+    capacity per GPU is ``SMALLER`` times as high.
     """
     shape = (len(prefill_rps), len(decode_rps))
     best, rate = np.zeros(shape), np.zeros(shape)

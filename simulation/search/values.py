@@ -27,7 +27,7 @@ class Requests:
     rps: float | None = None  # rate that all instances together must sustain
 
     def part(self, role: str) -> Requests:
-        """Return the requests with one role's part of the limits, for disaggregated serving."""
+        """Return the requests with the part of the limits that a role of a pair must keep."""
         return replace(self, tier=role_tier(self.tier, role))
 
     @property
@@ -76,7 +76,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rated:
-    """A candidate at the largest rate within the limits, or below it.
+    """A candidate with its latencies at a rate within the limits, mostly the largest.
 
     Latencies are quantiles at the tier's attainment.
     """

@@ -71,7 +71,10 @@ GPU = np.dtype(
 
 
 class State(NamedTuple):
-    """Inputs, and what happened and runs. Requests are in order of arrival."""
+    """The state of a replay on a shared GPU: inputs, results, and what waits or runs.
+
+    Requests are in order of arrival.
+    """
 
     requests: Array  # [request] of REQUEST
     models: Array  # [model] of MODEL

@@ -54,13 +54,13 @@ class SharingModel:
         return np.floor((1.0 - required) * counts + 1e-9).astype(np.int64)
 
     def shifted(self, by_s: float, span_s: float) -> SharingModel:
-        """Return the model with its requests ``by_s`` later; those past ``span_s`` come first."""
+        """Return the model with its requests ``by_s`` later, modulo ``span_s``, in order."""
         arrival = (self.arrival_s + by_s) % span_s
         order = np.argsort(arrival, kind="stable")
         return replace(self.part(order), arrival_s=arrival[order])
 
     def part(self, rows: slice | IntArray) -> SharingModel:
-        """Return the model with some of its requests."""
+        """Return the model with the requests that ``rows`` selects."""
         columns = {
             name: getattr(self, name)[rows]
             for name in (
@@ -76,7 +76,10 @@ class SharingModel:
 
 @dataclass(frozen=True, slots=True)
 class SharedHost:
-    """How models come onto a GPU, and when they give way (see ``shared_gpu``)."""
+    """Memory and speeds of the host of a shared GPU, and the rules by which models give way.
+
+    See ``shared_gpu``.
+    """
 
     host_bytes: float
     host_bytes_s: float
@@ -90,7 +93,7 @@ class SharedHost:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ModelReplay:
-    """What happened to the requests of one model. Times are NaN for those without the event."""
+    """Times and lateness of the requests of one model; NaN: the event did not happen."""
 
     first_s: FloatArray  # [n]
     end_s: FloatArray
@@ -166,7 +169,10 @@ def replay_gpu(
 
 
 def _room(models: Sequence[SharingModel], host: SharedHost) -> float:
-    """Return the bytes for weights and KV caches: that of the model that leaves the least."""
+    """Return the bytes for weights and KV caches on the GPU.
+
+    They are those of the model that leaves the least, less the memory of further engines.
+    """
     processes = len(models) - 1 if host.by_memory else 0
     return min(model.room_bytes for model in models) - processes * host.process_bytes
 
@@ -180,7 +186,7 @@ def _state(
 ) -> tuple[State, IntArray]:
     """Return the state before the first request, and the order of the requests in it.
 
-    The host has weights in the order of the models. None as ``allowed``: never end early.
+    The host's memory gets weights in the order of the models. None as ``allowed``: never end early.
     """
     requests, order = _requests(models, kept)
     rows = np.zeros(len(models), MODEL)
@@ -212,7 +218,10 @@ def _state(
 
 
 def _requests(models: Sequence[SharingModel], kept: Sequence[IntArray]) -> tuple[Array, IntArray]:
-    """Return the requests ``kept`` of each model by arrival, and their order."""
+    """Return the requests ``kept`` of all models as records by arrival.
+
+    Also return their indices in the concatenation of the models, in that order.
+    """
 
     def joined(name: str) -> FloatArray:
         parts = [getattr(model, name)[rows] for model, rows in zip(models, kept, strict=True)]

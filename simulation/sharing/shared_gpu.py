@@ -30,157 +30,166 @@ from simulation.sharing.turns import choose, has_work, load_seconds, turn, wake_
 
 
 @kernel
-def _evict(s: State, keep: int, idle: bool) -> float:
-    """Take the least recently used model off the GPU, but not ``keep``.
+def _evict(state: State, keep: int, idle: bool) -> float:
+    """Take the least recently used model other than ``keep`` off the GPU.
 
     With ``idle``, only a model without requests may go. Returns the bytes of KV cache that move to
     the host; -1 if no model can go.
     """
     out = -1
-    for j in range(s.models.size):
-        may_go = j != keep and s.models[j].resident and not (idle and has_work(s, j))
-        if may_go and (out < 0 or s.models[j].used_at < s.models[out].used_at):
+    for j in range(state.models.size):
+        may_go = j != keep and state.models[j].resident and not (idle and has_work(state, j))
+        if may_go and (out < 0 or state.models[j].used_at < state.models[out].used_at):
             out = j
     if out < 0:
         return -1.0
-    s.models[out].resident = False
-    s.gpu[0].used -= s.models[out].weights + s.models[out].reserved
-    return float(s.models[out].context * s.models[out].kv)
+    state.models[out].resident = False
+    state.gpu[0].used -= state.models[out].weights + state.models[out].reserved
+    return float(state.models[out].context * state.models[out].kv)
 
 
 @kernel
-def _host(s: State, m: int) -> None:
-    """Keep the weights of model ``m`` in the host's memory, if they fit."""
-    if s.models[m].hosted or s.models[m].weights > s.gpu[0].host:
-        return
-    while s.gpu[0].hosted + s.models[m].weights > s.gpu[0].host:
-        out = -1
-        for j in range(s.models.size):
-            if s.models[j].hosted and (out < 0 or s.models[j].used_at < s.models[out].used_at):
-                out = j
-        s.models[out].hosted = False
-        s.gpu[0].hosted -= s.models[out].weights
-    s.models[m].hosted = True
-    s.gpu[0].hosted += s.models[m].weights
+def _host(state: State, m: int) -> None:
+    """Keep the weights of model ``m`` in the host's memory, if it is large enough.
 
-
-@kernel
-def _make_room(s: State, m: int, keep: int) -> float:
-    """Reserve memory for model ``m`` and return the seconds that its load takes.
-
-    The least recently used models leave, but not ``keep``. -1: that does not give enough memory.
+    Those of the least recently used models leave it.
     """
-    seconds = load_seconds(s, m)
-    need = s.models[m].weights + s.models[m].reserved
+    if state.models[m].hosted or state.models[m].weights > state.gpu[0].host:
+        return
+    while state.gpu[0].hosted + state.models[m].weights > state.gpu[0].host:
+        out = -1
+        for j in range(state.models.size):
+            if state.models[j].hosted and (
+                out < 0 or state.models[j].used_at < state.models[out].used_at
+            ):
+                out = j
+        state.models[out].hosted = False
+        state.gpu[0].hosted -= state.models[out].weights
+    state.models[m].hosted = True
+    state.gpu[0].hosted += state.models[m].weights
+
+
+@kernel
+def _make_room(state: State, m: int, keep: int) -> float:
+    """Reserve GPU memory for model ``m`` and return the seconds that its load takes.
+
+    The least recently used models leave, but not ``keep``. -1: there is not enough memory even so.
+    """
+    seconds = load_seconds(state, m)
+    need = state.models[m].weights + state.models[m].reserved
     out = 0.0
-    while s.gpu[0].used + need > s.gpu[0].room:
-        kv = _evict(s, keep, False)
+    while state.gpu[0].used + need > state.gpu[0].room:
+        kv = _evict(state, keep, False)
         if kv < 0.0:
             if keep != m:
                 return -1.0
             break
         out += kv
-    s.gpu[0].used += need
-    return float(max(seconds, s.gpu[0].switch_s + out / s.gpu[0].host_bytes_s))
+    state.gpu[0].used += need
+    return float(max(seconds, state.gpu[0].switch_s + out / state.gpu[0].host_bytes_s))
 
 
 @kernel
-def _give_up_load(s: State) -> None:
-    """Free the memory of the model that loads while another one runs."""
-    m = s.gpu[0].coming
+def _give_up_load(state: State) -> None:
+    """Cancel the load of a model while another one runs, and free its memory."""
+    m = state.gpu[0].coming
     if m >= 0:
-        s.gpu[0].used -= s.models[m].weights + s.models[m].reserved
-        s.gpu[0].coming = -1
+        state.gpu[0].used -= state.models[m].weights + state.models[m].reserved
+        state.gpu[0].coming = -1
 
 
 @kernel
-def _load(s: State, m: int, t: float) -> float:
+def _load(state: State, m: int, t: float) -> float:
     """Bring model ``m`` onto the GPU and return the seconds from ``t`` until it is there."""
-    if s.gpu[0].coming == m:
-        seconds = max(0.0, s.gpu[0].coming_at - t)
-        s.gpu[0].coming = -1
+    if state.gpu[0].coming == m:
+        seconds = max(0.0, state.gpu[0].coming_at - t)
+        state.gpu[0].coming = -1
     else:
-        _give_up_load(s)
-        seconds = _make_room(s, m, m)
-    s.models[m].resident = True
-    _host(s, m)
-    s.models[m].loads += 1
-    s.models[m].load_s += seconds
+        _give_up_load(state)
+        seconds = _make_room(state, m, m)
+    state.models[m].resident = True
+    _host(state, m)
+    state.models[m].loads += 1
+    state.models[m].load_s += seconds
     return float(seconds)
 
 
 @kernel
-def _during_loads(s: State, m: int, t: float) -> int:
-    """Return the model that runs if model ``m`` is next: with ``overlap``, after its load."""
-    if s.gpu[0].coming >= 0 and t >= s.gpu[0].coming_at:
-        return int(s.gpu[0].coming)
-    now = s.gpu[0].current
-    may_go_on = s.gpu[0].overlap and now >= 0 and not s.models[m].resident
-    if m == now or not may_go_on or not has_work(s, now):
+def _during_loads(state: State, m: int, t: float) -> int:
+    """Return the model to run now if model ``m`` is to be next.
+
+    With ``overlap``, the present model goes on while ``m`` loads.
+    """
+    if state.gpu[0].coming >= 0 and t >= state.gpu[0].coming_at:
+        return int(state.gpu[0].coming)
+    now = state.gpu[0].current
+    may_go_on = state.gpu[0].overlap and now >= 0 and not state.models[m].resident
+    if m == now or not may_go_on or not has_work(state, now):
         return int(m)
-    if s.gpu[0].coming < 0 and s.models[now].resident:
-        seconds = _make_room(s, m, now)
+    if state.gpu[0].coming < 0 and state.models[now].resident:
+        seconds = _make_room(state, m, now)
         if seconds >= 0.0:
-            s.gpu[0].coming, s.gpu[0].coming_at = m, t + seconds
-    if s.gpu[0].coming < 0 or t >= s.gpu[0].coming_at:
+            state.gpu[0].coming, state.gpu[0].coming_at = m, t + seconds
+    if state.gpu[0].coming < 0 or t >= state.gpu[0].coming_at:
         return int(m)
-    s.gpu[0].turn_end = s.gpu[0].coming_at
+    state.gpu[0].turn_end = state.gpu[0].coming_at
     return int(now)
 
 
 @kernel
-def _admit(s: State, m: int, alone: bool) -> bool:
+def _admit(state: State, m: int, alone: bool) -> bool:
     """Reserve memory for the next prompt of model ``m``; return False if there is none."""
-    r = s.models[m].head
-    need = (s.requests[r].isl + s.requests[r].osl) * s.models[m].kv
-    while s.gpu[0].used + need > s.gpu[0].room:
-        if s.gpu[0].coming >= 0:
-            _give_up_load(s)
+    r = state.models[m].head
+    need = (state.requests[r].isl + state.requests[r].osl) * state.models[m].kv
+    while state.gpu[0].used + need > state.gpu[0].room:
+        if state.gpu[0].coming >= 0:
+            _give_up_load(state)
             continue
         # A model with work gives way only if nothing of model ``m`` could run otherwise.
-        if s.gpu[0].pinned or _evict(s, m, not alone) < 0.0:
-            s.models[m].blocked = alone
+        if state.gpu[0].pinned or _evict(state, m, not alone) < 0.0:
+            state.models[m].blocked = alone
             return False
-    s.gpu[0].used += need
-    s.models[m].reserved += need
-    s.models[m].head = s.requests[r].after
-    s.models[m].waiting -= 1
-    s.models[m].partial = r
-    s.models[m].partial_left = s.requests[r].prompt
+    state.gpu[0].used += need
+    state.models[m].reserved += need
+    state.models[m].head = state.requests[r].after
+    state.models[m].waiting -= 1
+    state.models[m].partial = r
+    state.models[m].partial_left = state.requests[r].prompt
     return True
 
 
 @kernel
-def _miss(s: State, r: int) -> None:
-    if not s.requests[r].late:
-        s.requests[r].late = True
-        group = s.requests[r].group
-        s.missed[group] += 1
-        if s.missed[group] > s.allowed[group]:
-            s.gpu[0].failed = 1
+def _miss(state: State, r: int) -> None:
+    if not state.requests[r].late:
+        state.requests[r].late = True
+        group = state.requests[r].group
+        state.missed[group] += 1
+        if state.missed[group] > state.allowed[group]:
+            state.gpu[0].failed = 1
 
 
 @kernel
-def _complete(s: State, m: int, r: int, t: float) -> None:
-    """End request ``r`` and free its memory, which may admit prompts of any model."""
-    s.requests[r].end = t
-    need = (s.requests[r].isl + s.requests[r].osl) * s.models[m].kv
-    s.models[m].reserved -= need
-    s.gpu[0].used -= need
-    for j in range(s.models.size):
-        s.models[j].blocked = False
-    gaps = s.requests[r].osl - 1
-    if t - s.requests[r].arrival > s.requests[r].e2e or (
-        gaps > 0 and (t - s.requests[r].first) / gaps > s.requests[r].tbt
+def _complete(state: State, m: int, r: int, t: float) -> None:
+    """End request ``r`` at ``t`` and free its memory, which may let prompts of any model in."""
+    state.requests[r].end = t
+    need = (state.requests[r].isl + state.requests[r].osl) * state.models[m].kv
+    state.models[m].reserved -= need
+    state.gpu[0].used -= need
+    for j in range(state.models.size):
+        state.models[j].blocked = False
+    gaps = state.requests[r].osl - 1
+    if t - state.requests[r].arrival > state.requests[r].e2e or (
+        gaps > 0 and (t - state.requests[r].first) / gaps > state.requests[r].tbt
     ):
-        _miss(s, r)
+        _miss(state, r)
 
 
 @kernel
 def _iterations(dt: float, growth: float, most: int, until: float, pass_over: bool) -> int:
-    """Return how many of ``most`` iterations end by ``until``, at least one.
+    """Return how many of ``most`` iterations end by ``until`` (seconds from now), at least one.
 
-    With ``pass_over``, the first that ends at or after ``until`` counts too.
+    The first takes ``dt`` seconds, each further one ``growth`` more. With ``pass_over``, the first
+    that ends at or after ``until`` counts too.
     """
     low, high = 0, most + 1
     while high - low > 1:
@@ -194,131 +203,135 @@ def _iterations(dt: float, growth: float, most: int, until: float, pass_over: bo
 
 
 @kernel
-def _fill_with_prompts(s: State, m: int, others: bool) -> tuple[int, int, float]:
-    """Spend the token budget on prompts; return how many end, prompt tokens and pairs."""
-    left, chunk, pairs, fresh = s.models[m].budget - s.models[m].running, 0, 0.0, 0
+def _fill_with_prompts(state: State, m: int, others: bool) -> tuple[int, int, float]:
+    """Spend the token budget of an iteration on prompts of model ``m``.
+
+    ``others``: other models have work. Returns the number of prompts that end, the prompt tokens,
+    and the token pairs of their attention.
+    """
+    left, chunk, pairs, fresh = state.models[m].budget - state.models[m].running, 0, 0.0, 0
     while left > 0:
-        if s.models[m].partial < 0:
-            in_batch = s.models[m].running + fresh
-            closed = s.gpu[0].whole and others and s.gpu[0].open == 0 and in_batch > 0
-            if closed or in_batch >= s.models[m].max_batch or s.models[m].waiting == 0:
+        if state.models[m].partial < 0:
+            in_batch = state.models[m].running + fresh
+            closed = state.gpu[0].whole and others and state.gpu[0].open == 0 and in_batch > 0
+            if closed or in_batch >= state.models[m].max_batch or state.models[m].waiting == 0:
                 break
-            if not _admit(s, m, in_batch == 0):
+            if not _admit(state, m, in_batch == 0):
                 break
-        r = s.models[m].partial
-        tokens = min(left, s.models[m].partial_left)
-        pairs += tokens * (s.requests[r].isl - s.models[m].partial_left + 0.5 * tokens)
-        s.models[m].partial_left -= tokens
+        r = state.models[m].partial
+        tokens = min(left, state.models[m].partial_left)
+        pairs += tokens * (state.requests[r].isl - state.models[m].partial_left + 0.5 * tokens)
+        state.models[m].partial_left -= tokens
         chunk += tokens
         left -= tokens
-        if s.models[m].partial_left == 0:
-            s.batch[m, s.models[m].running + fresh] = r
+        if state.models[m].partial_left == 0:
+            state.batch[m, state.models[m].running + fresh] = r
             fresh += 1
-            s.models[m].partial = -1
+            state.models[m].partial = -1
     return fresh, chunk, pairs
 
 
 @kernel
-def _decodes(s: State, m: int, t: float, dt: float, until: float) -> tuple[int, float]:
-    """Return the iterations of an unchanged batch of decodes, and their growth in seconds.
+def _decodes(state: State, m: int, t: float, dt: float, until: float) -> tuple[int, float]:
+    """Return the number of iterations with the same batch of decodes, and their growth in seconds.
 
-    The batch is unchanged until a sequence ends, a request arrives, or the GPU changes at
+    The batch is the same until a sequence ends, a request arrives, or the GPU changes models at
     ``until``.
     """
-    k = s.requests[s.batch[m, 0]].left
-    for i in range(1, s.models[m].running):
-        k = min(k, s.requests[s.batch[m, i]].left)
+    k = state.requests[state.batch[m, 0]].left
+    for i in range(1, state.models[m].running):
+        k = min(k, state.requests[state.batch[m, i]].left)
     growth, same = decode_growth(
-        s.curves[m], float(s.models[m].running), float(s.models[m].context)
+        state.curves[m], float(state.models[m].running), float(state.models[m].context)
     )
     k = min(k, same)
-    if s.gpu[0].next < s.requests.size:
-        k = _iterations(dt, growth, k, s.requests[s.gpu[0].next].arrival - t, True)
+    if state.gpu[0].next < state.requests.size:
+        k = _iterations(dt, growth, k, state.requests[state.gpu[0].next].arrival - t, True)
     return _iterations(dt, growth, k, until - t, False), growth
 
 
 @kernel
-def _finish(s: State, m: int, fresh: int, k: int, end: float) -> None:
+def _finish(state: State, m: int, fresh: int, k: int, end: float) -> None:
     """Count ``k`` iterations of model ``m`` that end at ``end``, and ``fresh`` first tokens."""
-    b, kept = s.models[m].running, 0
-    s.models[m].context += k * b
+    b, kept = state.models[m].running, 0
+    state.models[m].context += k * b
     for i in range(b + fresh):
-        r = s.batch[m, i]
+        r = state.batch[m, i]
         if i < b:
-            s.requests[r].left -= k
+            state.requests[r].left -= k
         else:
-            s.requests[r].first = end
-            s.requests[r].left = s.requests[r].osl - 1
-            s.models[m].context += s.requests[r].isl + 1
-            if end - s.requests[r].arrival > s.requests[r].ttft:
-                _miss(s, r)
-        if s.requests[r].left == 0:
-            s.models[m].context -= s.requests[r].isl + s.requests[r].osl
-            _complete(s, m, r, end)
+            state.requests[r].first = end
+            state.requests[r].left = state.requests[r].osl - 1
+            state.models[m].context += state.requests[r].isl + 1
+            if end - state.requests[r].arrival > state.requests[r].ttft:
+                _miss(state, r)
+        if state.requests[r].left == 0:
+            state.models[m].context -= state.requests[r].isl + state.requests[r].osl
+            _complete(state, m, r, end)
         else:
-            s.batch[m, kept] = r
+            state.batch[m, kept] = r
             kept += 1
-    s.models[m].running = kept
+    state.models[m].running = kept
 
 
 @kernel
-def _run(s: State, m: int, t: float) -> float:
-    """Run iterations of model ``m`` from ``t`` and return when they end; ``t``: none could run."""
-    others, wake = wake_time(s, m, t)
-    fresh, chunk, pairs = _fill_with_prompts(s, m, others)
-    b, c = float(s.models[m].running), float(s.models[m].context)
+def _run(state: State, m: int, t: float) -> float:
+    """Run iterations of model ``m`` from ``t``; return when they end, or ``t`` if none ran."""
+    others, wake = wake_time(state, m, t)
+    fresh, chunk, pairs = _fill_with_prompts(state, m, others)
+    b, c = float(state.models[m].running), float(state.models[m].context)
     if b == 0 and chunk == 0:
         return t
-    dt = iteration_seconds(s.curves[m], b, c, float(chunk), pairs)
+    dt = iteration_seconds(state.curves[m], b, c, float(chunk), pairs)
     k, growth = 1, 0.0
     if chunk == 0:
-        until = wake if others and not s.gpu[0].whole else np.inf
-        k, growth = _decodes(s, m, t, dt, until)
+        until = wake if others and not state.gpu[0].whole else np.inf
+        k, growth = _decodes(state, m, t, dt, until)
     seconds = k * dt + 0.5 * growth * k * (k - 1)
-    s.models[m].busy_s += seconds
-    s.models[m].used_at = t + seconds
-    _finish(s, m, fresh, k, t + seconds)
+    state.models[m].busy_s += seconds
+    state.models[m].used_at = t + seconds
+    _finish(state, m, fresh, k, t + seconds)
     return float(t + seconds)
 
 
 @cached_kernel
-def replay(s: State) -> float:
-    """Replay all requests and return the time of the end.
+def replay(state: State) -> float:
+    """Replay all requests and return the time of the last event.
 
     The replay ends early once a group has missed its limits more often than ``allowed``.
     """
-    t, n = 0.0, s.requests.size
+    t, n = 0.0, state.requests.size
     while True:
-        while s.gpu[0].next < n and s.requests[s.gpu[0].next].arrival <= t:
-            r = s.gpu[0].next
-            s.gpu[0].next += 1
-            m = s.requests[r].model
-            s.requests[r].after = -1
-            if s.models[m].waiting == 0:
-                s.models[m].head = r
+        while state.gpu[0].next < n and state.requests[state.gpu[0].next].arrival <= t:
+            r = state.gpu[0].next
+            state.gpu[0].next += 1
+            m = state.requests[r].model
+            state.requests[r].after = -1
+            if state.models[m].waiting == 0:
+                state.models[m].head = r
             else:
-                s.requests[s.models[m].tail].after = r
-            s.models[m].tail = r
-            s.models[m].waiting += 1
-        if s.gpu[0].failed:
+                state.requests[state.models[m].tail].after = r
+            state.models[m].tail = r
+            state.models[m].waiting += 1
+        if state.gpu[0].failed:
             return t
-        m = choose(s, t)
+        m = choose(state, t)
         if m < 0:
-            if s.gpu[0].next == n:
+            if state.gpu[0].next == n:
                 return t
-            t = s.requests[s.gpu[0].next].arrival
+            t = state.requests[state.gpu[0].next].arrival
             continue
-        m = _during_loads(s, m, t)
-        if m != s.gpu[0].current:
-            s.gpu[0].current, s.gpu[0].open = m, 1
-            if not s.models[m].resident:
-                t += _load(s, m, t)
-            s.gpu[0].turn_end = t + turn(s, m)
+        m = _during_loads(state, m, t)
+        if m != state.gpu[0].current:
+            state.gpu[0].current, state.gpu[0].open = m, 1
+            if not state.models[m].resident:
+                t += _load(state, m, t)
+            state.gpu[0].turn_end = t + turn(state, m)
             continue  # requests may have arrived during the load
-        if not s.models[m].resident:
-            t += _load(s, m, t)
-        end = _run(s, m, t)
-        s.gpu[0].open = 0
-        if end == t and not s.models[m].blocked:
+        if not state.models[m].resident:
+            t += _load(state, m, t)
+        end = _run(state, m, t)
+        state.gpu[0].open = 0
+        if end == t and not state.models[m].blocked:
             return t  # an iteration without an end would never stop
         t = end

@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The pools of some models, and their indices ``pool_indices`` in the whole fleet."""
+    """A part of a fleet with some models, and its pools' indices in the whole fleet."""
 
     fleet: Fleet
     pool_indices: tuple[int, ...]
@@ -102,9 +102,10 @@ def merge_parts(
 
 
 def merge_columns(tables: Sequence[T], order: Array, **same: float) -> T:
-    """Merge the arrays by pool, in the pool order of the whole fleet.
+    """Return tables with arrays by pool as one, in the pool order of the whole fleet.
 
-    Other fields are those of the first table, except those in ``same``.
+    ``order`` sorts the concatenated pools. Other fields are those of the first table, except those
+    in ``same``.
     """
     changed: dict[str, Any] = {}
     for field in fields(tables[0]):  # type: ignore[arg-type]

@@ -55,7 +55,7 @@ def summarise_stream(result: StreamResult) -> Summary:
 
 
 def _group(result: StreamResult, groups: Array) -> GroupSummary:
-    """Return the summary of the groups with these indices together."""
+    """Return one summary of all requests in these groups of the tally."""
     tally, rows = result.tally, groups.ravel()
     counts = result.cells * tally.outcomes[rows].sum(axis=0)
     tokens = result.cells * tally.tokens[rows].sum(axis=0)

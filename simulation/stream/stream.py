@@ -34,11 +34,10 @@ class Stream:
 
     @classmethod
     def of(cls, trace: Trace, piece: int = PIECE, most_tokens: int | None = None) -> Stream:
-        """Return a stream of the requests of a trace.
+        """Return a stream of the requests of a trace, in pieces of ``piece`` requests.
 
-        Turns of sessions are sent at their times in the trace.
-        ``most_tokens`` replaces the size of the largest request if a smaller bound is known for
-        those that matter.
+        Turns of sessions are sent at their times in the trace. ``most_tokens`` replaces the size of
+        the largest request if a smaller bound is known for those that matter.
         """
         trace = replace(trace, session=None, think_s=None)
         edges = range(0, len(trace), piece)
@@ -116,6 +115,6 @@ def _block_tokens(trace: Trace) -> int | None:
 
 
 def largest_request(trace: Trace) -> int:
-    """Return the input and output tokens of the largest request, at least 2."""
+    """Return the tokens (input and output together) of the largest request, at least 2."""
     pieces = ((trace.input_tokens[i], trace.output_tokens[i]) for i in row_slices(len(trace)))
     return max((int((isl.astype(np.int64) + osl).max()) for isl, osl in pieces), default=2)

@@ -43,10 +43,10 @@ LATENCIES = ("ttft_s", "tbt_s", "e2e_s")
 
 @dataclass(slots=True, eq=False)
 class Tally:
-    """Sums over requests by group.
+    """Sums over requests by group, a model, home region and tier.
 
     ``G`` is the number of groups, ``[models, regions, tiers]`` of the trace flattened. ``P`` is the
-    number of pools of the fleet.
+    number of pools of the fleet, ``T`` that of tiers.
     """
 
     outcomes: IntArray  # [G, 4]: by results.COMPLETED to NOT_DUE
@@ -111,7 +111,7 @@ class Tally:
         self.last_s[0] = np.nanmax(log.last_token_s, initial=self.last_s[0])
 
     def _latency(self, which: int, group: Array, seconds: FloatArray) -> None:
-        """Count latencies of the kind ``which`` by group."""
+        """Count a latency of requests by group; ``which`` is its index in LATENCIES."""
         finite = np.isfinite(seconds)
         value, group_of_value = np.maximum(seconds[finite], 0.0), group[finite]
         np.add.at(self.known[:, which], group_of_value, 1)
@@ -156,13 +156,19 @@ class Tally:
 
 
 def _add_counts(table: IntArray, row: Array, column: Array | int) -> None:
-    """Add one at each given index; ``row`` is the index over the first axes, flattened."""
+    """Add one to ``table`` at each given index.
+
+    ``row`` is the index over all axes but the last, flattened, and ``column`` that of the last.
+    """
     # numpy adds by a single index four times as fast as by two.
     np.add.at(table.reshape(-1), row * table.shape[-1] + column, 1)
 
 
 def _quantile_ms(ends: IntArray, share: float) -> float:
-    """Return the quantile ``share`` in milliseconds, linear between the two nearest ranks."""
+    """Return the quantile ``share`` in ms, by the cumulative counts of buckets ``ends``.
+
+    It is linear between the two nearest ranks.
+    """
     rank = share * (int(ends[-1]) - 1)
     low = int(rank)
     lower, upper = _MIDDLES_S[np.searchsorted(ends, [low, low + (rank > low)], side="right")]
