@@ -12,6 +12,7 @@ from django.core.management import ManagementUtility
 from planner.config.startup_checks import check_migrations_known, exit_with_sentence
 from planner.installation import IN_CHECKOUT, SetUpError, data_folder, here
 from planner.management.help import overview
+from planner.second_process import second_process
 from planner.version import VERSION
 
 # Commands that ask no database, and so run beside one of any version.
@@ -19,6 +20,9 @@ WITHOUT_DATABASE = ("check", "collectstatic", "help", "makemigrations", "warm_up
 ALIASES = {"run": "serve"}
 HELP = ("help", "-h", "--help")
 VERSIONS = (["--version"], ["version"])
+# Modules of the commands that share their work with a second process.
+FORECASTING = ("forecasting.selection", "statsmodels.tsa.innovations.arma_innovations")
+SHARED = {"plan": FORECASTING, "compare": FORECASTING}
 
 
 def headroom() -> None:
@@ -60,6 +64,7 @@ def manage(argv: Sequence[str]) -> None:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "planner.config.settings")
     # A command that is killed ends its run, as on Ctrl-C. Servers set handlers of their own.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    shared = SHARED.get(argv[1], ()) if len(argv) > 1 else ()
     gc.disable()  # imports leave no garbage, and collecting takes a fifth of their time
-    with exit_with_sentence():
+    with second_process(shared), exit_with_sentence():
         Utility(list(argv)).execute()

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from planner.domain.outcome import Traces
 from planner.domain.planning.inputs import PlannedWindow
-from planner.domain.planning.planning import plan_window
+from planner.domain.planning.planning import begin_forecasts, plan_window
 from planner.domain.progress import Progress, part
 from planner.domain.replay.backlog import carried_into
 from planner.domain.replay.cells import cells_of
@@ -53,6 +53,7 @@ def study_at(scenario: Scenario, traces: Traces, known: UserFacts, progress: Pro
     progress(0.0, "Reading the traffic")
     traffic = build_traffic(settings.traffic, traces)
     window = resolve_window(settings.window, traffic.demand, traffic.clock)
+    begin_forecasts(settings.plan, hardware, traffic, window)
     lengths = known_lengths(traffic, window, settings.seed)
     traffic = traffic_with_known_lengths(traffic, lengths)
     hardware = replace(hardware, asked=traffic.asked)

@@ -5,24 +5,35 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from forecasting.backtest import rolling_forecasts
 from planner.domain.planning.deferred_work import deferred_tps, level_deferred_tps
 from planner.domain.planning.inputs import ForecastLoad, Load, PlanInput, PlannedWindow
 from planner.domain.planning.period_solver import Periods, solve_periods
 from planner.domain.planning.program import problem
 from planner.domain.planning.shifted_work import shifted_work, tps_of
 from planner.domain.progress import Progress, part
-from planner.domain.traffic.forecasts import MEAN, SeriesForecast, forecast_window
+from planner.domain.traffic.forecast_percentile import Quantiles
+from planner.domain.traffic.forecasts import (
+    MEAN,
+    SeriesForecast,
+    forecast_window,
+    window_call,
+)
 from planner.domain.traffic.groups import (
     DEFERRABLE,
     INTERACTIVE,
     by_model_and_region,
     groups_of,
     interactive,
+    series_of,
 )
+from planner.domain.traffic.traffic import Traffic
 from planner.domain.traffic.window import DAY_S, Window
-from planner.inputs.scenario.settings import ALL, CHEAPEST
+from planner.inputs.scenario.build import Hardware
+from planner.inputs.scenario.settings import ALL, CHEAPEST, PlanSettings
 from planner.optimizer import solve_window
 from planner.optimizer.problem import FEASIBLE, OPTIMAL, ScalingPlan
+from planner.second_process import begin
 from simulation.arrays import BoolArray, FloatArray, IntArray
 from simulation.policies.parts.schedule import ScheduleTable
 from simulation.policies.schedule_follower import ScheduleFollower
@@ -42,6 +53,20 @@ def plan_window(
     foreseen = forecast_load(inputs, part(progress, 0.0, 0.7), method=method)
     plan = plan_load(inputs, foreseen.load, part(progress, 0.7, 1.0))
     return PlannedWindow(plan, foreseen.forecasts, foreseen.load, foreseen.quantiles)
+
+
+def begin_forecasts(
+    settings: PlanSettings, hardware: Hardware, traffic: Traffic, window: Window
+) -> None:
+    """Begin the forecasts of ``forecast_load`` in a second process, if there is one."""
+    at_once = settings.periods == ALL
+    Quantiles(hardware, traffic, window, settings.forecast, settings.tiers_apart).begin(
+        at_once=at_once
+    )
+    for group in groups_of(hardware, apart=settings.tiers_apart):
+        for _, demand in series_of(traffic, group):
+            call = window_call(demand, window, settings.forecast.method, at_once=at_once)
+            begin(rolling_forecasts, *call)
 
 
 def forecast_load(

@@ -16,18 +16,19 @@ import numpy as np
 from forecasting.backtest import rolling_forecasts
 from forecasting.demand import REQUESTS, DemandSeries
 from forecasting.errors import SeriesTooShort
-from forecasting.forecast import Forecast, interpolate_quantiles
+from forecasting.forecast import Forecast, Forecaster, interpolate_quantiles
 from forecasting.selection import forecaster
 from planner.domain.progress import Progress
 from planner.domain.serialise import moment
-from planner.domain.traffic.forecasts import Height
-from planner.domain.traffic.groups import Group, groups_of, series_of
+from planner.domain.traffic.forecasts import Height, lead_bins
+from planner.domain.traffic.groups import Group, Placed, groups_of, series_of
 from planner.domain.traffic.traffic import Traffic
 from planner.domain.traffic.window import DAY_S, Window
 from planner.domain.traffic.window_rank import span_words
 from planner.inputs.scenario.build import Hardware
 from planner.inputs.scenario.schema import Forecast as ForecastSection
 from planner.inputs.scenario.schema.planning import MEAN
+from planner.second_process import begin, result_of
 from simulation.arrays import FloatArray
 
 # From the median up to the highest quantile of the forecasts. A plan below the median would be
@@ -183,22 +184,33 @@ class Quantiles:
         pasts = self._pasts(group, origins, at_once) if len(origins) else []
         if not pasts:
             return _assumed(group, self.forecast.method)
-        begin = float(origins[0]) + _lead(self.window) * self.window.bin_s
-        end = begin + len(origins) * _steps(self.window, at_once) * self.window.bin_s
-        days = span_words(begin, end, self.traffic.clock)
+        start = float(origins[0]) + lead_bins(self.window) * self.window.bin_s
+        end = start + len(origins) * _steps(self.window, at_once) * self.window.bin_s
+        days = span_words(start, end, self.traffic.clock)
         chosen = _chosen(group, pasts, self.forecast.late_usd, len(origins), days)
-        return replace(chosen, start=moment(begin), end=moment(end))
+        return replace(chosen, start=moment(start), end=moment(end))
+
+    def begin(self, *, at_once: bool) -> None:
+        """Begin the forecasts that ``of`` will need in a second process, if there is one."""
+        origins = past_origins(self.window, self.traffic.demand.start_s, at_once=at_once)
+        for group in groups_of(self.hardware, apart=self.apart):
+            if self._stated(group) is None and len(origins):
+                for _, demand in largest_series(self.traffic, group):
+                    begin(
+                        rolling_forecasts,
+                        *past_call(
+                            demand, self.window, self.forecast.method, origins, at_once=at_once
+                        ),
+                    )
 
     def _pasts(self, group: Group, origins: FloatArray, at_once: bool) -> list[PastPeriods]:
         """Return past plans and demand of the largest series (model x region) of a group.
 
         Series with too little history, or without demand, are omitted.
         """
-        series = series_of(self.traffic, group)
-        series.sort(key=lambda placed: -float(np.nansum(placed[1].values)))
         requests = dict(series_of(self.traffic, group, REQUESTS))
         pasts = []
-        for (m, r), demand in series[:MOST_SERIES]:
+        for (m, r), demand in largest_series(self.traffic, group):
             try:
                 room, actual = past_of(
                     demand, self.window, self.forecast.method, origins, at_once=at_once
@@ -214,6 +226,13 @@ class Quantiles:
                 PastPeriods(room, actual, usd * hours / self.window.bin_s, requests_per_token)
             )
         return pasts
+
+
+def largest_series(traffic: Traffic, group: Group) -> list[Placed]:
+    """Return the largest series of a group, at most ``MOST_SERIES``."""
+    series = series_of(traffic, group)
+    series.sort(key=lambda placed: -float(np.nansum(placed[1].values)))
+    return series[:MOST_SERIES]
 
 
 def coverage_needed(share: float, decisions: int) -> float:
@@ -282,11 +301,6 @@ def _assumed(group: Group, method: str) -> PlannedQuantile:
     )
 
 
-def _lead(window: Window) -> int:
-    """Return the number of bins from a decision to the first period that it plans."""
-    return 0 if window.ahead else round((window.start_s - window.origins_s[0]) / window.bin_s)
-
-
 def _steps(window: Window, at_once: bool) -> int:
     """Return the number of bins that one decision plans."""
     one_decision = at_once or window.ahead
@@ -302,7 +316,7 @@ def past_origins(window: Window, begins_s: float, *, at_once: bool) -> FloatArra
     result is empty.
     """
     known_until_s, bin_s = float(window.origins_s[0]), window.bin_s
-    steps, lead = _steps(window, at_once), _lead(window)
+    steps, lead = _steps(window, at_once), lead_bins(window)
     longest_s = max(DAYS * DAY_S, DECISIONS * steps * bin_s)
     room = min(longest_s, (known_until_s - begins_s) / 2) / bin_s - lead
     count = int(max(0.0, room + 1e-9) // steps)
@@ -321,20 +335,30 @@ def past_of(
     decisions at ``origins``. Raise SeriesTooShort if the method cannot be fitted on the data known
     then.
     """
-    lead, steps, per_period = _lead(window), _steps(window, at_once), window.bins_per_period
-    series = series.since_launch(float(window.origins_s[0]))
-    if series.start_s > origins[0] - 1e-6:
+    lead, per_period = lead_bins(window), window.bins_per_period
+    call = past_call(series, window, method, origins, at_once=at_once)
+    known_series = call[0]
+    if known_series.start_s > origins[0] - 1e-6:
         raise SeriesTooShort(f"{series.key}: no traffic before the first of its past decisions.")
-    # Cut at the first decision of the window: nothing later may influence the choice.
-    known_series = series.window(series.start_s, float(window.origins_s[0]))
-    model = forecaster(method, horizon_bins=per_period, lead_bins=lead)
-    forecasts = rolling_forecasts(known_series, model, origins.tolist(), lead + steps)
+    forecasts = result_of(rolling_forecasts, *call)
     foreseen = np.concatenate([at_levels(forecast)[:, lead:] for forecast in forecasts], axis=1)
     peaks = foreseen.reshape(len(LEVELS), -1, per_period).max(axis=2)
     room = np.concatenate([peaks, np.multiply.outer(TIMES, peaks[-1])])
-    begin = round((float(origins[0]) - known_series.start_s) / window.bin_s) + lead
-    actual = known_series.values[begin : begin + foreseen.shape[1]].reshape(-1, per_period)
+    first = round((float(origins[0]) - known_series.start_s) / window.bin_s) + lead
+    actual = known_series.values[first : first + foreseen.shape[1]].reshape(-1, per_period)
     return room, actual
+
+
+def past_call(
+    series: DemandSeries, window: Window, method: str, origins: FloatArray, *, at_once: bool
+) -> tuple[DemandSeries, Forecaster, Sequence[float], int]:
+    """Return the arguments of ``rolling_forecasts`` for the decisions at ``origins``."""
+    lead, per_period = lead_bins(window), window.bins_per_period
+    series = series.since_launch(float(window.origins_s[0]))
+    # Cut at the first decision of the window: nothing later may influence the choice.
+    known_series = series.window(series.start_s, float(window.origins_s[0]))
+    model = forecaster(method, horizon_bins=per_period, lead_bins=lead)
+    return known_series, model, origins.tolist(), lead + _steps(window, at_once)
 
 
 def at_levels(forecast: Forecast) -> FloatArray:

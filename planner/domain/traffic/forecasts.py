@@ -7,13 +7,14 @@ import numpy as np
 
 from forecasting.backtest import bias, coverage, mase, peak_wape, rolling_forecasts, wape
 from forecasting.demand import DemandSeries, SeriesKey
-from forecasting.forecast import Forecast, MethodScore
+from forecasting.forecast import Forecast, Forecaster, MethodScore
 from forecasting.past_forecasts import PastPeaks
 from forecasting.selection import forecaster
 from planner.domain.progress import Progress
 from planner.domain.traffic.groups import Group, series_of
 from planner.domain.traffic.traffic import Traffic
 from planner.domain.traffic.window import Window
+from planner.second_process import result_of
 from simulation.arrays import FloatArray
 
 QUANTILES = (0.1, 0.9)
@@ -173,17 +174,28 @@ def roll_forecast(
     """
     series = series.since_launch(float(window.origins_s[0]))
     bins, bin_s = round(window.duration_s / window.bin_s), window.bin_s
-    lead = 0 if window.ahead else round((window.start_s - window.origins_s[0]) / bin_s)
-    model = forecaster(method, horizon_bins=window.bins_per_period, lead_bins=lead, truth=series)
-    one_decision = at_once or window.ahead
-    origins = window.origins_s.tolist()[: 1 if one_decision else None]
-    steps = lead + (bins if one_decision else window.bins_per_period)
+    pieces = result_of(rolling_forecasts, *window_call(series, window, method, at_once=at_once))
     actual = np.full(bins, np.nan)
     seen = series.window(window.start_s, window.end_s)
     offset = round((seen.start_s - window.start_s) / bin_s) if seen.bins else 0
     actual[offset : offset + seen.bins] = seen.values
-    pieces = rolling_forecasts(series, model, origins, steps)
-    return RolledForecast(series, window, tuple(pieces), lead, actual, described)
+    return RolledForecast(series, window, tuple(pieces), lead_bins(window), actual, described)
+
+
+def lead_bins(window: Window) -> int:
+    """Return the number of bins from a decision to the first period that it plans."""
+    return 0 if window.ahead else round((window.start_s - window.origins_s[0]) / window.bin_s)
+
+
+def window_call(
+    series: DemandSeries, window: Window, method: str, *, at_once: bool
+) -> tuple[DemandSeries, Forecaster, Sequence[float], int]:
+    """Return the arguments of ``rolling_forecasts`` for every decision of the window."""
+    series, lead = series.since_launch(float(window.origins_s[0])), lead_bins(window)
+    model = forecaster(method, horizon_bins=window.bins_per_period, lead_bins=lead, truth=series)
+    one_decision = at_once or window.ahead
+    steps = round(window.duration_s / window.bin_s) if one_decision else window.bins_per_period
+    return series, model, window.origins_s.tolist()[: 1 if one_decision else None], lead + steps
 
 
 def _errors(

@@ -1,5 +1,6 @@
 """The rolling plan: hand-worked, causal, and played out early enough."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,14 +11,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from forecasting.models.rule_forecaster import RuleForecaster
 from planner.domain.planning.figures import plan_figures
 from planner.domain.planning.inputs import PlanInput, PlannedWindow
-from planner.domain.planning.planning import plan_window, schedule_of, static_at_peak, static_before
+from planner.domain.planning.planning import (
+    begin_forecasts,
+    plan_window,
+    schedule_of,
+    static_at_peak,
+    static_before,
+)
 from planner.domain.planning.spare_replicas import spare_of
 from planner.domain.progress import silent
 from planner.domain.traffic.window import Window
 from planner.errors import Infeasible, ScenarioError
 from planner.optimizer.problem import OPTIMAL, ScalingPlan, Totals, WindowPlan
+from planner.second_process import second_process
 from tests.planner.domain import builders as make
 
 LENGTHS = {"input_tokens": {"mean": 100}, "output_tokens": {"mean": 10}}
@@ -66,6 +75,22 @@ def test_what_instances_carry_together_is_planned_with(tmp_path: Path) -> None:
     sizes = replace(asked.sizes, theta_tps=pools[..., -1] / 4, pool_tps=pools)
     result = plan_window(replace(asked, sizes=sizes), silent, method="perfect")
     assert result.plan.target[:, 0, 0, 0].tolist() == [2, 3]
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="a single core has no second process")
+def test_forecasts_that_were_begun_are_made_in_the_second_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With nothing to fit here, the plan is the one that this process makes."""
+    tps = 1000.0 + 500.0 * np.sin(np.arange(480) * 2 * np.pi / 60)
+    alone, asked = planned(tmp_path, tps)
+    with second_process(["forecasting.selection"]):
+        monkeypatch.setattr(RuleForecaster, "fit", None)
+        begin_forecasts(asked.settings, asked.hardware, asked.traffic, asked.window)
+        shared = plan_window(asked, silent)
+    np.testing.assert_array_equal(shared.load.tps, alone.load.tps)
+    assert shared.quantiles == alone.quantiles
+    assert shared.plan.target.tolist() == alone.plan.target.tolist()
 
 
 def test_spare_instances_and_what_they_cost(tmp_path: Path) -> None:
