@@ -343,7 +343,7 @@ def _inside(values: Any, b: Any, c: Any, p: Any, a: Any, out: Any) -> None:
 def _broadcast(*arrays: npt.ArrayLike) -> tuple[tuple[int, ...], list[FloatArray]]:
     """Broadcast the arrays; return the common shape and the flat arrays."""
     shaped = np.broadcast_arrays(*(np.asarray(x, np.float64) for x in arrays))
-    return shaped[0].shape, [np.ascontiguousarray(x).ravel() for x in shaped]
+    return shaped[0].shape, [np.array(x).ravel() for x in shaped]  # numba warns of views
 
 
 def evaluate(
